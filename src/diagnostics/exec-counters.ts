@@ -28,6 +28,9 @@ export const EXEC_COUNTERS = {
   proofs_refused: "operator's proofs that were missing, wrong, too old or used before",
   requests_replayed: 'requests whose nonce or id had been used before',
   runs_resumed: 'times that a run went on over another connection',
+  runs_waited: 'requests that waited until somebody allowed or refused them',
+  approvals_asked: 'questions of other hosts whether this agent approves a run there',
+  statements_refused: 'statements of approvers that were for another request, target, permit or moment, or not theirs',
   resumes_refused: 'attempts to resume a run that is not there, is not of that peer, or on a nonce used before',
 } as const
 export type ExecCounter = keyof typeof EXEC_COUNTERS

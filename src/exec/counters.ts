@@ -13,10 +13,12 @@ export const REQUESTER_COUNTERS = {
   foreign_frames: 'Messages on the stream of a run that did not belong to it or made no sense',
   peer_runs: 'Runs that peers opened here',
   peer_rules_asked: 'Questions of peers which commands they may run here',
+  approvers_asked: 'Questions sent to agents whose approval a run here waits for',
+  peer_approvals_asked: 'Questions of peers whether this agent approves a run there',
   peer_malformed: 'Streams of peers that ended because of a malformed message',
 } as const
 
-type RequesterCounter = keyof typeof REQUESTER_COUNTERS
+export type RequesterCounter = keyof typeof REQUESTER_COUNTERS
 
 /** Of the network's half of exec. */
 export class RequesterCounters extends Counters<RequesterCounter> {

@@ -8,7 +8,7 @@ import { decodeExecBody, EXEC_PREFIX, execExit, execFrame, type ExecFrame } from
 import { shortId, type RequestId } from '../protocol/ids.ts'
 import { FRAME_COST } from '../protocol/limits.ts'
 import { isOfStranger } from '../protocol/reasons.ts'
-import type { RequesterCounters } from './counters.ts'
+import type { RequesterCounter, RequesterCounters } from './counters.ts'
 import type { RunChannel } from './transport.ts'
 
 /**
@@ -20,6 +20,13 @@ export const UNREAD = {
   bytes: 64 * 1024 * 1024,
   countPerOwner: 256,
 } as const
+
+/** Frames that open something, and what is counted then. */
+const ARRIVALS: Partial<Record<ExecFrame['type'], RequesterCounter>> = {
+  request: 'peer_runs',
+  rules_request: 'peer_rules_asked',
+  approval_request: 'peer_approvals_asked',
+}
 
 type BodyHandler = (channel: RunChannel, requestId: RequestId, body: Uint8Array) => void
 
@@ -183,8 +190,9 @@ class PeerRun implements Keepable {
   #begin(frame: ExecFrame, bytes: Uint8Array): void {
     const { counters, executor, runs } = this.#components
     const { link, streamNonce } = this.#channel
-    if (frame.type === 'request' || frame.type === 'rules_request') {
-      counters.add(frame.type === 'request' ? 'peer_runs' : 'peer_rules_asked')
+    const counted = ARRIVALS[frame.type]
+    if (counted !== undefined) {
+      counters.add(counted)
       reach('received', this.#requestId)
       runs.opened(this.#name, this)
       this.#stdinAcked = 0
@@ -193,7 +201,7 @@ class PeerRun implements Keepable {
       runs.resumed(this.#name, this)
       this.#unsent = { stdout: frame.stdout, stderr: frame.stderr }
       this.#listen(executor.resumeRun(link.number, streamNonce, bytes))
-    } else throw new AppError('malformed', `the first frame is a ${frame.type}, neither request, resume nor rules_request`)
+    } else throw new AppError('malformed', `the first frame is a ${frame.type}, which opens nothing`)
   }
 
   #listen(run: RunPort): void {

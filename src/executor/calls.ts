@@ -8,6 +8,7 @@ import type { Links, PeerLink } from './links/links.ts'
 import type { Nonces } from './links/nonces.ts'
 import type { Operations } from './operations.ts'
 import type { PeerRevocations } from './links/peer-revocations.ts'
+import type { ApproverAsks } from './runs/approver-asks.ts'
 import { PORT_VERSION, type NetworkSettings, type ToExecutor, type ToNetwork } from './port/messages.ts'
 import type { Requests } from './runs/requests.ts'
 import type { Signatures } from './links/signatures.ts'
@@ -17,6 +18,7 @@ import type { Views } from './views.ts'
 export type Call = Extract<ToExecutor, { id: number }>
 
 export interface CallsComponents {
+  readonly approvers: ApproverAsks
   readonly clock: Clock
   readonly links: Links
   readonly nonces: Nonces
@@ -40,7 +42,7 @@ export class Calls {
   }
 
   async answer(call: Call): Promise<ToNetwork> {
-    const { links, nonces, operations, requests, revocations, views } = this.#components
+    const { approvers, links, nonces, operations, requests, revocations, views } = this.#components
     const { id } = call
     switch (call.type) {
       case 'hello':
@@ -63,6 +65,8 @@ export class Calls {
         return { type: 'signed', id, ...(await requests.sign(call, links.get(call.link))) }
       case 'sign_rules_request':
         return { type: 'signed', id, ...(await requests.signRules(call, links.get(call.link))) }
+      case 'sign_approval_request':
+        return { type: 'signed', id, ...(await approvers.sign(call, links.get(call.link))) }
       case 'sign_card':
         return this.#signCard(call)
       case 'operate':

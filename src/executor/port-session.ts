@@ -14,7 +14,8 @@ import type { PeerRevocations } from './links/peer-revocations.ts'
 import { PortChannel } from './port/codec.ts'
 import { failedAnswer, portError } from './port/port-error.ts'
 import { RUN_TAGS, toExecutor, toNetwork, UNANSWERED_TAGS, type NetworkSettings, type ToExecutor, type ToNetwork } from './port/messages.ts'
-import type { Run } from './runs/run.ts'
+import type { ApproverAsks } from './runs/approver-asks.ts'
+import type { Carried } from './runs/peer-questions.ts'
 import { RunOutlet } from './runs/outlet.ts'
 import type { RunArrival, Runs } from './runs/runs.ts'
 import type { Views } from './views.ts'
@@ -29,6 +30,7 @@ export interface NetworkHost {
 }
 
 export interface PortSessionComponents {
+  readonly approvers: ApproverAsks
   readonly authority: AuthorityJournal
   readonly calls: Calls
   readonly clock: Clock
@@ -49,7 +51,7 @@ export class PortSession {
   readonly #components: PortSessionComponents
   readonly #channel: PortChannel<ToExecutor, ToNetwork>
   /** Runs of this channel by their number there; null while a request is being refused. */
-  readonly #runs = new Map<number, { readonly run: Run; readonly outlet: RunOutlet } | null>()
+  readonly #runs = new Map<number, { readonly run: Carried; readonly outlet: RunOutlet } | null>()
   readonly #closed = Promise.withResolvers<Error | null>()
   /** Resolves when the channel is gone: null when it ended cleanly. */
   readonly closed = this.#closed.promise
@@ -127,6 +129,8 @@ export class PortSession {
         return this.#components.host?.onFailed(portError({ ...message, message: printable(message.message) }))
       case 'http_refused':
         return void this.#components.authority.httpRefused(message)
+      case 'approval_answer':
+        return this.#components.approvers.answered(message.ask, message.frame)
       default:
         void this.#answer(message)
     }
@@ -140,7 +144,7 @@ export class PortSession {
     }
   }
 
-  #admit(message: Extract<ToExecutor, { type: 'run_open' | 'run_resume' }>, take: (arrival: RunArrival) => Run | null): void {
+  #admit(message: Extract<ToExecutor, { type: 'run_open' | 'run_resume' }>, take: (arrival: RunArrival) => Carried | null): void {
     const { links, nonces } = this.#components
     const { run: number, stream_nonce: streamNonce, frame } = message
     if (this.#runs.has(number)) throw new AppError('malformed', `run ${number} is open already`)
@@ -164,6 +168,7 @@ export class PortSession {
       this.#channel.send(answer)
       if (answer.type === 'welcome') {
         this.#greeted = true
+        this.#attachApprovers()
         this.#pushSnapshot()
       }
     } catch (error) {
@@ -194,6 +199,14 @@ export class PortSession {
     const { log } = this.#components
     if (!isAppError(error)) log.error({ error: errorText(error) }, 'a call of the network half failed inside')
     this.#channel.send(failedAnswer(id, error))
+  }
+
+  #attachApprovers(): void {
+    const detach = this.#components.approvers.attach({
+      approvalAsk: (ask, agent_id) => void this.#channel.send({ type: 'approval_ask', ask, agent_id }),
+      approvalWithdrawn: (ask) => void this.#channel.send({ type: 'approval_withdrawn', ask }),
+    })
+    void this.closed.then(detach)
   }
 
   #pushSnapshot(): void {

@@ -16,7 +16,7 @@ import { Slots } from '../policy/slots.ts'
 import type { Cells } from '../process/cells.ts'
 import type { DeskLink } from '../desk/desk-link.ts'
 import type { Guardian } from '../process/guardian.ts'
-import type { MachineId } from '../protocol/ids.ts'
+import type { AgentId, MachineId } from '../protocol/ids.ts'
 import type { Contacts } from '../trust/contacts.ts'
 import type { Revocations } from '../trust/revocations.ts'
 import { AuthorityJournal } from './authority-journal.ts'
@@ -29,6 +29,8 @@ import { UnackedTotal } from './runs/outbox.ts'
 import { PeerRevocations } from './links/peer-revocations.ts'
 import { PortSession, type NetworkHost } from './port-session.ts'
 import { Reports } from './runs/reports.ts'
+import { ApproverAsks } from './runs/approver-asks.ts'
+import { PeerQuestions } from './runs/peer-questions.ts'
 import { Requests } from './runs/requests.ts'
 import { Runs } from './runs/runs.ts'
 import { Signatures } from './links/signatures.ts'
@@ -75,6 +77,7 @@ export class Executor implements Startable {
   readonly #signatures: Signatures
   readonly #judge: TrustJudge
   readonly #runs: Runs
+  readonly #approvers: ApproverAsks
   readonly #revocations: PeerRevocations
   readonly #views: Views
   readonly #sessions = new Set<PortSession>()
@@ -99,7 +102,14 @@ export class Executor implements Startable {
     const policy = { acl: acl.acl, slots: new Slots(acl.acl.caps), env: scrubbedEnvironment() }
     const { desk = null } = components
     const total = new UnackedTotal()
-    this.#runs = new Runs({ cells, clock, counters, desk, guardian, judge: this.#judge, log, policy, reports, total }, own)
+    const signatures = this.#signatures
+    const nameOf = (agentId: AgentId): string | null => contacts.byAgent(agentId)?.name ?? null
+    const questions = new PeerQuestions({ clock, counters, desk, log, nameOf, reports, signatures }, own)
+    this.#approvers = new ApproverAsks({ clock, counters, judge: this.#judge, signatures }, own)
+    this.#runs = new Runs(
+      { approvers: this.#approvers, questions, cells, clock, counters, desk, guardian, judge: this.#judge, log, policy, reports, total },
+      own,
+    )
   }
 
   /** Makes `operator.key` on first start. Throws `loose_permissions` or `bad_key_file`. */
@@ -144,11 +154,25 @@ export class Executor implements Startable {
       { signatures, judge: this.#judge, nonces, clock },
       { agentId: signatures.agentId, agentPublicKey: signatures.publicKey, machineId },
     )
-    const [revocations, views, runs] = [this.#revocations, this.#views, this.#runs]
+    const [approvers, revocations, views, runs] = [this.#approvers, this.#revocations, this.#views, this.#runs]
     const init = { machineId, networkSettings: host?.settings ?? null }
     const { authority, operations, requests } = this.#proven
-    const calls = new Calls({ clock, links, nonces, operations, requests, revocations, signatures, views }, init)
-    const session = new PortSession({ authority, calls, clock, counters, duplex, host, links, log, nonces, revocations, runs, views })
+    const calls = new Calls({ approvers, clock, links, nonces, operations, requests, revocations, signatures, views }, init)
+    const session = new PortSession({
+      approvers,
+      authority,
+      calls,
+      clock,
+      counters,
+      duplex,
+      host,
+      links,
+      log,
+      nonces,
+      revocations,
+      runs,
+      views,
+    })
     this.#sessions.add(session)
     void session.closed.then(() => this.#sessions.delete(session))
     return session

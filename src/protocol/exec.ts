@@ -62,7 +62,14 @@ export const signedStdin: Field<SignedStdin> = {
 }
 
 /** How what is signed begins: which request it is about, who signs and who is meant. */
-const PARTIES = { version: literal(1), request_id: requestId, from_agent: id32, from_machine: id32, to_agent: id32, to_machine: id32 }
+export const PARTIES = {
+  version: literal(1),
+  request_id: requestId,
+  from_agent: id32,
+  from_machine: id32,
+  to_agent: id32,
+  to_machine: id32,
+}
 
 /**
  * What a requester asks, signed with its agent key. Names the target agent and machine and quotes the
@@ -208,6 +215,10 @@ export const execFrame = union('exec-frame', {
       reason: oneOf(WAITING_REASONS),
     },
   ],
+  /** Client to server, the first frame of a new stream: `body` is an encoded `approval-request`. Lease renewals follow. */
+  approval_request: [16, signed],
+  /** Server to client, the only answer to it but an Exit with a denial: `body` is an encoded `approval-statement`. */
+  approval_statement: [17, signed],
 })
 export type ExecFrame = ValueOf<typeof execFrame>
 export type ExecFrameType = ExecFrame['type']

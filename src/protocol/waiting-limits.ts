@@ -4,6 +4,13 @@
 export const MAX_APPROVAL_WAIT_MS = 30 * 60 * 1000
 /** Agents that one entry of an ACL may name as approvers. Each is asked on a stream of its own. */
 export const MAX_MESH_APPROVERS = 16
+/** A question to another agent, as JSON: it fits one frame beside its signature. What is longer nobody is asked about. */
+export const MAX_APPROVAL_QUESTION = 48 * 1024
+/** Between two tries to reach an approver: the first, and the longest that it grows to. */
+export const APPROVER_RETRY_MS = 2_000
+export const MAX_APPROVER_RETRY_MS = 30_000
+/** Questions to approvers under way at once: every waiting run may ask some. */
+export const MAX_APPROVER_ASKS = 1_024
 /** Waiting runs of one (agent, machine): nobody reads more questions of one asker. */
 export const MAX_WAITING_PER_PAIR = 16
 /** … and of all together: what a desk keeps. */

@@ -51,6 +51,8 @@ const TO_NETWORK: Record<ToNetwork['type'], Readonly<Record<string, string>>> = 
     api_token: 'a secret: this half must know who may call its API; it changes nothing without an operator’s proof',
   },
   stop: {},
+  approval_ask: { ask: NUMBER, agent_id: 'whom to dial: an approver of a run that waits, and of no other' },
+  approval_withdrawn: { ask: NUMBER },
 }
 
 /** Names of the fields of each variant, as its description in CDDL has them. */

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { readdir, readFile } from 'node:fs/promises'
 import { test } from 'node:test'
 import * as port from '../../src/executor/port/messages.ts'
+import * as approval from '../../src/protocol/approval-statement.ts'
 import * as card from '../../src/protocol/card.ts'
 import * as dm from '../../src/protocol/dm.ts'
 import * as exec from '../../src/protocol/exec.ts'
@@ -31,7 +32,7 @@ const declared = (module: object): Map<string, string> =>
       .map((message) => [message.name, message.cddl.replaceAll(/\s+/g, '')]),
   )
 
-for (const [file, module] of Object.entries({ card, dm, exec, link, port })) {
+for (const [file, module] of Object.entries({ approval, card, dm, exec, link, port })) {
   test(`proto/${file}.cddl describes exactly the messages that the code declares`, async () => {
     const messages = declared(module)
     assert.ok(messages.size > 0)
@@ -41,5 +42,5 @@ for (const [file, module] of Object.entries({ card, dm, exec, link, port })) {
 
 test('every CDDL file is held against the code', async () => {
   const files = (await readdir(folder)).filter((name) => name.endsWith('.cddl'))
-  assert.deepEqual(files.toSorted(), ['card.cddl', 'dm.cddl', 'exec.cddl', 'link.cddl', 'port.cddl'])
+  assert.deepEqual(files.toSorted(), ['approval.cddl', 'card.cddl', 'dm.cddl', 'exec.cddl', 'link.cddl', 'port.cddl'])
 })

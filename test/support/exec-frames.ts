@@ -79,7 +79,10 @@ export const anyExecFrame: fc.Arbitrary<ExecFrame> = fc.oneof(
     kind: fc.constantFrom(...WARNING_KINDS),
     message: fc.string({ maxLength: 100 }),
   }),
-  fc.record({ type: fc.constantFrom('exit' as const, 'rules_request' as const, 'rules' as const), ...signed }),
+  fc.record({
+    type: fc.constantFrom(...(['exit', 'rules_request', 'rules', 'approval_request', 'approval_statement'] as const)),
+    ...signed,
+  }),
   fc.record({ type: fc.constant('cancel' as const), request_id }),
   fc.record({ type: fc.constant('stdin' as const), ...chunk, eof: fc.boolean() }),
   fc.record({ type: fc.constant('ack' as const), request_id, stdin: uint, stdout: uint, stderr: uint }),

@@ -46,6 +46,7 @@ export class ExecutorClient implements Startable {
   readonly linkAccept = this.#caller('link_accept')
   readonly linkFinish = this.#caller('link_finish')
   readonly signCard = this.#caller('sign_card')
+  readonly signApprovalRequest = this.#caller('sign_approval_request')
   readonly signRulesRequest = this.#caller('sign_rules_request')
   readonly #channel: PortChannel<ToNetwork, ToExecutor>
   readonly #log: Logger
@@ -54,6 +55,7 @@ export class ExecutorClient implements Startable {
   readonly #snapshotListeners = new Set<(snapshot: Snapshot) => void>()
   readonly #decisionListeners = new Set<(link: number, decision: TrustDecision) => void>()
   readonly #revocationListeners = new Set<(link: number, items: readonly Uint8Array[]) => void>()
+  readonly #approvalListeners = new Set<(ask: number, agentId: AgentId | null) => void>()
   readonly #closed = Promise.withResolvers<Error | null>()
   readonly #stopAsked = Promise.withResolvers<void>()
   /** Resolves when the port is gone: null when it ended cleanly. Without it this half can do nothing. */
@@ -132,6 +134,16 @@ export class ExecutorClient implements Startable {
 
   onLinkRevocations(listener: (link: number, items: readonly Uint8Array[]) => void): () => void {
     return subscribe(this.#revocationListeners, listener)
+  }
+
+  /** `agentId`: whom to ask; null: that ask is withdrawn. */
+  onApprovalAsk(listener: (ask: number, agentId: AgentId | null) => void): () => void {
+    return subscribe(this.#approvalListeners, listener)
+  }
+
+  /** `frame` is what the approver answered, encoded. */
+  approvalAnswer(ask: number, frame: Uint8Array): void {
+    this.#channel.send({ type: 'approval_answer', ask, frame })
   }
 
   linkDropped(handle: number): void {
@@ -235,6 +247,12 @@ export class ExecutorClient implements Startable {
         return
       case 'link_revocations':
         for (const listener of this.#revocationListeners) listener(message.link, message.items)
+        return
+      case 'approval_ask':
+        for (const listener of this.#approvalListeners) listener(message.ask, message.agent_id)
+        return
+      case 'approval_withdrawn':
+        for (const listener of this.#approvalListeners) listener(message.ask, null)
         return
       case 'stop':
         return this.#stopAsked.resolve()

@@ -30,7 +30,7 @@ const address = text(MAX_ADDRESS_TEXT)
 const httpText = text(MAX_REFUSED_HTTP_TEXT)
 
 /** Version of this channel; both halves are one release, so anything else is refused. */
-export const PORT_VERSION = 5
+export const PORT_VERSION = 6
 
 /** Answers carry the `id` of the call they answer. */
 const call = { id: uint() }
@@ -133,10 +133,14 @@ export const toExecutor = union('to-executor', {
   ],
   /** Sign a question to the peer of a link (link 0: to ourselves): which commands may this agent run there? Answer: signed. */
   sign_rules_request: [23, { ...call, ...link, request_id: requestId, stream_nonce: bytes(NONCE_BYTES) }],
+  /** Sign the question of an `approval_ask` to the peer of a link. Answer: signed. */
+  sign_approval_request: [24, { ...call, ...link, ask: uint(), request_id: requestId, stream_nonce: bytes(NONCE_BYTES) }],
+  /** What the approver of an `approval_ask` answered: an encoded exec-frame. */
+  approval_answer: [25, { ask: uint(), frame: bytes(1, MAX_SEALED_FRAME) }],
 })
 /** Of the messages above, those whose number is a run's, and those that nobody waits for. */
 export const RUN_TAGS: readonly number[] = [11, 12, 13, 17, 18]
-export const UNANSWERED_TAGS: readonly number[] = [5, 6, 8, 20, 21, 22]
+export const UNANSWERED_TAGS: readonly number[] = [5, 6, 8, 20, 21, 22, 25]
 export type ToExecutor = ValueOf<typeof toExecutor>
 
 export type HttpRefused = Omit<Extract<ToExecutor, { type: 'http_refused' }>, 'type'>
@@ -226,6 +230,10 @@ export const toNetwork = union('to-network', {
   ],
   /** Give callers their outcomes and end: every program is over. */
   stop: [14, {}],
+  /** Reach this agent and have the question of this number signed for the stream to it: its word is needed for a run that waits. */
+  approval_ask: [15, { ask: uint(), agent_id: id32 }],
+  /** Its word is not needed any more: close the stream. */
+  approval_withdrawn: [16, { ask: uint() }],
 })
 export type ToNetwork = ValueOf<typeof toNetwork>
 
@@ -242,6 +250,7 @@ export const ANSWERS = {
   mint_nonces: 'nonces',
   sign_request: 'signed',
   sign_rules_request: 'signed',
+  sign_approval_request: 'signed',
   sign_card: 'signed',
   operate: 'result',
   query: 'result',

@@ -1,14 +1,20 @@
 import type { Clock } from '../../base/clock.ts'
 import { AppError, errorText, isAppError } from '../../base/errors.ts'
 import type { DeskLink, Waiting } from '../../desk/desk-link.ts'
+import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import { openApproval, SpentAnswers } from '../../policy/approval/open-approval.ts'
-import type { Question, SignedAnswer } from '../../policy/approval/question.ts'
+import type { Approval } from '../../policy/approval/question.ts'
+import type { AgentsApproval } from '../../policy/approval/statements.ts'
 import { authorize, type Asked, type Intent, type PolicyContext, type Verdict } from '../../policy/mesh/authorize.ts'
+import { ASK_TIMEOUT_MS } from '../../protocol/desk-limits.ts'
 import type { ExecRequest } from '../../protocol/exec.ts'
+import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 import { MAX_APPROVAL_WAIT_MS } from '../../protocol/waiting-limits.ts'
 import type { PeerLink } from '../links/links.ts'
 import type { TrustJudge } from '../links/trust-judge.ts'
+import type { ApproverAsks } from './approver-asks.ts'
+import { CoApproval } from './co-approval.ts'
 import type { EndCause } from './execution.ts'
 import type { Reports, RunSubject } from './reports.ts'
 import type { Admitted, Awaited, WaitingState } from './run-wait.ts'
@@ -16,12 +22,19 @@ import { WaitingRoom } from './waiting-room.ts'
 import { WARNING_TEXT } from './warning-text.ts'
 
 export interface ApprovalsComponents {
+  readonly approvers: Pick<ApproverAsks, 'open'>
   readonly clock: Clock
-  /** Null: nobody can be asked, so that nothing runs that somebody must allow. */
+  readonly counters: ExecCounters
+  /** Null: nobody can be asked, so that nothing runs that a human must allow. */
   readonly desk: DeskLink | null
   readonly judge: TrustJudge
   readonly policy: PolicyContext
   readonly reports: Reports
+}
+
+export interface ApprovalsInit {
+  readonly agentId: AgentId
+  readonly machineId: MachineId
 }
 
 /** A verified request that somebody must allow. */
@@ -38,14 +51,19 @@ export interface NotAllowed {
   readonly detail: string
 }
 
-/** Requests of peers that a human of this host must allow: asks the desk, and lets policy decide anew with its answer. */
+type Permitted = Extract<Verdict, { kind: 'permit' }>
+type Tell = (state: WaitingState) => void
+
+/** Requests of peers that somebody must allow: asks the desk and the agents, and lets policy decide anew with what they say. */
 export class Approvals {
   readonly #components: ApprovalsComponents
+  readonly #own: ApprovalsInit
   readonly #room: WaitingRoom
   readonly #spent = new SpentAnswers()
 
-  constructor(components: ApprovalsComponents) {
+  constructor(components: ApprovalsComponents, init: ApprovalsInit) {
     this.#components = components
+    this.#own = init
     this.#room = new WaitingRoom(components)
   }
 
@@ -54,6 +72,7 @@ export class Approvals {
     const { agentId, pair } = asked.link
     const leave = this.#room.enter({ agentId, pair, stdinLength: asked.stdin?.len ?? 0 })
     if (typeof leave === 'string') return { reason: 'concurrency_limit_reached', detail: leave }
+    this.#components.counters.count('runs_waited')
     const withdrawn = new AbortController()
     return {
       settle: async (tell) => this.#settle(asked, tell, withdrawn.signal).finally(leave),
@@ -61,7 +80,7 @@ export class Approvals {
     }
   }
 
-  async #settle(asked: AskedRun, tell: (state: WaitingState) => void, withdrawn: AbortSignal): Promise<Admitted | Uint8Array> {
+  async #settle(asked: AskedRun, tell: Tell, withdrawn: AbortSignal): Promise<Admitted | Uint8Array> {
     const { reports } = this.#components
     const { subject, stdin } = asked
     const verdict = await this.#decide(asked, tell, withdrawn)
@@ -69,66 +88,132 @@ export class Approvals {
     return { ...verdict, report: reports.of(subject, verdict.permit, stdin) }
   }
 
-  async #decide(
-    asked: AskedRun,
-    tell: (state: WaitingState) => void,
-    withdrawn: AbortSignal,
-  ): Promise<Extract<Verdict, { kind: 'permit' }> | NotAllowed> {
-    const { clock } = this.#components
-    const late = new AbortController()
-    const timer = clock.setTimeout(() => late.abort(new AppError('timeout', 'the desk did not answer in time')), MAX_APPROVAL_WAIT_MS)
+  async #decide(asked: AskedRun, tell: Tell, withdrawn: AbortSignal): Promise<Permitted | NotAllowed> {
+    const settled = new AbortController()
+    const late = this.#components.clock.setTimeout(
+      () => settled.abort(new AppError('timeout', 'nobody answered in time')),
+      MAX_APPROVAL_WAIT_MS,
+    )
+    const signal = AbortSignal.any([withdrawn, settled.signal])
+    /** Until when, once it is known. */
+    const begun = Promise.withResolvers<number>()
+    const co = this.#coApproval(asked, tell, begun.promise)
     try {
-      return this.#authorize(asked, await this.#ask(asked.question, tell, AbortSignal.any([withdrawn, late.signal])), withdrawn)
-    } catch (error) {
+      const human = this.#human(asked, tell, co, signal, begun.resolve)
+      const agents = co?.then(async (one) => one.collect(signal)) ?? null
+      const given = await firstRefusal(human, agents)
       if (withdrawn.aborted) return withdrawalOf(withdrawn.reason)
-      return {
-        reason: isAppError(error, 'timeout') ? 'approval_timeout' : 'approval_denied',
-        detail: `nobody could be asked: ${errorText(error)}`,
-      }
+      return 'reason' in given ? { ...given, reason: toldReason(given.reason) } : this.#authorize(asked, given)
     } finally {
-      timer.cancel()
+      late.cancel()
+      // Whoever is still asked is asked no more.
+      settled.abort(new AppError('approval_denied', 'it is decided'))
     }
   }
 
-  async #ask(
-    question: Question,
-    tell: (state: WaitingState) => void,
+  /** The agents' part; null where the entry names none. */
+  #coApproval({ subject, link, question }: AskedRun, tell: Tell, until: Promise<number>): Promise<CoApproval> | null {
+    const { approvers } = question
+    if (approvers === null) return null
+    const { clock } = this.#components
+    return until.then((expires_at_ms) => {
+      const state = (): WaitingState => ({
+        expiresAt: clock.monotonic() + Math.max(0, expires_at_ms - clock.now()),
+        approvals_needed: co.needed,
+        approvals_given: Math.min(co.given, co.needed),
+        reason: asksHuman(question) ? 'human_and_approvers' : 'approvers',
+      })
+      const of = {
+        request_sha256: subject.requestSha256,
+        permit_sha256: question.permit_sha256,
+        target: this.#own,
+        requester: link.agentId,
+        approvers: approvers.agent_ids,
+        needed: approvers.needed,
+        expires_at_ms,
+      }
+      const co: CoApproval = new CoApproval(this.#components, { of, question, onGiven: () => tell(state()) })
+      tell(state())
+      return co
+    })
+  }
+
+  /** What the human of this host says; null where only agents are asked. `begin`: until when it is asked. */
+  async #human(
+    { question }: AskedRun,
+    tell: Tell,
+    co: Promise<CoApproval> | null,
     signal: AbortSignal,
-  ): Promise<{ readonly answer: SignedAnswer; readonly questionId: string; readonly key: Uint8Array }> {
+    begin: (expiresAtMs: number) => void,
+  ): Promise<Approval | NotAllowed | null> {
     const { clock, desk } = this.#components
-    if (desk === null) throw new AppError('approval_unavailable')
-    signal.throwIfAborted()
-    let pending: Waiting | null = null
-    const onPending = (waiting: Waiting): void => {
-      pending = waiting
-      const expiresAt = clock.monotonic() + Math.max(0, waiting.expires_at_ms - clock.now())
-      tell({ expiresAt, approvals_needed: 0, approvals_given: 0, reason: 'human' })
+    if (!asksHuman(question)) {
+      begin(clock.now() + ASK_TIMEOUT_MS)
+      return null
     }
-    const answer = await desk.ask(question, signal, onPending)
-    signal.throwIfAborted()
-    const told = pending as Waiting | null
-    return { answer, questionId: told?.question_id ?? answer.question_id, key: desk.approvalKey() }
+    try {
+      if (desk === null) throw new AppError('approval_unavailable', 'this daemon has no desk')
+      signal.throwIfAborted()
+      let pending: Waiting | null = null
+      const answer = await desk.ask(question, signal, (waiting) => {
+        pending = waiting
+        const expiresAt = clock.monotonic() + Math.max(0, waiting.expires_at_ms - clock.now())
+        if (co === null) tell({ expiresAt, approvals_needed: 0, approvals_given: 0, reason: 'human' })
+        begin(waiting.expires_at_ms)
+      })
+      signal.throwIfAborted()
+      const told = pending as Waiting | null
+      const asked = { question_id: told?.question_id ?? answer.question_id, permit_sha256: question.permit_sha256 }
+      // At once, because an answer is fresh for a moment only, and the agents may take longer.
+      const opened = openApproval(answer, asked, { key: desk.approvalKey(), now: clock.now(), spent: this.#spent })
+      if (opened.kind === 'approval') begin(clock.now() + ASK_TIMEOUT_MS)
+      return opened.kind === 'approval' ? opened.approval : { reason: opened.reason, detail: opened.detail }
+    } catch (error) {
+      return {
+        reason: isAppError(error, 'timeout') ? 'approval_timeout' : 'approval_denied',
+        detail: `no human was asked: ${errorText(error)}`,
+      }
+    }
   }
 
   /** Everything is decided anew: who asks may have lost its trust meanwhile, or the program may be another. */
-  #authorize(
-    { intent, link, question }: AskedRun,
-    { answer, questionId, key }: { readonly answer: SignedAnswer; readonly questionId: string; readonly key: Uint8Array },
-    withdrawn: AbortSignal,
-  ): Extract<Verdict, { kind: 'permit' }> | NotAllowed {
-    const { clock, judge, policy } = this.#components
-    if (withdrawn.aborted) return withdrawalOf(withdrawn.reason)
-    const asked = { question_id: questionId, permit_sha256: question.permit_sha256 }
-    const opened = openApproval(answer, asked, { key, now: clock.now(), spent: this.#spent })
-    if (opened.kind === 'no_approval') return { reason: toldReason(opened.reason), detail: opened.detail }
+  #authorize({ intent, link }: AskedRun, { human, agents }: Given): Permitted | NotAllowed {
+    const { judge, policy } = this.#components
     const { agentId: agent_id, machineId: machine_id } = link
     const principal = { kind: 'mesh', agent_id, machine_id, verified: true, trust: judge.decide(agent_id, machine_id) } as const
-    const verdict = authorize(intent, principal, policy, opened.approval)
+    const verdict = authorize(intent, principal, policy, human, agents)
     if (verdict.kind === 'permit') return verdict
     if (verdict.kind === 'ask')
       return { reason: 'approval_denied', detail: `it was allowed, and must be asked again: ${verdict.question.why}` }
     return { reason: toldReason(verdict.reason), detail: verdict.detail }
   }
+}
+
+interface Given {
+  readonly human: Approval | null
+  readonly agents: AgentsApproval | null
+}
+
+/** A human of this host is asked, unless the entry leaves it to other agents alone. */
+const asksHuman = ({ approvers, always_ask, ask }: Asked['question']): boolean => approvers === null || always_ask !== null || ask !== 'off'
+
+/** What both have given, or the first refusal of either: the other is not waited for then. */
+const firstRefusal = async (
+  human: Promise<Approval | NotAllowed | null>,
+  agents: Promise<AgentsApproval | NotAllowed> | null,
+): Promise<Given | NotAllowed> => {
+  const refused = Promise.withResolvers<NotAllowed>()
+  const watch = async <T extends object | null>(one: Promise<T>): Promise<T> => {
+    const said = await one
+    if (said !== null && 'reason' in said) refused.resolve(said as unknown as NotAllowed)
+    return said
+  }
+  const both = Promise.all([watch(human), agents === null ? null : watch(agents)]).then(([one, other]): Given | NotAllowed => {
+    if (one !== null && 'reason' in one) return one
+    if (other !== null && 'reason' in other) return other
+    return { human: one, agents: other }
+  })
+  return Promise.race([both, refused.promise])
 }
 
 /** What ended the run while it waited. */

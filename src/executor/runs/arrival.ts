@@ -1,6 +1,7 @@
 import { isAppError } from '../../base/errors.ts'
 import { equalBytes, sha256 } from '../../identity/hash.ts'
 import { verifyAgent } from '../../identity/signing.ts'
+import { APPROVAL_REQUEST_DOMAIN, approvalRequest, type ApprovalRequest } from '../../protocol/approval-statement.ts'
 import {
   checkArgvSize,
   EXEC_REQUEST_DOMAIN,
@@ -16,9 +17,13 @@ import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import type { PeerLink } from '../links/links.ts'
 import type { Nonces } from '../links/nonces.ts'
 
-/** A Request, or a question for rules, as it came, readable but not believed. */
+/** A Request, or a question for rules or for an approval, as it came, readable but not believed. */
 export type Arrival = ArrivedBytes &
-  ({ readonly asks: 'run'; readonly request: ExecRequest } | { readonly asks: 'rules'; readonly request: ExecRulesRequest })
+  (
+    | { readonly asks: 'run'; readonly request: ExecRequest }
+    | { readonly asks: 'rules'; readonly request: ExecRulesRequest }
+    | { readonly asks: 'approval'; readonly request: ApprovalRequest }
+  )
 
 interface ArrivedBytes {
   /** The exact bytes that are signed. */
@@ -31,9 +36,10 @@ interface ArrivedBytes {
 export const readArrival = (frame: Uint8Array): Arrival | null => {
   try {
     const decoded = execFrame.decode(frame)
-    if (decoded.type !== 'request' && decoded.type !== 'rules_request') return null
+    if (decoded.type !== 'request' && decoded.type !== 'rules_request' && decoded.type !== 'approval_request') return null
     const { body, signature } = decoded
     const bytes = { body, signature, sha256: sha256(body) }
+    if (decoded.type === 'approval_request') return { asks: 'approval', request: approvalRequest.decode(body), ...bytes }
     if (decoded.type === 'rules_request') return { asks: 'rules', request: execRulesRequest.decode(body), ...bytes }
     const request = execRequest.decode(body)
     checkArgvSize(request.argv)
@@ -52,6 +58,8 @@ export interface VerifyContext {
   readonly own: { readonly agentId: AgentId; readonly machineId: MachineId }
 }
 
+const DOMAINS = { run: EXEC_REQUEST_DOMAIN, rules: EXEC_RULES_REQUEST_DOMAIN, approval: APPROVAL_REQUEST_DOMAIN } as const
+
 /** What keeps the sender from being who the request says, or null. Uses up the stream's nonce whatever comes of it. */
 export const senderProblem = (arrival: Arrival, context: VerifyContext): 'replayed' | 'wrong_party' | 'wrong_signature' | null => {
   const { asks, request, body, signature } = arrival
@@ -60,8 +68,7 @@ export const senderProblem = (arrival: Arrival, context: VerifyContext): 'replay
   if (!fresh || !equalBytes(request.stream_nonce, streamNonce)) return 'replayed'
   if (request.from_agent !== link.agentId || request.from_machine !== link.machineId) return 'wrong_party'
   if (request.to_agent !== own.agentId || request.to_machine !== own.machineId) return 'wrong_party'
-  const domain = asks === 'run' ? EXEC_REQUEST_DOMAIN : EXEC_RULES_REQUEST_DOMAIN
-  return verifyAgent(link.agentPublicKey, domain, body, signature) ? null : 'wrong_signature'
+  return verifyAgent(link.agentPublicKey, DOMAINS[asks], body, signature) ? null : 'wrong_signature'
 }
 
 /** Null when the bytes are no Resume. */

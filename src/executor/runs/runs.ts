@@ -1,25 +1,27 @@
 import type { Clock } from '../../base/clock.ts'
-import { BoundedSet } from '../../base/bounded.ts'
 import { Keeping } from '../../base/keeping.ts'
 import { AppError, errorText } from '../../base/errors.ts'
 import { TimeSharing } from '../../base/time-sharing.ts'
 import type { Logger } from '../../base/log.ts'
 import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
-import { authorize, type Asked, type Permitted, type PolicyContext, type Principal } from '../../policy/mesh/authorize.ts'
+import { authorize, senderDenial, type Asked, type Permitted, type PolicyContext, type Principal } from '../../policy/mesh/authorize.ts'
 import { RuleBook, type TellableRules } from '../../policy/mesh/tellable-rules.ts'
 import type { DeskLink } from '../../desk/desk-link.ts'
 import type { Cells } from '../../process/cells.ts'
 import type { Guardian } from '../../process/guardian.ts'
 import { execFrame } from '../../protocol/exec.ts'
 import type { AgentId, MachineId, RequestId } from '../../protocol/ids.ts'
-import { MAX_PORT_RUNS, MAX_RECENT_RUNS, MAX_RUNS_PER_PEER, MAX_UNACKED_TOTAL, SHUTDOWN_KILL_MS } from '../../protocol/limits.ts'
+import { MAX_PORT_RUNS, MAX_RUNS_PER_PEER, MAX_UNACKED_TOTAL, SHUTDOWN_KILL_MS } from '../../protocol/limits.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 import { AnswerMeters } from './answer-meters.ts'
+import type { ApproverAsks } from './approver-asks.ts'
 import { Approvals, type AskedRun, type NotAllowed } from './approvals.ts'
-import { readArrival, readResume, senderProblem, type Arrival } from './arrival.ts'
+import { readArrival, readResume, type Arrival } from './arrival.ts'
 import { OWN_LINK, type PeerLink } from '../links/links.ts'
 import type { Nonces } from '../links/nonces.ts'
+import { SENDER_PROBLEMS, Senders } from './senders.ts'
 import type { UnackedTotal } from './outbox.ts'
+import type { AdmittedQuestion, Carried, PeerQuestions } from './peer-questions.ts'
 import type { Reports, RunSubject } from './reports.ts'
 import { Run, type RunInit } from './run.ts'
 import type { RunOutlet } from './outlet.ts'
@@ -33,6 +35,8 @@ export const LINGERING = { count: 1_024, bytes: MAX_UNACKED_TOTAL / 2, countPerO
 
 /** What all runs of an executor share. */
 export interface RunsComponents {
+  /** Of runs that wait here, for the approval of others. */
+  readonly approvers: ApproverAsks
   readonly cells: Pick<Cells, 'open'>
   readonly clock: Clock
   readonly counters: ExecCounters
@@ -42,6 +46,8 @@ export interface RunsComponents {
   readonly judge: TrustJudge
   readonly log: Logger
   readonly policy: PolicyContext
+  /** Of other hosts, for this agent's approval. */
+  readonly questions: PeerQuestions
   readonly reports: Reports
   readonly total: UnackedTotal
 }
@@ -81,42 +87,33 @@ interface Dropped {
 /** A request that is being answered: denied or told its rules (no run), or running. */
 interface Active {
   readonly link: PeerLink
-  readonly run: Run | null
+  readonly run: Pick<Run, 'end' | 'kill'> | null
 }
-
-const PROBLEMS = {
-  replayed: 'the nonce of its stream was used before, or never given out, or another one was signed',
-  reused: 'this agent and machine used the request id before',
-  wrong_party: 'it names other parties than those of the link',
-  wrong_signature: 'its signature does not fit',
-} as const
 
 /** All requests of all peers: denies each, or runs it to its end. */
 export class Runs {
   readonly #components: RunsComponents
-  readonly #own: RunsInit
   readonly #active = new Map<Active, Promise<void>>()
   /** Every run that its requester may still ask for, by pair and request id. */
   readonly #known = new Map<string, Run>()
   readonly #lingering = new Keeping(LINGERING)
   readonly #ruleBook: RuleBook
-  /** The ids that each pair has used. The oldest are forgotten: a replay fails on its nonce already. */
-  readonly #used = new BoundedSet<string>({ max: MAX_RECENT_RUNS })
+  readonly #senders: Senders
   readonly #meters: AnswerMeters
   readonly #approvals: Approvals
   readonly #stopping = new AbortController()
 
   constructor(components: RunsComponents, init: RunsInit) {
     this.#components = components
-    this.#own = init
+    this.#senders = new Senders(components, init)
     const time = new TimeSharing(components).share(this.#stopping.signal)
     this.#ruleBook = new RuleBook({ acl: components.policy.acl, time })
     this.#meters = new AnswerMeters(components)
-    this.#approvals = new Approvals(components)
+    this.#approvals = new Approvals(components, init)
   }
 
   /** The run that came of it, or null where none did: then the outlet says why, or just closes. */
-  open(arrival: RunArrival): Run | null {
+  open(arrival: RunArrival): Carried | null {
     const { counters } = this.#components
     const { link, outlet } = arrival
     counters.count('requests_received')
@@ -124,6 +121,10 @@ export class Runs {
     if ('run' in verdict) {
       this.#track({ link, run: verdict.run }, this.#execute(link.agentId, verdict.run))
       return verdict.run
+    }
+    if ('question' in verdict) {
+      this.#track({ link, run: verdict.question }, verdict.answered)
+      return verdict.question
     }
     if ('dropped' in verdict) {
       counters.count(verdict.dropped)
@@ -153,7 +154,7 @@ export class Runs {
     counters.count(frame === null ? 'malformed_frames' : 'resumes_refused')
     if (accepted) {
       const { request_id, request_nonce } = frame
-      const unseen = fresh && !this.#used.has(knownAs(link, request_id)) && nonces.void(link.pair, request_nonce)
+      const unseen = fresh && !this.#senders.hasUsed(knownAs(link, request_id)) && nonces.void(link.pair, request_nonce)
       outlet.send(execFrame.encode({ type: 'gone', request_id, unseen }))
     }
     outlet.close()
@@ -203,7 +204,7 @@ export class Runs {
     }
   }
 
-  #decide(arrival: RunArrival): { run: Run } | Denial | Told | Dropped {
+  #decide(arrival: RunArrival): { run: Run } | AdmittedQuestion | Denial | Told | Dropped {
     const { judge, policy } = this.#components
     const { link } = arrival
     if (this.#stopping.signal.aborted || this.#isFullFor(link)) return { dropped: 'requests_ignored' }
@@ -212,15 +213,17 @@ export class Runs {
     const read = readArrival(arrival.frame)
     if (read === null) return { dropped: 'malformed_frames' }
     // Each answer costs a signature and a line of the journal, as a denial does: no more is verified than may be answered.
-    if (read.asks === 'rules' && trust === 'accept' && !this.#meters.admits(link.agentId)) {
+    if (read.asks !== 'run' && trust === 'accept' && !this.#meters.admits(link.agentId)) {
       arrival.nonces.consume(link.pair, arrival.streamNonce)
       return { dropped: 'requests_ignored' }
     }
-    const problem = this.#senderProblem(read, arrival, trust === 'accept')
+    const name = knownAs(link, read.request.request_id)
+    const problem = this.#senders.problemOf(read, arrival, { name, trusted: trust === 'accept', isTaken: this.#known.has(name) })
     const { agentId: agent_id, machineId: machine_id } = link
     const key = { agent_id, machine_id, request_id: read.request.request_id }
     const principal: Principal = { kind: 'mesh', agent_id, machine_id, verified: problem === null, trust }
     if (read.asks === 'rules') return this.#decideRules({ key, argv: [], requestSha256: read.sha256 }, principal)
+    if (read.asks === 'approval') return this.#decideApproval({ key, argv: [], requestSha256: read.sha256 }, principal, read, arrival)
     const { request } = read
     const subject: RunSubject = { key, argv: request.argv, requestSha256: read.sha256 }
     const { argv, cwd, timeout_ms, clamp } = request
@@ -228,7 +231,7 @@ export class Runs {
     const verdict = authorize(intent, principal, policy)
     if (verdict.kind === 'denied') {
       if (trust === 'accept' && !this.#mayDeny(agent_id, verdict.reason)) return { dropped: 'requests_ignored' }
-      return { subject, reason: verdict.reason, detail: problem === null ? verdict.detail : PROBLEMS[problem] }
+      return { subject, reason: verdict.reason, detail: problem === null ? verdict.detail : SENDER_PROBLEMS[problem] }
     }
     const { request_id: requestId, stdin } = request
     const admission = this.#admissionOf(verdict, { subject, intent, link, stdin })
@@ -245,6 +248,17 @@ export class Runs {
     const rules = this.#ruleBook.rulesOf(principal)
     if ('reason' in rules) return { subject, reason: rules.reason, detail: `it asked which commands it may run; ${rules.detail}` }
     return { subject, rules }
+  }
+
+  #decideApproval(
+    subject: RunSubject,
+    principal: Principal,
+    { request }: Extract<Arrival, { asks: 'approval' }>,
+    { link, outlet }: RunArrival,
+  ): AdmittedQuestion | Denial {
+    const denial = senderDenial(principal)
+    const answer = denial ?? this.#components.questions.admit({ subject, request, link, outlet })
+    return 'reason' in answer ? { subject, ...answer } : answer
   }
 
   #makeRun(init: Omit<RunInit, 'resumable' | 'knowsWaiting' | 'onForgotten'>, link: PeerLink): Run {
@@ -267,23 +281,6 @@ export class Runs {
     if (this.#active.size >= MAX_PORT_RUNS) return true
     if (this.#active.size < MAX_RUNS_PER_PEER || link.number === OWN_LINK) return false
     return [...this.#active.keys()].filter((active) => active.link.pair === link.pair).length >= MAX_RUNS_PER_PEER
-  }
-
-  #senderProblem(read: Arrival, arrival: RunArrival, trusted: boolean): keyof typeof PROBLEMS | null {
-    const { link, nonces, streamNonce } = arrival
-    const problem = senderProblem(read, { link, nonces, streamNonce, own: this.#own })
-    // Ids of untrusted requesters are not remembered: they could push out those of trusted ones.
-    const reused = problem === null && trusted && this.#isReused(knownAs(link, read.request.request_id))
-    const found = reused ? 'reused' : problem
-    if (found === 'replayed' || found === 'reused') this.#components.counters.count('requests_replayed')
-    return found
-  }
-
-  /** One id never means two runs: from now on it is used. */
-  #isReused(name: string): boolean {
-    const reused = this.#used.has(name) || this.#known.has(name)
-    this.#used.add(name)
-    return reused
   }
 }
 

@@ -8,6 +8,7 @@ import { isStdinOpen, type Acl, type RunLimits } from './acl.ts'
 import { findExecutable } from '../executable.ts'
 import { describeMismatch, searchCommands, type CommandPlace, type NearMiss } from './match.ts'
 import type { Approval, Question } from '../approval/question.ts'
+import type { AgentsApproval } from '../approval/statements.ts'
 import { sealPermit, type Permit, type RunCaps } from '../permit.ts'
 import type { Slot, Slots } from '../slots.ts'
 
@@ -93,9 +94,15 @@ export type Verdict = Denied | Permitted | Asked
 
 /**
  * The only thing that says yes. Decides, reserves the slot and makes the permit in one step that
- * nothing can interrupt. A denial is a value; it never throws.
+ * nothing can interrupt. A denial is a value; it never throws. `_agents`: the word of the approvers whom the entry names.
  */
-export const authorize = (intent: Intent, principal: Principal, context: PolicyContext, _approval: Approval | null = null): Verdict => {
+export const authorize = (
+  intent: Intent,
+  principal: Principal,
+  context: PolicyContext,
+  _approval: Approval | null = null,
+  _agents: AgentsApproval | null = null,
+): Verdict => {
   const { acl, slots } = context
   const place = findCommand(intent.argv, principal, acl)
   if ('kind' in place) return place

@@ -12,6 +12,7 @@ import type { ApiSocket } from '../../doors/rest/components.ts'
 import { RestDoor } from '../../doors/rest/server.ts'
 import { AgentDirectory } from '../../exec/agents.ts'
 import { RequesterCounters } from '../../exec/counters.ts'
+import { ApproverClient } from '../../exec/approver-client.ts'
 import { ExecClient } from '../../exec/client.ts'
 import { RulesClient } from '../../exec/rules-client.ts'
 import { ExecService } from '../../exec/service.ts'
@@ -77,7 +78,8 @@ const composeDm = ({ clock, log, machineKey }: NetworkDependencies, port: Execut
   const events = new LifecycleLog({ id: randomBytes(6).toString('hex'), now: () => clock.now() })
   const runner = new ExecClient({ links, executor: port, clock, counters: requester, lifecycle: events })
   const rules = new RulesClient({ links, executor: port, clock, counters: requester })
-  return { counters, events, links, messages, rules, runner }
+  const approvers = new ApproverClient({ links, executor: port, clock, counters: requester, log })
+  return { approvers, counters, events, links, messages, rules, runner }
 }
 
 type Dm = ReturnType<typeof composeDm>
@@ -113,6 +115,7 @@ export const composeNetwork = (dependencies: NetworkDependencies, port: Executor
       { name: 'mesh', startable: mesh.node },
       { name: 'reconnect', startable: mesh.reconnect },
       { name: 'runs', startable: dm.runner },
+      { name: 'approvers', startable: dm.approvers },
       { name: 'api', startable: rest },
     ],
   }

@@ -1,0 +1,139 @@
+import type { Clock } from '../../base/clock.ts'
+import { AppError } from '../../base/errors.ts'
+import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
+import { randomBytes } from '../../identity/hash.ts'
+import { openStatement, type Statement, type StatementOf } from '../../policy/approval/statements.ts'
+import type { Question } from '../../protocol/question.ts'
+import { APPROVAL_REQUEST_DOMAIN, approvalRequest } from '../../protocol/approval-statement.ts'
+import { execFrame } from '../../protocol/exec.ts'
+import { fromHex, type AgentId, type MachineId } from '../../protocol/ids.ts'
+import { NONCE_BYTES } from '../../protocol/limits.ts'
+import { MAX_APPROVAL_QUESTION, MAX_APPROVAL_WAIT_MS, MAX_APPROVER_ASKS } from '../../protocol/waiting-limits.ts'
+import type { PeerLink } from '../links/links.ts'
+import type { Signatures } from '../links/signatures.ts'
+import type { TrustJudge } from '../links/trust-judge.ts'
+import type { ToExecutor } from '../port/messages.ts'
+
+/** A network half that reaches approvers. */
+export interface ApproverCarrier {
+  approvalAsk(ask: number, agentId: AgentId): void
+  approvalWithdrawn(ask: number): void
+}
+
+/** One approver is asked about one run. */
+export interface ApproverAsk {
+  readonly agentId: AgentId
+  readonly of: StatementOf
+  readonly question: Question
+  onStatement(statement: Statement): void
+}
+
+/** The link on which it was signed last, and with which nonce. */
+interface Signed {
+  readonly link: PeerLink
+  readonly nonce: Uint8Array
+}
+
+interface OpenAsk extends ApproverAsk {
+  signed: Signed | null
+}
+
+export interface ApproverAsksComponents {
+  readonly clock: Clock
+  readonly counters: ExecCounters
+  readonly judge: TrustJudge
+  readonly signatures: Signatures
+}
+
+export interface ApproverAsksInit {
+  readonly agentId: AgentId
+  readonly machineId: MachineId
+}
+
+/** What other agents are asked for runs that wait here. The network's half carries question and answer, and can make neither. */
+export class ApproverAsks {
+  readonly #components: ApproverAsksComponents
+  readonly #own: ApproverAsksInit
+  readonly #carriers = new Set<ApproverCarrier>()
+  readonly #asks = new Map<number, OpenAsk>()
+  #last = 0
+
+  constructor(components: ApproverAsksComponents, init: ApproverAsksInit) {
+    this.#components = components
+    this.#own = init
+  }
+
+  /** What is open is asked through this network half, too. Answers how to take it away. */
+  attach(carrier: ApproverCarrier): () => void {
+    this.#carriers.add(carrier)
+    for (const [ask, { agentId }] of this.#asks) carrier.approvalAsk(ask, agentId)
+    return () => void this.#carriers.delete(carrier)
+  }
+
+  /** Answers how to withdraw it; null where too many are open. */
+  open(ask: ApproverAsk): (() => void) | null {
+    if (this.#asks.size >= MAX_APPROVER_ASKS) return null
+    const number = ++this.#last
+    this.#asks.set(number, { ...ask, signed: null })
+    for (const carrier of this.#carriers) carrier.approvalAsk(number, ask.agentId)
+    return () => this.#close(number)
+  }
+
+  /** Signs the question for one stream to its approver. Throws `not_found`, `peer_rejected`, `not_offered`, `rate_limited`. */
+  async sign(
+    call: Extract<ToExecutor, { type: 'sign_approval_request' }>,
+    link: PeerLink,
+  ): Promise<{ body: Uint8Array; signature: Uint8Array }> {
+    const { clock, judge, signatures } = this.#components
+    const ask = this.#asks.get(call.ask)
+    if (ask === undefined) throw new AppError('not_found', 'nobody is to be asked that any more')
+    if (link.agentId !== ask.agentId) throw new AppError('peer_rejected', 'the peer of the link is not the approver')
+    if (judge.decide(link.agentId, link.machineId) !== 'accept') throw new AppError('peer_rejected', 'the approver is not trusted here')
+    if (!link.knowsWaiting) throw new AppError('not_offered', 'the x0xd of the approver is of a version before approvals')
+    signatures.admit()
+    const nonce = randomBytes(NONCE_BYTES)
+    ask.signed = { link, nonce }
+    const { expires_at_ms, permit_sha256, request_sha256 } = ask.of
+    const body = approvalRequest.encode({
+      version: 1,
+      request_id: call.request_id,
+      from_agent: this.#own.agentId,
+      from_machine: this.#own.machineId,
+      to_agent: link.agentId,
+      to_machine: link.machineId,
+      stream_nonce: call.stream_nonce,
+      created_at_ms: clock.now(),
+      request_sha256,
+      permit_sha256: fromHex(permit_sha256),
+      nonce,
+      expires_at_ms,
+      expires_in_ms: Math.min(Math.max(0, expires_at_ms - clock.now()), MAX_APPROVAL_WAIT_MS),
+      question: JSON.stringify(ask.question),
+    })
+    return { body, signature: await signatures.sign(APPROVAL_REQUEST_DOMAIN, body) }
+  }
+
+  /** What the network's half says that the approver answered. Nothing of it is believed but a statement of its key. */
+  answered(number: number, bytes: Uint8Array): void {
+    const { clock, counters } = this.#components
+    const ask = this.#asks.get(number)
+    if (ask?.signed === undefined || ask.signed === null) return counters.count('malformed_frames')
+    const frame = execFrame.decode(bytes)
+    if (frame.type !== 'approval_statement') return counters.count('malformed_frames')
+    const { link, nonce } = ask.signed
+    const { agentId, machineId, agentPublicKey } = link
+    const statement = openStatement(frame, { agentId, machineId, agentPublicKey, nonce }, ask.of, clock.now())
+    if (typeof statement === 'string') return counters.count('statements_refused')
+    // Trust may have gone since it was asked.
+    if (this.#components.judge.decide(agentId, machineId) !== 'accept') return counters.count('statements_refused')
+    this.#close(number)
+    ask.onStatement(statement)
+  }
+
+  #close(number: number): void {
+    if (this.#asks.delete(number)) for (const carrier of this.#carriers) carrier.approvalWithdrawn(number)
+  }
+}
+
+/** True where a frame can carry it beside its signature. */
+export const fitsFrame = (question: Question): boolean => Buffer.byteLength(JSON.stringify(question)) <= MAX_APPROVAL_QUESTION

@@ -1,0 +1,107 @@
+import type { Clock } from '../../base/clock.ts'
+import { countStatements, eligible, type AgentsApproval, type Statement, type StatementOf } from '../../policy/approval/statements.ts'
+import type { Question } from '../../policy/approval/question.ts'
+import { shortId, type AgentId } from '../../protocol/ids.ts'
+import { fitsFrame, type ApproverAsks } from './approver-asks.ts'
+
+export interface CoApprovalComponents {
+  readonly approvers: Pick<ApproverAsks, 'open'>
+  readonly clock: Clock
+}
+
+export interface CoApprovalInit {
+  readonly of: StatementOf
+  readonly question: Question
+  /** Called for every approval that comes. */
+  onGiven(): void
+}
+
+/** Why the agents' approval is not there. */
+export interface NotGiven {
+  readonly reason: 'approval_denied' | 'approval_timeout'
+  readonly detail: string
+}
+
+/** The word of other agents on one run: asks all whom the entry names, and counts until enough have allowed it, or too few are left. */
+export class CoApproval {
+  readonly #components: CoApprovalComponents
+  readonly #init: CoApprovalInit
+  readonly #statements: Statement[] = []
+  readonly #open = new Map<AgentId, () => void>()
+  readonly #settled = Promise.withResolvers<AgentsApproval | NotGiven>()
+
+  constructor(components: CoApprovalComponents, init: CoApprovalInit) {
+    this.#components = components
+    this.#init = init
+  }
+
+  get given(): number {
+    return this.#statements.filter(({ decision }) => decision === 'allow').length
+  }
+
+  get needed(): number {
+    return this.#init.of.needed
+  }
+
+  /** Settles when it is decided, or the time is up; then nobody is asked any more. `signal`: it is not wanted any more. */
+  async collect(signal: AbortSignal): Promise<AgentsApproval | NotGiven> {
+    const { clock } = this.#components
+    const { of } = this.#init
+    const onAbort = (): void => this.#settle({ reason: 'approval_denied', detail: 'it is not wanted any more' })
+    signal.addEventListener('abort', onAbort, { once: true })
+    if (signal.aborted) onAbort()
+    const timer = clock.setTimeout(() => this.#late(), Math.max(0, of.expires_at_ms - clock.now()))
+    try {
+      if (!signal.aborted) this.#ask()
+      return await this.#settled.promise
+    } finally {
+      timer.cancel()
+      signal.removeEventListener('abort', onAbort)
+      for (const withdraw of this.#open.values()) withdraw()
+    }
+  }
+
+  #ask(): void {
+    const { of, question } = this.#init
+    const agents = eligible(of)
+    if (!fitsFrame(question)) return this.#settle({ reason: 'approval_denied', detail: 'it is too long to be shown to other agents' })
+    for (const agentId of agents) {
+      const onStatement = (statement: Statement): void => this.#take(agentId, statement)
+      const withdraw = this.#components.approvers.open({ agentId, of, question, onStatement })
+      if (withdraw !== null) this.#open.set(agentId, withdraw)
+    }
+    this.#look()
+  }
+
+  #take(agentId: AgentId, statement: Statement): void {
+    this.#open.delete(agentId)
+    this.#statements.push(statement)
+    if (statement.decision === 'allow') this.#init.onGiven()
+    this.#look()
+  }
+
+  #look(): void {
+    const { of } = this.#init
+    const approval = countStatements(this.#statements, of)
+    if (approval !== null) return this.#settle(approval)
+    if (this.given + this.#open.size >= of.needed) return
+    this.#settle({ reason: 'approval_denied', detail: `${this.#sofar()}; too few are left that could` })
+  }
+
+  #late(): void {
+    this.#settle({ reason: 'approval_timeout', detail: `${this.#sofar()}; no answer came from ${[...this.#open.keys()].join(', ')}` })
+  }
+
+  #sofar(): string {
+    const of = (decision: Statement['decision']): string =>
+      this.#statements
+        .filter((one) => one.decision === decision)
+        .map(({ agent_id }) => shortId(agent_id))
+        .join(', ') || 'none'
+    return `${this.given} of ${this.needed} approvals of other agents came (allowed: ${of('allow')}; refused: ${of('deny')})`
+  }
+
+  #settle(result: AgentsApproval | NotGiven): void {
+    this.#settled.resolve(result)
+  }
+}

@@ -1,0 +1,227 @@
+import type { Clock } from '../../base/clock.ts'
+import { AppError, errorText } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+import type { DeskLink } from '../../desk/desk-link.ts'
+import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
+import { openApproval, SpentAnswers } from '../../policy/approval/open-approval.ts'
+import { spendApproval } from '../../policy/approval/question.ts'
+import { APPROVAL_STATEMENT_DOMAIN, approvalStatement, type ApprovalRequest } from '../../protocol/approval-statement.ts'
+import { closedProblemOf } from '../../protocol/closed-fields.ts'
+import { QUESTION_FIELDS } from '../../protocol/desk-question.ts'
+import { DESK_SHAPE } from '../../protocol/desk-limits.ts'
+import { execFrame } from '../../protocol/exec.ts'
+import { toHex, type AgentId, type MachineId } from '../../protocol/ids.ts'
+import { parseTable } from '../../protocol/json-shape.ts'
+import type { Question } from '../../protocol/question.ts'
+import type { DenialReason } from '../../protocol/reasons.ts'
+import type { PeerLink } from '../links/links.ts'
+import type { Signatures } from '../links/signatures.ts'
+import type { EndCause } from './execution.ts'
+import { Lease } from './lease.ts'
+import type { RunOutlet } from './outlet.ts'
+import type { Reports, RunSubject } from './reports.ts'
+import { WaitingRoom } from './waiting-room.ts'
+import { WARNING_TEXT } from './warning-text.ts'
+
+export interface PeerQuestionsComponents {
+  readonly clock: Clock
+  readonly counters: ExecCounters
+  readonly desk: DeskLink | null
+  readonly log: Logger
+  /** What the operator calls an agent. */
+  nameOf(agentId: AgentId): string | null
+  readonly reports: Reports
+  readonly signatures: Signatures
+}
+
+export interface PeerQuestionsInit {
+  readonly agentId: AgentId
+  readonly machineId: MachineId
+}
+
+/** A verified question of an accepted agent: whether this one approves a run over there. */
+export interface AskedApproval {
+  readonly subject: RunSubject
+  readonly request: ApprovalRequest
+  readonly link: PeerLink
+  readonly outlet: RunOutlet
+}
+
+/** What a stream that came carries, besides a run: frames of its peer, and its end. */
+export interface Carried {
+  receive(bytes: Uint8Array): void
+  lost(outlet: RunOutlet): void
+  over(outlet: RunOutlet): void
+  violated(what: string): void
+  end(cause: EndCause): void
+  kill(): void
+}
+
+/** A question under way, and when it is answered. */
+export interface AdmittedQuestion {
+  readonly question: Carried
+  readonly answered: Promise<void>
+}
+
+type Denial = { readonly reason: DenialReason; readonly detail: string }
+const isDenial = (answer: Uint8Array | Denial): answer is Denial => 'reason' in answer
+
+/** Questions of other hosts that a human of this one decides: with its word alone a statement is signed. */
+export class PeerQuestions {
+  readonly #components: PeerQuestionsComponents
+  readonly #own: PeerQuestionsInit
+  readonly #room: WaitingRoom
+  readonly #spent = new SpentAnswers()
+
+  constructor(components: PeerQuestionsComponents, init: PeerQuestionsInit) {
+    this.#components = components
+    this.#own = init
+    this.#room = new WaitingRoom(components)
+  }
+
+  /** The question under way, and when it is answered; or why nobody is asked. */
+  admit(asked: AskedApproval): AdmittedQuestion | Denial {
+    const read = readQuestion(asked, (id) => this.#components.nameOf(id))
+    if (typeof read === 'string') return { reason: 'approval_denied', detail: `it asked for an approval; its question is none: ${read}` }
+    const { agentId, pair } = asked.link
+    const leave = this.#room.enter({ agentId, pair, stdinLength: 0 })
+    if (typeof leave === 'string') return { reason: 'concurrency_limit_reached', detail: `it asked for an approval; ${leave}` }
+    this.#components.counters.count('approvals_asked')
+    const question = new PeerQuestion(this.#components)
+    return { question, answered: this.#answer(asked, read, question).finally(leave) }
+  }
+
+  async #answer(asked: AskedApproval, read: Question, question: PeerQuestion): Promise<void> {
+    const { log, reports } = this.#components
+    try {
+      const answer = await this.#decide(asked, read, question.withdrawn)
+      asked.outlet.send(isDenial(answer) ? await reports.denied(asked.subject, answer.reason, answer.detail) : answer)
+    } catch (error) {
+      log.error({ error: errorText(error) }, 'a question for an approval could not be answered')
+    } finally {
+      question.answered()
+      asked.outlet.close()
+    }
+  }
+
+  /** The encoded statement, or a denial where no human has decided. */
+  async #decide({ request }: AskedApproval, read: Question, signal: AbortSignal): Promise<Uint8Array | Denial> {
+    const { clock, desk } = this.#components
+    const none = (why: string): Denial => ({ reason: 'approval_denied', detail: `it asked for an approval; ${why}` })
+    const until = new AbortController()
+    const timer = clock.setTimeout(() => until.abort(new AppError('timeout', 'nobody decided in time')), request.expires_in_ms)
+    try {
+      if (desk === null) return none('there is no desk here')
+      let questionId: string | null = null
+      const pending = (waiting: { readonly question_id: string }): void => void (questionId = waiting.question_id)
+      const answer = await desk.ask(read, AbortSignal.any([signal, until.signal]), pending)
+      const asked = { question_id: questionId ?? answer.question_id, permit_sha256: read.permit_sha256 }
+      const opened = openApproval(answer, asked, { key: desk.approvalKey(), now: clock.now(), spent: this.#spent })
+      if (opened.kind === 'approval')
+        return spendApproval(opened.approval) ? await this.#sign(request, 'allow') : none('its answer was used')
+      return opened.reason === 'approval_denied' ? await this.#sign(request, 'deny') : none(opened.detail)
+    } catch (error) {
+      return none(errorText(error))
+    } finally {
+      timer.cancel()
+    }
+  }
+
+  async #sign(request: ApprovalRequest, decision: 'allow' | 'deny'): Promise<Uint8Array> {
+    const { request_sha256, permit_sha256, expires_at_ms, nonce, from_agent, from_machine } = request
+    const body = approvalStatement.encode({
+      version: 1,
+      request_sha256,
+      permit_sha256,
+      target_agent: from_agent,
+      target_machine: from_machine,
+      approver_agent: this.#own.agentId,
+      approver_machine: this.#own.machineId,
+      decision,
+      expires_at_ms,
+      nonce,
+    })
+    const signature = await this.#components.signatures.sign(APPROVAL_STATEMENT_DOMAIN, body)
+    return execFrame.encode({ type: 'approval_statement', body, signature })
+  }
+}
+
+/** One question on its stream: whatever ends the stream takes it back. */
+class PeerQuestion implements Carried {
+  readonly #counters: ExecCounters
+  readonly #lease: Lease
+  readonly #withdrawal = new AbortController()
+  readonly withdrawn = this.#withdrawal.signal
+
+  constructor(components: Pick<PeerQuestionsComponents, 'clock' | 'counters'>) {
+    this.#counters = components.counters
+    this.#lease = new Lease(components, { onExpired: () => this.end('lease_expired') })
+  }
+
+  answered(): void {
+    this.#lease.stop()
+  }
+
+  receive(bytes: Uint8Array): void {
+    this.#lease.renew()
+    try {
+      const frame = execFrame.decode(bytes)
+      if (frame.type === 'lease_renew') return
+      if (frame.type === 'cancel') return this.end('cancelled')
+      this.violated(`${frame.type} behind a question`)
+    } catch (error) {
+      this.violated(errorText(error))
+    }
+  }
+
+  lost(): void {
+    this.end('peer_disconnected')
+  }
+
+  over(): void {
+    this.end('peer_disconnected')
+  }
+
+  violated(_what: string): void {
+    this.#counters.count('malformed_frames')
+    this.end('peer_disconnected')
+  }
+
+  end(cause: EndCause): void {
+    this.#lease.stop()
+    this.#withdrawal.abort(new AppError('approval_denied', `the question was withdrawn: ${WARNING_TEXT[cause]}`))
+  }
+
+  kill(): void {
+    this.end('daemon_stopping')
+  }
+}
+
+/**
+ * What a human of this host is shown: the words of the target, which is proven, about a run that somebody else has asked it
+ * for. What the target could say to have it allowed without a human here is not taken from it.
+ */
+const readQuestion = ({ request, link }: AskedApproval, nameOf: (id: AgentId) => string | null): Question | string => {
+  const fields = parseTable(Buffer.from(request.question), DESK_SHAPE)
+  if (typeof fields === 'string') return fields
+  const problem = closedProblemOf(fields, QUESTION_FIELDS)
+  if (problem !== null) return problem
+  const said = fields as unknown as Question
+  if (said.asker.kind !== 'mesh') return 'its asker is no agent'
+  if (said.permit_sha256 !== toHex(request.permit_sha256)) return 'it is of another permit'
+  return {
+    ...said,
+    door: 'mesh',
+    session_id: null,
+    asker: { ...said.asker, name: nameOf(said.asker.agent_id) },
+    grant_sha256: null,
+    target: { host: 'node', agent_id: link.agentId },
+    security: 'full',
+    ask: 'always',
+    ask_fallback: 'deny',
+    why: `the agent that would run it asks for the approval of this agent: ${said.why}`.slice(0, MAX_WHY),
+  }
+}
+
+/** Fits what a desk takes of a text. */
+const MAX_WHY = 1_024

@@ -1,0 +1,50 @@
+import { BoundedSet } from '../../base/bounded.ts'
+import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
+import { MAX_RECENT_RUNS } from '../../protocol/limits.ts'
+import { senderProblem, type Arrival, type VerifyContext } from './arrival.ts'
+
+/** What keeps a sender from being believed, as the journal says it. */
+export const SENDER_PROBLEMS = {
+  replayed: 'the nonce of its stream was used before, or never given out, or another one was signed',
+  reused: 'this agent and machine used the request id before',
+  wrong_party: 'it names other parties than those of the link',
+  wrong_signature: 'its signature does not fit',
+} as const
+
+/** Who asks, and whether each id is used once. */
+export class Senders {
+  readonly #counters: ExecCounters
+  readonly #own: VerifyContext['own']
+  /** The ids that each pair has used. The oldest are forgotten: a replay fails on its nonce already. */
+  readonly #used = new BoundedSet<string>({ max: MAX_RECENT_RUNS })
+
+  constructor(components: { readonly counters: ExecCounters }, init: VerifyContext['own']) {
+    this.#counters = components.counters
+    this.#own = init
+  }
+
+  hasUsed(name: string): boolean {
+    return this.#used.has(name)
+  }
+
+  /** `name`: the request's, by its pair and id. `isTaken`: a run of it is known. */
+  problemOf(
+    read: Arrival,
+    { link, nonces, streamNonce }: Omit<VerifyContext, 'own'>,
+    { name, trusted, isTaken }: { readonly name: string; readonly trusted: boolean; readonly isTaken: boolean },
+  ): keyof typeof SENDER_PROBLEMS | null {
+    const problem = senderProblem(read, { link, nonces, streamNonce, own: this.#own })
+    // Ids of untrusted requesters are not remembered: they could push out those of trusted ones.
+    const reused = problem === null && trusted && this.#isReused(name, isTaken)
+    const found = reused ? 'reused' : problem
+    if (found === 'replayed' || found === 'reused') this.#counters.count('requests_replayed')
+    return found
+  }
+
+  /** One id never means two runs: from now on it is used. */
+  #isReused(name: string, isTaken: boolean): boolean {
+    const reused = isTaken || this.#used.has(name)
+    this.#used.add(name)
+    return reused
+  }
+}

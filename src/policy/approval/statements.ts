@@ -1,0 +1,87 @@
+import { errorText } from '../../base/errors.ts'
+import { equalBytes } from '../../identity/hash.ts'
+import { verifyAgent } from '../../identity/signing.ts'
+import { APPROVAL_STATEMENT_DOMAIN, approvalStatement } from '../../protocol/approval-statement.ts'
+import { toHex, type AgentId, type MachineId } from '../../protocol/ids.ts'
+
+/** What the word of an approver must be about. */
+export interface StatementOf {
+  /** Of the exact bytes of the Request. */
+  readonly request_sha256: Uint8Array
+  /** Hex. */
+  readonly permit_sha256: string
+  readonly target: { readonly agentId: AgentId; readonly machineId: MachineId }
+  /** Who asked for the run: cannot approve itself. */
+  readonly requester: AgentId
+  /** Those whom the ACL names. */
+  readonly approvers: readonly AgentId[]
+  readonly needed: number
+  readonly expires_at_ms: number
+}
+
+/** Who signed, as the link proved it, and the nonce that it was asked with. */
+export interface Approver {
+  readonly agentId: AgentId
+  readonly machineId: MachineId
+  readonly agentPublicKey: Uint8Array
+  readonly nonce: Uint8Array
+}
+
+/** The word of one agent, checked. */
+export interface Statement {
+  readonly agent_id: AgentId
+  readonly decision: 'allow' | 'deny'
+  readonly permit_sha256: string
+}
+
+/** The agents that may approve: those whom the ACL names, each once, without who asks and without the target itself. */
+export const eligible = ({ approvers, requester, target }: StatementOf): AgentId[] =>
+  [...new Set(approvers)].filter((id) => id !== requester && id !== target.agentId)
+
+/** The statement that these signed bytes are, or why they are none for this request. Throws nothing. */
+export const openStatement = (
+  signed: { readonly body: Uint8Array; readonly signature: Uint8Array },
+  approver: Approver,
+  of: StatementOf,
+  now: number,
+): Statement | string => {
+  try {
+    if (!eligible(of).includes(approver.agentId)) return 'it is of an agent that may not approve this'
+    if (!verifyAgent(approver.agentPublicKey, APPROVAL_STATEMENT_DOMAIN, signed.body, signed.signature)) return 'its signature does not fit'
+    const said = approvalStatement.decode(signed.body)
+    if (said.approver_agent !== approver.agentId || said.approver_machine !== approver.machineId) return 'it is of another agent'
+    if (said.target_agent !== of.target.agentId || said.target_machine !== of.target.machineId) return 'it is for another target'
+    if (!equalBytes(said.request_sha256, of.request_sha256)) return 'it is for another request'
+    if (toHex(said.permit_sha256) !== of.permit_sha256) return 'it is for another permit'
+    if (!equalBytes(said.nonce, approver.nonce)) return 'it answers another question'
+    if (said.expires_at_ms !== of.expires_at_ms || said.expires_at_ms <= now) return 'it has expired'
+    return Object.freeze({ agent_id: approver.agentId, decision: said.decision, permit_sha256: of.permit_sha256 })
+  } catch (error) {
+    return errorText(error)
+  }
+}
+
+declare const brand: unique symbol
+
+/** Enough other agents have allowed one permit: made by `countStatements` alone, good once. */
+export interface AgentsApproval {
+  readonly [brand]: true
+  readonly permit_sha256: string
+  readonly agents: readonly AgentId[]
+}
+
+const counted = new WeakSet<object>()
+
+/** Null where fewer than needed of those who may have allowed it. */
+export const countStatements = (statements: readonly Statement[], of: StatementOf): AgentsApproval | null => {
+  const may = eligible(of)
+  const allowing = statements.filter(({ decision, permit_sha256 }) => decision === 'allow' && permit_sha256 === of.permit_sha256)
+  const agents = [...new Set(allowing.map(({ agent_id }) => agent_id))].filter((id) => may.includes(id))
+  if (of.needed < 1 || agents.length < of.needed) return null
+  const approval = Object.freeze({ permit_sha256: of.permit_sha256, agents: Object.freeze(agents) })
+  counted.add(approval)
+  return approval as unknown as AgentsApproval
+}
+
+/** True once, for the very object that `countStatements` made. */
+export const spendAgentsApproval = (thing: AgentsApproval): boolean => counted.delete(thing)
