@@ -77,7 +77,8 @@ test('no message to the executor names a file, an environment, a program to star
   // `argv` and `cwd` are of a Request that another host gets; `body` is what an operator proved; `path` is of a URL, a text for the journal as all of `refused`.
   const known =
     'id version peer_machine kem_public_key handle m2 m1 kem_ciphertext m3 link count nonces request_id stream_nonce argv stdin pieces'
-  const others = 'timeout_ms cwd clamp proven proof kind name addresses ttl_ms run frame operation body what items api_port code message'
+  const others =
+    'timeout_ms cwd clamp proven proof kind name addresses ttl_ms run frame operation body what items api_port code message ask'
   const refused = 'method path host origin remote'
   assert.deepEqual([...fields].toSorted(), `${known} ${others} ${refused}`.split(' ').toSorted())
 })
