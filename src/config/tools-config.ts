@@ -1,4 +1,9 @@
-import { nameOf, type TomlPath, type TomlReader, type TomlTable } from '../base/toml-reader.ts'
+import { resolve } from 'node:path'
+
+import { AppError } from '../base/errors.ts'
+import { writableByOthers } from '../base/file-rights.ts'
+import { readToml } from '../base/toml-file.ts'
+import { deepFreeze, nameOf, TomlReader, type TomlPath, type TomlTable } from '../base/toml-reader.ts'
 import type { ModeTable, ToolsSettings } from '../policy/modes/tools-settings.ts'
 import { readSandboxSettings } from '../policy/sandbox/sandbox-settings.ts'
 import { MAX_NAME } from '../protocol/limits.ts'
@@ -24,6 +29,21 @@ export const readTools = (toml: TomlReader): ToolsSettings | null => {
     agents: agents === undefined ? {} : readAgents(toml, agents),
     sandbox: readSandboxSettings(toml, [...EXEC, 'sandbox'], exec['sandbox']),
   }
+}
+
+/** A file with nothing but `[tools.exec]` and `[[agents.list]]`. Throws `bad_config`, whose message has all that is wrong with it. */
+export const loadTools = async (
+  file: string,
+): Promise<{ readonly tools: ToolsSettings; readonly sha256: string; readonly warnings: readonly string[] }> => {
+  const path = resolve(file)
+  const document = await readToml(path, 'bad_config', { bigints: true })
+  const toml = new TomlReader(document, 'bad_config')
+  toml.knownKeys([], document.value, TOOLS_SECTIONS)
+  const tools = readTools(toml)
+  if (tools === null) toml.problem([], '[tools.exec] is required: it says where commands run')
+  const problems = [...writableByOthers(path), ...toml.problems]
+  if (tools === null || problems.length > 0) throw new AppError('bad_config', problems.join('\n'), { data: { file: path, problems } })
+  return { tools: deepFreeze(tools), sha256: document.sha256, warnings: toml.warnings }
 }
 
 /** `exec` of a table of tools, which has nothing else. */

@@ -1,6 +1,7 @@
 import type { Environment } from '../../base/environment.ts'
 import type { RexdConfig } from '../../config/rexd-config.ts'
 import { fail, ok, reportFindings } from '../../doctor/findings.ts'
+import { modesFindings } from '../../doctor/modes-check.ts'
 import { inspectRexd, rexdFindings } from '../../doctor/rexd-check.ts'
 import type { McpFlags } from './flags.ts'
 import { writableRules } from './own-files.ts'
@@ -17,6 +18,7 @@ export const check = async (flags: Extract<McpFlags, { mode: 'check' }>, env: En
   const found = await inspectRexd(flags.config, env, { http: false })
   const inspection = found.config === null ? found : { ...found, problems: [...found.problems, ...writableRules(found.config, null)] }
   const findings = rexdFindings(inspection, { topic: TOPIC, obstacle: (text) => fail(TOPIC, text, null) })
-  const stays = inspection.config === null ? [] : [ok(TOPIC, staying(inspection.config))]
-  return reportFindings([...findings, ...stays], flags)
+  const { config } = inspection
+  const modes = config === null ? [] : [ok(TOPIC, staying(config)), ...(await modesFindings(config, env))]
+  return reportFindings([...findings, ...modes], flags)
 }

@@ -32,6 +32,16 @@ pass_env = []
 # Agents of the mesh that commands may run on, where their own ACLs allow them.
 allow_targets = []
 
+# Where commands run, how far they may go and whom to ask (docs/approvals.md). Without this table they run on this host, as the
+# rules below say, and nobody is asked. A desk must be there for the host "gateway": x0xd, or x0x desk.
+# [tools.exec]
+# host = "sandbox"          # bubblewrap: only the working directory is writable, and there is no network; or "gateway", this host
+# security = "allowlist"    # on this host: what a human has listed or allowed; "full": all that the rules below allow
+# ask = "on-miss"           # a human is asked about the rest; "always": about everything
+# [[tools.exec.always_ask]]
+# argv = ["git", "push", "<ANY…>"]
+# reason = "others see what is pushed"
+
 # Files are read and changed below these directories, and commands start in them.
 [[security.allowed_roots]]
 path = ${JSON.stringify(root)}

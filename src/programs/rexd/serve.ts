@@ -11,6 +11,7 @@ import type { Environment } from '../../base/environment.ts'
 import { fail, reportFindings } from '../../doctor/findings.ts'
 import { startLocalExecutor, type RunningExecutor } from '../../supervision/local-executor.ts'
 import { logStopFailures, stopConditions } from '../../supervision/program-exit.ts'
+import { modesFindings } from '../../doctor/modes-check.ts'
 import { inspectRexd, rexdFindings } from '../../doctor/rexd-check.ts'
 import { loadRexdConfig, withoutHttp, type RexdConfig } from '../../config/rexd-config.ts'
 import type { RexdFlags } from './flags.ts'
@@ -65,7 +66,9 @@ const TOPIC = 'configuration'
 
 const check = async (flags: RexdFlags, env: Environment): Promise<number> => {
   const inspection = await inspectRexd(flags.config, env, { http: false })
-  return reportFindings(rexdFindings(inspection, { topic: TOPIC, obstacle: (text) => fail(TOPIC, text, null) }), flags)
+  const findings = rexdFindings(inspection, { topic: TOPIC, obstacle: (text) => fail(TOPIC, text, null) })
+  const modes = inspection.config === null ? [] : await modesFindings(inspection.config, env)
+  return reportFindings([...findings, ...modes], flags)
 }
 
 /** Does what the flags say and answers the exit status. */

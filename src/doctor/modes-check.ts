@@ -1,0 +1,37 @@
+import { answers } from '../base/unix-socket.ts'
+import type { Environment } from '../base/environment.ts'
+import type { RexdConfig } from '../config/rexd-config.ts'
+import { dataDirOf, instanceChoice, pathsIn } from '../local-api/paths.ts'
+import { NO_SETTINGS, resolveExec } from '../policy/modes/settings.ts'
+import { placesOf, type ToolsSettings } from '../policy/modes/tools-settings.ts'
+import { ok, warn, type Finding } from './findings.ts'
+
+const TOPIC = 'commands'
+const NO_DESK = 'start x0xd, or x0x desk where no daemon runs: until then what runs on this host, or must be asked, is denied'
+
+/** An agent that the file does not name. */
+const OTHERS = ''
+
+const whereOf = (tools: ToolsSettings, agent: string): string => {
+  const resolved = resolveExec({ parameter: NO_SETTINGS, ...placesOf(tools, agent, null) })
+  if (resolved.kind === 'refused') return 'nowhere'
+  const { host, node, security, ask } = resolved
+  const { engine, network } = tools.sandbox
+  const place = {
+    sandbox: `in a sandbox (${engine}, ${network ? "with this host's network" : 'without a network'})`,
+    gateway: 'on this host',
+    node: node === null ? 'on an agent of the mesh that each call names' : `on ${node}`,
+  }[host]
+  return `${place}, security ${security}, ask ${ask}`
+}
+
+/** Where commands would run, and whether anybody can be asked. Nothing where the configuration does not choose among hosts. */
+export const modesFindings = async ({ tools }: RexdConfig, env: Environment): Promise<Finding[]> => {
+  if (tools === undefined) return []
+  const agents = Object.keys(tools.agents).map((agent) => ok(TOPIC, `those of ${agent} run ${whereOf(tools, agent)}`))
+  const others = ok(TOPIC, `${agents.length === 0 ? 'they' : 'those of others'} run ${whereOf(tools, OTHERS)}`)
+  const { approvalsSocket } = pathsIn(dataDirOf(instanceChoice({ name: null, dataDir: null }, env)))
+  const isThere = await answers(approvalsSocket).catch(() => false)
+  const desk = isThere ? ok('desk', `one answers at ${approvalsSocket}`) : warn('desk', `none answers at ${approvalsSocket}`, NO_DESK)
+  return [...agents, others, desk]
+}
