@@ -13,7 +13,7 @@ import type { AgentSigner } from '../identity/signing.ts'
 import { scrubbedEnvironment } from '../policy/environment.ts'
 import type { LoadedAcl } from '../policy/mesh/load-acl.ts'
 import { Slots } from '../policy/slots.ts'
-import type { Cells } from '../process/cells.ts'
+import type { CellSource } from '../process/cells.ts'
 import type { DeskLink } from '../desk/desk-link.ts'
 import type { Guardian } from '../process/guardian.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
@@ -41,7 +41,7 @@ import { Views } from './views.ts'
 export interface ExecutorComponents {
   readonly acl: LoadedAcl
   /** Has judged the ACL. */
-  readonly cells: Pick<Cells, 'open'>
+  readonly cells: CellSource
   readonly clock: Clock
   readonly contacts: Contacts
   readonly counters: ExecCounters

@@ -21,6 +21,7 @@ import { findTool, toolsFor } from './launch-plan.ts'
 import { namespaceProblem } from './namespace-probe.ts'
 import { MarkSearch } from './mark-search.ts'
 import { newMark, newMarkPrefix } from './run-mark.ts'
+import { SandboxProbe, type SandboxNeed, type SandboxSupport } from './sandbox/sandbox-probe.ts'
 
 /** Processes that bwrap adds to a run of its own: itself and the init of the namespace. */
 const NAMESPACE_PROCESSES = 2
@@ -40,6 +41,9 @@ export const CONTAINMENT_FILE = 'containment.json'
 export type CellOpening =
   | { readonly kind: 'cell'; readonly cell: Cell; readonly inNamespace: boolean }
   | { readonly kind: 'failed'; readonly detail: string }
+
+/** What starts programs in cells. */
+export type CellSource = Pick<Cells, 'open' | 'sandboxSupport'>
 
 export interface CellsComponents {
   readonly guardian: Pick<Guardian, 'watchCells' | 'watchMarks'> | null
@@ -65,6 +69,9 @@ export class Cells implements Startable {
   readonly #sharing = new TimeSharing({ clock: systemClock })
   readonly #search = new MarkSearch({ sharing: this.#sharing })
   #inForce: Containment = 'group'
+  /** Control groups can limit processes, whatever holds runs together: those of a sandbox are. Null: nobody has tried. */
+  #limitsProcesses: boolean | null = null
+  readonly #sandboxes = new SandboxProbe()
   #stronger: readonly NotInForce[] = []
 
   private constructor(components: CellsComponents, init: { file: string | null; cgroups: Cgroups }) {
@@ -126,17 +133,24 @@ export class Cells implements Startable {
     return found
   }
 
+  /** Tries what a sandbox needs of this host; to be called before `open` for a permit that has one. */
+  async sandboxSupport(grant: SandboxNeed): Promise<SandboxSupport> {
+    this.#limitsProcesses ??= (await this.#cgroups.limitProblem('pids')) === null
+    return this.#sandboxes.support(grant)
+  }
+
   /** The cell of one run. A strong one that cannot be made is a failure where the entry or its limits need it. */
-  open(permit: Pick<Permit, 'confinement'>): CellOpening {
-    const { confinement } = permit
+  open(permit: Pick<Permit, 'confinement' | 'sandbox'>): CellOpening {
+    const { confinement, sandbox } = permit
     const { contain, max_memory_bytes: memory, max_processes } = confinement
-    const inNamespace = this.#inForce === 'pid_namespace' || needsNamespace(confinement)
-    const processes = max_processes === null ? null : max_processes + (inNamespace ? NAMESPACE_PROCESSES : 0)
-    const limited = memory !== null || processes !== null
+    const inNamespace = this.#inForce === 'pid_namespace' || needsNamespace(confinement) || sandbox !== null
+    const most = max_processes ?? (sandbox !== null && this.#limitsProcesses === true ? sandbox.max_processes : null)
+    const processes = most === null ? null : most + (inNamespace ? NAMESPACE_PROCESSES : 0)
+    const limited = memory !== null || max_processes !== null
     const hold = this.#inForce === 'cgroup'
     let leaf: CgroupLeaf | null = null
     try {
-      if (hold || limited) leaf = this.#cgroups.makeLeaf({ hold, limits: { memory, processes } })
+      if (hold || limited || processes !== null) leaf = this.#cgroups.makeLeaf({ hold, limits: { memory, processes } })
     } catch (error) {
       const detail = `no control group could be made: ${errorText(error)}`
       if (limited || (contain === 'required' && !inNamespace)) return { kind: 'failed', detail }

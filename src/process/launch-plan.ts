@@ -1,11 +1,12 @@
 import { spawn, type ChildProcess, type StdioOptions } from 'node:child_process'
 import { Writable } from 'node:stream'
-import { fileURLToPath } from 'node:url'
 
 import { needsNamespace, type Confinement } from '../policy/mesh/confinement.ts'
 import { findExecutable } from '../policy/executable.ts'
-import type { Permit, Terminal } from '../policy/permit.ts'
+import type { Permit } from '../policy/permit.ts'
 import { MARK_VARIABLE } from './run-mark.ts'
+import { planSandbox, type SandboxPlan } from './sandbox/sandbox-plan.ts'
+import { terminalFiles, terminalWords } from './terminal-words.ts'
 
 /** From SIGXCPU at `max_cpu_secs` to SIGKILL, in seconds of processor time. */
 const CPU_KILL_LEAD_SECS = 1
@@ -54,6 +55,8 @@ export interface LaunchPlan {
   readonly inNamespace: boolean
   /** The descriptor of whoever holds its terminal, on which sizes go; null: it has none. */
   readonly control: number | null
+  /** What bwrap is given to make a sandbox of; null: it is none. */
+  readonly sandbox: SandboxPlan | null
 }
 
 const wrappersOf = ({ nice, max_cpu_secs }: Confinement): [Tool, string[]][] => [
@@ -69,37 +72,32 @@ export const toolsFor = (confinement: Confinement): { key: keyof Confinement; to
   ...(confinement.max_cpu_secs === null ? [] : [{ key: 'max_cpu_secs', tool: 'prlimit' } as const]),
 ]
 
-/**
- * The words that go before a program so that it runs on a terminal: a process of its own for each, because the open end
- * of a terminal would be inherited by whatever its owner starts later. `control`: a descriptor on which sizes come, and
- * before them the environment of a program on a raw terminal.
- */
-const terminalWords = ({ cols, rows, raw = false }: Terminal, control: number): string[] => {
-  const fromSources = import.meta.url.endsWith('.ts')
-  const host = fileURLToPath(new URL(fromSources ? './terminal-main.ts' : './terminal-host.cjs', import.meta.url))
-  // A main module does nothing when it is imported; a bundle calls its own.
-  const text = `import { main } from ${JSON.stringify(host)}; process.exit(await main(process.argv.slice(1)))`
-  const program = fromSources ? ['--input-type=module', '--eval', text, '--'] : [host]
-  return [process.execPath, ...program, raw ? 'raw' : 'cooked', String(control), String(cols), String(rows)]
+type Planned = Pick<Permit, 'argv' | 'executable' | 'cwd' | 'cwd_descriptor' | 'env' | 'confinement' | 'terminal' | 'sandbox'>
+
+/** bwrap's own words, and what it reads besides. */
+const namespaceWords = (
+  permit: Planned,
+  userNamespace: boolean,
+): { readonly words: readonly string[]; readonly sandbox: SandboxPlan | null } | { readonly problem: string } => {
+  const { sandbox, cwd, cwd_descriptor, confinement, terminal } = permit
+  if (sandbox !== null) {
+    const first = STATUS_DESCRIPTOR + (terminal === null ? 1 : 2)
+    const plan = planSandbox(permit, sandbox, { first, userNamespace, shown: terminal === null ? [] : terminalFiles() })
+    return 'problem' in plan ? plan : { words: [...plan.words, '--json-status-fd', String(STATUS_DESCRIPTOR), '--'], sandbox: plan.sandbox }
+  }
+  // bwrap goes to its directory by the path, which may lead elsewhere by then.
+  if (cwd_descriptor !== null) return { problem: 'a directory that is held open cannot be kept in a namespace' }
+  return { words: namespaceArguments(confinement, cwd), sandbox: null }
 }
 
 /** How the program comes to run: directly, or by way of the tools that confine it. Says which tool is missing. */
-export const planLaunch = (
-  {
-    argv,
-    executable,
-    cwd,
-    cwd_descriptor,
-    confinement,
-    terminal,
-  }: Pick<Permit, 'argv' | 'executable' | 'cwd' | 'cwd_descriptor' | 'confinement' | 'terminal'>,
-  namespaceForAll: boolean,
-): LaunchPlan | { readonly problem: string } => {
-  const inNamespace = namespaceForAll || needsNamespace(confinement)
-  // bwrap goes to its directory by the path, which may lead elsewhere by then.
-  if (inNamespace && cwd_descriptor !== null) return { problem: 'a directory that is held open cannot be kept in a namespace' }
+export const planLaunch = (permit: Planned, namespaceForAll: boolean, userNamespace = true): LaunchPlan | { readonly problem: string } => {
+  const { argv, executable, confinement, terminal } = permit
+  const inNamespace = namespaceForAll || needsNamespace(confinement) || permit.sandbox !== null
   const wrappers = wrappersOf(confinement)
-  if (inNamespace) wrappers.push(['bwrap', namespaceArguments(confinement, cwd)])
+  const namespace = inNamespace ? namespaceWords(permit, userNamespace) : { words: [], sandbox: null }
+  if ('problem' in namespace) return namespace
+  if (inNamespace) wrappers.push(['bwrap', [...namespace.words]])
   const words: string[] = []
   for (const [tool, args] of wrappers) {
     const lookup = findTool(tool)
@@ -109,7 +107,7 @@ export const planLaunch = (
   const control = terminal === null ? null : inNamespace ? STATUS_DESCRIPTOR + 1 : STATUS_DESCRIPTOR
   if (terminal !== null && control !== null) words.push(...terminalWords(terminal, control))
   const [file = executable.path, ...args] = [...words, executable.path, ...argv.slice(1)]
-  return { file, args, isWrapped: words.length > 0, inNamespace, control }
+  return { file, args, isWrapped: words.length > 0, inNamespace, control, sandbox: namespace.sandbox }
 }
 
 /** The directory that is held open is the one that is meant, whatever its path leads to by now. */
@@ -126,15 +124,28 @@ export const launch = (
   const marked = mark === null ? {} : { [MARK_VARIABLE]: mark }
   const env = { ...permit.env, ...marked }
   const cwd = directoryOf(permit)
-  const extra = [plan.inNamespace, plan.control !== null].filter(Boolean).map(() => 'pipe' as const)
-  const stdio: StdioOptions = [stdin ? 'pipe' : 'ignore', 'pipe', 'pipe', ...extra]
+  const extra = [plan.inNamespace, plan.control !== null, ...(plan.sandbox === null ? [] : [true, true, true])]
+  const pipes = extra.filter(Boolean).map(() => 'pipe' as const)
+  const stdio: StdioOptions = [stdin ? 'pipe' : 'ignore', 'pipe', 'pipe', ...pipes]
   const user = account === null ? {} : { uid: account.uid, gid: account.gid }
   // A wrapper has its own name; the program's is the path that it is started by.
   const argv0 = plan.isWrapped ? plan.file : (argv[0] ?? plan.file)
-  if (permit.terminal?.raw !== true) return spawn(plan.file, plan.args, { argv0, cwd, env, stdio, shell: false, detached: true, ...user })
-  // What holds the terminal is a runtime, which would obey variables that are meant for the program.
-  const child = spawn(plan.file, plan.args, { argv0, cwd, env: marked, stdio, shell: false, detached: true, ...user })
-  const control = plan.control === null ? null : child.stdio[plan.control]
-  if (control instanceof Writable) control.on('error', () => undefined).write(`${JSON.stringify(env)}\n`)
+  const raw = permit.terminal?.raw === true
+  // What holds a raw terminal is a runtime, and what makes a sandbox runs outside of it: they would obey variables that are meant for the program.
+  const own = plan.sandbox !== null ? {} : raw ? marked : env
+  const child = spawn(plan.file, plan.args, { argv0, cwd, env: own, stdio, shell: false, detached: true, ...user })
+  const control = !raw || plan.control === null ? null : writableOf(child, plan.control)
+  control?.on('error', () => undefined).write(`${JSON.stringify(env)}\n`)
+  if (plan.sandbox !== null)
+    for (const { descriptor, bytes } of plan.sandbox.feeds)
+      writableOf(child, descriptor)
+        ?.on('error', () => undefined)
+        .end(bytes)
   return child
+}
+
+/** Our end of a pipe to the child. */
+export const writableOf = ({ stdio }: ChildProcess, descriptor: number): Writable | null => {
+  const end = (stdio as readonly unknown[])[descriptor]
+  return end instanceof Writable ? end : null
 }

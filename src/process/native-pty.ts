@@ -22,7 +22,7 @@ export interface NativePty {
   resize(fd: number, cols: number, rows: number): void
 }
 
-const PACKAGE = '@lydell/node-pty'
+export const PTY_PACKAGE = '@lydell/node-pty'
 
 const isNative = (thing: unknown): thing is NativePty =>
   typeof thing === 'object' &&
@@ -33,13 +33,13 @@ const isNative = (thing: unknown): thing is NativePty =>
 export const loadPty = (): { readonly native: NativePty; readonly helper: string } | { readonly problem: string } => {
   try {
     const require = createRequire(import.meta.url)
-    const { requireBinary } = require(`${PACKAGE}/requireBinary.js`) as { requireBinary: (file: string) => unknown }
+    const { requireBinary } = require(`${PTY_PACKAGE}/requireBinary.js`) as { requireBinary: (file: string) => unknown }
     const native = requireBinary('pty.node')
-    if (!isNative(native)) return { problem: `${PACKAGE} is of a version that is not known here` }
+    if (!isNative(native)) return { problem: `${PTY_PACKAGE} is of a version that is not known here` }
     const darwin = process.platform === 'darwin'
-    return { native, helper: darwin ? require.resolve(`${PACKAGE}-darwin-${process.arch}/spawn-helper`) : 'none' }
+    return { native, helper: darwin ? require.resolve(`${PTY_PACKAGE}-darwin-${process.arch}/spawn-helper`) : 'none' }
   } catch (error) {
-    return { problem: `a terminal needs the package ${PACKAGE}: npm install ${PACKAGE} (${errorText(error).split('\n')[0]})` }
+    return { problem: `a terminal needs the package ${PTY_PACKAGE}: npm install ${PTY_PACKAGE} (${errorText(error).split('\n')[0]})` }
   }
 }
 

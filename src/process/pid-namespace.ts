@@ -50,6 +50,11 @@ export class PidNamespace {
     while (!this.#reaped && !this.#isExecuted() && performance.now() < deadline) await Promise.race([sleep(CELL_LOOK_MS), ended])
   }
 
+  /** Its first process, as soon as bwrap has told it. */
+  get init(): number | null {
+    return this.#init?.pid ?? null
+  }
+
   /** bwrap has ended, and as far as it said so without having executed the program. */
   get isLost(): boolean {
     return this.#reaped && this.#status === null

@@ -8,11 +8,12 @@ import { AppError, errorText } from '../base/errors.ts'
 import { isPermit, type Permit, type TerminalSize } from '../policy/permit.ts'
 import type { Containment } from '../protocol/reasons.ts'
 import type { Cell } from './cell.ts'
-import type { CellOpening, Cells } from './cells.ts'
+import type { CellOpening, CellSource } from './cells.ts'
 import type { Guardian } from './guardian.ts'
-import { directoryOf, launch, planLaunch, type LaunchPlan } from './launch-plan.ts'
+import { directoryOf, launch, planLaunch, writableOf, type LaunchPlan } from './launch-plan.ts'
 import { MAX_WRAPPER_TEXT, PidNamespace } from './pid-namespace.ts'
 import { launchObstacle } from './program-format.ts'
+import { standingProblem } from './sandbox/standing.ts'
 import type { ProcessExit, ProcessSignal } from './signals.ts'
 
 /** A started program: the leader of a session and group of its own, or what stands before it. */
@@ -49,7 +50,7 @@ export interface SpawnFailure {
 export type SpawnResult = { readonly kind: 'spawned'; readonly child: Child } | SpawnFailure
 
 export interface SpawnComponents {
-  readonly cells: Pick<Cells, 'open'>
+  readonly cells: CellSource
   readonly guardian: Guardian
 }
 
@@ -88,10 +89,16 @@ const complaintOf = async (stderr: Readable): Promise<string> => {
  */
 export const spawnPermitted = async (permit: Permit, components: SpawnComponents, options: { stdin: boolean }): Promise<SpawnResult> => {
   if (!isPermit(permit)) throw new AppError('internal', 'only a permit can be run')
-  const opening = components.cells.open(permit)
+  const { cells } = components
+  const support = permit.sandbox === null ? null : await cells.sandboxSupport(permit.sandbox)
+  if (support?.kind === 'impossible') return failed(support.problem)
+  const opening = cells.open(permit)
   if (opening.kind === 'failed') return failed(opening.detail)
   const { cell } = opening
-  const result = await spawnIn(opening, permit, components, options).catch((error: unknown) => failed(errorText(error)))
+  const userNamespace = support?.userNamespace ?? true
+  const result = await spawnIn(opening, permit, components, { ...options, userNamespace }).catch((error: unknown) =>
+    failed(errorText(error)),
+  )
   if (result.kind === 'spawn_failed') await cell.end()
   return result
 }
@@ -114,13 +121,28 @@ const resizerOf = ({ stdio }: ChildProcess, { control }: LaunchPlan): Child['res
   return ({ cols, rows }) => void sizes.write(`${cols} ${rows}\n`)
 }
 
+/** The program of a sandbox begins when what stands in there was seen to be what was permitted. Says why it must not. */
+const letBegin = async (
+  child: ChildProcess,
+  { permit, plan, namespace, ended }: { permit: Permit; plan: LaunchPlan; namespace: PidNamespace | null; ended: Promise<unknown> },
+): Promise<string | null> => {
+  if (plan.sandbox === null || namespace === null) return null
+  const { marker, gate } = plan.sandbox
+  const problem = await standingProblem(namespace, { permit, marker, ended })
+  if (problem === null)
+    writableOf(child, gate)
+      ?.on('error', () => {})
+      .end('\n')
+  return problem
+}
+
 const spawnIn = async (
   { cell, inNamespace }: Extract<CellOpening, { kind: 'cell' }>,
   permit: Permit,
   { guardian }: SpawnComponents,
-  options: { stdin: boolean },
+  options: { stdin: boolean; userNamespace: boolean },
 ): Promise<SpawnResult> => {
-  const plan = planLaunch(permit, inNamespace)
+  const plan = planLaunch(permit, inNamespace, options.userNamespace)
   if ('problem' in plan) return failed(plan.problem)
   // Without a wrapper the system itself says whether that user may.
   const problem = launchProblem(permit) ?? launchObstacle(permit.executable.path, plan.isWrapped ? permit.account : null)
@@ -148,6 +170,13 @@ const spawnIn = async (
     await exited
     for (const stream of child.stdio) stream?.destroy()
     return failed(`it was killed, because its limits could not be set: ${errorText(error)}`, { pid, containment: cell.containment })
+  }
+  const obstacle = await letBegin(child, { permit, plan, namespace, ended: exited })
+  if (obstacle !== null) {
+    cell.signal('SIGKILL')
+    await exited
+    for (const stream of child.stdio) stream?.destroy()
+    return failed(obstacle)
   }
   await namespace?.begun(exited)
   if (namespace?.isLost === true && (await exited) === null) {

@@ -13,7 +13,7 @@ import type { Refused, SessionRights } from '../../policy/local/intent.ts'
 import type { Root } from '../../policy/local/file-permit.ts'
 import type { LocalLimits, LocalPolicy } from '../../policy/local/policy.ts'
 import { Slots } from '../../policy/slots.ts'
-import type { Cells } from '../../process/cells.ts'
+import type { CellSource } from '../../process/cells.ts'
 import type { Guardian } from '../../process/guardian.ts'
 import { terminalProblem } from '../../process/native-pty.ts'
 import { lifecycleEvent, type LifecycleEvent } from '../../protocol/lifecycle.ts'
@@ -26,7 +26,7 @@ import { RunSet } from './run-set.ts'
 import type { TargetRunner } from './target-program.ts'
 
 export interface LocalEngineComponents {
-  readonly cells: Pick<Cells, 'open'>
+  readonly cells: CellSource
   readonly clock: Clock
   readonly guardian: Guardian
   readonly journal: LocalJournal

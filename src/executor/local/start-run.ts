@@ -32,6 +32,7 @@ const FORBIDDEN = [
   'approval_timeout',
   'approval_unavailable',
   'approval_mismatch',
+  'sandbox_unavailable',
 ] as const
 
 /** A run that is asked for, and where. */
@@ -109,7 +110,8 @@ const beginHere = async (asked: Asked, routed: Routed | null): Promise<SessionRu
   try {
     const before = routed?.allowed?.directory ?? null
     if (before !== null && (before.dev !== directory.dev || before.ino !== directory.ino)) throw mismatch(directory.path)
-    const verdict = permitFor(asked, directory, routed)
+    const sandbox = await sandboxFor(engine, directory, routed)
+    const verdict = permitFor(asked, directory, { routed, sandbox })
     // Held meanwhile, so that no other directory can come to be the same.
     if (verdict.kind === 'ask') return await askAndBegin(asked, verdict.question, routed, directory)
     const run = permittedRun(asked, { ...verdict, directory }, routed)
@@ -249,7 +251,7 @@ const refuse = async (asked: Asked, error: unknown): Promise<never> => {
 const permitFor = (
   { engine, session, start }: Asked,
   cwd: WorkingDirectory,
-  routed: Routed | null,
+  { routed, sandbox }: { readonly routed: Routed | null; readonly sandbox: SandboxGrant | null },
 ): Exclude<ReturnType<typeof authorizeLocalRun>, Refused> => {
   const { components, terminalProblem, detached } = engine
   const { rights, slots, key, closed } = session
@@ -262,17 +264,19 @@ const permitFor = (
     slots: start.detach ? detached.slots : slots,
     session_id: key.session_id,
     exec: routed && inForce(routed.place, session, start),
-    sandbox: sandboxFor(cwd, routed),
+    sandbox,
   }
   const verdict = authorizeLocalRun(start, cwd, context, routed?.allowed?.approval ?? null)
   if (verdict.kind === 'refused') throw errorOf(verdict)
   return verdict
 }
 
-/** What it has of this host in its sandbox; null: it is to run on the host. Throws why the directory is none for a sandbox. */
-const sandboxFor = (cwd: WorkingDirectory, routed: Routed | null): SandboxGrant | null => {
+/** What it has of this host in its sandbox; null: it is to run on the host. Throws why there is none, or why the directory is none for a sandbox. */
+const sandboxFor = async ({ components }: LocalEngine, cwd: WorkingDirectory, routed: Routed | null): Promise<SandboxGrant | null> => {
   if (routed?.place.exec.host !== 'sandbox') return null
   const made = sandboxGrant(routed.modes.tools.sandbox, cwd.path, routed.modes.sandboxPlace)
   if (made.kind === 'refused') throw errorOf(made)
-  return made.grant
+  const support = await components.cells.sandboxSupport(made.grant)
+  if (support.kind === 'impossible') throw new AppError('sandbox_unavailable', `no sandbox can be had here: ${support.problem}`)
+  return { ...made.grant, image: support.image }
 }

@@ -2,7 +2,7 @@ import type { Clock } from '../../base/clock.ts'
 import { AppError, errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
-import type { Cells } from '../../process/cells.ts'
+import type { CellSource } from '../../process/cells.ts'
 import type { Guardian } from '../../process/guardian.ts'
 import type { RunningProcess } from '../../process/running-process.ts'
 import { execFrame, type ExecFrame, type SignedStdin } from '../../protocol/exec.ts'
@@ -22,7 +22,7 @@ export const RESUME_BURST = 32
 const RESUMES_PER_SECOND = 8
 
 export interface RunComponents {
-  readonly cells: Pick<Cells, 'open'>
+  readonly cells: CellSource
   readonly clock: Clock
   readonly counters: ExecCounters
   readonly guardian: Guardian

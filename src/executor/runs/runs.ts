@@ -7,7 +7,7 @@ import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import { authorize, senderDenial, type Asked, type Permitted, type PolicyContext, type Principal } from '../../policy/mesh/authorize.ts'
 import { RuleBook, type TellableRules } from '../../policy/mesh/tellable-rules.ts'
 import type { DeskLink } from '../../desk/desk-link.ts'
-import type { Cells } from '../../process/cells.ts'
+import type { CellSource } from '../../process/cells.ts'
 import type { Guardian } from '../../process/guardian.ts'
 import { execFrame } from '../../protocol/exec.ts'
 import type { AgentId, MachineId, RequestId } from '../../protocol/ids.ts'
@@ -37,7 +37,7 @@ export const LINGERING = { count: 1_024, bytes: MAX_UNACKED_TOTAL / 2, countPerO
 export interface RunsComponents {
   /** Of runs that wait here, for the approval of others. */
   readonly approvers: ApproverAsks
-  readonly cells: Pick<Cells, 'open'>
+  readonly cells: CellSource
   readonly clock: Clock
   readonly counters: ExecCounters
   /** Null: nobody can be asked. */

@@ -111,7 +111,8 @@ test('what cannot be held, because we cannot come out of its control group, is k
   const done: string[] = []
   const leaf = leafOf({ isStuck: true, confine: () => void done.push('confined'), end: async () => false })
   const cell = new Cell({ ...GROUP, containment: 'cgroup', leaf, onStuck: () => void done.push('told') })
-  const cells = { open: () => ({ kind: 'cell', cell, inNamespace: false }) as const }
+  const sandboxSupport = async () => ({ kind: 'impossible', problem: 'there is none' }) as const
+  const cells = { open: () => ({ kind: 'cell', cell, inNamespace: false }) as const, sandboxSupport }
   const permit = permitFor([await script(t, 'exec sleep 1000')])
   const result = await spawnPermitted(permit, { cells, guardian: startGuardian(t) }, { stdin: false })
   assert.ok(result.kind === 'spawn_failed' && result.ran !== null)

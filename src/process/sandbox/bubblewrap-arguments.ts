@@ -1,0 +1,181 @@
+import { existsSync, lstatSync, readlinkSync, statSync } from 'node:fs'
+
+import { attempt } from '../../base/errors.ts'
+import type { SandboxGrant } from '../../policy/permit.ts'
+import { SANDBOX_TMP_BYTES } from '../../protocol/sandbox-limits.ts'
+
+/** Where the system's programs and libraries stand; some are links to others. */
+const SYSTEM = ['/usr', '/bin', '/sbin', '/lib', '/lib32', '/lib64', '/libx32', '/nix/store']
+/** What programs look up, and no secret is among it. */
+const SETTINGS = [
+  'adduser.conf',
+  'alternatives',
+  'bash.bashrc',
+  'bash_completion.d',
+  'ca-certificates',
+  'crypto-policies',
+  'debian_version',
+  'fonts',
+  'gai.conf',
+  'group',
+  'host.conf',
+  'inputrc',
+  'java-11-openjdk',
+  'java-17-openjdk',
+  'java-21-openjdk',
+  'ld.so.cache',
+  'ld.so.conf',
+  'ld.so.conf.d',
+  'locale.alias',
+  'locale.conf',
+  'localtime',
+  'login.defs',
+  'magic',
+  'magic.mime',
+  'manpath.config',
+  'mime.types',
+  'nsswitch.conf',
+  'os-release',
+  'passwd',
+  'perl',
+  'pki/ca-trust',
+  'pki/java',
+  'pki/tls/certs',
+  'profile',
+  'profile.d',
+  'protocols',
+  'python3',
+  'rpc',
+  'services',
+  'shells',
+  'ssl/certs',
+  'ssl/openssl.cnf',
+  'terminfo',
+  'timezone',
+  'vimrc',
+  'xattr.conf',
+]
+/** Of no use without a network. */
+const NETWORK_SETTINGS = ['hosts', 'resolv.conf']
+/** Of /proc, what root without capabilities could still write, by its number alone. */
+const READ_ONLY_OF_PROC = ['sys', 'sysrq-trigger', 'irq', 'bus', 'fs', 'mtrr']
+/** Of /proc, what tells of the whole host. */
+const HIDDEN_OF_PROC = [
+  'acpi',
+  'asound',
+  'kcore',
+  'key-users',
+  'keys',
+  'kmsg',
+  'kpagecgroup',
+  'kpagecount',
+  'kpageflags',
+  'latency_stats',
+  'sched_debug',
+  'scsi',
+  'slabinfo',
+  'timer_list',
+  'timer_stats',
+  'vmallocinfo',
+]
+/** Homes of accounts that are none of a person's. */
+const NO_HOME = /^\/$|^\/(usr|bin|sbin|lib|etc|proc|dev)(\/|$)/
+
+/** What the sandbox is called inside of it. */
+const HOST_NAME = 'sandbox'
+
+const inMemory = (path: string): string[] => ['--size', String(SANDBOX_TMP_BYTES), '--tmpfs', path]
+
+/** A directory becomes an empty one, a file has nothing in it; what does not exist stays so. */
+const covered = (path: string): string[] => {
+  const info = attempt(() => statSync(path))
+  if (info === null) return []
+  return info.isDirectory() ? ['--size', '4096', '--perms', '0555', '--tmpfs', path] : ['--ro-bind', '/dev/null', path]
+}
+
+const systemPlace = (path: string): string[] => {
+  const info = attempt(() => lstatSync(path))
+  if (info === null) return []
+  return info.isSymbolicLink() ? ['--symlink', readlinkSync(path), path] : ['--ro-bind', path, path]
+}
+
+const readOnly = (path: string): string[] => ['--ro-bind', path, path]
+
+/** Namespaces of its own. A user namespace is not had by everybody; without it only root can have the others. */
+const namespaces = (network: boolean, user: boolean): string[] => [
+  ...(user ? ['--unshare-user', '--disable-userns'] : []),
+  '--unshare-pid',
+  '--unshare-ipc',
+  '--unshare-uts',
+  '--unshare-cgroup-try',
+  ...(network ? [] : ['--unshare-net']),
+  '--hostname',
+  HOST_NAME,
+  '--die-with-parent',
+  // What would be typed on a terminal goes to that of its own session.
+  '--new-session',
+  '--cap-drop',
+  'ALL',
+]
+
+const proc = (): string[] => [
+  '--proc',
+  '/proc',
+  ...READ_ONLY_OF_PROC.map((name) => `/proc/${name}`)
+    .filter((path) => existsSync(path))
+    .flatMap(readOnly),
+  ...HIDDEN_OF_PROC.flatMap((name) => covered(`/proc/${name}`)),
+]
+
+export interface BubblewrapInit {
+  readonly grant: Pick<SandboxGrant, 'network' | 'readable' | 'hidden' | 'home'>
+  /** Null: none, which is for a trial. */
+  readonly writable: string | null
+  readonly env: Readonly<Record<string, string>>
+  /** Files and directories that are shown besides. */
+  readonly shown: readonly string[]
+  /** A directory that stands in the root of the sandbox and nowhere else: whoever sees it sees the sandbox. */
+  readonly marker: string
+  readonly userNamespace: boolean
+}
+
+/**
+ * What bwrap is to make, without its descriptors and its program. An empty root, and in it: what the system has, to read; places in
+ * memory; what the grant names. The later covers the earlier.
+ */
+export const bubblewrapArguments = ({ grant, writable, env, shown, marker, userNamespace }: BubblewrapInit): string[] => {
+  const { network, readable, hidden, home } = grant
+  const settings = network ? [...SETTINGS, ...NETWORK_SETTINGS] : SETTINGS
+  return [
+    ...namespaces(network, userNamespace),
+    // bwrap itself runs outside: nothing that a caller says is its own environment.
+    '--clearenv',
+    ...Object.entries(env).flatMap(([name, value]) => ['--setenv', name, value]),
+    ...SYSTEM.flatMap(systemPlace),
+    // Parents that bwrap makes by itself are for its own user alone.
+    '--dir',
+    '/etc',
+    ...settings.flatMap((name) => ['--ro-bind-try', `/etc/${name}`, `/etc/${name}`]),
+    ...proc(),
+    '--dev',
+    '/dev',
+    ...['/dev/shm', '/tmp', '/var/tmp'].flatMap(inMemory),
+    '--remount-ro',
+    '/dev',
+    '--dir',
+    '/run',
+    ...(NO_HOME.test(home) ? [] : inMemory(home)),
+    ...[...readable, ...shown].flatMap(readOnly),
+    ...(writable === null ? [] : ['--bind', writable, writable]),
+    ...hidden.flatMap(covered),
+    '--dir',
+    `/${marker}`,
+    '--remount-ro',
+    '/',
+    '--chdir',
+    writable ?? '/',
+  ]
+}
+
+/** True where the sandbox shows a path by itself. */
+export const isOfSystem = (path: string): boolean => SYSTEM.some((one) => path.startsWith(`${one}/`))

@@ -1,0 +1,106 @@
+import { spawn } from 'node:child_process'
+import { randomBytes } from 'node:crypto'
+import { once } from 'node:events'
+import { readFileSync, statSync } from 'node:fs'
+import { Writable } from 'node:stream'
+
+import { attempt, errorText } from '../../base/errors.ts'
+import { findExecutable } from '../../policy/executable.ts'
+import type { SandboxGrant } from '../../policy/permit.ts'
+import { PROBE_MS } from '../namespace-probe.ts'
+import { findTool } from '../launch-plan.ts'
+import { MAX_WRAPPER_TEXT } from '../pid-namespace.ts'
+import { bubblewrapArguments } from './bubblewrap-arguments.ts'
+import { callFilter } from './call-filter.ts'
+
+/** What a sandbox can be made with here. */
+export type SandboxSupport =
+  | {
+      readonly kind: 'works'
+      readonly userNamespace: boolean
+      /** The very one that a name stands for now. */ readonly image: string | null
+    }
+  /** `problem`: why not, and what to do about it. */
+  | { readonly kind: 'impossible'; readonly problem: string }
+
+/** What of a grant decides whether it can be had. */
+export type SandboxNeed = Pick<SandboxGrant, 'engine' | 'image' | 'network'>
+
+/** Where the system says who may have a user namespace, with the value that says nobody, or root alone. */
+const SWITCHES: readonly (readonly [name: string, off: string, on: string])[] = [
+  ['kernel.unprivileged_userns_clone', '0', '1'],
+  ['user.max_user_namespaces', '0', '15000'],
+  ['kernel.apparmor_restrict_unprivileged_userns', '1', '0'],
+]
+
+const valueOf = (name: string): string | null => attempt(() => readFileSync(`/proc/sys/${name.replaceAll('.', '/')}`, 'latin1').trim())
+
+/** What an operator can do about what bwrap says. */
+const remedyOf = (complaint: string): string => {
+  const set = SWITCHES.find(([name, off]) => valueOf(name) === off)
+  if (set !== undefined) return `the system forbids user namespaces: allow them with sysctl -w ${set[0]}=${set[2]}, or run this as root`
+  if (/mount proc/i.test(complaint)) return 'a container around us covers /proc: start it with --security-opt systempaths=unconfined'
+  if (/seccomp/i.test(complaint)) return 'the kernel has no filter of system calls (CONFIG_SECCOMP_FILTER)'
+  return 'namespaces are forbidden around us: a unit needs RestrictNamespaces= off, a container needs --security-opt seccomp=unconfined'
+}
+
+/** Tries what can be had on this host, not in theory, and remembers what worked. */
+export class SandboxProbe {
+  #works: { readonly tool: string; readonly userNamespace: boolean } | null = null
+
+  /** Why such a sandbox cannot be had; null: it can. */
+  async problem(grant: SandboxNeed): Promise<string | null> {
+    const support = await this.support(grant)
+    return support.kind === 'works' ? null : support.problem
+  }
+
+  async support({ engine, network }: SandboxNeed): Promise<SandboxSupport> {
+    if (engine !== 'bubblewrap') return { kind: 'impossible', problem: `engine = "${engine}" is not known here` }
+    const tool = findTool('bwrap')
+    if ('problem' in tool) return { kind: 'impossible', problem: `${tool.problem}: apt-get install bubblewrap, or dnf install bubblewrap` }
+    const identity = attempt(() => statSync(tool.path, { bigint: true }))
+    const key = `${tool.path} ${identity?.dev} ${identity?.ino} ${network}`
+    if (this.#works?.tool === key) return { kind: 'works', userNamespace: this.#works.userNamespace, image: null }
+    const complaint = await bubblewrapComplaint(tool.path, { network, userNamespace: true })
+    // Root needs none for the rest.
+    const asRoot = complaint !== null && process.geteuid?.() === 0
+    if (complaint !== null && (!asRoot || (await bubblewrapComplaint(tool.path, { network, userNamespace: false })) !== null))
+      return { kind: 'impossible', problem: `bubblewrap does not work here (${complaint}): ${remedyOf(complaint)}` }
+    this.#works = { tool: key, userNamespace: complaint === null }
+    return { kind: 'works', userNamespace: complaint === null, image: null }
+  }
+}
+
+/** Runs `true` in a sandbox that shows no directory. Answers what bwrap says where that does not work. */
+const bubblewrapComplaint = async (
+  bwrap: string,
+  { network, userNamespace }: { readonly network: boolean; readonly userNamespace: boolean },
+): Promise<string | null> => {
+  const [program, filter] = [findExecutable('true'), callFilter()]
+  if (program.kind !== 'found') return program.detail
+  if (filter === null) return `no filter of system calls is known for ${process.arch}`
+  const grant = { network, readable: [], hidden: [], home: '/' }
+  const marker = `.x0x-${randomBytes(16).toString('hex')}`
+  const words = bubblewrapArguments({ grant, writable: null, env: {}, shown: [], marker, userNamespace })
+  try {
+    const child = spawn(bwrap, ['--seccomp', '3', ...words, '--', program.executable.path], {
+      env: {},
+      cwd: '/',
+      stdio: ['ignore', 'ignore', 'pipe', 'pipe'],
+      detached: true,
+    })
+    let text = ''
+    child.stderr?.on('data', (chunk: Buffer) => {
+      text = (text + chunk.toString()).slice(0, MAX_WRAPPER_TEXT)
+    })
+    const calls = child.stdio[3]
+    if (calls instanceof Writable) calls.on('error', () => {}).end(filter)
+    const [code, signal] = (await once(child, 'close', { signal: AbortSignal.timeout(PROBE_MS) }).catch((error: unknown) => {
+      child.kill('SIGKILL')
+      throw error
+    })) as [number | null, string | null]
+    return code === 0 ? null : text.trim().split('\n')[0] || `bwrap ended with ${signal ?? code}`
+  } catch (error) {
+    return errorText(error)
+  }
+}

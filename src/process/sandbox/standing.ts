@@ -1,0 +1,82 @@
+import { existsSync, lstatSync, readlinkSync, statSync, type BigIntStats } from 'node:fs'
+import { dirname, join, posix } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+
+import { attempt, errorText } from '../../base/errors.ts'
+import { programFormat } from '../../base/program-head.ts'
+import type { Permit } from '../../policy/permit.ts'
+import { MAX_INTERPRETERS } from '../../policy/interpreters.ts'
+import { MAX_SANDBOX_LINKS, SANDBOX_START_MS } from '../../protocol/sandbox-limits.ts'
+import type { PidNamespace } from '../pid-namespace.ts'
+import { CELL_LOOK_MS } from '../process-tree.ts'
+
+/** The path outside of what `path` means to a process whose root is `root`: links are followed as it would. Throws the system's error. */
+export const seenFrom = (root: string, path: string): string => {
+  let rest = posix.normalize(path).split('/').filter(Boolean)
+  let at = '/'
+  for (let links = 0; rest.length > 0;) {
+    const [name = '', ...further] = rest
+    rest = further
+    if (name === '..') {
+      at = dirname(at)
+      continue
+    }
+    const next = join(at, name)
+    if (!lstatSync(join(root, next)).isSymbolicLink()) {
+      at = next
+      continue
+    }
+    links += 1
+    if (links > MAX_SANDBOX_LINKS) throw new Error(`${path} leads through too many links`)
+    const target = readlinkSync(join(root, next))
+    if (target.startsWith('/')) at = '/'
+    rest = [...target.split('/').filter((part) => part !== '' && part !== '.'), ...rest]
+  }
+  return join(root, at)
+}
+
+const identityOf = (path: string): Pick<BigIntStats, 'dev' | 'ino'> => statSync(path, { bigint: true })
+
+/** Why the program would not begin in there: its file, or an interpreter that a script of it names, is not shown. */
+const missingInterpreter = (root: string, path: string, depth = 0): string | null => {
+  const format = programFormat(seenFrom(root, path))
+  if (format.kind !== 'through' || depth >= MAX_INTERPRETERS) return null
+  const { interpreter } = format
+  if (attempt(() => seenFrom(root, interpreter)) === null)
+    return `${path} names ${interpreter}, which the sandbox does not show; tools.exec.sandbox.readable can name its directory`
+  return missingInterpreter(root, interpreter, depth + 1)
+}
+
+/** What stands in the sandbox must be what was permitted: that file, and that directory. */
+const differenceIn = (root: string, { executable, cwd, cwd_descriptor }: Permit): string | null => {
+  try {
+    const program = identityOf(seenFrom(root, executable.path))
+    if (program.dev !== executable.dev || program.ino !== executable.ino)
+      return `${executable.path} is another file in the sandbox than the one that was permitted`
+    const directory = identityOf(seenFrom(root, cwd))
+    const meant = identityOf(cwd_descriptor === null ? cwd : `/proc/self/fd/${cwd_descriptor}`)
+    if (directory.dev !== meant.dev || directory.ino !== meant.ino)
+      return `${cwd} is another directory in the sandbox than the one that was permitted`
+    return missingInterpreter(root, executable.path)
+  } catch (error) {
+    return `the sandbox could not be looked at: ${errorText(error)}`
+  }
+}
+
+/**
+ * Waits until the sandbox stands, in which the program has not begun yet, and says why it must not; null: it may, or bwrap has ended
+ * already and says itself why. Only the sandbox has a directory `marker`.
+ */
+export const standingProblem = async (
+  namespace: Pick<PidNamespace, 'init' | 'isLost'>,
+  { permit, marker, ended }: { readonly permit: Permit; readonly marker: string; readonly ended: Promise<unknown> },
+): Promise<string | null> => {
+  const deadline = performance.now() + SANDBOX_START_MS
+  for (;;) {
+    if (namespace.isLost) return null
+    const root = namespace.init === null ? null : `/proc/${namespace.init}/root`
+    if (root !== null && existsSync(join(root, marker))) return differenceIn(root, permit)
+    if (performance.now() > deadline) return `the sandbox did not stand within ${SANDBOX_START_MS / 1_000} s`
+    await Promise.race([sleep(CELL_LOOK_MS), ended])
+  }
+}
