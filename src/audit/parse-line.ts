@@ -41,6 +41,25 @@ const isAuthority = (line: Fields): boolean =>
   isText(line['operation']) &&
   ['agent', 'machine', 'level', 'code', 'detail'].every((key) => line[key] === null || isText(line[key]))
 
+/** Fields of the lines of a desk: texts, and texts or null. */
+const DESK_TEXTS: Readonly<Record<string, readonly [readonly string[], readonly string[]]>> = {
+  question: [
+    ['question_id', 'permit_sha256', 'door', 'asker', 'engine', 'executable', 'cwd', 'host', 'why'],
+    ['session', 'target', 'always_ask'],
+  ],
+  approval: [
+    ['outcome', 'by', 'reason'],
+    ['question_id', 'permit_sha256'],
+  ],
+  store_changed: [['change', 'by', 'detail'], ['agent']],
+}
+
+const isOfDesk = (line: Fields): boolean => {
+  const [texts, nullable] = DESK_TEXTS[String(line['event'])] ?? []
+  if (texts === undefined || nullable === undefined) return false
+  return texts.every((key) => isText(line[key])) && nullable.every((key) => line[key] === null || isText(line[key]))
+}
+
 const isOfLife = (line: Fields): boolean =>
   LIFE_EVENTS.some((event) => event === line['event']) &&
   isSigner(line['signer']) &&
@@ -69,6 +88,7 @@ const isLine = (value: unknown): value is JournalLine => {
       isCount(line) ||
       isAuthority(line) ||
       isHttp(line) ||
+      isOfDesk(line) ||
       isOfLocalSession() ||
       (text('agent_id', HEX_64) && text('machine_id', HEX_64) && isId('request_id')))
   )

@@ -37,7 +37,8 @@ const beginningOf = (argv: readonly string[]): string[] => {
   return kept
 }
 
-const cutOf = (argv: readonly string[]): { argv: readonly string[]; argv_cut?: ArgvCut } => {
+/** Its beginning, where it is long, and what is known of the whole. */
+export const cutOf = (argv: readonly string[]): { argv: readonly string[]; argv_cut?: ArgvCut } => {
   const bytes = argv.reduce((sum, token) => sum + Math.max(1, Buffer.byteLength(token)), 0)
   if (bytes <= MAX_REFUSED_ARGV) return { argv }
   const sha256 = createHash('sha256').update(JSON.stringify(argv)).digest('hex')

@@ -19,7 +19,7 @@ export const DESK_LINES = { burst: 512, perSecond: 64 } as const
 /** Nonces of one connection that are remembered: more than the lines that come while one is fresh, twice over. */
 export const MAX_DESK_NONCES = 2_048
 /** What a reader may leave unread before it is cut off: a list of all that waits, and some news. */
-export const MAX_DESK_UNREAD = 2 * 1024 * 1024
+export const MAX_DESK_UNREAD = 4 * 1024 * 1024
 /** One answer of the desk to a human: lists are cut so that they fit. */
 export const MAX_DESK_REPLY = 2 * 1024 * 1024
 /** Who a client says it is: a label in the journal and in a list. */
@@ -34,8 +34,6 @@ export const ASK_TIMEOUT_MS = 120_000
 export const MAX_ASK_TIMEOUT_MS = 30 * 60_000
 /** How long the desk waits for a human's window to come back, as one that is loaded again: the fallback is to be decided within two seconds. */
 export const UI_GRACE_MS = 1_000
-/** How long an answer may be used. */
-export const ANSWER_FRESH_MS = 10_000
 /** Questions of one asker that are taken: what he asks beyond that is denied at once and counted. */
 export const QUESTION_RATE = { burst: 64, perSecond: 2 } as const
 /** Askers whose rate is remembered. */
@@ -44,10 +42,13 @@ export const MAX_ASKERS = 1_024
 export const FLOOD_SUMMARY_MS = 60_000
 /** One text of a question, such as a reason or a path. */
 export const MAX_QUESTION_TEXT = 8 * 1024
-/** The whole question as JSON: its line of the journal and of the socket have room for it. */
+/** The whole question as JSON: its line of the socket has room for it. */
 export const MAX_QUESTION_JSON = 192 * 1024
 /** What a human is shown of the texts of one question, escapes and all: 400 lines of a terminal, which somebody who decides can read. */
 export const MAX_SHOWN_QUESTION = 32 * 1024
+/** Of all that wait as JSON, and of those of one asker: all fit into one answer, and no asker takes the room of another. */
+export const MAX_WAITING_JSON = 512 * 1024
+export const MAX_WAITING_JSON_OF_ASKER = 96 * 1024
 /** Questions that were settled and are remembered, so that who decides too late is told who won. */
 export const MAX_SETTLED = 1_024
 

@@ -18,6 +18,7 @@ const shortText = textUpTo(MAX_QUESTION_TEXT)
 const anyText: FieldCheck<string> = textUpTo(Number.MAX_SAFE_INTEGER)
 export const securityText = oneOf(SECURITIES)
 export const askText = oneOf(ASKS)
+export const fallbackText = oneOf(ASK_FALLBACKS)
 export const hostText = oneOf(HOSTS)
 
 /** What a question looks like on the socket, field for field as policy makes it. */
@@ -42,7 +43,7 @@ export const QUESTION_FIELDS = {
   timeout_ms: wholeUpTo(MAX_TIMEOUT),
   security: securityText,
   ask: askText,
-  ask_fallback: oneOf(ASK_FALLBACKS),
+  ask_fallback: fallbackText,
   always_ask: orNull(shortText),
   why: shortText,
   approvers: orNull(tableOf({ agent_ids: listUpTo(sha256Text, MAX_APPROVERS, 1), needed: wholeUpTo(MAX_APPROVERS, 1) })),

@@ -1,4 +1,4 @@
-import { closedProblemOf, listUpTo, matching, oneOf, textUpTo, wholeUpTo } from './closed-fields.ts'
+import { closedProblemOf, matching, oneOf, textUpTo, wholeUpTo } from './closed-fields.ts'
 import {
   DESK_SHAPE,
   MAX_DESK_NAME,
@@ -10,7 +10,7 @@ import {
   MAX_SESSION_NAME,
 } from './desk-limits.ts'
 import { ANSWER_FIELDS, answerCheck, askText, hostText, QUESTION_FIELDS, questionCheck, securityText, sha256Text } from './desk-question.ts'
-import { flag, orMissing, orNull, table, tableOf, text, type Checked, type FieldCheck, type Fields } from './field-checks.ts'
+import { orMissing, orNull, table, tableOf, text, type Checked, type FieldCheck, type Fields } from './field-checks.ts'
 import { parseTable } from './json-shape.ts'
 import { lifecycleProblem, type LifecycleEvent } from './lifecycle.ts'
 import { DECISIONS } from './question.ts'
@@ -30,7 +30,9 @@ const time = wholeUpTo(Number.MAX_SAFE_INTEGER)
 const questionId = ANSWER_FIELDS.question_id
 const grantId = matching(/^g_[A-Za-z0-9_-]{22}$/, 'the id of a grant')
 const session = textUpTo(MAX_SESSION_NAME, 1)
-const label = textUpTo(MAX_QUESTION_TEXT, 1)
+const anyLabel = textUpTo(MAX_QUESTION_TEXT, 1)
+/** A name of an agent in the store. */
+const label: FieldCheck<string> = { ...anyLabel, is: (value) => anyLabel.is(value) && value !== '__proto__' }
 const question = questionCheck
 const event: FieldCheck<LifecycleEvent> = { is: (value) => lifecycleProblem(value) === null, what: 'an event of a run' }
 
@@ -44,6 +46,7 @@ const MODE_FIELDS = {
 }
 export type ModeOverride = Checked<typeof MODE_FIELDS>
 const override = tableOf(MODE_FIELDS)
+export const overrideCheck = override
 
 /** A question that waits. */
 const PENDING_FIELDS = {
@@ -55,7 +58,6 @@ const PENDING_FIELDS = {
   engine: text,
 }
 export type PendingQuestion = Checked<typeof PENDING_FIELDS>
-const pendingQuestion = tableOf(PENDING_FIELDS)
 
 /** What one asker asked beyond what a human can look through: denied, and counted. */
 const FLOOD_FIELDS = { asker: text, count: wholeUpTo(Number.MAX_SAFE_INTEGER, 1), last_at_ms: time }
@@ -77,7 +79,7 @@ const GRANT_FIELDS = {
   last_used_at_ms: orNull(time),
 }
 export type Grant = Checked<typeof GRANT_FIELDS>
-export const grantFields = GRANT_FIELDS
+export const grantCheck = tableOf(GRANT_FIELDS)
 
 const OPEN = { type: oneOf(['open']), role: oneOf(DESK_ROLES), name: textUpTo(MAX_DESK_NAME, 1) }
 
@@ -145,15 +147,6 @@ const TO_HUMAN = {
   flood: { type: oneOf(['flood']), ...FLOOD_FIELDS },
   event: { type: oneOf(['event']), event },
 } satisfies Readonly<Record<string, Readonly<Record<string, FieldCheck>>>>
-
-/** Results, by the request that they answer. */
-export const RESULT_FIELDS = {
-  subscribe: { questions: listUpTo(pendingQuestion, 4_096), floods: listUpTo(tableOf(FLOOD_FIELDS), 4_096) },
-  pending: { questions: listUpTo(pendingQuestion, 4_096), floods: listUpTo(tableOf(FLOOD_FIELDS), 4_096) },
-  decide: { question_id: questionId, decision: text, grant_id: orNull(grantId) },
-  grants: { grants: listUpTo(tableOf(GRANT_FIELDS), 4_096) },
-  revoke: { revoked: flag },
-} as const
 
 type BodyOf<T extends Readonly<Record<string, Readonly<Record<string, FieldCheck>>>>> = { [K in keyof T]: Checked<T[K]> }[keyof T]
 

@@ -1,0 +1,85 @@
+import { open } from 'node:fs/promises'
+
+import type { ApprovalEvent, StoreChangedEvent } from '../audit/events.ts'
+import type { Journal } from '../audit/journal.ts'
+import { parseLine } from '../audit/parse-line.ts'
+import { cutOf } from '../audit/refusals.ts'
+import { isMissing } from '../base/errors.ts'
+import { HISTORY_BYTES, MAX_SHOWN_JSON } from '../protocol/desk-limits.ts'
+import { LINE_FEED } from '../protocol/lines.ts'
+import type { Question } from '../protocol/question.ts'
+import { askerName } from './waiting-questions.ts'
+
+const DESK_EVENTS: ReadonlySet<string> = new Set(['question', 'approval', 'store_changed'])
+
+/** The last bytes of a file, from the first whole line in them. */
+const lastLines = async (path: string): Promise<Buffer[]> => {
+  const file = await open(path, 'r')
+  try {
+    const { size } = await file.stat()
+    const start = Math.max(0, size - HISTORY_BYTES)
+    const bytes = Buffer.alloc(size - start)
+    const { bytesRead } = await file.read(bytes, 0, bytes.length, start)
+    const from = start === 0 ? 0 : bytes.indexOf(LINE_FEED) + 1
+    const lines: Buffer[] = []
+    for (let at = from, end = bytes.indexOf(LINE_FEED, at); end !== -1 && end < bytesRead; at = end + 1, end = bytes.indexOf(LINE_FEED, at))
+      lines.push(bytes.subarray(at, end))
+    return lines
+  } finally {
+    await file.close()
+  }
+}
+
+/** What the desk writes down before it does or says anything, and what it wrote lately. */
+export class DeskJournal {
+  readonly #journal: Journal
+
+  constructor(components: { readonly journal: Journal }) {
+    this.#journal = components.journal
+  }
+
+  /** Each resolves when the line is on the disk, and rejects `journal_unavailable` when it is not. */
+  async asked(questionId: string, question: Question, engine: string): Promise<void> {
+    const { permit_sha256, door, session_id, argv, executable, cwd, env_names, target, always_ask, why } = question
+    const long = Buffer.byteLength(JSON.stringify(argv)) > MAX_SHOWN_JSON
+    await this.#journal.append({
+      event: 'question',
+      question_id: questionId,
+      permit_sha256,
+      door,
+      session: session_id,
+      asker: askerName(question),
+      engine,
+      ...(long ? cutOf(argv) : { argv }),
+      executable,
+      cwd,
+      env: env_names,
+      host: target.host,
+      target: target.agent_id,
+      always_ask,
+      why,
+    })
+  }
+
+  async settled(event: Omit<ApprovalEvent, 'event' | 'count'> & { readonly count?: number }): Promise<void> {
+    await this.#journal.append({ event: 'approval', count: 1, ...event })
+  }
+
+  async changed(event: Omit<StoreChangedEvent, 'event'>): Promise<void> {
+    await this.#journal.append({ event: 'store_changed', ...event })
+  }
+
+  /** The last lines of questions, decisions and changes, newest last; not all that was ever written. */
+  async history(limit: number): Promise<readonly object[]> {
+    const lines = await lastLines(this.#journal.path).catch((error: unknown) => {
+      if (isMissing(error)) return []
+      throw error
+    })
+    const known: object[] = []
+    for (let at = lines.length - 1; at >= 0 && known.length < limit; at--) {
+      const line = parseLine(lines[at]!)
+      if (line !== null && DESK_EVENTS.has(line.event)) known.unshift(line)
+    }
+    return known
+  }
+}

@@ -1,0 +1,84 @@
+import { equalBytes, hmac, randomBytes, sha256 } from '../identity/hash.ts'
+import { fromHex, toHex } from '../protocol/ids.ts'
+import { HUMAN_KEY_TEXT, readSealed, sealedText, type DeskDirection, type DeskRole, type SealedLine } from '../protocol/desk.ts'
+import { DESK_FRESH_MS, MAX_DESK_NONCES } from '../protocol/desk-limits.ts'
+
+const NONCE_BYTES = 16
+const HELLO_BYTES = 32
+
+const base64url = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64url')
+const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text)
+
+/** 16 bytes in base64url: of a line, of an answer, and behind the letter of an id. */
+export const newNonce = (): string => base64url(randomBytes(NONCE_BYTES))
+export const newHelloNonce = (): string => base64url(randomBytes(HELLO_BYTES))
+
+/** The key of a human at the desk, from which the operator's key cannot be told. */
+export const humanKeyOf = (operatorKey: Uint8Array): Uint8Array => hmac(operatorKey, utf8(HUMAN_KEY_TEXT))
+
+const macOf = (
+  key: Uint8Array,
+  role: DeskRole,
+  direction: DeskDirection,
+  serverNonce: string,
+  line: Omit<SealedLine, 'mac'>,
+): Uint8Array => {
+  const { body, nonce, ts } = line
+  const text = sealedText(role, direction, { server_nonce: serverNonce, nonce, ts, body_sha256: toHex(sha256(utf8(body))) })
+  return hmac(key, utf8(text))
+}
+
+export interface SealInit {
+  readonly key: Uint8Array
+  readonly role: DeskRole
+  /** Of the desk's `hello`: what was said on one connection proves nothing on another. */
+  readonly serverNonce: string
+  /** Whose side this is. */
+  readonly side: 'desk' | 'client'
+  readonly now: () => number
+}
+
+/** Why a line is not taken: it is none of the protocol, its MAC is wrong, it is not fresh, it came before. */
+export type Unsealed = { readonly kind: 'body'; readonly body: Uint8Array } | { readonly kind: 'refused'; readonly problem: string }
+
+const refused = (problem: string): Unsealed => ({ kind: 'refused', problem })
+
+/** One side of one connection of one role: seals what goes out, and opens what comes in. */
+export class Seal {
+  readonly #init: SealInit
+  /** Nonces that came, and until when each would be taken again. */
+  readonly #seen = new Map<string, number>()
+
+  constructor(init: SealInit) {
+    this.#init = init
+  }
+
+  /** A line with its line feed. */
+  line(body: object): string {
+    const { key, role, serverNonce, side, now } = this.#init
+    const unsigned = { body: JSON.stringify(body), nonce: newNonce(), ts: now() }
+    const mac = toHex(macOf(key, role, side === 'desk' ? 'from_desk' : 'to_desk', serverNonce, unsigned))
+    return `${JSON.stringify({ ...unsigned, mac })}\n`
+  }
+
+  open(line: Uint8Array): Unsealed {
+    const sealed = readSealed(line)
+    if (typeof sealed === 'string') return refused(sealed)
+    const { key, role, serverNonce, side, now } = this.#init
+    const expected = macOf(key, role, side === 'desk' ? 'to_desk' : 'from_desk', serverNonce, sealed)
+    if (!equalBytes(expected, fromHex(sealed.mac))) return refused('its MAC is wrong')
+    const at = now()
+    if (Math.abs(at - sealed.ts) > DESK_FRESH_MS) return refused('its time is not now')
+    return this.#isNew(sealed.nonce, at) ? { kind: 'body', body: utf8(sealed.body) } : refused('it came before')
+  }
+
+  #isNew(nonce: string, now: number): boolean {
+    for (const [old, until] of this.#seen) {
+      if (until > now) break
+      this.#seen.delete(old)
+    }
+    if (this.#seen.has(nonce) || this.#seen.size >= MAX_DESK_NONCES) return false
+    this.#seen.set(nonce, now + 2 * DESK_FRESH_MS)
+    return true
+  }
+}

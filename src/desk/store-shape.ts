@@ -1,0 +1,107 @@
+import { AppError } from '../base/errors.ts'
+import { closedProblemOf, listUpTo, textUpTo, wholeUpTo } from '../protocol/closed-fields.ts'
+import {
+  MAX_ALLOWLIST,
+  MAX_GRANTS,
+  MAX_LAST_USED_COMMAND,
+  MAX_PATTERN,
+  MAX_QUESTION_TEXT,
+  MAX_STORE_AGENTS,
+} from '../protocol/desk-limits.ts'
+import { grantCheck, overrideCheck, type Grant, type ModeOverride } from '../protocol/desk.ts'
+import { fallbackText, askText, securityText } from '../protocol/desk-question.ts'
+import { isTable, isText, orMissing, tableOf, type Checked, type FieldCheck } from '../protocol/field-checks.ts'
+import { parseTable } from '../protocol/json-shape.ts'
+import { fromBase64 } from '../protocol/text.ts'
+
+/** Of the token that engines and desk share. */
+const TOKEN_BYTES = { least: 32, most: 64 } as const
+/** Arrays and objects, as deep as the grants and patterns of agents are. */
+const STORE_SHAPE = { depth: 6, values: 2_000_000 } as const
+
+const PATTERN_FIELDS = {
+  /** A glob over the resolved path of the executable. */
+  pattern: textUpTo(MAX_PATTERN, 1),
+  lastUsedAt: orMissing(wholeUpTo(Number.MAX_SAFE_INTEGER)),
+  lastUsedCommand: orMissing(textUpTo(2 * MAX_LAST_USED_COMMAND)),
+  lastResolvedPath: orMissing(textUpTo(MAX_QUESTION_TEXT)),
+}
+export type AllowedPattern = Pick<Checked<typeof PATTERN_FIELDS>, 'pattern'> & Partial<Checked<typeof PATTERN_FIELDS>>
+
+const AGENT_FIELDS = {
+  security: orMissing(securityText),
+  ask: orMissing(askText),
+  askFallback: orMissing(fallbackText),
+  allowlist: orMissing(listUpTo(tableOf(PATTERN_FIELDS), MAX_ALLOWLIST)),
+}
+type WholeAgent = Checked<typeof AGENT_FIELDS>
+export type StoreAgent = Partial<Omit<WholeAgent, 'allowlist'>> & { readonly allowlist?: readonly AllowedPattern[] | undefined }
+
+/** A table whose keys are names of agents: their ids, or the labels of local ones. */
+const byAgent = <T>(check: FieldCheck<T>, fields: Readonly<Record<string, FieldCheck>>): FieldCheck<Readonly<Record<string, T>>> => ({
+  is: (value) =>
+    isTable(value) &&
+    Object.keys(value).length <= MAX_STORE_AGENTS &&
+    Object.entries(value).every(
+      ([name, one]) =>
+        name !== '' &&
+        name !== '__proto__' &&
+        name.length <= MAX_QUESTION_TEXT &&
+        isTable(one) &&
+        check.is(one) &&
+        closedProblemOf(one, fields) === null,
+    ),
+  what: `a table of at most ${MAX_STORE_AGENTS} agents, each ${Object.keys(fields).join(', ')}`,
+})
+
+const isToken = (value: unknown): boolean => {
+  const bytes = isText(value) ? fromBase64(value) : null
+  return bytes !== null && bytes.length >= TOKEN_BYTES.least && bytes.length <= TOKEN_BYTES.most
+}
+
+const STORE_FIELDS = {
+  version: wholeUpTo(1, 1),
+  socket: tableOf({
+    path: textUpTo(MAX_QUESTION_TEXT, 1),
+    token: { is: isToken, what: 'the base64 of 32 to 64 random bytes' } as FieldCheck<string>,
+  }),
+  defaults: tableOf({ security: securityText, ask: askText, askFallback: fallbackText }),
+  agents: byAgent(tableOf(AGENT_FIELDS), AGENT_FIELDS),
+  /** Exact permits that may run again without a question. */
+  grants: orMissing(listUpTo(grantCheck, MAX_GRANTS)),
+  /** What humans have saved for agents, above what is configured. */
+  modes: orMissing(byAgent(overrideCheck, overrideCheck.fields ?? {})),
+}
+
+/** `exec-approvals.json`. */
+export interface Store extends Omit<Checked<typeof STORE_FIELDS>, 'agents' | 'grants' | 'modes'> {
+  readonly agents: Readonly<Record<string, StoreAgent>>
+  readonly grants: readonly Grant[]
+  readonly modes: Readonly<Record<string, ModeOverride>>
+}
+
+/** Throws `bad_approvals` for anything else than a store. `file` is for the message. */
+export const readStore = (bytes: Uint8Array, file: string): Store => {
+  const bad = (problem: string): AppError => new AppError('bad_approvals', `${file}: ${problem}`, { data: { file } })
+  const fields = parseTable(bytes, STORE_SHAPE)
+  if (typeof fields === 'string') throw bad(fields)
+  const problem = closedProblemOf(fields, STORE_FIELDS)
+  if (problem !== null) throw bad(problem)
+  const store = fields as unknown as Checked<typeof STORE_FIELDS>
+  return { ...store, grants: store.grants ?? [], modes: store.modes ?? {} }
+}
+
+export const tokenBytes = ({ socket }: Pick<Store, 'socket'>): Uint8Array => new Uint8Array(fromBase64(socket.token) ?? [])
+
+/** As the file has it: for people to read too. */
+export const storeText = (store: Store): string => `${JSON.stringify(store, null, 2)}\n`
+
+/** The first one: nothing is allowed, and every miss is asked about. */
+export const newStore = (socketPath: string, token: Uint8Array): Store => ({
+  version: 1,
+  socket: { path: socketPath, token: Buffer.from(token).toString('base64') },
+  defaults: { security: 'deny', ask: 'on-miss', askFallback: 'deny' },
+  agents: {},
+  grants: [],
+  modes: {},
+})

@@ -1,0 +1,53 @@
+import type { Clock, Timer } from '../base/clock.ts'
+import type { ToHumanBody } from '../protocol/desk.ts'
+import { UI_GRACE_MS } from '../protocol/desk-limits.ts'
+
+/** What a watching human is told without having asked. */
+export type News = Extract<ToHumanBody, { type: 'question' | 'settled' | 'flood' | 'event' }>
+
+export interface Watcher {
+  tell(news: News): void
+}
+
+/** The windows that humans watch. */
+export class Watchers {
+  readonly #clock: Clock
+  readonly #onNone: () => void
+  readonly #all = new Set<Watcher>()
+  #leaving: Timer | null = null
+
+  /** `onNone`: called when the last has been gone for a moment, and none came back. */
+  constructor(components: { clock: Clock }, init: { readonly onNone: () => void }) {
+    this.#clock = components.clock
+    this.#onNone = init.onNone
+  }
+
+  /** Somebody watches, or did a moment ago. */
+  get any(): boolean {
+    return this.#all.size > 0 || this.#leaving !== null
+  }
+
+  /** Answers what takes it out again. */
+  add(watcher: Watcher): () => void {
+    this.#all.add(watcher)
+    this.#leaving?.cancel()
+    this.#leaving = null
+    return () => this.#remove(watcher)
+  }
+
+  tell(news: News): void {
+    for (const watcher of this.#all) watcher.tell(news)
+  }
+
+  #remove(watcher: Watcher): void {
+    if (!this.#all.delete(watcher) || this.#all.size > 0) return
+    this.#leaving = this.#clock.setTimeout(
+      () => {
+        this.#leaving = null
+        this.#onNone()
+      },
+      UI_GRACE_MS,
+      { unref: true },
+    )
+  }
+}
