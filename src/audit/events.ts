@@ -2,6 +2,8 @@ import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
 import type { RanOn } from '../protocol/run-place.ts'
 import type { Containment, DenialReason, LocalDoor, TrustLevel, WarningKind } from '../protocol/reasons.ts'
 import type { ToolFacts } from '../protocol/tool-facts.ts'
+import type { ArgvCut } from './argv-cut.ts'
+import type { DeskEvent, DeskRefusedEvent } from './desk-events.ts'
 import { LIFE_EVENTS, type LifeEvent } from './life-events.ts'
 
 /** What a journal line may be about; `docs/exec.md` has a line for each. */
@@ -25,6 +27,7 @@ export const JOURNAL_EVENTS = [
   'question',
   'approval',
   'store_changed',
+  'desk_refused',
   ...LIFE_EVENTS,
 ] as const
 
@@ -89,15 +92,6 @@ export interface ExitEvent extends RunKey {
   readonly stdout_sha256: string | null
   readonly stderr_sha256: string | null
   readonly truncated: boolean
-}
-
-/** What is known of an argv of which only the beginning is written. */
-export interface ArgvCut {
-  readonly tokens: number
-  /** Of its UTF-8, and one for each empty token. */
-  readonly bytes: number
-  /** Of the whole argv as JSON, hex. */
-  readonly sha256: string
 }
 
 export interface DenialEvent extends RunKey {
@@ -243,7 +237,7 @@ export interface HttpRefusedEvent {
 }
 
 /** A refusal, or an answer for which nothing runs: its caller can cause any number, so a meter says how many are written. */
-export type RefusalEvent = DenialEvent | RulesEvent | RefusedEvent | AuthorityEvent | HttpRefusedEvent
+export type RefusalEvent = DenialEvent | RulesEvent | RefusedEvent | AuthorityEvent | HttpRefusedEvent | DeskRefusedEvent
 
 /** Refusals that were counted instead of written. */
 export interface RefusalsSuppressedEvent {
@@ -259,75 +253,6 @@ export interface RefusalsSuppressedEvent {
   readonly from: string
   readonly to: string
 }
-
-/** A question put to the desk, before anything is decided. What it asks about is bound by `permit_sha256`. */
-export interface QuestionEvent {
-  readonly event: 'question'
-  readonly question_id: string
-  readonly permit_sha256: string
-  /** `mesh`, or a door of this host. */
-  readonly door: string
-  /** The session of the asker; null: none. */
-  readonly session: string | null
-  /** The id of an agent of the mesh, or the label of a local one, which is no identity. */
-  readonly asker: string
-  /** What the engine that asks calls itself. */
-  readonly engine: string
-  readonly argv: readonly string[]
-  /** Absent where argv is whole. */
-  readonly argv_cut?: ArgvCut
-  readonly executable: string
-  readonly cwd: string
-  /** Names alone: a value may be a secret. */
-  readonly env: readonly string[]
-  readonly host: string
-  /** The agent that it is to run on; null: here. */
-  readonly target: string | null
-  /** Reason of the rule that always asks. */
-  readonly always_ask: string | null
-  /** Which rule missed. */
-  readonly why: string
-}
-
-/** What became of questions, before the asker is told. */
-export interface ApprovalEvent {
-  readonly event: 'approval'
-  /** Null: those that were too many, which have no ids. */
-  readonly question_id: string | null
-  readonly permit_sha256: string | null
-  readonly outcome: ApprovalOutcome
-  /** A human's window, a grant, a pattern, the fallback; who asked, where he asked too much. */
-  readonly by: string
-  readonly reason: string
-  /** Questions that this is about. */
-  readonly count: number
-}
-
-export const APPROVAL_OUTCOMES = ['allowed', 'denied', 'timed_out', 'no_ui', 'withdrawn', 'too_many', 'too_long'] as const
-export type ApprovalOutcome = (typeof APPROVAL_OUTCOMES)[number]
-
-/** The store of approvals is about to be written. */
-export interface StoreChangedEvent {
-  readonly event: 'store_changed'
-  readonly change:
-    | 'created'
-    | 'grant'
-    | 'grant_use'
-    | 'revoke'
-    | 'allowlist_add'
-    | 'allowlist_remove'
-    | 'modes'
-    | 'session_modes'
-    | 'last_used'
-  /** Who changes it: a human's window, or the desk itself. */
-  readonly by: string
-  /** Whose rule it is; null: it is about no single agent. */
-  readonly agent: string | null
-  /** The grant, pattern or modes. */
-  readonly detail: string
-}
-
-export type DeskEvent = QuestionEvent | ApprovalEvent | StoreChangedEvent
 
 export type LocalEvent =
   | LocalRequestEvent

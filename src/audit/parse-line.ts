@@ -52,6 +52,10 @@ const DESK_TEXTS: Readonly<Record<string, readonly [readonly string[], readonly 
     ['question_id', 'permit_sha256'],
   ],
   store_changed: [['change', 'by', 'detail'], ['agent']],
+  desk_refused: [
+    ['code', 'detail'],
+    ['role', 'name'],
+  ],
 }
 
 const isOfDesk = (line: Fields): boolean => {

@@ -5,7 +5,8 @@ import { RateLimit } from '../base/rate-limit.ts'
 import { TokenBucket } from '../base/token-bucket.ts'
 import { MAX_NAMED_REASONS, MAX_NAMED_SOURCES } from '../protocol/local-limits.ts'
 import { isOfStranger } from '../protocol/reasons.ts'
-import type { ArgvCut, RefusalEvent, RefusalsSuppressedEvent } from './events.ts'
+import type { ArgvCut } from './argv-cut.ts'
+import type { RefusalEvent, RefusalsSuppressedEvent } from './events.ts'
 
 /** Bytes of a refused argv that are written, since whoever asked chose it; its size and its hash are of the whole. */
 export const MAX_REFUSED_ARGV = 256

@@ -1,4 +1,4 @@
-import type { StoreChangedEvent } from '../audit/events.ts'
+import type { StoreChangedEvent } from '../audit/desk-events.ts'
 import type { Journal } from '../audit/journal.ts'
 import { createFileAtomic } from '../base/atomic-file.ts'
 import type { Clock, Timer } from '../base/clock.ts'

@@ -1,16 +1,16 @@
 import { open } from 'node:fs/promises'
 
-import type { ApprovalEvent, StoreChangedEvent } from '../audit/events.ts'
+import type { ApprovalEvent, DeskRefusedEvent, StoreChangedEvent } from '../audit/desk-events.ts'
 import type { Journal } from '../audit/journal.ts'
 import { parseLine } from '../audit/parse-line.ts'
 import { cutOf } from '../audit/refusals.ts'
 import { isMissing } from '../base/errors.ts'
-import { HISTORY_BYTES, MAX_SHOWN_JSON } from '../protocol/desk-limits.ts'
+import { HISTORY_BYTES, MAX_SHOWN_QUESTION } from '../protocol/desk-limits.ts'
 import { LINE_FEED } from '../protocol/lines.ts'
 import type { Question } from '../protocol/question.ts'
 import { askerName } from './waiting-questions.ts'
 
-const DESK_EVENTS: ReadonlySet<string> = new Set(['question', 'approval', 'store_changed'])
+const DESK_EVENTS: ReadonlySet<string> = new Set(['question', 'approval', 'store_changed', 'desk_refused'])
 
 /** The last bytes of a file, from the first whole line in them. */
 const lastLines = async (path: string): Promise<Buffer[]> => {
@@ -41,7 +41,7 @@ export class DeskJournal {
   /** Each resolves when the line is on the disk, and rejects `journal_unavailable` when it is not. */
   async asked(questionId: string, question: Question, engine: string): Promise<void> {
     const { permit_sha256, door, session_id, argv, executable, cwd, env_names, target, always_ask, why } = question
-    const long = Buffer.byteLength(JSON.stringify(argv)) > MAX_SHOWN_JSON
+    const long = Buffer.byteLength(JSON.stringify(argv)) > MAX_SHOWN_QUESTION
     await this.#journal.append({
       event: 'question',
       question_id: questionId,
@@ -67,6 +67,11 @@ export class DeskJournal {
 
   async changed(event: Omit<StoreChangedEvent, 'event'>): Promise<void> {
     await this.#journal.append({ event: 'store_changed', ...event })
+  }
+
+  /** Metered: who may connect may send any number. */
+  async refused(event: Omit<DeskRefusedEvent, 'event'>): Promise<void> {
+    await this.#journal.refuse({ event: 'desk_refused', ...event }).catch(() => undefined)
   }
 
   /** The last lines of questions, decisions and changes, newest last; not all that was ever written. */

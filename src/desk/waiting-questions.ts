@@ -39,10 +39,6 @@ export class WaitingQuestions {
     this.#rate = new RateLimit(components, { ...QUESTION_RATE, sources: MAX_ASKERS })
   }
 
-  get size(): number {
-    return this.#waiting.size
-  }
-
   get all(): readonly WaitingQuestion[] {
     return [...this.#waiting.values()]
   }
@@ -51,31 +47,30 @@ export class WaitingQuestions {
     return [...this.#floods].map(([asker, { count, last }]) => ({ asker, count, last_at_ms: last }))
   }
 
-  get(id: string): WaitingQuestion | undefined {
-    return this.#waiting.get(id)
-  }
-
-  /** `bytes`: of the question as JSON. False: there are too many; it is counted. */
-  hasRoom(question: Question, bytes: number): boolean {
+  /** Keeps a place for it. `bytes`: of the question as JSON. False: there is none; it is counted. */
+  take(id: string, question: Question, bytes: number): boolean {
     const asker = askerName(question)
     const own = [...this.#counted.values()].filter((one) => one.asker === asker)
     const ownBytes = own.reduce((sum, one) => sum + one.bytes, 0)
     const fits =
-      this.#waiting.size < MAX_QUESTIONS &&
+      this.#counted.size < MAX_QUESTIONS &&
       own.length < MAX_QUESTIONS_OF_ASKER &&
       this.#bytes + bytes <= MAX_WAITING_JSON &&
       ownBytes + bytes <= MAX_WAITING_JSON_OF_ASKER &&
       this.#rate.allows(asker)
     if (!fits) this.#count(asker)
-    return fits
-  }
-
-  add(waiting: WaitingQuestion, bytes: number): void {
-    this.#waiting.set(waiting.question_id, waiting)
-    this.#counted.set(waiting.question_id, { asker: askerName(waiting.question), bytes })
+    if (!fits) return false
+    this.#counted.set(id, { asker, bytes })
     this.#bytes += bytes
+    return true
   }
 
+  /** Where a place was taken for it. */
+  add(waiting: WaitingQuestion): void {
+    this.#waiting.set(waiting.question_id, waiting)
+  }
+
+  /** It, and its place. */
   delete(id: string): void {
     this.#waiting.delete(id)
     this.#bytes -= this.#counted.get(id)?.bytes ?? 0

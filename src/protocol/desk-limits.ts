@@ -22,6 +22,8 @@ export const MAX_DESK_NONCES = 2_048
 export const MAX_DESK_UNREAD = 4 * 1024 * 1024
 /** One answer of the desk to a human: lists are cut so that they fit. */
 export const MAX_DESK_REPLY = 2 * 1024 * 1024
+/** Requests of one window whose results are on their way. */
+export const MAX_HUMAN_REQUESTS = 32
 /** Who a client says it is: a label in the journal and in a list. */
 export const MAX_DESK_NAME = 64
 
@@ -29,6 +31,8 @@ export const MAX_DESK_NAME = 64
 /** What waits of one asker, and of all: as many as a human may look through. */
 export const MAX_QUESTIONS_OF_ASKER = 16
 export const MAX_QUESTIONS = 256
+/** Questions of one engine that are being answered, those which the store decides among them. */
+export const MAX_QUESTIONS_OF_ENGINE = 64
 /** How long a human has, and has at most: no caller waits longer than half an hour. */
 export const ASK_TIMEOUT_MS = 120_000
 export const MAX_ASK_TIMEOUT_MS = 30 * 60_000

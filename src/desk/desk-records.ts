@@ -1,0 +1,96 @@
+import { homedir } from 'node:os'
+
+import { AppError } from '../base/errors.ts'
+import { parsePathPattern } from '../policy/approval/path-pattern.ts'
+import type { Grant, HumanBody } from '../protocol/desk.ts'
+import { MAX_DESK_REPLY } from '../protocol/desk-limits.ts'
+import type { ApprovalStore } from './approval-store.ts'
+import type { DeskJournal } from './desk-journal.ts'
+import type { DeskModes } from './desk-modes.ts'
+import { withoutGrant, withoutPattern, withPattern } from './store-changes.ts'
+
+export interface DeskRecordsComponents {
+  readonly store: ApprovalStore
+  readonly journal: DeskJournal
+  readonly modes: DeskModes
+}
+
+type RecordRequest = Extract<HumanBody, { type: 'store' | 'grants' | 'revoke' | 'allowlist_add' | 'allowlist_remove' | 'history' }>
+
+/** As many of the newest as one answer has room for, oldest first. */
+const newest = <T>(all: readonly T[]): readonly T[] => {
+  let left = MAX_DESK_REPLY / 4
+  const kept: T[] = []
+  for (const one of all.toReversed()) {
+    left -= Buffer.byteLength(JSON.stringify(one))
+    if (left < 0) break
+    kept.unshift(one)
+  }
+  return kept
+}
+
+/** What humans see of the store and the journal, and change by hand. */
+export class DeskRecords {
+  readonly #components: DeskRecordsComponents
+
+  constructor(components: DeskRecordsComponents) {
+    this.#components = components
+  }
+
+  async answer(body: RecordRequest, by: string): Promise<object> {
+    switch (body.type) {
+      case 'store': {
+        const { version, defaults, agents, grants, modes } = await this.#components.store.read()
+        return { version, defaults, agents, grants, modes }
+      }
+      case 'grants':
+        return this.#grants()
+      case 'revoke':
+        return this.#revoke(body.grant_id, by)
+      case 'allowlist_add':
+      case 'allowlist_remove':
+        return this.#pattern(body, by)
+      case 'history': {
+        const lines = await this.#components.journal.history(body.limit)
+        return { lines: newest(lines) }
+      }
+    }
+  }
+
+  /** What is set for a session, what is saved for an agent, and what the store says where neither is. */
+  async modes(session: string | null, agent: string | null): Promise<object> {
+    const { store, modes } = this.#components
+    const { defaults, agents } = await store.read()
+    const row = agent !== null && Object.hasOwn(agents, agent) ? agents[agent] : undefined
+    return {
+      session: modes.ofSession(session),
+      saved: await modes.saved(agent),
+      security: row?.security ?? defaults.security,
+      ask: row?.ask ?? defaults.ask,
+      ask_fallback: row?.askFallback ?? defaults.askFallback,
+    }
+  }
+
+  async #grants(): Promise<{ readonly grants: readonly Grant[]; readonly left_out: number }> {
+    const { grants } = await this.#components.store.read()
+    const kept = newest(grants)
+    return { grants: kept, left_out: grants.length - kept.length }
+  }
+
+  async #revoke(id: string, by: string): Promise<object> {
+    const { store } = this.#components
+    const change = { change: 'revoke', by, agent: null, detail: id } as const
+    return { revoked: await store.change(change, (before) => withoutGrant(before, id)) }
+  }
+
+  async #pattern({ type, agent, pattern }: Extract<RecordRequest, { pattern: string }>, by: string): Promise<object> {
+    const problem = type === 'allowlist_add' ? parsePathPattern(pattern, homedir()) : null
+    if (typeof problem === 'string') throw new AppError('bad_request', `${JSON.stringify(pattern)}: ${problem}`)
+    const change = { change: type, by, agent, detail: pattern }
+    return {
+      changed: await this.#components.store.change(change, (before) =>
+        type === 'allowlist_add' ? withPattern(before, agent, pattern) : withoutPattern(before, agent, pattern),
+      ),
+    }
+  }
+}

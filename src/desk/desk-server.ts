@@ -1,0 +1,114 @@
+import { createServer, type Server, type Socket } from 'node:net'
+
+import type { Clock } from '../base/clock.ts'
+import { AppError } from '../base/errors.ts'
+import { writableByOthers } from '../base/file-rights.ts'
+import type { Logger } from '../base/log.ts'
+import type { Startable } from '../base/startable.ts'
+import { claimSocketPath } from '../base/unix-socket.ts'
+import { MAX_DESK_CONNECTIONS } from '../protocol/desk-limits.ts'
+import type { DeskRole } from '../protocol/desk.ts'
+import type { ApprovalStore } from './approval-store.ts'
+import { DeskConnection, type DeskHost } from './desk-connection.ts'
+import type { DeskJournal } from './desk-journal.ts'
+import type { DeskRecords } from './desk-records.ts'
+import type { Desk } from './desk.ts'
+import { EngineSession, type DeskSession } from './engine-session.ts'
+import { HumanSession } from './human-session.ts'
+import { humanKeyOf } from './seal.ts'
+import { tokenBytes } from './store-shape.ts'
+
+export interface DeskServerComponents {
+  readonly clock: Clock
+  readonly log: Logger
+  readonly desk: Desk
+  readonly journal: DeskJournal
+  readonly records: DeskRecords
+  readonly store: ApprovalStore
+}
+
+export interface DeskServerInit {
+  readonly path: string
+  /** Of this data directory's operators. */
+  readonly operatorKey: Uint8Array
+  /** A system daemon's operators are a group: they connect, and prove who they are as all do. */
+  readonly groupMayConnect: boolean
+}
+
+/** Mask by which the socket is made for us alone, or for us and our group. */
+const MASK = { own: 0o177, group: 0o117 } as const
+
+/** Serves the prompt protocol on the desk's socket. */
+export class DeskServer implements Startable {
+  readonly #components: DeskServerComponents
+  readonly #init: DeskServerInit
+  readonly #server: Server
+  readonly #connections = new Set<DeskConnection>()
+  readonly #host: DeskHost
+
+  constructor(components: DeskServerComponents, init: DeskServerInit) {
+    this.#components = components
+    this.#init = init
+    this.#server = createServer((socket) => this.#accept(socket))
+    this.#host = {
+      keys: async () => this.#keys(),
+      session: (role, name, send) => this.#session(role, name, send),
+      refused: (code, role, name, problem) => {
+        components.log.warn({ code, role, name, problem }, 'a line on the socket of the desk was refused')
+        void components.journal.refused({ code, role, name, detail: problem })
+      },
+    }
+  }
+
+  /** Throws `conflict` where another answers there, or something else stands there; `loose_permissions` where others may put one there. */
+  async start(): Promise<void> {
+    const { path, groupMayConnect } = this.#init
+    const [problem] = writableByOthers(path)
+    if (problem !== undefined) throw new AppError('loose_permissions', `${path}: ${problem}`, { data: { file: path } })
+    await claimSocketPath(path)
+    const { promise, resolve, reject } = Promise.withResolvers<void>()
+    const refused = (error: NodeJS.ErrnoException): void =>
+      reject(error.code === 'EADDRINUSE' ? new AppError('conflict', `another desk answers on ${path}`, { cause: error }) : error)
+    this.#server.once('error', refused)
+    const before = process.umask(groupMayConnect ? MASK.group : MASK.own)
+    try {
+      // The system makes the socket in this very call, with this mask, so that nobody ever sees it with another mode.
+      this.#server.listen(path, resolve)
+    } finally {
+      process.umask(before)
+    }
+    await promise
+    this.#server.off('error', refused)
+    this.#server.on('error', (error) => this.#components.log.error({ err: error.message }, 'the socket of the desk failed'))
+  }
+
+  async stop(): Promise<void> {
+    if (!this.#server.listening) return
+    const closed = new Promise((resolve) => this.#server.close(resolve))
+    for (const connection of this.#connections) connection.close()
+    await closed
+  }
+
+  async #keys(): Promise<Readonly<Record<DeskRole, Uint8Array | null>>> {
+    const { store } = this.#components
+    const engine = await store.read().then(tokenBytes, () => null)
+    return { engine, human: humanKeyOf(this.#init.operatorKey) }
+  }
+
+  #session(role: DeskRole, name: string, send: (body: object) => void): DeskSession | null {
+    if (this.#count(role) >= MAX_DESK_CONNECTIONS[role]) return null
+    return role === 'engine' ? new EngineSession(this.#components, { name, send }) : new HumanSession(this.#components, { name, send })
+  }
+
+  #count(role: DeskRole | null): number {
+    return [...this.#connections].filter((one) => one.role === role).length
+  }
+
+  #accept(socket: Socket): void {
+    socket.on('error', () => undefined)
+    if (this.#count(null) >= MAX_DESK_CONNECTIONS.unproven) return void socket.destroy()
+    const { clock } = this.#components
+    const connection = new DeskConnection({ host: this.#host, clock }, { socket, onClose: () => this.#connections.delete(connection) })
+    this.#connections.add(connection)
+  }
+}

@@ -1,0 +1,53 @@
+import type { ApprovalOutcome } from '../audit/desk-events.ts'
+import { AppError } from '../base/errors.ts'
+import type { Answer, Decision, Question } from '../protocol/question.ts'
+
+/** What a human decides about exactly the permit that was shown. */
+export interface HumanDecision {
+  readonly question_id: string
+  readonly permit_sha256: string
+  readonly decision: Decision
+  readonly expires_in_ms?: number | undefined
+  readonly uses?: number | undefined
+}
+
+/** Who decided a question, and what. */
+export interface Settled {
+  readonly decision: string
+  readonly by: string
+}
+
+/** What becomes of a question. `decision` is told to its asker, `outcome` is written down. */
+export interface Ending {
+  readonly decision: Answer
+  readonly outcome: ApprovalOutcome
+  readonly by: string
+  readonly reason: string
+}
+
+export const denial = (decision: 'deny' | 'no_ui' | 'timeout', reason: string): Ending => ({
+  decision,
+  outcome: decision === 'deny' ? 'denied' : decision === 'timeout' ? 'timed_out' : 'no_ui',
+  by: 'desk',
+  reason,
+})
+
+export const tooLong = (): Ending => ({
+  ...denial('deny', 'it is too long for a human to be shown whole; put what is long into a file or stdin'),
+  outcome: 'too_long',
+})
+
+export const decidedBy = ({ decision, by }: Settled): AppError =>
+  new AppError('conflict', `it is ${decision} already, by ${by}`, { data: { won_by: by, decision } })
+
+/** Throws `bad_request` for what cannot be decided like that. */
+export const checkDecision = (question: Question, { decision, expires_in_ms: lasts, uses }: HumanDecision): void => {
+  if (decision !== 'allow_always') {
+    if (lasts !== undefined || uses !== undefined)
+      throw new AppError('bad_request', `an expiry and uses are of allow_always, and this is ${decision}`)
+    return
+  }
+  if (question.always_ask !== null) throw new AppError('bad_request', `it needs a human each time (${question.always_ask}): allow it once`)
+  if (question.grant_sha256 === null)
+    throw new AppError('bad_request', 'this may be allowed once only: what it would run again is not known')
+}

@@ -1,0 +1,101 @@
+import { errorText, isAppError } from '../base/errors.ts'
+import { MAX_DESK_REPLY, MAX_HUMAN_REQUESTS } from '../protocol/desk-limits.ts'
+import { readHumanBody, type HumanBody, type ToHumanBody } from '../protocol/desk.ts'
+import type { Desk } from './desk.ts'
+import type { DeskRecords } from './desk-records.ts'
+import type { DeskSession } from './engine-session.ts'
+
+type Request = Exclude<HumanBody, { type: 'open' }>
+
+export interface HumanSessionComponents {
+  readonly desk: Desk
+  readonly records: DeskRecords
+}
+
+/** Serves a window of a human, who is told of every question and may decide and change. */
+export class HumanSession implements DeskSession {
+  readonly #components: HumanSessionComponents
+  readonly #name: string
+  readonly #send: (body: ToHumanBody) => void
+  #leave: (() => void) | null = null
+  #going = 0
+  #isOver = false
+
+  constructor(components: HumanSessionComponents, init: { readonly name: string; readonly send: (body: ToHumanBody) => void }) {
+    this.#components = components
+    this.#name = init.name
+    this.#send = init.send
+  }
+
+  take(bytes: Uint8Array): string | null {
+    const body = readHumanBody(bytes)
+    if (typeof body === 'string') return body
+    if (body.type === 'open') return 'it is open already'
+    if (this.#going >= MAX_HUMAN_REQUESTS) return 'too many requests wait for their results'
+    this.#going += 1
+    void this.#answer(body).finally(() => (this.#going -= 1))
+    return null
+  }
+
+  end(): void {
+    this.#isOver = true
+    this.#leave?.()
+  }
+
+  async #answer(body: Request): Promise<void> {
+    const { id } = body
+    try {
+      const result = await this.#do(body)
+      const fits = Buffer.byteLength(JSON.stringify(JSON.stringify(result))) < MAX_DESK_REPLY - SEAL_BYTES
+      if (fits) this.#send({ type: 'result', id, result: { ...result } })
+      else this.#fail(id, 'resource_limit', 'the answer is too large for one line: read the file itself')
+    } catch (error) {
+      const data = isAppError(error) ? error.data : {}
+      const told = (key: string): string | undefined => (typeof data[key] === 'string' ? data[key] : undefined)
+      this.#fail(id, isAppError(error) ? error.code : 'internal', errorText(error), told('won_by'), told('decision'))
+    }
+  }
+
+  async #do(body: Request): Promise<object> {
+    const { desk, records } = this.#components
+    switch (body.type) {
+      case 'subscribe':
+        return this.#subscribe()
+      case 'pending':
+        return { questions: desk.questions, floods: desk.floods }
+      case 'decide': {
+        const { grant_id } = await desk.decide(body, this.#name)
+        return { question_id: body.question_id, decision: body.decision, grant_id }
+      }
+      case 'modes_get':
+        return records.modes(body.session, body.agent)
+      case 'modes_set':
+        await desk.modes.set(body.session, body.override, `human:${this.#name}`)
+        return records.modes(body.session, null)
+      case 'modes_save':
+        await desk.modes.save(body.agent, body.override, `human:${this.#name}`)
+        return records.modes(null, body.agent)
+      case 'store':
+      case 'grants':
+      case 'revoke':
+      case 'allowlist_add':
+      case 'allowlist_remove':
+      case 'history':
+        return records.answer(body, `human:${this.#name}`)
+    }
+  }
+
+  /** What waits, and from then on every change of it. */
+  #subscribe(): object {
+    const { desk } = this.#components
+    if (!this.#isOver) this.#leave ??= desk.watch({ tell: (news) => this.#send(news) })
+    return { questions: desk.questions, floods: desk.floods }
+  }
+
+  #fail(id: number, code: string, message: string, wonBy?: string, decision?: string): void {
+    this.#send({ type: 'error', id, code, message, won_by: wonBy, decision })
+  }
+}
+
+/** What stands around a result in its line. */
+const SEAL_BYTES = 1_024
