@@ -8,6 +8,8 @@ import { LineSplitter, type Line } from '../protocol/lines.ts'
 import type { DeskSession } from './engine-session.ts'
 import { newHelloNonce, Seal } from './seal.ts'
 
+const HANG_UP_MS = 1_000
+
 /** What a connection needs of its server. */
 export interface DeskHost {
   /** The key of each role; a role without one lets nobody in. */
@@ -52,8 +54,11 @@ export class DeskConnection {
     return this.#role
   }
 
+  /** What was said goes out within a second, or is lost. */
   close(): void {
     this.#socket.destroySoon()
+    const timer = this.#clock.setTimeout(() => this.#socket.destroy(), HANG_UP_MS)
+    this.#socket.once('close', () => timer.cancel())
   }
 
   async #begin(): Promise<void> {

@@ -31,12 +31,10 @@ export interface DeskServerInit {
   readonly path: string
   /** Of this data directory's operators. */
   readonly operatorKey: Uint8Array
-  /** A system daemon's operators are a group: they connect, and prove who they are as all do. */
-  readonly groupMayConnect: boolean
 }
 
-/** Mask by which the socket is made for us alone, or for us and our group. */
-const MASK = { own: 0o177, group: 0o117 } as const
+/** A mask by which a socket is made 0600. */
+const NOBODY_ELSE = 0o177
 
 /** Serves the prompt protocol on the desk's socket. */
 export class DeskServer implements Startable {
@@ -62,7 +60,7 @@ export class DeskServer implements Startable {
 
   /** Throws `conflict` where another answers there, or something else stands there; `loose_permissions` where others may put one there. */
   async start(): Promise<void> {
-    const { path, groupMayConnect } = this.#init
+    const { path } = this.#init
     const [problem] = writableByOthers(path)
     if (problem !== undefined) throw new AppError('loose_permissions', `${path}: ${problem}`, { data: { file: path } })
     await claimSocketPath(path)
@@ -70,7 +68,7 @@ export class DeskServer implements Startable {
     const refused = (error: NodeJS.ErrnoException): void =>
       reject(error.code === 'EADDRINUSE' ? new AppError('conflict', `another desk answers on ${path}`, { cause: error }) : error)
     this.#server.once('error', refused)
-    const before = process.umask(groupMayConnect ? MASK.group : MASK.own)
+    const before = process.umask(NOBODY_ELSE)
     try {
       // The system makes the socket in this very call, with this mask, so that nobody ever sees it with another mode.
       this.#server.listen(path, resolve)

@@ -219,6 +219,7 @@ export class Desk implements Startable {
     const { question_id: id, question } = waiting
     if (!this.#open.delete(id)) return null
     timer.cancel()
+    this.#settled.set(id, { decision: ending.outcome, by: ending.by })
     const failure = await this.#record(id, question, ending).then(
       () => null,
       (error: unknown) => unavailable(`the journal of the desk cannot be written (${errorText(error)})`, error),

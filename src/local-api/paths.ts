@@ -71,6 +71,10 @@ export const pathsIn = (dir: string) => {
     approvals: `${inside}exec-approvals.json`,
     /** The desk's socket: the prompt protocol. */
     approvalsSocket: `${inside}exec-approvals.sock`,
+    /** Locked while a process hosts the desk; empty, and there for ever. */
+    deskLock: `${inside}desk.lock`,
+    /** Which process hosts it. */
+    deskPid: `${inside}desk.pid`,
     /** Journal of what was asked of humans and decided. */
     approvalsJournal: `${inside}approvals.jsonl`,
     /** Journal of the Requests that this agent signs. */

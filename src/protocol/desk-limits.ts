@@ -16,6 +16,8 @@ export const DESK_OPEN_MS = 5_000
 export const MAX_DESK_CONNECTIONS = { unproven: 16, engine: 64, human: 16 } as const
 /** Lines of one connection: an engine that starts many short runs at once, and one that goes on for ever. */
 export const DESK_LINES = { burst: 512, perSecond: 64 } as const
+/** Of these, the news of runs that an engine tells: what is more is lost, and leaves room for questions. */
+export const DESK_EVENTS = { burst: 256, perSecond: 32 } as const
 /** Nonces of one connection that are remembered: more than the lines that come while one is fresh, twice over. */
 export const MAX_DESK_NONCES = 2_048
 /** What a reader may leave unread before it is cut off: a list of all that waits, and some news. */
@@ -26,6 +28,9 @@ export const MAX_DESK_REPLY = 2 * 1024 * 1024
 export const MAX_HUMAN_REQUESTS = 32
 /** Who a client says it is: a label in the journal and in a list. */
 export const MAX_DESK_NAME = 64
+
+/** How soon a daemon looks again whether it can host the desk. */
+export const DESK_RETRY_MS = 2_000
 
 // ---- questions ----
 /** What waits of one asker, and of all: as many as a human may look through. */

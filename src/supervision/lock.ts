@@ -23,6 +23,8 @@ interface LockPaths {
 export interface DataDirLockInit extends LockPaths {
   /** Null: a service manager listens on it, and does so before any daemon is there. */
   readonly apiSocket: string | null
+  /** What is held, for the message; by default the data directory. */
+  readonly what?: string
 }
 
 /** Whether a daemon has this data directory; `unknown`: we may not look. `holder`: who it said it was. */
@@ -63,15 +65,16 @@ export class DataDirLock implements Startable {
 
   /** Throws `conflict`, naming the holder where it is known. */
   async start(): Promise<void> {
-    const { lock, pid, apiSocket } = this.#paths
+    const { lock, pid, apiSocket, what = 'the data directory is in use' } = this.#paths
     await makeFile(lock)
     const before = await readPidFile(pid)
     const database = take(lock)
-    if (database === null) throw inUse(before, lock)
+    if (database === null) throw inUse(what, before, lock)
     try {
       // A file system that carries no locks from one container or host to the other may still carry sockets. And somebody
       // may have taken the file for a leftover and removed it: then the lock that we have is another's than its holder has.
-      if (apiSocket !== null && before !== null && lifeOf(before) !== 'gone' && (await answers(apiSocket))) throw inUse(before, apiSocket)
+      if (apiSocket !== null && before !== null && lifeOf(before) !== 'gone' && (await answers(apiSocket)))
+        throw inUse(what, before, apiSocket)
       await writePidFile(pid, process.pid)
     } catch (error) {
       database.close()
@@ -116,5 +119,5 @@ const take = (path: string): DatabaseSync | null => {
 export const holderText = (holder: ProcessIdentity | null): string =>
   holder !== null && lifeOf(holder) === 'alive' ? `the daemon with pid ${holder.pid}` : 'a daemon of another container or host'
 
-const inUse = (holder: ProcessIdentity | null, file: string): AppError =>
-  new AppError('conflict', `the data directory is in use by ${holderText(holder)} (${file})`, { data: { file } })
+const inUse = (what: string, holder: ProcessIdentity | null, file: string): AppError =>
+  new AppError('conflict', `${what} by ${holderText(holder)} (${file})`, { data: { file } })

@@ -21,6 +21,7 @@ import { Revocations } from '../../trust/revocations.ts'
 import type { DaemonConfig } from '../../config/config.ts'
 import { shareWithGroup } from '../../config/group-sharing.ts'
 import type { DataPaths } from '../../local-api/paths.ts'
+import { DeskHost } from '../../supervision/desk-host.ts'
 import { DataDirLock } from '../../supervision/lock.ts'
 import { NetworkSocket } from '../../supervision/network-socket.ts'
 import { NetworkSupervisor } from '../../supervision/network-supervisor.ts'
@@ -44,6 +45,9 @@ export interface Daemon {
 
 /** Ending all children takes at most 3 s, and their last lines in the journal a little more. */
 const EXECUTOR_STOP_MS = 5_000
+
+/** The parts of the desk have deadlines of their own, which are shorter together. */
+const DESK_START_MS = 30_000
 
 /** What the parts of the executor's half are built from. */
 interface Dependencies {
@@ -214,8 +218,9 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies)
         )
   const outgoing = new Journal({ clock, log, signer }, { path: paths.outgoing, marks: null, rate: ASKED_BYTES, floors: ASKED_FLOORS })
   const counters = new ExecCounters({ clock })
+  const desk = new DeskHost({ clock, log }, { paths, dirMode: dataDirMode(config), groupMayRead, signer, name: 'x0xd' })
   const executor = new Executor(
-    { acl, cells, clock, contacts, counters, guardian, journal, log, outgoing, revocations, signer },
+    { acl, cells, clock, contacts, counters, desk, guardian, journal, log, outgoing, revocations, signer },
     { dataDir: paths.dir, machineId: machineKey.machineId, groupMayRead, requireOperatorProof },
   )
   return {
@@ -228,6 +233,8 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies)
       ...(journal === null ? [] : [{ name: 'journal', startable: journal }]),
       { name: 'outgoing journal', startable: outgoing },
       { name: 'guardian', startable: guardian },
+      // Whoever waits for it is denied when it stops, so it stops behind the executor.
+      { name: 'desk', startable: desk, deadlineMs: DESK_START_MS },
       { name: 'executor', startable: executor, deadlineMs: EXECUTOR_STOP_MS },
     ],
   }

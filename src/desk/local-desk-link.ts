@@ -1,0 +1,46 @@
+import type { ModeOverride } from '../protocol/desk.ts'
+import type { LifecycleEvent } from '../protocol/lifecycle.ts'
+import type { Question, SignedAnswer } from '../protocol/question.ts'
+import { AppError } from '../base/errors.ts'
+import type { ApprovalStore } from './approval-store.ts'
+import type { Desk } from './desk.ts'
+import type { DeskLink, Waiting } from './desk-link.ts'
+import { tokenBytes } from './store-shape.ts'
+
+export interface LocalDeskLinkComponents {
+  readonly desk: Desk
+  readonly store: ApprovalStore
+}
+
+/** The way of an engine to the desk of its own process. */
+export class LocalDeskLink implements DeskLink {
+  readonly #components: LocalDeskLinkComponents
+  readonly #name: string
+  #key: Uint8Array | null = null
+
+  /** `name`: what the engine calls itself. */
+  constructor(components: LocalDeskLinkComponents, init: { readonly name: string }) {
+    this.#components = components
+    this.#name = init.name
+  }
+
+  async ask(question: Question, signal: AbortSignal, onPending: (waiting: Waiting) => void): Promise<SignedAnswer> {
+    const { desk, store } = this.#components
+    const answer = await desk.ask(question, this.#name, signal, onPending)
+    this.#key = tokenBytes(await store.read())
+    return answer
+  }
+
+  event(event: LifecycleEvent): void {
+    this.#components.desk.event(event)
+  }
+
+  async override(session: string, agent: string | null): Promise<ModeOverride | null> {
+    return this.#components.desk.modes.of(session, agent).catch(() => null)
+  }
+
+  approvalKey(): Uint8Array {
+    if (this.#key === null) throw new AppError('approval_unavailable')
+    return this.#key
+  }
+}

@@ -1,0 +1,54 @@
+import { Journal } from '../audit/journal.ts'
+import type { Clock } from '../base/clock.ts'
+import type { Logger } from '../base/log.ts'
+import type { StartableEntry } from '../base/startable.ts'
+import type { AgentSigner } from '../identity/signing.ts'
+import { ApprovalStore } from './approval-store.ts'
+import { DeskJournal } from './desk-journal.ts'
+import { DeskRecords } from './desk-records.ts'
+import { DeskServer } from './desk-server.ts'
+import { Desk } from './desk.ts'
+import type { DeskLink } from './desk-link.ts'
+import { LocalDeskLink } from './local-desk-link.ts'
+
+export interface DeskPlace {
+  readonly approvals: string
+  readonly approvalsSocket: string
+  readonly approvalsJournal: string
+}
+
+export interface OpenDeskInit {
+  readonly paths: DeskPlace
+  readonly operatorKey: Uint8Array
+  /** How long a human has. */
+  readonly askTimeoutMs: number
+  /** Whose key signs the heads of the journal; null: nobody's. */
+  readonly signer: AgentSigner | null
+}
+
+/** A desk with all that it needs, to be started in order and stopped in reverse. */
+export interface OpenDesk {
+  readonly entries: readonly StartableEntry[]
+  /** For an engine of the same process. */
+  link(name: string): DeskLink
+}
+
+export const openDesk = (components: { clock: Clock; log: Logger }, init: OpenDeskInit): OpenDesk => {
+  const { paths, operatorKey, askTimeoutMs, signer } = init
+  const lines = new Journal({ ...components, signer }, { path: paths.approvalsJournal, marks: null })
+  const journal = new DeskJournal({ journal: lines })
+  const store = new ApprovalStore({ ...components, journal: lines }, { path: paths.approvals, socketPath: paths.approvalsSocket })
+  const desk = new Desk({ ...components, journal, store }, { askTimeoutMs })
+  const records = new DeskRecords({ store, journal, modes: desk.modes })
+  const server = new DeskServer({ ...components, desk, journal, records, store }, { path: paths.approvalsSocket, operatorKey })
+  return {
+    entries: [
+      { name: 'journal of approvals', startable: lines },
+      { name: 'store of approvals', startable: store },
+      { name: 'socket of approvals', startable: server },
+      // Stopped first: whoever waits is told so, on a connection that is still there.
+      { name: 'desk', startable: desk },
+    ],
+    link: (name) => new LocalDeskLink({ desk, store }, { name }),
+  }
+}

@@ -1,0 +1,119 @@
+import type { Clock, Timer } from '../base/clock.ts'
+import { errorText, isAppError } from '../base/errors.ts'
+import type { Logger } from '../base/log.ts'
+import { startAll, stopAll, type Startable, type StartableEntry } from '../base/startable.ts'
+import type { DeskLink, Waiting } from '../desk/desk-link.ts'
+import { DeskSocketLink } from '../desk/desk-socket-link.ts'
+import { openDesk } from '../desk/open-desk.ts'
+import { loadOrCreateSeed } from '../identity/key-file.ts'
+import type { AgentSigner } from '../identity/signing.ts'
+import type { DataPaths } from '../local-api/paths.ts'
+import type { ModeOverride } from '../protocol/desk.ts'
+import { ASK_TIMEOUT_MS, DESK_RETRY_MS } from '../protocol/desk-limits.ts'
+import type { LifecycleEvent } from '../protocol/lifecycle.ts'
+import type { Question, SignedAnswer } from '../protocol/question.ts'
+import { DataDirLock } from './lock.ts'
+
+export interface DeskHostInit {
+  readonly paths: DataPaths
+  /** Mode of the data directory where it is made. */
+  readonly dirMode: number
+  readonly groupMayRead: boolean
+  readonly signer: AgentSigner | null
+  /** What the engine of this process calls itself. */
+  readonly name: string
+  /** Null: as long as a human has by default. */
+  readonly askTimeoutMs?: number
+}
+
+const lockOf = ({ deskLock: lock, deskPid: pid }: DataPaths): StartableEntry => ({
+  name: 'lock of the desk',
+  startable: new DataDirLock({ lock, pid, apiSocket: null, what: 'the desk of this data directory is hosted' }),
+})
+
+/** One desk per data directory, in whichever process has its lock. Throws `conflict` where another has it, and what keeps it from starting. */
+export const hostDesk = async (
+  components: { clock: Clock; log: Logger },
+  { paths, dirMode, groupMayRead, signer, name, askTimeoutMs = ASK_TIMEOUT_MS }: DeskHostInit,
+): Promise<{ readonly link: DeskLink; readonly entries: readonly StartableEntry[] }> => {
+  const operatorKey = await loadOrCreateSeed({ path: paths.operatorKey, header: null, groupMayRead }, dirMode)
+  const desk = openDesk(components, { paths, operatorKey, askTimeoutMs, signer })
+  const entries = [lockOf(paths), ...desk.entries]
+  await startAll(entries)
+  return { link: desk.link(name), entries }
+}
+
+/**
+ * The desk of a daemon: hosted here, or asked where `x0x desk` has it, until that ends. What keeps it from starting is said and
+ * tried again; until then whatever must be asked is denied.
+ */
+export class DeskHost implements Startable, DeskLink {
+  readonly #components: { readonly clock: Clock; readonly log: Logger }
+  readonly #init: DeskHostInit
+  readonly #elsewhere: DeskSocketLink
+  #hosted: { readonly link: DeskLink; readonly entries: readonly StartableEntry[] } | null = null
+  #answered: DeskLink
+  #timer: Timer | null = null
+  #trying: Promise<void> = Promise.resolve()
+  #problem: string | null = null
+  #stopped = false
+
+  constructor(components: { clock: Clock; log: Logger }, init: DeskHostInit) {
+    this.#components = components
+    this.#init = init
+    this.#elsewhere = new DeskSocketLink({ ...init.paths, name: init.name }, components.clock)
+    this.#answered = this.#elsewhere
+  }
+
+  async start(): Promise<void> {
+    this.#trying = this.#try()
+    await this.#trying
+  }
+
+  async stop(): Promise<void> {
+    this.#stopped = true
+    this.#timer?.cancel()
+    await this.#trying
+    this.#elsewhere.close()
+    if (this.#hosted !== null) await stopAll(this.#hosted.entries)
+    this.#hosted = null
+  }
+
+  async ask(question: Question, signal: AbortSignal, onPending: (waiting: Waiting) => void): Promise<SignedAnswer> {
+    const link = this.#link
+    const answer = await link.ask(question, signal, onPending)
+    this.#answered = link
+    return answer
+  }
+
+  event(event: LifecycleEvent): void {
+    this.#link.event(event)
+  }
+
+  async override(session: string, agent: string | null): Promise<ModeOverride | null> {
+    return this.#link.override(session, agent)
+  }
+
+  approvalKey(): Uint8Array {
+    return this.#answered.approvalKey()
+  }
+
+  get #link(): DeskLink {
+    return this.#hosted?.link ?? this.#elsewhere
+  }
+
+  async #try(): Promise<void> {
+    const { clock, log } = this.#components
+    try {
+      this.#hosted = await hostDesk(this.#components, this.#init)
+      if (this.#problem !== null) log.warn({}, 'the desk is hosted here now')
+    } catch (error) {
+      const problem = errorText(error)
+      const elsewhere = isAppError(error, 'conflict')
+      if (problem !== this.#problem)
+        log[elsewhere ? 'warn' : 'error']({ problem }, 'the desk is not hosted here: what must be asked is asked of the other, or denied')
+      this.#problem = problem
+      if (!this.#stopped) this.#timer = clock.setTimeout(() => void (this.#trying = this.#try()), DESK_RETRY_MS, { unref: true })
+    }
+  }
+}

@@ -1,0 +1,93 @@
+import type { TestContext } from 'node:test'
+import { chmod, readFile, writeFile } from 'node:fs/promises'
+
+import { systemClock, type Clock } from '../../src/base/clock.ts'
+import { startAll, stopAll } from '../../src/base/startable.ts'
+import { DeskSocketLink } from '../../src/desk/desk-socket-link.ts'
+import type { DeskLink } from '../../src/desk/desk-link.ts'
+import { openDesk as open } from '../../src/desk/open-desk.ts'
+import { openDesk as openHuman, type DeskHuman } from '../../src/local-api/desk-human.ts'
+import { pathsIn, type DataPaths } from '../../src/local-api/paths.ts'
+import { silent } from './processes.ts'
+import { tempDir } from './temp-dir.ts'
+
+export const OPERATOR_KEY = new Uint8Array(32).fill(7)
+
+/** A desk that runs in this process, in a data directory of its own. */
+export interface DeskPlaceHandle {
+  readonly paths: DataPaths
+  /** For an engine of the same process. */
+  readonly link: DeskLink
+  engine(name?: string): DeskSocketLink
+  human(name?: string): Promise<DeskHuman>
+  /** The lines of the journal, as objects. */
+  journal(): Promise<Record<string, unknown>[]>
+  /** What the file of the store says. */
+  store(): Promise<Record<string, any>>
+  /** Writes the store as a human would by hand. */
+  writeStore(change: (store: Record<string, any>) => void): Promise<void>
+  stop(): Promise<void>
+  restart(): Promise<void>
+}
+
+export interface DeskPlaceInit {
+  readonly askTimeoutMs?: number
+  readonly clock?: Clock
+  readonly dir?: string
+  /** Of everybody, in the store; by default what is not listed is asked. */
+  readonly security?: string
+}
+
+const lines = (text: string): Record<string, unknown>[] =>
+  text
+    .split('\n')
+    .filter((line) => line !== '')
+    .map((line) => JSON.parse(line) as Record<string, unknown>)
+
+export const deskPlace = async (t: TestContext, init: DeskPlaceInit = {}): Promise<DeskPlaceHandle> => {
+  const { askTimeoutMs = 120_000, clock = systemClock, security = 'allowlist' } = init
+  const paths = pathsIn(init.dir ?? (await tempDir(t)))
+  await chmod(paths.dir, 0o700)
+  await writeFile(paths.operatorKey, `${'07'.repeat(32)}\n`, { mode: 0o600 })
+  const make = () => open({ clock, log: silent }, { paths, operatorKey: OPERATOR_KEY, askTimeoutMs, signer: null })
+  let desk = make()
+  const clients: { close(): void }[] = []
+  await startAll(desk.entries)
+  const stop = async (): Promise<void> => {
+    for (const client of clients.splice(0)) client.close()
+    await stopAll(desk.entries)
+  }
+  t.after(stop)
+  const store = async (): Promise<Record<string, any>> => JSON.parse(await readFile(paths.approvals, 'utf8'))
+  const writeStore = async (change: (store: Record<string, any>) => void): Promise<void> => {
+    const now = await store()
+    change(now)
+    await writeFile(paths.approvals, JSON.stringify(now, null, 2))
+  }
+  await writeStore((now) => (now['defaults'].security = security))
+  return {
+    paths,
+    get link() {
+      return desk.link('in process')
+    },
+    engine: (name = 'engine') => {
+      const link = new DeskSocketLink({ ...paths, name })
+      clients.push(link)
+      return link
+    },
+    human: async (name = 'terminal') => {
+      const human = await openHuman(paths, name)
+      clients.push(human)
+      return human
+    },
+    journal: async () => lines(await readFile(paths.approvalsJournal, 'utf8')),
+    store,
+    writeStore,
+    stop,
+    restart: async () => {
+      await stop()
+      desk = make()
+      await startAll(desk.entries)
+    },
+  }
+}
