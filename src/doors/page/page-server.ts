@@ -1,7 +1,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 
 import type { Clock } from '../../base/clock.ts'
-import { AppError, errorText, isAppError } from '../../base/errors.ts'
+import { AppError, errnoOf, errorText, isAppError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { RateLimit } from '../../base/rate-limit.ts'
 import type { Startable } from '../../base/startable.ts'
@@ -40,6 +40,11 @@ export interface PageServerComponents {
 
 const HOST = '127.0.0.1'
 
+const asTaken = (error: Error, port: number): Error =>
+  errnoOf(error) === 'EADDRINUSE'
+    ? new AppError('conflict', `port ${port} of ${HOST} is in use: leave --port out, or name another`, { cause: error })
+    : error
+
 /** Serves the page to the browsers of this host, and whatever it shows to those who have signed in. */
 export class PageServer implements Startable {
   readonly #components: PageServerComponents
@@ -73,7 +78,7 @@ export class PageServer implements Startable {
 
   async start(): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>()
-    this.#server.once('error', reject)
+    this.#server.once('error', (error) => reject(asTaken(error, this.#port)))
     this.#server.listen(this.#port, HOST, resolve)
     await promise
   }

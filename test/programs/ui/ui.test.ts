@@ -1,0 +1,114 @@
+import assert from 'node:assert/strict'
+import { appendFile, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+import type { PageExplanation, PageJournal, PagePolicy, PageRuns } from '../../../src/protocol/page.ts'
+import { PAGE_PROOF_HEADER } from '../../../src/protocol/page.ts'
+import { pathsIn } from '../../../src/local-api/paths.ts'
+import { tempDir } from '../../support/temp-dir.ts'
+import { linkOf, startUi } from '../../support/ui-program.ts'
+
+const AGENT = 'ab'.repeat(32)
+const MACHINE = 'cd'.repeat(32)
+
+const acl = (journal: string): string => `[exec]
+enabled = true
+audit_log_path = ${JSON.stringify(journal)}
+
+[[exec.allow]]
+description = "status"
+agent_id = "${AGENT}"
+machine_id = "${MACHINE}"
+
+[[exec.allow.commands]]
+argv = ["true", "<INT>"]
+`
+
+/** Signs in as a browser would, and answers what asks the page's own calls. */
+const signIn = async (line: string) => {
+  const { origin, code } = linkOf(line)
+  const post = async (path: string, body: object, headers: Record<string, string> = {}) =>
+    fetch(`${origin}${path}`, {
+      method: 'POST',
+      headers: { origin, 'content-type': 'application/json', ...headers },
+      body: JSON.stringify(body),
+    })
+  const entered = await post('/sign-in', { code })
+  assert.equal(entered.status, 200)
+  const cookie = entered.headers.getSetCookie()[0]!.split(';')[0]!
+  const { proof } = (await entered.json()) as { proof: string }
+  return async <T>(name: string, body: object = {}): Promise<T> => {
+    const answer = await post(`/api/${name}`, body, { cookie, [PAGE_PROOF_HEADER]: proof })
+    assert.equal(answer.status, 200, await answer.clone().text())
+    return (await answer.json()) as T
+  }
+}
+
+test('without a daemon x0x ui shows what the files of this host say, and ends as it is asked to', async (t) => {
+  const dir = await tempDir(t)
+  const file = join(dir, 'acl.toml')
+  await writeFile(file, acl(join(dir, 'exec.log')), { mode: 0o600 })
+  const paths = pathsIn(dir)
+  const lines = ['question', 'approval'].map((event, n) =>
+    JSON.stringify({ ts: '2026-01-01T00:00:00.000Z', event, n, question_id: `q_${n}` }),
+  )
+  await writeFile(paths.approvalsJournal, `${lines.join('\n')}\nno JSON\n`, { mode: 0o600 })
+  const ui = startUi(t, ['--data-dir', dir, '--exec-acl', file, '--json'])
+  const call = await signIn(await ui.next())
+
+  const about = await call<{ data_dir: string; agent_id: null }>('about')
+  assert.deepEqual([about.data_dir, about.agent_id], [paths.dir, null])
+  const all = await call<PageJournal>('journal', { journal: 'approvals', event: null, text: null })
+  assert.deepEqual([all.lines.map(({ event }) => event), all.more, all.problem], [['approval', 'question'], false, null])
+  const one = await call<PageJournal>('journal', { journal: 'approvals', event: 'question', text: 'q_0' })
+  assert.equal(one.lines.length, 1)
+  await appendFile(paths.approvalsJournal, `${lines[0]}\n`)
+  assert.equal((await call<PageJournal>('journal', { journal: 'approvals', event: null, text: null })).lines.length, 3)
+  assert.match((await call<PageJournal>('journal', { journal: 'runs here', event: null, text: null })).problem ?? '', /no daemon/)
+
+  const policy = await call<PagePolicy>('policy')
+  assert.deepEqual(
+    policy.pairs.map(({ agent_id, commands }) => [agent_id, commands.map(({ argv }) => argv)]),
+    [[AGENT, [['true', '<INT>']]]],
+  )
+  const yes = await call<PageExplanation>('explain', { agent_id: AGENT, machine_id: MACHINE, argv: ['true', '7'] })
+  assert.equal(yes.allowed, true)
+  const no = await call<PageExplanation>('explain', { agent_id: AGENT, machine_id: MACHINE, argv: ['true', '-x'] })
+  assert.equal(no.allowed, false)
+  assert.match(no.text, /argv_not_allowed/)
+  const runs = await call<PageRuns>('runs')
+  assert.deepEqual([runs.running, runs.recent], [[], []])
+  assert.ok(runs.problems.some((text) => text.includes('no daemon answers')))
+
+  ui.child.stdin.write('\n')
+  const second = linkOf(await ui.next())
+  assert.equal((await fetch(`${second.origin}/sign-in`)).status, 200)
+  ui.child.kill('SIGTERM')
+  assert.deepEqual(await ui.ended, [143, null])
+})
+
+test('an ACL that no daemon would start with is told of in its place', async (t) => {
+  const dir = await tempDir(t)
+  const file = join(dir, 'acl.toml')
+  await writeFile(file, '[exec]\nenabled = true\nunknown = 1\n', { mode: 0o600 })
+  const ui = startUi(t, ['--data-dir', dir, '--exec-acl', file, '--json'])
+  const call = await signIn(await ui.next())
+  const { problem, pairs } = await call<PagePolicy>('policy')
+  assert.match(problem ?? '', /unknown/)
+  assert.deepEqual(pairs, [])
+})
+
+test('flags that make no sense, and a port that is taken, end it with a reason', async (t) => {
+  const dir = await tempDir(t)
+  for (const flags of [['--port', '70000'], ['--port', 'x'], ['--what'], ['--name', '../x']]) {
+    const ui = startUi(t, flags)
+    assert.deepEqual(await ui.ended, [2, null], flags.join(' '))
+    assert.match(ui.stderr(), /x0x ui: /)
+  }
+  const first = startUi(t, ['--data-dir', dir, '--json'])
+  const { port } = linkOf(await first.next())
+  const second = startUi(t, ['--data-dir', dir, '--port', String(port)])
+  assert.deepEqual(await second.ended, [1, null])
+  assert.match(second.stderr(), /is in use: leave --port out/)
+})
