@@ -4,6 +4,7 @@ import { AppError } from '../base/errors.ts'
 import { writableByOthers } from '../base/file-rights.ts'
 import { readToml } from '../base/toml-file.ts'
 import { deepFreeze, nameOf, TomlReader, type TomlPath, type TomlTable } from '../base/toml-reader.ts'
+import { readAlwaysAsk } from '../policy/approval/always-ask.ts'
 import type { ModeTable, ToolsSettings } from '../policy/modes/tools-settings.ts'
 import { readSandboxSettings } from '../policy/sandbox/sandbox-settings.ts'
 import { MAX_NAME } from '../protocol/limits.ts'
@@ -28,6 +29,7 @@ export const readTools = (toml: TomlReader): ToolsSettings | null => {
     defaults: readModes(toml, EXEC, exec),
     agents: agents === undefined ? {} : readAgents(toml, agents),
     sandbox: readSandboxSettings(toml, [...EXEC, 'sandbox'], exec['sandbox']),
+    always_ask: readAlwaysAsk(toml, [...EXEC, 'always_ask'], exec['always_ask']),
   }
 }
 

@@ -1,5 +1,6 @@
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import type { Account } from './account.ts'
+import type { FilePin } from './file-mark.ts'
 import type { Confinement } from './mesh/confinement.ts'
 
 /** A program as it stood when it was permitted: the very inode, so that another in its place is noticed. */
@@ -83,6 +84,8 @@ export interface PermitFields {
   readonly account: Account | null
   /** It runs in a sandbox, or not at all; null: on the host. */
   readonly sandbox: SandboxGrant | null
+  /** Files that it would run, which must be what they were when somebody allowed it. */
+  readonly pins: readonly FilePin[]
   /** The description of the ACL entry that allows it. */
   readonly matched_acl: string
   readonly principal: PermitPrincipal
@@ -113,6 +116,7 @@ export const sealPermit = (fields: PermitFields): Permit => {
     confinement: Object.freeze({ ...fields.confinement }),
     account: fields.account && Object.freeze({ ...fields.account }),
     sandbox: fields.sandbox && frozenGrant(fields.sandbox),
+    pins: Object.freeze(fields.pins.map((pin) => Object.freeze({ ...pin }))),
     matched_acl: fields.matched_acl,
     principal: Object.freeze({ ...fields.principal }),
   })

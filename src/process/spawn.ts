@@ -5,6 +5,7 @@ import { constants } from 'node:os'
 import { Readable, Writable } from 'node:stream'
 
 import { AppError, errorText } from '../base/errors.ts'
+import { changedPin } from '../policy/file-mark.ts'
 import { isPermit, type Permit, type TerminalSize } from '../policy/permit.ts'
 import type { Containment } from '../protocol/reasons.ts'
 import type { Cell } from './cell.ts'
@@ -65,6 +66,8 @@ const launchProblem = (permit: Permit): string | null => {
   } catch (error) {
     return errorText(error)
   }
+  const changed = changedPin(permit.pins)
+  if (changed !== null) return `${changed} was changed after it was permitted`
   try {
     // The runtime would report a missing directory as a missing program.
     return statSync(directoryOf(permit)).isDirectory() ? null : `the working directory ${cwd} is not a directory`

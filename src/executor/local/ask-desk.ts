@@ -1,8 +1,9 @@
 import { createHash } from 'node:crypto'
 
 import { AppError } from '../../base/errors.ts'
-import type { ExecInForce } from '../../policy/local/authorize.ts'
+import type { ExecInForce } from '../../policy/local/local-asking.ts'
 import { openApproval } from '../../policy/approval/open-approval.ts'
+import type { ToolsSettings } from '../../policy/modes/tools-settings.ts'
 import type { Approval, AskedStdin, Question } from '../../policy/approval/question.ts'
 import type { LocalRunSink, RunStart, RunWaiting } from '../port/local-executor.ts'
 import type { EngineModes, ExecPlace } from './exec-place.ts'
@@ -27,9 +28,9 @@ const stdinOf = ({ stdin, input }: RunStart): AskedStdin | null => {
 }
 
 /** What is in force for a run, for policy. */
-export const inForce = ({ exec }: ExecPlace, { key }: LocalSession, start: RunStart): ExecInForce => {
+export const inForce = ({ exec }: ExecPlace, { key }: LocalSession, start: RunStart, { always_ask }: ToolsSettings): ExecInForce => {
   const { host, security, ask, ask_fallback } = exec
-  return { host, security, ask, ask_fallback, door: key.door, label: key.client_name, stdin: stdinOf(start) }
+  return { host, security, ask, ask_fallback, door: key.door, label: key.client_name, stdin: stdinOf(start), always_ask }
 }
 
 /** Asks the desk, and answers its word for this very permit. Throws why there is none: `approval_denied`, `approval_timeout`, `approval_unavailable`, `approval_mismatch`; or why nobody waits for it any more. */

@@ -171,8 +171,11 @@ const beginThere = async (asked: Asked, rights: SessionRights, routed: Routed | 
   const { targets } = engine.components
   if (session.closed) throw new AppError('unknown_session')
   if (targets === null) throw new AppError('unsupported_capability', 'there is no mesh here', { data: { capability: 'target' } })
-  const verdict = authorizeTargetRun(start, { rights, slots: session.slots })
+  const exec = routed && inForce(routed.place, session, start, routed.modes.tools)
+  const context = { rights, slots: session.slots, session_id: session.key.session_id, exec }
+  const verdict = authorizeTargetRun(start, context, routed?.allowed?.approval ?? null)
   if (verdict.kind === 'refused') throw errorOf(verdict)
+  if (verdict.kind === 'ask') return askAndBegin(asked, verdict.question, routed, null)
   const { grant, slot } = verdict
   const { requestId, story } = telling
   const target = new TargetProgram(
@@ -263,7 +266,7 @@ const permitFor = (
     rights,
     slots: start.detach ? detached.slots : slots,
     session_id: key.session_id,
-    exec: routed && inForce(routed.place, session, start),
+    exec: routed && inForce(routed.place, session, start, routed.modes.tools),
     sandbox,
   }
   const verdict = authorizeLocalRun(start, cwd, context, routed?.allowed?.approval ?? null)

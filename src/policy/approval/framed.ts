@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto'
 type Value = string | number | bigint | boolean | Uint8Array | null
 
 /** One byte before each value says what it is, so that no two of different kinds are the same. */
-const TAGS = { null: 0, false: 1, true: 2, number: 3, text: 4, bytes: 5 } as const
+const TAGS = { null: 0, false: 1, true: 2, number: 3, text: 4, bytes: 5, list: 6, table: 7 } as const
 
 const u32 = (value: number): Buffer => {
   const bytes = Buffer.alloc(4)
@@ -26,6 +26,13 @@ export class Framed {
     return this
   }
 
+  /** A value of any shape: tables by the order of their keys, whose value is not undefined. */
+  tree(name: string, value: unknown): this {
+    this.#text(name)
+    this.#tree(value)
+    return this
+  }
+
   bytes(): Buffer {
     return Buffer.concat(this.#parts)
   }
@@ -35,6 +42,24 @@ export class Framed {
     const hash = createHash('sha256')
     for (const part of this.#parts) hash.update(part)
     return hash.digest('hex')
+  }
+
+  #tree(value: unknown): void {
+    if (Array.isArray(value)) {
+      this.#tag('list')
+      this.#parts.push(u32(value.length))
+      for (const item of value) this.#tree(item)
+    } else if (typeof value === 'object' && value !== null && !(value instanceof Uint8Array)) {
+      const entries = Object.entries(value)
+        .filter(([, part]) => part !== undefined)
+        .sort(([one], [other]) => (one < other ? -1 : 1))
+      this.#tag('table')
+      this.#parts.push(u32(entries.length))
+      for (const [key, part] of entries) {
+        this.#text(key)
+        this.#tree(part)
+      }
+    } else this.#value(value as Value)
   }
 
   #value(value: Value): void {

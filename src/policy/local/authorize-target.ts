@@ -1,4 +1,5 @@
 import { MAX_ARGV_BYTES, MAX_ARGV_TOKENS } from '../../protocol/limits.ts'
+import { isHexId } from '../../protocol/ids.ts'
 import type { Capability } from '../../protocol/rexd-names.ts'
 import {
   capsOf,
@@ -12,7 +13,13 @@ import {
   type SessionIntent,
   type SessionRights,
 } from './intent.ts'
+import { askLocally, deniedByMode, type ExecInForce, type LocalAsked } from './local-asking.ts'
 import type { LocalPolicy } from './policy.ts'
+import { alwaysAskReason } from '../approval/always-ask.ts'
+import { Framed } from '../approval/framed.ts'
+import { meaningsOf } from '../approval/meanings.ts'
+import type { Approval } from '../approval/question.ts'
+import { SCRUBBED_PATH } from '../environment.ts'
 import type { Slot, Slots } from '../slots.ts'
 
 /** What another agent's ACL can be asked for: a command, whole, with its output. */
@@ -42,21 +49,57 @@ export interface TargetGrant {
   readonly max_output_bytes: number
 }
 
+export interface TargetContext {
+  readonly rights: SessionRights
+  readonly slots: Slots
+  readonly session_id?: string
+  /** What is in force for this call; absent or null: the file says nothing of it. */
+  readonly exec?: ExecInForce | null
+}
+
 /** May the mesh be asked for this? What there is on this host, a shell, variables and a directory, a target does not have. */
 export const authorizeTargetRun = (
   intent: LocalRunIntent & { readonly cwd: string | null },
-  { rights, slots }: { readonly rights: SessionRights; readonly slots: Slots },
-): { readonly kind: 'permit'; readonly grant: TargetGrant; readonly slot: Slot } | Refused => {
+  { rights, slots, session_id, exec = null }: TargetContext,
+  approval: Approval | null = null,
+): { readonly kind: 'permit'; readonly grant: TargetGrant; readonly slot: Slot } | LocalAsked | Refused => {
   const { target } = rights
   if (target === null) return ungranted('target')
   const problem = impossibleText(intent) ?? tooLongForMesh(intent) ?? missingCapability(intent, rights) ?? onlyHere(intent)
   if (problem !== null) return problem
+  const denial = exec === null ? null : deniedByMode(exec)
+  if (denial !== null) return denial
   const caps = capsOf(intent, rights.limits)
   if ('kind' in caps) return caps
-  const slot = slots.reserve('')
-  if (slot === null) return noSlot(rights.limits, false)
   const { timeout_ms, max_output_bytes } = caps
-  return { kind: 'permit', grant: Object.freeze({ target, argv: intent.argv, timeout_ms, max_output_bytes: max_output_bytes ?? 0 }), slot }
+  const grant = Object.freeze({ target, argv: intent.argv, timeout_ms, max_output_bytes: max_output_bytes ?? 0 })
+  const asked = exec === null ? null : askAbout(grant, exec, session_id ?? null, approval)
+  if (asked !== null) return asked
+  const slot = slots.reserve('')
+  return slot === null ? noSlot(rights.limits, false) : { kind: 'permit', grant, slot }
+}
+
+/** Of a command for another host its words are known, and none of its files. */
+const askAbout = (
+  grant: TargetGrant,
+  exec: ExecInForce,
+  session_id: string | null,
+  approval: Approval | null,
+): LocalAsked | Refused | null => {
+  const { argv, target, timeout_ms } = grant
+  const { door, label, stdin } = exec
+  const meanings = meaningsOf(argv, [], { cwd: null, path: null })
+  const framed = new Framed('x0x-target-permit-v1').tree('grant', grant).tree('stdin', stdin).tree('asker', [door, label, session_id])
+  const facts = {
+    permit_sha256: framed.digest(),
+    grant_sha256: null,
+    executable: argv[0] ?? '',
+    programs: [],
+    opaque: meanings.opaque,
+    script: null,
+    always_ask: alwaysAskReason(exec.always_ask, meanings, SCRUBBED_PATH),
+  }
+  return askLocally({ argv, cwd: '/', env: {}, timeout_ms, session_id, agent_id: isHexId(target) ? target : null }, facts, exec, approval)
 }
 
 /** A Request fits one frame. */

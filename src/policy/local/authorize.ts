@@ -1,9 +1,9 @@
 import { isAbsolute, posix } from 'node:path'
 
 import { capabilitiesOf, type Capability } from '../../protocol/rexd-names.ts'
-import type { LocalDoor } from '../../protocol/reasons.ts'
 import { forbiddenTarget, THROUGH_THE_MESH } from './authorize-target.ts'
 import { findExecutable, isApplet, isCalled, type ExecutableLookup } from '../executable.ts'
+import { askLocally, deniedByMode, type ExecInForce, type LocalAsked } from './local-asking.ts'
 import { sealFilePermit, type FileAccess, type FilePermit, type Root } from './file-permit.ts'
 import {
   capsOf,
@@ -21,11 +21,11 @@ import {
   type SessionRights,
 } from './intent.ts'
 import type { CommandRule, LocalLimits, LocalPolicy } from './policy.ts'
-import type { Approval, AskedStdin, Question } from '../approval/question.ts'
-import type { ResolvedExec } from '../modes/settings.ts'
+import { permitFacts } from '../approval/permit-facts.ts'
+import type { Approval } from '../approval/question.ts'
 import { firstMismatch } from '../mesh/match.ts'
 import { UNCONFINED } from '../mesh/confinement.ts'
-import { sealPermit, type Executable, type Permit, type SandboxGrant } from '../permit.ts'
+import { sealPermit, type Executable, type Permit, type PermitFields, type SandboxGrant } from '../permit.ts'
 import type { Slot, Slots } from '../slots.ts'
 
 /** Where it is to start: a directory below a root, held open. */
@@ -44,20 +44,6 @@ export interface LocalContext {
   readonly exec?: ExecInForce | null
   /** It is to run in a sandbox, and this is what it may have; absent or null: on this host. */
   readonly sandbox?: SandboxGrant | null
-}
-
-/** What the configuration, the session and the call together say of one run. */
-export interface ExecInForce extends Pick<ResolvedExec, 'host' | 'security' | 'ask' | 'ask_fallback'> {
-  readonly door: LocalDoor
-  /** What the caller calls itself. */
-  readonly label: string
-  readonly stdin: AskedStdin | null
-}
-
-/** It may run once somebody has allowed it: no slot is taken, and the same is asked again with the approval. */
-export interface LocalAsked {
-  readonly kind: 'ask'
-  readonly question: Question
 }
 
 /** What a session that asks for this gets: roots and capabilities narrow, limits go down. `available`: what its door can carry. */
@@ -135,13 +121,15 @@ export const authorizeLocalRun = (
   intent: LocalRunIntent,
   cwd: WorkingDirectory,
   { policy, rights, slots, session_id, exec = null, sandbox = null }: LocalContext,
-  _approval: Approval | null = null,
+  approval: Approval | null = null,
 ): { readonly kind: 'permit'; readonly permit: Permit; readonly slot: Slot } | LocalAsked | Refused => {
   const problem = impossibleText(intent) ?? tooLong(intent) ?? missingCapability(intent, rights) ?? forbiddenVariable(intent, policy)
   if (problem !== null) return problem
   // Neither on the host where a sandbox is meant, nor the other way round.
   if (exec !== null && (exec.host === 'sandbox') !== (sandbox !== null))
     return refused('sandbox_unavailable', 'the run is to be in a sandbox, and was given none')
+  const denial = exec === null ? null : deniedByMode(exec)
+  if (denial !== null) return denial
   const caps = capsOf(intent, rights.limits)
   if ('kind' in caps) return caps
   const [name = ''] = intent.argv
@@ -151,9 +139,7 @@ export const authorizeLocalRun = (
   const rule = commandRule(intent.argv, executable, policy)
   if ('kind' in rule) return rule
   if (lookup.kind !== 'found') return notLaunchable(name, lookup)
-  const slot = slots.reserve('')
-  if (slot === null) return noSlot(rights.limits, intent.detach)
-  const permit = sealPermit({
+  const fields: PermitFields = {
     argv: intent.argv,
     executable: lookup.executable,
     cwd: cwd.path,
@@ -164,10 +150,33 @@ export const authorizeLocalRun = (
     confinement: UNCONFINED,
     account: null,
     sandbox,
+    pins: [],
     matched_acl: rule.matched,
     principal: { kind: 'local', session_id },
-  })
+  }
+  const asked = exec === null ? null : lookAndAsk(fields, intent, exec, approval)
+  if (asked !== null && 'kind' in asked) return asked
+  const slot = slots.reserve('')
+  if (slot === null) return noSlot(rights.limits, intent.detach)
+  const permit = sealPermit({ ...fields, ...asked })
   return { kind: 'permit', permit, slot }
+}
+
+/** Looks at every file of the run; what must still be so when it starts, or what stands before that. */
+const lookAndAsk = (
+  fields: PermitFields,
+  { env }: LocalRunIntent,
+  exec: ExecInForce,
+  approval: Approval | null,
+): Pick<PermitFields, 'pins'> | LocalAsked | Refused => {
+  const { door, label, host, stdin, always_ask } = exec
+  const asker = { kind: 'local', label } as const
+  const target = { host, agent_id: null }
+  const { pins, ...facts } = permitFacts(fields, { door, asker, target, stdin, always_ask, variables: Object.keys(env) })
+  const { argv, cwd, caps, principal } = fields
+  const session_id = principal.kind === 'local' ? principal.session_id : null
+  const run = { argv, cwd, env: fields.env, timeout_ms: caps.timeout_ms, session_id, agent_id: null }
+  return askLocally(run, facts, exec, approval) ?? { pins }
 }
 
 /** `data.why`: there is no such program, or nobody may execute what stands there, or others could put another in its place. */

@@ -126,6 +126,7 @@ export const authorize = (
     caps,
     confinement,
     sandbox: null,
+    pins: [],
     matched_acl,
     principal: who,
   })

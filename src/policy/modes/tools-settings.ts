@@ -1,4 +1,5 @@
 import type { ModeOverride } from '../../protocol/desk.ts'
+import type { AlwaysAskRule } from '../approval/always-ask.ts'
 import type { SandboxSettings } from '../sandbox/sandbox-settings.ts'
 import { NO_SETTINGS, type ExecSettings, type Host, type SettingPlaces } from './settings.ts'
 
@@ -14,6 +15,8 @@ export interface ToolsSettings {
   /** By the name that an agent gives itself. */
   readonly agents: Readonly<Record<string, ModeTable>>
   readonly sandbox: SandboxSettings
+  /** Commands that need a human each time, in the order of the file. */
+  readonly always_ask: readonly AlwaysAskRule[]
 }
 
 /** Above what is set beside it: on this host, as far as its configuration goes. Whom to ask stays as it is, is always asked, or is not. */

@@ -1,0 +1,108 @@
+import { fstatSync, realpathSync, statSync } from 'node:fs'
+
+import { attempt, errorText } from '../../base/errors.ts'
+import { SCRUBBED_PATH } from '../environment.ts'
+import { finderIn } from '../executable.ts'
+import { fileMark, hashFile, type FilePin } from '../file-mark.ts'
+import { interpretersOf } from '../interpreters.ts'
+import type { PermitFields } from '../permit.ts'
+import { alwaysAskReason, type AlwaysAskRule } from './always-ask.ts'
+import { Framed } from './framed.ts'
+import { meaningsOf } from './meanings.ts'
+import type { AskedStdin, Question } from './question.ts'
+
+/** What is bound beside the permit itself. */
+export interface AskedBy extends Pick<Question, 'door' | 'asker' | 'target'> {
+  readonly stdin: AskedStdin | null
+  /** Variables that the caller set. */
+  readonly variables: readonly string[]
+  readonly always_ask: readonly AlwaysAskRule[]
+}
+
+/** What is known of a run before it is allowed. */
+export interface PermitFacts extends Pick<
+  Question,
+  'permit_sha256' | 'grant_sha256' | 'executable' | 'programs' | 'opaque' | 'script' | 'always_ask'
+> {
+  /** Files that must still be what they are when it starts. */
+  readonly pins: readonly FilePin[]
+}
+
+/** The bounds of `programs` and of a text on their way to a human. */
+const MAX_PROGRAMS = 128
+const MAX_WHY = 512
+
+/** Looks at every file that the run has to do with, now, and binds all of it in two digests. */
+export const permitFacts = (fields: PermitFields, by: AskedBy): PermitFacts => {
+  const path = fields.env['PATH'] ?? SCRUBBED_PATH
+  const { executable, argv } = fields
+  const meanings = meaningsOf([executable.path, ...argv.slice(1)], by.variables, { cwd: fields.cwd, path })
+  const real = realOf(executable.path)
+  const chain = attempt(() => interpretersOf(executable.path, finderIn(path)).map(({ interpreter }) => interpreter))
+  const scripts = meanings.scripts.map((script) => ({ path: script, read: hashFile(script) }))
+  const unread = scripts.find(({ read }) => read === null)
+  const opaque =
+    unread !== undefined
+      ? `${unread.path} cannot be read whole, so that nobody knows what it does`
+      : (meanings.opaque ?? (chain === null ? `${executable.path} names an interpreter that cannot be followed` : null))
+  const files = meanings.all.flatMap(({ file }) => (file === null ? [] : [file.real]))
+  const programs = [...new Set([real, ...files, ...scripts.map((script) => realOf(script.path))])]
+  const pins = [...new Set([executable.path, ...programs, ...(chain ?? []), ...meanings.scripts])].map((file) => ({
+    path: file,
+    mark: fileMark(file),
+  }))
+  const always_ask = alwaysAskReason(by.always_ask, { ...meanings, opaque }, path)
+  const hashes = scripts.map((script) => script.read?.sha256 ?? null)
+  const common = (domain: string): Framed => frameOf(domain, fields, by).tree('pins', pins).tree('scripts', hashes)
+  const isSeen = by.stdin !== 'open' && (fields.terminal === null || fields.terminal.raw === true)
+  const mayLast = isSeen && opaque === null && always_ask === null && programs.length <= MAX_PROGRAMS
+  const [first] = scripts
+  return {
+    permit_sha256: frameOnce(common('x0x-permit-v1'), fields).digest(),
+    grant_sha256: mayLast ? common('x0x-grant-v1').digest() : null,
+    executable: real,
+    programs: programs.slice(0, MAX_PROGRAMS),
+    opaque: programs.length > MAX_PROGRAMS ? 'it names more programs than are followed' : (opaque?.slice(0, MAX_WHY) ?? null),
+    script: first?.read == null ? null : { path: first.path, sha256: first.read.sha256 },
+    always_ask: always_ask?.slice(0, MAX_WHY) ?? null,
+    pins,
+  }
+}
+
+const realOf = (path: string): string => attempt(() => realpathSync(path)) ?? path
+
+/** What "always" binds as well as "once": the command, its files as they stand, where and for whom it runs. */
+const frameOf = (domain: string, fields: PermitFields, by: AskedBy): Framed => {
+  const { argv, executable, cwd, env, terminal, confinement, account, sandbox } = fields
+  return new Framed(domain)
+    .add('argv', ...argv)
+    .tree('executable', executable)
+    .add('cwd', cwd)
+    .tree('env', env)
+    .tree('stdin', by.stdin)
+    .tree('terminal', terminal === null ? null : { raw: terminal.raw === true })
+    .tree('confinement', confinement)
+    .tree('account', account)
+    .tree('sandbox', sandbox)
+    .add('door', by.door)
+    .tree('asker', by.asker)
+    .tree('target', by.target)
+}
+
+/** What "once" binds beyond that: this directory, these limits, this session. */
+const frameOnce = (framed: Framed, { cwd, cwd_descriptor, caps, terminal, matched_acl, principal }: PermitFields): Framed =>
+  framed
+    .tree('directory', directoryOf(cwd, cwd_descriptor))
+    .tree('caps', caps)
+    .tree('terminal_size', terminal)
+    .add('matched_acl', matched_acl)
+    .tree('principal', principal)
+
+const directoryOf = (cwd: string, descriptor: number | null): readonly bigint[] | string => {
+  try {
+    const { dev, ino } = descriptor === null ? statSync(cwd, { bigint: true }) : fstatSync(descriptor, { bigint: true })
+    return [dev, ino]
+  } catch (error) {
+    return errorText(error)
+  }
+}

@@ -1,0 +1,95 @@
+import type { LocalDoor } from '../../protocol/reasons.ts'
+import type { AlwaysAskRule } from '../approval/always-ask.ts'
+import type { PermitFacts } from '../approval/permit-facts.ts'
+import { spendApproval, type Approval, type AskedStdin, type Question } from '../approval/question.ts'
+import type { ResolvedExec } from '../modes/settings.ts'
+import type { PermitFields } from '../permit.ts'
+import { refused, type Refused } from './intent.ts'
+
+/** What the configuration, the session and the call together say of one run. */
+export interface ExecInForce extends Pick<ResolvedExec, 'host' | 'security' | 'ask' | 'ask_fallback'> {
+  readonly door: LocalDoor
+  /** What the caller calls itself. */
+  readonly label: string
+  readonly stdin: AskedStdin | null
+  /** Commands that need a human each time. */
+  readonly always_ask: readonly AlwaysAskRule[]
+}
+
+/** It may run once somebody has allowed it: no slot is taken, and the same is asked again with the approval. */
+export interface LocalAsked {
+  readonly kind: 'ask'
+  readonly question: Question
+}
+
+/** Nothing runs where a place that counts says `deny`. */
+export const deniedByMode = ({ security, host }: ExecInForce): Refused | null =>
+  security === 'deny'
+    ? refused(
+        'command_denied',
+        `security is "deny" for commands on the host ${host}; tools.exec in the configuration says so, or a human by x0x exec-mode`,
+        {
+          rule: 'security',
+          host,
+        },
+      )
+    : null
+
+/** On this host whoever keeps the store has a word in all that runs; in a sandbox, or on an agent with rules of its own, only where it was asked for. */
+const needsSomebody = ({ host, ask }: ExecInForce, alwaysAsk: string | null): boolean =>
+  host === 'gateway' || ask === 'always' || alwaysAsk !== null
+
+const whyOf = ({ security, ask, host }: ExecInForce, alwaysAsk: string | null): string => {
+  if (alwaysAsk !== null) return `the list that always asks: ${alwaysAsk}`
+  return ask === 'always' ? 'ask is "always"' : `security is "${security}" and ask is "${ask}" on the host ${host}`
+}
+
+/** What a run is known by before it is permitted: of a command for another host, only its words. */
+export interface AskedRun extends Pick<PermitFields, 'argv' | 'cwd' | 'env'> {
+  readonly timeout_ms: number
+  readonly session_id: string | null
+  readonly agent_id: string | null
+}
+
+/** The question that must be answered first, a refusal, or null: it may run, now that everything about it was looked at. */
+export const askLocally = (
+  run: AskedRun,
+  facts: Omit<PermitFacts, 'pins'>,
+  exec: ExecInForce,
+  approval: Approval | null,
+): LocalAsked | Refused | null => {
+  const { always_ask, ...shown } = facts
+  if (!needsSomebody(exec, always_ask)) return null
+  if (approval !== null) return wrongApproval(approval, facts.permit_sha256)
+  const { security, ask, ask_fallback, host, door, label, stdin } = exec
+  const question: Question = {
+    ...shown,
+    door,
+    session_id: run.session_id,
+    asker: { kind: 'local', label },
+    target: { host, agent_id: run.agent_id },
+    argv: run.argv,
+    cwd: run.cwd,
+    env_names: Object.keys(run.env).sort(),
+    stdin,
+    timeout_ms: run.timeout_ms,
+    security,
+    ask,
+    ask_fallback,
+    always_ask,
+    why: whyOf(exec, always_ask),
+    approvers: null,
+  }
+  return Object.freeze({ kind: 'ask', question: Object.freeze(question) })
+}
+
+/** An approval is good once, and for the very permit that was asked about. */
+const wrongApproval = (approval: Approval, permitSha256: string): Refused | null => {
+  if (!spendApproval(approval)) return refused('approval_mismatch', 'this approval was used before; ask again')
+  return approval.permit_sha256 === permitSha256
+    ? null
+    : refused(
+        'approval_mismatch',
+        'what would run is no more what was approved: the command, its program, script, directory or environment changed; ask again',
+      )
+}
