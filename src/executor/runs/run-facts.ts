@@ -52,10 +52,14 @@ export const endOf = (facts: ExitFacts): Omit<ExitEvent, 'event' | keyof RunKey>
   truncated: facts.truncated,
 })
 
+/** Of one piece its hash, of several the hash of their hashes; null: no stdin. */
+export const stdinDigest = (pieces: readonly Uint8Array[]): string | null =>
+  pieces.length === 0 ? null : toHex(pieces.length === 1 ? pieces[0]! : sha256(...pieces))
+
 /** The fields of a `request` line that come from the permit and from stdin. */
 export const evidenceOf = ({ executable: { path, dev, ino }, account, matched_acl, caps }: Permit, stdin: readonly Uint8Array[]) => ({
   matched_acl,
-  stdin_sha256: stdin.length === 0 ? null : toHex(stdin.length === 1 ? stdin[0]! : sha256(...stdin)),
+  stdin_sha256: stdinDigest(stdin),
   timeout_ms: caps.timeout_ms,
   executable: { path, dev: `${dev}`, ino: `${ino}` },
   account: account?.name ?? null,

@@ -20,6 +20,7 @@ import { readArrival, readResume, type Arrival } from './arrival.ts'
 import { OWN_LINK, type PeerLink } from '../links/links.ts'
 import type { Nonces } from '../links/nonces.ts'
 import { SENDER_PROBLEMS, Senders } from './senders.ts'
+import { stdinDigest } from './run-facts.ts'
 import type { UnackedTotal } from './outbox.ts'
 import type { AdmittedQuestion, Carried, PeerQuestions } from './peer-questions.ts'
 import type { Reports, RunSubject } from './reports.ts'
@@ -227,7 +228,8 @@ export class Runs {
     const { request } = read
     const subject: RunSubject = { key, argv: request.argv, requestSha256: read.sha256 }
     const { argv, cwd, timeout_ms, clamp } = request
-    const intent = { argv, cwd, stdin_len: request.stdin?.len ?? null, timeout_ms, clamp }
+    const stdin_sha256 = stdinDigest(request.stdin?.pieces ?? [])
+    const intent = { argv, cwd, stdin_len: request.stdin?.len ?? null, stdin_sha256, timeout_ms, clamp }
     const verdict = authorize(intent, principal, policy)
     if (verdict.kind === 'denied') {
       if (trust === 'accept' && !this.#mayDeny(agent_id, verdict.reason)) return { dropped: 'requests_ignored' }

@@ -19,6 +19,8 @@ export interface Intent {
   readonly cwd: string | null
   /** Bytes of stdin announced; null: none. */
   readonly stdin_len: number | null
+  /** SHA-256 of all of it, or of the hashes of its pieces where it has several, hex; null: none. */
+  readonly stdin_sha256?: string | null
   /** Milliseconds; null: the cap. Below 1 is refused like one above the cap. */
   readonly timeout_ms: number | null
   /** A timeout above the cap runs at the cap instead of being refused. */

@@ -1,0 +1,115 @@
+import assert from 'node:assert/strict'
+import { randomBytes } from 'node:crypto'
+import { test } from 'node:test'
+
+import {
+  countStatements,
+  openStatement,
+  spendAgentsApproval,
+  type Approver,
+  type Statement,
+  type StatementOf,
+} from '../../../src/policy/approval/statements.ts'
+import { APPROVAL_STATEMENT_DOMAIN, approvalStatement, type ApprovalStatement } from '../../../src/protocol/approval-statement.ts'
+import { EXEC_REQUEST_DOMAIN } from '../../../src/protocol/exec.ts'
+import { fromHex } from '../../../src/protocol/ids.ts'
+import { newParty, type Party } from '../../support/fake-network.ts'
+
+const NOW = 1_000_000
+const [target, requester, carol, dave, stranger] = [newParty(), newParty(), newParty(), newParty(), newParty()]
+const idOf = ({ signer }: Party): string => signer.agentId
+const of: StatementOf = {
+  request_sha256: randomBytes(32),
+  permit_sha256: randomBytes(32).toString('hex'),
+  target: { agentId: idOf(target), machineId: target.machine.machineId },
+  requester: idOf(requester),
+  approvers: [idOf(carol), idOf(dave), idOf(requester), idOf(target)],
+  needed: 2,
+  expires_at_ms: NOW + 60_000,
+}
+
+const approverOf = ({ signer, machine }: Party, nonce: Uint8Array): Approver => ({
+  agentId: signer.agentId,
+  machineId: machine.machineId,
+  agentPublicKey: signer.publicKey,
+  nonce,
+})
+
+const honest = (party: Party, nonce: Uint8Array): ApprovalStatement => ({
+  version: 1,
+  request_sha256: of.request_sha256,
+  permit_sha256: fromHex(of.permit_sha256),
+  target_agent: of.target.agentId,
+  target_machine: of.target.machineId,
+  approver_agent: idOf(party),
+  approver_machine: party.machine.machineId,
+  decision: 'allow',
+  expires_at_ms: of.expires_at_ms,
+  nonce,
+})
+
+const say = async (
+  party: Party,
+  over: Partial<ApprovalStatement> = {},
+  { signer = party, domain = APPROVAL_STATEMENT_DOMAIN, now = NOW }: { signer?: Party; domain?: string; now?: number } = {},
+): Promise<Statement | string> => {
+  const nonce = randomBytes(32)
+  const body = approvalStatement.encode({ ...honest(party, nonce), ...over })
+  return openStatement({ body, signature: await signer.signer.sign(domain, body) }, approverOf(party, nonce), of, now)
+}
+
+const allowed = async (party: Party): Promise<Statement> => {
+  const statement = await say(party)
+  assert.ok(typeof statement !== 'string', String(statement))
+  return statement
+}
+
+test('a statement of an approver for this very request, target, permit and time counts', async () => {
+  assert.deepEqual(await allowed(carol), { agent_id: idOf(carol), decision: 'allow', permit_sha256: of.permit_sha256 })
+})
+
+test('a statement that was forged, or given for another request, target, permit, question or time, is refused', async () => {
+  assert.match(String(await say(carol, {}, { signer: dave })), /signature/)
+  assert.match(String(await say(carol, {}, { domain: EXEC_REQUEST_DOMAIN })), /signature/)
+  assert.match(String(await say(carol, { request_sha256: randomBytes(32) })), /another request/)
+  assert.match(String(await say(carol, { permit_sha256: randomBytes(32) })), /another permit/)
+  assert.match(String(await say(carol, { target_agent: idOf(dave) })), /another target/)
+  assert.match(String(await say(carol, { target_machine: dave.machine.machineId })), /another target/)
+  assert.match(String(await say(carol, { approver_agent: idOf(dave) })), /of another agent/)
+  assert.match(String(await say(carol, { approver_machine: dave.machine.machineId })), /of another agent/)
+  assert.match(String(await say(carol, { nonce: randomBytes(32) })), /another question/)
+  assert.match(String(await say(carol, { expires_at_ms: of.expires_at_ms + 1 })), /expired/)
+  assert.match(String(await say(carol, {}, { now: of.expires_at_ms })), /expired/)
+})
+
+test('who asks cannot approve itself, nor can the target, nor a stranger', async () => {
+  for (const party of [requester, target, stranger]) assert.match(String(await say(party)), /may not approve/)
+})
+
+test('bytes that are no statement are refused', async () => {
+  const nonce = randomBytes(32)
+  for (const body of [randomBytes(40), approvalStatement.encode(honest(carol, nonce)).subarray(1), new Uint8Array(0)]) {
+    const signature = await carol.signer.sign(APPROVAL_STATEMENT_DOMAIN, body)
+    assert.equal(typeof openStatement({ body, signature }, approverOf(carol, nonce), of, NOW), 'string')
+  }
+})
+
+test('as many distinct agents as are needed must allow it: one twice is one, a refusal is none', async () => {
+  const [first, second] = [await allowed(carol), await allowed(dave)]
+  assert.equal(countStatements([first], of), null)
+  assert.equal(countStatements([first, first], of), null)
+  assert.equal(countStatements([first, { ...second, decision: 'deny' }], of), null)
+  assert.equal(countStatements([first, { ...second, permit_sha256: '00'.repeat(32) }], of), null)
+  assert.equal(countStatements([first, { ...second, agent_id: idOf(requester) }], of), null)
+  assert.equal(countStatements([first, second], { ...of, needed: 0 }), null)
+  const approval = countStatements([first, second], of)
+  assert.deepEqual(approval?.agents.toSorted(), [idOf(carol), idOf(dave)].toSorted())
+})
+
+test('what was counted is good once, and a likeness of it is nothing', async () => {
+  const approval = countStatements([await allowed(carol), await allowed(dave)], of)
+  assert.ok(approval)
+  assert.equal(spendAgentsApproval({ ...approval }), false)
+  assert.equal(spendAgentsApproval(approval), true)
+  assert.equal(spendAgentsApproval(approval), false)
+})
