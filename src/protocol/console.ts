@@ -2,6 +2,8 @@ import { isVisible } from '../base/visible-text.ts'
 import { commandSize } from './command-size.ts'
 import { isTable, type Fields } from './field-checks.ts'
 import { MAX_COMMAND_JSON } from './local-limits.ts'
+import { ASKS, HOSTS, SECURITIES } from './question.ts'
+import { wishOf, type RanOn, type RunWish } from './run-place.ts'
 
 /**
  * The protocol of the console (docs/console.md): one JSON object a line. Sizes are bytes, times are milliseconds; each with its reason.
@@ -49,6 +51,8 @@ export interface ConsoleRequest {
   readonly timeout_ms: number | null
   /** Nothing of the host's environment. */
   readonly clear_env: boolean
+  /** Absent: its client leaves where it runs, and who is asked, to the configuration. */
+  readonly wish?: RunWish
 }
 
 export type ConsoleMessage =
@@ -68,9 +72,13 @@ export interface ConsoleReply {
   readonly error?: ConsoleError
   /** For a human: what is behind `error`. */
   readonly message?: string
+  /** Where it ran; absent: it did not, or the console does not choose among hosts. */
+  readonly ran_on?: RanOn
 }
 
-const REQUEST_FIELDS = ['whoami', 'dir', 'envs', 'exec', 'stdin', 'timeout', 'clear_env']
+const REQUEST_FIELDS = ['whoami', 'dir', 'envs', 'exec', 'stdin', 'timeout', 'clear_env', 'host', 'security', 'ask']
+/** What a console has of `RunWish`: none of its commands, which have a terminal, goes to an agent of the mesh. */
+const WISHES = { host: HOSTS.filter((host) => host !== 'node'), security: SECURITIES, ask: ASKS }
 const ATTACH_FIELDS = ['action', 'ansi']
 
 /** Of a name that a client made up: what is wrong is said, and not all of it sent back. */
@@ -131,6 +139,14 @@ const timeoutProblem = (timeout: unknown): string | null =>
     ? null
     : `timeout: seconds from 0, which is none, to ${MAX_TIMEOUT_S}`
 
+const wishProblem = (value: Fields): string | null => {
+  for (const [name, choices] of Object.entries<readonly string[]>(WISHES)) {
+    const given = value[name]
+    if (given !== undefined && !choices.some((one) => one === given)) return `${name}: one of ${choices.join(', ')}`
+  }
+  return null
+}
+
 const readRequest = (value: Fields): ConsoleMessage => {
   const { whoami, dir, envs = {}, exec, stdin, timeout, clear_env = false } = value
   const unknown = Object.keys(value).find((name) => !REQUEST_FIELDS.includes(name))
@@ -143,11 +159,15 @@ const readRequest = (value: Fields): ConsoleMessage => {
     sizeProblem(exec as string[], envs as Record<string, string>) ??
     stdinProblem(stdin) ??
     timeoutProblem(timeout) ??
-    (typeof clear_env === 'boolean' ? null : 'clear_env: true or false')
+    (typeof clear_env === 'boolean' ? null : 'clear_env: true or false') ??
+    wishProblem(value)
   if (problem !== null) return bad(problem)
   const seconds = Number(timeout ?? 0)
   const timeout_ms = seconds === 0 ? null : Math.max(1, Math.round(seconds * 1000))
-  return { kind: 'request', request: { whoami, dir, envs, exec, stdin: stdin ?? null, timeout_ms, clear_env } as ConsoleRequest }
+  const { host, security, ask } = value as Partial<RunWish>
+  const wish = wishOf({ host, security, ask })
+  const request = { whoami, dir, envs, exec, stdin: stdin ?? null, timeout_ms, clear_env, ...(wish && { wish }) } as ConsoleRequest
+  return { kind: 'request', request }
 }
 
 const readAction = (value: Fields): ConsoleMessage => {

@@ -1,4 +1,5 @@
 import { count, flag, isCount, isTable, isText, orMissing, problemOf, text, texts, type FieldCheck } from './field-checks.ts'
+import { ranOn, type RanOn } from './run-place.ts'
 import { parseTable } from './json-shape.ts'
 
 /** Milliseconds since the command began, and how many bytes of the output (in UTF-8) came then. */
@@ -34,6 +35,8 @@ export interface TranscriptEntry {
   readonly arrival?: number
   /** Commands that ended before it, and that could not be written. */
   readonly missing_before?: number
+  /** Where it ran; absent: it did not, or its console does not choose among hosts. */
+  readonly ran_on?: RanOn
   /** Name of the transcript that this one goes on from. */
   readonly continues?: string
 }
@@ -71,6 +74,7 @@ const FIELDS: Readonly<Record<keyof TranscriptEntry, FieldCheck>> = {
   exec_truncated: orMissing(flag),
   arrival: orMissing(count),
   missing_before: orMissing(count),
+  ran_on: orMissing(ranOn),
   continues: orMissing(text),
 }
 

@@ -1,8 +1,10 @@
 import type { Clock, Timer } from '../../base/clock.ts'
 import { AppError, errorText, isAppError } from '../../base/errors.ts'
-import type { LocalExecutor, LocalOutcome, LocalRun, LocalRunEvent, RunStart } from '../../executor/port/local-executor.ts'
+import type { LocalExecutor, LocalOutcome, LocalRun, LocalRunEvent, RunStart, RunWaiting } from '../../executor/port/local-executor.ts'
 import { CONSOLE_GRACE_MS, CONSOLE_TERMINAL, type ConsoleRequest } from '../../protocol/console.ts'
+import type { RanOn } from '../../protocol/run-place.ts'
 import type { ExecutorSessions } from '../executor-sessions.ts'
+import { nameText, wordsText } from './entry-text.ts'
 import { RunOutput } from './run-output.ts'
 import type { ConsoleScreen, ShownEnd } from './screen.ts'
 
@@ -10,13 +12,15 @@ import type { ConsoleScreen, ShownEnd } from './screen.ts'
 export interface RunEnd extends ShownEnd {
   /** What is behind `error`, for a human. */
   readonly message: string | null
+  /** Null: it did not run, or the configuration does not choose among hosts. */
+  readonly ranOn: RanOn | null
 }
 
 export interface ConsoleRunComponents {
   readonly executor: Pick<LocalExecutor, 'start'>
   readonly sessions: ExecutorSessions
   readonly clock: Clock
-  readonly screen: Pick<ConsoleScreen, 'output'>
+  readonly screen: Pick<ConsoleScreen, 'output' | 'note'>
 }
 
 const TERMINAL = { ...CONSOLE_TERMINAL, raw: true } as const
@@ -34,7 +38,10 @@ export class ConsoleRun {
   readonly #request: ConsoleRequest
   #run: LocalRun | null = null
   #aborted = false
+  /** Aborted with it: nobody is asked any more whether it may begin. */
+  readonly #leaving = new AbortController()
   #timedOut = false
+  #ranOn: RanOn | null = null
   #killTimer: Timer | null = null
 
   constructor(components: ConsoleRunComponents, init: { readonly n: number; readonly request: ConsoleRequest }) {
@@ -48,6 +55,7 @@ export class ConsoleRun {
   abort(): void {
     if (this.#aborted) return
     this.#aborted = true
+    this.#leaving.abort(new AppError('shutting_down', 'it was aborted before it began'))
     this.#end()
   }
 
@@ -59,6 +67,7 @@ export class ConsoleRun {
       const outcome = await this.#components.sessions.use(this.#request.whoami, async ({ id }) => this.#execute(id))
       return this.#endOf(outcome, took())
     } catch (error) {
+      if (this.#aborted && isAppError(error, 'shutting_down')) return this.#endOf(null, took())
       return { ...notRun(error, this.#request), duration_ms: took() }
     } finally {
       this.#killTimer?.cancel()
@@ -70,8 +79,14 @@ export class ConsoleRun {
   /** Null: aborted before there was a program, or nobody knows how it ended. */
   async #execute(session: string): Promise<LocalOutcome | null> {
     if (this.#aborted) return null
-    const run = await this.#components.executor.start(this.#start(session), { event: (event) => this.#take(event) })
+    const sink = {
+      event: (event: LocalRunEvent) => this.#take(event),
+      waiting: ({ question_id }: RunWaiting) => this.#waits(question_id),
+      gone: this.#leaving.signal,
+    }
+    const run = await this.#components.executor.start(this.#start(session), sink)
     this.#run = run
+    this.#ranOn = run.ranOn ?? null
     if (this.#request.stdin === '') run.input(NO_BYTES, true)
     // Who asked may be gone by now, and its grace may have passed before there was a program.
     void run.begun.then(() => this.#aborted && this.#endNow())
@@ -79,7 +94,7 @@ export class ConsoleRun {
   }
 
   #start(session: string): RunStart {
-    const { exec, dir, envs, stdin, timeout_ms, clear_env, whoami } = this.#request
+    const { exec, dir, envs, stdin, timeout_ms, clear_env, whoami, wish } = this.#request
     return {
       session,
       argv: exec,
@@ -96,7 +111,13 @@ export class ConsoleRun {
       fail_on_limit: false,
       detach: false,
       terminal: TERMINAL,
+      ...(wish && { wish }),
     }
+  }
+
+  #waits(question: string): void {
+    const { whoami, exec } = this.#request
+    this.#components.screen.note(`${nameText(whoami)} waits for an approval of ${wordsText(exec)}: x0x approvals show ${question}`)
   }
 
   #take(event: LocalRunEvent): void {
@@ -128,15 +149,17 @@ export class ConsoleRun {
 
   #endOf(outcome: LocalOutcome | null, duration_ms: number): RunEnd {
     const aborted = this.#aborted ? ('aborted' as const) : null
+    const ranOn = this.#ranOn
     if (outcome === null) {
       const message = aborted === null ? 'how it ended is not known' : null
-      return { exit: aborted === null ? EXIT_NOT_RUN : 128 + SIGTERM, error: aborted ?? 'spawn_failed', message, duration_ms }
+      return { exit: aborted === null ? EXIT_NOT_RUN : 128 + SIGTERM, error: aborted ?? 'spawn_failed', message, duration_ms, ranOn }
     }
     const { code, signal, denial_reason, detail } = outcome
-    if (denial_reason !== null) return { exit: EXIT_NOT_RUN, error: 'spawn_failed', message: detail ?? denial_reason, duration_ms }
+    if (denial_reason !== null)
+      return { exit: EXIT_NOT_RUN, error: 'spawn_failed', message: detail ?? denial_reason, duration_ms, ranOn: null }
     const exit = code ?? 128 + (signal ?? SIGTERM)
-    if (this.#timedOut && !this.#aborted) return { exit: EXIT_TIMEOUT, error: 'timeout', message: null, duration_ms }
-    return { exit, error: aborted, message: null, duration_ms }
+    if (this.#timedOut && !this.#aborted) return { exit: EXIT_TIMEOUT, error: 'timeout', message: null, duration_ms, ranOn }
+    return { exit, error: aborted, message: null, duration_ms, ranOn }
   }
 }
 
@@ -145,6 +168,7 @@ const notRun = (error: unknown, { exec: [name = ''] }: ConsoleRequest): Omit<Run
   const missing = isAppError(error, 'file_not_found') && error.data['argv0'] === name && error.data['why'] !== 'not_executable'
   return {
     exit: EXIT_NOT_RUN,
+    ranOn: null,
     error: missing ? 'not_found' : 'spawn_failed',
     message: error instanceof AppError ? error.message : `something went wrong inside: ${errorText(error)}`,
   }

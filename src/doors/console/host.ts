@@ -1,4 +1,5 @@
 import type { Clock } from '../../base/clock.ts'
+import { errorText } from '../../base/errors.ts'
 import { Turnstile } from '../../base/turnstile.ts'
 import { Waiters } from '../../base/waiters.ts'
 import type { LocalExecutor } from '../../executor/port/local-executor.ts'
@@ -21,6 +22,8 @@ export interface ConsoleHostComponents {
   readonly executor: LocalExecutor
   readonly clock: Clock
   readonly transcript: Transcript
+  /** Sets where commands of an agent run, and whom to ask; answers what is set. Absent: the configuration does not choose among hosts. */
+  readonly setModes?: (whoami: string, line: string) => Promise<string>
 }
 
 /** Somebody who is told of commands as they end. */
@@ -42,7 +45,7 @@ const AVAILABLE = ['exec', 'exec.input', 'pty', 'events'] as const
 
 const openingFor = (whoami: string | null) => ({ door: 'console' as const, client_name: whoami ?? '', available: AVAILABLE, target: null })
 
-const ABORTED: RunEnd = { exit: 143, error: 'aborted', message: null, duration_ms: 0 }
+const ABORTED: RunEnd = { exit: 143, error: 'aborted', message: null, duration_ms: 0, ranOn: null }
 
 /** Runs the commands of all agents of one user, and tells them, the screen, the transcript and who is attached. */
 export class ConsoleHost implements ConsoleControls {
@@ -93,6 +96,12 @@ export class ConsoleHost implements ConsoleControls {
 
   stop(): void {
     this.#stopping.abort()
+  }
+
+  async setModes(whoami: string, line: string): Promise<string> {
+    const { setModes } = this.#components
+    if (setModes === undefined) return 'this console does not choose among hosts: start it with --config FILE, which has [tools.exec]'
+    return setModes(whoami, line).catch(errorText)
   }
 
   /** Answers what detaches; null where as many are attached as may be. */
@@ -162,6 +171,7 @@ export class ConsoleHost implements ConsoleControls {
       startedAt,
       duration_ms: end.duration_ms,
       output,
+      ...(end.ranOn && { ran_on: end.ranOn }),
     }
     this.#tell(command, run)
     this.#hold(transcript.end(place, command))
@@ -181,9 +191,10 @@ export class ConsoleHost implements ConsoleControls {
   }
 }
 
-const replyOf = ({ exit, error, message }: RunEnd, output: string): ConsoleReply => ({
+const replyOf = ({ exit, error, message, ranOn }: RunEnd, output: string): ConsoleReply => ({
   exit,
   output,
   ...(error === null ? {} : { error }),
   ...(message === null ? {} : { message }),
+  ...(ranOn === null ? {} : { ran_on: ranOn }),
 })

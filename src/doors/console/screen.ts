@@ -43,4 +43,6 @@ export interface ConsoleControls {
   resume(whoami: string): void
   /** Ends the host and its runs. */
   stop(): void
+  /** Does what a line says, `/exec …` or `/elevated …`, for the commands of this agent; settles with what is told of it. */
+  setModes?(whoami: string, line: string): Promise<string>
 }

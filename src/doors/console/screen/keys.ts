@@ -1,9 +1,12 @@
 import type { Clock, Timer } from '../../../base/clock.ts'
 import type { ConsoleControls } from '../screen.ts'
 import { nameText, wordsText } from '../entry-text.ts'
+import { TypedLine } from './typed-line.ts'
 
 /** A question is asked no longer than this: what is pressed later means something else. */
 const ASKED_MS = 5_000
+/** A line is begun and left alone no longer than this. */
+const LINE_MS = 60_000
 const CTRL_C = '\u0003'
 const CTRL_L = '\u000c'
 const MAX_LISTED = 9
@@ -34,6 +37,7 @@ export const HELP = [
   'x   abort the command that is shown: asks, and x again does it',
   'p   pause an agent, whose next commands then wait, or let it go on',
   '^C  end the host and all that runs: asks, and ^C again does it',
+  '/   set where an agent runs and whom to ask: /exec host=… security=… ask=…, /elevated on|ask|full|off',
   '^L  draw the screen anew',
   '?   show this, or hide it',
 ] as const
@@ -43,6 +47,11 @@ type Question =
   | { readonly about: 'pause'; readonly agents: readonly string[] }
   | { readonly about: 'stop' }
 
+interface BegunLine {
+  readonly typed: TypedLine
+  readonly whoami: string
+}
+
 /**
  * What is pressed at the screen. Aborting asks first, for a key may be pressed in the wrong window, and the answer holds
  * for the command that was named in the question alone. Several characters at once are a paste or a key with a name: they mean nothing.
@@ -51,12 +60,16 @@ export class Keys {
   readonly #init: KeysInit
   #question: Question | null = null
   #timer: Timer | null = null
+  /** Begun with its first character, for the agent that was the latest then. */
+  #line: BegunLine | null = null
 
   constructor(init: KeysInit) {
     this.#init = init
   }
 
   press(typed: string): void {
+    if (this.#line !== null) return this.#goOn(this.#line, typed)
+    if (typed.startsWith('/')) return this.#begin(typed)
     // A terminal in lines sends the key with the end of its line.
     const key = typed.length > 1 ? typed.replace(/[\r\n]+$/, '') : typed
     if (key !== '' && key.replaceAll(CTRL_C, '') === '') for (const _one of key) this.#stop()
@@ -92,6 +105,30 @@ export class Keys {
     else this.#ask({ about: 'abort', n: current.n }, `x again aborts ${nameText(current.whoami)}: ${wordsText(current.argv)}`)
   }
 
+  #begin(typed: string): void {
+    const [whoami] = this.#init.targets().agents
+    if (whoami === undefined) return this.#ask(null, 'no agent has run anything yet, whose modes could be set')
+    this.#line = { typed: new TypedLine(), whoami }
+    this.#goOn(this.#line, typed)
+  }
+
+  #goOn(line: BegunLine, input: string): void {
+    const became = line.typed.take(input)
+    this.#settle()
+    if (became === 'done') return this.#set(line)
+    if (became === 'left') return
+    this.#line = line
+    this.#ask(null, `for ${nameText(line.whoami)}: ${line.typed.text}_   Enter sets it, Esc leaves it`)
+    this.#timer?.cancel()
+    this.#timer = this.#init.clock.setTimeout(() => this.#settle(), LINE_MS, { unref: true })
+  }
+
+  #set({ typed, whoami }: BegunLine): void {
+    const { controls, note } = this.#init
+    const told = controls.setModes?.(whoami, typed.text) ?? Promise.resolve('modes cannot be set here')
+    void told.then((text) => note(`${nameText(whoami)}: ${text}`))
+  }
+
   #askPause(): void {
     const { paused } = this.#init.controls
     const { agents } = this.#init.targets()
@@ -121,6 +158,7 @@ export class Keys {
     this.#timer?.cancel()
     this.#timer = null
     this.#question = null
+    this.#line = null
     this.#init.ask([])
   }
 
