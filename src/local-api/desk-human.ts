@@ -2,6 +2,7 @@ import type { Socket } from 'node:net'
 
 import { AppError, errorCodeOf } from '../base/errors.ts'
 import { dialOwn } from '../base/own-socket.ts'
+import { humanKeyOf, Seal } from '../desk/seal.ts'
 import {
   readHello,
   readToHumanBody,
@@ -16,7 +17,6 @@ import { DESK_OPEN_MS, MAX_DESK_REPLY } from '../protocol/desk-limits.ts'
 import type { Fields } from '../protocol/field-checks.ts'
 import { linesOf } from '../protocol/lines.ts'
 import type { Decision } from '../protocol/question.ts'
-import { DeskSeal, humanKey } from './desk-seal.ts'
 import { operatorKey } from './operator.ts'
 import type { DataPaths } from './paths.ts'
 
@@ -62,7 +62,7 @@ export const noDesk = ({ dir }: Pick<DataPaths, 'dir'>): AppError =>
 /** A human's client of the desk: what waits, decisions, and what was allowed for longer. Made by `openDesk`. */
 export class DeskHuman {
   readonly #socket: Socket
-  readonly #seal: DeskSeal
+  readonly #seal: Seal
   readonly #waiting = new Map<number, { readonly resolve: (result: Fields) => void; readonly reject: (error: Error) => void }>()
   /** Resolves when the connection is gone, with the reason. */
   readonly closed: Promise<AppError>
@@ -70,7 +70,7 @@ export class DeskHuman {
   #count = 0
   #end: AppError | null = null
 
-  constructor(init: { readonly socket: Socket; readonly seal: DeskSeal; readonly lines: AsyncIterator<Buffer, void, undefined> }) {
+  constructor(init: { readonly socket: Socket; readonly seal: Seal; readonly lines: AsyncIterator<Buffer, void, undefined> }) {
     this.#socket = init.socket
     this.#seal = init.seal
     this.closed = this.#read(init.lines)
@@ -184,9 +184,11 @@ export class DeskHuman {
   }
 }
 
-const bodyIn = (seal: DeskSeal, line: Buffer): ToHumanBody => {
-  const text = seal.open(line)
-  const body = readToHumanBody(Buffer.from(text))
+const bodyIn = (seal: Seal, line: Buffer): ToHumanBody => {
+  const opened = seal.open(line)
+  if (opened.kind === 'refused')
+    throw new AppError('malformed', `what answers is not the desk of this data directory, or was held up: ${opened.problem}`)
+  const body = readToHumanBody(opened.body)
   if (typeof body === 'string') throw broken(body)
   return body
 }
@@ -201,7 +203,7 @@ const foreign = (problem: string): AppError =>
 
 /** Connects to the desk of a data directory and proves that we hold the operator's key; the desk proves the same. Throws `daemon_unreachable` where there is none. */
 export const openDesk = async (paths: DataPaths, name: string): Promise<DeskHuman> => {
-  const key = humanKey(operatorKey(paths.operatorKey))
+  const key = humanKeyOf(operatorKey(paths.operatorKey))
   const socket = await dialOwn(paths.approvalsSocket, foreign)
   if (socket === null) throw noDesk(paths)
   socket.on('error', () => undefined)
@@ -218,12 +220,12 @@ export const openDesk = async (paths: DataPaths, name: string): Promise<DeskHuma
   }
 }
 
-const opened = async (socket: Socket, lines: AsyncIterator<Buffer, void, undefined>, key: Uint8Array, name: string): Promise<DeskSeal> => {
+const opened = async (socket: Socket, lines: AsyncIterator<Buffer, void, undefined>, key: Uint8Array, name: string): Promise<Seal> => {
   const first = await lines.next()
   if (first.done === true) throw new Error('closed')
   const hello = readHello(first.value)
   if (typeof hello === 'string') throw broken(hello)
-  const seal = new DeskSeal({ key, role: 'human', serverNonce: hello.nonce })
+  const seal = new Seal({ key, role: 'human', serverNonce: hello.nonce, side: 'client', now: () => Date.now() })
   socket.write(seal.line({ type: 'open', role: 'human', name }))
   const answer = await lines.next()
   if (answer.done === true)
