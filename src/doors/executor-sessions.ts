@@ -9,7 +9,7 @@ export interface ExecutorSessionsComponents {
 
 export interface ExecutorSessionsInit {
   /** Who asks, by which door, and where. */
-  readonly opening: (key: string | null) => Pick<SessionOpening, 'door' | 'client_name' | 'available' | 'target'>
+  readonly opening: (key: string | null) => Pick<SessionOpening, 'door' | 'client_name' | 'available' | 'target' | 'told'>
   /** Sessions that are kept while nobody uses them, beside that of null. */
   readonly maxIdle: number
   /** How many programs run at once in each. Default: `max_processes_per_session`. */

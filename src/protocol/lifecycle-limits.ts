@@ -16,5 +16,9 @@ export const EVENT_COST = 1_024
 export const MAX_EVENT_SESSIONS = 64
 /** Events that one answer or one look has. */
 export const MAX_EVENTS_AT_ONCE = 256
+/** Characters of the events that an agent reads at once: more than three whole tails. */
+export const MAX_EVENTS_TEXT = 65_536
+/** Between two notes to an agent that there is something to read. Milliseconds. */
+export const EVENTS_TOLD_MS = 1_000
 /** The name of a session that a caller of the API chooses. */
 export const MAX_SESSION_NAME = 64

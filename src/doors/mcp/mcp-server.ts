@@ -79,6 +79,8 @@ export interface McpOffer {
   readonly source: Pick<RuleTools, 'tools' | 'onChanged'> | null
   /** What a model is told of all of them together. */
   readonly instructions: string
+  /** Offers what became of runs; absent: nothing is told of them. */
+  readonly events?: ((server: McpServer) => void) | undefined
 }
 
 /** Offers what a source has, and what it has later: a process has few servers, and they live as long as it does. */
@@ -95,16 +97,20 @@ const follow = (server: McpServer, source: NonNullable<McpOffer['source']>, comp
 const LIST_CHANGED = 'notifications/tools/list_changed'
 
 /** A server of the Model Context Protocol. */
-export const mcpServer = (components: McpServerComponents, { tools, source, instructions }: McpOffer): McpServer => {
+export const mcpServer = (components: McpServerComponents, { tools, source, instructions, events }: McpOffer): McpServer => {
   const about = { name: 'x0x', title: 'x0x', version: VERSION }
   const server = new McpServer(about, {
     instructions,
-    capabilities: { tools: { listChanged: source !== null } },
+    capabilities: {
+      tools: { listChanged: source !== null },
+      ...(events !== undefined && { resources: { subscribe: true, listChanged: false } }),
+    },
     jsonSchemaValidator: NO_VALIDATOR,
     // Tools come and go together, and a client is told once.
     debouncedNotificationMethods: [LIST_CHANGED],
   })
   for (const tool of tools) register(server, tool, components)
   if (source !== null) follow(server, source, components)
+  events?.(server)
   return server
 }

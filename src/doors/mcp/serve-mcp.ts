@@ -7,10 +7,13 @@ import { within, type Clock } from '../../base/clock.ts'
 import { errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { LocalExecutor, SessionOpening } from '../../executor/port/local-executor.ts'
+import { LifecycleLog } from '../../protocol/lifecycle-log.ts'
+import type { LifecycleFacts } from '../../protocol/lifecycle.ts'
 import { LAST_ANSWERS_MS } from '../../protocol/tool-limits.ts'
 import { ExecutorSessions } from '../executor-sessions.ts'
 import type { RunRecorder } from '../tools/run-recorder.ts'
 import { ToolRuns } from '../tools/tool-runs.ts'
+import { EventResource } from './event-resource.ts'
 import { LineTransport } from './line-transport.ts'
 import { mcpServer, type McpOffer } from './mcp-server.ts'
 import type { ToolContext } from './tool.ts'
@@ -41,14 +44,17 @@ export interface ServeMcpInit {
 export interface ServeToolsComponents extends Pick<ToolContext, 'executor' | 'runs' | 'sessions' | 'clock' | 'answerWithinMs'> {
   readonly transport: LineTransport
   readonly log: Logger
+  /** What became of this client's runs; absent: it is not told. */
+  readonly events?: EventResource
 }
 
 /** Serves tools on a transport; the answer ends that. */
-export const serveTools = ({ transport, log, ...context }: ServeToolsComponents, offer: McpOffer): (() => Promise<void>) => {
+export const serveTools = ({ transport, log, events, ...context }: ServeToolsComponents, offer: McpOffer): (() => Promise<void>) => {
   const answering = transport.answering.bind(transport)
   const working = async <T>(id: string | number, work: () => Promise<T>): Promise<T> => transport.working(id, work)
   const isGone = (): boolean => transport.closed
-  const handle = serveStdio(() => mcpServer({ ...context, isGone, answering, working }, offer), {
+  const eventsFor = (era: 'legacy' | 'modern'): McpOffer['events'] => events && ((server) => events.offer(server, era === 'modern'))
+  const handle = serveStdio(({ era }) => mcpServer({ ...context, isGone, answering, working }, { ...offer, events: eventsFor(era) }), {
     transport,
     onerror: (error) => log.debug({ error: errorText(error) }, 'a message of the client came to nothing'),
   })
@@ -62,11 +68,15 @@ export const serveTools = ({ transport, log, ...context }: ServeToolsComponents,
 export const serveMcp = async (components: ServeMcpComponents, init: ServeMcpInit, signal: AbortSignal): Promise<void> => {
   const { executor, clock, log } = components
   const transport = new LineTransport(components)
-  const sessions = new ExecutorSessions({ executor }, { opening: (target) => ({ ...init.caller, target }), maxIdle: MAX_IDLE_TARGETS })
+  const told = new LifecycleLog({ id: init.caller.client_name, now: () => clock.now() })
+  const opening = (target: string | null) => ({ ...init.caller, target, told: (facts: LifecycleFacts) => void told.add(facts) })
+  const sessions = new ExecutorSessions({ executor }, { opening, maxIdle: MAX_IDLE_TARGETS })
   const ready = (one: AbortSignal): Promise<void> => transport.room(one)
   const runs = new ToolRuns({ executor, sessions, clock }, { caller: init.caller.client_name, ready, recorder: init.recorder })
   const { answerWithinMs, offer } = init
-  const end = serveTools({ transport, executor, runs, sessions, clock, answerWithinMs, log }, offer)
+  const over = new AbortController()
+  const events = new EventResource({ log: told, clock, room: ready, ended: over.signal })
+  const end = serveTools({ transport, executor, runs, sessions, clock, answerWithinMs, log, events }, offer)
   try {
     await Promise.race([transport.ended, aborted(signal)])
   } finally {
@@ -74,6 +84,7 @@ export const serveMcp = async (components: ServeMcpComponents, init: ServeMcpIni
     init.onEnding?.()
     await runs.close()
     if (!signal.aborted) await Promise.race([within(clock, LAST_ANSWERS_MS, transport.settled()), aborted(signal)])
+    over.abort()
     await end()
   }
 }

@@ -1,0 +1,132 @@
+import { ProtocolError, ProtocolErrorCode, ResourceTemplate, type McpServer, type ReadResourceResult } from '@modelcontextprotocol/server'
+
+import type { Clock } from '../../base/clock.ts'
+import { TerminalFilter } from '../../base/terminal-filter.ts'
+import { shown } from '../../base/visible-text.ts'
+import { Waiters } from '../../base/waiters.ts'
+import { EVENTS_TOLD_MS, MAX_EVENTS_AT_ONCE, MAX_EVENTS_TEXT } from '../../protocol/lifecycle-limits.ts'
+import type { LifecycleLog } from '../../protocol/lifecycle-log.ts'
+import { lifecycleTextWithTail, type LifecycleEvent } from '../../protocol/lifecycle.ts'
+import { framed } from '../tools/untrusted-frame.ts'
+
+const EVENTS_URI = 'x0x://events'
+const SINCE_URI = `${EVENTS_URI}/since/{n}`
+
+export interface EventResourceComponents {
+  /** Of this client's own runs. */
+  readonly log: LifecycleLog
+  readonly clock: Clock
+  /** Resolves when the client takes what there is; throws at the signal. */
+  readonly room: (signal: AbortSignal) => Promise<void>
+  /** Aborted when the client is gone. */
+  readonly ended: AbortSignal
+}
+
+/** For a model: without what a terminal obeys, and with each other character that hides as an escape. */
+const forModel = (tail: string): string => {
+  const filter = new TerminalFilter()
+  return shown(filter.push(tail) + filter.end())
+}
+
+const textOf = (event: LifecycleEvent): string => `${event.n}  ${event.ts}  ${lifecycleTextWithTail(event, forModel)}`
+
+/** As many of them as fit, and always the first. */
+const fitting = (events: Iterable<LifecycleEvent>): string[] => {
+  const texts: string[] = []
+  let length = 0
+  for (const event of events) {
+    const text = textOf(event)
+    length += text.length
+    if (length > MAX_EVENTS_TEXT && texts.length > 0) break
+    texts.push(text)
+  }
+  return texts
+}
+
+const foreignOf = (events: readonly LifecycleEvent[]): string[] => events.map(({ tail }) => forModel(tail ?? ''))
+
+const contents = (uri: string, texts: readonly string[]): ReadResourceResult => ({
+  contents: [{ uri, mimeType: 'text/plain', text: texts.filter((text) => text !== '').join('\n') }],
+})
+
+const checkUri = (uri: string): void => {
+  if (uri !== EVENTS_URI) throw new ProtocolError(ProtocolErrorCode.InvalidParams, `only ${EVENTS_URI} tells of its changes`)
+}
+
+/** A client that is told of news, or not. */
+interface Listener {
+  readonly server: McpServer
+  isWanted: boolean
+}
+
+/** What became of a client's runs, as a resource that it reads at its next turn, and is told to read. */
+export class EventResource {
+  readonly #components: EventResourceComponents
+
+  constructor(components: EventResourceComponents) {
+    this.#components = components
+  }
+
+  /** `isModern`: the library itself knows who listens; before that generation, `resources/subscribe` says it. */
+  offer(server: McpServer, isModern: boolean): void {
+    const about = { title: 'What became of your commands', mimeType: 'text/plain' }
+    const description =
+      'Events of the commands that this session asked for, the newest that fit: started, finished with the end of their output, denied.'
+    server.registerResource('events', EVENTS_URI, { ...about, description }, async () => contents(EVENTS_URI, this.#newest()))
+    const template = new ResourceTemplate(SINCE_URI, { list: undefined })
+    const later = { ...about, description: `As ${EVENTS_URI}: those behind the number n, the oldest that fit.` }
+    server.registerResource('events_since', template, later, async (uri, { n }) => contents(uri.href, this.#since(n)))
+    const listener = { server, isWanted: isModern }
+    if (!isModern) this.#takeSubscriptions(listener)
+    void this.#tell(listener).catch(() => undefined)
+  }
+
+  #newest(): string[] {
+    const { log } = this.#components
+    const { events } = log.look(null, 0, Number.MAX_SAFE_INTEGER)
+    const texts = fitting(events.toReversed()).toReversed()
+    const left = log.last - texts.length
+    const note = left === 0 ? '' : `Events up to ${left} are left out; ${EVENTS_URI}/since/0 begins with the oldest that are kept.`
+    return [note, framed(texts.join('\n'), foreignOf(events.slice(-texts.length)))]
+  }
+
+  #since(given: unknown): string[] {
+    const { log } = this.#components
+    if (typeof given !== 'string' || !/^[0-9]{1,15}$/.test(given))
+      throw new ProtocolError(ProtocolErrorCode.InvalidParams, `${EVENTS_URI}/since/N: N is the number of an event`)
+    const { events, droppedThrough } = log.look(null, Number(given), MAX_EVENTS_AT_ONCE)
+    const texts = fitting(events)
+    const last = events[texts.length - 1]?.n ?? log.last
+    const gone = droppedThrough === null ? '' : `Events up to ${droppedThrough} are not kept any more.`
+    const more = last < log.last ? `More: ${EVENTS_URI}/since/${last}` : ''
+    return [gone, framed(texts.join('\n'), foreignOf(events.slice(0, texts.length))), more]
+  }
+
+  #takeSubscriptions(listener: Listener): void {
+    const { server } = listener.server
+    server.setRequestHandler('resources/subscribe', async ({ params: { uri } }) => {
+      checkUri(uri)
+      listener.isWanted = true
+      return {}
+    })
+    server.setRequestHandler('resources/unsubscribe', async ({ params: { uri } }) => {
+      checkUri(uri)
+      listener.isWanted = false
+      return {}
+    })
+  }
+
+  /** Says that there is news, and not again for a while, and not before the client takes what there is: however much happens, it costs little. */
+  async #tell(listener: Listener): Promise<void> {
+    const { log, clock, room, ended: signal } = this.#components
+    const pause = new Waiters()
+    for (let told = log.last; !signal.aborted;) {
+      if (log.last === told) await log.wait({ clock, timeoutMs: null, signal })
+      await room(signal)
+      told = log.last
+      if (!listener.isWanted || signal.aborted) continue
+      await listener.server.server.sendResourceUpdated({ uri: EVENTS_URI })
+      await pause.wait({ clock, timeoutMs: EVENTS_TOLD_MS, signal })
+    }
+  }
+}
