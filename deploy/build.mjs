@@ -57,6 +57,8 @@ export const TARGETS = {
   'x0x-mcp': { ...PROGRAM, entry: 'src/programs/mcp/main.ts', out: 'dist/x0x-mcp.mjs', end: AT_ONCE },
   // Serves the page, whose files are in dist/page.
   'x0x-ui': { ...PROGRAM, entry: 'src/programs/ui/main.ts', out: 'dist/x0x-ui.mjs', end: AT_ONCE },
+  // Holds what a human must allow, where no daemon does.
+  'x0x-desk': { ...PROGRAM, entry: 'src/programs/desk/main.ts', out: 'dist/x0x-desk.mjs', end: AT_ONCE },
   // The host of a console.
   console: { ...PROGRAM, entry: 'src/programs/console/main.ts', out: 'dist/console.mjs', end: AT_ONCE },
   // Its tools for agents, which load the Model Context Protocol.

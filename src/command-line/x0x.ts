@@ -279,6 +279,7 @@ export const X0X: CommandSpec = {
     'x0x approvals watch                           decide what may run, as it is asked',
     'x0x mcp --help                                tools for an AI agent, by the Model Context Protocol',
     'x0x ui                                        a page in your browser, with what waits for your decision',
+    'x0x desk                                      holds what must be asked, where no daemon runs',
     'x0x console --help                            AI agents run commands here, and a human watches',
     'x0x rexd --help                               commands, files and terminals for programs, over stdio, ssh and sockets',
   ],

@@ -51,13 +51,12 @@ export class ApprovalStore implements Startable {
 
   /** Makes the file where there is none. One that is not sound is no reason not to start: it is said, and nothing is allowed. */
   async start(): Promise<void> {
-    const { path } = this.#init
-    try {
-      await this.read()
-    } catch (error) {
-      if (isAppError(error, 'not_found')) await this.#create()
-    }
-    await this.read().catch((error: unknown) => this.#components.log.error({ err: errorText(error) }, `nothing is allowed by ${path}`))
+    const missing = await loadStore(this.#init.path).then(
+      () => false,
+      (error: unknown) => isAppError(error, 'not_found'),
+    )
+    if (missing) await this.#create()
+    await this.read().catch(() => undefined)
   }
 
   /** Writes what was last used, where it can. */

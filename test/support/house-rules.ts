@@ -19,6 +19,8 @@ const REXD_ENTRY = 'src/programs/rexd/main.ts'
 const MCP_ENTRY = 'src/programs/mcp/main.ts'
 /** The page's server, and what runs in the browser. */
 const UI_ENTRY = 'src/programs/ui/main.ts'
+/** The desk where no daemon runs. */
+const DESK_ENTRY = 'src/programs/desk/main.ts'
 const WEB_ENTRY = 'src/web/main.tsx'
 const SIGN_IN_ENTRY = 'src/web/sign-in.ts'
 /** Door and executor of a console, and its client. */
@@ -37,6 +39,7 @@ const ENTRY_POINTS = [
   REXD_ENTRY,
   MCP_ENTRY,
   UI_ENTRY,
+  DESK_ENTRY,
   WEB_ENTRY,
   SIGN_IN_ENTRY,
   CONSOLE_ENTRY,
@@ -216,6 +219,7 @@ const halves: Rule = (sources) => {
     ...from(REXD_ENTRY, (file) => isIn(file, ['mesh', 'dm']), MESH_PACKAGES),
     ...from(MCP_ENTRY, (file) => isIn(file, ['mesh', 'dm']), MESH_PACKAGES),
     ...from(UI_ENTRY, (file) => isIn(file, ['mesh', 'dm', 'exec', 'executor', 'web']), NETWORK_PACKAGES),
+    ...from(DESK_ENTRY, (file) => isIn(file, [...NETWORK_HALF, 'process', 'executor']), NETWORK_PACKAGES),
     ...from(CONSOLE_ENTRY, (file) => isIn(file, ['mesh', 'dm']), NETWORK_PACKAGES),
     ...from(REXEC_MCP_ENTRY, ofExecutor, MESH_PACKAGES),
     ...from(REXEC_ENTRY, (file) => isIn(file, ['mesh', 'dm', 'executor', 'process', 'policy']), NETWORK_PACKAGES),

@@ -38,7 +38,10 @@ test('its files are for its user alone, and nothing but the identity and the jou
   assert.deepEqual((await readdir(daemon.dir)).toSorted(), [
     'agent.key',
     'api-token',
+    'approvals.jsonl',
     'daemon.lock',
+    'desk.lock',
+    'exec-approvals.json',
     'machine.key',
     'operator.key',
     'requests.jsonl',
@@ -171,7 +174,10 @@ test('it stops when the launcher that waits for it is killed, and its children g
   assert.deepEqual((await readdir(daemon.dir)).toSorted(), [
     'agent.key',
     'api-token',
+    'approvals.jsonl',
     'daemon.lock',
+    'desk.lock',
+    'exec-approvals.json',
     'machine.key',
     'operator.key',
     'requests.jsonl',
