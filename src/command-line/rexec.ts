@@ -33,6 +33,11 @@ export const REXEC: CommandSpec = {
       text: 'with --start-host: write the values of --env into the transcript, and not their names alone',
       goesWith: ['start-host'],
     },
+    {
+      flags: '--config <file>',
+      text: 'with --start-host: where commands run, how far they may go and whom to ask: [tools.exec] and [[agents.list]]',
+      goesWith: ['start-host'],
+    },
     { flags: '-c, --check-host', text: 'print HOST RUNNING, or HOST NOT FOUND and exit 127', conflicts: MODES },
     {
       flags: '--whoami <name>',

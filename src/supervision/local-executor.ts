@@ -4,6 +4,8 @@ import { systemClock, type Clock } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'
 import { startAll, stopAll, type StartableEntry, type StopFailure } from '../base/startable.ts'
 import type { HttpRefusal } from '../doors/access.ts'
+import { DeskSocketLink } from '../desk/desk-socket-link.ts'
+import { EngineModes } from '../executor/local/exec-place.ts'
 import { LocalEngine } from '../executor/local/local-engine.ts'
 import { LocalJournal } from '../executor/local/local-journal.ts'
 import { DoorCalls } from '../executor/local/door-calls.ts'
@@ -12,8 +14,9 @@ import { Cells } from '../process/cells.ts'
 import { Guardian } from '../process/guardian.ts'
 import type { Environment } from '../base/environment.ts'
 import { LocalApi } from '../local-api/local-api.ts'
-import { instanceChoice } from '../local-api/paths.ts'
+import { dataDirOf, instanceChoice, pathsIn } from '../local-api/paths.ts'
 import type { RexdConfig } from '../config/rexd-config.ts'
+import { DaemonNodes } from '../local-api/daemon-nodes.ts'
 import { DaemonTargets } from '../local-api/daemon-targets.ts'
 
 /** An engine for the doors of one process: no mesh, no identity, no port of the network. */
@@ -38,13 +41,28 @@ export const daemonApi = (env: Environment): LocalApi => {
 const journalAt = (path: string, policySha256: string, components: { clock: Clock; log: Logger }): Journal =>
   new Journal(components, { path, marks: new LocalMarks(components, { directory: localMarksOf(path) }), policySha256, shared: true })
 
-/** Starts the engine of this process with what the configuration allows: its cells, journal and guardian, and the way to the mesh. */
-export const startLocalExecutor = async (
-  { policy, audit_path, sha256 }: Pick<RexdConfig, 'policy' | 'audit_path' | 'sha256'>,
+/** What an engine of this process is to do, and how it calls itself at the desk. */
+export interface EngineInit extends Pick<RexdConfig, 'policy' | 'audit_path' | 'sha256' | 'tools'> {
+  readonly name?: string
+}
+
+/** Where commands run and whom to ask; null: the configuration does not choose. Nothing is asked before the first command is. */
+const modesOf = (
+  { tools, policy, name = 'x0x' }: EngineInit,
   env: Environment,
-  log: Logger,
-): Promise<RunningExecutor> => {
+): { readonly modes: EngineModes; readonly desk: DeskSocketLink } | null => {
+  if (tools === undefined) return null
+  const paths = pathsIn(dataDirOf(instanceChoice({ name: null, dataDir: null }, env)))
+  const desk = new DeskSocketLink({ approvals: paths.approvals, approvalsSocket: paths.approvalsSocket, name })
+  const nodes = policy.granted.has('target') ? new DaemonNodes({ daemon: () => daemonApi(env) }) : null
+  return { modes: new EngineModes({ tools, desk, nodes, secrets: [paths.dir] }), desk }
+}
+
+/** Starts the engine of this process with what the configuration allows: its cells, journal and guardian, and the way to the mesh. */
+export const startLocalExecutor = async (init: EngineInit, env: Environment, log: Logger): Promise<RunningExecutor> => {
+  const { policy, audit_path, sha256 } = init
   const clock = systemClock
+  const routed = modesOf(init, env)
   const guardian = new Guardian({ log })
   const cells = await Cells.open({ guardian, log }, { choice: 'auto', dataDir: null, endsLeftovers: true })
   const journal = audit_path === null ? null : journalAt(audit_path, sha256, { clock, log })
@@ -58,8 +76,10 @@ export const startLocalExecutor = async (
     targets: policy.granted.has('target')
       ? new DaemonTargets({ daemon: () => daemonApi(env) }, { asOperator: policy.targets_as_operator })
       : null,
+    ...(routed && { modes: routed.modes, watched: (event) => routed.desk.event(event) }),
   })
   const entries: StartableEntry[] = [
+    ...(routed === null ? [] : [{ name: 'desk', startable: { stop: async () => routed.desk.close() } }]),
     { name: 'cells', startable: cells },
     ...(journal === null ? [] : [{ name: 'journal', startable: journal }]),
     { name: 'guardian', startable: guardian },

@@ -49,6 +49,7 @@ const DENIALS = [
   'approval_timeout',
   'approval_unavailable',
   'approval_mismatch',
+  'sandbox_unavailable',
 ] as const
 
 /** A target's ACL allowed it, and the target could not start it. */

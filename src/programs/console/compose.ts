@@ -14,6 +14,9 @@ import { startAll, stopAll, type Startable, type StartableEntry, type StopFailur
 import { ConsoleHost } from '../../doors/console/host.ts'
 import { ConsoleListeners } from '../../doors/console/listeners.ts'
 import type { ConsoleControls, ConsoleScreen } from '../../doors/console/screen.ts'
+import { loadTools } from '../../config/tools-config.ts'
+import { dataDirOf, instanceChoice, pathsIn } from '../../local-api/paths.ts'
+import { setModes } from '../../local-api/session-modes.ts'
 import { consolePolicy } from '../../policy/local/console-policy.ts'
 import { startLocalExecutor } from '../../supervision/local-executor.ts'
 import { DataDirLock } from '../../supervision/lock.ts'
@@ -32,6 +35,8 @@ export interface RunningHost {
 export interface HostOptions {
   readonly addPath: boolean
   readonly recordEnv: boolean
+  /** Says where commands run, and whom to ask; null: they run on this host, and nobody is asked. */
+  readonly config: string | null
   readonly screen: (controls: ConsoleControls) => ConsoleScreen
 }
 
@@ -63,6 +68,12 @@ const lockStartable = (lock: DataDirLock): Startable => ({
   stop: async () => lock.stop(),
 })
 
+/** What its human types at the keyboard is done at the desk of the data directory. */
+const modeSetter = (env: Environment) => {
+  const paths = pathsIn(dataDirOf(instanceChoice({ name: null, dataDir: null }, env)))
+  return async (whoami: string, line: string): Promise<string> => setModes(paths, whoami, line)
+}
+
 /** The host of one user: the engine with the policy of a console, the door, the transcript and the screen. */
 export const startHost = async (env: Environment, options: HostOptions, log: Logger): Promise<RunningHost> => {
   const uid = process.geteuid?.() ?? 0
@@ -83,9 +94,18 @@ export const startHost = async (env: Environment, options: HostOptions, log: Log
     await begin('transcript', { stop: async () => transcript.close() })
     const policy = consolePolicy(own)
     const sha256 = createHash('sha256').update(policy.source).digest('hex')
-    const running = await startLocalExecutor({ policy, audit_path: join(transcriptsDir(), 'audit.log'), sha256 }, env, log)
+    const audit_path = join(transcriptsDir(), 'audit.log')
+    const loaded = options.config === null ? null : await loadTools(options.config)
+    for (const one of loaded?.warnings ?? []) log.warn(one)
+    const engine = { policy, audit_path, sha256: loaded?.sha256 ?? sha256, name: 'x0x console', ...(loaded && { tools: loaded.tools }) }
+    const running = await startLocalExecutor(engine, env, log)
     await begin('executor', { stop: async () => void (await running.stop()) }, END_MS)
-    const host = new ConsoleHost({ executor: running.executor, clock: systemClock, transcript })
+    const host = new ConsoleHost({
+      executor: running.executor,
+      clock: systemClock,
+      transcript,
+      ...(loaded && { setModes: modeSetter(env) }),
+    })
     const screen = options.screen(host)
     host.show(screen)
     say = (text) => screen.note(text)

@@ -14,6 +14,8 @@ export interface HostFlags {
   readonly colour: boolean | null
   /** Journals of other doors. */
   readonly journals: readonly string[]
+  /** Null: the configuration does not choose among hosts. */
+  readonly config: string | null
 }
 
 /** Parses the words behind the program's name; a text where help or the version was asked for. Throws `bad_config`. */
@@ -27,5 +29,6 @@ export const parseHostFlags = (argv: readonly string[]): HostFlags | string => {
     plain: line.has('plain'),
     colour: colourOf(line),
     journals: line.values('watch-journal'),
+    config: line.value('config'),
   }
 }

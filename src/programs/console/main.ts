@@ -30,7 +30,7 @@ const outliveTerminal = (): void => {
 }
 
 const serve = async (flags: HostFlags, env: Environment): Promise<number> => {
-  const { silent, addPath, recordEnv, journals } = flags
+  const { silent, addPath, recordEnv, journals, config } = flags
   checkJournals(journals)
   outliveTerminal()
   const isDrawn = !silent && drawsAnew(process.stdout, env, flags.plain)
@@ -46,7 +46,7 @@ const serve = async (flags: HostFlags, env: Environment): Promise<number> => {
     screen = openScreen({ stdout, stdin, env, clock: systemClock, controls, plain: !isDrawn, colour: flags.colour })
     return screen
   }
-  const host = await startHost(env, { addPath, recordEnv, screen: silent ? () => silentScreen(tell) : open }, log)
+  const host = await startHost(env, { addPath, recordEnv, config, screen: silent ? () => silentScreen(tell) : open }, log)
   const ending = AbortSignal.any([stop.signal, host.stopped])
   if (!silent) {
     // The screen has it as a note; a drawn one and standard error may be the same terminal.

@@ -39,7 +39,7 @@ allow_targets = []
 # security = "allowlist"    # on this host: what a human has listed or allowed; "full": all that the rules below allow
 # ask = "on-miss"           # a human is asked about the rest; "always": about everything
 # [[tools.exec.always_ask]]
-# argv = ["git", "push", "<ANY…>"]
+# argv = ["git", "push", "<ANY...>"]
 # reason = "others see what is pushed"
 
 # Files are read and changed below these directories, and commands start in them.

@@ -56,7 +56,7 @@ export const keep = async ({ whoami, config: file }: Extract<McpFlags, { mode: '
   const { socket, lock: lockFile, pid } = keeperPlace({ config: path, whoami })
   const lock = new DataDirLock({ lock: lockFile, pid, apiSocket: socket })
   if (!(await isFirst(lock, { lock: lockFile, pid }))) return 0
-  const local = await startLocalExecutor(config, env, log)
+  const local = await startLocalExecutor({ ...config, name: 'x0x mcp --keep' }, env, log)
   const caller = { door: 'mcp' as const, client_name: whoami, available: [...FOR_TOOLS, 'exec.detach' as const] }
   const door = new KeeperDoor(
     { executor: local.executor, clock: systemClock, log },

@@ -38,7 +38,7 @@ export const serve = async (flags: Extract<McpFlags, { mode: 'serve' }>, env: En
   const record = path === null ? null : await RecordFile.create(path, log)
   const recorder = record && new LineRecorder({ clock: systemClock, write: (line) => record.write(line) }, { whoami })
   const stop = stopConditions(log, { untilEof: false })
-  const local = await startLocalExecutor(config, env, log)
+  const local = await startLocalExecutor({ ...config, name: 'x0x mcp' }, env, log)
   try {
     const components = { input: process.stdin, output: process.stdout, executor: local.executor, clock: systemClock, log }
     const caller = { door: 'mcp' as const, client_name: whoami, available: FOR_TOOLS }

@@ -53,7 +53,7 @@ const run = async (flags: RexdFlags, env: Environment, serve: Serve): Promise<nu
   const log = createLogger({ name: 'rexd', level: config.log_level })
   for (const warning of warnings) log.warn(warning)
   const stop = stopConditions(log, { untilEof: flags.exitOnEof })
-  const rexd = await startLocalExecutor(config, env, log)
+  const rexd = await startLocalExecutor({ ...config, name: 'rexd' }, env, log)
   try {
     await serve({ config, log, rexd }, stop.signal)
   } finally {
