@@ -67,7 +67,8 @@ export const sandboxedPermit = async (
   argv: readonly string[],
   options: SandboxedOptions = {},
 ): Promise<Permit> => {
-  const policy = policyOf(['/'], { security: EVERY_GRANT })
+  // As a console's, whose callers set what they like.
+  const policy = { ...policyOf(['/'], { security: EVERY_GRANT }), allow_env: null }
   const rights = rightsOf(policy)
   const asked = authorizeFile({ path: options.cwd ?? house.project, access: 'read' }, rights)
   assert.ok(asked.kind === 'permit')

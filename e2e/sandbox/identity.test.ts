@@ -1,0 +1,103 @@
+import assert from 'node:assert/strict'
+import { chmod, copyFile, mkdir, rename, symlink, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+import {
+  household,
+  needsSandbox,
+  runSandboxed,
+  startSandboxed,
+  titled,
+  type Household,
+  type SandboxedOptions,
+} from '../../test/support/sandboxed.ts'
+
+// What runs in a sandbox is what was permitted: that file, in that directory; or nothing.
+
+const program = async (path: string, text: string): Promise<string> => {
+  await writeFile(path, text)
+  await chmod(path, 0o755)
+  return path
+}
+
+const failureOf = async (
+  t: Parameters<typeof startSandboxed>[0],
+  house: Household,
+  argv: readonly string[],
+  options: SandboxedOptions,
+): Promise<string> => {
+  const started = await startSandboxed(t, house, argv, options)
+  assert.ok('failed' in started, 'it runs')
+  return started.failed
+}
+
+test(titled('a program of the directory that is replaced after it was permitted does not run'), needsSandbox, async (t) => {
+  const house = await household(t)
+  const tool = await program(join(house.project, 'tool'), '#!/bin/sh\necho permitted\n')
+  assert.equal((await runSandboxed(t, house, [tool])).stdout, 'permitted\n')
+  const meanwhile = async (): Promise<void> => {
+    await program(`${tool}.new`, '#!/bin/sh\necho another\n')
+    await rename(`${tool}.new`, tool)
+  }
+  assert.match(await failureOf(t, house, [tool], { meanwhile }), /was replaced after it was permitted/)
+})
+
+test(titled('a link that the sandbox sees otherwise than the host does not run'), needsSandbox, async (t) => {
+  const house = await household(t)
+  // Outside it leads to a program of the home; inside, to nothing.
+  const tool = await program(join(house.home, 'tool'), '#!/bin/sh\necho host\n')
+  await symlink(tool, join(house.project, 'link'))
+  assert.match(await failureOf(t, house, [join(house.project, 'link')], {}), /the sandbox could not be looked at: ENOENT/)
+})
+
+test(titled('a directory in whose place another stands by then is not the one that is shown'), needsSandbox, async (t) => {
+  const house = await household(t)
+  await writeFile(join(house.home, '.ssh', 'id'), 'a key')
+  const meanwhile = async (): Promise<void> => {
+    await rename(house.project, join(house.home, 'moved'))
+    await symlink(join(house.home, '.ssh'), house.project)
+  }
+  assert.match(
+    await failureOf(t, house, ['cat', 'id'], { meanwhile }),
+    /is another directory in the sandbox than the one that was permitted/,
+  )
+})
+
+test(titled('a program from elsewhere is shown alone, without its neighbours'), needsSandbox, async (t) => {
+  const house = await household(t)
+  const bin = join(house.home, 'bin')
+  await mkdir(bin)
+  await writeFile(join(bin, 'neighbour'), 'a letter')
+  const tool = await program(
+    join(bin, 'tool'),
+    '#!/bin/sh\nls "$(dirname "$0")"\ncat "$(dirname "$0")/neighbour" 2>/dev/null\necho x 2>/dev/null > "$0"\necho end\n',
+  )
+  assert.equal((await runSandboxed(t, house, [tool])).stdout, 'tool\nend\n')
+})
+
+test(titled('a script whose interpreter is not shown says so, and runs where the configuration shows it'), needsSandbox, async (t) => {
+  const house = await household(t)
+  const tools = join(house.home, 'tools')
+  await mkdir(tools)
+  await copyFile('/bin/sh', join(tools, 'shell'))
+  await chmod(join(tools, 'shell'), 0o755)
+  const script = await program(join(house.project, 'script'), `#!${tools}/shell\necho ran\n`)
+  assert.match(
+    await failureOf(t, house, [script], {}),
+    /names .*tools\/shell, which the sandbox does not show; tools\.exec\.sandbox\.readable/,
+  )
+  assert.equal((await runSandboxed(t, house, [script], { settings: { readable: [tools] } })).stdout, 'ran\n')
+})
+
+test(titled('two runs see nothing of each other but the directory'), needsSandbox, async (t) => {
+  const house = await household(t)
+  const first = await startSandboxed(t, house, ['sh', '-c', 'echo x > /tmp/mine; touch there; sleep 1000'])
+  assert.ok(!('failed' in first))
+  const second = await runSandboxed(t, house, [
+    'sh',
+    '-c',
+    'while ! [ -e there ]; do sleep 0.01; done; ls /tmp/mine 2>/dev/null; grep -l sleep /proc/[0-9]*/comm; ls',
+  ])
+  assert.equal(second.stdout, 'there\n')
+})

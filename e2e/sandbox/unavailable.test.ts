@@ -1,0 +1,43 @@
+import assert from 'node:assert/strict'
+import { execFile } from 'node:child_process'
+import { test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
+
+import { isRoot } from '../../test/support/containment.ts'
+import { needsSandbox, titled } from '../../test/support/sandboxed.ts'
+
+// Where no sandbox can be had, a run says what to do about it. (That nothing runs instead is tried with a server below e2e/rexd.)
+
+const PROGRAM = fileURLToPath(new URL('../../test/support/sandbox-problem.ts', import.meta.url))
+
+/** What the probe says where these words have changed the host for it alone. */
+const problemWhere = async (words: readonly string[], change: string, then: readonly string[] = []): Promise<string> => {
+  const command = `${change}; exec "$@"`
+  const [file = '', ...args] = [...words, 'sh', '-c', command, 'sh', ...then, process.execPath, PROGRAM]
+  const { stdout } = await promisify(execFile)(file, args)
+  return stdout
+}
+
+const POWERLESS = ['setpriv', '--bounding-set=-all', '--inh-caps=-all']
+
+test(titled('where the system forbids user namespaces, the message names the sysctl'), needsSandbox, async () => {
+  const said = await problemWhere(['unshare', '-Ur'], 'echo 0 > /proc/sys/user/max_user_namespaces', POWERLESS)
+  assert.match(
+    said,
+    /^impossible: bubblewrap does not work here \(bwrap: .*\): the system forbids user namespaces: .*sysctl -w user\.max_user_namespaces=15000/,
+  )
+})
+
+test(titled('root needs no user namespace for a sandbox'), needsSandbox, async () => {
+  const said = await problemWhere(['unshare', '-Ur'], 'echo 0 > /proc/sys/user/max_user_namespaces')
+  assert.equal(said, 'works, user namespace: false\n')
+})
+
+test(titled('where bubblewrap is not installed, the message names the package'), { skip: needsSandbox.skip || !isRoot }, async () => {
+  const said = await problemWhere(
+    ['unshare', '-m'],
+    'for at in /usr/bin/bwrap /bin/bwrap /usr/local/bin/bwrap; do [ -e "$at" ] && mount --bind /dev/null "$at"; done',
+  )
+  assert.match(said, /^impossible: bwrap is not installed \(package bubblewrap\): apt-get install bubblewrap/)
+})

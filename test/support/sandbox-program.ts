@@ -1,0 +1,18 @@
+/** Starts a run in a sandbox and says `ready`, as a daemon that is killed then: `HOME PROJECT MARK`. */
+import { startSandboxed } from './sandboxed.ts'
+
+const [, , home = '', project = '', mark = ''] = process.argv
+const t = { after: () => undefined }
+const place = { home, secrets: [] }
+const argv = [
+  'sh',
+  '-c',
+  `MARK=${mark} setsid sh -c "trap '' TERM HUP; while :; do sleep 0.05; done" & echo ready; while :; do sleep 0.05; done`,
+]
+const started = await startSandboxed(t, { home, project, place }, argv)
+if ('failed' in started) throw new Error(started.failed)
+const timer = setInterval(() => {
+  if (!started.stdout().includes('ready')) return
+  clearInterval(timer)
+  process.stdout.write('ready\n')
+}, 5)
