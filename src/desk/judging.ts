@@ -3,6 +3,7 @@ import { homedir } from 'node:os'
 import type { Clock } from '../base/clock.ts'
 import { errorText } from '../base/errors.ts'
 import type { judge, Judgement } from '../policy/approval/judge.ts'
+import type { Grant } from '../protocol/desk.ts'
 import { GRANT_MS } from '../protocol/desk-limits.ts'
 import type { Question } from '../protocol/question.ts'
 import { storeProblem, type ApprovalStore } from './approval-store.ts'
@@ -64,11 +65,10 @@ export class Judging {
   async grant(question: Question, { expires_in_ms: lasts = GRANT_MS, uses }: HumanDecision, by: string): Promise<string> {
     const { clock, store } = this.#components
     const [id, now] = [`g_${newNonce()}`, clock.now()]
-    const { permit_sha256, grant_sha256, argv, executable, cwd } = question
+    const { grant_sha256, argv, executable, cwd } = question
     const agent = rowName(question)
-    const grant = {
+    const grant: Grant = {
       id,
-      permit_sha256,
       grant_sha256: grant_sha256 ?? '',
       agent,
       argv,

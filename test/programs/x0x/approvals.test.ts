@@ -169,7 +169,7 @@ test('at a terminal a decision is asked for once more, and only y is one', async
 test('grants and patterns are listed, and a grant is taken back by the beginning of its id', async (t) => {
   const grant = {
     id: GRANT,
-    permit_sha256: 'a'.repeat(64),
+    grant_sha256: 'a'.repeat(64),
     agent: 'reviewer\u202e',
     argv: ['git', 'push'],
     executable: '/usr/bin/git',

@@ -1,0 +1,131 @@
+import assert from 'node:assert/strict'
+import { readFile, stat } from 'node:fs/promises'
+import { test } from 'node:test'
+
+import type { Question } from '../../src/protocol/question.ts'
+import { deskPlace, type DeskPlaceHandle } from '../../test/support/desk-place.ts'
+import { runCli } from '../../test/support/fake-daemon.ts'
+import { until } from '../../test/support/mesh-of-daemons.ts'
+import { questionOf } from '../../test/support/question.ts'
+import { typedCli } from '../../test/support/typed-cli.ts'
+
+// The command line at a real desk, which an engine asks over its socket.
+
+const ask = (place: DeskPlaceHandle, changed: Partial<Question> = {}) =>
+  place.engine('x0x mcp').ask(questionOf(changed), new AbortController().signal, () => undefined)
+
+const cliOf =
+  ({ paths }: DeskPlaceHandle) =>
+  async (...argv: string[]) =>
+    runCli(['--data-dir', paths.dir, ...argv])
+
+/** A question is only held where somebody watches. */
+const pendingId = async (place: DeskPlaceHandle): Promise<string> =>
+  until('a question', async () => {
+    const { stdout } = await cliOf(place)('--json', 'approvals', 'pending')
+    return (JSON.parse(stdout) as { questions: { question_id: string }[] }).questions[0]?.question_id ?? null
+  })
+
+test('what an engine asks is shown, allowed once, and told to it; what was decided is in the history', async (t) => {
+  const place = await deskPlace(t)
+  await (await place.human('watching')).subscribe(() => undefined)
+  const cli = cliOf(place)
+  const answer = ask(place)
+  const id = await pendingId(place)
+  const approved = await cli('approvals', 'approve', id.slice(0, 12))
+  assert.deepEqual([approved.status, approved.stderr], [0, ''])
+  assert.deepEqual([(await answer).decision, (await answer).by], ['allow', 'human:x0x approvals'])
+  const late = await cli('approvals', 'deny', id)
+  assert.equal(late.status, 1)
+  const { stdout } = await cli('approvals', 'history')
+  assert.match(stdout, new RegExp(`question +${id} .* git push origin\n[^]*approval +${id} +allowed +human:x0x approvals`))
+})
+
+test('what is allowed for longer answers the next question, is listed, counts down and is taken back', async (t) => {
+  const place = await deskPlace(t)
+  await (await place.human('watching')).subscribe(() => undefined)
+  const cli = cliOf(place)
+  const first = ask(place)
+  const allowed = JSON.parse(
+    (await cli('--json', 'approvals', 'allow-always', await pendingId(place), '--for', '1h', '--uses', '3')).stdout,
+  ) as {
+    grant_id: string
+  }
+  assert.equal((await first).decision, 'allow')
+  assert.equal((await ask(place)).by, `grant:${allowed.grant_id}`)
+  assert.match((await cli('approvals', 'list')).stdout, new RegExp(`${allowed.grant_id} +reviewer +1 `))
+  assert.equal((await cli('approvals', 'revoke', allowed.grant_id.slice(0, 10))).status, 0)
+  const again = ask(place)
+  assert.equal((await cli('approvals', 'deny', await pendingId(place))).status, 0)
+  assert.equal((await again).decision, 'deny')
+  assert.equal((await cli('approvals', 'list')).stdout, 'nothing is allowed for longer than once\n')
+})
+
+test('a pattern that a human gives an agent answers for what fits, and for nothing after it is taken back', async (t) => {
+  const place = await deskPlace(t)
+  const cli = cliOf(place)
+  assert.equal((await cli('approvals', 'allowlist', 'add', 'reviewer', '/usr/bin/*')).status, 0)
+  assert.equal((await ask(place)).by, 'allowlist:/usr/bin/*')
+  assert.equal((await cli('approvals', 'allowlist', 'add', 'reviewer', 'git')).status, 2)
+  assert.equal((await cli('approvals', 'allowlist', 'remove', 'reviewer', '/usr/bin/*')).status, 0)
+  assert.equal((await cli('approvals', 'allowlist', 'remove', 'reviewer', '/usr/bin/*')).status, 1)
+  assert.notEqual((await ask(place)).decision, 'allow')
+})
+
+test('O7: modes are set for a session, shown, taken back by off, and stored only when they are saved', async (t) => {
+  const place = await deskPlace(t)
+  const cli = cliOf(place)
+  const mode = async (...argv: string[]): Promise<string> => {
+    const { status, stdout, stderr } = await cli('exec-mode', ...argv, '--agent', 'reviewer')
+    assert.equal(status, 0, stderr)
+    return stdout.split('\n')[0]!
+  }
+  const engine = place.engine()
+  assert.equal(await mode('set', 'host=node', 'node=bob'), 'reviewer: host=node node=bob')
+  assert.equal(await mode('/elevated', 'ask'), 'reviewer: host=node node=bob /elevated ask')
+  assert.equal((await engine.override('reviewer', 'reviewer'))?.elevated, 'ask')
+  assert.equal(await mode('/elevated', 'off'), 'reviewer: host=node node=bob')
+  await place.restart()
+  assert.equal(await mode('show'), 'reviewer: as configured')
+  await mode('set', 'ask=always')
+  await mode('save')
+  await place.restart()
+  assert.equal((await place.engine().override('reviewer', 'reviewer'))?.ask, 'always')
+  assert.deepEqual((await place.store())['modes']['reviewer'].ask, 'always')
+})
+
+test('O8: the store has the specified shape, begins with the safest, and is for its user alone', async (t) => {
+  const place = await deskPlace(t, { security: 'deny' })
+  const store = await place.store()
+  assert.deepEqual(Object.keys(store).slice(0, 4), ['version', 'socket', 'defaults', 'agents'])
+  assert.deepEqual([store['version'], store['agents']], [1, {}])
+  assert.deepEqual(store['defaults'], { security: 'deny', ask: 'on-miss', askFallback: 'deny' })
+  assert.deepEqual(Object.keys(store['socket']), ['path', 'token'])
+  for (const path of [place.paths.approvals, place.paths.approvalsSocket, place.paths.approvalsJournal])
+    assert.equal((await stat(path)).mode & 0o777, 0o600, path)
+  await cliOf(place)('approvals', 'allowlist', 'add', 'reviewer', '/usr/bin/git')
+  await place.writeStore((now) => (now['defaults'].security = 'allowlist'))
+  assert.equal((await ask(place)).decision, 'allow')
+  const used = await until('the last use', async () => {
+    const [one] = (await place.store())['agents'].reviewer.allowlist
+    return 'lastUsedAt' in one ? one : null
+  })
+  assert.deepEqual([used.pattern, used.lastUsedCommand, used.lastResolvedPath], ['/usr/bin/git', 'git push origin', '/usr/bin/git'])
+  assert.ok(!(await readFile(place.paths.approvalsJournal, 'utf8')).includes(store['socket'].token))
+})
+
+test('a window at a terminal decides what a real desk asks, and its end is nobody any more', async (t) => {
+  const place = await deskPlace(t)
+  const cli = typedCli(['--data-dir', place.paths.dir, 'approvals', 'watch'])
+  await cli.until(/nothing waits/)
+  const first = ask(place)
+  await cli.until(/a once/)
+  cli.type('a')
+  assert.equal((await first).decision, 'allow')
+  await cli.until(/allowed once: q_/)
+  const second = ask(place, { argv: ['git', 'pull'], permit_sha256: 'c'.repeat(64), grant_sha256: 'd'.repeat(64) })
+  await cli.until(/a once/)
+  cli.type('q')
+  assert.equal(await cli.status, 0)
+  assert.equal((await second).decision, 'no_ui')
+})
