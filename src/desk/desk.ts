@@ -114,6 +114,11 @@ export class Desk implements Startable {
     return this.#watchers.add(watcher)
   }
 
+  /** As `watch`, for one who hears of runs and cannot be asked. */
+  listen(listener: Watcher): () => void {
+    return this.#watchers.listen(listener)
+  }
+
   event(event: LifecycleEvent): void {
     this.#watchers.tell({ type: 'event', event })
   }

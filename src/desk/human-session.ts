@@ -18,6 +18,7 @@ export class HumanSession implements DeskSession {
   readonly #name: string
   readonly #send: (body: ToHumanBody) => void
   #leave: (() => void) | null = null
+  #unlisten: (() => void) | null = null
   #going = 0
   #isOver = false
 
@@ -40,6 +41,7 @@ export class HumanSession implements DeskSession {
   end(): void {
     this.#isOver = true
     this.#leave?.()
+    this.#unlisten?.()
   }
 
   async #answer(body: Request): Promise<void> {
@@ -61,6 +63,10 @@ export class HumanSession implements DeskSession {
     switch (body.type) {
       case 'subscribe':
         return this.#subscribe()
+      case 'listen':
+        // Whoever watches hears it already.
+        if (!this.#isOver) this.#unlisten ??= desk.listen({ tell: (news) => this.#leave === null && this.#send(news) })
+        return {}
       case 'pending':
         return { questions: desk.questions, floods: desk.floods }
       case 'decide': {

@@ -14,6 +14,8 @@ export class Watchers {
   readonly #clock: Clock
   readonly #onNone: () => void
   readonly #all = new Set<Watcher>()
+  /** Hear of runs, and count as nobody. */
+  readonly #listeners = new Set<Watcher>()
   #leaving: Timer | null = null
 
   /** `onNone`: called when the last has been gone for a moment, and none came back. */
@@ -35,8 +37,15 @@ export class Watchers {
     return () => this.#remove(watcher)
   }
 
+  /** As `add`, for one that only hears of runs. */
+  listen(listener: Watcher): () => void {
+    this.#listeners.add(listener)
+    return () => void this.#listeners.delete(listener)
+  }
+
   tell(news: News): void {
     for (const watcher of this.#all) watcher.tell(news)
+    if (news.type === 'event') for (const listener of this.#listeners) listener.tell(news)
   }
 
   #remove(watcher: Watcher): void {

@@ -82,6 +82,12 @@ export class DeskHuman {
     return this.#ask<Waiting>({ type: 'subscribe' })
   }
 
+  /** Hears of runs of this host's engines, and counts as nobody who could be asked. */
+  async listen(listener: (news: DeskNews) => void): Promise<void> {
+    this.#listener = listener
+    await this.#ask({ type: 'listen' })
+  }
+
   async pending(): Promise<Waiting> {
     return this.#ask<Waiting>({ type: 'pending' })
   }

@@ -96,6 +96,8 @@ const FROM_ENGINE = {
 const FROM_HUMAN = {
   open: OPEN,
   subscribe: { type: oneOf(['subscribe']), id },
+  /** Hears of runs alone: nobody who could decide is there for that. */
+  listen: { type: oneOf(['listen']), id },
   pending: { type: oneOf(['pending']), id },
   decide: {
     type: oneOf(['decide']),

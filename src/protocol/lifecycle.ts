@@ -16,6 +16,7 @@ export type LifecycleDoor = (typeof LIFECYCLE_DOORS)[number]
 
 /** Where a run is that is neither on another machine nor in a sandbox. */
 export const HERE = 'gateway'
+const SANDBOX = 'sandbox'
 
 /** Neither empty nor anything that would end a line or the parenthesis of the sentence. */
 const NOT_OF_A_NAME = /[\p{C}\p{Z}(),=]/gu
@@ -83,6 +84,9 @@ export const lifecycleEvent = (facts: LifecycleFacts, { n, ts }: Pick<LifecycleE
   const { type, owner, session, door, run_id, node, ...rest } = facts
   return { type, n, ts, owner, session, door, run_id, node, ...NOTHING, ...rest }
 }
+
+/** True for a run that is not on another machine. */
+export const isHere = ({ node }: LifecycleEvent): boolean => node === HERE || node === SANDBOX
 
 /** What is wrong with a value that should be an event; null: nothing. */
 export const lifecycleProblem = (value: unknown): string | null => {

@@ -2,7 +2,8 @@ import { systemClock } from '../../../base/clock.ts'
 import { AppError, errnoOf, isAppError } from '../../../base/errors.ts'
 import { shown, shownLine, visibleJson } from '../../../base/visible-text.ts'
 import { Waiters } from '../../../base/waiters.ts'
-import { lifecycleProblem, lifecycleTextWithTail, type LifecycleEvent } from '../../../protocol/lifecycle.ts'
+import { openDesk, type DeskHuman } from '../../../local-api/desk-human.ts'
+import { isHere, lifecycleProblem, lifecycleTextWithTail, type LifecycleEvent } from '../../../protocol/lifecycle.ts'
 import { linesOf } from '../../../protocol/lines.ts'
 import { untilEnded, write } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
@@ -31,12 +32,15 @@ interface EventsAnswer {
 const MAX_EVENT_LINE = 256 * 1024
 const tooLong = (): Error => new RangeError(`a line is longer than ${MAX_EVENT_LINE} bytes`)
 
-/** How long a daemon that went away is left alone before it is looked for again. */
+/** Events of the desk that wait for whoever reads what is printed; those beyond are told as a gap. */
+const MAX_UNPRINTED = 256
+
+/** How long who went away is left alone before it is looked for again. */
 const AGAIN_MS = 1_000
 
 const gapText = ({ through }: Gap): string =>
   through === null
-    ? '(events may be missing here: the daemon was started again, or this is no number of its own)'
+    ? '(events may be missing here: the daemon was started again, or they came faster than they were read)'
     : `(events up to ${through} are missing here: they are not kept any more)`
 
 const isGap = (item: object): item is Gap => 'type' in item && item.type === 'gap'
@@ -45,7 +49,10 @@ const render = (item: object): string => {
   if (isGap(item)) return gapText(item)
   const { text: _text, ...event } = item as LifecycleEvent & { readonly text?: unknown }
   if (lifecycleProblem(event) !== null) return shownLine(JSON.stringify(item))
-  return `${event.n}  ${shownLine(event.ts)}  ${lifecycleTextWithTail(event, shown)}`
+  const [sentence = '', ...tail] = lifecycleTextWithTail(event, shown).split('\n')
+  // Numbers of engines are their own: nobody can ask for them.
+  const [n, by] = event.door === 'rest' ? [event.n, ''] : ['-', `  by ${shownLine(event.owner)} (${event.door})`]
+  return [`${n}  ${shownLine(event.ts)}  ${sentence}${by}`, ...tail].join('\n')
 }
 
 const printItem = async (context: CliContext, item: object): Promise<boolean> =>
@@ -94,27 +101,79 @@ const printStream = async (context: CliContext, options: EventsOptions, reading:
   return true
 }
 
-/** `x0x events`: what became of runs that this daemon asked for; with `follow` until it is ended, over restarts of the daemon. */
-export const runEvents = async (context: CliContext, options: EventsOptions): Promise<number> => {
-  if (!options.follow) return printKept(context, options)
-  return untilEnded(context, async (signal) => {
-    const reading: Reading = { at: options.since, isThere: false }
-    const pause = new Waiters()
-    for (let wasThere = false; !signal.aborted; wasThere = true) {
-      try {
-        if (!(await printStream(context, options, reading, signal))) return
-      } catch (error) {
-        if (signal.aborted || !isBroken(error) || !(wasThere || reading.isThere)) throw error
-      }
-      if (reading.isThere) await write(context.stderr, 'x0x: the daemon went away; its events are read again when it is back\n')
-      reading.isThere = false
-      await pause.wait({ clock: systemClock, timeoutMs: AGAIN_MS, signal })
-    }
-  })
-}
+const again = async (signal: AbortSignal): Promise<void> => new Waiters().wait({ clock: systemClock, timeoutMs: AGAIN_MS, signal })
 
 const isBroken = (error: unknown): boolean =>
   isAppError(error, 'daemon_unreachable') || isAppError(error, 'shutting_down') || errnoOf(error) !== undefined
+
+/** Runs that the daemon asked for, over its restarts. `isPatient`: there is something to print without it. */
+const followDaemon = async (context: CliContext, options: EventsOptions, isPatient: boolean, signal: AbortSignal): Promise<void> => {
+  const reading: Reading = { at: options.since, isThere: false }
+  for (let wasThere = isPatient; !signal.aborted; wasThere = true) {
+    try {
+      if (!(await printStream(context, options, reading, signal))) return
+    } catch (error) {
+      if (signal.aborted || !isBroken(error) || !(wasThere || reading.isThere)) throw error
+    }
+    if (reading.isThere) await write(context.stderr, 'x0x: the daemon went away; its events are read again when it is back\n')
+    reading.isThere = false
+    await again(signal)
+  }
+}
+
+/** Null: there is none, or it does not know us. */
+const deskOf = async (context: CliContext): Promise<DeskHuman | null> => {
+  if (!context.api.isOwn) return null
+  return openDesk(context.api.paths, 'x0x events').catch(() => null)
+}
+
+/** Runs of engines of this host; what they ask of the mesh is told by the daemon. */
+const followDesk = async (context: CliContext, options: EventsOptions, first: DeskHuman, signal: AbortSignal): Promise<void> => {
+  for (let desk: DeskHuman | null = first; !signal.aborted; desk = await deskOf(context)) {
+    if (desk !== null) await printDesk(context, options, desk, signal)
+    await again(signal)
+  }
+}
+
+const printDesk = async (context: CliContext, { session }: EventsOptions, desk: DeskHuman, signal: AbortSignal): Promise<void> => {
+  const close = (): void => desk.close()
+  signal.addEventListener('abort', close, { once: true })
+  let [waiting, isBehind] = [0, false]
+  const print = (item: object): void => {
+    waiting += 1
+    void printItem(context, item).finally(() => (waiting -= 1))
+  }
+  const listening = desk.listen((news) => {
+    if (news.type !== 'event' || !isHere(news.event) || (session !== null && news.event.session !== session)) return
+    if (waiting >= MAX_UNPRINTED) isBehind = true
+    else {
+      if (isBehind) print({ type: 'gap', through: null })
+      isBehind = false
+      print(news.event)
+    }
+  })
+  await listening.catch(close)
+  const why = await desk.closed
+  signal.removeEventListener('abort', close)
+  if (!signal.aborted) await write(context.stderr, `x0x: ${shownLine(why.message)}; events of engines of this host may be missing here\n`)
+}
+
+/** `x0x events`: what became of runs that this daemon asked for; with `follow` until it is ended, and of this host's engines as well. */
+export const runEvents = async (context: CliContext, options: EventsOptions): Promise<number> => {
+  if (!options.follow) return printKept(context, options)
+  return untilEnded(context, async (signal) => {
+    const desk = await deskOf(context)
+    const over = new AbortController()
+    const ended = AbortSignal.any([signal, over.signal])
+    const beside = desk === null ? Promise.resolve() : followDesk(context, options, desk, ended)
+    try {
+      await followDaemon(context, options, desk !== null, ended)
+    } finally {
+      over.abort()
+      await beside
+    }
+  })
+}
 
 /** Throws `bad_request` for what is no number of an event. */
 export const sinceOf = (text: string | null): string | null => {
