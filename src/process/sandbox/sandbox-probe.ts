@@ -57,7 +57,7 @@ export class SandboxProbe {
   async support({ engine, network }: SandboxNeed): Promise<SandboxSupport> {
     if (engine !== 'bubblewrap') return { kind: 'impossible', problem: `engine = "${engine}" is not known here` }
     const tool = findTool('bwrap')
-    if ('problem' in tool) return { kind: 'impossible', problem: `${tool.problem}: apt-get install bubblewrap, or dnf install bubblewrap` }
+    if ('problem' in tool) return { kind: 'impossible', problem: tool.problem }
     const identity = attempt(() => statSync(tool.path, { bigint: true }))
     const key = `${tool.path} ${identity?.dev} ${identity?.ino} ${network}`
     if (this.#works?.tool === key) return { kind: 'works', userNamespace: this.#works.userNamespace, image: null }
