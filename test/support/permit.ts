@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import type { Acl, RunLimits } from '../../src/policy/mesh/acl.ts'
 import { DEFAULT_CAPS } from '../../src/policy/mesh/acl.ts'
 import { authorize } from '../../src/policy/mesh/authorize.ts'
+import { NOBODY_ASKED } from '../../src/policy/mesh/read-asking.ts'
 import { UNCONFINED, type Confinement } from '../../src/policy/mesh/confinement.ts'
 import { scrubbedEnvironment } from '../../src/policy/environment.ts'
 import type { Permit } from '../../src/policy/permit.ts'
@@ -27,7 +28,8 @@ export const permitFor = (argv: readonly string[], options: PermitOptions = {}):
     enabled: true,
     caps: DEFAULT_CAPS,
     contain: 'best_effort',
-    allow: [{ ...ENTRY, commands: [command], limits, confinement, line: 1 }],
+    allow: [{ ...ENTRY, commands: [command], limits, confinement, asking: NOBODY_ASKED, line: 1 }],
+    always_ask: [],
     default_cwd: options.cwd ?? '/',
     audit_log_path: '/var/lib/x0x/exec.log',
     audit_tasklist_id: null,

@@ -85,7 +85,7 @@ const frameOf = (domain: string, fields: PermitFields, by: AskedBy): Framed => {
     .tree('account', account)
     .tree('sandbox', sandbox)
     .add('door', by.door)
-    .tree('asker', by.asker)
+    .tree('asker', { ...by.asker, name: null })
     .tree('target', by.target)
 }
 

@@ -1,5 +1,7 @@
 import type { PatternToken } from '../../protocol/argv-template.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
+import type { AlwaysAskRule } from '../approval/always-ask.ts'
+import type { EntryAsking } from './read-asking.ts'
 import type { Confinement, Contain } from './confinement.ts'
 
 /** Limits of output, input and time, under the names they have in the file. Bytes and seconds. */
@@ -62,6 +64,8 @@ export interface AllowEntry {
   readonly limits: RunLimits
   /** What the system enforces on its runs. */
   readonly confinement: Confinement
+  /** Whom its runs need beyond this file. */
+  readonly asking: EntryAsking
   /** The line of the file, from 1. */
   readonly line: number
 }
@@ -74,6 +78,8 @@ export interface Acl {
   readonly contain: Contain
   /** In the order of the file. */
   readonly allow: readonly AllowEntry[]
+  /** Commands that need a human of this host each time, whoever asks. */
+  readonly always_ask: readonly AlwaysAskRule[]
   /** Where a child starts; null: where the daemon stands. */
   readonly default_cwd: string | null
   /** Null only where there is no `[exec]`, so that nothing can run. */
@@ -91,6 +97,7 @@ export const closedAcl = (source: string | null): Acl =>
     caps: DEFAULT_CAPS,
     contain: 'best_effort',
     allow: Object.freeze([]),
+    always_ask: Object.freeze([]),
     default_cwd: null,
     audit_log_path: null,
     audit_tasklist_id: null,

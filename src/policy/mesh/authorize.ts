@@ -9,7 +9,8 @@ import { findExecutable } from '../executable.ts'
 import { describeMismatch, searchCommands, type CommandPlace, type NearMiss } from './match.ts'
 import type { Approval, Question } from '../approval/question.ts'
 import type { AgentsApproval } from '../approval/statements.ts'
-import { sealPermit, type Permit, type RunCaps } from '../permit.ts'
+import { askForMesh, findAskPattern, mayAsk, type MeshApprovals } from './mesh-asking.ts'
+import { sealPermit, type Permit, type PermitFields, type RunCaps } from '../permit.ts'
 import type { Slot, Slots } from '../slots.ts'
 
 /** What is asked, decoded and not yet allowed. */
@@ -35,6 +36,8 @@ export interface Principal {
   /** The request's signature, target and nonce hold. */
   readonly verified: boolean
   readonly trust: TrustDecision
+  /** The contact's name, for a human to read; it decides nothing. */
+  readonly name?: string | null
 }
 
 export interface PolicyContext {
@@ -58,6 +61,7 @@ export const GATES = [
   'timeout',
   'slots',
   'executable',
+  'approval',
 ] as const
 export type Gate = (typeof GATES)[number]
 
@@ -88,39 +92,74 @@ export interface Permitted {
 export interface Asked {
   readonly kind: 'ask'
   readonly question: Question
-  /** The command of the ACL that allows it; null: one of `ask_patterns` does. */
-  readonly place: CommandPlace | null
+  /** The command of the ACL that has it, or the pattern of what may be asked for. */
+  readonly place: CommandPlace
 }
 
 export type Verdict = Denied | Permitted | Asked
 
 /**
  * The only thing that says yes. Decides, reserves the slot and makes the permit in one step that
- * nothing can interrupt. A denial is a value; it never throws. `_agents`: the word of the approvers whom the entry names.
+ * nothing can interrupt. A denial is a value; it never throws. `agents`: the word of the approvers whom the entry names.
  */
 export const authorize = (
   intent: Intent,
   principal: Principal,
   context: PolicyContext,
-  _approval: Approval | null = null,
-  _agents: AgentsApproval | null = null,
+  approval: Approval | null = null,
+  agents: AgentsApproval | null = null,
 ): Verdict => {
-  const { acl, slots } = context
-  const place = findCommand(intent.argv, principal, acl)
-  if ('kind' in place) return place
+  const { acl } = context
+  const found = findCommand(intent.argv, principal, acl)
+  if ('kind' in found) return found
+  const { place, isMiss } = found
   const caps = resolveCaps(intent, place)
   if ('kind' in caps) return caps
-  const slot = slots.reserve(principal.agent_id, intent.stdin_len ?? 0)
+  const run = { intent, principal, context, place, caps }
+  return mayAsk(place, acl, isMiss) ? permitAsked(run, isMiss, { human: approval, agents }) : permitAtOnce(run)
+}
+
+interface Resolved {
+  readonly intent: Intent
+  readonly principal: Principal
+  readonly context: PolicyContext
+  readonly place: CommandPlace
+  readonly caps: RunCaps
+}
+
+const permitAtOnce = ({ intent, principal, context, place, caps }: Resolved): Verdict => {
+  const slot = context.slots.reserve(principal.agent_id, intent.stdin_len ?? 0)
   if (!slot) return denied('slots', 'concurrency_limit_reached', fullness(principal, context), place)
   const launch = resolveLaunch(intent.argv, context, place)
   if ('failure' in launch) {
     slot.release()
     return denied('executable', 'spawn_failed', launch.failure, place)
   }
+  return { kind: 'permit', permit: sealPermit(fieldsOf({ intent, principal, place, caps }, launch)), slot, place }
+}
+
+/** Somebody may have to be asked first: a question takes no slot, and what was allowed takes one as it is permitted. */
+const permitAsked = ({ intent, principal, context, place, caps }: Resolved, isMiss: boolean, given: MeshApprovals): Verdict => {
+  const launch = resolveLaunch(intent.argv, context, place)
+  if ('failure' in launch) return denied('executable', 'spawn_failed', launch.failure, place)
+  const fields = fieldsOf({ intent, principal, place, caps }, launch)
+  const { stdin_len, stdin_sha256 = null } = intent
+  const stdin = stdin_len === null ? null : { bytes: stdin_len, sha256: stdin_sha256 }
+  const answer = askForMesh({ fields, place, isMiss, stdin, name: principal.name ?? null }, context.acl, given)
+  if (answer.kind === 'ask') return Object.freeze({ kind: 'ask', question: answer.question, place })
+  if (answer.kind === 'mismatch') return denied('approval', 'approval_mismatch', answer.detail, place)
+  const slot = context.slots.reserve(principal.agent_id, intent.stdin_len ?? 0)
+  if (!slot) return denied('slots', 'concurrency_limit_reached', fullness(principal, context), place)
+  return { kind: 'permit', permit: sealPermit({ ...fields, pins: answer.pins }), slot, place }
+}
+
+const fieldsOf = (
+  { intent, principal, place, caps }: Omit<Resolved, 'context'>,
+  launch: Pick<Permit, 'executable' | 'cwd' | 'env' | 'account'>,
+): PermitFields => {
   const { agent_id, machine_id } = principal
   const { confinement, description: matched_acl } = place.entry
-  const who = { kind: 'mesh', agent_id, machine_id } as const
-  const permit = sealPermit({
+  return {
     argv: intent.argv,
     ...launch,
     cwd_descriptor: null,
@@ -130,9 +169,8 @@ export const authorize = (
     sandbox: null,
     pins: [],
     matched_acl,
-    principal: who,
-  })
-  return { kind: 'permit', permit, slot, place }
+    principal: { kind: 'mesh', agent_id, machine_id },
+  }
 }
 
 const denied = (
@@ -144,7 +182,11 @@ const denied = (
 ): Denied => Object.freeze({ kind: 'denied', gate, reason, detail, matched_acl: place?.entry.description ?? null, place, nearest })
 
 /** The gates up to the command: who asks, and for what. */
-const findCommand = (argv: readonly string[], principal: Principal, acl: Acl): CommandPlace | Denied => {
+const findCommand = (
+  argv: readonly string[],
+  principal: Principal,
+  acl: Acl,
+): { readonly place: CommandPlace; readonly isMiss: boolean } | Denied => {
   const sender = senderDenial(principal)
   if (sender !== null) return denied(sender.gate, sender.reason, sender.detail)
   if (acl.enabled !== true) return denied('enabled', 'exec_disabled', `exec is not enabled in ${acl.source ?? 'any ACL file'}`)
@@ -154,7 +196,9 @@ const findCommand = (argv: readonly string[], principal: Principal, acl: Acl): C
   const meta = findMetacharacter(argv)
   if (meta) return denied('metacharacters', 'shell_metachar_in_argv', `token ${meta.token} contains ${JSON.stringify(meta.character)}`)
   const { match, nearest } = searchCommands(entries, argv)
-  if (match) return match
+  if (match) return { place: match, isMiss: false }
+  const asked = findAskPattern(entries, argv)
+  if (asked !== null) return { place: asked, isMiss: true }
   return denied('command', 'argv_not_allowed', nearest ? describeMismatch(nearest, argv) : 'the entry has no command', null, nearest)
 }
 

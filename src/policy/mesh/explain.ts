@@ -5,6 +5,7 @@ import { authorize, GATES, type Gate, type Intent, type Verdict } from './author
 import { confinementText, type Confinement } from './confinement.ts'
 import { scrubbedEnvironment } from '../environment.ts'
 import { describeMismatch, type CommandPlace } from './match.ts'
+import type { Question as AskedQuestion } from '../approval/question.ts'
 import type { RunCaps } from '../permit.ts'
 import { quote, quoteArgv } from '../quote.ts'
 import { Slots } from '../slots.ts'
@@ -25,6 +26,8 @@ export interface Question {
 export interface ExplainedCommand {
   readonly entry: number
   readonly command: number
+  /** It is one of `ask_patterns`: what a human may allow. */
+  readonly pattern: boolean
   readonly description: string
   /** Its pair is told of it. */
   readonly discoverable: boolean
@@ -37,7 +40,7 @@ export interface Explanation {
   readonly allowed: boolean
   readonly reason: DenialReason | null
   readonly detail: string | null
-  readonly gates: readonly { readonly gate: Gate; readonly result: 'pass' | 'deny' | 'not_reached' }[]
+  readonly gates: readonly { readonly gate: Gate; readonly result: 'pass' | 'ask' | 'deny' | 'not_reached' }[]
   /** The command that matched. */
   readonly matched: ExplainedCommand | null
   /** Where none matched: the command that agrees for longest, and the token that does not. */
@@ -49,7 +52,22 @@ export interface Explanation {
     readonly caps: RunCaps
     readonly confinement: Confinement
   } | null
+  /** Who must allow it first; null: nobody, the file decides. */
+  readonly asks: ExplainedAsking | null
   readonly source: string | null
+}
+
+/** What a question about the run would say. */
+export interface ExplainedAsking {
+  /** A human of this host is asked. */
+  readonly human: boolean
+  readonly why: string
+  /** The reason of the list that always asks. */
+  readonly always_ask: string | null
+  readonly approvers: readonly AgentId[]
+  readonly approvals_needed: number
+  /** It may be allowed for longer than once. */
+  readonly may_last: boolean
 }
 
 /** Asks the function that the daemon asks, beside its slots: nothing runs and none is taken. */
@@ -67,16 +85,31 @@ export const explain = (question: Question): Explanation => {
   return Object.freeze({ ...outcome(verdict), gates: gatesOf(verdict), ...places(question, verdict), source: acl.source })
 }
 
-const outcome = (verdict: Verdict): Pick<Explanation, 'allowed' | 'reason' | 'detail' | 'run'> => {
-  if (verdict.kind === 'denied') return { allowed: false, reason: verdict.reason, detail: verdict.detail, run: null }
-  if (verdict.kind === 'ask') return { allowed: false, reason: null, detail: verdict.question.why, run: null }
+const outcome = (verdict: Verdict): Pick<Explanation, 'allowed' | 'reason' | 'detail' | 'run' | 'asks'> => {
+  if (verdict.kind === 'denied') return { allowed: false, reason: verdict.reason, detail: verdict.detail, run: null, asks: null }
+  if (verdict.kind === 'ask') return { allowed: false, reason: null, detail: null, run: null, asks: askingOf(verdict.question) }
   const { executable, cwd, caps, confinement } = verdict.permit
-  return { allowed: true, reason: null, detail: null, run: { executable: executable.path, cwd, caps, confinement } }
+  return { allowed: true, reason: null, detail: null, run: { executable: executable.path, cwd, caps, confinement }, asks: null }
+}
+
+const askingOf = (question: AskedQuestion): ExplainedAsking => {
+  const { approvers, always_ask, ask, why, grant_sha256 } = question
+  return {
+    human: approvers === null || always_ask !== null || ask !== 'off',
+    why,
+    always_ask,
+    approvers: approvers?.agent_ids ?? [],
+    approvals_needed: approvers?.needed ?? 0,
+    may_last: grant_sha256 !== null && always_ask === null && ask !== 'always',
+  }
 }
 
 const gatesOf = (verdict: Verdict): Explanation['gates'] => {
-  const stop = verdict.kind === 'denied' ? GATES.indexOf(verdict.gate) : GATES.length
-  return GATES.map((gate, at) => ({ gate, result: at < stop ? 'pass' : at === stop ? 'deny' : 'not_reached' }))
+  const stop = verdict.kind === 'denied' ? GATES.indexOf(verdict.gate) : verdict.kind === 'ask' ? GATES.indexOf('approval') : GATES.length
+  return GATES.map((gate, at) => ({
+    gate,
+    result: at < stop ? 'pass' : at > stop ? 'not_reached' : verdict.kind === 'ask' ? 'ask' : 'deny',
+  }))
 }
 
 const places = ({ acl, argv }: Question, { place, ...verdict }: Verdict): Pick<Explanation, 'matched' | 'nearest'> => {
@@ -89,7 +122,8 @@ const places = ({ acl, argv }: Question, { place, ...verdict }: Verdict): Pick<E
 
 const placeOf = (acl: Acl, { entry, command }: CommandPlace): ExplainedCommand => ({
   entry: acl.allow.indexOf(entry),
-  command: entry.commands.indexOf(command),
+  command: entry.commands.includes(command) ? entry.commands.indexOf(command) : entry.asking.patterns.findIndex((one) => one === command),
+  pattern: !entry.commands.includes(command),
   description: entry.description,
   discoverable: entry.discoverable,
   line: command.line,
@@ -98,10 +132,12 @@ const placeOf = (acl: Acl, { entry, command }: CommandPlace): ExplainedCommand =
 
 /** The answer for a reader; one line each, the verdict first. */
 export const explanationText = (explanation: Explanation, argv: readonly string[]): string => {
-  const { allowed, reason, detail, matched, nearest, run, source } = explanation
-  const lines = [allowed ? `allowed  ${quoteArgv(argv)}` : `denied   ${quoteArgv(argv)}`]
+  const { allowed, reason, detail, matched, nearest, run, asks, source } = explanation
+  const verdict = allowed ? 'allowed ' : asks === null ? 'denied  ' : 'asks    '
+  const lines = [`${verdict} ${quoteArgv(argv)}`]
   if (reason !== null) lines.push(`reason   ${reason}`)
   if (detail !== null) lines.push(`why      ${detail}`)
+  if (asks) lines.push(...askingText(asks))
   if (matched) lines.push(`matched  ${placeText(matched, source)}`)
   if (matched) lines.push(`told     ${matched.discoverable ? 'yes: its entry is discoverable' : 'no: its entry is not discoverable'}`)
   if (nearest) lines.push(`nearest  ${placeText(nearest, source)}`)
@@ -110,10 +146,18 @@ export const explanationText = (explanation: Explanation, argv: readonly string[
     lines.push(`limits   ${limitsText(run.caps)}`)
     lines.push(`confined ${confinementText(run.confinement)}`)
   }
-  const gates = explanation.gates.map(({ gate, result }) => (result === 'pass' ? gate : result === 'deny' ? `${gate} DENIES` : `(${gate})`))
+  const gates = explanation.gates.map(({ gate, result }) =>
+    result === 'pass' ? gate : result === 'deny' ? `${gate} DENIES` : result === 'ask' ? `${gate} ASKS` : `(${gate})`,
+  )
   lines.push(`gates    ${gates.join(' > ')}`, 'assumed  the sender is verified, trust accepts it, and no other run is going on')
   return lines.join('\n')
 }
+
+const askingText = ({ human, why, approvers, approvals_needed, may_last }: ExplainedAsking): string[] => [
+  `why      ${why}`,
+  ...(human ? [`human    of this host must allow it, ${may_last ? 'once or for longer' : 'each time'}`] : []),
+  ...(approvers.length === 0 ? [] : [`agents   ${approvals_needed} of ${approvers.join(', ')} must allow it each time`]),
+]
 
 const placeText = (place: ExplainedCommand, source: string | null): string =>
   `${source ?? 'the ACL'}:${place.line}: ${quoteArgv(place.argv)} of ${quote(place.description)}`

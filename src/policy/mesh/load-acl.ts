@@ -5,7 +5,7 @@ import { systemClock, type Clock } from '../../base/clock.ts'
 import { AppError, attempt, errorText, isAppError } from '../../base/errors.ts'
 import { journalPlaceProblems, writableByOthers } from '../../base/file-rights.ts'
 import { readToml, tomlError, type TomlDocument } from '../../base/toml-file.ts'
-import { closedAcl, type Acl } from './acl.ts'
+import { closedAcl, type Acl, type AllowedCommand, type AllowEntry } from './acl.ts'
 import { CONFINEMENT_KEYS, UNCONFINED, type EnforcementJudge } from './confinement.ts'
 import { findExecutable } from '../executable.ts'
 import { readAcl } from './read-acl.ts'
@@ -126,19 +126,25 @@ const unenforceable = async (document: TomlDocument, acl: Acl, judge: Enforcemen
   return problems
 }
 
+/** Every command of an entry, and what a human may allow of it, by its place in the file. */
+const programsOf = ({ commands, asking }: AllowEntry): (readonly ['commands' | 'ask_patterns', number, AllowedCommand])[] => [
+  ...commands.map((command, index) => ['commands', index, command] as const),
+  ...asking.patterns.map((pattern, index) => ['ask_patterns', index, pattern] as const),
+]
+
 /** Each program once: one that is not there is a warning, one that others could replace is a problem. */
 const judgePrograms = (document: TomlDocument, acl: Acl | null): { problems: string[]; warnings: string[] } => {
   const problems: string[] = []
   const warnings: string[] = []
   const seen = new Set<string>()
   for (const [entryIndex, entry] of (acl?.allow ?? []).entries())
-    for (const [commandIndex, command] of entry.commands.entries()) {
+    for (const [key, commandIndex, command] of programsOf(entry)) {
       const token = command.tokens[0]
       if (token?.kind !== 'literal' || seen.has(token.text)) continue
       seen.add(token.text)
       const lookup = findExecutable(token.text)
       if (lookup.kind === 'found') continue
-      const place = ['exec', 'allow', entryIndex, 'commands', commandIndex, 'argv', 0]
+      const place = ['exec', 'allow', entryIndex, key, commandIndex, 'argv', 0]
       const text = tomlError('bad_acl', document, place, lookup.detail).message
       if (lookup.kind === 'unsafe') problems.push(text)
       else warnings.push(text)

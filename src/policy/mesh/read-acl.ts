@@ -6,9 +6,20 @@ import { findMetacharacter, literalOf, parseToken, type PatternToken } from '../
 import { isHexId } from '../../protocol/ids.ts'
 import { MAX_DESCRIPTION_BYTES, MAX_STDIN_BYTES } from '../../protocol/limits.ts'
 import { DEFAULT_CAPS, type Acl, type AllowedCommand, type AllowEntry, type Caps, type RunLimits } from './acl.ts'
+import { readAlwaysAsk } from '../approval/always-ask.ts'
+import { ASKING_KEYS, readAsking } from './read-asking.ts'
 import { CONFINEMENT_KEYS, readConfinement, readContain, type Contain } from './confinement.ts'
 
-const EXEC_KEYS = ['enabled', 'default_cwd', 'audit_log_path', 'audit_tasklist_id', 'contain', 'allow', ...Object.keys(DEFAULT_CAPS)]
+const EXEC_KEYS = [
+  'enabled',
+  'default_cwd',
+  'audit_log_path',
+  'audit_tasklist_id',
+  'contain',
+  'allow',
+  'always_ask',
+  ...Object.keys(DEFAULT_CAPS),
+]
 const RUN_LIMIT_KEYS = [
   'max_stdout_bytes',
   'max_stderr_bytes',
@@ -18,7 +29,16 @@ const RUN_LIMIT_KEYS = [
   'warn_stderr_bytes',
   'warn_duration_secs',
 ] as const satisfies readonly (keyof RunLimits)[]
-const ENTRY_KEYS = ['description', 'discoverable', 'agent_id', 'machine_id', 'commands', ...RUN_LIMIT_KEYS, ...CONFINEMENT_KEYS]
+const ENTRY_KEYS = [
+  'description',
+  'discoverable',
+  'agent_id',
+  'machine_id',
+  'commands',
+  ...RUN_LIMIT_KEYS,
+  ...CONFINEMENT_KEYS,
+  ...ASKING_KEYS,
+]
 const COMMAND_KEYS = ['argv', 'stdin']
 
 /** The cap that each warning threshold belongs to. */
@@ -82,6 +102,7 @@ class AclReader {
       allow: this.#toml
         .tables([...path, 'allow'], table['allow'])
         .flatMap((entry, index) => this.#entry([...path, 'allow', index], entry, { caps, contain })),
+      always_ask: readAlwaysAsk(this.#toml, [...path, 'always_ask'], table['always_ask']),
       default_cwd: this.#toml.absolutePath([...path, 'default_cwd'], table['default_cwd']),
       audit_log_path: audit,
       audit_tasklist_id: this.#toml.text([...path, 'audit_tasklist_id'], table['audit_tasklist_id']),
@@ -129,7 +150,8 @@ class AclReader {
     if (!table) return []
     const { max_concurrent_per_agent: _perAgent, max_concurrent_total: _total, ...around } = caps
     const commands = this.#toml.tables([...path, 'commands'], table['commands'])
-    if (commands.length === 0 && (table['commands'] === undefined || Array.isArray(table['commands'])))
+    const asking = readAsking(this.#toml, path, table)
+    if (commands.length === 0 && asking.patterns.length === 0 && (table['commands'] === undefined || Array.isArray(table['commands'])))
       this.#toml.problem([...path, 'commands'], 'has no command: an entry lists at least one')
     const described = this.#description([...path, 'description'], table['description'])
     return {
@@ -141,6 +163,7 @@ class AclReader {
       commands: commands.flatMap((command, index) => this.#command([...path, 'commands', index], command)),
       limits: this.#limits(path, table, around, true),
       confinement: readConfinement(this.#toml, path, table, contain),
+      asking,
       line: this.#toml.document.lineOf(path),
     }
   }

@@ -292,7 +292,8 @@ test('the gates come in their order: each refusal hides those behind it', () => 
   })
   assert.deepEqual(
     order.map(({ gate }) => gate),
-    GATES,
+    // Of the last one policy asks: test/policy/mesh/asking.test.ts.
+    GATES.slice(0, -1),
   )
   assert.deepEqual(
     order.map(({ reason }) => reason),

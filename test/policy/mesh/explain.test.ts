@@ -29,6 +29,7 @@ test('an allowed command is shown with its entry, its line and what would run', 
   assert.deepEqual(answer.matched, {
     entry: 2,
     command: 0,
+    pattern: false,
     description: 'second',
     discoverable: false,
     line: 24,
@@ -47,6 +48,7 @@ test('a refused command is shown with the one that agrees for longest and the to
   assert.deepEqual(answer.nearest, {
     entry: 1,
     command: 1,
+    pattern: false,
     description: 'alice on her laptop',
     discoverable: false,
     line: 18,
@@ -63,7 +65,7 @@ test('the gate that refused is named and those behind it were not reached', () =
   assert.equal(answer.reason, 'shell_metachar_in_argv')
   assert.deepEqual(
     answer.gates.map(({ result }) => result),
-    [...Array<string>(5).fill('pass'), 'deny', ...Array<string>(6).fill('not_reached')],
+    [...Array<string>(5).fill('pass'), 'deny', ...Array<string>(7).fill('not_reached')],
   )
   assert.deepEqual([answer.matched, answer.nearest], [null, null])
 })
@@ -98,7 +100,7 @@ test('the text says verdict, reason, place and gates, one line each', () => {
     'reason   argv_not_allowed',
     'why      token 2 is "hello", the command has "<INT>" (1 to 999999, no sign, no leading zero)',
     'nearest  acl.toml:18: ["echo", "-n", "<INT>"] of "alice on her laptop"',
-    'gates    sender > trust > enabled > argv > pair > metacharacters > command DENIES > (cwd) > (stdin) > (timeout) > (slots) > (executable)',
+    'gates    sender > trust > enabled > argv > pair > metacharacters > command DENIES > (cwd) > (stdin) > (timeout) > (slots) > (executable) > (approval)',
     'assumed  the sender is verified, trust accepts it, and no other run is going on',
   ])
   const allowed = explanationText(ask('echo', '-n', '5'), ['echo', '-n', '5'])

@@ -1,0 +1,118 @@
+import type { PermitFacts } from '../approval/permit-facts.ts'
+import { permitFacts } from '../approval/permit-facts.ts'
+import { spendApproval, type Approval, type AskedStdin, type Question } from '../approval/question.ts'
+import { spendAgentsApproval, type AgentsApproval } from '../approval/statements.ts'
+import type { PermitFields } from '../permit.ts'
+import type { Acl } from './acl.ts'
+import { firstMismatch, type CommandPlace } from './match.ts'
+import type { AskPattern } from './read-asking.ts'
+
+/** True where it takes a look at the run to know whether somebody must be asked. */
+export const mayAsk = ({ entry }: CommandPlace, { always_ask }: Acl, isMiss: boolean): boolean =>
+  isMiss || entry.asking.ask === 'always' || entry.asking.approvers.length > 0 || always_ask.length > 0
+
+/** The pattern of an entry that has a command which no rule lists; the first, in the order of the file. */
+export const findAskPattern = (entries: readonly CommandPlace['entry'][], argv: readonly string[]): CommandPlace | null => {
+  for (const entry of entries) {
+    const pattern = entry.asking.patterns.find((one) => fitsPattern(one, argv))
+    if (pattern !== undefined && entry.asking.ask !== 'off') return { entry, command: pattern }
+  }
+  return null
+}
+
+const fitsPattern = ({ tokens, anyArguments }: AskPattern, argv: readonly string[]): boolean =>
+  firstMismatch(tokens, anyArguments ? argv.slice(0, tokens.length) : argv) === null
+
+/** A run of the mesh as it would be permitted, and why it was found. */
+export interface MeshRun {
+  readonly fields: PermitFields
+  readonly place: CommandPlace
+  readonly isMiss: boolean
+  readonly stdin: AskedStdin | null
+  readonly name: string | null
+}
+
+/** What was given for it. */
+export interface MeshApprovals {
+  readonly human: Approval | null
+  readonly agents: AgentsApproval | null
+}
+
+export type MeshAnswer =
+  | { readonly kind: 'ask'; readonly question: Question }
+  | { readonly kind: 'mismatch'; readonly detail: string }
+  /** Nobody has to be asked any more. */
+  | { readonly kind: 'clear'; readonly pins: PermitFields['pins'] }
+
+/** Looks at every file of the run; who must be asked about it, or that what was given fits it. */
+export const askForMesh = (run: MeshRun, acl: Acl, given: MeshApprovals): MeshAnswer => {
+  const { fields, stdin, name } = run
+  const { principal } = fields
+  if (principal.kind !== 'mesh') return { kind: 'mismatch', detail: 'it is of no agent' }
+  const { agent_id, machine_id } = principal
+  const asker = { kind: 'mesh', agent_id, machine_id, name } as const
+  const facts = permitFacts(fields, {
+    door: 'mesh',
+    asker,
+    target: { host: 'gateway', agent_id: null },
+    stdin,
+    variables: [],
+    always_ask: acl.always_ask,
+  })
+  const question = questionOf(run, facts, asker)
+  const { pins } = facts
+  if (question === null) return { kind: 'clear', pins }
+  const needsHuman = question.approvers === null || question.always_ask !== null || question.ask !== 'off'
+  if ((needsHuman && given.human === null) || (question.approvers !== null && given.agents === null)) {
+    // An approval that is there is good once, whatever becomes of it.
+    if (given.human === null && given.agents === null) return { kind: 'ask', question }
+    return { kind: 'mismatch', detail: 'it needs the word of others too, and came with that of some' }
+  }
+  const problem = problemOf(needsHuman ? given.human : null, question.approvers === null ? null : given.agents, facts.permit_sha256)
+  return problem === null ? { kind: 'clear', pins } : { kind: 'mismatch', detail: problem }
+}
+
+const questionOf = (
+  { fields, place, isMiss, stdin }: MeshRun,
+  { pins: _pins, ...facts }: PermitFacts,
+  asker: Extract<Question['asker'], { kind: 'mesh' }>,
+): Question | null => {
+  const { ask, approvers, approvals_needed } = place.entry.asking
+  const own = isMiss ? 'on-miss' : 'off'
+  const why = whyOf(place, facts.always_ask, isMiss)
+  if (why === null) return null
+  const question: Question = {
+    ...facts,
+    door: 'mesh',
+    session_id: null,
+    asker,
+    target: { host: 'gateway', agent_id: null },
+    argv: fields.argv,
+    cwd: fields.cwd,
+    env_names: Object.keys(fields.env).sort(),
+    stdin,
+    timeout_ms: fields.caps.timeout_ms,
+    security: 'allowlist',
+    ask: ask === 'always' ? 'always' : own,
+    ask_fallback: 'deny',
+    why,
+    approvers: approvers.length === 0 ? null : { agent_ids: approvers, needed: approvals_needed },
+  }
+  return Object.freeze(question)
+}
+
+/** Null: the file alone allows it. */
+const whyOf = ({ entry, command }: CommandPlace, alwaysAsk: string | null, isMiss: boolean): string | null => {
+  const { ask, approvers, approvals_needed } = entry.asking
+  if (alwaysAsk !== null) return `the list that always asks: ${alwaysAsk}`
+  if (ask === 'always') return `the entry ${JSON.stringify(entry.description)} says ask = "always"`
+  if (isMiss) return `no command of the ACL lists it; ask_patterns of ${JSON.stringify(entry.description)} has it (line ${command.line})`
+  return approvers.length === 0 ? null : `the entry needs ${approvals_needed} of ${approvers.length} other agents`
+}
+
+const problemOf = (human: Approval | null, agents: AgentsApproval | null, permitSha256: string): string | null => {
+  const changed = 'what would run is no more what was approved: the command, its program, script or directory changed'
+  if (human !== null && !spendApproval(human)) return 'this approval was used before'
+  if (agents !== null && !spendAgentsApproval(agents)) return 'the word of the approvers was used before'
+  return [human, agents].every((one) => one === null || one.permit_sha256 === permitSha256) ? null : changed
+}
