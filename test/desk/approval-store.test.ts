@@ -1,0 +1,216 @@
+import assert from 'node:assert/strict'
+import { chmod, chown, readFile, rename, rm, stat, symlink, writeFile } from 'node:fs/promises'
+import { test } from 'node:test'
+
+import { loadStore, replaceStore } from '../../src/desk/store-file.ts'
+import { readStore } from '../../src/desk/store-shape.ts'
+import { deskPlace, type DeskPlaceHandle } from '../support/desk-place.ts'
+import { questionOf } from '../support/question.ts'
+
+const never = new AbortController().signal
+const nothing = (): void => undefined
+
+/** Allows for longer what is asked, by a window that is opened for it. */
+const allowAlways = async (place: DeskPlaceHandle, lasting: { expires_in_ms?: number; uses?: number } = {}): Promise<string> => {
+  const human = await place.human('window')
+  await human.subscribe(nothing)
+  const pending = Promise.withResolvers<{ question_id: string }>()
+  const asked = place.engine().ask(questionOf(), never, pending.resolve)
+  const { question_id } = await pending.promise
+  const { grant_id } = await human.decide({ question_id, permit_sha256: questionOf().permit_sha256, decision: 'allow_always', ...lasting })
+  assert.equal((await asked).decision, 'allow')
+  human.close()
+  return grant_id ?? ''
+}
+
+test('the store of the specification is read as it stands there', () => {
+  const seed = {
+    version: 1,
+    socket: { path: '~/.x0x/exec-approvals.sock', token: Buffer.alloc(32, 1).toString('base64') },
+    defaults: { security: 'deny', ask: 'on-miss', askFallback: 'deny' },
+    agents: {
+      'agent-id-1': {
+        security: 'allowlist',
+        ask: 'on-miss',
+        allowlist: [
+          {
+            pattern: '~/Projects/**/bin/rg',
+            lastUsedAt: 0,
+            lastUsedCommand: 'rg -n TODO',
+            lastResolvedPath: '/Users/user/Projects/x/bin/rg',
+          },
+        ],
+      },
+    },
+  }
+  const store = readStore(Buffer.from(JSON.stringify(seed)), 'file')
+  assert.deepEqual(store.agents, seed.agents)
+  assert.deepEqual(store.grants, [])
+})
+
+test('the first start makes a store that allows nothing, for its user alone, with a token of its own', async (t) => {
+  const [one, other] = [await deskPlace(t), await deskPlace(t)]
+  assert.equal((await stat(one.paths.approvals)).mode & 0o777, 0o600)
+  const [a, b] = [await one.store(), await other.store()]
+  assert.notEqual(a['socket'].token, b['socket'].token)
+  assert.equal(Buffer.from(a['socket'].token, 'base64').length, 32)
+  assert.deepEqual([a['agents'], a['grants']], [{}, []])
+  assert.equal(a['defaults'].askFallback, 'deny')
+})
+
+const BROKEN: Readonly<Record<string, (path: string) => Promise<void>>> = {
+  'is no JSON': async (path) => writeFile(path, '{'),
+  'is empty, as a torn write leaves it': async (path) => writeFile(path, ''),
+  'has a key that is none': async (path) =>
+    writeFile(path, (await readFile(path, 'utf8')).replace('"agents"', '"allow_all": true, "agents"')),
+  'has a mode that is none': async (path) => writeFile(path, (await readFile(path, 'utf8')).replace('"on-miss"', '"never"')),
+  'has another version': async (path) => writeFile(path, (await readFile(path, 'utf8')).replace('"version": 1', '"version": 2')),
+  'lets others read': async (path) => chmod(path, 0o644),
+  'lets others write': async (path) => chmod(path, 0o666),
+  'is a link': async (path) => {
+    await rename(path, `${path}.real`)
+    await symlink(`${path}.real`, path)
+  },
+  'is gone': async (path) => rm(path),
+}
+
+for (const [what, damage] of Object.entries(BROKEN))
+  test(`a store that ${what} allows nothing, is said, and is never written over`, async (t) => {
+    const place = await deskPlace(t)
+    await allowAlways(place)
+    const human = await place.human()
+    await damage(place.paths.approvals)
+    const before = await readFile(place.paths.approvals).catch(() => null)
+    await assert.rejects(place.link.ask(questionOf(), never, nothing), { code: 'approval_unavailable' })
+    await assert.rejects(human.allowlist('allowlist_add', 'reviewer', '/usr/bin/rg'))
+    assert.deepEqual(await readFile(place.paths.approvals).catch(() => null), before)
+  })
+
+test(
+  'a store that belongs to another user allows nothing',
+  { skip: process.geteuid?.() === 0 ? false : 'needs root, to give a file away' },
+  async (t) => {
+    const place = await deskPlace(t)
+    await allowAlways(place)
+    await chown(place.paths.approvals, 65_534, 65_534)
+    await assert.rejects(place.link.ask(questionOf(), never, nothing), { code: 'approval_unavailable' })
+  },
+)
+
+test('what was allowed for longer runs again without a question, also behind a new start, until it is revoked', async (t) => {
+  const place = await deskPlace(t)
+  const id = await allowAlways(place)
+  const ask = async () => place.link.ask(questionOf(), never, nothing)
+  assert.equal((await ask()).by, `grant:${id}`)
+  await place.restart()
+  assert.equal((await ask()).by, `grant:${id}`)
+  const human = await place.human()
+  assert.deepEqual(
+    (await human.grants()).map((grant) => grant.id),
+    [id],
+  )
+  assert.deepEqual(await human.revoke(id), { revoked: true })
+  assert.deepEqual(await human.revoke(id), { revoked: false })
+  assert.equal((await ask()).decision, 'no_ui')
+  const changes = (await place.journal()).filter(({ event }) => event === 'store_changed').map(({ change }) => change)
+  assert.deepEqual(changes, ['created', 'grant', 'grant_use', 'grant_use', 'revoke'])
+})
+
+test('a grant of three uses allows three runs, the one that it was given for among them, however many ask at once', async (t) => {
+  const place = await deskPlace(t)
+  await allowAlways(place, { uses: 3 })
+  const answers = await Promise.all(Array.from({ length: 8 }, async () => place.link.ask(questionOf(), never, nothing)))
+  assert.equal(answers.filter(({ decision }) => decision === 'allow').length, 2)
+  await place.restart()
+  assert.notEqual((await place.link.ask(questionOf(), never, nothing)).decision, 'allow')
+})
+
+test('a grant that has expired allows nothing', async (t) => {
+  const place = await deskPlace(t)
+  await allowAlways(place, { expires_in_ms: 1_000 })
+  await place.writeStore((store) => (store['grants'][0].expires_at_ms = Date.now() - 1))
+  assert.equal((await place.link.ask(questionOf(), never, nothing)).decision, 'no_ui')
+})
+
+test('what is on the list that always asks is allowed once only, and no grant answers it', async (t) => {
+  const place = await deskPlace(t)
+  await allowAlways(place)
+  const human = await place.human()
+  await human.subscribe(nothing)
+  const pending = Promise.withResolvers<{ question_id: string }>()
+  const question = questionOf({ always_ask: 'it leaves this machine' })
+  const asked = place.engine().ask(question, never, pending.resolve)
+  const { question_id } = await pending.promise
+  const decided = { question_id, permit_sha256: question.permit_sha256 }
+  await assert.rejects(human.decide({ ...decided, decision: 'allow_always' }), { code: 'bad_request' })
+  await human.decide({ ...decided, decision: 'allow_once' })
+  assert.equal((await asked).by, 'human:terminal')
+})
+
+test('a rule that was revoked by hand is not brought back by what the desk writes later', async (t) => {
+  const place = await deskPlace(t)
+  await place.writeStore((store) => {
+    store['agents'].reviewer = { security: 'allowlist', allowlist: [{ pattern: '/usr/bin/git' }, { pattern: '/usr/bin/rg' }] }
+  })
+  assert.equal((await place.link.ask(questionOf(), never, nothing)).by, 'allowlist:/usr/bin/git')
+  // The use is remembered, and not written yet.
+  await place.writeStore((store) => store['agents'].reviewer.allowlist.shift())
+  await place.stop()
+  const { agents } = await place.store()
+  assert.deepEqual(agents.reviewer.allowlist, [{ pattern: '/usr/bin/rg' }])
+})
+
+test('a pattern keeps when, what and which file it last allowed', async (t) => {
+  const place = await deskPlace(t)
+  const human = await place.human()
+  assert.deepEqual(await human.allowlist('allowlist_add', 'reviewer', '/usr/bin/git'), { changed: true })
+  await assert.rejects(human.allowlist('allowlist_add', 'reviewer', 'git'), { code: 'bad_request' })
+  const before = Date.now()
+  await place.link.ask(questionOf(), never, nothing)
+  await place.stop()
+  const [entry] = (await place.store())['agents'].reviewer.allowlist
+  assert.equal(entry.lastUsedCommand, 'git push origin')
+  assert.equal(entry.lastResolvedPath, '/usr/bin/git')
+  assert.ok(entry.lastUsedAt >= before)
+})
+
+test('a write on top of what somebody else has written meanwhile is refused', async (t) => {
+  const place = await deskPlace(t)
+  const { approvals } = place.paths
+  const before = await loadStore(approvals)
+  await place.writeStore((store) => (store['defaults'].security = 'deny'))
+  const next = { ...before.store, agents: { reviewer: { security: 'full' as const } } }
+  await assert.rejects(replaceStore(approvals, before, next), { code: 'conflict' })
+  assert.deepEqual((await place.store())['agents'], {})
+})
+
+test('what a human sets for a session counts until it is taken back, and what is saved stays behind a new start', async (t) => {
+  const place = await deskPlace(t, { security: 'deny' })
+  const human = await place.human()
+  const ask = async () => (await place.link.ask(questionOf({ session_id: 's_1', security: 'full' }), never, nothing)).by
+  assert.equal(await ask(), 'desk')
+  const elevated = { host: null, security: null, ask: null, node: null, elevated: 'full' as const }
+  await human.setModes('s_1', elevated)
+  assert.equal(await ask(), 'mode:full')
+  assert.deepEqual(await place.engine().override('s_1', null), elevated)
+  await human.setModes('s_1', null)
+  assert.equal(await ask(), 'desk')
+  await human.setModes('s_1', elevated)
+  await place.restart()
+  assert.equal(await ask(), 'desk')
+  const again = await place.human()
+  await again.saveModes('reviewer', elevated)
+  await place.restart()
+  assert.equal(await ask(), 'mode:full')
+  assert.deepEqual(await place.link.override('another', 'reviewer'), elevated)
+})
+
+test('modes never widen what the engine is configured with', async (t) => {
+  const place = await deskPlace(t)
+  const human = await place.human()
+  await human.setModes('s_1', { host: null, security: null, ask: null, node: null, elevated: 'full' })
+  const answer = await place.link.ask(questionOf({ session_id: 's_1', security: 'deny' }), never, nothing)
+  assert.equal(answer.decision, 'deny')
+  const always = await place.link.ask(questionOf({ session_id: 's_1', security: 'full', always_ask: 'why' }), never, nothing)
+  assert.equal(always.decision, 'no_ui')
+})

@@ -1,0 +1,301 @@
+import assert from 'node:assert/strict'
+import { createHash, createHmac, randomBytes } from 'node:crypto'
+import { once } from 'node:events'
+import { chmod, readFile, rm, writeFile } from 'node:fs/promises'
+import { connect, createServer, type Socket } from 'node:net'
+import { test, type TestContext } from 'node:test'
+
+import { startAll } from '../../src/base/startable.ts'
+import { systemClock } from '../../src/base/clock.ts'
+import { openDesk } from '../../src/desk/open-desk.ts'
+import { MAX_DESK_CONNECTIONS, MAX_DESK_LINE, DESK_LINES } from '../../src/protocol/desk-limits.ts'
+import { deskPlace, OPERATOR_KEY, type DeskPlaceHandle } from '../support/desk-place.ts'
+import { silent } from '../support/processes.ts'
+import { questionOf } from '../support/question.ts'
+
+// What follows is written after docs/approvals.md and proto/desk-vectors.json alone: it uses nothing of ours but the numbers of limits.
+
+const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex')
+const HUMAN_KEY = createHmac('sha256', OPERATOR_KEY).update('x0x-desk-human-v1').digest()
+
+interface Told {
+  readonly type: string
+  readonly [key: string]: any
+}
+
+/** A program that knows the protocol and none of our code. */
+class OtherProgram {
+  readonly socket: Socket
+  readonly closed: Promise<unknown>
+  readonly #lines: string[] = []
+  #more: () => void = () => undefined
+  #isOver = false
+  nonce = ''
+  role: 'engine' | 'human'
+  key: Uint8Array
+
+  constructor(path: string, role: 'engine' | 'human', key: Uint8Array) {
+    this.socket = connect(path)
+    this.socket.on('error', () => undefined)
+    this.closed = new Promise((resolve) => this.socket.on('close', resolve))
+    let rest = ''
+    this.socket.setEncoding('utf8').on('data', (text: string) => {
+      const lines = (rest + text).split('\n')
+      rest = lines.pop() ?? ''
+      this.#lines.push(...lines)
+      this.#more()
+    })
+    this.socket.on('close', () => {
+      this.#isOver = true
+      this.#more()
+    })
+    this.role = role
+    this.key = key
+  }
+
+  async hello(): Promise<void> {
+    const hello = JSON.parse((await this.#line()) ?? '') as { type: string; version: number; nonce: string }
+    assert.equal(hello.type, 'hello')
+    assert.equal(hello.version, 1)
+    this.nonce = hello.nonce
+  }
+
+  sealed(body: object, { ts = Date.now(), nonce = randomBytes(16).toString('base64url'), role = this.role as string } = {}): string {
+    const text = JSON.stringify(body)
+    const signed = `x0x-desk-v1\n${role}\nto_desk\n${this.nonce}\n${nonce}\n${ts}\n${sha256(text)}`
+    return `${JSON.stringify({ body: text, nonce, ts, mac: createHmac('sha256', this.key).update(signed).digest('hex') })}\n`
+  }
+
+  send(body: object): void {
+    this.socket.write(this.sealed(body))
+  }
+
+  /** The next body of the desk, whose MAC is checked; null: the end. */
+  async next(): Promise<Told | null> {
+    const value = await this.#line()
+    if (value === null) return null
+    const { body, nonce, ts, mac } = JSON.parse(value) as { body: string; nonce: string; ts: number; mac: string }
+    const signed = `x0x-desk-v1\n${this.role}\nfrom_desk\n${this.nonce}\n${nonce}\n${ts}\n${sha256(body)}`
+    assert.equal(mac, createHmac('sha256', this.key).update(signed).digest('hex'))
+    return JSON.parse(body) as Told
+  }
+
+  async #line(): Promise<string | null> {
+    while (this.#lines.length === 0) {
+      if (this.#isOver) return null
+      await new Promise<void>((resolve) => (this.#more = resolve))
+    }
+    return this.#lines.shift() ?? null
+  }
+
+  async open(name = 'another window'): Promise<void> {
+    await this.hello()
+    this.send({ type: 'open', role: this.role, name })
+    assert.deepEqual(await this.next(), { type: 'opened', role: this.role })
+  }
+}
+
+const tokenOf = async ({ paths }: DeskPlaceHandle): Promise<Uint8Array> =>
+  Buffer.from((JSON.parse(await readFile(paths.approvals, 'utf8')) as { socket: { token: string } }).socket.token, 'base64')
+
+const other = async (t: TestContext, place: DeskPlaceHandle, role: 'engine' | 'human'): Promise<OtherProgram> => {
+  const program = new OtherProgram(place.paths.approvalsSocket, role, role === 'human' ? HUMAN_KEY : await tokenOf(place))
+  t.after(() => program.socket.destroy())
+  return program
+}
+
+const refusals = async (place: DeskPlaceHandle): Promise<readonly Record<string, unknown>[]> =>
+  (await place.journal()).filter(({ event }) => event === 'desk_refused')
+
+test('an engine and a window that others wrote, after the documents alone, ask, decide and are answered', async (t) => {
+  const place = await deskPlace(t)
+  const [engine, human] = [await other(t, place, 'engine'), await other(t, place, 'human')]
+  await human.open()
+  human.send({ type: 'subscribe', id: 1 })
+  assert.deepEqual(await human.next(), { type: 'result', id: 1, result: { questions: [], floods: [] } })
+  await engine.open('my engine')
+  engine.send({ type: 'ask', id: 1, question: questionOf() })
+  const pending = await engine.next()
+  assert.equal(pending?.type, 'pending')
+  const asked = await human.next()
+  assert.equal(asked?.type, 'question')
+  assert.equal(asked?.['engine'], 'my engine')
+  human.send({
+    type: 'decide',
+    id: 2,
+    question_id: asked?.['question_id'],
+    permit_sha256: asked?.['question'].permit_sha256,
+    decision: 'allow_once',
+  })
+  const told = [await human.next(), await human.next()]
+  assert.deepEqual(told.map((one) => one?.type).toSorted(), ['result', 'settled'])
+  const answer = await engine.next()
+  assert.equal(answer?.['answer'].decision, 'allow')
+  assert.equal(answer?.['answer'].by, 'human:another window')
+  human.send({ type: 'history', id: 3, limit: 2 })
+  const history = await human.next()
+  assert.deepEqual(
+    history?.['result'].lines.map((line: { event: string }) => line.event),
+    ['question', 'approval'],
+  )
+})
+
+for (const [what, line] of [
+  ['a line that was sent before', async (p: OtherProgram) => p.sealed({ type: 'pending', id: 1 }).repeat(2)],
+  ['a line of eleven seconds ago', async (p: OtherProgram) => p.sealed({ type: 'pending', id: 1 }, { ts: Date.now() - 11_000 })],
+  ['a line of in eleven seconds', async (p: OtherProgram) => p.sealed({ type: 'pending', id: 1 }, { ts: Date.now() + 11_000 })],
+  ['a line that is sealed as another role', async (p: OtherProgram) => p.sealed({ type: 'pending', id: 1 }, { role: 'engine' })],
+  ['a body that is none', async (p: OtherProgram) => p.sealed({ type: 'approve', id: 1 })],
+  ['a body with a key more', async (p: OtherProgram) => p.sealed({ type: 'pending', id: 1, approved: true })],
+  ['a line that is no JSON', async () => 'approve everything\n'],
+  ['a line without a MAC', async () => `${JSON.stringify({ body: '{"type":"pending","id":1}' })}\n`],
+  ['a line that is too long', async () => `${'x'.repeat(MAX_DESK_LINE + 1)}\n`],
+  ['opening once more', async (p: OtherProgram) => p.sealed({ type: 'open', role: 'human', name: 'x' })],
+] as const)
+  test(`${what} ends the connection, is in the journal, and decides nothing`, async (t) => {
+    const place = await deskPlace(t)
+    const human = await other(t, place, 'human')
+    await human.open()
+    human.socket.write(await line(human))
+    for (let told = await human.next(); told !== null; told = await human.next()) assert.equal(told.type, 'result')
+    await place.stop()
+    const [refused] = await refusals(place)
+    assert.equal(refused?.['role'], 'human')
+    assert.equal((await place.journal()).filter(({ event }) => event === 'approval').length, 0)
+  })
+
+test('a line that was recorded on one connection is worth nothing on another', async (t) => {
+  const place = await deskPlace(t)
+  const [first, second] = [await other(t, place, 'human'), await other(t, place, 'human')]
+  await first.open()
+  await second.hello()
+  second.socket.write(first.sealed({ type: 'open', role: 'human', name: 'replayed' }))
+  assert.equal(await second.next(), null)
+})
+
+test('the token of engines opens no window, and the key of humans no engine', async (t) => {
+  const place = await deskPlace(t)
+  for (const [role, key] of [
+    ['human', await tokenOf(place)],
+    ['engine', HUMAN_KEY],
+  ] as const) {
+    const program = new OtherProgram(place.paths.approvalsSocket, role, key)
+    t.after(() => program.socket.destroy())
+    await program.hello()
+    program.send({ type: 'open', role, name: 'x' })
+    assert.equal(await program.next(), null)
+    // Nor where it seals as what it is and says that it is the other.
+    const liar = new OtherProgram(place.paths.approvalsSocket, role === 'human' ? 'engine' : 'human', key)
+    t.after(() => liar.socket.destroy())
+    await liar.hello()
+    liar.send({ type: 'open', role, name: 'x' })
+    assert.equal(await liar.next(), null)
+  }
+})
+
+test('an engine can decide nothing, and sees no question but its own', async (t) => {
+  const place = await deskPlace(t)
+  const human = await place.human()
+  await human.subscribe(() => undefined)
+  const pending = Promise.withResolvers<{ question_id: string }>()
+  const asked = place.engine().ask(questionOf(), new AbortController().signal, pending.resolve)
+  const { question_id } = await pending.promise
+  const permit_sha256 = questionOf().permit_sha256
+  for (const body of [
+    { type: 'pending', id: 1 },
+    { type: 'subscribe', id: 1 },
+    { type: 'decide', id: 1, question_id, permit_sha256, decision: 'allow_once' },
+    { type: 'modes_set', id: 1, session: 's_1', override: null },
+  ]) {
+    const engine = await other(t, place, 'engine')
+    await engine.open()
+    engine.send(body)
+    assert.equal(await engine.next(), null)
+  }
+  await human.decide({ question_id, permit_sha256, decision: 'deny' })
+  assert.equal((await asked).decision, 'deny')
+})
+
+test('more connections than may be are told so or closed, and those that are there go on', async (t) => {
+  const place = await deskPlace(t)
+  const windows: OtherProgram[] = []
+  for (let n = 0; n < MAX_DESK_CONNECTIONS.human; n++) {
+    const window = await other(t, place, 'human')
+    await window.open()
+    windows.push(window)
+  }
+  const more = await other(t, place, 'human')
+  await more.hello()
+  more.send({ type: 'open', role: 'human', name: 'one too many' })
+  const told = await more.next()
+  assert.equal(told?.type, 'error')
+  assert.equal(told?.['code'], 'rate_limited')
+  assert.equal(await more.next(), null)
+  windows[0]?.send({ type: 'pending', id: 1 })
+  assert.equal((await windows[0]?.next())?.type, 'result')
+  const engine = await other(t, place, 'engine')
+  await engine.open()
+})
+
+test('connections that prove nothing have a bound of their own', async (t) => {
+  const place = await deskPlace(t)
+  const silentOnes: OtherProgram[] = []
+  for (let n = 0; n < MAX_DESK_CONNECTIONS.unproven; n++) {
+    const one = await other(t, place, 'human')
+    await one.hello()
+    silentOnes.push(one)
+  }
+  const more = await other(t, place, 'human')
+  await more.closed
+  silentOnes[0]?.send({ type: 'open', role: 'human', name: 'at last' })
+  assert.equal((await silentOnes[0]?.next())?.type, 'opened')
+})
+
+test('who sends more lines than may be is cut off', async (t) => {
+  const place = await deskPlace(t)
+  const human = await other(t, place, 'human')
+  await human.open()
+  for (let n = 0; n < 2 * DESK_LINES.burst; n++)
+    human.socket.write(human.sealed({ type: 'modes_get', id: n + 1, session: null, agent: null }))
+  await human.closed
+  await place.stop()
+  assert.ok((await refusals(place)).some(({ code }) => code === 'rate_limited' || code === 'malformed'))
+})
+
+test('a socket that another holds is never taken away, and one that a crash has left is', async (t) => {
+  const place = await deskPlace(t)
+  const again = openDesk(
+    { clock: systemClock, log: silent },
+    { paths: place.paths, operatorKey: OPERATOR_KEY, askTimeoutMs: 1_000, signer: null },
+  )
+  await assert.rejects(startAll(again.entries), { code: 'conflict' })
+  const human = await place.human()
+  assert.equal((await human.pending()).questions.length, 0)
+})
+
+test('where a file, a link or a foreign program stands in the place of the socket, nothing is replaced and nobody is asked there', async (t) => {
+  const place = await deskPlace(t)
+  await place.stop()
+  const { approvalsSocket: path } = place.paths
+  await writeFile(path, 'mine')
+  await assert.rejects(place.restart(), { code: 'conflict' })
+  assert.equal(await readFile(path, 'utf8'), 'mine')
+  await rm(path)
+  const squatter = createServer((socket) => socket.on('error', () => undefined).end('{"type":"hello","version":1,"nonce":"x"}\n'))
+  t.after(() => squatter.close())
+  await once(squatter.listen(path), 'listening')
+  await assert.rejects(place.restart(), { code: 'conflict' })
+  // It holds the path and not the token.
+  await chmod(path, 0o600)
+  const ask = place.engine().ask(questionOf(), new AbortController().signal, () => undefined)
+  await assert.rejects(ask, { code: 'approval_unavailable' })
+  await assert.rejects(place.human())
+})
+
+test('a directory that others may write to has no socket of the desk', async (t) => {
+  const place = await deskPlace(t)
+  await place.stop()
+  await chmod(place.paths.dir, 0o777)
+  await assert.rejects(place.restart(), { code: 'loose_permissions' })
+  await chmod(place.paths.dir, 0o700)
+})
