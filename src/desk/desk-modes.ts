@@ -23,9 +23,9 @@ export class DeskModes {
     return session === null ? null : (this.#sessions.get(session) ?? null)
   }
 
-  /** What counts for a session of an agent. Throws as the store's `read`. */
+  /** What counts for a session of an agent: set for that very one, or for all of the agent's, or saved. Throws as the store's `read`. */
   async of(session: string | null, agent: string | null): Promise<ModeOverride | null> {
-    return this.ofSession(session) ?? (await this.saved(agent))
+    return this.ofSession(session) ?? this.ofSession(agent) ?? (await this.saved(agent))
   }
 
   async saved(agent: string | null): Promise<ModeOverride | null> {
