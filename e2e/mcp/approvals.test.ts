@@ -4,10 +4,8 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import type { ToolResult } from '../../src/doors/tools/tool-result.ts'
-import type { DeskHuman } from '../../src/local-api/desk-human.ts'
-import type { PendingQuestion } from '../../src/protocol/desk.ts'
-import type { Decision } from '../../src/protocol/question.ts'
 import { deskPlace, type DeskPlaceHandle, type DeskPlaceInit } from '../../test/support/desk-place.ts'
+import { decide, watching } from '../../test/support/desk-watcher.ts'
 import { soon } from '../../test/support/local-engine.ts'
 import { startMcp, type McpServer } from '../../test/support/mcp-server.ts'
 
@@ -25,25 +23,6 @@ const placeOf = async (t: TestContext, tools = ON_HOST, init: DeskPlaceInit = {}
   const server = await startMcp(t, { mcp: `\n${tools}` }, { env: { X0X_DATA_DIR: desk.paths.dir } })
   return { desk, server }
 }
-
-/** A human who watches, and hears of each question. */
-const watching = async (desk: DeskPlaceHandle) => {
-  const human = await desk.human()
-  const asked: PendingQuestion[] = []
-  const settled: string[] = []
-  await human.subscribe((news) => {
-    if (news.type === 'question') asked.push(news)
-    if (news.type === 'settled') settled.push(news.question_id)
-  })
-  const next = async (count = 1): Promise<PendingQuestion> => {
-    assert.ok(await soon(() => asked.length >= count), 'nobody was asked')
-    return asked[count - 1]!
-  }
-  return { human, asked, settled, next }
-}
-
-const decide = async (human: DeskHuman, { question_id, question }: PendingQuestion, decision: Decision): Promise<unknown> =>
-  human.decide({ question_id, permit_sha256: question.permit_sha256, decision })
 
 const states = async (server: McpServer): Promise<unknown[]> =>
   ((await server.ask('exec_list')).structuredContent as { runs: { state: string }[] }).runs.map(({ state }) => state)

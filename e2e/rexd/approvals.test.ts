@@ -1,0 +1,94 @@
+import assert from 'node:assert/strict'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { readFile, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { test, type TestContext } from 'node:test'
+
+import { deskPlace, type DeskPlaceInit } from '../../test/support/desk-place.ts'
+import { decide, watching } from '../../test/support/desk-watcher.ts'
+import { soon } from '../../test/support/local-engine.ts'
+import { rexdPlace } from '../../test/support/rexd-server.ts'
+
+// A caller of REXD whose commands a human must allow.
+
+const PROGRAM = join(import.meta.dirname, '../../dist/rexd.mjs')
+const ON_HOST = '\n[tools.exec]\nhost = "gateway"\nsecurity = "allowlist"\n'
+
+interface Answer {
+  readonly id?: number
+  readonly result?: Record<string, any>
+  readonly error?: { readonly code: number; readonly message: string; readonly data?: Record<string, unknown> }
+}
+
+const callerOf = async (t: TestContext, init: DeskPlaceInit = {}) => {
+  const desk = await deskPlace(t, init)
+  const place = await rexdPlace(t)
+  await writeFile(place.config, `${await readFile(place.config, 'utf8')}${ON_HOST}`)
+  const env = { ...process.env, X0X_DATA_DIR: desk.paths.dir }
+  const child = spawn(process.execPath, [PROGRAM, '--stdio', '--config', place.config], { env, stdio: ['pipe', 'pipe', 'inherit'] })
+  const ended = once(child, 'close')
+  place.ending.push(async () => {
+    child.stdin.end()
+    await ended
+  })
+  const answers = new Map<number, (answer: Answer) => void>()
+  createInterface({ input: child.stdout }).on('line', (line) => {
+    const answer = JSON.parse(line) as Answer
+    answers.get(answer.id ?? 0)?.(answer)
+  })
+  let count = 0
+  const call = async (method: string, params: object): Promise<Answer> => {
+    const id = ++count
+    const { promise, resolve } = Promise.withResolvers<Answer>()
+    answers.set(id, resolve)
+    child.stdin.write(`${JSON.stringify({ jsonrpc: '2.0', id, method, params })}\n`)
+    return promise
+  }
+  const { result } = await call('session.open', { client_name: 'a caller' })
+  const session = { session_id: String(result?.['session_id']) }
+  return { desk, call, session, child }
+}
+
+const ECHO = { argv: ['echo', 'hello'] }
+
+test('exec.start waits for a human, holds up no other call, and says where it runs', async (t) => {
+  const { desk, call, session } = await callerOf(t)
+  const { human, next } = await watching(desk)
+  const started = call('exec.start', { ...session, ...ECHO, security: 'full' })
+  const asked = await next()
+  assert.deepEqual([asked.engine, asked.question.door, asked.question.session_id], ['rexd', 'stdio', session.session_id])
+  assert.ok((await call('session.info', session)).result)
+  await decide(human, asked, 'allow_once')
+  const { result } = await started
+  assert.equal(result?.['ran_on'].host, 'gateway')
+  assert.deepEqual(result?.['cut_wishes'], [{ key: 'security', asked: 'full', got: 'allowlist' }])
+  const { result: ended } = await call('exec.wait', { ...session, process_id: result?.['process_id'] })
+  assert.equal(ended?.['exit_code'], 0)
+})
+
+test('a refusal, and nobody to be asked, are errors with their names', async (t) => {
+  const { desk, call, session } = await callerOf(t)
+  const alone = await call('exec.start', { ...session, ...ECHO })
+  assert.deepEqual([alone.error?.code, alone.error?.data?.['code']], [-32001, 'approval_unavailable'])
+  const { human, next } = await watching(desk)
+  const refused = call('exec.start', { ...session, ...ECHO })
+  await decide(human, await next(), 'deny')
+  assert.equal((await refused).error?.data?.['code'], 'approval_denied')
+})
+
+test('a session that is closed, and a caller that is gone, take their questions back', async (t) => {
+  const { desk, call, session, child } = await callerOf(t)
+  const { next, settled } = await watching(desk)
+  const waiting = call('exec.start', { ...session, ...ECHO })
+  const first = await next()
+  assert.ok((await call('session.close', session)).result)
+  assert.ok((await waiting).error)
+  assert.ok(await soon(() => settled.includes(first.question_id)))
+  const { result } = await call('session.open', { client_name: 'a caller' })
+  void call('exec.start', { session_id: result?.['session_id'], ...ECHO })
+  const second = await next(2)
+  child.stdin.end()
+  assert.ok(await soon(() => settled.includes(second.question_id)))
+})
