@@ -9,7 +9,7 @@ import { deskPlace, type DeskPlaceHandle, type DeskPlaceInit } from '../../test/
 import { decide, watching } from '../../test/support/desk-watcher.ts'
 import { soon } from '../../test/support/local-engine.ts'
 
-// A console whose commands a human must allow, and whose human sets modes by a line.
+// A console whose commands a human must allow.
 
 const OPTIONS = { timeout: 60_000, skip: terminalProblem() ?? false }
 const ON_HOST = '[tools.exec]\nhost = "gateway"\nsecurity = "allowlist"\n'
@@ -56,25 +56,6 @@ test('who hangs up takes the question of his command back', OPTIONS, async (t) =
   const { question_id } = await next()
   client.socket.destroy()
   assert.ok(await soon(() => settled.includes(question_id)))
-})
-
-test('O7: a line of the human at the keyboard sets how far the latest agent may go, and off restores it', OPTIONS, async (t) => {
-  const { place, desk, host } = await hostOf(t, ON_HOST, { security: 'full' })
-  const { human, next, asked } = await watching(desk)
-  const first = asking(place)
-  await decide(human, await next(), 'allow_once')
-  assert.equal((await first.next())?.['exit'], 0)
-  host.child.stdin?.write('/elevated full\n')
-  await host.printed(/Codex: \/elevated full/)
-  assert.equal((await asking(place).next())?.['exit'], 0)
-  assert.equal(asked.length, 1)
-  host.child.stdin?.write('/elevated off\n')
-  await host.printed(/Codex: as configured/)
-  const last = asking(place)
-  await decide(human, await next(2), 'deny')
-  assert.equal((await last.next())?.['exit'], 127)
-  host.child.stdin?.write('/elevated sometimes\n')
-  await host.printed(/takes one of on, off, ask, full/)
 })
 
 test('a wish narrows, a node is none of a console, and a console without the file refuses wishes', OPTIONS, async (t) => {
