@@ -2,8 +2,6 @@
 
 /** The end of a run's output in its last event, with the suffix: what the specification gives an agent at its next turn. */
 export const MAX_EVENT_TAIL = 20_000
-/** Both streams of a run together in a result that is given at once: what the specification gives. */
-export const MAX_COMBINED_OUTPUT = 200_000
 /** Behind what was cut. */
 export const TRUNCATED_SUFFIX = '… (truncated)'
 /** Events of one session that are kept, two or three a run: an agent that looks once a minute misses none at five runs a second. */
