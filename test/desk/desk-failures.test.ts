@@ -1,0 +1,100 @@
+import assert from 'node:assert/strict'
+import { spawn, type ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
+import { chmod, mkdir, readFile, rename, rm } from 'node:fs/promises'
+import { test, type TestContext } from 'node:test'
+
+import { DeskSocketLink } from '../../src/desk/desk-socket-link.ts'
+import { pathsIn, type DataPaths } from '../../src/local-api/paths.ts'
+import { openDesk as openHuman } from '../../src/local-api/desk-human.ts'
+import { programArguments } from '../../src/supervision/own-process.ts'
+import { deskPlace } from '../support/desk-place.ts'
+import { questionOf } from '../support/question.ts'
+import { tempDir } from '../support/temp-dir.ts'
+
+const never = new AbortController().signal
+const nothing = (): void => undefined
+
+test('a journal that cannot be written denies, and nothing of what it would record happens', async (t) => {
+  const place = await deskPlace(t)
+  const human = await place.human()
+  await human.subscribe(nothing)
+  const pending = Promise.withResolvers<{ question_id: string }>()
+  const asked = place.engine().ask(questionOf(), never, pending.resolve)
+  const { question_id } = await pending.promise
+  const before = await readFile(place.paths.approvals, 'utf8')
+  // A directory in its place cannot be written by anybody, root among them.
+  await rename(place.paths.approvalsJournal, `${place.paths.approvalsJournal}.old`)
+  await mkdir(place.paths.approvalsJournal)
+  const decided = { question_id, permit_sha256: questionOf().permit_sha256 }
+  await assert.rejects(human.decide({ ...decided, decision: 'allow_always' }), { code: 'journal_unavailable' })
+  assert.equal(await readFile(place.paths.approvals, 'utf8'), before)
+  await assert.rejects(human.decide({ ...decided, decision: 'allow_once' }), { code: 'approval_unavailable' })
+  assert.equal((await asked).decision, 'deny')
+  await assert.rejects(place.engine().ask(questionOf(), never, nothing), { code: 'approval_unavailable' })
+  await assert.rejects(human.allowlist('allowlist_add', 'reviewer', '/usr/bin/git'), { code: 'journal_unavailable' })
+  await rm(place.paths.approvalsJournal, { recursive: true })
+})
+
+test(
+  'a store whose directory cannot be written makes no grant, and the question waits on',
+  { skip: process.geteuid?.() === 0 ? 'root writes there all the same' : false },
+  async (t) => {
+    const place = await deskPlace(t)
+    const human = await place.human()
+    await human.subscribe(nothing)
+    const pending = Promise.withResolvers<{ question_id: string }>()
+    const asked = place.engine().ask(questionOf(), never, pending.resolve)
+    const { question_id } = await pending.promise
+    await chmod(place.paths.dir, 0o500)
+    const decided = { question_id, permit_sha256: questionOf().permit_sha256 }
+    await assert.rejects(human.decide({ ...decided, decision: 'allow_always' }))
+    await chmod(place.paths.dir, 0o700)
+    assert.equal((await human.pending()).questions.length, 1)
+    await human.decide({ ...decided, decision: 'allow_once' })
+    assert.equal((await asked).decision, 'allow')
+  },
+)
+
+/** Resolves when it says that it asks. */
+const startDesk = async (t: TestContext, paths: DataPaths): Promise<ChildProcess> => {
+  const program = new URL('../../src/programs/desk/main.ts', import.meta.url).pathname
+  const child = spawn(process.execPath, [...programArguments(program), '--data-dir', paths.dir], { stdio: ['ignore', 'pipe', 'inherit'] })
+  t.after(() => child.kill('SIGKILL'))
+  const [said] = (await once(child.stdout, 'data')) as [Buffer]
+  assert.match(said.toString(), /^x0x desk: asks humans/)
+  return child
+}
+
+test('x0x desk that is killed denies what waited; the next one takes its place and knows what was allowed for longer', async (t) => {
+  const paths = pathsIn(await tempDir(t))
+  const first = await startDesk(t, paths)
+  const human = await openHuman(paths, 'terminal')
+  t.after(() => human.close())
+  await human.saveModes('reviewer', { host: null, security: 'allowlist', ask: null, node: null, elevated: null })
+  await human.subscribe(nothing)
+  const engine = new DeskSocketLink({ ...paths, name: 'engine' })
+  t.after(() => engine.close())
+  const pending = Promise.withResolvers<unknown>()
+  const asked = engine.ask(questionOf(), never, pending.resolve)
+  await pending.promise
+  const ended = once(first, 'exit')
+  first.kill('SIGKILL')
+  await assert.rejects(asked, { code: 'approval_unavailable' })
+  await ended
+  const second = await startDesk(t, paths)
+  const again = await openHuman(paths, 'terminal')
+  t.after(() => again.close())
+  assert.equal((await again.pending()).questions.length, 0)
+  assert.equal((await engine.override('s_1', 'reviewer'))?.security, 'allowlist')
+  assert.equal((await engine.ask(questionOf(), never, nothing)).decision, 'no_ui')
+  const third = spawn(process.execPath, second.spawnargs.slice(1), { stdio: ['ignore', 'ignore', 'pipe'] })
+  t.after(() => third.kill('SIGKILL'))
+  let said = ''
+  third.stderr.setEncoding('utf8').on('data', (text: string) => (said += text))
+  assert.deepEqual(await once(third, 'close'), [1, null])
+  assert.match(said, new RegExp(`hosted by .*pid ${second.pid}`))
+  const over = once(second, 'exit')
+  second.kill('SIGINT')
+  assert.deepEqual(await over, [130, null])
+})

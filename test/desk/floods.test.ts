@@ -1,0 +1,109 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { WaitingQuestions } from '../../src/desk/waiting-questions.ts'
+import {
+  MAX_QUESTIONS,
+  MAX_QUESTIONS_OF_ASKER,
+  MAX_SHOWN_QUESTION,
+  MAX_WAITING_JSON_OF_ASKER,
+  QUESTION_RATE,
+} from '../../src/protocol/desk-limits.ts'
+import type { DeskNews } from '../../src/local-api/desk-human.ts'
+import { deskPlace } from '../support/desk-place.ts'
+import { ManualClock } from '../support/manual-clock.ts'
+import { questionOf } from '../support/question.ts'
+
+const never = new AbortController().signal
+const nothing = (): void => undefined
+const of = (label: string) => questionOf({ asker: { kind: 'local', label } })
+
+test('an asker has as many questions as may wait, and the next is counted and takes nothing from those', () => {
+  const waiting = new WaitingQuestions({ clock: new ManualClock() })
+  for (let n = 0; n < MAX_QUESTIONS_OF_ASKER; n++) assert.equal(waiting.take(`q_${n}`, of('loud'), 100), true)
+  for (let n = 0; n < 1_000; n++) assert.equal(waiting.take(`more_${n}`, of('loud'), 100), false)
+  assert.equal(waiting.take('other', of('quiet'), 100), true)
+  assert.deepEqual(
+    waiting.floods.map(({ asker, count }) => ({ asker, count })),
+    [{ asker: 'loud', count: 1_000 }],
+  )
+  waiting.delete('q_0')
+  assert.equal(waiting.take('again', of('loud'), 100), true)
+})
+
+test('all askers together have no more questions than may wait, and one that calls itself by ever new names takes no memory', () => {
+  const waiting = new WaitingQuestions({ clock: new ManualClock() })
+  let taken = 0
+  for (let n = 0; n < 5_000; n++) if (waiting.take(`q_${n}`, of(`name ${n}`), 100)) taken += 1
+  assert.equal(taken, MAX_QUESTIONS)
+  assert.ok(waiting.floods.length <= 1_025, String(waiting.floods.length))
+  assert.equal(
+    waiting.floods.reduce((sum, { count }) => sum + count, 0),
+    5_000 - MAX_QUESTIONS,
+  )
+})
+
+test('long questions of one asker leave room for those of others', () => {
+  const waiting = new WaitingQuestions({ clock: new ManualClock() })
+  const half = MAX_WAITING_JSON_OF_ASKER / 2
+  assert.deepEqual(
+    ['a', 'b', 'c'].map((id) => waiting.take(id, of('long'), half)),
+    [true, true, false],
+  )
+  assert.equal(waiting.take('d', of('other'), half), true)
+})
+
+test('an asker whose questions are denied one by one is slowed down all the same', () => {
+  const clock = new ManualClock()
+  const waiting = new WaitingQuestions({ clock })
+  const ask = (id: string): boolean => {
+    const taken = waiting.take(id, of('loud'), 100)
+    waiting.delete(id)
+    return taken
+  }
+  for (let n = 0; n < QUESTION_RATE.burst; n++) assert.equal(ask(`q_${n}`), true)
+  assert.equal(ask('more'), false)
+})
+
+test('a flood is one line with a count for humans and in the journal, and what waited before is still there', async (t) => {
+  const place = await deskPlace(t)
+  const human = await place.human()
+  const news: DeskNews[] = []
+  await human.subscribe((one) => news.push(one))
+  const first = Promise.withResolvers<{ question_id: string }>()
+  const ending = new AbortController()
+  const quiet = place.link.ask(of('quiet'), ending.signal, first.resolve).catch(nothing)
+  const { question_id } = await first.promise
+  const loud = Array.from({ length: 40 }, async () => place.link.ask(of('loud'), ending.signal, nothing).catch(() => null))
+  const denied = await Promise.race([Promise.all(loud.slice(MAX_QUESTIONS_OF_ASKER)), new Promise<never>(() => undefined)])
+  assert.ok(denied.every((answer) => answer?.decision === 'deny'))
+  const { questions, floods } = await human.pending()
+  assert.equal(questions.length, 1 + MAX_QUESTIONS_OF_ASKER)
+  assert.equal(questions[0]?.question_id, question_id)
+  assert.deepEqual(
+    floods.map(({ asker, count }) => ({ asker, count })),
+    [{ asker: 'loud', count: 40 - MAX_QUESTIONS_OF_ASKER }],
+  )
+  ending.abort(new Error('over'))
+  await Promise.all([quiet, ...loud])
+  await place.stop()
+  const counted = (await place.journal()).filter(({ outcome }) => outcome === 'too_many')
+  assert.deepEqual(
+    counted.map(({ by, count }) => ({ by, count })),
+    [{ by: 'loud', count: 40 - MAX_QUESTIONS_OF_ASKER }],
+  )
+})
+
+test('what is too long for a human to read whole is denied and never shown, and a list may still allow it', async (t) => {
+  const place = await deskPlace(t)
+  const human = await place.human()
+  const news: DeskNews[] = []
+  await human.subscribe((one) => news.push(one))
+  const long = questionOf({ argv: ['git', 'x'.repeat(MAX_SHOWN_QUESTION)] })
+  const answer = await place.engine().ask(long, never, nothing)
+  assert.equal(answer.decision, 'deny')
+  assert.match(answer.reason, /too long/)
+  assert.equal(news.length, 0)
+  await human.allowlist('allowlist_add', 'reviewer', '/usr/bin/git')
+  assert.equal((await place.engine().ask(long, never, nothing)).decision, 'allow')
+})
