@@ -61,6 +61,7 @@ export const screenshots = async (page: Page, name: string): Promise<void> => {
     for (const colorScheme of ['light', 'dark'] as const) {
       await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' })
       await page.setViewportSize({ width, height: width === 390 ? 844 : 800 })
+      await page.evaluate('scrollTo(0, 0)')
       await page.screenshot({ path: `${directory}/page-${name}-${width}-${colorScheme}.png` })
     }
   }

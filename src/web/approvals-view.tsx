@@ -21,15 +21,15 @@ const useChangedAt = (key: string): number => {
 
 const Group = ({ asker, cards, changedAt }: { asker: string; cards: readonly ShownQuestion[]; changedAt: number }) => {
   const card = (shown: ShownQuestion) => <QuestionCard key={shown.item.question_id} shown={shown} changedAt={changedAt} />
-  const rest = cards.slice(SHOWN_OF_ASKER)
-  const waiting = rest.filter(({ settled }) => settled === null).length
+  // One that is settled keeps its place, and takes none of those that wait.
+  const rest = cards.filter(({ settled }) => settled === null).slice(SHOWN_OF_ASKER)
   return (
     <section aria-label={`Questions of ${asker}`}>
-      {cards.slice(0, SHOWN_OF_ASKER).map(card)}
+      {cards.filter((one) => !rest.includes(one)).map(card)}
       {rest.length > 0 && (
         <details>
           <summary>
-            {waiting} more of <bdi>{asker}</bdi>
+            {rest.length} more of <bdi>{asker}</bdi>
           </summary>
           {rest.map(card)}
         </details>

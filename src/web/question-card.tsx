@@ -78,12 +78,14 @@ const WhoFacts = ({ question }: Pick<PendingQuestion, 'question'>) => (
       <span class="quiet"> {proofText(question)}</span>
     </Fact>
     <Fact name="Why asked">
-      {question.always_ask !== null && (
+      {question.always_ask !== null && !question.why.includes(question.always_ask) && (
         <strong>
           Always asked: <Name text={question.always_ask} />{' '}
         </strong>
       )}
-      <Name text={question.why} />
+      <span class={question.always_ask === null ? '' : 'strong'}>
+        <Name text={question.why} />
+      </span>
     </Fact>
     <Fact name="Limits">
       {question.timeout_ms / 1000} s; security {question.security}, ask {question.ask}; without an answer: {question.ask_fallback}

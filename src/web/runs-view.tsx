@@ -47,6 +47,10 @@ const Told = ({ event }: { readonly event: LifecycleEvent }) => (
   </article>
 )
 
+/** Of each run what was told last; the newest first. */
+const lastOfEach = (events: readonly LifecycleEvent[]): readonly LifecycleEvent[] =>
+  [...new Map(events.toReversed().map((event) => [event.run_id, event])).values()].sort((a, b) => events.indexOf(a) - events.indexOf(b))
+
 /** What runs, what ran, and how it ended. */
 export const RunsView = ({ state }: { readonly state: PageState }) => {
   const { value, problem } = usePolled<PageRuns>('runs', {}, POLL_MS)
@@ -64,8 +68,8 @@ export const RunsView = ({ state }: { readonly state: PageState }) => {
       ))}
       <h2>Told since this page is open</h2>
       {state.events.length === 0 && <p class="quiet">Nothing yet.</p>}
-      {state.events.map((event) => (
-        <Told key={`${event.run_id} ${event.type} ${event.n}`} event={event} />
+      {lastOfEach(state.events).map((event) => (
+        <Told key={event.run_id} event={event} />
       ))}
       <h2>Before</h2>
       {value?.recent.length === 0 && <p class="quiet">No journal here tells of a run.</p>}

@@ -1,0 +1,118 @@
+import assert from 'node:assert/strict'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { chmod, readFile, stat, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import { pathsIn, type DataPaths } from '../../src/local-api/paths.ts'
+import { startMcp, X0X, type McpServer } from '../../test/support/mcp-server.ts'
+import { tempDir } from '../../test/support/temp-dir.ts'
+import { linkOf, startUi } from '../../test/support/ui-program.ts'
+import { openPage, screenshots, seriousFaults, skipsBrowser, WITHOUT_BROWSER } from './browser.ts'
+
+const TOOLS = `
+[tools.exec]
+host = "gateway"
+security = "allowlist"
+ask = "on-miss"
+
+[[tools.exec.always_ask]]
+argv = ["git", "push", "<ANY...>"]
+reason = "it leaves this host"
+`
+
+/** `x0x desk`, once it says that it is there. What no list has is asked. */
+const startDesk = async (t: TestContext, paths: DataPaths): Promise<void> => {
+  const child = spawn(process.execPath, [X0X, 'desk', '--data-dir', paths.dir], { stdio: ['ignore', 'pipe', 'inherit'] })
+  const ended = once(child, 'close')
+  t.after(async () => {
+    child.kill('SIGTERM')
+    await ended
+  })
+  await Promise.race([once(child.stdout, 'data'), ended])
+  const store = JSON.parse(await readFile(paths.approvals, 'utf8')) as { defaults: { security: string } }
+  store.defaults.security = 'allowlist'
+  await writeFile(paths.approvals, JSON.stringify(store, null, 2))
+}
+
+const script = async (server: McpServer, text: string): Promise<string> => {
+  const path = join(server.dir, 'report')
+  await writeFile(path, `#!/bin/sh\n${text}\n`)
+  await chmod(path, 0o755)
+  return path
+}
+
+test(
+  `an agent asks, the page shows it within a second, once runs it, a changed byte does not, a denial and a closed page are seen by the agent${WITHOUT_BROWSER}`,
+  { skip: skipsBrowser },
+  async (t) => {
+    const dir = await tempDir(t)
+    const paths = pathsIn(dir)
+    await startDesk(t, paths)
+    const server = await startMcp(t, { mcp: `\n${TOOLS}` }, { env: { X0X_DATA_DIR: dir }, whoami: 'reviewer' })
+    const ui = startUi(t, ['--data-dir', dir, '--json'])
+    const { page, complaints } = await openPage(t)
+    await page.goto(linkOf(await ui.next()).url)
+    await page.getByText('The desk asks you').waitFor()
+    const waiting = page.locator('article:not(.settled)')
+    const press = async (name: string): Promise<void> => {
+      await waiting.first().waitFor()
+      await page.waitForTimeout(700)
+      await waiting.first().getByRole('button', { name }).click()
+    }
+
+    // Once.
+    const command = await script(server, 'echo the report')
+    const asked = performance.now()
+    const allowed = server.run('exec_capture', { command })
+    await waiting.waitFor()
+    assert.ok(performance.now() - asked < 1_000, 'the page showed it too late')
+    await press('Allow once')
+    const ran = await allowed
+    assert.deepEqual([ran.success, ran.stdout], [true, 'the report\n'])
+    await page.getByText('allowed by human:x0x ui').waitFor()
+
+    // One byte of the script is another one when the answer comes.
+    const changed = server.run('exec_capture', { command })
+    await waiting.waitFor()
+    await script(server, 'echo the Report')
+    await press('Allow once')
+    assert.equal((await changed).denial_reason, 'approval_mismatch')
+
+    // What always asks, and does not show itself as it is.
+    const marker = join(server.root, 'ran')
+    const push = server.run('exec_capture', { command: 'git', args: ['push', 'origin', 'ma\u202eni'] })
+    await page.getByText('it leaves this host').waitFor()
+    assert.ok(((await waiting.textContent()) ?? '').includes('ma\\u202eni'))
+    const touch = server.run('exec_status', { command: 'touch', args: [marker] })
+    await waiting.nth(1).waitFor()
+    assert.deepEqual(await seriousFaults(page), [])
+    await page.getByRole('button', { name: /Clear/ }).click()
+    await screenshots(page, 'approvals')
+    await press('Deny')
+    assert.equal((await push).denial_reason, 'approval_denied')
+    await press('Deny')
+    assert.equal((await touch).denial_reason, 'approval_denied')
+
+    // What the desk was told of it, and what stands in its journal.
+    await page.getByRole('button', { name: 'Runs' }).click()
+    await page.getByText(/Exec finished/).waitFor()
+    await page.getByText('the report').waitFor()
+    await screenshots(page, 'runs')
+    await page.getByRole('button', { name: 'Journal' }).click()
+    await page.getByRole('cell', { name: 'approval', exact: true }).first().waitFor()
+    assert.deepEqual(await seriousFaults(page), [])
+    await screenshots(page, 'journal')
+
+    // Nobody is there any more.
+    await page.close()
+    await new Promise((resolve) => setTimeout(resolve, 1_500))
+    const alone = performance.now()
+    const nobody = await server.run('exec_status', { command: 'touch', args: [marker] })
+    assert.equal(nobody.denial_reason, 'approval_unavailable')
+    assert.ok(performance.now() - alone < 2_000)
+    await assert.rejects(stat(marker))
+    assert.deepEqual(complaints, [])
+  },
+)
