@@ -43,9 +43,7 @@ export interface Terminal extends TerminalSize {
 
 /** What a run in a sandbox has of this host; all else is absent, or is read only and the system's own. */
 export interface SandboxGrant {
-  readonly engine: 'bubblewrap' | 'podman' | 'docker'
-  /** What the container is made of; null with bubblewrap, which shows the programs of the host. */
-  readonly image: string | null
+  readonly engine: 'bubblewrap'
   /** The host's network with all that listens on it; false: none at all. */
   readonly network: boolean
   /** The one directory that it may change, at its own path. */

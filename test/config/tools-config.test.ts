@@ -45,8 +45,8 @@ ask_fallback = "allowlist"
 node = "bob"
 allowed_hosts = ["sandbox", "node"]
 [tools.exec.sandbox]
-engine = "podman"
-image = "docker.io/library/debian:13"
+readable = ["/opt/tools"]
+max_processes = 64
 [[agents.list]]
 id = "reviewer"
 [agents.list.tools.exec]
@@ -69,7 +69,7 @@ security = "deny"
   })
   assert.deepEqual({ ...agents['reviewer'] }, { ...NOTHING, host: 'sandbox' })
   assert.deepEqual(Object.keys(agents), ['reviewer', '__proto__'])
-  assert.deepEqual([sandbox.engine, sandbox.image, sandbox.network], ['podman', 'docker.io/library/debian:13', false])
+  assert.deepEqual([sandbox.engine, sandbox.network, sandbox.readable, sandbox.max_processes], ['bubblewrap', false, ['/opt/tools'], 64])
   assert.ok(Object.isFrozen(tools) && Object.isFrozen(defaults) && Object.isFrozen(agents))
 })
 
@@ -98,6 +98,8 @@ test('what is wrong is named with its line', async (t) => {
   await hasProblem(t, '[tools.exec]\nallowed_hosts = ["gateway", "moon"]', /^2: tools\.exec\.allowed_hosts\[1\]: must be one of /)
   await hasProblem(t, '[tools.exec]\nnode = ""', /^2: tools\.exec\.node: is empty$/)
   await hasProblem(t, '[tools.exec.sandbox]\nimage = "debian"', /^2: tools\.exec\.sandbox\.image: /)
+  await hasProblem(t, '[tools.exec.sandbox]\nengine = "podman"', /^2: tools\.exec\.sandbox\.engine: must be "bubblewrap"; containers/)
+  await hasProblem(t, '[tools.exec.sandbox]\nreadable = ["tools"]', /^2: tools\.exec\.sandbox\.readable: "tools" must be an absolute path/)
   await hasProblem(
     t,
     '[[agents.list]]\nid = "a"',

@@ -56,6 +56,8 @@ export interface McpOptions {
   readonly whoami?: string
   readonly flags?: readonly string[]
   readonly env?: Readonly<Record<string, string>>
+  /** Words that start it, in front of its own. */
+  readonly through?: readonly string[]
   /** The generation of the protocol that the client speaks; default: that of 2025. */
   readonly modern?: boolean
 }
@@ -90,7 +92,8 @@ export const startMcp = async (t: TestContext, settings: McpSettings = {}, optio
   const place = options.place ?? (await mcpPlace(t, settings))
   const args = [X0X, 'mcp', '--whoami', options.whoami ?? 'a test', '--config', place.config, ...(options.flags ?? [])]
   const env = { ...process.env, ...options.env } as Record<string, string>
-  const transport = new StdioClientTransport({ command: process.execPath, args, env, stderr: 'pipe' })
+  const [command = '', ...words] = [...(options.through ?? []), process.execPath, ...args]
+  const transport = new StdioClientTransport({ command, args: words, env, stderr: 'pipe' })
   let said = ''
   transport.stderr?.on('data', (part: Buffer) => (said += part.toString()))
   const negotiation = options.modern === true ? { versionNegotiation: { mode: 'auto' as const } } : {}

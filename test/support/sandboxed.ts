@@ -19,7 +19,7 @@ import { ASKING, EVERY_GRANT, policyOf, rightsOf, slotsOf } from './local-policy
 import { groupCells, silent, startGuardian } from './processes.ts'
 
 /** Why no sandbox can be had here; null: one can. */
-export const noSandbox = await new SandboxProbe().problem({ engine: 'bubblewrap', image: null, network: false })
+export const noSandbox = await new SandboxProbe().problem({ network: false })
 /** The name of a test that needs bubblewrap, with why it is skipped where it is. */
 export const titled = (name: string): string => (noSandbox === null ? name : `${name} (skipped: ${noSandbox})`)
 export const needsSandbox = { skip: noSandbox !== null }

@@ -281,5 +281,5 @@ const sandboxFor = async ({ components }: LocalEngine, cwd: WorkingDirectory, ro
   if (made.kind === 'refused') throw errorOf(made)
   const support = await components.cells.sandboxSupport(made.grant)
   if (support.kind === 'impossible') throw new AppError('sandbox_unavailable', `no sandbox can be had here: ${support.problem}`)
-  return { ...made.grant, image: support.image }
+  return made.grant
 }

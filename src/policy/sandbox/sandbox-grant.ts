@@ -1,4 +1,4 @@
-import { readdirSync, realpathSync } from 'node:fs'
+import { existsSync, readdirSync, realpathSync } from 'node:fs'
 import { homedir, userInfo } from 'node:os'
 import { isAbsolute, join } from 'node:path'
 
@@ -113,22 +113,25 @@ export const sandboxGrant = (
   cwd: string,
   place: SandboxPlace = sandboxPlace(),
 ): { readonly kind: 'grant'; readonly grant: SandboxGrant } | Refused => {
-  const { engine, image, network, allow_home, readable, max_processes } = settings
+  const { engine, network, allow_home, readable, max_processes } = settings
   const problem = placeProblem(cwd, place, { writable: true, allowHome: allow_home })
   if (problem !== null) {
     const remedy = cwd === place.home ? `${ELSEWHERE}, or set allow_home in [tools.exec.sandbox]` : ELSEWHERE
     return forbidden(cwd, problem, remedy)
   }
-  const shown = readable.map(realOf)
-  for (const path of shown) {
-    const why = placeProblem(path, place, { writable: false, allowHome: false })
+  const shown: string[] = []
+  for (const named of readable) {
+    const path = realOf(named)
+    const why = existsSync(path) ? placeProblem(path, place, { writable: false, allowHome: false }) : 'it does not exist'
     if (why !== null)
       return refused('forbidden_path', `tools.exec.sandbox.readable: ${path} cannot be shown in a sandbox: ${why}`, { path })
+    // What is in the directory is shown with it.
+    if (!isWithin(path, cwd)) shown.push(path)
   }
   // A home is shown by configuration alone, and then without its secrets.
   const hidden = cwd === place.home ? [...new Set(place.secrets)].filter((secret) => isWithin(secret, cwd)) : []
   return {
     kind: 'grant',
-    grant: { engine, image, network, writable: cwd, readable: shown, hidden, home: place.home, max_processes },
+    grant: { engine, network, writable: cwd, readable: shown, hidden, home: place.home, max_processes },
   }
 }

@@ -4,14 +4,10 @@ import type { TomlPath, TomlReader } from '../../base/toml-reader.ts'
 import { DEFAULT_SANDBOX_PROCESSES, MAX_SANDBOX_READABLE } from '../../protocol/sandbox-limits.ts'
 import { MAX_PROCESSES } from '../mesh/confinement.ts'
 
-export const SANDBOX_ENGINES = ['bubblewrap', 'podman', 'docker'] as const
-export type SandboxEngine = (typeof SANDBOX_ENGINES)[number]
-
 /** `[tools.exec.sandbox]` of the configuration of this host's doors. */
 export interface SandboxSettings {
-  readonly engine: SandboxEngine
-  /** What a container is made of, which is here already; null with bubblewrap. */
-  readonly image: string | null
+  /** There is one so far; a container engine would be another. */
+  readonly engine: 'bubblewrap'
   /** The host's own network, with all that listens on it. */
   readonly network: boolean
   /** The working directory may be the home, whose secrets are covered then. */
@@ -25,7 +21,6 @@ export interface SandboxSettings {
 /** Of a file that says nothing of it. */
 export const DEFAULT_SANDBOX: SandboxSettings = Object.freeze({
   engine: 'bubblewrap',
-  image: null,
   network: false,
   allow_home: false,
   readable: Object.freeze([]),
@@ -34,29 +29,19 @@ export const DEFAULT_SANDBOX: SandboxSettings = Object.freeze({
 
 const KEYS = Object.keys(DEFAULT_SANDBOX)
 
-/** A name of an image as `podman run` takes it; nothing that it would take for an option. */
-const IMAGE = /^[a-z0-9][a-zA-Z0-9._/:@-]{0,254}$/
-
 /** The table at `path`; `undefined`: there is none. Problems are told to the reader. */
 export const readSandboxSettings = (toml: TomlReader, path: TomlPath, value: unknown): SandboxSettings => {
   const table = value === undefined ? null : toml.table(path, value, KEYS)
   if (table === null) return DEFAULT_SANDBOX
   const at = (key: keyof SandboxSettings): TomlPath => [...path, key]
-  const named = table['engine'] ?? DEFAULT_SANDBOX.engine
-  const engine = SANDBOX_ENGINES.find((known) => known === named)
-  if (engine === undefined) toml.problem(at('engine'), `must be one of ${SANDBOX_ENGINES.join(', ')}`)
-  const image = toml.text(at('image'), table['image'])
-  if (image !== null && !IMAGE.test(image)) toml.problem(at('image'), 'must be the name or the id of an image')
-  if (image === null && engine !== undefined && engine !== 'bubblewrap') toml.problem(path, `engine = "${engine}" needs an image`)
-  if (image !== null && engine === 'bubblewrap')
-    toml.problem(at('image'), 'is for engine = "podman" or "docker"; bubblewrap shows the host')
+  const engine = table['engine'] ?? DEFAULT_SANDBOX.engine
+  if (engine !== DEFAULT_SANDBOX.engine) toml.problem(at('engine'), `must be "bubblewrap"; containers are not known to this version`)
   const readable = toml.strings(at('readable'), table['readable']) ?? []
   const loose = readable.find((one) => !isAbsolute(one))
   if (loose !== undefined) toml.problem(at('readable'), `${JSON.stringify(loose)} must be an absolute path`)
   if (readable.length > MAX_SANDBOX_READABLE) toml.problem(at('readable'), `names more than ${MAX_SANDBOX_READABLE} directories`)
   return {
-    engine: engine ?? DEFAULT_SANDBOX.engine,
-    image,
+    engine: DEFAULT_SANDBOX.engine,
     network: toml.boolean(at('network'), table['network']) ?? DEFAULT_SANDBOX.network,
     allow_home: toml.boolean(at('allow_home'), table['allow_home']) ?? DEFAULT_SANDBOX.allow_home,
     readable,

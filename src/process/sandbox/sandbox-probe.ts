@@ -18,13 +18,12 @@ export type SandboxSupport =
   | {
       readonly kind: 'works'
       readonly userNamespace: boolean
-      /** The very one that a name stands for now. */ readonly image: string | null
     }
   /** `problem`: why not, and what to do about it. */
   | { readonly kind: 'impossible'; readonly problem: string }
 
 /** What of a grant decides whether it can be had. */
-export type SandboxNeed = Pick<SandboxGrant, 'engine' | 'image' | 'network'>
+export type SandboxNeed = Pick<SandboxGrant, 'network'>
 
 /** Where the system says who may have a user namespace, with the value that says nobody, or root alone. */
 const SWITCHES: readonly (readonly [name: string, off: string, on: string])[] = [
@@ -54,20 +53,19 @@ export class SandboxProbe {
     return support.kind === 'works' ? null : support.problem
   }
 
-  async support({ engine, network }: SandboxNeed): Promise<SandboxSupport> {
-    if (engine !== 'bubblewrap') return { kind: 'impossible', problem: `engine = "${engine}" is not known here` }
+  async support({ network }: SandboxNeed): Promise<SandboxSupport> {
     const tool = findTool('bwrap')
     if ('problem' in tool) return { kind: 'impossible', problem: tool.problem }
     const identity = attempt(() => statSync(tool.path, { bigint: true }))
     const key = `${tool.path} ${identity?.dev} ${identity?.ino} ${network}`
-    if (this.#works?.tool === key) return { kind: 'works', userNamespace: this.#works.userNamespace, image: null }
+    if (this.#works?.tool === key) return { kind: 'works', userNamespace: this.#works.userNamespace }
     const complaint = await bubblewrapComplaint(tool.path, { network, userNamespace: true })
     // Root needs none for the rest.
     const asRoot = complaint !== null && process.geteuid?.() === 0
     if (complaint !== null && (!asRoot || (await bubblewrapComplaint(tool.path, { network, userNamespace: false })) !== null))
       return { kind: 'impossible', problem: `bubblewrap does not work here (${complaint}): ${remedyOf(complaint)}` }
     this.#works = { tool: key, userNamespace: complaint === null }
-    return { kind: 'works', userNamespace: complaint === null, image: null }
+    return { kind: 'works', userNamespace: complaint === null }
   }
 }
 

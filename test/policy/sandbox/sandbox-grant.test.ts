@@ -26,7 +26,6 @@ test('a project of the home is granted, with nothing else of the home', async (t
   assert.equal(verdict.kind, 'grant')
   assert.deepEqual(verdict.grant, {
     engine: 'bubblewrap',
-    image: null,
     network: false,
     writable: place.project,
     readable: [],
@@ -75,5 +74,6 @@ test('what the configuration shows besides is judged as well, by where its links
   assert.match(shows(join(place.home, 'tools')), /tools\.exec\.sandbox\.readable: .*\.ssh cannot be shown in a sandbox: it lies in/)
   assert.match(shows('/'), /the whole system/)
   assert.match(shows('/proc'), /it is of the system's \/proc/)
+  assert.match(shows('/nowhere/at/all'), /it does not exist/)
   assert.equal(shows('/usr/share'), 'granted')
 })
