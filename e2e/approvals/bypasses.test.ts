@@ -1,0 +1,205 @@
+import assert from 'node:assert/strict'
+import { createHash, createHmac, randomBytes } from 'node:crypto'
+import { once } from 'node:events'
+import { existsSync } from 'node:fs'
+import { chmod, copyFile, mkdir, readFile, rename, stat, symlink, unlink, writeFile } from 'node:fs/promises'
+import { connect } from 'node:net'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { test } from 'node:test'
+
+import { askingMcp, startDesk, type DeskProcess } from '../../test/support/approvals-place.ts'
+import { MAX_QUESTIONS_OF_ASKER } from '../../src/protocol/desk-limits.ts'
+import { deskPlace } from '../../test/support/desk-place.ts'
+import { questionOf } from '../../test/support/question.ts'
+import { until } from '../../test/support/mesh-of-daemons.ts'
+
+const ALLOWLIST = { security: 'allowlist' } as const
+
+const touch = (file: string): { command: string; args: string[] } => ({ command: 'touch', args: [file] })
+
+/** A connection to the desk by whoever holds this key, written from the text of the protocol. Answers the bodies that come until it is closed. */
+const connectAs = async (desk: DeskProcess, role: 'engine' | 'human', key: Uint8Array, bodies: readonly object[]): Promise<string[]> => {
+  const socket = connect(desk.paths.approvalsSocket)
+  socket.on('error', () => undefined)
+  const answers: string[] = []
+  const lines = createInterface({ input: socket })
+  let nonce: string | null = null
+  lines.on('line', (line) => {
+    const parsed = JSON.parse(line) as { type?: string; nonce: string; body: string }
+    if (parsed.type !== 'hello') return answers.push(parsed.body)
+    nonce = parsed.nonce
+    for (const body of bodies) {
+      const [text, own, ts] = [JSON.stringify(body), randomBytes(16).toString('base64url'), Date.now()]
+      const sum = createHash('sha256').update(text).digest('hex')
+      const mac = createHmac('sha256', key).update(`x0x-desk-v1\n${role}\nto_desk\n${nonce}\n${own}\n${ts}\n${sum}`).digest('hex')
+      socket.write(`${JSON.stringify({ body: text, nonce: own, ts, mac })}\n`)
+    }
+    return 0
+  })
+  await once(socket, 'close')
+  return answers
+}
+
+const socketToken = async ({ paths }: DeskProcess): Promise<Buffer> => {
+  const { socket } = JSON.parse(await readFile(paths.approvals, 'utf8')) as { socket: { token: string } }
+  return Buffer.from(socket.token, 'base64')
+}
+
+test('who has the token of engines asks, and decides nothing: neither in its own role nor as a human', async (t) => {
+  const desk = await startDesk(t)
+  await desk.modes('reviewer', ALLOWLIST)
+  const agent = await askingMcp(t, desk)
+  const human = await desk.human()
+  const running = agent.run('exec_status', touch(join(agent.root, 'x')))
+  const { question_id, question } = await human.question()
+  const decide = { type: 'decide', id: 1, question_id, permit_sha256: question.permit_sha256, decision: 'allow_once' }
+  const token = await socketToken(desk)
+  const asEngine = await connectAs(desk, 'engine', token, [{ type: 'open', role: 'engine', name: 'x' }, decide])
+  const asHuman = await connectAs(desk, 'human', token, [{ type: 'open', role: 'human', name: 'x' }, decide])
+  const crossed = await connectAs(desk, 'engine', token, [{ type: 'open', role: 'human', name: 'x' }, decide])
+  for (const answers of [asEngine, asHuman, crossed]) assert.ok(!answers.some((body) => /"result"|allow/.test(body)), answers.join('\n'))
+  assert.ok(!human.news.some(({ type }) => type === 'settled'))
+  await human.decide({ question_id, question, asked_at_ms: 0, expires_at_ms: 0, engine: '' }, 'deny')
+  assert.equal((await running).success, false)
+})
+
+test('a call that says of itself that it is approved, elevated or of another kind is refused or cut, and no label is believed', async (t) => {
+  const desk = await startDesk(t)
+  await desk.modes('operator', { security: 'full', ask: 'off' })
+  const agent = await askingMcp(t, desk)
+  const file = join(agent.root, 'x')
+  for (const claim of [{ approved: true }, { approval: 'q_1' }, { kind: 'read' }, { elevated: 'full' }, { whoami: 'operator' }]) {
+    const { isError, content } = await agent.ask('exec_status', { ...touch(file), ...claim })
+    assert.equal(isError, true, JSON.stringify(content))
+  }
+  // Wider than what is configured: cut to it, and then it is denied, since the store allows this agent nothing.
+  const wide = await agent.run('exec_status', { ...touch(file), security: 'full', ask: 'off' })
+  assert.equal(wide.success, false)
+  assert.ok(!existsSync(file))
+})
+
+test('an agent with tools for files reaches neither the store, nor the socket, nor the key of the operator', async (t) => {
+  const desk = await startDesk(t)
+  const agent = await askingMcp(t, desk, { security: 'allow_write = true' })
+  const before = await readFile(desk.paths.approvals, 'utf8')
+  for (const path of [desk.paths.approvals, desk.paths.operatorKey, desk.paths.approvalsJournal, desk.paths.config]) {
+    assert.equal((await agent.ask('read_file', { path })).isError, true, path)
+    assert.equal((await agent.ask('write_file', { path, content: '{}' })).isError, true, path)
+  }
+  assert.equal((await agent.ask('write_file', { path: agent.config, content: '' })).isError, true)
+  assert.equal(await readFile(desk.paths.approvals, 'utf8'), before)
+  for (const path of [desk.paths.approvals, desk.paths.operatorKey, desk.paths.approvalsSocket])
+    assert.equal((await stat(path)).mode & 0o077, 0, path)
+})
+
+test('a script that is edited after it was shown is another permit: what was allowed does not run', async (t) => {
+  const desk = await startDesk(t)
+  await desk.modes('reviewer', ALLOWLIST)
+  const agent = await askingMcp(t, desk)
+  const human = await desk.human()
+  const [script, file] = [join(agent.root, 'deploy.sh'), join(agent.root, 'made')]
+  await writeFile(script, 'true\n')
+  const running = agent.run('exec_status', { command: 'sh', args: [script] })
+  const asked = await human.question()
+  assert.equal(asked.question.script?.sha256, createHash('sha256').update('true\n').digest('hex'))
+  await writeFile(script, `touch ${file}\n`)
+  await human.decide(asked, 'allow_once')
+  const result = await running
+  assert.equal(result.success, false)
+  assert.equal(result.denial_reason, 'approval_mismatch')
+  assert.ok(!existsSync(file))
+})
+
+test('a directory that leads elsewhere after it was shown is another permit', async (t) => {
+  const desk = await startDesk(t)
+  await desk.modes('reviewer', ALLOWLIST)
+  const agent = await askingMcp(t, desk)
+  const human = await desk.human()
+  const [link, one, two] = ['link', 'one', 'two'].map((name) => join(agent.root, name)) as [string, string, string]
+  await mkdir(one)
+  await mkdir(two)
+  await symlink(one, link)
+  const running = agent.run('exec_status', { ...touch('made'), cwd: link })
+  const asked = await human.question()
+  assert.equal(asked.question.cwd, one)
+  await unlink(link)
+  await symlink(two, link)
+  await human.decide(asked, 'allow_once')
+  const result = await running
+  assert.deepEqual([existsSync(join(one, 'made')), existsSync(join(two, 'made'))], [result.success, false])
+  assert.equal(result.denial_reason, result.success ? null : 'approval_mismatch')
+})
+
+test('a program that is replaced after it was shown is another permit', async (t) => {
+  const desk = await startDesk(t)
+  await desk.modes('reviewer', ALLOWLIST)
+  const agent = await askingMcp(t, desk)
+  const human = await desk.human()
+  const [program, other, file] = ['tool', 'other', 'made'].map((name) => join(agent.root, name)) as [string, string, string]
+  await copyFile('/usr/bin/true', program)
+  await copyFile('/usr/bin/touch', other)
+  for (const one of [program, other]) await chmod(one, 0o755)
+  const running = agent.run('exec_status', { command: program, args: [file] })
+  const asked = await human.question()
+  await rename(other, program)
+  await human.decide(asked, 'allow_once')
+  const result = await running
+  assert.equal(result.success, false)
+  assert.ok(!existsSync(file))
+})
+
+test('a decision about another digest than that of the question decides nothing', async (t) => {
+  const desk = await startDesk(t)
+  await desk.modes('reviewer', ALLOWLIST)
+  const agent = await askingMcp(t, desk)
+  const human = await desk.human()
+  const running = agent.run('exec_status', touch(join(agent.root, 'x')))
+  const asked = await human.question()
+  const other = { ...asked, question: { ...asked.question, permit_sha256: '0'.repeat(64) } }
+  await assert.rejects(human.decide(other, 'allow_once'), { code: 'conflict' })
+  assert.ok(!existsSync(join(agent.root, 'x')))
+  await human.decide(asked, 'deny')
+  assert.equal((await running).success, false)
+})
+
+test('what nobody can read whole is refused at once, and is shown to nobody in part', async (t) => {
+  const desk = await startDesk(t)
+  await desk.modes('reviewer', ALLOWLIST)
+  const agent = await askingMcp(t, desk)
+  const human = await desk.human()
+  const result = await agent.run('exec_status', { command: 'true', args: [`${'x'.repeat(40_000)}; rm -rf /`] })
+  assert.equal(result.success, false)
+  assert.ok(!human.news.some(({ type }) => type === 'question'))
+})
+
+test('more questions of one agent than anybody looks through are a count, and an older question of another stays where it is', async (t) => {
+  const place = await deskPlace(t)
+  const human = await place.human()
+  await human.subscribe(() => undefined)
+  const engine = place.engine()
+  const gone = new AbortController()
+  const ask = async (label: string, at: number) =>
+    engine.ask(questionOf({ asker: { kind: 'local', label }, permit_sha256: String(at).padStart(64, '0') }), gone.signal, () => undefined)
+  const quiet = ask('quiet', 0)
+  await until('the first question', async () => (await human.pending()).questions.length === 1)
+  const loud = Array.from({ length: 60 }, async (_one, at) => ask('loud', at + 1))
+  const denied: string[] = []
+  for (const one of loud) one.then(({ decision }) => denied.push(decision)).catch(() => undefined)
+  await until('the denials', () => denied.length === 60 - MAX_QUESTIONS_OF_ASKER)
+  assert.ok(denied.every((decision) => decision === 'deny'))
+  const { questions, floods } = await human.pending()
+  assert.deepEqual(
+    questions.map(({ question: { asker } }) => asker.kind === 'local' && asker.label),
+    ['quiet', ...Array.from({ length: MAX_QUESTIONS_OF_ASKER }, () => 'loud')],
+  )
+  assert.deepEqual(
+    floods.map(({ asker, count }) => [asker, count]),
+    [['loud', 60 - MAX_QUESTIONS_OF_ASKER]],
+  )
+  const { question_id, question } = questions[0]!
+  await human.decide({ question_id, permit_sha256: question.permit_sha256, decision: 'allow_once' })
+  assert.equal((await quiet).decision, 'allow')
+  gone.abort(new Error('over'))
+  await Promise.allSettled(loud)
+})

@@ -1,0 +1,127 @@
+import assert from 'node:assert/strict'
+import { existsSync } from 'node:fs'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+import { askingMcp, startDesk } from '../../test/support/approvals-place.ts'
+
+/** What is promised of the shortest of all ways: nobody is there. */
+const NOBODY_MS = 2_000
+const ALLOWLIST = { security: 'allowlist' } as const
+
+const touch = (file: string): { command: string; args: string[] } => ({ command: 'touch', args: [file] })
+
+test('an agent asks, a human sees the whole of it, allows it once, and it runs once', async (t) => {
+  const desk = await startDesk(t)
+  await desk.modes('reviewer', ALLOWLIST)
+  const agent = await askingMcp(t, desk)
+  const human = await desk.human()
+  const file = join(agent.root, 'a b')
+  const running = agent.run('exec_status', touch(file))
+  const asked = await human.question()
+  const { question } = asked
+  assert.deepEqual(question.argv, ['touch', file])
+  assert.deepEqual([question.asker, question.door], [{ kind: 'local', label: 'reviewer' }, 'mcp'])
+  assert.deepEqual(question.target, { host: 'gateway', agent_id: null })
+  assert.equal(question.cwd, agent.root)
+  assert.ok(question.executable.startsWith('/') && question.why.length > 0)
+  assert.ok(!existsSync(file), 'nothing runs before somebody said so')
+  await human.decide(asked, 'allow_once')
+  assert.equal((await running).success, true)
+  assert.ok(existsSync(file))
+  // Once is once.
+  const again = agent.run('exec_status', touch(join(agent.root, 'c')))
+  await human.decide(await human.question(), 'deny')
+  assert.equal((await again).success, false)
+  assert.ok(!existsSync(join(agent.root, 'c')))
+})
+
+test('what a human refuses is approval_denied for the agent, and the refusal is not its failure', async (t) => {
+  const desk = await startDesk(t)
+  await desk.modes('reviewer', ALLOWLIST)
+  const agent = await askingMcp(t, desk)
+  const human = await desk.human()
+  const running = agent.run('exec_status', touch(join(agent.root, 'x')))
+  await human.decide(await human.question(), 'deny')
+  const result = await running
+  assert.equal(result.success, false)
+  assert.equal(result.denial_reason, 'approval_denied')
+  const lines = await agent.lines()
+  assert.ok(lines.some((line) => JSON.stringify(line).includes('approval_denied')))
+})
+
+test('always is for exactly this command: it runs unasked until it is revoked, and with one argument more it is asked about', async (t) => {
+  const desk = await startDesk(t)
+  await desk.modes('reviewer', ALLOWLIST)
+  const agent = await askingMcp(t, desk)
+  const human = await desk.human()
+  const one = touch(join(agent.root, 'one'))
+  const running = agent.run('exec_status', one)
+  const { grant_id: grant } = await human.decide(await human.question(), 'allow_always')
+  assert.equal((await running).success, true)
+  assert.equal((await agent.run('exec_status', one)).success, true)
+  assert.equal(human.news.filter(({ type }) => type === 'question').length, 1)
+  const more = agent.run('exec_status', { ...one, args: [...one.args, join(agent.root, 'two')] })
+  await human.decide(await human.question(), 'deny')
+  assert.equal((await more).success, false)
+  assert.ok(grant !== null)
+  await human.desk.revoke(grant)
+  const after = agent.run('exec_status', one)
+  await human.decide(await human.question(), 'deny')
+  assert.equal((await after).success, false)
+})
+
+test('of two humans one decides, and the other is told who won', async (t) => {
+  const desk = await startDesk(t)
+  await desk.modes('reviewer', ALLOWLIST)
+  const agent = await askingMcp(t, desk)
+  const [first, second] = [await desk.human('first'), await desk.human('second')]
+  const running = agent.run('exec_status', touch(join(agent.root, 'x')))
+  const asked = await first.question()
+  const decided = await Promise.allSettled([first.decide(asked, 'deny'), second.decide(asked, 'allow_once')])
+  assert.deepEqual(decided.map(({ status }) => status).sort(), ['fulfilled', 'rejected'])
+  const lost = decided.find(({ status }) => status === 'rejected') as PromiseRejectedResult
+  assert.equal((lost.reason as { code: string }).code, 'conflict')
+  assert.match(String((lost.reason as { data: { won_by: string } }).data.won_by), /^human:(first|second)$/)
+  const won = decided[0].status === 'fulfilled' ? 'deny' : 'allow'
+  assert.equal((await running).success, won === 'allow')
+})
+
+test('where nobody watches, nothing runs, and the agent knows within two seconds', async (t) => {
+  const desk = await startDesk(t)
+  await desk.modes('reviewer', ALLOWLIST)
+  const agent = await askingMcp(t, desk)
+  const began = performance.now()
+  const result = await agent.run('exec_status', touch(join(agent.root, 'x')))
+  assert.ok(performance.now() - began < NOBODY_MS)
+  assert.equal(result.success, false)
+  assert.ok(!existsSync(join(agent.root, 'x')))
+})
+
+test('where the last window closes while a question waits, nothing runs', async (t) => {
+  const desk = await startDesk(t)
+  await desk.modes('reviewer', ALLOWLIST)
+  const agent = await askingMcp(t, desk)
+  const human = await desk.human()
+  const running = agent.run('exec_status', touch(join(agent.root, 'x')))
+  await human.question()
+  human.close()
+  assert.equal((await running).success, false)
+  assert.ok(!existsSync(join(agent.root, 'x')))
+})
+
+test('a desk that is killed while a question waits, and one that was never there, allow nothing and say what to start', async (t) => {
+  const desk = await startDesk(t)
+  await desk.modes('reviewer', ALLOWLIST)
+  const agent = await askingMcp(t, desk)
+  const human = await desk.human()
+  const running = agent.run('exec_status', touch(join(agent.root, 'x')))
+  await human.question()
+  await desk.stop('SIGKILL')
+  const result = await running
+  assert.equal(result.denial_reason, 'approval_unavailable')
+  const without = await agent.run('exec_status', touch(join(agent.root, 'x')))
+  assert.equal(without.denial_reason, 'approval_unavailable')
+  assert.match(JSON.stringify(without), /x0x desk/)
+  assert.ok(!existsSync(join(agent.root, 'x')))
+})
