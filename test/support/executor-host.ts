@@ -6,6 +6,7 @@ import type { TestContext } from 'node:test'
 import { Journal } from '../../src/audit/journal.ts'
 import { RunningMarks } from '../../src/audit/running-marks.ts'
 import { systemClock, type Clock } from '../../src/base/clock.ts'
+import type { DeskLink } from '../../src/desk/desk-link.ts'
 import { ExecCounters, type ExecTotals } from '../../src/diagnostics/exec-counters.ts'
 import type { PortSession } from '../../src/executor/port-session.ts'
 import { Executor } from '../../src/executor/server.ts'
@@ -40,6 +41,8 @@ export interface HostOptions {
   readonly clock?: Clock
   /** Requests are signed for operators only. */
   readonly requireOperatorProof?: boolean
+  /** Whom a run that needs a human is asked of; default: nobody. */
+  readonly desk?: DeskLink
   /** Default: the weak mode. */
   readonly cells?: Cells
 }
@@ -149,6 +152,7 @@ export class ExecutorHost {
         clock,
         contacts: this.contacts,
         counters: this.counters,
+        desk: this.#options.desk ?? null,
         guardian: this.#guardian,
         journal: this.journal,
         log: silent,

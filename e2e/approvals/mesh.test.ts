@@ -1,0 +1,240 @@
+import assert from 'node:assert/strict'
+import { chmod, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { after, before, test } from 'node:test'
+
+import { WatchingHuman } from '../../test/support/mesh-approvals.ts'
+import { MeshOfDaemons, until, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
+
+// A host asks its human, and other agents, before it runs what a peer asks for: three real daemons and the real command line.
+
+let mesh: MeshOfDaemons
+let alice: TestDaemon
+let bob: TestDaemon
+let charlie: TestDaemon
+let script: string
+
+interface Result {
+  readonly ok: boolean
+  readonly denial_reason: string | null
+  readonly stdout_b64: string
+  readonly warnings: readonly string[]
+  readonly waited_ms?: number
+}
+
+const approvers = (...daemons: readonly TestDaemon[]): string =>
+  `approvers = [${daemons.map(({ agentId }) => `{ agent_id = ${JSON.stringify(agentId)} }`).join(', ')}]\n`
+
+before(async () => {
+  mesh = await MeshOfDaemons.create()
+  ;[alice, bob, charlie] = [mesh.add('alice'), mesh.add('bob'), mesh.add('charlie')]
+  await Promise.all([alice.start(), bob.start(), charlie.start()])
+  await Promise.all([alice.meet(bob, 'known'), charlie.meet(bob, 'trusted')])
+  await bob.meet(alice, 'trusted')
+  await bob.meet(charlie, 'trusted')
+  script = join(mesh.root, 'deploy')
+  await writeFile(script, '#!/bin/sh\necho deployed\n', { mode: 0o700 })
+  await bob.writeAcl([
+    { agent: alice, commands: [['echo', 'free']], description: 'free' },
+    { agent: alice, commands: [['echo', 'asked'], ['cat'], [script]], description: 'asked', keys: 'ask = "always"\n' },
+    {
+      agent: alice,
+      commands: [['echo', 'both']],
+      description: 'both',
+      keys: `ask = "always"\n${approvers(charlie)}approvals_needed = 1\n`,
+    },
+    { agent: alice, commands: [['echo', 'agents']], description: 'agents', keys: approvers(charlie) },
+    {
+      agent: alice,
+      commands: [['echo', 'listed']],
+      description: 'patterns',
+      keys: 'ask = "on-miss"\nask_patterns = [{ argv = ["printf", "<ANY…>"] }]\n',
+    },
+  ])
+  await bob.restart()
+})
+
+after(async () => mesh.stop())
+
+const ask = (...argv: readonly string[]): Promise<Result> =>
+  alice.cli(['--json', 'exec', 'bob', '--', ...argv]).then(({ stdout }) => JSON.parse(stdout.toString()) as Result)
+const text = ({ stdout_b64 }: Result): string => Buffer.from(stdout_b64, 'base64').toString()
+const denialsOf = async (daemon: TestDaemon): Promise<string[]> =>
+  (await daemon.journal()).filter(({ event }) => event === 'denial').map(({ detail }) => String(detail))
+
+test('what an entry lists without asking runs at once, and nobody is asked', async () => {
+  const result = await ask('echo', 'free')
+  assert.deepEqual([text(result), result.waited_ms], ['free\n', undefined])
+})
+
+test('the human of the target sees the request whole, allows it once, and it runs; the next is asked anew', async () => {
+  const human = await WatchingHuman.at(bob)
+  const run = alice.startCli(['exec', 'bob', '--', 'echo', 'asked'])
+  const pending = await human.next()
+  const { question } = pending
+  assert.deepEqual(question.argv, ['echo', 'asked'])
+  assert.deepEqual([question.door, question.ask, question.asker.kind], ['mesh', 'always', 'mesh'])
+  assert.equal(question.asker.kind === 'mesh' && question.asker.agent_id, alice.agentId)
+  assert.equal(question.asker.kind === 'mesh' && question.asker.machine_id, alice.machineId)
+  assert.match(question.why, /asked/)
+  assert.match(await alice.ok('exec', 'sessions'), /waiting_for_approval/)
+  await human.decide(pending, 'allow_once')
+  const { status, stdout, stderr } = await run.finished
+  assert.deepEqual([status, stdout.toString()], [0, 'asked\n'])
+  assert.match(stderr, /^x0x: waiting for approval: a human of bob is asked; \d:\d\d left, Ctrl-C withdraws it\n/)
+  const again = ask('echo', 'asked')
+  await human.decide(await human.next(), 'deny')
+  const { ok, denial_reason, waited_ms } = await again
+  assert.deepEqual([ok, denial_reason, typeof waited_ms], [false, 'approval_denied', 'number'])
+  assert.ok((await denialsOf(bob)).some((detail) => detail.includes('refused it')))
+  human.close()
+})
+
+test('the answer of the API shows the wait as an event, and x0x approvals approves', async () => {
+  const run = ask('echo', 'asked')
+  const watcher = await WatchingHuman.at(bob)
+  const { question_id } = await watcher.next()
+  assert.match(await bob.ok('approvals', 'pending'), new RegExp(question_id))
+  const approved = await bob.cli(['approvals', 'approve', question_id, '--yes'])
+  assert.equal(approved.status, 0, approved.stderr)
+  assert.equal(text(await run), 'asked\n')
+  watcher.close()
+})
+
+test('nobody watches: denied within two seconds', async () => {
+  const began = performance.now()
+  const result = await ask('echo', 'asked')
+  assert.equal(result.denial_reason, 'approval_denied')
+  assert.ok(performance.now() - began < 5_000)
+  assert.ok((await denialsOf(bob)).some((detail) => detail.includes('nobody is there to be asked')))
+})
+
+test('Ctrl-C while it waits takes the question back at once', async () => {
+  const human = await WatchingHuman.at(bob)
+  const run = alice.startCli(['exec', 'bob', '--', 'echo', 'asked'])
+  const pending = await human.next()
+  run.child.kill('SIGINT')
+  await human.nothingWaits()
+  const { status } = await run.finished
+  assert.notEqual(status, 0)
+  await assert.rejects(human.decide(pending, 'allow_once'))
+  assert.equal((await bob.journal()).filter(({ event, request_id }) => event === 'started' && request_id === undefined).length, 0)
+  human.close()
+})
+
+test('a requester that is killed takes its question with it', async () => {
+  const human = await WatchingHuman.at(bob)
+  const run = alice.startCli(['exec', 'bob', '--', 'echo', 'asked'])
+  await human.next()
+  run.child.kill('SIGKILL')
+  await human.nothingWaits()
+  await run.finished
+  human.close()
+})
+
+test('stdin is bound by its hash, held while it waits, and reaches the program that was allowed', async () => {
+  const human = await WatchingHuman.at(bob)
+  const run = alice.exec('bob', ['cat'], ['--stdin-file', '-'], { stdin: Buffer.from('the whole input') })
+  const pending = await human.next()
+  assert.equal(typeof pending.question.stdin === 'object' && pending.question.stdin?.bytes, 15)
+  await human.decide(pending, 'allow_once')
+  assert.equal((await run).stdout.toString(), 'the whole input')
+  human.close()
+})
+
+test('a script that changes between the question and the approval does not run', async () => {
+  const human = await WatchingHuman.at(bob)
+  const run = ask(script)
+  const pending = await human.next()
+  await writeFile(script, '#!/bin/sh\necho owned\n')
+  await chmod(script, 0o700)
+  await human.decide(pending, 'allow_once')
+  const result = await run
+  assert.deepEqual([result.ok, result.denial_reason, text(result)], [false, 'approval_denied', ''])
+  human.close()
+})
+
+test('a requester that is blocked while it waits loses its question', async () => {
+  const human = await WatchingHuman.at(bob)
+  const run = ask('echo', 'asked')
+  await human.next()
+  await bob.ok('contacts', 'trust', 'alice', 'blocked')
+  await human.nothingWaits()
+  const result = await run
+  assert.equal(result.ok, false)
+  await bob.ok('contacts', 'trust', 'alice', 'trusted')
+  human.close()
+})
+
+test('a command that no rule lists is asked about where a pattern of the entry has it, and denied elsewhere', async () => {
+  const human = await WatchingHuman.at(bob)
+  const run = ask('printf', 'hello')
+  const pending = await human.next()
+  assert.match(pending.question.why, /no command of the ACL lists it/)
+  await human.decide(pending, 'allow_once')
+  assert.equal(text(await run), 'hello')
+  assert.equal((await ask('id')).denial_reason, 'argv_not_allowed')
+  human.close()
+})
+
+test('the approval of another agent is required: missing it is denied, given it runs', async () => {
+  const [ofBob, ofCharlie] = [await WatchingHuman.at(bob, 'bob'), await WatchingHuman.at(charlie, 'charlie')]
+  const refused = ask('echo', 'both')
+  const [here, there] = [await ofBob.next(), await ofCharlie.next()]
+  assert.deepEqual(there.question.argv, ['echo', 'both'])
+  assert.deepEqual(there.question.target, { host: 'node', agent_id: bob.agentId })
+  assert.equal(there.question.permit_sha256, here.question.permit_sha256)
+  assert.equal(there.question.grant_sha256, null)
+  await ofBob.decide(here, 'allow_once')
+  await ofCharlie.decide(there, 'deny')
+  assert.equal((await refused).denial_reason, 'approval_denied')
+  assert.ok((await denialsOf(bob)).some((detail) => /0 of 1 approvals .*refused: /.test(detail)))
+  const run = alice.startCli(['exec', 'bob', '--', 'echo', 'both'])
+  await ofCharlie.decide(await ofCharlie.next(), 'allow_once')
+  await ofBob.decide(await ofBob.next(), 'allow_once')
+  const { status, stdout, stderr } = await run.finished
+  assert.deepEqual([status, stdout.toString()], [0, 'both\n'], stderr)
+  assert.match(stderr, /1 of 1 approvals of other agents given/)
+  for (const human of [ofBob, ofCharlie]) human.close()
+})
+
+test('an entry that names approvers alone asks no human of the target; a refusal of its human there is none of its business', async () => {
+  const [ofBob, ofCharlie] = [await WatchingHuman.at(bob, 'bob'), await WatchingHuman.at(charlie, 'charlie')]
+  const run = ask('echo', 'agents')
+  await ofCharlie.decide(await ofCharlie.next(), 'allow_once')
+  assert.equal(text(await run), 'agents\n')
+  assert.equal((await ofBob.desk.pending()).questions.length, 0)
+  for (const human of [ofBob, ofCharlie]) human.close()
+})
+
+test('an approver that is not there is asked when it comes', async () => {
+  await charlie.stop()
+  const run = ask('echo', 'agents')
+  await until('it waits', async () => (await alice.ok('exec', 'sessions')).includes('waiting_for_approval'))
+  await charlie.start()
+  const ofCharlie = await WatchingHuman.at(charlie, 'charlie')
+  await ofCharlie.decide(await ofCharlie.next(), 'allow_once')
+  assert.equal(text(await run), 'agents\n')
+  ofCharlie.close()
+})
+
+test('a run that is taken back is taken back from its approvers', async () => {
+  const ofCharlie = await WatchingHuman.at(charlie, 'charlie')
+  const run = alice.startCli(['exec', 'bob', '--', 'echo', 'agents'])
+  await ofCharlie.next()
+  run.child.kill('SIGINT')
+  await ofCharlie.nothingWaits()
+  await run.finished
+  ofCharlie.close()
+})
+
+test('a daemon that stops takes its questions back, and its approvers see that', async () => {
+  const ofCharlie = await WatchingHuman.at(charlie, 'charlie')
+  const run = ask('echo', 'agents')
+  await ofCharlie.next()
+  await bob.stop()
+  await ofCharlie.nothingWaits()
+  assert.equal((await run).ok, false)
+  await bob.start()
+  ofCharlie.close()
+})

@@ -1,0 +1,206 @@
+import assert from 'node:assert/strict'
+import { test, type TestContext } from 'node:test'
+
+import type { DeskHuman } from '../../../src/local-api/desk-human.ts'
+import type { PendingQuestion } from '../../../src/protocol/desk.ts'
+import type { Decision } from '../../../src/protocol/question.ts'
+import { MAX_WAITING_PER_PAIR, QUESTION_BURST } from '../../../src/protocol/waiting-limits.ts'
+import { deskPlace, type DeskPlaceHandle } from '../../support/desk-place.ts'
+import { ExecutorHost, type HostOptions } from '../../support/executor-host.ts'
+import type { FakeLink, FakeNetwork, ProbeRun } from '../../support/fake-network.ts'
+import { until } from '../../support/mesh-of-daemons.ts'
+
+interface Place {
+  readonly desk: DeskPlaceHandle
+  readonly human: DeskHuman
+  readonly host: ExecutorHost
+  readonly network: FakeNetwork
+  readonly link: FakeLink
+  /** The only question that waits. */
+  question(): Promise<PendingQuestion>
+  decide(decision: Decision): Promise<void>
+  nothingWaits(): Promise<void>
+}
+
+/** A host that asks its human about everything, and a human who watches. */
+const askingHost = async (t: TestContext, options: HostOptions & { readonly askTimeoutMs?: number } = {}): Promise<Place> => {
+  const { askTimeoutMs } = options
+  const desk = await deskPlace(t, askTimeoutMs === undefined ? {} : { askTimeoutMs })
+  const parts = await ExecutorHost.linked(t, { entryKeys: 'ask = "always"', ...options, desk: desk.link })
+  const human = await desk.human()
+  await human.subscribe(() => undefined)
+  const question = async (): Promise<PendingQuestion> =>
+    until('a question waits', async () => {
+      const { questions } = await human.pending()
+      return questions.length === 1 && questions[0]!
+    })
+  const decide = async (decision: Decision): Promise<void> => {
+    const { question_id, question: asked } = await question()
+    await human.decide({ question_id, permit_sha256: asked.permit_sha256, decision })
+  }
+  const nothingWaits = async (): Promise<void> => {
+    await until('nothing waits', async () => (await human.pending()).questions.length === 0)
+  }
+  return { ...parts, desk, human, question, decide, nothingWaits }
+}
+
+const hello = async ({ host, link }: Pick<Place, 'host' | 'link'>, options: Parameters<FakeLink['ask']>[1] = {}): Promise<ProbeRun> =>
+  link.ask([host.program('hello')], options)
+const detailOf = async ({ host }: Pick<Place, 'host'>, run: ProbeRun): Promise<string> => {
+  const line = (await host.lines()).find(({ event, request_id }) => event === 'denial' && request_id === run.id)
+  return String((line as Record<string, unknown> | undefined)?.['detail'])
+}
+
+test('a run that a human must allow tells its requester that it waits, holds no place, and runs when it is allowed', async (t) => {
+  const place = await askingHost(t, { keys: 'max_concurrent_per_agent = 1\nmax_concurrent_total = 1' })
+  const [first, second] = [await hello(place), await hello(place)]
+  const waiting = await first.frame('waiting')
+  assert.deepEqual(
+    [waiting.approvals_needed, waiting.approvals_given, waiting.reason, waiting.expires_in_ms > 100_000],
+    [0, 0, 'human', true],
+  )
+  await second.frame('waiting')
+  for (const { question_id, question } of (await place.human.pending()).questions)
+    await place.human.decide({ question_id, permit_sha256: question.permit_sha256, decision: 'allow_once' })
+  await Promise.any([first, second].map(async (run) => run.frame('started')))
+  const ends = [await first.denial(), await second.denial()]
+  // Only one of them finds a place when both are allowed at once, or both do one behind the other.
+  assert.ok(ends.every((reason) => reason === null || reason === 'concurrency_limit_reached'))
+  assert.ok(ends.includes(null))
+  assert.equal(place.host.totals()['runs_waited' as never], 2)
+})
+
+test('what was refused is approval_denied, and the journal says by whom', async (t) => {
+  const place = await askingHost(t)
+  const run = await hello(place)
+  await place.decide('deny')
+  assert.equal(await run.denial(), 'approval_denied')
+  assert.match(await detailOf(place, run), /human:terminal refused it/)
+  assert.deepEqual(await place.host.events(run.id), ['denial'])
+})
+
+test('when the time is up it is approval_timeout', async (t) => {
+  const place = await askingHost(t, { askTimeoutMs: 1_500 })
+  const run = await hello(place)
+  await run.frame('waiting')
+  assert.equal(await run.denial(), 'approval_timeout')
+  assert.match(await detailOf(place, run), /nobody decided in time/)
+})
+
+test('a desk that goes away while it waits is a denial', async (t) => {
+  const place = await askingHost(t)
+  const run = await hello(place)
+  await run.frame('waiting')
+  await place.desk.stop()
+  assert.equal(await run.denial(), 'approval_denied')
+})
+
+test('without a desk nothing runs that must be asked about', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { entryKeys: 'ask = "always"' })
+  const run = await hello({ host, link })
+  assert.equal(await run.denial(), 'approval_denied')
+  assert.match(await detailOf({ host }, run), /no desk/)
+})
+
+test('a requester of an earlier version of the link is never sent the frame, and its run waits and runs all the same', async (t) => {
+  const place = await askingHost(t)
+  place.network.versions = [1, 2]
+  const old = await place.network.link(place.host.peer)
+  const run = await hello({ host: place.host, link: old })
+  await place.decide('allow_once')
+  assert.equal(await run.denial(), null)
+  assert.equal(run.frames.filter(({ type }) => type === 'waiting').length, 0)
+  assert.equal(run.output().toString(), 'hi\n')
+})
+
+test('a run that waits is resumed on another stream, is told again that it waits, and runs there', async (t) => {
+  const place = await askingHost(t)
+  const run = await hello(place)
+  await run.frame('waiting')
+  run.lost()
+  const again = await place.link.resume(run)
+  await again.frame('resumed')
+  const waiting = await again.frame('waiting')
+  assert.ok(waiting.expires_in_ms <= 120_000)
+  await place.decide('allow_once')
+  assert.equal(await again.denial(), null)
+  assert.equal(again.output().toString(), 'hi\n')
+})
+
+test('a requester that falls silent takes its question with it', async (t) => {
+  const place = await askingHost(t)
+  const run = await hello(place, { renew: false })
+  await place.question()
+  await place.nothingWaits()
+  await until('it is journalled', async () => (await place.host.events(run.id)).includes('denial'))
+  assert.match(await detailOf(place, run), /fell silent/)
+})
+
+test('a cancelled run, a stream closed in peace and a daemon that stops take the question back at once', async (t) => {
+  const place = await askingHost(t)
+  const cancelled = await hello(place)
+  await place.question()
+  cancelled.cancel()
+  assert.equal(await cancelled.denial(), 'approval_denied')
+  assert.deepEqual(cancelled.warnings(), ['cancelled'])
+  await place.nothingWaits()
+  const left = await hello(place)
+  await place.question()
+  left.over()
+  await place.nothingWaits()
+  const stopped = await hello(place)
+  await place.question()
+  await place.host.executor.endRuns()
+  assert.equal(await stopped.denial(), 'approval_denied')
+  await place.nothingWaits()
+})
+
+test('a requester that is blocked while it waits loses its question, and is told that it is not trusted', async (t) => {
+  const place = await askingHost(t)
+  const run = await hello(place)
+  await place.question()
+  await place.host.contacts.setTrust(place.host.peer.signer.agentId, 'blocked')
+  assert.equal(await run.denial(), 'trust_rejected')
+  await place.nothingWaits()
+})
+
+test('stdin that is not what was announced takes the question back; what fits reaches the program that was allowed', async (t) => {
+  const place = await askingHost(t, { scripts: { hello: 'cat' } })
+  const wrong = await hello(place, { stdin: Buffer.from('right') })
+  await place.question()
+  wrong.send({ type: 'stdin', request_id: wrong.id, seq: 0, data: Buffer.from('wrong'), eof: true })
+  assert.equal(await wrong.denial(), 'approval_denied')
+  assert.deepEqual(wrong.warnings(), ['stdin_mismatch'])
+  await place.nothingWaits()
+  const right = await hello(place, { stdin: Buffer.from('right') })
+  right.send({ type: 'stdin', request_id: right.id, seq: 0, data: Buffer.from('right'), eof: true })
+  const { question } = await place.question()
+  assert.equal(typeof question.stdin === 'object' && question.stdin?.bytes, 5)
+  await place.decide('allow_once')
+  assert.equal(await right.denial(), null)
+  assert.equal(right.output().toString(), 'right')
+})
+
+test('so many of one agent may wait and no more, and who asks again and again is not asked about any more', async (t) => {
+  const place = await askingHost(t)
+  const runs: ProbeRun[] = []
+  for (let n = 0; n < MAX_WAITING_PER_PAIR; n += 1) runs.push(await hello(place))
+  await Promise.all(runs.map(async (run) => run.frame('waiting')))
+  const beyond = await hello(place)
+  assert.equal(await beyond.denial(), 'concurrency_limit_reached')
+  for (const run of runs) run.cancel()
+  await Promise.all(runs.map(async (run) => run.denial()))
+  await place.nothingWaits()
+  let last: ProbeRun | null = null
+  for (let n = MAX_WAITING_PER_PAIR; n <= QUESTION_BURST + 8 && last === null; n += 1) {
+    const run = await hello(place)
+    const answer = await Promise.race([run.frame('waiting'), run.frame('exit')])
+    if (answer.type === 'exit') last = run
+    else {
+      run.cancel()
+      await run.denial()
+    }
+  }
+  assert.ok(last)
+  assert.match(await detailOf(place, last), /too often/)
+})

@@ -1,0 +1,46 @@
+import { openDesk, type DeskHuman, type DeskNews } from '../../src/local-api/desk-human.ts'
+import { pathsIn } from '../../src/local-api/paths.ts'
+import type { PendingQuestion } from '../../src/protocol/desk.ts'
+import type { Decision } from '../../src/protocol/question.ts'
+import { until, type TestDaemon } from './mesh-of-daemons.ts'
+
+/** A human who watches the desk of a daemon and decides what the test says. */
+export class WatchingHuman {
+  readonly desk: DeskHuman
+  readonly news: DeskNews[] = []
+  readonly #seen = new Set<string>()
+
+  constructor(desk: DeskHuman) {
+    this.desk = desk
+  }
+
+  static async at(daemon: Pick<TestDaemon, 'dir'>, name = 'test'): Promise<WatchingHuman> {
+    const desk = await openDesk(pathsIn(daemon.dir), name)
+    const human = new WatchingHuman(desk)
+    await desk.subscribe((news) => human.news.push(news))
+    return human
+  }
+
+  /** The next question that was not answered by `next` before. */
+  async next(): Promise<PendingQuestion> {
+    const question = await until('a question came', async () => {
+      const { questions } = await this.desk.pending()
+      return questions.find(({ question_id }) => !this.#seen.has(question_id)) ?? null
+    })
+    this.#seen.add(question.question_id)
+    return question
+  }
+
+  async decide({ question_id, question }: PendingQuestion, decision: Decision): Promise<void> {
+    await this.desk.decide({ question_id, permit_sha256: question.permit_sha256, decision })
+  }
+
+  /** Resolves when nothing waits. */
+  async nothingWaits(): Promise<void> {
+    await until('nothing waits', async () => (await this.desk.pending()).questions.length === 0)
+  }
+
+  close(): void {
+    this.desk.close()
+  }
+}
