@@ -48,7 +48,7 @@ before(async () => {
       agent: alice,
       commands: [['echo', 'listed']],
       description: 'patterns',
-      keys: 'ask = "on-miss"\nask_patterns = [{ argv = ["printf", "<ANY…>"] }]\n',
+      keys: 'ask = "on-miss"\nask_patterns = [{ argv = ["printf", "<ANY...>"] }]\n',
     },
   ])
   await bob.restart()
@@ -76,7 +76,7 @@ test('the human of the target sees the request whole, allows it once, and it run
   assert.deepEqual([question.door, question.ask, question.asker.kind], ['mesh', 'always', 'mesh'])
   assert.equal(question.asker.kind === 'mesh' && question.asker.agent_id, alice.agentId)
   assert.equal(question.asker.kind === 'mesh' && question.asker.machine_id, alice.machineId)
-  assert.match(question.why, /asked/)
+  assert.match(question.why, /always/)
   assert.match(await alice.ok('exec', 'sessions'), /waiting_for_approval/)
   await human.decide(pending, 'allow_once')
   const { status, stdout, stderr } = await run.finished
