@@ -16,7 +16,7 @@ import { Slots } from '../policy/slots.ts'
 import type { CellSource } from '../process/cells.ts'
 import type { DeskLink } from '../desk/desk-link.ts'
 import type { Guardian } from '../process/guardian.ts'
-import type { AgentId, MachineId } from '../protocol/ids.ts'
+import type { MachineId } from '../protocol/ids.ts'
 import type { Contacts } from '../trust/contacts.ts'
 import type { Revocations } from '../trust/revocations.ts'
 import { AuthorityJournal } from './authority-journal.ts'
@@ -103,8 +103,7 @@ export class Executor implements Startable {
     const { desk = null } = components
     const total = new UnackedTotal()
     const signatures = this.#signatures
-    const nameOf = (agentId: AgentId): string | null => contacts.byAgent(agentId)?.name ?? null
-    const questions = new PeerQuestions({ clock, counters, desk, log, nameOf, reports, signatures }, own)
+    const questions = new PeerQuestions({ clock, counters, desk, judge: this.#judge, log, reports, signatures }, own)
     this.#approvers = new ApproverAsks({ clock, counters, judge: this.#judge, signatures }, own)
     this.#runs = new Runs(
       { approvers: this.#approvers, questions, cells, clock, counters, desk, guardian, judge: this.#judge, log, policy, reports, total },

@@ -19,6 +19,11 @@ export class TrustJudge {
     this.#own = init
   }
 
+  /** What the operator calls an agent, for a human to read; null: it is no contact. */
+  nameOf(agentId: AgentId): string | null {
+    return this.#components.contacts.byAgent(agentId)?.name ?? null
+  }
+
   decide(agentId: AgentId, machineId: MachineId): TrustDecision {
     const { contacts, revocations } = this.#components
     const revoked = revocations.isRevoked(agentId, machineId)

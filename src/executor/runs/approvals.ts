@@ -180,8 +180,8 @@ export class Approvals {
   #authorize({ intent, link }: AskedRun, { human, agents }: Given): Permitted | NotAllowed {
     const { judge, policy } = this.#components
     const { agentId: agent_id, machineId: machine_id } = link
-    const principal = { kind: 'mesh', agent_id, machine_id, verified: true, trust: judge.decide(agent_id, machine_id) } as const
-    const verdict = authorize(intent, principal, policy, human, agents)
+    const who = { kind: 'mesh', agent_id, machine_id, name: judge.nameOf(agent_id) } as const
+    const verdict = authorize(intent, { ...who, verified: true, trust: judge.decide(agent_id, machine_id) }, policy, human, agents)
     if (verdict.kind === 'permit') return verdict
     if (verdict.kind === 'ask')
       return { reason: 'approval_denied', detail: `it was allowed, and must be asked again: ${verdict.question.why}` }

@@ -16,6 +16,7 @@ import type { Question } from '../../protocol/question.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 import type { PeerLink } from '../links/links.ts'
 import type { Signatures } from '../links/signatures.ts'
+import type { TrustJudge } from '../links/trust-judge.ts'
 import type { EndCause } from './execution.ts'
 import { Lease } from './lease.ts'
 import type { RunOutlet } from './outlet.ts'
@@ -28,8 +29,7 @@ export interface PeerQuestionsComponents {
   readonly counters: ExecCounters
   readonly desk: DeskLink | null
   readonly log: Logger
-  /** What the operator calls an agent. */
-  nameOf(agentId: AgentId): string | null
+  readonly judge: Pick<TrustJudge, 'nameOf'>
   readonly reports: Reports
   readonly signatures: Signatures
 }
@@ -81,7 +81,7 @@ export class PeerQuestions {
 
   /** The question under way, and when it is answered; or why nobody is asked. */
   admit(asked: AskedApproval): AdmittedQuestion | Denial {
-    const read = readQuestion(asked, (id) => this.#components.nameOf(id))
+    const read = readQuestion(asked, (id) => this.#components.judge.nameOf(id))
     if (typeof read === 'string') return { reason: 'approval_denied', detail: `it asked for an approval; its question is none: ${read}` }
     const { agentId, pair } = asked.link
     const leave = this.#room.enter({ agentId, pair, stdinLength: 0 })

@@ -222,7 +222,7 @@ export class Runs {
     const problem = this.#senders.problemOf(read, arrival, { name, trusted: trust === 'accept', isTaken: this.#known.has(name) })
     const { agentId: agent_id, machineId: machine_id } = link
     const key = { agent_id, machine_id, request_id: read.request.request_id }
-    const principal: Principal = { kind: 'mesh', agent_id, machine_id, verified: problem === null, trust }
+    const principal: Principal = { kind: 'mesh', agent_id, machine_id, verified: problem === null, trust, name: judge.nameOf(agent_id) }
     if (read.asks === 'rules') return this.#decideRules({ key, argv: [], requestSha256: read.sha256 }, principal)
     if (read.asks === 'approval') return this.#decideApproval({ key, argv: [], requestSha256: read.sha256 }, principal, read, arrival)
     const { request } = read

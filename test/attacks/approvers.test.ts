@@ -1,0 +1,332 @@
+import assert from 'node:assert/strict'
+import { randomBytes } from 'node:crypto'
+import { test, type TestContext } from 'node:test'
+
+import type { DeskHuman } from '../../src/local-api/desk-human.ts'
+import {
+  APPROVAL_REQUEST_DOMAIN,
+  APPROVAL_STATEMENT_DOMAIN,
+  approvalRequest,
+  approvalStatement,
+  type ApprovalRequest,
+  type ApprovalStatement,
+} from '../../src/protocol/approval-statement.ts'
+import { execFrame, type ExecFrame } from '../../src/protocol/exec.ts'
+import type { Question } from '../../src/protocol/question.ts'
+import { isAppError } from '../../src/base/errors.ts'
+import { deskPlace } from '../support/desk-place.ts'
+import { ExecutorHost } from '../support/executor-host.ts'
+import { newParty, type FakeLink, type FakeNetwork, type Party, type ProbeRun } from '../support/fake-network.ts'
+import { until } from '../support/mesh-of-daemons.ts'
+
+// The network's half of a host is the attacker: it carries what approvers are asked and what they say.
+
+interface Asked {
+  readonly number: number
+  readonly agentId: string
+}
+
+interface Target {
+  readonly host: ExecutorHost
+  readonly network: FakeNetwork
+  readonly alice: FakeLink
+  readonly carol: Party
+  readonly carolLink: FakeLink
+  readonly asks: Asked[]
+  readonly withdrawn: number[]
+  /** A run that waits, and the number of the question to carol. */
+  waiting(): Promise<{ readonly run: ProbeRun; readonly ask: Asked }>
+}
+
+/** A target that needs carol's word for what alice asks, with a network half that the test plays. */
+const target = async (t: TestContext): Promise<Target> => {
+  const [requester, carol, stranger] = [newParty(), newParty(), newParty()]
+  const entryKeys = `approvers = [{ agent_id = "${carol.signer.agentId}" }, { agent_id = "${stranger.signer.agentId}" }]\napprovals_needed = 1`
+  const host = await ExecutorHost.start(t, { peers: [requester], entryKeys })
+  await host.befriend(requester)
+  await host.befriend(carol)
+  const network = await host.connect()
+  const [asks, withdrawn]: [Asked[], number[]] = [[], []]
+  network.client.onApprovalAsk((number, agentId) => (agentId === null ? withdrawn.push(number) : asks.push({ number, agentId })))
+  const alice = await network.link(requester)
+  const carolLink = await network.linkOut(carol)
+  const waiting = async (): Promise<{ run: ProbeRun; ask: Asked }> => {
+    const before = asks.length
+    const run = await alice.ask([host.program('hello')])
+    await run.frame('waiting')
+    const ask = await until(
+      'carol is to be asked',
+      () => asks.slice(before).find(({ agentId }) => agentId === carol.signer.agentId) ?? null,
+    )
+    return { run, ask }
+  }
+  return { host, network, alice, carol, carolLink, asks, withdrawn, waiting }
+}
+
+/** The question as the executor signed it for a stream to carol. */
+const signedQuestion = async ({ network, carolLink }: Target, ask: Asked): Promise<ApprovalRequest> => {
+  const { body } = await network.client.signApprovalRequest({
+    link: carolLink.number,
+    ask: ask.number,
+    request_id: '01890a5d-ac96-774b-bcce-b302099a8057',
+    stream_nonce: new Uint8Array(randomBytes(32)),
+  })
+  return approvalRequest.decode(body)
+}
+
+const statementOf = (
+  question: ApprovalRequest,
+  carol: Party,
+  over: Partial<ApprovalStatement> = {},
+): Parameters<typeof approvalStatement.encode>[0] => ({
+  version: 1,
+  request_sha256: question.request_sha256,
+  permit_sha256: question.permit_sha256,
+  target_agent: question.from_agent,
+  target_machine: question.from_machine,
+  approver_agent: carol.signer.agentId,
+  approver_machine: carol.machine.machineId,
+  decision: 'allow',
+  expires_at_ms: question.expires_at_ms,
+  nonce: question.nonce,
+  ...over,
+})
+
+const signed = async (party: Party, statement: ApprovalStatement): Promise<Uint8Array> => {
+  const body = approvalStatement.encode(statement)
+  return execFrame.encode({ type: 'approval_statement', body, signature: await party.signer.sign(APPROVAL_STATEMENT_DOMAIN, body) })
+}
+
+const refusedOf = ({ host }: Target): number => (host.totals() as unknown as Record<string, number>)['statements_refused'] ?? 0
+
+test('a network half cannot make the word of an approver: forged, foreign, replayed and altered statements let nothing run', async (t) => {
+  const place = await target(t)
+  const { network, carol, host } = place
+  const first = await place.waiting()
+  const earlier = await signedQuestion(place, first.ask)
+  const old = await signed(carol, statementOf(earlier, carol))
+  network.client.approvalAnswer(first.ask.number, old)
+  assert.equal(await first.run.denial(), null)
+
+  const { run, ask } = await place.waiting()
+  const question = await signedQuestion(place, ask)
+  const mallory = newParty()
+  const tries: Uint8Array[] = [
+    // What carol said of another request.
+    old,
+    // Signed by the requester, by a stranger, by the target itself, as if by carol.
+    ...(await Promise.all([host.peer, mallory, host.own].map(async (who) => signed(who, statementOf(question, carol))))),
+    // In their own name.
+    ...(await Promise.all([host.peer, mallory].map(async (who) => signed(who, statementOf(question, who))))),
+    await signed(carol, statementOf(question, carol, { permit_sha256: randomBytes(32) })),
+    await signed(carol, statementOf(question, carol, { request_sha256: randomBytes(32) })),
+    await signed(carol, statementOf(question, carol, { target_agent: mallory.signer.agentId })),
+    await signed(carol, statementOf(question, carol, { target_machine: mallory.machine.machineId })),
+    await signed(carol, statementOf(question, carol, { nonce: earlier.nonce })),
+    await signed(carol, statementOf(question, carol, { expires_at_ms: question.expires_at_ms + 1 })),
+  ]
+  for (const frame of tries) network.client.approvalAnswer(ask.number, frame)
+  await until('all are refused', () => refusedOf(place) === tries.length)
+  assert.equal(run.frames.filter(({ type }) => type === 'started').length, 0)
+  network.client.approvalAnswer(ask.number, await signed(carol, statementOf(question, carol)))
+  assert.equal(await run.denial(), null)
+  assert.equal(run.output().toString(), 'hi\n')
+})
+
+test('one word is counted once: who needs two is not helped by one that comes twice', async (t) => {
+  const [requester, carol, dave] = [newParty(), newParty(), newParty()]
+  const ids = [carol, dave].map(({ signer }) => `{ agent_id = "${signer.agentId}" }`).join(', ')
+  const host = await ExecutorHost.start(t, { peers: [requester], entryKeys: `approvers = [${ids}]` })
+  for (const party of [requester, carol, dave]) await host.befriend(party)
+  const network = await host.connect()
+  const asks: Asked[] = []
+  network.client.onApprovalAsk((number, agentId) => agentId !== null && asks.push({ number, agentId }))
+  const run = await (await network.link(requester)).ask([host.program('hello')])
+  await until('both are to be asked', () => asks.length === 2)
+  const say = async (party: Party): Promise<void> => {
+    const link = await network.linkOut(party)
+    const { number } = asks.find(({ agentId }) => agentId === party.signer.agentId)!
+    const call = { ask: number, request_id: '01890a5d-ac96-774b-bcce-b302099a8057', stream_nonce: new Uint8Array(randomBytes(32)) }
+    const question = approvalRequest.decode((await network.client.signApprovalRequest({ ...call, link: link.number })).body)
+    const frame = await signed(party, statementOf(question, party))
+    network.client.approvalAnswer(number, frame)
+    network.client.approvalAnswer(number, frame)
+  }
+  await say(carol)
+  const one = await run.frame('waiting', ({ approvals_given }) => approvals_given === 1)
+  assert.equal(one.approvals_needed, 2)
+  assert.equal(run.frames.filter(({ type }) => type === 'started').length, 0)
+  await say(dave)
+  assert.equal(await run.denial(), null)
+})
+
+test('a question is signed for its approver alone: not for another link, not for a number that is not open, not when it is over', async (t) => {
+  const place = await target(t)
+  const { network, alice, carolLink } = place
+  const { run, ask } = await place.waiting()
+  const call = { request_id: '01890a5d-ac96-774b-bcce-b302099a8057', stream_nonce: new Uint8Array(randomBytes(32)) }
+  const sign = async (link: number, number: number): Promise<unknown> => network.client.signApprovalRequest({ ...call, link, ask: number })
+  await assert.rejects(sign(alice.number, ask.number), (error) => isAppError(error, 'peer_rejected'))
+  await assert.rejects(sign(carolLink.number, ask.number + 1_000), (error) => isAppError(error, 'not_found'))
+  run.cancel()
+  assert.equal(await run.denial(), 'approval_denied')
+  await until('it is withdrawn', () => place.withdrawn.includes(ask.number))
+  await assert.rejects(sign(carolLink.number, ask.number), (error) => isAppError(error, 'not_found'))
+})
+
+test('an approver who is not trusted any more, or whose daemon knows no approvals, is not asked', async (t) => {
+  const place = await target(t)
+  const { host, network, carol, carolLink } = place
+  const { run, ask } = await place.waiting()
+  const question = await signedQuestion(place, ask)
+  network.versions = [1, 2]
+  const old = await network.linkOut(carol)
+  const call = { ask: ask.number, request_id: '01890a5d-ac96-774b-bcce-b302099a8057', stream_nonce: new Uint8Array(randomBytes(32)) }
+  await assert.rejects(network.client.signApprovalRequest({ ...call, link: old.number }), (error) => isAppError(error, 'not_offered'))
+  await host.contacts.setTrust(carol.signer.agentId, 'blocked')
+  await assert.rejects(network.client.signApprovalRequest({ ...call, link: carolLink.number }))
+  network.client.approvalAnswer(ask.number, await signed(carol, statementOf(question, carol)))
+  await until('it is refused', () => refusedOf(place) === 1)
+  run.cancel()
+  assert.equal(await run.denial(), 'approval_denied')
+})
+
+test('answers that are no frames, of no question, or nothing that was asked for, are counted and change nothing', async (t) => {
+  const place = await target(t)
+  const { host, network, carol } = place
+  const { run, ask } = await place.waiting()
+  const question = await signedQuestion(place, ask)
+  const good = await signed(carol, statementOf(question, carol))
+  const other: ExecFrame = { type: 'lease_renew', request_id: '01890a5d-ac96-774b-bcce-b302099a8057' }
+  network.client.approvalAnswer(ask.number + 7, good)
+  network.client.approvalAnswer(ask.number, execFrame.encode(other))
+  network.client.approvalAnswer(ask.number, randomBytes(64))
+  await until('all are counted', () => host.totals().malformed_frames >= 3)
+  network.client.approvalAnswer(ask.number, good)
+  assert.equal(await run.denial(), null)
+})
+
+// From here on the network's half of the approver is the attacker.
+
+interface Approver {
+  readonly host: ExecutorHost
+  readonly network: FakeNetwork
+  readonly link: FakeLink
+  readonly human: DeskHuman
+  /** Sends a question of bob's as the test wants it; what comes back. */
+  ask(over?: Partial<ApprovalRequest>, how?: { readonly signer?: Party; readonly question?: object }): Promise<ExecFrame>
+}
+
+const QUESTION: Question = {
+  permit_sha256: 'ab'.repeat(32),
+  grant_sha256: 'cd'.repeat(32),
+  door: 'stdio',
+  session_id: 'session',
+  asker: { kind: 'mesh', agent_id: '11'.repeat(32), machine_id: '22'.repeat(32), name: 'a name that bob gave' },
+  target: { host: 'gateway', agent_id: null },
+  argv: ['systemctl', 'restart', 'x0xd'],
+  executable: '/usr/bin/systemctl',
+  programs: ['/usr/bin/systemctl'],
+  opaque: null,
+  cwd: '/',
+  env_names: ['HOME', 'PATH'],
+  stdin: null,
+  script: null,
+  timeout_ms: 60_000,
+  security: 'full',
+  ask: 'off',
+  ask_fallback: 'full',
+  always_ask: null,
+  why: 'it says so',
+  approvers: null,
+}
+
+const approver = async (t: TestContext): Promise<Approver> => {
+  const desk = await deskPlace(t, { security: 'full' })
+  const { host, network, link } = await ExecutorHost.linked(t, { desk: desk.link })
+  const human = await desk.human()
+  await human.subscribe(() => undefined)
+  const ask: Approver['ask'] = async (over = {}, { signer = host.peer, question = QUESTION } = {}) => {
+    const nonce = await link.nonce()
+    const request: ApprovalRequest = {
+      ...link.request(nonce, []),
+      request_sha256: randomBytes(32),
+      permit_sha256: Buffer.from(QUESTION.permit_sha256, 'hex'),
+      nonce: randomBytes(32),
+      expires_at_ms: Date.now() + 60_000,
+      expires_in_ms: 60_000,
+      question: JSON.stringify(question),
+      ...over,
+    }
+    const body = approvalRequest.encode(request)
+    const frame = execFrame.encode({ type: 'approval_request', body, signature: await signer.signer.sign(APPROVAL_REQUEST_DOMAIN, body) })
+    const run = link.open(nonce, frame, link.request(nonce, []))
+    await run.closed
+    return run.frames.at(-1)!
+  }
+  return { host, network, link, human, ask }
+}
+
+const onlyQuestion = async (human: DeskHuman): Promise<Awaited<ReturnType<DeskHuman['pending']>>['questions'][number]> =>
+  until('a question waits', async () => (await human.pending()).questions[0] ?? null)
+
+test('an approver is always asked, is shown who would run it, and signs what its human said', async (t) => {
+  const { human, ask, host } = await approver(t)
+  for (const decision of ['allow_once', 'deny'] as const) {
+    const answer = ask()
+    const { question_id, question } = await onlyQuestion(human)
+    assert.deepEqual(
+      [question.door, question.ask, question.grant_sha256, question.session_id, question.ask_fallback],
+      ['mesh', 'always', null, null, 'deny'],
+    )
+    assert.deepEqual(question.target, { host: 'node', agent_id: host.peer.signer.agentId })
+    assert.equal(question.asker.kind === 'mesh' && question.asker.name, null)
+    await human.decide({ question_id, permit_sha256: question.permit_sha256, decision })
+    const frame = await answer
+    assert.equal(frame.type, 'approval_statement')
+    const said = frame.type === 'approval_statement' ? approvalStatement.decode(frame.body) : null
+    assert.deepEqual([said?.decision, said?.target_agent], [decision === 'deny' ? 'deny' : 'allow', host.peer.signer.agentId])
+  }
+})
+
+test('what is forged, of another permit, no question at all, or of an agent that is not trusted bothers no human', async (t) => {
+  const { human, ask, host } = await approver(t)
+  const mallory = newParty()
+  assert.equal((await ask({}, { signer: mallory })).type, 'exit')
+  assert.equal((await ask({ stream_nonce: randomBytes(32) })).type, 'exit')
+  assert.equal((await ask({ to_agent: mallory.signer.agentId })).type, 'exit')
+  assert.equal((await ask({ permit_sha256: randomBytes(32) })).type, 'exit')
+  assert.equal((await ask({ question: '{}' })).type, 'exit')
+  assert.equal((await ask({ question: 'no json' })).type, 'exit')
+  assert.equal((await ask({}, { question: { ...QUESTION, more: 1 } })).type, 'exit')
+  assert.equal((await ask({}, { question: { ...QUESTION, asker: { kind: 'local', label: 'me' } } })).type, 'exit')
+  assert.deepEqual((await human.pending()).questions, [])
+  await host.contacts.setTrust(host.peer.signer.agentId, 'known')
+  await host.contacts.unpin(host.peer.signer.agentId, host.peer.machine.machineId)
+  assert.equal((await ask()).type, 'exit')
+  assert.deepEqual((await human.pending()).questions, [])
+  assert.equal((host.totals() as unknown as Record<string, number>)['approvals_asked'], 0)
+})
+
+test('a question lives as long as its stream: what ends that takes it back, and a decision afterwards signs nothing', async (t) => {
+  const { human, link, host } = await approver(t)
+  const nonce = await link.nonce()
+  const request: ApprovalRequest = {
+    ...link.request(nonce, []),
+    request_sha256: randomBytes(32),
+    permit_sha256: Buffer.from(QUESTION.permit_sha256, 'hex'),
+    nonce: randomBytes(32),
+    expires_at_ms: Date.now() + 60_000,
+    expires_in_ms: 60_000,
+    question: JSON.stringify(QUESTION),
+  }
+  const body = approvalRequest.encode(request)
+  const signature = await host.peer.signer.sign(APPROVAL_REQUEST_DOMAIN, body)
+  const run = link.open(nonce, execFrame.encode({ type: 'approval_request', body, signature }), link.request(nonce, []))
+  const { question_id, question } = await onlyQuestion(human)
+  run.over()
+  await until('nothing waits', async () => (await human.pending()).questions.length === 0)
+  await assert.rejects(human.decide({ question_id, permit_sha256: question.permit_sha256, decision: 'allow_once' }))
+  await run.closed
+  assert.equal(run.frames.filter(({ type }) => type === 'approval_statement').length, 0)
+})
