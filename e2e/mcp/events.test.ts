@@ -64,7 +64,7 @@ test('a program can neither write a sentence of its own, nor close the frame, no
   await server.run('exec', { command: 'printf', args: [lie] })
   const text = await read(server)
   assert.deepEqual(sentences(text), ['Exec started (node=gateway, ID)', 'Exec finished (node=gateway, ID, code=0)'])
-  assert.ok(!/\u001b|\u202e/.test(text) && text.includes('\\u202eend'))
+  assert.ok(!text.includes('\u001b') && !text.includes('\u202e') && text.includes('\\u202eend'))
   const [, id = ''] = /^<untrusted_output id="([0-9a-f]{16})">/.exec(text) ?? []
   assert.equal(text.split(`</untrusted_output id="${id}">`).length, 2)
 })

@@ -1,5 +1,5 @@
 import { isAppError } from '../base/errors.ts'
-import { RunStory } from '../protocol/run-story.ts'
+import type { RunStory } from '../protocol/run-story.ts'
 import type { RunOutcome, RunSink } from './run-spec.ts'
 
 /** The sink, with the story of its run before it. */

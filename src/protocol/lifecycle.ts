@@ -8,11 +8,9 @@ import { LOCAL_DOORS } from './reasons.ts'
  * denied. Of one run at most one `exec.started`, and exactly one of `exec.finished` and `exec.denied`, which is its last.
  */
 export const LIFECYCLE_TYPES = ['exec.started', 'exec.waiting', 'exec.finished', 'exec.denied'] as const
-export type LifecycleType = (typeof LIFECYCLE_TYPES)[number]
 
 /** `rest`: asked over the API of a daemon; `mesh`: asked by an agent of the mesh, here. */
 export const LIFECYCLE_DOORS = ['rest', 'mesh', ...LOCAL_DOORS] as const
-export type LifecycleDoor = (typeof LIFECYCLE_DOORS)[number]
 
 /** Where a run is that is neither on another machine nor in a sandbox. */
 export const HERE = 'gateway'

@@ -46,7 +46,7 @@ export class OutputTail {
     all.set(this.#buffer.subarray(0, this.#length), before.length)
     let begin = Math.max(all.length - KEPT_BYTES, 0)
     const cut = this.#dropped || begin > 0
-    for (let at = 0; cut && at < 3 && isContinuation(all[begin]); at++) begin += 1
+    if (cut) for (let at = 0; at < 3 && isContinuation(all[begin]); at++) begin += 1
     return tailOf(UTF8.decode(all.subarray(begin)), cut)
   }
 
