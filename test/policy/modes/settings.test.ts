@@ -1,0 +1,107 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import fc from 'fast-check'
+
+import { NO_SETTINGS, resolveExec, type ExecSettings, type ResolvedExec, type SettingPlaces } from '../../../src/policy/modes/settings.ts'
+import { ASKS, HOSTS, SECURITIES } from '../../../src/protocol/question.ts'
+
+const set = (fields: Partial<ExecSettings> = {}): ExecSettings => ({ ...NO_SETTINGS, ...fields })
+const places = (fields: Partial<SettingPlaces> = {}): SettingPlaces => ({
+  parameter: NO_SETTINGS,
+  session: NO_SETTINGS,
+  agent: NO_SETTINGS,
+  global: NO_SETTINGS,
+  allowed_hosts: null,
+  ...fields,
+})
+const resolved = (fields: Partial<SettingPlaces> = {}): ResolvedExec => {
+  const result = resolveExec(places(fields))
+  assert.ok(result.kind === 'resolved', result.kind)
+  return result
+}
+
+test('O1 O5: what nobody says is the sandbox; of this host nothing, and on a miss somebody is asked', () => {
+  const { host, security, ask, ask_fallback, node } = resolved()
+  assert.deepEqual(
+    { host, security, ask, ask_fallback, node },
+    { host: 'sandbox', security: 'full', ask: 'on-miss', ask_fallback: 'deny', node: null },
+  )
+  for (const other of ['gateway', 'node'] as const) assert.equal(resolved({ global: set({ host: other }) }).security, 'deny')
+})
+
+test('O4 O6: host, security, ask and node come each from the first place that says it', () => {
+  const all = resolved({
+    session: set({ ask: 'off' }),
+    agent: set({ ask: 'always', security: 'full' }),
+    global: set({ host: 'node', security: 'deny', ask: 'always', node: 'bob' }),
+  })
+  assert.deepEqual(
+    [all.host, all.security, all.ask, all.node, all.from],
+    ['node', 'full', 'off', 'bob', { host: 'global', security: 'agent', ask: 'session', ask_fallback: 'default', node: 'global' }],
+  )
+  const wished = resolved({
+    parameter: set({ host: 'sandbox', security: 'allowlist' }),
+    global: set({ host: 'gateway', security: 'full' }),
+  })
+  assert.deepEqual(
+    [wished.host, wished.security, wished.from.host, wished.from.security],
+    ['sandbox', 'allowlist', 'parameter', 'parameter'],
+  )
+})
+
+test('B23: a call narrows, and what it wishes beyond is cut and told', () => {
+  const configured = set({ host: 'gateway', security: 'allowlist', ask: 'on-miss', ask_fallback: 'allowlist' })
+  const wide = resolved({ parameter: set({ security: 'full', ask: 'off', ask_fallback: 'full' }), global: configured })
+  assert.deepEqual([wide.security, wide.ask, wide.ask_fallback], ['allowlist', 'on-miss', 'allowlist'])
+  assert.deepEqual(wide.cuts, [
+    { key: 'security', asked: 'full', got: 'allowlist' },
+    { key: 'ask', asked: 'off', got: 'on-miss' },
+  ])
+  const narrow = resolved({ parameter: set({ security: 'deny', ask: 'always', ask_fallback: 'deny' }), global: configured })
+  assert.deepEqual([narrow.security, narrow.ask, narrow.ask_fallback, narrow.cuts], ['deny', 'always', 'deny', []])
+})
+
+test('a call chooses the configured host, the sandbox, and what the configuration opens', () => {
+  const choose = (host: ExecSettings['host'], fields: Partial<SettingPlaces> = {}): string => {
+    const result = resolveExec(places({ parameter: set({ host }), ...fields }))
+    return result.kind === 'resolved' ? result.host : `refused ${result.allowed.join(' ')}`
+  }
+  assert.deepEqual(
+    HOSTS.map((host) => choose(host)),
+    ['sandbox', 'refused sandbox', 'refused sandbox'],
+  )
+  const gateway = { global: set({ host: 'gateway' }) }
+  assert.deepEqual(
+    HOSTS.map((host) => choose(host, gateway)),
+    ['sandbox', 'gateway', 'refused gateway sandbox'],
+  )
+  assert.deepEqual(
+    HOSTS.map((host) => choose(host, { ...gateway, allowed_hosts: ['node'] })),
+    ['refused gateway node', 'gateway', 'node'],
+  )
+})
+
+test('a bound node stays, and without one a call names its own', () => {
+  const to = (node: string, global: ExecSettings): string => {
+    const result = resolveExec(places({ parameter: set({ node }), global }))
+    return result.kind === 'resolved' ? String(result.node) : result.kind
+  }
+  assert.equal(to('carol', set({ host: 'node', node: 'bob' })), 'refused')
+  assert.equal(to('bob', set({ host: 'node', node: 'bob' })), 'bob')
+  assert.equal(to('carol', set({ host: 'node' })), 'carol')
+})
+
+test('whatever a call wishes: it gets no more than without a wish', () => {
+  const some = <T>(values: readonly T[]): fc.Arbitrary<T | null> => fc.constantFrom(...values, null)
+  fc.assert(
+    fc.property(some(SECURITIES), some(ASKS), some(SECURITIES), some(ASKS), some(SECURITIES), (security, ask, own, ownAsk, session) => {
+      const global = set({ host: 'gateway', security: own, ask: ownAsk })
+      const without = resolved({ global, session: set({ security: session }) })
+      const wished = resolved({ global, session: set({ security: session }), parameter: set({ security, ask }) })
+      assert.ok(SECURITIES.indexOf(wished.security) <= SECURITIES.indexOf(without.security))
+      assert.ok(ASKS.indexOf(wished.ask) <= ASKS.indexOf(without.ask))
+    }),
+    { seed: 20_260_504, numRuns: 1_000 },
+  )
+})
