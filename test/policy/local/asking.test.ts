@@ -1,0 +1,193 @@
+import assert from 'node:assert/strict'
+import { appendFile, chmod, mkdir, rename, symlink, unlink, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import { ANSWER_FRESH_MS, openApproval, signAnswer, SpentAnswers } from '../../../src/policy/approval/open-approval.ts'
+import type { Approval, Question } from '../../../src/policy/approval/question.ts'
+import { authorizeLocalRun } from '../../../src/policy/local/authorize.ts'
+import type { LocalRunIntent } from '../../../src/policy/local/intent.ts'
+import type { ExecInForce } from '../../../src/policy/local/local-asking.ts'
+import { changedPin } from '../../../src/policy/file-mark.ts'
+import { ASKING, policyOf, rightsOf, slotsOf } from '../../support/local-policy.ts'
+import { tempDir } from '../../support/temp-dir.ts'
+
+const KEY = Buffer.alloc(32, 1)
+const FORCE: ExecInForce = {
+  host: 'gateway',
+  security: 'allowlist',
+  ask: 'on-miss',
+  ask_fallback: 'deny',
+  door: 'mcp',
+  label: 'claude',
+  stdin: null,
+  always_ask: [],
+}
+
+/** What a desk that allows makes of a question. */
+const allowed = (question: Question): Approval => {
+  const answer = {
+    question_id: 'q_1',
+    permit_sha256: question.permit_sha256,
+    by: 'human:test',
+    reason: '',
+    nonce: 'n',
+    expires_at_ms: ANSWER_FRESH_MS,
+  }
+  const spent = new SpentAnswers()
+  const opened = openApproval(signAnswer({ ...answer, decision: 'allow' }, KEY), answer, { key: KEY, now: 1, spent })
+  assert.ok(opened.kind === 'approval')
+  return opened.approval
+}
+
+type Ask = (
+  intent?: Partial<LocalRunIntent>,
+  exec?: Partial<ExecInForce>,
+  approval?: Approval | null,
+) => ReturnType<typeof authorizeLocalRun>
+
+const setUp = async (t: TestContext): Promise<{ dir: string; ask: Ask; active: () => number }> => {
+  const dir = await tempDir(t)
+  await mkdir(join(dir, 'work'))
+  await writeFile(join(dir, 'tool'), '#!/bin/sh\nexit 0\n')
+  await chmod(join(dir, 'tool'), 0o755)
+  const policy = { ...policyOf([dir], { security: 'allow_pty = true' }), allow_env: null }
+  const rights = rightsOf(policy)
+  const slots = slotsOf(rights.limits)
+  const ask: Ask = (intent = {}, exec = {}, approval = null) =>
+    authorizeLocalRun(
+      { ...ASKING, argv: [join(dir, 'tool'), 'a'], ...intent },
+      { path: join(dir, 'work'), descriptor: null },
+      { policy, rights, slots, session_id: 's_1', exec: { ...FORCE, ...exec } },
+      approval,
+    )
+  return { dir, ask, active: () => slots.active }
+}
+
+const questionOf = (verdict: ReturnType<Ask>): Question => {
+  assert.ok(verdict.kind === 'ask', verdict.kind)
+  return verdict.question
+}
+const codeOf = (verdict: ReturnType<Ask>): string => (verdict.kind === 'refused' ? verdict.code : verdict.kind)
+
+test('a run on this host is a question first, which takes no slot, and then a permit for exactly that', async (t) => {
+  const { dir, ask, active } = await setUp(t)
+  const question = questionOf(ask())
+  assert.equal(active(), 0)
+  assert.deepEqual(
+    [question.argv, question.cwd, question.asker, question.target.host, question.opaque],
+    [[join(dir, 'tool'), 'a'], join(dir, 'work'), { kind: 'local', label: 'claude' }, 'gateway', null],
+  )
+  assert.match(question.permit_sha256, /^[0-9a-f]{64}$/)
+  const verdict = ask({}, {}, allowed(question))
+  assert.ok(verdict.kind === 'permit')
+  assert.equal(active(), 1)
+  assert.deepEqual(verdict.permit.argv, question.argv)
+  assert.equal(changedPin(verdict.permit.pins), null)
+})
+
+test('O4: what a place denies is denied, and a sandbox goes on without a question unless it always asks', async (t) => {
+  const { ask } = await setUp(t)
+  assert.equal(codeOf(ask({}, { security: 'deny' })), 'command_denied')
+  assert.equal(codeOf(ask({}, { security: 'full', ask: 'off' })), 'ask')
+})
+
+test('B13 B14: another argv, environment, limit, stdin, asker or door is another permit', async (t) => {
+  const { dir, ask } = await setUp(t)
+  const question = questionOf(ask({ env: { A: '1' } }))
+  const changes: readonly [Partial<LocalRunIntent>, Partial<ExecInForce>][] = [
+    [{ argv: [join(dir, 'tool'), 'a '], env: { A: '1' } }, {}],
+    [{ argv: [join(dir, 'tool'), 'a', ''], env: { A: '1' } }, {}],
+    [{ argv: [join(dir, 'tool')], env: { A: '1' } }, {}],
+    [{ env: { A: '2' } }, {}],
+    [{ env: { A: '1', B: '' } }, {}],
+    [{}, {}],
+    [{ env: { A: '1' }, clear_env: true }, {}],
+    [{ env: { A: '1' }, timeout_ms: 1 }, {}],
+    [{ env: { A: '1' }, max_output_bytes: 1 }, {}],
+    [{ env: { A: '1' }, terminal: { cols: 80, rows: 24 } }, {}],
+    [{ env: { A: '1' } }, { stdin: { bytes: 1, sha256: null } }],
+    [{ env: { A: '1' } }, { stdin: 'open' }],
+    [{ env: { A: '1' } }, { label: 'other' }],
+    [{ env: { A: '1' } }, { door: 'stdio' }],
+  ]
+  for (const [intent, exec] of changes)
+    assert.equal(codeOf(ask(intent, exec, allowed(question))), 'approval_mismatch', JSON.stringify([intent, exec]))
+  assert.equal(codeOf(ask({ env: { A: '1' } }, {}, allowed(question))), 'permit')
+})
+
+test('B16 B25: a program or a script that is changed, or replaced, after it was asked about is another', async (t) => {
+  const { dir, ask } = await setUp(t)
+  const tool = join(dir, 'tool')
+  const script = join(dir, 'work', 'x.sh')
+  await writeFile(script, 'exit 0\n')
+  const run = { argv: ['/bin/sh', 'x.sh'] }
+  const first = questionOf(ask(run))
+  assert.equal(first.script?.path, script)
+  await appendFile(script, 'exit 1\n')
+  assert.equal(codeOf(ask(run, {}, allowed(first))), 'approval_mismatch')
+  const second = questionOf(ask(run))
+  assert.notEqual(second.grant_sha256, first.grant_sha256)
+  const permitted = ask(run, {}, allowed(second))
+  assert.ok(permitted.kind === 'permit')
+  await writeFile(join(dir, 'y.sh'), 'exit 0\n')
+  await rename(join(dir, 'y.sh'), script)
+  assert.equal(changedPin(permitted.permit.pins), script)
+
+  const program = questionOf(ask())
+  await appendFile(tool, '\n')
+  assert.equal(codeOf(ask({}, {}, allowed(program))), 'approval_mismatch')
+  const again = questionOf(ask())
+  await unlink(tool)
+  await symlink('/bin/true', tool)
+  assert.equal(codeOf(ask({}, {}, allowed(again))), 'approval_mismatch')
+})
+
+test('B15: another directory in the place of the one that was asked about is another', async (t) => {
+  const { dir, ask } = await setUp(t)
+  const question = questionOf(ask())
+  await rename(join(dir, 'work'), join(dir, 'old'))
+  await mkdir(join(dir, 'work'))
+  assert.equal(codeOf(ask({}, {}, allowed(question))), 'approval_mismatch')
+})
+
+test('an approval is good for one run', async (t) => {
+  const { ask } = await setUp(t)
+  const approval = allowed(questionOf(ask()))
+  assert.equal(codeOf(ask({}, {}, approval)), 'permit')
+  assert.equal(codeOf(ask({}, {}, approval)), 'approval_mismatch')
+  const likeness = { ...allowed(questionOf(ask())) }
+  assert.equal(codeOf(ask({}, {}, likeness)), 'approval_mismatch')
+})
+
+test('B11: "always" is for what can be bound whole: no text of an interpreter, no open stdin, no keyboard, nothing that always asks', async (t) => {
+  const { dir, ask } = await setUp(t)
+  await writeFile(join(dir, 'work', 'x.sh'), '')
+  assert.notEqual(questionOf(ask()).grant_sha256, null)
+  assert.notEqual(questionOf(ask({ argv: ['/bin/sh', 'x.sh'] })).grant_sha256, null)
+  const rule = { argv: ['tool'], tokens: [{ kind: 'literal', text: 'tool' }], anyArguments: true, reason: 'r', line: 1 } as const
+  for (const [intent, exec] of [
+    [{ argv: ['/bin/sh', '-c', '$0 "$@"', 'x'] }, {}],
+    [{ argv: ['/bin/sh', 'missing.sh'] }, {}],
+    [{ argv: ['/usr/bin/env', 'sh'] }, {}],
+    [{ env: { LD_PRELOAD: '/x' } }, {}],
+    [{}, { stdin: 'open' }],
+    [{ terminal: { cols: 80, rows: 24 } }, {}],
+    [{}, { always_ask: [rule] }],
+  ] as const)
+    assert.equal(questionOf(ask(intent, exec)).grant_sha256, null, JSON.stringify([intent, exec]))
+  assert.equal(questionOf(ask({}, { always_ask: [rule] })).always_ask, 'r')
+})
+
+test('what may last binds neither session nor limits, and all else', async (t) => {
+  const { ask } = await setUp(t)
+  const one = questionOf(ask())
+  assert.equal(questionOf(ask({ timeout_ms: 5 })).grant_sha256, one.grant_sha256)
+  for (const [intent, exec] of [
+    [{ env: { A: '1' } }, {}],
+    [{}, { label: 'other' }],
+    [{}, { door: 'stdio' }],
+    [{}, { stdin: { bytes: 1, sha256: 'a'.repeat(64) } }],
+  ] as const)
+    assert.notEqual(questionOf(ask(intent, exec)).grant_sha256, one.grant_sha256)
+})

@@ -1,0 +1,142 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { ANSWER_FRESH_MS, openApproval, signAnswer, SpentAnswers } from '../../../src/policy/approval/open-approval.ts'
+import type { Approval, Question } from '../../../src/policy/approval/question.ts'
+import { scrubbedEnvironment } from '../../../src/policy/environment.ts'
+import type { Acl } from '../../../src/policy/mesh/acl.ts'
+import { authorize, type Verdict } from '../../../src/policy/mesh/authorize.ts'
+import { explain, explanationText } from '../../../src/policy/mesh/explain.ts'
+import { Slots } from '../../../src/policy/slots.ts'
+import { aclOf, aclText, ALICE, alice, asking, commandText, entryText, LAPTOP, MALLORY, readText } from '../../support/acl-text.ts'
+
+const KEY = Buffer.alloc(32, 1)
+const pattern = (argv: readonly string[]): string => `[[exec.allow.ask_patterns]]\nargv = ${JSON.stringify(argv)}\n`
+const entry = (keys: string, ...rest: string[]): string =>
+  `[[exec.allow]]\ndescription = "alice"\nagent_id = "${ALICE}"\nmachine_id = "${LAPTOP}"\n${keys}\n${rest.join('')}`
+const file = (...entries: string[]): Acl => aclOf(aclText(entries))
+
+const allowed = ({ permit_sha256 }: Pick<Question, 'permit_sha256'>): Approval => {
+  const answer = { question_id: 'q_1', permit_sha256, by: 'human:test', reason: '', nonce: 'n', expires_at_ms: ANSWER_FRESH_MS }
+  const opened = openApproval(signAnswer({ ...answer, decision: 'allow' }, KEY), answer, { key: KEY, now: 1, spent: new SpentAnswers() })
+  assert.ok(opened.kind === 'approval')
+  return opened.approval
+}
+const decide = (
+  acl: Acl,
+  argv: readonly string[],
+  more: { slots?: Slots; approval?: Approval; intent?: object; who?: typeof alice } = {},
+): Verdict =>
+  authorize(
+    asking(argv, more.intent ?? {}),
+    more.who ?? alice,
+    { acl, slots: more.slots ?? new Slots(acl.caps), env: scrubbedEnvironment('/') },
+    more.approval ?? null,
+  )
+const questionOf = (verdict: Verdict): Question => {
+  assert.ok(verdict.kind === 'ask', verdict.kind)
+  return verdict.question
+}
+const saidOf = (verdict: Verdict): string => (verdict.kind === 'denied' ? verdict.reason : verdict.kind)
+
+test('ask = "always" makes a question of each listed command; it takes no slot, and what was allowed takes one', () => {
+  const acl = file(entry('ask = "always"', commandText(['true'])))
+  const slots = new Slots(acl.caps)
+  const question = questionOf(decide(acl, ['true'], { slots }))
+  assert.deepEqual([question.ask, question.door, question.ask_fallback, slots.active], ['always', 'mesh', 'deny', 0])
+  assert.equal(saidOf(decide(acl, ['true'], { slots, approval: allowed(question) })), 'permit')
+  assert.equal(slots.active, 1)
+  assert.equal(saidOf(decide(acl, ['echo'])), 'argv_not_allowed')
+})
+
+test('ask = "on-miss" asks for what only a pattern has, and a listed command runs as before', () => {
+  const acl = file(entry('ask = "on-miss"', commandText(['true']), pattern(['echo', '<INT>', '<ANY...>'])))
+  assert.equal(saidOf(decide(acl, ['true'])), 'permit')
+  for (const argv of [
+    ['echo', '1'],
+    ['echo', '2', 'x', '-y'],
+  ])
+    assert.equal(questionOf(decide(acl, argv)).ask, 'on-miss')
+  for (const argv of [['echo'], ['echo', 'x'], ['false', '1']]) assert.equal(saidOf(decide(acl, argv)), 'argv_not_allowed')
+  assert.equal(saidOf(decide(acl, ['echo', '1', '$(x)'])), 'shell_metachar_in_argv')
+})
+
+test('no approval opens what the file does not allow, or for whom, or what changed meanwhile', () => {
+  const acl = file(entry('ask = "always"', commandText(['true']), commandText(['echo', '<INT>'])))
+  const question = questionOf(decide(acl, ['echo', '1']))
+  for (const [argv, more, reason] of [
+    [['echo', '2'], {}, 'approval_mismatch'],
+    [['true'], {}, 'approval_mismatch'],
+    [['echo', 'x'], {}, 'argv_not_allowed'],
+    [['echo', '1'], { intent: { stdin_len: 1 } }, 'approval_mismatch'],
+    [['echo', '1'], { intent: { timeout_ms: 1 } }, 'approval_mismatch'],
+    [['echo', '1'], { intent: { cwd: '/' } }, 'cwd_not_allowed'],
+    [['echo', '1'], { who: { ...alice, trust: 'reject_revoked' as const } }, 'trust_rejected'],
+    [['echo', '1'], { who: { ...alice, agent_id: MALLORY } }, 'agent_machine_not_in_acl'],
+  ] as const)
+    assert.equal(saidOf(decide(acl, argv, { ...more, approval: allowed(question) })), reason, JSON.stringify(argv))
+  const full = new Slots({ max_concurrent_per_agent: 1, max_concurrent_total: 1 })
+  full.reserve(ALICE)
+  assert.equal(saidOf(decide(acl, ['echo', '1'], { slots: full, approval: allowed(question) })), 'concurrency_limit_reached')
+  const approval = allowed(question)
+  assert.equal(saidOf(decide(acl, ['echo', '1'], { approval })), 'permit')
+  assert.equal(saidOf(decide(acl, ['echo', '1'], { approval })), 'approval_mismatch')
+})
+
+test('what always asks is asked whatever the entry says, through a wrapper too, and is allowed once only', () => {
+  const rule = 'always_ask = [{ argv = ["echo", "<ANY...>"], reason = "it speaks" }]'
+  const acl = aclOf(aclText([entryText([['echo', '1'], ['env', 'echo', '1'], ['true']])], rule))
+  for (const argv of [
+    ['echo', '1'],
+    ['env', 'echo', '1'],
+  ]) {
+    const question = questionOf(decide(acl, argv))
+    assert.deepEqual([question.always_ask, question.grant_sha256], ['it speaks', null])
+  }
+  assert.equal(saidOf(decide(acl, ['true'])), 'permit')
+})
+
+test('approvers are needed beside a human or alone, and the word of one does not stand for the other', () => {
+  const approvers = `approvers = [{ agent_id = "${MALLORY}" }]`
+  const alone = file(entry(approvers, commandText(['true'])))
+  const question = questionOf(decide(alone, ['true']))
+  assert.deepEqual([question.ask, question.approvers], ['off', { agent_ids: [MALLORY], needed: 1 }])
+  assert.equal(saidOf(decide(alone, ['true'], { approval: allowed(question) })), 'approval_mismatch')
+  const both = file(entry(`ask = "always"\n${approvers}`, commandText(['true'])))
+  assert.equal(saidOf(decide(both, ['true'], { approval: allowed(questionOf(decide(both, ['true']))) })), 'approval_mismatch')
+})
+
+test('the keys are read strictly, each problem with its line', () => {
+  const problems = (keys: string, ...rest: string[]): string => readText(aclText([entry(keys, ...rest)])).problems.join('\n')
+  const listed = commandText(['true'])
+  for (const [keys, rest, problem] of [
+    ['ask = "off"', [listed], /acl\.toml:\d+: exec\.allow\[0\]\.ask: must be "always" or "on-miss"/],
+    ['ask = true', [listed], /\.ask: must be "always" or "on-miss"/],
+    ['ask = "on-miss"', [listed], /\.ask: is "on-miss", and the entry has no ask_patterns/],
+    ['', [listed, pattern(['x'])], /\.ask_patterns: says what may be asked for, and the entry has no ask/],
+    ['ask = "always"', [pattern(['<ANY...>'])], /stands behind the program/],
+    ['ask = "always"', [pattern(['x', '<ANY...>', 'y'])], /must be the last token/],
+    ['ask = "always"', [], /\.commands: has no command/],
+    ['approvals_needed = 1', [listed], /\.approvals_needed: is given, and the entry has no approvers/],
+    ['approvers = []', [listed], /\.approvers: must be a list of at least one/],
+    [`approvers = [{ agent_id = "${ALICE}" }]`, [listed], /is the agent of this entry, which cannot approve/],
+    [`approvers = [{ agent_id = "${MALLORY}" }, { agent_id = "${MALLORY}" }]`, [listed], /stands here twice/],
+    [`approvers = [{ agent_id = "${MALLORY}" }]\napprovals_needed = 2`, [listed], /is 2, more than the approvers there are \(1\)/],
+    [`approvers = [{ agent_id = "${MALLORY}", name = "x" }]`, [listed], /name: unknown key; known here: agent_id/],
+    ['approvers = ["x"]', [listed], /must be a table/],
+  ] as const)
+    assert.match(problems(keys, ...rest), problem, keys)
+  assert.equal(problems('ask = "on-miss"', pattern(['echo', '<ANY...>'])), '')
+})
+
+test('explain says who must allow it, and that the file alone does not', () => {
+  const acl = file(entry(`ask = "on-miss"\napprovers = [{ agent_id = "${MALLORY}" }]`, pattern(['echo', '<ANY...>'])))
+  const explanation = explain({ acl, agent_id: ALICE, machine_id: LAPTOP, argv: ['echo', 'x'] })
+  assert.deepEqual(
+    [explanation.allowed, explanation.reason, explanation.asks?.human, explanation.asks?.approvals_needed],
+    [false, null, true, 1],
+  )
+  assert.deepEqual([explanation.matched?.pattern, explanation.matched?.command], [true, 0])
+  assert.equal(explanation.gates.at(-1)?.result, 'ask')
+  assert.match(explanationText(explanation, ['echo', 'x']), /^asks {5}\["echo", "x"\]\nwhy {6}no command of the ACL lists it/)
+})
