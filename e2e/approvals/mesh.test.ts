@@ -195,6 +195,11 @@ test('the approval of another agent is required: missing it is denied, given it 
   const { status, stdout, stderr } = await run.finished
   assert.deepEqual([status, stdout.toString()], [0, 'both\n'], stderr)
   assert.match(stderr, /1 of 1 approvals of other agents given/)
+  const lines = (await bob.journal()).filter(({ event, argv }) => event === 'request' && String(argv) === 'echo,both')
+  assert.deepEqual(
+    lines.map((line) => line['approved_by']),
+    [`human:bob+agents:${charlie.agentId}`],
+  )
   for (const human of [ofBob, ofCharlie]) human.close()
 })
 

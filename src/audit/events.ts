@@ -55,6 +55,8 @@ export interface RequestEvent extends RunKey {
   readonly executable: ExecutableFile | null
   /** Whose name it runs under; null: the daemon's own user. */
   readonly account: string | null
+  /** Who allowed it: the desk's word, `agents:ID,ID`, or both joined by `+`; absent: nobody had to. */
+  readonly approved_by?: string
 }
 
 /** Device and inode as decimal text: they may not fit a number. */

@@ -85,10 +85,11 @@ export class Approvals {
     const { subject, stdin } = asked
     const verdict = await this.#decide(asked, tell, withdrawn)
     if ('reason' in verdict) return reports.denied(subject, verdict.reason, verdict.detail)
-    return { ...verdict, report: reports.of(subject, verdict.permit, stdin) }
+    const { permitted, by } = verdict
+    return { ...permitted, report: reports.of(subject, permitted.permit, stdin, by) }
   }
 
-  async #decide(asked: AskedRun, tell: Tell, withdrawn: AbortSignal): Promise<Permitted | NotAllowed> {
+  async #decide(asked: AskedRun, tell: Tell, withdrawn: AbortSignal): Promise<Allowed | NotAllowed> {
     const settled = new AbortController()
     const late = this.#components.clock.setTimeout(
       () => settled.abort(new AppError('timeout', 'nobody answered in time')),
@@ -177,16 +178,23 @@ export class Approvals {
   }
 
   /** Everything is decided anew: who asks may have lost its trust meanwhile, or the program may be another. */
-  #authorize({ intent, link }: AskedRun, { human, agents }: Given): Permitted | NotAllowed {
+  #authorize({ intent, link }: AskedRun, { human, agents }: Given): Allowed | NotAllowed {
     const { judge, policy } = this.#components
     const { agentId: agent_id, machineId: machine_id } = link
     const who = { kind: 'mesh', agent_id, machine_id, name: judge.nameOf(agent_id) } as const
     const verdict = authorize(intent, { ...who, verified: true, trust: judge.decide(agent_id, machine_id) }, policy, human, agents)
-    if (verdict.kind === 'permit') return verdict
+    const said = [human?.by, agents && `agents:${agents.agents.join(',')}`].filter((one) => typeof one === 'string')
+    if (verdict.kind === 'permit') return { permitted: verdict, by: said.join('+') }
     if (verdict.kind === 'ask')
       return { reason: 'approval_denied', detail: `it was allowed, and must be asked again: ${verdict.question.why}` }
     return { reason: toldReason(verdict.reason), detail: verdict.detail }
   }
+}
+
+/** It may run, and who said so. */
+interface Allowed {
+  readonly permitted: Permitted
+  readonly by: string
 }
 
 interface Given {

@@ -39,11 +39,17 @@ export class Reports {
     this.#own = init
   }
 
-  of(subject: RunSubject, permit: Permit, stdin: ExecRequest['stdin']): RunReport<ProgramStart, Uint8Array> {
+  /** `approvedBy`: null where nobody had to. */
+  of(
+    subject: RunSubject,
+    permit: Permit,
+    stdin: ExecRequest['stdin'],
+    approvedBy: string | null = null,
+  ): RunReport<ProgramStart, Uint8Array> {
     const { counters } = this.#components
     const { key, argv } = subject
     return {
-      requested: async () => this.#requested(subject, permit, stdin),
+      requested: async () => this.#requested(subject, permit, stdin, approvedBy),
       allowed: () => counters.count('requests_allowed'),
       started: (process) => this.#started(subject, process),
       warned: (kind, bytes) => {
@@ -85,10 +91,17 @@ export class Reports {
     return execFrame.encode({ type: 'rules', body, signature: await signatures.sign(EXEC_RULES_DOMAIN, body) })
   }
 
-  async #requested({ key, argv, requestSha256 }: RunSubject, permit: Permit, stdin: ExecRequest['stdin']): Promise<boolean> {
+  async #requested(
+    { key, argv, requestSha256 }: RunSubject,
+    permit: Permit,
+    stdin: ExecRequest['stdin'],
+    approvedBy: string | null,
+  ): Promise<boolean> {
     reach('permitted', key.request_id)
     const facts = { argv, stdin_bytes: stdin?.len ?? 0, request_sha256: toHex(requestSha256), ...evidenceOf(permit, stdin?.pieces ?? []) }
-    const recorded = await this.#record(async (journal) => journal.append({ event: 'request', ...key, ...facts }))
+    const recorded = await this.#record(async (journal) =>
+      journal.append({ event: 'request', ...key, ...facts, ...(approvedBy !== null && { approved_by: approvedBy }) }),
+    )
     reach('journalled', key.request_id)
     return recorded
   }
