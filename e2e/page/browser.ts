@@ -1,8 +1,7 @@
-import assert from 'node:assert/strict'
-import { existsSync, readFileSync } from 'node:fs'
-import { createRequire } from 'node:module'
+import { existsSync } from 'node:fs'
 import type { TestContext } from 'node:test'
 
+import axe from 'axe-core'
 import { chromium, type BrowserContextOptions, type Page } from 'playwright-core'
 
 const BROWSERS = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome']
@@ -34,8 +33,6 @@ export const openPage = async (t: Pick<TestContext, 'after'>, options: BrowserCo
   return { page, complaints }
 }
 
-const AXE = createRequire(import.meta.url).resolve('axe-core/axe.min.js')
-
 interface AxeResult {
   readonly violations: readonly {
     readonly id: string
@@ -46,7 +43,7 @@ interface AxeResult {
 
 /** What axe-core finds that is serious or worse, each with the first place where it is. */
 export const seriousFaults = async (page: Page): Promise<string[]> => {
-  await page.evaluate(readFileSync(AXE, 'utf8'))
+  await page.evaluate(axe.source)
   const { violations } = (await page.evaluate('axe.run(document, { resultTypes: ["violations"] })')) as AxeResult
   return violations
     .filter(({ impact }) => impact === 'serious' || impact === 'critical')
@@ -67,10 +64,4 @@ export const screenshots = async (page: Page, name: string): Promise<void> => {
   }
   await page.emulateMedia({ colorScheme: 'light' })
   await page.setViewportSize({ width: 1280, height: 900 })
-}
-
-/** A title of a view stands in the page. */
-export const choose = async (page: Page, view: string): Promise<void> => {
-  await page.getByRole('navigation').getByRole('button', { name: view }).click()
-  assert.equal(await page.getByRole('navigation').locator('[aria-current=page]').textContent(), view)
 }

@@ -6,7 +6,8 @@ import { questionOf } from '../../test/support/question.ts'
 import { linkOf, startUi, type UiProgram } from '../../test/support/ui-program.ts'
 import { openPage, seriousFaults, skipsBrowser, WITHOUT_BROWSER, type BrowserPage } from './browser.ts'
 
-const it = (title: string, body: (t: TestContext) => Promise<void>) => test(`${title}${WITHOUT_BROWSER}`, { skip: skipsBrowser }, body)
+const it = (title: string, body: (t: TestContext) => Promise<void>): void =>
+  void test(`${title}${WITHOUT_BROWSER}`, { skip: skipsBrowser }, body)
 
 interface Scene extends BrowserPage {
   readonly place: DeskPlaceHandle

@@ -9,7 +9,8 @@ import { openPage, seriousFaults, skipsBrowser, WITHOUT_BROWSER, type BrowserPag
 
 const files = async (): Promise<PageFiles> => (await buildPage()).files as PageFiles
 
-const it = (title: string, body: (t: TestContext) => Promise<void>) => test(`${title}${WITHOUT_BROWSER}`, { skip: skipsBrowser }, body)
+const it = (title: string, body: (t: TestContext) => Promise<void>): void =>
+  void test(`${title}${WITHOUT_BROWSER}`, { skip: skipsBrowser }, body)
 
 /** A page that has followed its link. */
 const signedIn = async (t: TestContext): Promise<PageHost & BrowserPage> => {

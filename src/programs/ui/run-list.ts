@@ -57,7 +57,8 @@ export const runsOf = async (api: LocalApi, book: JournalBook, signal: AbortSign
   const noted =
     <T>(fallback: T) =>
     (error: unknown): T => {
-      problems.push(errorText(error))
+      // That there is no daemon is said once.
+      if (problems.length === 0) problems.push(errorText(error))
       return fallback
     }
   const { sessions } = await api
@@ -75,6 +76,6 @@ export const runsOf = async (api: LocalApi, book: JournalBook, signal: AbortSign
   return {
     running: [...asked, ...here.filter((run) => !isOver(run))],
     recent: here.filter(isOver).slice(-MAX_RECENT).reverse(),
-    problems: [...new Set(problems)],
+    problems,
   }
 }
