@@ -12,6 +12,7 @@ import { askingMcp, startDesk, type DeskProcess } from '../../test/support/appro
 import { MAX_QUESTIONS_OF_ASKER } from '../../src/protocol/desk-limits.ts'
 import { deskPlace } from '../../test/support/desk-place.ts'
 import { questionOf } from '../../test/support/question.ts'
+import { startMcp } from '../../test/support/mcp-server.ts'
 import { until } from '../../test/support/mesh-of-daemons.ts'
 
 const ALLOWLIST = { security: 'allowlist' } as const
@@ -202,4 +203,72 @@ test('more questions of one agent than anybody looks through are a count, and an
   assert.equal((await quiet).decision, 'allow')
   gone.abort(new Error('over'))
   await Promise.allSettled(loud)
+})
+
+test('B9: however deep it is wrapped, spelled or linked, what always asks asks: one more wrapper than somebody counted is none', async (t) => {
+  const desk = await startDesk(t)
+  await desk.modes('reviewer', { security: 'full', ask: 'off' })
+  const more = '[[tools.exec.always_ask]]\nargv = ["touch", "<ANY...>"]\nreason = "it leaves a file"\n'
+  const agent = await askingMcp(t, desk, { modes: { security: 'full', ask: 'off' }, more })
+  const human = await desk.human()
+  const file = join(agent.root, 'made')
+  const link = join(agent.root, 'harmless')
+  await symlink('/usr/bin/touch', link)
+  const envs = Array.from({ length: 6 }, (_one, at) => Array.from({ length: at + 1 }, () => 'env'))
+  const wrapped = [...envs, ['timeout', '5'], ['nice', '-n', '5'], ['nohup'], ['setsid'], ['env', 'timeout', '5', 'nice', 'env', 'A=1']]
+  const commands = [
+    ...wrapped.map((words) => [...words, 'touch', file]),
+    ['/usr/bin/touch', file],
+    ['/usr/bin/../bin//touch', file],
+    [link, file],
+    ['env', link, file],
+  ]
+  assert.equal((await agent.run('exec_status', { command: 'true' })).success, true)
+  for (const [command = '', ...args] of commands) {
+    const running = agent.run('exec_status', { command, args })
+    const asked = await human.question()
+    assert.equal(asked.question.always_ask, 'it leaves a file', command)
+    await human.decide(asked, 'deny')
+    assert.equal((await running).success, false, `${command} ${args.join(' ')}`)
+  }
+  assert.ok(!existsSync(file))
+})
+
+test('B13: what is bound and shown is the argv that runs, token by token: no two that read alike have one permit', async (t) => {
+  const desk = await startDesk(t)
+  await desk.modes('reviewer', ALLOWLIST)
+  const agent = await askingMcp(t, desk)
+  const human = await desk.human()
+  const alike = [['a b'], ['a', 'b'], ['a b '], [' a b'], ['a b', ''], ['"a b"'], ['a\u00a0b'], ['a\\ b']]
+  const permits = new Set<string>()
+  for (const args of alike) {
+    const running = agent.run('exec_capture', { command: 'printf', args: ['<%s>', ...args] })
+    const asked = await human.question()
+    assert.deepEqual(asked.question.argv, ['printf', '<%s>', ...args])
+    permits.add(asked.question.permit_sha256)
+    await human.decide(asked, 'allow_once')
+    assert.equal((await running).stdout, args.map((token) => `<${token}>`).join(''))
+  }
+  assert.equal(permits.size, alike.length)
+})
+
+test('B14: a variable of another value is another permit, and its value is never shown', async (t) => {
+  const desk = await startDesk(t)
+  await desk.modes('reviewer', ALLOWLIST)
+  const first = await askingMcp(t, desk, { security: 'pass_env = ["CI_MODE"]', env: { CI_MODE: 'harmless-value' } })
+  const human = await desk.human()
+  const running = first.run('exec_status', { command: 'true' })
+  const asked = await human.question()
+  assert.ok(asked.question.env_names.includes('CI_MODE') && !JSON.stringify(asked).includes('harmless-value'))
+  await human.decide(asked, 'allow_always')
+  assert.equal((await running).success, true)
+  assert.equal((await first.run('exec_status', { command: 'true' })).success, true)
+  const env = { X0X_DATA_DIR: desk.paths.dir, CI_MODE: 'another-value' }
+  const second = await startMcp(t, {}, { place: first, whoami: 'reviewer', env })
+  const other = second.run('exec_status', { command: 'true' })
+  const changed = await human.question()
+  assert.deepEqual(changed.question.argv, asked.question.argv)
+  assert.notEqual(changed.question.permit_sha256, asked.question.permit_sha256)
+  await human.decide(changed, 'deny')
+  assert.equal((await other).success, false)
 })

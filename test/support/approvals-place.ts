@@ -87,11 +87,20 @@ export const startDesk = async (t: TestContext, flags: readonly string[] = []): 
 export const askingMcp = async (
   t: TestContext,
   desk: Pick<DeskProcess, 'paths'>,
-  { modes = {}, more = '', ...settings }: McpSettings & { readonly modes?: Readonly<Record<string, string>>; readonly more?: string } = {},
+  {
+    modes = {},
+    more = '',
+    env = {},
+    ...settings
+  }: McpSettings & {
+    readonly modes?: Readonly<Record<string, string>>
+    readonly more?: string
+    readonly env?: Readonly<Record<string, string>>
+  } = {},
   whoami = 'reviewer',
 ): Promise<McpServer> => {
   const place = await mcpPlace(t, settings)
   const exec = Object.entries({ host: 'gateway', security: 'allowlist', ask: 'on-miss', ...modes })
   await appendFile(place.config, `\n[tools.exec]\n${exec.map(([key, value]) => `${key} = ${JSON.stringify(value)}\n`).join('')}${more}\n`)
-  return startMcp(t, {}, { place, whoami, env: { X0X_DATA_DIR: desk.paths.dir } })
+  return startMcp(t, {}, { place, whoami, env: { ...env, X0X_DATA_DIR: desk.paths.dir } })
 }
