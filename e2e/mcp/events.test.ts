@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
+import { deskPlace } from '../../test/support/desk-place.ts'
+import { decide, watching } from '../../test/support/desk-watcher.ts'
 import type { McpServer } from '../../test/support/mcp-server.ts'
 import { mcpPlace, startMcp } from '../../test/support/mcp-server.ts'
 
@@ -101,4 +103,36 @@ test('after unsubscribing nothing is told', async (t) => {
   await server.run('exec', { command: 'true' })
   assert.equal(sentences(await read(server)).length, 2)
   assert.equal(told, 0)
+})
+
+test('what waits for a human is told as waiting, and has one id until it has ended, at the desk as well', async (t) => {
+  const desk = await deskPlace(t)
+  const mcp = '\n[tools.exec]\nhost = "gateway"\nsecurity = "allowlist"\nask = "on-miss"\n'
+  const server = await startMcp(t, { mcp }, { env: { X0X_DATA_DIR: desk.paths.dir } })
+  const { human, next } = await watching(desk)
+  const listener = await desk.human('events')
+  const [heard, ended]: [string[], PromiseWithResolvers<void>] = [[], Promise.withResolvers()]
+  await listener.listen((news) => {
+    if (news.type !== 'event') return
+    heard.push(news.event.type)
+    if (heard.length === 5) ended.resolve()
+  })
+  const run = server.run('exec', { command: 'echo', args: ['allowed'] })
+  await decide(human, await next(), 'allow_once')
+  await run
+  const second = server.run('exec', { command: 'echo', args: ['refused'] })
+  await decide(human, await next(2), 'deny')
+  await second
+  const text = await read(server)
+  const ids = [...text.matchAll(/id=([0-9a-f-]{36})/g)].map(([, id]) => id)
+  assert.deepEqual(sentences(text), [
+    'Exec waiting for approval (node=gateway, ID)',
+    'Exec started (node=gateway, ID)',
+    'Exec finished (node=gateway, ID, code=0)',
+    'Exec waiting for approval (node=gateway, ID)',
+    'Exec denied (node=gateway, ID, approval_denied)',
+  ])
+  assert.ok(new Set(ids.slice(0, 3)).size === 1 && new Set(ids.slice(3)).size === 1 && ids[0] !== ids[3])
+  await ended.promise
+  assert.deepEqual(heard, ['exec.waiting', 'exec.started', 'exec.finished', 'exec.waiting', 'exec.denied'])
 })
