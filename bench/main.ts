@@ -15,6 +15,7 @@ import { mcp } from './mcp.ts'
 import { rate } from './rate.ts'
 import { publish, type Section } from './report.ts'
 import { rexd } from './rexd.ts'
+import { sandbox } from './sandbox.ts'
 import { PLANS, Stage } from './stage.ts'
 import { start } from './start.ts'
 import { wan } from './wan.ts'
@@ -40,6 +41,7 @@ const MEASUREMENTS: Readonly<Record<string, Measurement>> = {
   halves: { title: 'The two halves', measure: halves },
   growth: { title: 'As things grow', measure: growth },
   containment: { title: 'Containment', measure: containment },
+  sandbox: { title: 'A sandbox', measure: sandbox },
   rexd: { title: 'REXD', measure: rexd },
   mcp: { title: 'Tools for agents', measure: mcp },
   leaks: { title: 'What runs leave behind', measure: leaks, onRequest: 'always' },

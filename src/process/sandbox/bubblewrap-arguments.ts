@@ -1,4 +1,4 @@
-import { existsSync, lstatSync, readlinkSync, statSync } from 'node:fs'
+import { accessSync, constants, existsSync, lstatSync, readlinkSync, statSync } from 'node:fs'
 
 import { attempt } from '../../base/errors.ts'
 import type { SandboxGrant } from '../../policy/permit.ts'
@@ -6,59 +6,31 @@ import { SANDBOX_TMP_BYTES } from '../../protocol/sandbox-limits.ts'
 
 /** Where the system's programs and libraries stand; some are links to others. */
 const SYSTEM = ['/usr', '/bin', '/sbin', '/lib', '/lib32', '/lib64', '/libx32', '/nix/store']
-/** What programs look up, and no secret is among it. */
+/** What programs look up, and no secret is among it. Few, because bwrap reads all of its mounts for each that it adds. */
 const SETTINGS = [
-  'adduser.conf',
   'alternatives',
-  'bash.bashrc',
-  'bash_completion.d',
-  'ca-certificates',
-  'crypto-policies',
-  'debian_version',
   'fonts',
-  'gai.conf',
   'group',
-  'host.conf',
-  'inputrc',
   'java-11-openjdk',
   'java-17-openjdk',
   'java-21-openjdk',
   'ld.so.cache',
-  'ld.so.conf',
-  'ld.so.conf.d',
-  'locale.alias',
-  'locale.conf',
   'localtime',
-  'login.defs',
-  'magic',
-  'magic.mime',
-  'manpath.config',
   'mime.types',
   'nsswitch.conf',
   'os-release',
   'passwd',
   'perl',
   'pki/ca-trust',
-  'pki/java',
   'pki/tls/certs',
-  'profile',
-  'profile.d',
-  'protocols',
-  'python3',
-  'rpc',
-  'services',
-  'shells',
   'ssl/certs',
   'ssl/openssl.cnf',
   'terminfo',
-  'timezone',
-  'vimrc',
-  'xattr.conf',
 ]
 /** Of no use without a network. */
-const NETWORK_SETTINGS = ['hosts', 'resolv.conf']
-/** Of /proc, what root without capabilities could still write, by its number alone. */
-const READ_ONLY_OF_PROC = ['sys', 'sysrq-trigger', 'irq', 'bus', 'fs', 'mtrr']
+const NETWORK_SETTINGS = ['gai.conf', 'host.conf', 'hosts', 'protocols', 'resolv.conf', 'services']
+/** Of /proc, what root without capabilities could still write, by its number alone, and bwrap does not cover by itself. */
+const READ_ONLY_OF_PROC = ['sys', 'fs', 'mtrr']
 /** Of /proc, what tells of the whole host. */
 const HIDDEN_OF_PROC = [
   'acpi',
@@ -124,7 +96,10 @@ const proc = (): string[] => [
   ...READ_ONLY_OF_PROC.map((name) => `/proc/${name}`)
     .filter((path) => existsSync(path))
     .flatMap(readOnly),
-  ...HIDDEN_OF_PROC.flatMap((name) => covered(`/proc/${name}`)),
+  // What this user cannot read out here he cannot in there.
+  ...HIDDEN_OF_PROC.map((name) => `/proc/${name}`)
+    .filter((path) => attempt(() => accessSync(path, constants.R_OK)) !== null)
+    .flatMap(covered),
 ]
 
 export interface BubblewrapInit {

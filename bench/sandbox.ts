@@ -1,0 +1,61 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+
+import { silentLogger } from '../src/base/log.ts'
+import type { Permit } from '../src/policy/permit.ts'
+import { Cells } from '../src/process/cells.ts'
+import { Guardian } from '../src/process/guardian.ts'
+import { spawnPermitted } from '../src/process/spawn.ts'
+import type { ContainmentChoice } from '../src/protocol/reasons.ts'
+import { permitFor } from '../test/support/permit.ts'
+import { household, sandboxedPermit } from '../test/support/sandboxed.ts'
+import { tableOf, type Section } from './report.ts'
+import type { Stage } from './stage.ts'
+import { interleaved, type Summary } from './stats.ts'
+
+const bare = async (): Promise<void> => {
+  await once(spawn('/bin/true', { stdio: ['ignore', 'pipe', 'pipe'], detached: true }), 'exit')
+}
+
+const WAYS = { group: 'process group', namespace: 'PID namespace (bwrap)', sandbox: 'sandbox (bwrap)' } as const
+
+/** What a run in a sandbox costs before and after its program. */
+export const sandbox = async ({ plan }: Stage): Promise<Omit<Section, 'title'>> => {
+  const ends: (() => Promise<unknown>)[] = []
+  const guardian = new Guardian({ log: silentLogger })
+  guardian.start()
+  const runner = async (choice: ContainmentChoice, permit: Permit) => {
+    const cells = await Cells.open({ guardian: null, log: silentLogger }, { choice, dataDir: null })
+    ends.push(() => cells.stop())
+    return async (): Promise<void> => {
+      const result = await spawnPermitted(permit, { cells, guardian }, { stdin: false })
+      if (result.kind !== 'spawned') throw new Error(result.detail)
+      result.child.stdout.resume()
+      result.child.stderr.resume()
+      await result.child.exited
+    }
+  }
+  const scope = { after: (end: unknown) => void ends.push(end as () => Promise<unknown>) }
+  try {
+    const house = await household(scope)
+    const calls = {
+      group: await runner('group', permitFor(['/bin/true'])),
+      namespace: await runner('pid_namespace', permitFor(['/bin/true'])),
+      sandbox: await runner('group', await sandboxedPermit(scope, house, ['/bin/true'])),
+    }
+    const results: Record<string, Summary> = await interleaved(plan.rounds, { bare, ...calls })
+    const base = results['bare']!
+    const line = (what: string, { median, p99 }: Summary): string[] => [
+      what,
+      median.toFixed(2),
+      p99.toFixed(2),
+      (median / base.median).toFixed(1),
+    ]
+    const lines = [line('bare spawn', base), ...Object.entries(WAYS).map(([name, what]) => line(what, results[name]!))]
+    const intro = `\`/bin/true\`, from the call until the last process is dead, ${plan.rounds} rounds in turn. With other work on the same cores the figures grow; the last column is what to compare.`
+    return { intro, table: tableOf(['what', 'median, ms', 'p99, ms', '× bare spawn'], lines) }
+  } finally {
+    for (const end of ends.reverse()) await end()
+    await guardian.stop()
+  }
+}
