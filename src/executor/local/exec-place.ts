@@ -3,7 +3,7 @@ import { hostname } from 'node:os'
 import { AppError } from '../../base/errors.ts'
 import type { DeskLink } from '../../desk/desk-link.ts'
 import { NO_SETTINGS, resolveExec, type ResolvedExec } from '../../policy/modes/settings.ts'
-import { placesOf, type ToolsSettings } from '../../policy/modes/tools-settings.ts'
+import { isGivenLabel, placesOf, type ToolsSettings } from '../../policy/modes/tools-settings.ts'
 import type { LocalKey } from '../../audit/events.ts'
 import type { ModeOverride } from '../../protocol/desk.ts'
 import type { RanOn, RunWish } from '../../protocol/run-place.ts'
@@ -59,10 +59,10 @@ export class EngineModes {
   }
 
   /** Throws `command_denied` for a wish that is not open, and why a node is not found. */
-  async place({ session_id, client_name }: LocalKey, wish: RunWish | null, signal: AbortSignal | null): Promise<ExecPlace> {
+  async place({ session_id, client_name, door }: LocalKey, wish: RunWish | null, signal: AbortSignal | null): Promise<ExecPlace> {
     const override = await this.#override(session_id, client_name)
     const parameter = wish === null ? NO_SETTINGS : { ...NO_SETTINGS, ...wish }
-    const resolved = resolveExec({ parameter, ...placesOf(this.tools, client_name, override) })
+    const resolved = resolveExec({ parameter, ...placesOf(this.tools, client_name, override, isGivenLabel(door)) })
     if (resolved.kind === 'refused') throw notOpen(resolved.key, resolved.asked, resolved.allowed)
     const { host } = resolved
     if (host !== 'node') return { exec: resolved, ranOn: { host, agent_id: null, name: hostname() }, node: null }

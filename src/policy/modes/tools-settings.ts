@@ -1,7 +1,9 @@
 import type { ModeOverride } from '../../protocol/desk.ts'
+import { ASK_FALLBACKS, ASKS, SECURITIES } from '../../protocol/question.ts'
+import type { LocalDoor } from '../../protocol/reasons.ts'
 import type { AlwaysAskRule } from '../approval/always-ask.ts'
 import type { SandboxSettings } from '../sandbox/sandbox-settings.ts'
-import { NO_SETTINGS, type ExecSettings, type Host, type SettingPlaces } from './settings.ts'
+import { DEFAULT_SETTINGS, NO_SETTINGS, type ExecSettings, type Host, type SettingPlaces } from './settings.ts'
 
 /** What one table says of where commands run. */
 export interface ModeTable extends ExecSettings {
@@ -33,9 +35,32 @@ export const settingsOf = (override: ModeOverride | null): ExecSettings => {
 const ownOf = (agents: ToolsSettings['agents'], label: string): ModeTable | null =>
   Object.hasOwn(agents, label) ? (agents[label] ?? null) : null
 
+/** Of a row only what is stricter than the file's own word. */
+const narrowed = (row: ModeTable, { security, ask, ask_fallback }: ModeTable): ModeTable => {
+  const own = { ...DEFAULT_SETTINGS, ...(security && { security }), ...(ask && { ask }), ...(ask_fallback && { ask_fallback }) }
+  const stricter = <T>(order: readonly T[], wish: T | null, is: T): T | null =>
+    wish !== null && order.indexOf(wish) < order.indexOf(is) ? wish : null
+  return {
+    ...NO_SETTINGS,
+    security: row.security === 'deny' || security !== null ? stricter(SECURITIES, row.security, security ?? 'full') : null,
+    ask: stricter(ASKS, row.ask, own.ask),
+    ask_fallback: stricter(ASK_FALLBACKS, row.ask_fallback, own.ask_fallback),
+    allowed_hosts: null,
+  }
+}
+
+/** The label of a caller is given by whoever started its server; elsewhere callers name themselves as they like. */
+export const isGivenLabel = (door: LocalDoor): boolean => door === 'mcp'
+
 /** The places that say where a run of this agent goes, but for the call itself. */
-export const placesOf = (tools: ToolsSettings, label: string, override: ModeOverride | null): Omit<SettingPlaces, 'parameter'> => {
-  const agent = ownOf(tools.agents, label)
+export const placesOf = (
+  tools: ToolsSettings,
+  label: string,
+  override: ModeOverride | null,
+  isGiven = true,
+): Omit<SettingPlaces, 'parameter'> => {
+  const row = ownOf(tools.agents, label)
+  const agent = row === null || isGiven ? row : narrowed(row, tools.defaults)
   return {
     session: settingsOf(override),
     agent: agent ?? NO_SETTINGS,

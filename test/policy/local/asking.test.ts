@@ -86,7 +86,7 @@ test('a run on this host is a question first, which takes no slot, and then a pe
   assert.equal(changedPin(verdict.permit.pins), null)
 })
 
-test('O4: what a place denies is denied, and a sandbox goes on without a question unless it always asks', async (t) => {
+test('O4: what a place denies is denied, and of this host the desk is always asked, which knows its store', async (t) => {
   const { ask } = await setUp(t)
   assert.equal(codeOf(ask({}, { security: 'deny' })), 'command_denied')
   assert.equal(codeOf(ask({}, { security: 'full', ask: 'off' })), 'ask')

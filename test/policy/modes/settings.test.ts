@@ -4,6 +4,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { NO_SETTINGS, resolveExec, type ExecSettings, type ResolvedExec, type SettingPlaces } from '../../../src/policy/modes/settings.ts'
+import { isGivenLabel, placesOf, type ToolsSettings } from '../../../src/policy/modes/tools-settings.ts'
 import { ASKS, HOSTS, SECURITIES } from '../../../src/protocol/question.ts'
 
 const set = (fields: Partial<ExecSettings> = {}): ExecSettings => ({ ...NO_SETTINGS, ...fields })
@@ -104,4 +105,26 @@ test('whatever a call wishes: it gets no more than without a wish', () => {
     }),
     { seed: 20_260_504, numRuns: 1_000 },
   )
+})
+
+test('B27: the row of an agent widens nothing for a caller that chooses its own name', () => {
+  const sandbox = {} as ToolsSettings['sandbox']
+  const row = (fields: Partial<ExecSettings>): ToolsSettings['defaults'] => ({ ...set(fields), allowed_hosts: ['node'] })
+  const tools = (own: Partial<ExecSettings>, all: Partial<ExecSettings>): ToolsSettings => ({
+    defaults: { ...set(all), allowed_hosts: null },
+    agents: { bot: row(own) },
+    sandbox,
+    always_ask: [],
+  })
+  const got = (settings: ToolsSettings, isGiven: boolean): string[] => {
+    const { host, security, ask, ask_fallback } = resolved(placesOf(settings, 'bot', null, isGiven))
+    return [host, security, ask, ask_fallback]
+  }
+  const wide = tools({ host: 'gateway', security: 'full', ask: 'off', ask_fallback: 'full' }, { host: 'gateway' })
+  assert.deepEqual(got(wide, true), ['gateway', 'full', 'off', 'full'])
+  assert.deepEqual(got(wide, false), ['gateway', 'deny', 'on-miss', 'deny'])
+  const strict = tools({ security: 'deny', ask: 'always' }, { host: 'gateway', security: 'full', ask: 'off' })
+  assert.deepEqual(got(strict, false), ['gateway', 'deny', 'always', 'deny'])
+  assert.equal(placesOf(wide, 'bot', null, false).allowed_hosts, null)
+  assert.ok(isGivenLabel('mcp') && !isGivenLabel('console') && !isGivenLabel('stdio'))
 })
