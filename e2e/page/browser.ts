@@ -44,7 +44,7 @@ interface AxeResult {
 /** What axe-core finds that is serious or worse, each with the first place where it is. */
 export const seriousFaults = async (page: Page): Promise<string[]> => {
   await page.evaluate(axe.source)
-  const { violations } = (await page.evaluate('axe.run(document, { resultTypes: ["violations"] })')) as AxeResult
+  const { violations } = await page.evaluate<AxeResult>('axe.run(document, { resultTypes: ["violations"] })')
   return violations
     .filter(({ impact }) => impact === 'serious' || impact === 'critical')
     .map(({ id, nodes }) => `${id}: ${nodes[0]?.html ?? ''} ${nodes[0]?.failureSummary ?? ''}`)
