@@ -71,7 +71,8 @@ export interface PagePolicy {
 
 /** What would become of a command, and what decides. */
 export interface PageExplanation {
-  readonly allowed: boolean
+  /** `asked`: somebody must allow it first. */
+  readonly outcome: 'allowed' | 'asked' | 'denied'
   readonly text: string
 }
 

@@ -5,6 +5,12 @@ import { call } from './api.ts'
 import { usePolled } from './use-polled.ts'
 import { Name, Output, Token } from './visible.tsx'
 
+const OUTCOMES: Readonly<Record<PageExplanation['outcome'], string>> = {
+  allowed: 'It would run.',
+  asked: 'It would wait for somebody to allow it.',
+  denied: 'It would be denied.',
+}
+
 /** A command line typed a word on each line, so that no quoting is guessed. */
 const argvOf = (text: string): string[] => text.split('\n').filter((line, at, lines) => line !== '' || at < lines.length - 1)
 
@@ -38,7 +44,7 @@ const Explain = ({ agent_id, machine_id }: { readonly agent_id: string; readonly
         )}
         {said !== null && typeof said === 'object' && (
           <>
-            <p class={said.allowed ? 'outcome allow' : 'outcome deny'}>{said.allowed ? 'It would run.' : 'It would be denied.'}</p>
+            <p class={`outcome ${said.outcome}`}>{OUTCOMES[said.outcome]}</p>
             <Output text={said.text} label="What decides" />
           </>
         )}

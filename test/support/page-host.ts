@@ -60,7 +60,7 @@ const NOTHING: PageSources = {
   peers: async () => ({ peers: [] }),
   journal: async () => ({ journals: ['approvals'], lines: [], more: false, problem: null }),
   policy: async () => ({ source: null, pairs: [], problem: null }),
-  explain: async () => ({ allowed: false, text: 'denied' }),
+  explain: async () => ({ outcome: 'denied', text: 'denied' }),
 }
 
 const NO_FILES = Object.fromEntries(

@@ -66,6 +66,6 @@ export const pageSources = (api: LocalApi, { execAcl, instance }: Pick<UiFlags, 
     peers: async (signal) => peersOf(api, signal),
     journal: async (query, signal) => book.lines(query, signal),
     policy: async (signal) => policyHere(acl, await contactsOf(api, signal).catch(() => [])),
-    explain: async (query) => explainHere(acl, query).catch((error: unknown) => ({ allowed: false, text: errorText(error) })),
+    explain: async (query) => explainHere(acl, query).catch((error: unknown) => ({ outcome: 'denied' as const, text: errorText(error) })),
   }
 }

@@ -2,15 +2,29 @@ import { errorText } from '../../base/errors.ts'
 import type { AllowEntry } from '../../policy/mesh/acl.ts'
 import { explain, explanationText } from '../../policy/mesh/explain.ts'
 import { loadAcl, type LoadAclInit } from '../../policy/mesh/load-acl.ts'
-import type { PageExplainQuery, PageExplanation, PagePolicy } from '../../protocol/page.ts'
+import type { PageExplainQuery, PageExplanation, PagePolicy, PageRule } from '../../protocol/page.ts'
 
 interface Named {
   readonly name: string
   readonly agent_id: string
 }
 
-const noteOf = ({ description, limits }: AllowEntry, stdin: boolean): string =>
-  `${description}; ${limits.max_duration_secs} s, stdin ${stdin && limits.max_stdin_bytes > 0 ? `${limits.max_stdin_bytes} B` : 'closed'}`
+/** Whom a run needs beyond the file. */
+const askedText = ({ asking }: AllowEntry, isPattern: boolean): string => {
+  const human = asking.ask === 'always' || isPattern ? '; a human of this host is asked' : ''
+  return `${human}${asking.approvals_needed === 0 ? '' : `; ${asking.approvals_needed} of ${asking.approvers.length} other agents must allow it`}`
+}
+
+const noteOf = (entry: AllowEntry, isStdinOpen: boolean, isPattern: boolean): string => {
+  const { description, limits } = entry
+  const stdin = isStdinOpen && limits.max_stdin_bytes > 0 ? `${limits.max_stdin_bytes} B` : 'closed'
+  return `${description}; ${limits.max_duration_secs} s, stdin ${stdin}${askedText(entry, isPattern)}`
+}
+
+const rulesOf = (entry: AllowEntry): PageRule[] => [
+  ...entry.commands.map(({ argv, stdin }) => ({ argv, note: noteOf(entry, stdin, false) })),
+  ...entry.asking.patterns.map(({ argv, stdin }) => ({ argv, note: noteOf(entry, stdin, true) })),
+]
 
 /** What each pair of agent and machine may run here, in the order of the file. */
 export const policyHere = async (init: LoadAclInit, contacts: readonly Named[]): Promise<PagePolicy> => {
@@ -25,7 +39,7 @@ export const policyHere = async (init: LoadAclInit, contacts: readonly Named[]):
           agent_id,
           machine_id,
           name: contacts.find((contact) => contact.agent_id === agent_id)?.name ?? null,
-          commands: entries.flatMap((entry) => entry.commands.map(({ argv, stdin }) => ({ argv, note: noteOf(entry, stdin) }))),
+          commands: entries.flatMap(rulesOf),
         }
       }),
       problem: status === 'enabled' ? null : `nothing runs here for other agents: ${status}`,
@@ -39,5 +53,6 @@ export const policyHere = async (init: LoadAclInit, contacts: readonly Named[]):
 export const explainHere = async (init: LoadAclInit, { agent_id, machine_id, argv }: PageExplainQuery): Promise<PageExplanation> => {
   const { acl } = await loadAcl(init)
   const explanation = explain({ acl, agent_id, machine_id, argv })
-  return { allowed: explanation.allowed, text: explanationText(explanation, argv) }
+  const outcome = explanation.allowed ? 'allowed' : explanation.asks === null ? 'denied' : 'asked'
+  return { outcome, text: explanationText(explanation, argv) }
 }

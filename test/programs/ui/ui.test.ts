@@ -21,8 +21,13 @@ description = "status"
 agent_id = "${AGENT}"
 machine_id = "${MACHINE}"
 
+ask = "on-miss"
+
 [[exec.allow.commands]]
 argv = ["true", "<INT>"]
+
+[[exec.allow.ask_patterns]]
+argv = ["echo", "<ANY...>"]
 `
 
 /** Signs in as a browser would, and answers what asks the page's own calls. */
@@ -70,12 +75,23 @@ test('without a daemon x0x ui shows what the files of this host say, and ends as
   const policy = await call<PagePolicy>('policy')
   assert.deepEqual(
     policy.pairs.map(({ agent_id, commands }) => [agent_id, commands.map(({ argv }) => argv)]),
-    [[AGENT, [['true', '<INT>']]]],
+    [
+      [
+        AGENT,
+        [
+          ['true', '<INT>'],
+          ['echo', '<ANY...>'],
+        ],
+      ],
+    ],
   )
   const yes = await call<PageExplanation>('explain', { agent_id: AGENT, machine_id: MACHINE, argv: ['true', '7'] })
-  assert.equal(yes.allowed, true)
+  assert.equal(yes.outcome, 'allowed')
   const no = await call<PageExplanation>('explain', { agent_id: AGENT, machine_id: MACHINE, argv: ['true', '-x'] })
-  assert.equal(no.allowed, false)
+  assert.equal(no.outcome, 'denied')
+  const asked = await call<PageExplanation>('explain', { agent_id: AGENT, machine_id: MACHINE, argv: ['echo', '7'] })
+  assert.equal(asked.outcome, 'asked')
+  assert.match(policy.pairs[0]?.commands[1]?.note ?? '', /a human of this host is asked/)
   assert.match(no.text, /argv_not_allowed/)
   const runs = await call<PageRuns>('runs')
   assert.deepEqual([runs.running, runs.recent], [[], []])
