@@ -22,12 +22,14 @@ const rowsOf = (markdown: string): Row[] =>
     return [{ attack, defence, file, title }]
   })
 
-/** Whatever stands in quotes and may be a title: of a test by itself, of a table of tests, or of one that is made for each `${way}: `. */
+/** Whatever stands in quotes and may be a title: of a test by itself, of one whose reason to be skipped stands behind it, of a table of tests, or of one that is made for each `${way}: `. */
 const titlesOf = (source: string): Set<string> =>
   new Set(
-    [...source.matchAll(/[(,[{]\s*(?:'((?:[^'\\\n]|\\.)*)'|"((?:[^"\\\n]|\\.)*)"|`((?:[^`\\]|\\.)*)`)\s*,/g)].map(([, one, two, three]) =>
-      (one ?? two ?? (three ?? '').replace(/^\$\{\w+\}: /, '')).replaceAll(/\\(.)/g, '$1'),
-    ),
+    [
+      ...source
+        .replaceAll(/\b(?:titled|rooted)\((.*?)\),/g, '$1,')
+        .matchAll(/[(,[{]\s*(?:'((?:[^'\\\n]|\\.)*)'|"((?:[^"\\\n]|\\.)*)"|`((?:[^`\\]|\\.)*)`)\s*,/g),
+    ].map(([, one, two, three]) => (one ?? two ?? (three ?? '').replace(/^\$\{\w+\}: /, '')).replaceAll(/\\(.)/g, '$1')),
   )
 
 test('every attack of the table is tried by a test that exists', () => {
@@ -53,6 +55,6 @@ test('a row without its test would be found', () => {
   assert.deepEqual(rowsOf('| attack | what stops it | test |\n|---|---|---|\n| a | b | `f.ts`: t: u |'), [
     { attack: 'a', defence: 'b', file: 'f.ts', title: 't: u' },
   ])
-  const source = `test('a', x)\ntest("b's", x)\ntest('c\\'s', LIMIT)\n// 'no', test\n  ['of a table', true],\n test(\`\${how}: d\`, x)`
-  assert.deepEqual([...titlesOf(source)], ['a', "b's", "c's", 'of a table', 'd'])
+  const source = `test('a', x)\ntest("b's", x)\ntest('c\\'s', LIMIT)\n// 'no', test\n  ['of a table', true],\n test(\`\${how}: d\`, x)\ntest(titled('e'), x)`
+  assert.deepEqual([...titlesOf(source)], ['a', "b's", "c's", 'of a table', 'd', 'e'])
 })
