@@ -19,7 +19,7 @@ const rooted = (name: string): string => (isRoot ? titled(name) : `${name} (skip
 /** What the probe says where these words have changed the host for it alone. */
 const problemWhere = async (words: readonly string[], change: string, then: readonly string[] = []): Promise<string> => {
   const command = `${change}; exec "$@"`
-  const [file = '', ...args] = [...words, 'sh', '-c', command, 'sh', ...then, process.execPath, PROGRAM]
+  const [file, ...args] = [...words, 'sh', '-c', command, 'sh', ...then, process.execPath, PROGRAM]
   const { stdout } = await promisify(execFile)(file, args)
   return stdout
 }
