@@ -1,9 +1,8 @@
 import assert from 'node:assert/strict'
 
 import type { Acl, RunLimits } from '../../src/policy/mesh/acl.ts'
-import { DEFAULT_CAPS } from '../../src/policy/mesh/acl.ts'
+import { DEFAULT_CAPS, NOBODY_ASKED } from '../../src/policy/mesh/acl.ts'
 import { authorize } from '../../src/policy/mesh/authorize.ts'
-import { NOBODY_ASKED } from '../../src/policy/mesh/read-asking.ts'
 import { UNCONFINED, type Confinement } from '../../src/policy/mesh/confinement.ts'
 import { scrubbedEnvironment } from '../../src/policy/environment.ts'
 import type { Permit } from '../../src/policy/permit.ts'

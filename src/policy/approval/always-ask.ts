@@ -3,6 +3,7 @@ import { basename, isAbsolute } from 'node:path'
 import type { TomlPath, TomlReader } from '../../base/toml-reader.ts'
 import { isCalled, MULTI_CALL } from '../executable.ts'
 import { matchesToken, parseToken, type PatternToken } from '../../protocol/argv-template.ts'
+import type { AlwaysAskRule, CommandPattern } from './ask-rules.ts'
 import type { Meaning, Meanings } from './meanings.ts'
 import type { Word } from './wrappers.ts'
 
@@ -14,22 +15,6 @@ export const SHELL_TOKEN = '<shell>'
 export const MAX_ALWAYS_ASK = 1_000
 /** Longest reason, which stands in front of a human. */
 export const MAX_REASON_BYTES = 512
-
-/** Tokens of a command; behind them whatever follows, where it is open. */
-export interface CommandPattern {
-  /** As written in the file. */
-  readonly argv: readonly string[]
-  readonly tokens: readonly PatternToken[]
-  readonly anyArguments: boolean
-}
-
-/** A command that needs a human each time, whatever is allowed. */
-export interface AlwaysAskRule extends CommandPattern {
-  /** Shown to the human. */
-  readonly reason: string
-  /** The line of the file, from 1. */
-  readonly line: number
-}
 
 /** Reads the argv of a pattern: tokens as a command has them, `<ANY...>` last. */
 export const readPattern = (toml: TomlReader, path: TomlPath, value: unknown, allowShell: boolean): CommandPattern => {

@@ -57,8 +57,8 @@ const inForce = (question: Question, store: StoreSnapshot): InForce => {
   if (asker.kind === 'mesh') {
     const row = rowOf(store, asker.agent_id)
     return {
-      security: row?.security == null ? question.security : stricterSecurity(question.security, row.security),
-      ask: row?.ask == null ? question.ask : stricterAsk(question.ask, row.ask),
+      security: stricterSecurity(question.security, row?.security ?? question.security),
+      ask: stricterAsk(question.ask, row?.ask ?? question.ask),
       fallback: 'deny',
       patterns: [],
     }
@@ -69,8 +69,8 @@ const inForce = (question: Question, store: StoreSnapshot): InForce => {
   const security = stricterSecurity(question.security, row?.security ?? defaults.security)
   const ask = stricterAsk(question.ask, row?.ask ?? defaults.ask)
   return {
-    security: claimed?.security == null ? security : stricterSecurity(security, claimed.security),
-    ask: claimed?.ask == null ? ask : stricterAsk(ask, claimed.ask),
+    security: stricterSecurity(security, claimed?.security ?? security),
+    ask: stricterAsk(ask, claimed?.ask ?? ask),
     fallback: stricterFallback(question.ask_fallback, defaults.ask_fallback),
     patterns: (row?.allowlist ?? []).map(({ pattern }) => pattern),
   }

@@ -6,7 +6,8 @@ import { finderIn } from '../executable.ts'
 import { fileMark, hashFile, type FilePin } from '../file-mark.ts'
 import { interpretersOf } from '../interpreters.ts'
 import type { PermitFields } from '../permit.ts'
-import { alwaysAskReason, type AlwaysAskRule } from './always-ask.ts'
+import { alwaysAskReason } from './always-ask.ts'
+import type { AlwaysAskRule } from './ask-rules.ts'
 import { Framed } from './framed.ts'
 import { meaningsOf } from './meanings.ts'
 import type { AskedStdin, Question } from './question.ts'
@@ -63,11 +64,14 @@ export const permitFacts = (fields: PermitFields, by: AskedBy): PermitFacts => {
     executable: real,
     programs: programs.slice(0, MAX_PROGRAMS),
     opaque: programs.length > MAX_PROGRAMS ? 'it names more programs than are followed' : (opaque?.slice(0, MAX_WHY) ?? null),
-    script: first?.read == null ? null : { path: first.path, sha256: first.read.sha256 },
+    script: scriptOf(first),
     always_ask: always_ask?.slice(0, MAX_WHY) ?? null,
     pins,
   }
 }
+
+const scriptOf = (first: { readonly path: string; readonly read: ReturnType<typeof hashFile> } | undefined): Question['script'] =>
+  first === undefined || first.read === null ? null : { path: first.path, sha256: first.read.sha256 }
 
 const realOf = (path: string): string => attempt(() => realpathSync(path)) ?? path
 

@@ -1,5 +1,5 @@
 import type { LocalDoor } from '../../protocol/reasons.ts'
-import type { AlwaysAskRule } from '../approval/always-ask.ts'
+import type { AlwaysAskRule } from '../approval/ask-rules.ts'
 import type { PermitFacts } from '../approval/permit-facts.ts'
 import { spendApproval, type Approval, type AskedStdin, type Question } from '../approval/question.ts'
 import type { ResolvedExec } from '../modes/settings.ts'

@@ -1,7 +1,6 @@
 import type { PatternToken } from '../../protocol/argv-template.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
-import type { AlwaysAskRule } from '../approval/always-ask.ts'
-import type { EntryAsking } from './read-asking.ts'
+import type { AlwaysAskRule, CommandPattern } from '../approval/ask-rules.ts'
 import type { Confinement, Contain } from './confinement.ts'
 
 /** Limits of output, input and time, under the names they have in the file. Bytes and seconds. */
@@ -48,6 +47,22 @@ export interface AllowedCommand {
 /** May the caller of this command send stdin? A cap of 0 closes it too. */
 export const isStdinOpen = ({ limits }: Pick<AllowEntry, 'limits'>, { stdin }: Pick<AllowedCommand, 'stdin'>): boolean =>
   stdin && limits.max_stdin_bytes > 0
+
+/** A command that an entry does not list, and a human may allow. */
+export interface AskPattern extends AllowedCommand, CommandPattern {}
+
+/** Whom the commands of an entry need, beyond the file. */
+export interface EntryAsking {
+  /** `always`: a human of this host for each; `on-miss`: for those that only a pattern has. */
+  readonly ask: 'off' | 'on-miss' | 'always'
+  readonly patterns: readonly AskPattern[]
+  /** Other agents, of whom so many must allow each run. */
+  readonly approvers: readonly AgentId[]
+  readonly approvals_needed: number
+}
+
+/** What an entry that says nothing has. */
+export const NOBODY_ASKED: EntryAsking = Object.freeze({ ask: 'off', patterns: [], approvers: [], approvals_needed: 0 })
 
 /** What one (agent, machine) pair may run. */
 export interface AllowEntry {

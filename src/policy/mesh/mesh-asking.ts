@@ -5,7 +5,7 @@ import { spendAgentsApproval, type AgentsApproval } from '../approval/statements
 import type { PermitFields } from '../permit.ts'
 import type { Acl } from './acl.ts'
 import { firstMismatch, type CommandPlace } from './match.ts'
-import type { AskPattern } from './read-asking.ts'
+import type { AskPattern } from './acl.ts'
 
 /** True where it takes a look at the run to know whether somebody must be asked. */
 export const mayAsk = ({ entry }: CommandPlace, { always_ask }: Acl, isMiss: boolean): boolean =>

@@ -1,27 +1,11 @@
 import type { TomlPath, TomlReader, TomlTable } from '../../base/toml-reader.ts'
 import { findMetacharacter, literalOf } from '../../protocol/argv-template.ts'
 import { isHexId, type AgentId } from '../../protocol/ids.ts'
-import { readPattern, type CommandPattern } from '../approval/always-ask.ts'
-import type { AllowedCommand } from './acl.ts'
+import { readPattern } from '../approval/always-ask.ts'
+import type { AskPattern, EntryAsking } from './acl.ts'
 
 /** Agents whose word one entry may need. */
 export const MAX_APPROVERS = 16
-
-/** A command that an entry does not list, and a human may allow. */
-export interface AskPattern extends AllowedCommand, CommandPattern {}
-
-/** Whom the commands of an entry need, beyond the file. */
-export interface EntryAsking {
-  /** `always`: a human of this host for each; `on-miss`: for those that only a pattern has. */
-  readonly ask: 'off' | 'on-miss' | 'always'
-  readonly patterns: readonly AskPattern[]
-  /** Other agents, of whom so many must allow each run. */
-  readonly approvers: readonly AgentId[]
-  readonly approvals_needed: number
-}
-
-/** What an entry that says nothing has. */
-export const NOBODY_ASKED: EntryAsking = Object.freeze({ ask: 'off', patterns: [], approvers: [], approvals_needed: 0 })
 
 export const ASKING_KEYS = ['ask', 'ask_patterns', 'approvers', 'approvals_needed'] as const
 

@@ -1,7 +1,7 @@
 import type { ModeOverride } from '../../protocol/desk.ts'
 import { ASK_FALLBACKS, ASKS, SECURITIES } from '../../protocol/question.ts'
 import type { LocalDoor } from '../../protocol/reasons.ts'
-import type { AlwaysAskRule } from '../approval/always-ask.ts'
+import type { AlwaysAskRule } from '../approval/ask-rules.ts'
 import type { SandboxSettings } from '../sandbox/sandbox-settings.ts'
 import { DEFAULT_SETTINGS, NO_SETTINGS, type ExecSettings, type Host, type SettingPlaces } from './settings.ts'
 
