@@ -3,6 +3,7 @@ import { chmod, mkdir, rename, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
+import type { LocalRequestEvent } from '../../src/audit/events.ts'
 import type { ToolResult } from '../../src/doors/tools/tool-result.ts'
 import { deskPlace, type DeskPlaceHandle, type DeskPlaceInit } from '../../test/support/desk-place.ts'
 import { decide, watching } from '../../test/support/desk-watcher.ts'
@@ -50,9 +51,9 @@ test('O12: a command waits for a human, as a handle that is seen and waited for,
   const done = await server.run('exec_wait', { run_id: begun.run_id })
   assert.deepEqual([done.state, done.success, done.stdout, done.approval], ['ended', true, 'hello\n', undefined])
   assert.deepEqual([done.ran_on?.host, done.ran_on?.agent_id], ['gateway', null])
-  const request = (await server.lines()).find(({ event }) => event === 'request') as Record<string, any> | undefined
-  assert.equal(request?.['ran_on'].host, 'gateway')
-  assert.match(String(request?.['approved_by']), /^human:/)
+  const request = (await server.lines()).find(({ event }) => event === 'request') as LocalRequestEvent | undefined
+  assert.equal(request?.ran_on?.host, 'gateway')
+  assert.match(String(request?.approved_by), /^human:/)
   // Once: the next one is asked about again.
   const again = server.run('exec_capture', { command: 'echo', args: ['hello'] })
   await decide(human, await next(2), 'deny')

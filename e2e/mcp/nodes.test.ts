@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { after, before, test, type TestContext } from 'node:test'
 
+import type { LocalRequestEvent } from '../../src/audit/events.ts'
 import { startMcp, type McpServer } from '../../test/support/mcp-server.ts'
 import { aliceBobCharlie, MeshOfDaemons, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
 
@@ -32,8 +33,8 @@ test('O13: a node is named by its id, the beginning of it, or its name however i
   }
   const target = await server.run('exec_capture', { ...ECHO, target: 'bob' })
   assert.deepEqual(target.ran_on, { host: 'node', agent_id: bob.agentId, name: 'bob' })
-  const request = (await server.lines()).find(({ event }) => event === 'request') as Record<string, any> | undefined
-  assert.deepEqual([request?.['target'], request?.['ran_on'].agent_id], [bob.agentId, bob.agentId])
+  const request = (await server.lines()).find(({ event }) => event === 'request') as LocalRequestEvent | undefined
+  assert.deepEqual([request?.target, request?.ran_on?.agent_id], [bob.agentId, bob.agentId])
 })
 
 test('O20: who is meant by nobody, or by no word, is an error, and one that is not allowed is denied', async (t) => {

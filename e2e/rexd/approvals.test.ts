@@ -18,7 +18,7 @@ const ON_HOST = '\n[tools.exec]\nhost = "gateway"\nsecurity = "allowlist"\n'
 
 interface Answer {
   readonly id?: number
-  readonly result?: Record<string, any>
+  readonly result?: { readonly ran_on?: { readonly host: string }; readonly [field: string]: unknown }
   readonly error?: { readonly code: number; readonly message: string; readonly data?: Record<string, unknown> }
 }
 
@@ -62,7 +62,7 @@ test('exec.start waits for a human, holds up no other call, and says where it ru
   assert.ok((await call('session.info', session)).result)
   await decide(human, asked, 'allow_once')
   const { result } = await started
-  assert.equal(result?.['ran_on'].host, 'gateway')
+  assert.equal(result?.ran_on?.host, 'gateway')
   assert.deepEqual(result?.['cut_wishes'], [{ key: 'security', asked: 'full', got: 'allowlist' }])
   const { result: ended } = await call('exec.wait', { ...session, process_id: result?.['process_id'] })
   assert.equal(ended?.['exit_code'], 0)
