@@ -1,20 +1,4 @@
-import type { Question } from '../../protocol/question.ts'
-
-export type {
-  Answer,
-  Ask,
-  AskFallback,
-  Asker,
-  AskedStdin,
-  Decision,
-  Host,
-  Question,
-  Security,
-  SignedAnswer,
-} from '../../protocol/question.ts'
-
-/** True where only a human of this host can allow it: no list, grant or fallback does. */
-export const needsHuman = ({ always_ask, ask }: Pick<Question, 'always_ask' | 'ask'>): boolean => always_ask !== null || ask === 'always'
+export type { AskedStdin, Question, SignedAnswer } from '../../protocol/question.ts'
 
 declare const brand: unique symbol
 
