@@ -5,8 +5,10 @@ import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import { judge, judgeFallback } from '../policy/approval/judge.ts'
 import { ANSWER_FRESH_MS, signAnswer } from '../policy/approval/open-approval.ts'
+import { closedProblemOf } from '../protocol/closed-fields.ts'
+import { QUESTION_FIELDS } from '../protocol/desk-question.ts'
 import type { PendingQuestion } from '../protocol/desk.ts'
-import { FLOOD_SUMMARY_MS, MAX_QUESTION_JSON, MAX_SETTLED } from '../protocol/desk-limits.ts'
+import { FLOOD_SUMMARY_MS, MAX_QUESTION_JSON, MAX_SETTLED, MAX_WHY_ASKED } from '../protocol/desk-limits.ts'
 import type { LifecycleEvent } from '../protocol/lifecycle.ts'
 import { isShowable } from '../protocol/question-size.ts'
 import type { Question, SignedAnswer } from '../protocol/question.ts'
@@ -14,7 +16,7 @@ import { storeProblem, type ApprovalStore } from './approval-store.ts'
 import type { Waiting } from './desk-link.ts'
 import type { DeskJournal } from './desk-journal.ts'
 import { DeskModes } from './desk-modes.ts'
-import { checkDecision, decidedBy, denial, tooLong, type Ending, type HumanDecision, type Settled } from './endings.ts'
+import { checkDecision, decidedBy, denial, tooLong, unavailable, type Ending, type HumanDecision, type Settled } from './endings.ts'
 import { Judging } from './judging.ts'
 import { newNonce } from './seal.ts'
 import { tokenBytes } from './store-shape.ts'
@@ -37,11 +39,10 @@ export interface DeskInit {
 interface Open {
   readonly waiting: WaitingQuestion
   readonly timer: Timer
+  /** Of who asked. */
+  readonly signal: AbortSignal
   readonly resolve: (ending: Ending) => void
 }
-
-const unavailable = (why: string, cause?: unknown): AppError =>
-  new AppError('approval_unavailable', `${why}; nothing was allowed`, { cause })
 
 /** Holds what must be asked, asks whoever watches, and answers what policy, the store and humans make of it. */
 export class Desk implements Startable {
@@ -83,6 +84,8 @@ export class Desk implements Startable {
     signal.throwIfAborted()
     if (this.#stopped) throw unavailable('the desk is stopping')
     const id = `q_${newNonce()}`
+    const problem = closedProblemOf({ ...question }, QUESTION_FIELDS)
+    if (problem !== null) throw unavailable(`the question is malformed (${problem})`)
     const bytes = Buffer.byteLength(JSON.stringify(question))
     if (bytes > MAX_QUESTION_JSON) return this.#sign(id, question, tooLong())
     const canShow = isShowable(question)
@@ -138,19 +141,25 @@ export class Desk implements Startable {
       if (decided.decision === 'allow_always') grantId = await this.#judging.grant(waiting.question, decided, by)
     } catch (error) {
       waiting.decider = null
-      if (this.#components.clock.now() >= waiting.expires_at_ms) void this.#unanswered(open, 'timeout')
+      this.#catchUp(open)
       throw error
     }
     const isAllowed = decided.decision !== 'deny'
-    const reason = grantId === null ? '' : `always, ${grantId}`
     const failure = await this.#end(open, {
       decision: isAllowed ? 'allow' : 'deny',
       outcome: isAllowed ? 'allowed' : 'denied',
       by: `human:${by}`,
-      reason,
+      reason: grantId === null ? '' : `always, ${grantId}`,
     })
     if (failure !== null) throw failure
     return { grant_id: grantId }
+  }
+
+  /** What happened while a decision was being made that came to nothing. */
+  #catchUp(open: Open): void {
+    if (open.signal.aborted) void this.#withdraw(open)
+    else if (this.#components.clock.now() >= open.waiting.expires_at_ms) void this.#unanswered(open, 'timeout')
+    else if (!this.#watchers.any) void this.#unanswered(open, 'no_ui')
   }
 
   #openFor({ question_id: id, permit_sha256: permit }: HumanDecision): Open {
@@ -182,10 +191,16 @@ export class Desk implements Startable {
     const { clock } = this.#components
     const { askTimeoutMs } = this.#init
     const now = clock.now()
-    const pending = { question_id: id, question: { ...asked, why }, asked_at_ms: now, expires_at_ms: now + askTimeoutMs, engine }
+    const pending = {
+      question_id: id,
+      question: { ...asked, why: why.slice(0, MAX_WHY_ASKED) },
+      asked_at_ms: now,
+      expires_at_ms: now + askTimeoutMs,
+      engine,
+    }
     const { promise, resolve } = Promise.withResolvers<Ending>()
     const timer = clock.setTimeout(() => void this.#unanswered(open, 'timeout'), askTimeoutMs)
-    const open: Open = { waiting: { ...pending, decider: null }, timer, resolve }
+    const open: Open = { waiting: { ...pending, decider: null }, timer, signal, resolve }
     this.#open.set(id, open)
     this.#waiting.add(open.waiting)
     const withdraw = (): void => void this.#withdraw(open)

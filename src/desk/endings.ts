@@ -51,3 +51,7 @@ export const checkDecision = (question: Question, { decision, expires_in_ms: las
   if (question.grant_sha256 === null)
     throw new AppError('bad_request', 'this may be allowed once only: what it would run again is not known')
 }
+
+/** Nobody can be asked; `why` says why. */
+export const unavailable = (why: string, cause?: unknown): AppError =>
+  new AppError('approval_unavailable', `${why}; nothing was allowed`, { cause })

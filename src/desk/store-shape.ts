@@ -59,11 +59,13 @@ const isToken = (value: unknown): boolean => {
   return bytes !== null && bytes.length >= TOKEN_BYTES.least && bytes.length <= TOKEN_BYTES.most
 }
 
+const token: FieldCheck<string> = { is: isToken, what: 'the base64 of 32 to 64 random bytes' }
+
 const STORE_FIELDS = {
   version: wholeUpTo(1, 1),
   socket: tableOf({
     path: textUpTo(MAX_QUESTION_TEXT, 1),
-    token: { is: isToken, what: 'the base64 of 32 to 64 random bytes' } as FieldCheck<string>,
+    token,
   }),
   defaults: tableOf({ security: securityText, ask: askText, askFallback: fallbackText }),
   agents: byAgent(tableOf(AGENT_FIELDS), AGENT_FIELDS),

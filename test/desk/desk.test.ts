@@ -161,3 +161,26 @@ test('without a desk an engine is told what to start', async (t) => {
   await place.stop()
   await assert.rejects(place.engine().ask(questionOf(), never, nothing), /start x0xd, or x0x desk/)
 })
+
+test('a question of the same process that is none is refused, as one that came by the socket', async (t) => {
+  const place = await deskPlace(t, { security: 'full' })
+  for (const changed of [{ argv: [] }, { permit_sha256: 'x' }, { approved: true }, { always_ask: 'x'.repeat(100_000) }])
+    await assert.rejects(place.link.ask({ ...questionOf({ security: 'full' }), ...changed }, never, nothing), {
+      code: 'approval_unavailable',
+    })
+})
+
+test('a decision that cannot be written leaves the question to its time', async (t) => {
+  const place = await deskPlace(t)
+  const human = await place.human()
+  await human.subscribe(nothing)
+  const pending = Promise.withResolvers<{ question_id: string }>()
+  const asked = place.engine().ask(questionOf(), never, pending.resolve)
+  const { question_id } = await pending.promise
+  await place.writeStore((store) => (store['version'] = 2))
+  const decided = { question_id, permit_sha256: questionOf().permit_sha256 }
+  await assert.rejects(human.decide({ ...decided, decision: 'allow_always' }), { code: 'bad_approvals' })
+  await place.writeStore((store) => (store['version'] = 1))
+  await human.decide({ ...decided, decision: 'allow_always', uses: 2 })
+  assert.equal((await asked).decision, 'allow')
+})

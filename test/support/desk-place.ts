@@ -11,6 +11,9 @@ import { pathsIn, type DataPaths } from '../../src/local-api/paths.ts'
 import { silent } from './processes.ts'
 import { tempDir } from './temp-dir.ts'
 
+/** The store as a human sees it: any JSON. */
+type StoreJson = Record<string, ReturnType<typeof JSON.parse>>
+
 export const OPERATOR_KEY = new Uint8Array(32).fill(7)
 
 /** A desk that runs in this process, in a data directory of its own. */
@@ -23,9 +26,9 @@ export interface DeskPlaceHandle {
   /** The lines of the journal, as objects. */
   journal(): Promise<Record<string, unknown>[]>
   /** What the file of the store says. */
-  store(): Promise<Record<string, any>>
+  store(): Promise<StoreJson>
   /** Writes the store as a human would by hand. */
-  writeStore(change: (store: Record<string, any>) => void): Promise<void>
+  writeStore(change: (store: StoreJson) => void): Promise<void>
   stop(): Promise<void>
   restart(): Promise<void>
 }
@@ -58,8 +61,8 @@ export const deskPlace = async (t: TestContext, init: DeskPlaceInit = {}): Promi
     await stopAll(desk.entries)
   }
   t.after(stop)
-  const store = async (): Promise<Record<string, any>> => JSON.parse(await readFile(paths.approvals, 'utf8'))
-  const writeStore = async (change: (store: Record<string, any>) => void): Promise<void> => {
+  const store = async (): Promise<StoreJson> => JSON.parse(await readFile(paths.approvals, 'utf8'))
+  const writeStore = async (change: (store: StoreJson) => void): Promise<void> => {
     const now = await store()
     change(now)
     await writeFile(paths.approvals, JSON.stringify(now, null, 2))
