@@ -1,0 +1,85 @@
+import assert from 'node:assert/strict'
+import { randomBytes } from 'node:crypto'
+import { test } from 'node:test'
+
+import { CoApproval } from '../../../src/executor/runs/co-approval.ts'
+import type { ApproverAsk } from '../../../src/executor/runs/approver-asks.ts'
+import type { StatementOf } from '../../../src/policy/approval/statements.ts'
+import type { Question } from '../../../src/protocol/question.ts'
+import { MAX_APPROVAL_QUESTION } from '../../../src/protocol/waiting-limits.ts'
+import { newParty } from '../../support/fake-network.ts'
+import { ManualClock } from '../../support/manual-clock.ts'
+
+const [target, requester, carol, dave] = [newParty(), newParty(), newParty(), newParty()]
+const ids = [carol, dave].map(({ signer }) => signer.agentId)
+const permit_sha256 = randomBytes(32).toString('hex')
+
+/** Two of two are needed; `asks` has who is asked now. */
+const collecting = (question: unknown = { argv: ['deploy'] }) => {
+  const clock = new ManualClock()
+  const asks = new Map<string, ApproverAsk>()
+  const open = (ask: ApproverAsk): (() => void) => {
+    asks.set(ask.agentId, ask)
+    return () => void asks.delete(ask.agentId)
+  }
+  const of: StatementOf = {
+    request_sha256: randomBytes(32),
+    permit_sha256,
+    target: { agentId: target.signer.agentId, machineId: target.machine.machineId },
+    requester: requester.signer.agentId,
+    approvers: ids,
+    needed: 2,
+    expires_at_ms: clock.now() + 60_000,
+  }
+  const co = new CoApproval({ approvers: { open }, clock }, { of, question: question as Question, onGiven: () => undefined })
+  // Who has answered is asked no more, as where statements come in.
+  const say = (agent_id: string, decision: 'allow' | 'deny'): void => {
+    const ask = asks.get(agent_id)
+    asks.delete(agent_id)
+    ask?.onStatement({ agent_id, decision, permit_sha256 })
+  }
+  return { clock, asks, co, say }
+}
+
+test('when the time is up, those of whom no answer came are named, and nobody is asked any more', async () => {
+  const { clock, asks, co, say } = collecting()
+  const result = co.collect(new AbortController().signal)
+  assert.deepEqual([...asks.keys()], ids)
+  say(ids[0]!, 'allow')
+  assert.equal(co.given, 1)
+  await clock.advance(60_000)
+  const said = await result
+  assert.ok('reason' in said)
+  assert.equal(said.reason, 'approval_timeout')
+  assert.match(said.detail, /^1 of 2 approvals of other agents came/)
+  assert.match(said.detail, new RegExp(`no answer came from ${ids[1]}$`))
+  assert.deepEqual([asks.size, clock.pending], [0, 0])
+})
+
+test('when so many have refused that too few are left, it is over at once', async () => {
+  const { asks, clock, co, say } = collecting()
+  const result = co.collect(new AbortController().signal)
+  say(ids[0]!, 'deny')
+  const said = await result
+  assert.equal('reason' in said && said.reason, 'approval_denied')
+  assert.deepEqual([asks.size, clock.pending], [0, 0])
+})
+
+test('what is not wanted any more is taken back, also before it began', async () => {
+  const { asks, co } = collecting()
+  const gone = new AbortController()
+  const result = co.collect(gone.signal)
+  gone.abort()
+  assert.ok('reason' in (await result))
+  assert.equal(asks.size, 0)
+  const never = collecting()
+  assert.ok('reason' in (await never.co.collect(gone.signal)))
+  assert.equal(never.asks.size, 0)
+})
+
+test('what is too long for a frame nobody is asked about', async () => {
+  const { asks, co } = collecting({ argv: ['x'.repeat(MAX_APPROVAL_QUESTION)] })
+  const said = await co.collect(new AbortController().signal)
+  assert.match('reason' in said ? said.detail : '', /too long/)
+  assert.equal(asks.size, 0)
+})
