@@ -189,6 +189,7 @@ test('more questions of one agent than anybody looks through are a count, and an
   for (const one of loud) one.then(({ decision }) => denied.push(decision)).catch(() => undefined)
   await until('the denials', () => denied.length === 60 - MAX_QUESTIONS_OF_ASKER)
   assert.ok(denied.every((decision) => decision === 'deny'))
+  await until('those that wait', async () => (await human.pending()).questions.length > MAX_QUESTIONS_OF_ASKER)
   const { questions, floods } = await human.pending()
   assert.deepEqual(
     questions.map(({ question: { asker } }) => asker.kind === 'local' && asker.label),
