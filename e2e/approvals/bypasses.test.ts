@@ -24,6 +24,8 @@ const connectAs = async (desk: DeskProcess, role: 'engine' | 'human', key: Uint8
   socket.on('error', () => undefined)
   const answers: string[] = []
   const lines = createInterface({ input: socket })
+  // What the socket fails with comes here too.
+  lines.on('error', () => undefined)
   let nonce: string | null = null
   lines.on('line', (line) => {
     const parsed = JSON.parse(line) as { type?: string; nonce: string; body: string }
