@@ -6,9 +6,11 @@ import { attempt } from '../base/errors.ts'
 import type { Terminal } from '../policy/permit.ts'
 import { PTY_PACKAGE } from './native-pty.ts'
 
-/** True where our sources run as they are, and false of a bundle. */
-const fromSources = import.meta.url.endsWith('.ts')
-const host = fileURLToPath(new URL(fromSources ? './terminal-main.ts' : './terminal-host.cjs', import.meta.url))
+/** Our sources run as they are, or a bundle does. Looked at when it is needed: the command line's bundle has no URL, and no terminals. */
+const placeOf = (): { readonly fromSources: boolean; readonly host: string } => {
+  const fromSources = import.meta.url.endsWith('.ts')
+  return { fromSources, host: fileURLToPath(new URL(fromSources ? './terminal-main.ts' : './terminal-host.cjs', import.meta.url)) }
+}
 
 /**
  * The words that go before a program so that it runs on a terminal: a process of its own for each, because the open end
@@ -16,6 +18,7 @@ const host = fileURLToPath(new URL(fromSources ? './terminal-main.ts' : './termi
  * before them the environment of a program on a raw terminal.
  */
 export const terminalWords = ({ cols, rows, raw = false }: Terminal, control: number): string[] => {
+  const { fromSources, host } = placeOf()
   // A main module does nothing when it is imported; a bundle calls its own.
   const text = `import { main } from ${JSON.stringify(host)}; process.exit(await main(process.argv.slice(1)))`
   const program = fromSources ? ['--input-type=module', '--eval', text, '--'] : [host]
@@ -24,6 +27,7 @@ export const terminalWords = ({ cols, rows, raw = false }: Terminal, control: nu
 
 /** What that process reads of this host besides the system's own: the runtime, its program, and the native part. */
 export const terminalFiles = (): string[] => {
+  const { fromSources, host } = placeOf()
   const packages = attempt(() => dirname(dirname(createRequire(import.meta.url).resolve(`${PTY_PACKAGE}/requireBinary.js`))))
   const root = fileURLToPath(new URL('../..', import.meta.url))
   const program = fromSources ? [join(root, 'src'), join(root, 'package.json')] : [host]
