@@ -42,7 +42,10 @@ test('a command of a console waits for a human, who sees it there too, and its r
   await host.printed(/Codex waits for an approval of echo hello/)
   await decide(human, asked, 'allow_once')
   const reply = await client.next()
-  assert.deepEqual([reply?.['exit'], reply?.['output'], (reply?.['ran_on'] as { host: string }).host], [0, 'hello\n', 'gateway'])
+  assert.deepEqual(
+    [reply?.['exit'], reply?.['output'], (reply?.['ran_on'] as { host: string } | undefined)?.host],
+    [0, 'hello\n', 'gateway'],
+  )
   const refused = asking(place)
   await decide(human, await next(2), 'deny')
   const { exit, error, message } = (await refused.next()) ?? {}

@@ -60,7 +60,7 @@ export class EngineModes {
 
   /** Throws `command_denied` for a wish that is not open, and why a node is not found. */
   async place({ session_id, client_name, door }: LocalKey, wish: RunWish | null, signal: AbortSignal | null): Promise<ExecPlace> {
-    const override = await this.#override(session_id, client_name)
+    const override = await this.#override({ session_id, client_name, door })
     const parameter = wish === null ? NO_SETTINGS : { ...NO_SETTINGS, ...wish }
     const resolved = resolveExec({ parameter, ...placesOf(this.tools, client_name, override, isGivenLabel(door)) })
     if (resolved.kind === 'refused') throw notOpen(resolved.key, resolved.asked, resolved.allowed)
@@ -70,9 +70,10 @@ export class EngineModes {
     return { exec: resolved, ranOn: { host, ...node }, node }
   }
 
-  /** Of this very session, else of the sessions of this agent. */
-  async #override(session: string, label: string): Promise<ModeOverride | null> {
-    return (await this.desk.override(session, null)) ?? this.desk.override(label, label)
+  /** Of this very session, else of the sessions of this agent, where a human sees or gives its name: a caller of REXD calls itself as it likes. */
+  async #override({ session_id, client_name, door }: LocalKey): Promise<ModeOverride | null> {
+    const own = await this.desk.override(session_id, null)
+    return own ?? (isGivenLabel(door) || door === 'console' ? this.desk.override(client_name, client_name) : null)
   }
 
   async #select(text: string | null, signal: AbortSignal | null): Promise<SelectedNode> {

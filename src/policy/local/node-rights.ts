@@ -21,7 +21,7 @@ export const rightsOnNode = (
   { limits }: SessionRights,
 ): { readonly kind: 'rights'; readonly rights: SessionRights } | Refused => {
   const prefix = policy.targets?.find((text) => text.length >= MIN_ID_PREFIX && agent_id.startsWith(text))
-  const named = [agent_id, prefix, name].find((text) => text != null && policy.targets?.includes(text) === true)
+  const named = [agent_id, prefix, name].find((text) => typeof text === 'string' && policy.targets?.includes(text) === true)
   const asked = { roots: null, capabilities: null, limits: {}, target: named ?? name ?? agent_id }
   const verdict = authorizeSession(asked, policy, new Set<Capability>(['exec', 'events', 'target']))
   if (verdict.kind === 'refused') return verdict
