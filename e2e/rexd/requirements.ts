@@ -3,6 +3,7 @@ import { readDocumented } from './documented.ts'
 import { BEYOND_REQUIREMENTS } from './requirements-beyond.ts'
 import { EXEC_REQUIREMENTS } from './requirements-exec.ts'
 import { HELD_REQUIREMENTS } from './requirements-held.ts'
+import { MODE_REQUIREMENTS } from './requirements-modes.ts'
 import { PROCESS_LIMIT_REQUIREMENTS } from './requirements-process-limits.ts'
 import { PROCESS_REQUIREMENTS } from './requirements-process.ts'
 import { PROTOCOL_REQUIREMENTS } from './requirements-protocol.ts'
@@ -26,6 +27,7 @@ export const REQUIREMENTS: readonly Requirement[] = [
   ...PROCESS_REQUIREMENTS,
   ...PROCESS_LIMIT_REQUIREMENTS,
   ...HELD_REQUIREMENTS,
+  ...MODE_REQUIREMENTS,
   ...PTY_REQUIREMENTS,
   ...READ_REQUIREMENTS,
   ...WRITE_REQUIREMENTS,

@@ -10,6 +10,7 @@ import type { TestContext } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 
+import { deskPlace } from '../../test/support/desk-place.ts'
 import { isLifeEvent } from '../../test/support/journal.ts'
 import { processesNaming, until } from '../../test/support/mesh-of-daemons.ts'
 
@@ -27,6 +28,8 @@ export interface ConfigOptions {
   /** In place of the one root directory. */
   readonly roots?: readonly string[]
   readonly audit?: readonly string[]
+  /** Of `[tools.exec]`; then a desk that allows what the configuration does is there as well. */
+  readonly tools?: readonly string[]
 }
 
 const hasTerminals = ((): boolean => {
@@ -87,6 +90,7 @@ export class Home {
       section('security', security ?? []),
       ...tables,
     ]
+    text.push(section('tools.exec', options.tools))
     await writeFile(this.configFile, text.join('\n'), { mode: 0o600 })
   }
 
@@ -196,6 +200,10 @@ const cleanUp = async (home: Home, process: RexdProcess): Promise<void> => {
   }
 }
 
+/** What a server that chooses among hosts needs to find its desk. */
+const deskEnvironment = async (t: Pick<TestContext, 'after'>, { tools }: ConfigOptions): Promise<Readonly<Record<string, string>>> =>
+  tools === undefined ? {} : { X0X_DATA_DIR: (await deskPlace(t, { security: 'full' })).paths.dir }
+
 /** Starts `rexd --stdio` with a configuration in a directory that are both gone with the test. */
 export const startRexd = async (
   t: Pick<TestContext, 'after'>,
@@ -205,7 +213,7 @@ export const startRexd = async (
 ): Promise<RexdProcess> => {
   const home = await Home.create()
   await home.configure(options)
-  const process = new RexdProcess(home, undefined, { env, through })
+  const process = new RexdProcess(home, undefined, { env: { ...(await deskEnvironment(t, options)), ...env }, through })
   t.after(async () => cleanUp(home, process))
   return process
 }
@@ -226,7 +234,9 @@ export const startWebRexd = async (
   const home = await Home.create()
   const http = ['http_listen = "127.0.0.1:0"', `token_file = ${JSON.stringify(home.tokenFile)}`]
   await home.configure({ ...options, server: [...(options.server ?? []), ...http] })
-  const process = new RexdProcess(home, ['--http', '--config', home.configFile], { env })
+  const process = new RexdProcess(home, ['--http', '--config', home.configFile], {
+    env: { ...(await deskEnvironment(t, options)), ...env },
+  })
   t.after(async () => cleanUp(home, process))
   let said = ''
   process.child.stdout.setEncoding('utf8').on('data', (text: string) => (said += text))

@@ -171,7 +171,10 @@ test(
     assert.deepEqual((await readdir(dir)).toSorted(), [
       'agent.key',
       'api-token',
+      'approvals.jsonl',
       'daemon.lock',
+      'desk.lock',
+      'exec-approvals.json',
       'machine.key',
       'operator.key',
       'requests.jsonl',

@@ -47,7 +47,7 @@ const lines = (text: string): Record<string, unknown>[] =>
     .filter((line) => line !== '')
     .map((line) => JSON.parse(line) as Record<string, unknown>)
 
-export const deskPlace = async (t: TestContext, init: DeskPlaceInit = {}): Promise<DeskPlaceHandle> => {
+export const deskPlace = async (t: Pick<TestContext, 'after'>, init: DeskPlaceInit = {}): Promise<DeskPlaceHandle> => {
   const { askTimeoutMs = 120_000, clock = systemClock, security = 'allowlist' } = init
   const paths = pathsIn(init.dir ?? (await tempDir(t)))
   await chmod(paths.dir, 0o700)

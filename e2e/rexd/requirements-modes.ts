@@ -1,0 +1,48 @@
+import assert from 'node:assert/strict'
+import { hostname } from 'node:os'
+
+import { requirement, type Requirement } from './requirement.ts'
+import type { ConfigOptions } from './server.ts'
+
+// Where a command runs, and whom it waits for. What a human answers is in approvals.test.ts.
+
+const ON_HOST: ConfigOptions = { tools: ['host = "gateway"', 'security = "full"'] }
+const ECHO = { argv: ['echo', 'hello'] }
+
+export const MODE_REQUIREMENTS: readonly Requirement[] = [
+  requirement(
+    'exec.start/ran-on',
+    'a caller says where a command runs and who is asked, is told where it ran, and what of its wish was wider than what is configured',
+    `exec.start.host exec.start.security exec.start.ask exec.start.node exec.start:ran_on exec.start:ran_on.host exec.start:ran_on.agent_id
+     exec.start:ran_on.name exec.start:cut_wishes -32001 -32007`,
+    async (peer) => {
+      const session = await peer.session()
+      const here = { host: 'gateway', agent_id: null, name: hostname() }
+      const plain = await session.call('exec.start', ECHO)
+      assert.deepEqual([plain['ran_on'], plain['cut_wishes']], [here, undefined])
+      const wider = await session.call('exec.start', { ...ECHO, host: 'gateway', security: 'full', ask: 'off' })
+      assert.deepEqual([wider['ran_on'], wider['cut_wishes']], [here, [{ key: 'ask', asked: 'off', got: 'on-miss' }]])
+      for (const { process_id } of [plain, wider]) {
+        const log = peer.log(process_id)
+        await log.finished()
+        assert.equal(log.stdout.toString(), 'hello\n')
+      }
+      await session.failure(-32001, 'exec.start', { ...ECHO, security: 'deny' })
+      await session.failure(-32001, 'exec.start', { ...ECHO, host: 'node', node: 'bob' })
+      for (const wish of [{ host: 'moon' }, { security: 1 }, { ask: 'ON-MISS' }, { node: '' }])
+        await session.failure(-32602, 'exec.start', { ...ECHO, ...wish })
+    },
+    { config: ON_HOST },
+  ),
+  requirement(
+    'exec.start/no-choice',
+    'where the configuration chooses among no hosts, a wish for one is refused and nothing runs',
+    'exec.start.host exec.start.security exec.start.ask exec.start.node pty.open.host pty.open.security pty.open.ask pty.open.node',
+    async (peer) => {
+      const session = await peer.session()
+      for (const method of ['exec.start', 'pty.open'])
+        for (const wish of [{ host: 'sandbox' }, { security: 'full' }, { ask: 'always' }, { node: 'bob' }])
+          await session.failure(-32007, method, { ...ECHO, ...wish })
+    },
+  ),
+]
