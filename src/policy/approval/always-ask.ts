@@ -66,7 +66,11 @@ const isOf = ({ tokens, anyArguments }: AlwaysAskRule, meaning: Meaning, path: s
   const [program, ...wanted] = tokens
   const [, ...words] = meaning.argv
   if (program?.kind !== 'literal' || program.text === SHELL_TOKEN) return false
-  return isProgram(program.text, meaning, path) && fitsWords(wanted, words, { anyArguments, open: meaning.open })
+  const more = { anyArguments, open: meaning.open }
+  if (isProgram(program.text, meaning, path) && fitsWords(wanted, words, more)) return true
+  // A program of many commands has each by a name of its own, too: `git-push` is `git push`.
+  const [name, dashed] = [basename(meaning.argv[0] ?? ''), `${basename(program.text)}-`]
+  return wanted.length > 0 && name.startsWith(dashed) && fitsWords(wanted, [name.slice(dashed.length), ...words], more)
 }
 
 /** By its name, wherever it stands; or by its very file, whatever it is called. One file that is many programs counts by name alone. */

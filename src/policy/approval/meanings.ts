@@ -6,11 +6,14 @@ import { ESCAPES, programName } from '../escapes.ts'
 import { finderIn, isCalled, MULTI_CALL } from '../executable.ts'
 import { scriptOf } from '../given-script.ts'
 import type { Executable } from '../permit.ts'
+import { loadingOption } from './plain-options.ts'
 import { isDangerous, shellText, unwrap, WRAPPER_NAMES, type Word } from './wrappers.ts'
 
 /** Wrappers behind one another, and commands of one command, that are followed. */
 const MAX_DEPTH = 16
 const MAX_COMMANDS = 64
+/** Of an option that a sentence names. */
+const MAX_SHOWN_OPTION = 64
 
 /** Where names and paths of a command are looked for. */
 export interface Surroundings {
@@ -85,6 +88,8 @@ class Reader implements Meanings {
       return
     }
     if (unwrapped.kind === 'opaque') return this.#unknown(unwrapped.why)
+    // What a program then starts by name is of that path, too.
+    if (unwrapped.path !== null) this.#unknown(`${name} sets PATH, which decides what a program runs`)
     const next = { cwd: unwrapped.moved ? null : around.cwd, path: around.path === null ? null : (unwrapped.path ?? around.path) }
     for (const command of unwrapped.commands) {
       if (MULTI_CALL.includes(name)) this.#applet(command, open || unwrapped.open, next, depth + 1)
@@ -121,6 +126,8 @@ class Reader implements Meanings {
       const path = isAbsolute(given.word) ? given.word : around.cwd === null ? null : posix.resolve(around.cwd, given.word)
       if (path === null) return this.#unknown(`${given.word} is looked for where nobody knows before it runs`)
       this.scripts.push(path)
+      const loading = loadingOption(name, known)
+      if (loading !== null) this.#unknown(`${name} may run more than its script by ${loading.slice(0, MAX_SHOWN_OPTION)}`)
       return
     }
     const text = SHELLS.includes(name) && given.kind === 'text' ? plainText(known) : null

@@ -90,7 +90,7 @@ const ASSIGNMENT = /^([^=]+)=(.*)$/s
 /** Decide what code a program runs, or what a shell does before its text. */
 export const isDangerous = (name: string): boolean => DANGEROUS.test(name)
 const DANGEROUS =
-  /^(LD_.*|DYLD_.*|GLIBC_TUNABLES|GCONV_PATH|LOCPATH|BASH_ENV|ENV|BASH_FUNC_.*|BASHOPTS|SHELLOPTS|PS4|PROMPT_COMMAND|ZDOTDIR|NODE_(OPTIONS|PATH)|PYTHON.*|PERL.*|RUBY.*|GIT_.*|(_|JDK_)?JAVA_.*|CLASSPATH|LESS(OPEN|CLOSE)|IFS)$/
+  /^(LD_.*|DYLD_.*|GLIBC_TUNABLES|GCONV_PATH|LOCPATH|BASH_ENV|ENV|BASH_FUNC_.*|BASHOPTS|SHELLOPTS|PS4|PROMPT_COMMAND|ZDOTDIR|NODE_(OPTIONS|PATH)|PYTHON.*|PERL.*|RUBY.*|GIT_.*|(_|JDK_)?JAVA_.*|CLASSPATH|LESS(OPEN|CLOSE)|IFS|PATH|HOME|XDG_CONFIG_.*|LUA_INIT.*|LUA_C?PATH.*|PHPRC|PHP_INI_SCAN_DIR|R_(PROFILE|ENVIRON).*|TCLLIBPATH|MAKEFLAGS|EDITOR|VISUAL|PAGER|SSH_ASKPASS|SHELL)$/
 
 const env = (given: readonly Word[]): Unwrapped => {
   let words = [...given]
@@ -118,7 +118,7 @@ const env = (given: readonly Word[]): Unwrapped => {
       const assigned = ASSIGNMENT.exec(word)
       if (assigned === null) return starts([words], { path, moved })
       const [, name = '', value = ''] = assigned
-      if (isDangerous(name)) return opaque(`env sets ${name}, which decides what a program runs`)
+      if (name !== 'PATH' && isDangerous(name)) return opaque(`env sets ${name}, which decides what a program runs`)
       if (name === 'PATH') path = value
       optionsEnded = true
       words = rest

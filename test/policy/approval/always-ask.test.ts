@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
 import { chmod, link, mkdir, symlink, writeFile } from 'node:fs/promises'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import fc from 'fast-check'
@@ -72,6 +72,44 @@ test('a path written another way, a link and another name of the same file are t
     `/proc/self/root${dir}/pub`,
   ])
     if (!program.startsWith('/proc') || existsSync(program)) assert.ok(asks([program, 'push']), program)
+})
+
+test('the name that a command of a program has by itself is that command', async (t) => {
+  const { dir, asks } = await withPub(t)
+  await symlink(join(dir, 'pub'), join(dir, 'pub-push'))
+  await symlink(join(dir, 'pub'), join(dir, 'pub-pull'))
+  assert.ok(asks(['pub-push', 'origin']))
+  assert.ok(asks([join(dir, 'pub-push')]))
+  assert.ok(asks(['env', 'pub-push', 'origin']))
+  assert.ok(!asks(['pub-pull', 'origin']))
+})
+
+test('an interpreter that is told to load more than its script, and variables that say what a program runs, cannot be told', async (t) => {
+  const { dir } = await withPub(t)
+  await writeFile(join(dir, 'own'), '')
+  const opaque = (argv: readonly string[], variables: readonly string[] = []): string | null =>
+    meaningsOf(argv, variables, { cwd: dir, path: SCRUBBED_PATH }).opaque
+  for (const options of [[], ['-e'], ['-eu'], ['-eo', 'pipefail'], ['--']])
+    assert.equal(opaque(['sh', ...options, 'own']), null, options.join(' '))
+  for (const argv of [
+    ['perl', '-Mstrict;system(qw(pub push))', 'own'],
+    ['perl', '-I/tmp', 'own'],
+    ['perl', '-d:Other', 'own'],
+    ['ruby', '-C/tmp', 'own'],
+    ['ruby', '-I/tmp', 'own'],
+    ['bash', '-l', 'own'],
+    ['bash', '--login', 'own'],
+    ['bash', '-i', 'own'],
+    ['python3', '-X', 'pycache_prefix=/tmp', 'own'],
+    ['python3', '-i', 'own'],
+    ['node', '--import=data:,1', 'own'],
+    ['node', '--require=other', 'own'],
+    ['env', 'PATH=/tmp', '/bin/sh', 'own'],
+    ['env', 'HOME=/tmp', '/bin/sh', 'own'],
+  ])
+    if (existsSync(join('/usr/bin', basename(argv[0]!)))) assert.notEqual(opaque(argv), null, argv.join(' '))
+  for (const variable of ['PATH', 'HOME', 'LUA_INIT', 'EDITOR']) assert.notEqual(opaque(['sh', 'own'], [variable]), null, variable)
+  assert.equal(opaque(['sh', 'own'], ['LANG']), null)
 })
 
 test('B8: a wrapper is taken off: env with its options and texts, timeout, nice and their like', async (t) => {
