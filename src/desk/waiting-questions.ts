@@ -1,8 +1,11 @@
 import type { Clock } from '../base/clock.ts'
 import { RateLimit } from '../base/rate-limit.ts'
+import { isGivenLabel } from '../policy/modes/tools-settings.ts'
 import type { Flood, PendingQuestion } from '../protocol/desk.ts'
 import {
   MAX_ASKERS,
+  MAX_CLAIMED_JSON,
+  MAX_CLAIMED_QUESTIONS,
   MAX_QUESTIONS,
   MAX_QUESTIONS_OF_ASKER,
   MAX_WAITING_JSON,
@@ -14,10 +17,19 @@ import type { Question } from '../protocol/question.ts'
 /** One text for each asker whose questions are counted together: an agent of the mesh, or what a local one calls itself. */
 export const askerName = ({ asker }: Pick<Question, 'asker'>): string => (asker.kind === 'mesh' ? asker.agent_id : asker.label)
 
+/** Who asks it calls itself as it likes: by ever new names one caller is many. */
+const isClaimed = ({ door }: Question): boolean => door !== 'mesh' && !isGivenLabel(door)
+
+/** Whose places a question takes: a label that a caller chooses is that of no agent. */
+const sourceOf = (question: Question): string => `${isClaimed(question) ? 'claimed' : question.door} ${askerName(question)}`
+
 interface Counted {
-  readonly asker: string
+  readonly source: string
+  readonly claimed: boolean
   readonly bytes: number
 }
+
+const sumOf = (all: readonly Counted[]): number => all.reduce((sum, { bytes }) => sum + bytes, 0)
 
 /** A question that waits for a human. */
 export interface WaitingQuestion extends PendingQuestion {
@@ -49,18 +61,21 @@ export class WaitingQuestions {
 
   /** Keeps a place for it. `bytes`: of the question as JSON. False: there is none; it is counted. */
   take(id: string, question: Question, bytes: number): boolean {
-    const asker = askerName(question)
-    const own = [...this.#counted.values()].filter((one) => one.asker === asker)
-    const ownBytes = own.reduce((sum, one) => sum + one.bytes, 0)
+    const [source, claimed] = [sourceOf(question), isClaimed(question)]
+    const all = [...this.#counted.values()]
+    const own = all.filter((one) => one.source === source)
+    const claims = claimed ? all.filter((one) => one.claimed) : []
     const fits =
-      this.#counted.size < MAX_QUESTIONS &&
+      all.length < MAX_QUESTIONS &&
       own.length < MAX_QUESTIONS_OF_ASKER &&
+      claims.length < MAX_CLAIMED_QUESTIONS &&
       this.#bytes + bytes <= MAX_WAITING_JSON &&
-      ownBytes + bytes <= MAX_WAITING_JSON_OF_ASKER &&
-      this.#rate.allows(asker)
-    if (!fits) this.#count(asker)
+      sumOf(own) + bytes <= MAX_WAITING_JSON_OF_ASKER &&
+      (!claimed || sumOf(claims) + bytes <= MAX_CLAIMED_JSON) &&
+      this.#rate.allows(source)
+    if (!fits) this.#count(askerName(question))
     if (!fits) return false
-    this.#counted.set(id, { asker, bytes })
+    this.#counted.set(id, { source, claimed, bytes })
     this.#bytes += bytes
     return true
   }

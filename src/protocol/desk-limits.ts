@@ -38,6 +38,9 @@ export const MAX_QUESTIONS_OF_ASKER = 16
 export const MAX_QUESTIONS = 256
 /** Questions of one engine that are being answered, those which the store decides among them. */
 export const MAX_QUESTIONS_OF_ENGINE = 64
+/** Of those, of callers that call themselves as they like, together: half, so that none of them takes the room of agents by ever new names. */
+export const MAX_CLAIMED_QUESTIONS = 128
+export const MAX_CLAIMED_JSON = 256 * 1024
 /** How long a human has, and has at most: no caller waits longer than half an hour. */
 export const ASK_TIMEOUT_MS = 120_000
 export const MAX_ASK_TIMEOUT_MS = 30 * 60_000

@@ -53,6 +53,23 @@ test('long questions of one asker leave room for those of others', () => {
   assert.equal(waiting.take('d', of('other'), half), true)
 })
 
+test('a caller that calls itself by the names of others, or by ever new ones, leaves their places to them', () => {
+  const waiting = new WaitingQuestions({ clock: new ManualClock() })
+  const agent_id = 'c'.repeat(64)
+  const claimed = (label: string) => questionOf({ door: 'stdio', asker: { kind: 'local', label } })
+  const mesh = questionOf({ door: 'mesh', asker: { kind: 'mesh', agent_id, machine_id: agent_id, name: null } })
+  const half = MAX_WAITING_JSON_OF_ASKER / 2
+  for (const name of ['reviewer', agent_id]) for (const n of [1, 2, 3]) waiting.take(`${name}_${n}`, claimed(name), half)
+  let taken = 0
+  for (let n = 0; n < 2 * MAX_QUESTIONS; n++) if (waiting.take(`long_${n}`, claimed(`long ${n}`), half)) taken += 1
+  for (let n = 0; n < 2 * MAX_QUESTIONS; n++) waiting.take(`short_${n}`, claimed(`short ${n}`), 100)
+  assert.ok(taken > 0)
+  for (let n = 0; n < MAX_QUESTIONS_OF_ASKER; n++) {
+    assert.equal(waiting.take(`given_${n}`, of('reviewer'), half / 8), true, `reviewer ${n}`)
+    assert.equal(waiting.take(`mesh_${n}`, mesh, half / 8), true, `mesh ${n}`)
+  }
+})
+
 test('an asker whose questions are denied one by one is slowed down all the same', () => {
   const clock = new ManualClock()
   const waiting = new WaitingQuestions({ clock })
