@@ -4,7 +4,7 @@ import { systemClock, within, type Clock } from '../base/clock.ts'
 import { AppError, errorCodeOf, errorText, isAppError } from '../base/errors.ts'
 import { dialOwn } from '../base/own-socket.ts'
 import { TokenBucket } from '../base/token-bucket.ts'
-import { DESK_EVENTS, DESK_OPEN_MS, MAX_DESK_LINE, MAX_DESK_UNREAD } from '../protocol/desk-limits.ts'
+import { DESK_EVENTS, DESK_OPEN_MS, DESK_REQUESTS, DESK_TURN_MS, MAX_DESK_LINE, MAX_DESK_UNREAD } from '../protocol/desk-limits.ts'
 import { readHello, readToEngineBody, type EngineBody, type ModeOverride, type ToEngineBody } from '../protocol/desk.ts'
 import type { LifecycleEvent } from '../protocol/lifecycle.ts'
 import { linesOf } from '../protocol/lines.ts'
@@ -26,6 +26,17 @@ const unavailable = (why: string, cause?: unknown): AppError =>
   new AppError('approval_unavailable', `nobody can be asked whether this may run (${why}): start x0xd, or x0x desk, as this user`, {
     cause,
   })
+
+/** How soon it is looked again whether a line may go. */
+const TURN_MS = 50
+
+/** Nobody listens: then nothing is set by anybody. */
+class NoDesk extends AppError {
+  constructor(socket: string) {
+    const { code, message } = unavailable(`no desk answers on ${socket}`)
+    super(code, message)
+  }
+}
 
 /** What waits for a line of the desk. */
 interface Asked {
@@ -146,6 +157,7 @@ export class DeskSocketLink implements DeskLink {
   readonly #init: DeskSocketLinkInit
   readonly #clock: Clock
   readonly #events: TokenBucket
+  readonly #requests: TokenBucket
   readonly #ending = new AbortController()
   #connection: EngineConnection | null = null
   #connecting: Promise<EngineConnection> | null = null
@@ -155,11 +167,14 @@ export class DeskSocketLink implements DeskLink {
     this.#init = init
     this.#clock = clock
     this.#events = new TokenBucket({ clock }, DESK_EVENTS)
+    this.#requests = new TokenBucket({ clock }, DESK_REQUESTS)
   }
 
   async ask(question: Question, signal: AbortSignal, onPending: (waiting: Waiting) => void): Promise<SignedAnswer> {
     signal.throwIfAborted()
     const connection = await this.#connected()
+    // It may be withdrawn, by a line of its own.
+    await this.#turn(2)
     signal.throwIfAborted()
     const answer = await connection.ask(question, signal, onPending)
     this.#key = connection.key
@@ -174,10 +189,11 @@ export class DeskSocketLink implements DeskLink {
   async override(session: string, agent: string | null): Promise<ModeOverride | null> {
     try {
       const connection = await this.#connected()
+      await this.#turn(1)
       return await connection.override(session, agent, AbortSignal.timeout(DESK_OPEN_MS))
-    } catch {
-      // No desk has set anything.
-      return null
+    } catch (error) {
+      if (error instanceof NoDesk) return null
+      throw isAppError(error, 'approval_unavailable') ? error : unavailable(errorText(error), error)
     }
   }
 
@@ -192,6 +208,14 @@ export class DeskSocketLink implements DeskLink {
     this.#connection?.close(unavailable('this program is ending'))
   }
 
+  /** Slower than the desk takes lines: it would hang up, and with that deny what others of this engine wait for. */
+  async #turn(lines: number): Promise<void> {
+    for (let waited = 0; !this.#requests.take(lines); waited += TURN_MS) {
+      if (waited >= DESK_TURN_MS) throw unavailable('too much is asked of the desk at once, ask again in a moment')
+      await new Promise<void>((resolve) => void this.#clock.setTimeout(resolve, TURN_MS))
+    }
+  }
+
   async #connected(): Promise<EngineConnection> {
     if (this.#ending.signal.aborted) throw unavailable('this program is ending')
     if (this.#connection?.isOpen === true) return this.#connection
@@ -203,11 +227,10 @@ export class DeskSocketLink implements DeskLink {
   async #connect(): Promise<EngineConnection> {
     const { approvals, approvalsSocket } = this.#init
     try {
-      const key = tokenBytes((await loadStore(approvals)).store)
       const socket = await dialOwn(approvalsSocket, (problem) => unavailable(problem))
-      if (socket === null) throw unavailable(`no desk answers on ${approvalsSocket}`)
+      if (socket === null) throw new NoDesk(approvalsSocket)
       socket.on('error', () => undefined)
-      const connection = await within(this.#clock, DESK_OPEN_MS, this.#open(socket, key)).catch((error: unknown) => {
+      const connection = await within(this.#clock, DESK_OPEN_MS, this.#open(socket, approvals)).catch((error: unknown) => {
         socket.destroy()
         throw error
       })
@@ -219,7 +242,8 @@ export class DeskSocketLink implements DeskLink {
     }
   }
 
-  async #open(socket: Socket, key: Uint8Array): Promise<EngineConnection> {
+  async #open(socket: Socket, approvals: string): Promise<EngineConnection> {
+    const key = tokenBytes((await loadStore(approvals)).store)
     const lines = linesOf(socket as AsyncIterable<Buffer>, MAX_DESK_LINE, () => unavailable('a line of the desk is too long'))
     const first = await lines.next()
     const hello = first.done === true ? 'it closed the connection' : readHello(first.value)

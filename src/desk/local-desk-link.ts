@@ -2,7 +2,7 @@ import type { ModeOverride } from '../protocol/desk.ts'
 import type { LifecycleEvent } from '../protocol/lifecycle.ts'
 import type { Question, SignedAnswer } from '../protocol/question.ts'
 import { AppError } from '../base/errors.ts'
-import type { ApprovalStore } from './approval-store.ts'
+import { storeProblem, type ApprovalStore } from './approval-store.ts'
 import type { Desk } from './desk.ts'
 import type { DeskLink, Waiting } from './desk-link.ts'
 import { tokenBytes } from './store-shape.ts'
@@ -36,7 +36,9 @@ export class LocalDeskLink implements DeskLink {
   }
 
   async override(session: string, agent: string | null): Promise<ModeOverride | null> {
-    return this.#components.desk.modes.of(session, agent).catch(() => null)
+    return this.#components.desk.modes.of(session, agent).catch((error: unknown) => {
+      throw new AppError('approval_unavailable', storeProblem(error), { cause: error })
+    })
   }
 
   approvalKey(): Uint8Array {

@@ -5,6 +5,7 @@ import { chmod, mkdir, readFile, rename, rm } from 'node:fs/promises'
 import { test, type TestContext } from 'node:test'
 
 import { DeskSocketLink } from '../../src/desk/desk-socket-link.ts'
+import { DESK_LINES } from '../../src/protocol/desk-limits.ts'
 import { pathsIn, type DataPaths } from '../../src/local-api/paths.ts'
 import { openDesk as openHuman } from '../../src/local-api/desk-human.ts'
 import { programArguments } from '../../src/supervision/own-process.ts'
@@ -34,6 +35,36 @@ test('a journal that cannot be written denies, and nothing of what it would reco
   await assert.rejects(place.engine().ask(questionOf(), never, nothing), { code: 'approval_unavailable' })
   await assert.rejects(human.allowlist('allowlist_add', 'reviewer', '/usr/bin/git'), { code: 'journal_unavailable' })
   await rm(place.paths.approvalsJournal, { recursive: true })
+})
+
+test('what a human has set is not taken for nothing where the desk is there and cannot say it', async (t) => {
+  const place = await deskPlace(t)
+  const human = await place.human()
+  await human.saveModes('reviewer', { host: 'sandbox', security: 'deny', ask: null, node: null, elevated: null })
+  const open = place.engine()
+  assert.equal((await open.override('s_1', 'reviewer'))?.security, 'deny')
+  await chmod(place.paths.approvals, 0o666)
+  for (const link of [open, place.engine(), place.link])
+    await assert.rejects(link.override('s_1', 'reviewer'), { code: 'approval_unavailable' })
+  await chmod(place.paths.approvals, 0o600)
+  assert.equal((await open.override('s_1', 'reviewer'))?.security, 'deny')
+  await place.stop()
+  assert.equal(await place.engine().override('s_1', 'reviewer'), null)
+})
+
+test('an engine that asks more than the desk takes is slowed down, and loses nothing that waits', async (t) => {
+  const place = await deskPlace(t)
+  const human = await place.human()
+  await human.subscribe(nothing)
+  const pending = Promise.withResolvers<{ question_id: string }>()
+  const engine = place.engine()
+  const asked = engine.ask(questionOf(), never, pending.resolve)
+  const { question_id } = await pending.promise
+  const said = await Promise.allSettled(Array.from({ length: 2 * DESK_LINES.burst }, async () => engine.override('s_1', null)))
+  assert.ok(said.some(({ status }) => status === 'fulfilled'))
+  for (const one of said) if (one.status === 'rejected') assert.match(String(one.reason), /too much is asked of the desk at once/)
+  await human.decide({ question_id, permit_sha256: questionOf().permit_sha256, decision: 'allow_once' })
+  assert.equal((await asked).decision, 'allow')
 })
 
 test(
