@@ -3,18 +3,15 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { Clock } from '../../base/clock.ts'
 import { AppError, errnoOf, errorText, isAppError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
-import { RateLimit } from '../../base/rate-limit.ts'
 import type { Startable } from '../../base/startable.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
 import { isText } from '../../protocol/field-checks.ts'
 import {
   MAX_PAGE_CONNECTIONS,
   MAX_PAGE_HEAD,
-  MAX_PAGE_SESSIONS,
   MAX_SESSION_STREAMS,
   PAGE_NOTES,
   PAGE_REQUEST_MS,
-  PAGE_REQUESTS,
   PAGE_STRANGERS,
 } from '../../protocol/page-limits.ts'
 import { httpRefusalOf } from '../access.ts'
@@ -45,6 +42,10 @@ const asTaken = (error: Error, port: number): Error =>
     ? new AppError('conflict', `port ${port} of ${HOST} is in use: leave --port out, or name another`, { cause: error })
     : error
 
+const checkRate = (bucket: TokenBucket): void => {
+  if (!bucket.take()) throw new AppError('rate_limited', 'too many requests: wait a moment')
+}
+
 /** Serves the page to the browsers of this host, and whatever it shows to those who have signed in. */
 export class PageServer implements Startable {
   readonly #components: PageServerComponents
@@ -54,7 +55,6 @@ export class PageServer implements Startable {
   readonly #links: PageLinks
   readonly #sessions: PageSessions
   readonly #strangers: TokenBucket
-  readonly #callers: RateLimit
   readonly #noted: TokenBucket
   readonly #streams = new WeakMap<PageSession, number>()
 
@@ -68,7 +68,6 @@ export class PageServer implements Startable {
     this.#sessions = new PageSessions({ clock })
     this.#strangers = new TokenBucket({ clock }, PAGE_STRANGERS)
     this.#noted = new TokenBucket({ clock }, PAGE_NOTES)
-    this.#callers = new RateLimit({ clock }, { ...PAGE_REQUESTS, sources: MAX_PAGE_SESSIONS })
     this.#server = createServer(
       { requestTimeout: PAGE_REQUEST_MS, headersTimeout: PAGE_REQUEST_MS, maxHeaderSize: MAX_PAGE_HEAD, keepAliveTimeout: PAGE_REQUEST_MS },
       (request, response) => void this.#answer(request, response),
@@ -119,17 +118,12 @@ export class PageServer implements Startable {
     else this.#components.log.warn({ refusal }, 'a request was refused')
   }
 
-  /** Throws `rate_limited`; who has no session cannot take what those have who have one. */
-  #checkRate(request: IncomingMessage, session: PageSession | null): void {
-    if (session === null ? !this.#strangers.take() : !this.#callers.allows(request.headers.cookie ?? ''))
-      throw new AppError('rate_limited', 'too many requests: wait a moment')
-  }
-
   async #route(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const { method, url = '' } = request
     if (url.startsWith('/api/')) return this.#call(url.slice('/api/'.length), request, response)
     const session = sessionOf(request, this.port, this.#sessions)
-    this.#checkRate(request, session)
+    // Who has no session cannot take what those have who have one.
+    checkRate(session?.loads ?? this.#strangers)
     if (url === '/sign-in' && method === 'POST') return this.#signIn(request, response)
     const file = Object.hasOwn(PAGE_FILES, url) ? PAGE_FILES[url] : undefined
     if (file === undefined) throw new AppError('not_found')
@@ -160,8 +154,10 @@ export class PageServer implements Startable {
   async #call(name: string, request: IncomingMessage, response: ServerResponse): Promise<void> {
     if (request.method !== 'POST') throw new AppError('method_not_allowed')
     const session = provenSession(request, this.port, this.#sessions)
-    this.#checkRate(request, session)
+    checkRate(session.calls)
     const body = await readBody(request)
+    // It may have ended while the body came: who has signed out decides nothing, and follows nothing.
+    provenSession(request, this.port, this.#sessions)
     if (name === 'follow') return this.#follow(session, response)
     if (name === 'here') session.touch()
     if (name === 'sign-out') session.end()

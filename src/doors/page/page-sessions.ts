@@ -1,11 +1,16 @@
 import { BoundedMap } from '../../base/bounded.ts'
 import type { Clock, Timer } from '../../base/clock.ts'
+import { TokenBucket } from '../../base/token-bucket.ts'
 import { equalBytes } from '../../identity/hash.ts'
-import { MAX_PAGE_SESSIONS, PAGE_IDLE_MS, PAGE_SESSION_MS } from '../../protocol/page-limits.ts'
+import { MAX_PAGE_SESSIONS, PAGE_IDLE_MS, PAGE_REQUESTS, PAGE_SESSION_MS } from '../../protocol/page-limits.ts'
 import { digestOf, newSecret } from './page-links.ts'
 
 /** One sign-in. Its cookie alone opens nothing but the page's own files: a browser sends it to every port of this host. */
 export class PageSession {
+  /** What the page itself may ask for. */
+  readonly calls: TokenBucket
+  /** What its cookie alone may: others of this host have seen it, and take nothing from the page. */
+  readonly loads: TokenBucket
   readonly #clock: Clock
   readonly #proof: Uint8Array
   readonly #ended = new AbortController()
@@ -14,6 +19,8 @@ export class PageSession {
 
   constructor(components: { readonly clock: Clock }, init: { readonly proof: string }) {
     this.#clock = components.clock
+    this.calls = new TokenBucket(components, PAGE_REQUESTS)
+    this.loads = new TokenBucket(components, PAGE_REQUESTS)
     this.#proof = digestOf(init.proof)
     this.#last = this.#clock.monotonic() + PAGE_SESSION_MS
     this.#idle = this.#wait()

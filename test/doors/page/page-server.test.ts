@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { request as httpRequest, type IncomingMessage } from 'node:http'
 import { connect } from 'node:net'
 import { once } from 'node:events'
 import { test } from 'node:test'
@@ -11,6 +12,7 @@ import {
   MAX_PAGE_SESSIONS,
   PAGE_IDLE_MS,
   PAGE_LINK_MS,
+  PAGE_REQUESTS,
   PAGE_SESSION_MS,
 } from '../../../src/protocol/page-limits.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
@@ -275,6 +277,51 @@ test('who signs out is out, and of too many sessions the oldest is', async (t) =
   for (let at = 0; at <= MAX_PAGE_SESSIONS; at++) sessions.push(await signInTo(host))
   assert.equal((await call(host, 'about', sessions[0])).status, 401)
   assert.equal((await call(host, 'about', sessions[1])).status, 200)
+})
+
+test('who signs out while a decision or a stream is still being sent gets neither', async (t) => {
+  const host = await pageHost(t)
+  const pending = pendingOf('late')
+  for (const [name, body] of [
+    [
+      'decide',
+      {
+        question_id: pending.question_id,
+        permit_sha256: pending.question.permit_sha256,
+        decision: 'allow_once',
+        expires_in_ms: null,
+        uses: null,
+      },
+    ],
+    ['follow', {}],
+  ] as const) {
+    const session = await signInTo(host)
+    const watching = await following(host, await signInTo(host))
+    assert.equal((await watching.next())?.['type'], 'desk')
+    const headers = { ...pageHeaders(host, session), expect: '100-continue' }
+    const late = httpRequest({ host: '127.0.0.1', port: host.server.port, path: `/api/${name}`, method: 'POST', headers, agent: false })
+    late.flushHeaders()
+    // The server has the head now, and waits for the rest.
+    await once(late, 'continue')
+    assert.equal((await call(host, 'sign-out', session)).status, 200)
+    late.end(JSON.stringify(body))
+    const [answer] = (await once(late, 'response')) as [IncomingMessage]
+    assert.equal(answer.statusCode, 401, name)
+    answer.destroy()
+    watching.gone.abort()
+  }
+  assert.deepEqual(host.desk.decided, [])
+})
+
+test('who has seen the cookie alone is bounded by rate however it is sent, and takes nothing from the page', async (t) => {
+  const host = await pageHost(t, { clock: new ManualClock() })
+  const session = await signInTo(host)
+  let refused = 0
+  for (let at = 0; at < PAGE_REQUESTS.burst + 10; at++)
+    if ((await askPage(host, '/page.js', { headers: { cookie: `${session.cookie}; other=${at}` } })).status === 429) refused++
+  assert.equal(refused, 10)
+  for (let at = 0; at < 10; at++) await askPage(host, '/page.js', { headers: { cookie: session.cookie } })
+  assert.equal((await call(host, 'about', session)).status, 200)
 })
 
 test('strangers are bounded by rate, and take nothing from who has signed in; a page has two streams at most', async (t) => {
