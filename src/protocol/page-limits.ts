@@ -34,6 +34,8 @@ export const PAGE_STRANGERS = { burst: 60, perSecond: 5 } as const
 export const PAGE_NOTES = { burst: 20, perSecond: 0.2 } as const
 /** Events that a page is told of when it comes. */
 export const MAX_PAGE_EVENTS = 200
+/** Characters of them as JSON: less than what may wait for a page, which could else never begin. */
+export const MAX_PAGE_EVENTS_JSON = 1024 * 1024
 /** Lines of a journal that one answer has. */
 export const MAX_PAGE_LINES = 500
 /** Lines of a journal that are looked through for them. */

@@ -9,6 +9,7 @@ import type { PageFiles } from '../../src/doors/page/page-files.ts'
 import { PageServer } from '../../src/doors/page/page-server.ts'
 import type { PageSources } from '../../src/doors/page/page-sources.ts'
 import type { PendingQuestion } from '../../src/protocol/desk.ts'
+import type { LifecycleEvent } from '../../src/protocol/lifecycle.ts'
 import { PAGE_PROOF_HEADER, type PageDecision } from '../../src/protocol/page.ts'
 import { questionOf } from './question.ts'
 
@@ -36,6 +37,10 @@ export class SpokenDesk implements PageDesk {
 
   ask(pending: PendingQuestion): void {
     for (const listener of this.listeners) listener.question(pending)
+  }
+
+  tell(event: LifecycleEvent): void {
+    for (const listener of this.listeners) listener.event(event)
   }
 
   leave(why: string): void {

@@ -1,9 +1,11 @@
+import { BoundedMap } from '../../base/bounded.ts'
 import type { Clock, Timer } from '../../base/clock.ts'
 import { AppError, errorText } from '../../base/errors.ts'
 import type { Flood, PendingQuestion } from '../../protocol/desk.ts'
 import type { LifecycleEvent } from '../../protocol/lifecycle.ts'
 import type { PageDecision, PageNews } from '../../protocol/page.ts'
-import { MAX_PAGE_EVENTS } from '../../protocol/page-limits.ts'
+import { MAX_ASKERS } from '../../protocol/desk-limits.ts'
+import { MAX_PAGE_EVENTS, MAX_PAGE_EVENTS_JSON } from '../../protocol/page-limits.ts'
 import type { DeskListener, DeskWatch, PageDesk } from './page-desk.ts'
 
 /** How long until a desk that is gone is looked for again. */
@@ -17,8 +19,8 @@ export class DeskFeed {
   readonly #clock: Clock
   readonly #listeners = new Set<Listener>()
   readonly #questions = new Map<string, PendingQuestion>()
-  readonly #floods = new Map<string, Flood>()
-  #events: LifecycleEvent[] = []
+  readonly #floods = new BoundedMap<string, Flood>({ max: MAX_ASKERS })
+  #events: { readonly event: LifecycleEvent; readonly size: number }[] = []
   #watch: DeskWatch | null = null
   #problem: string | null = null
   #trying: AbortController | null = null
@@ -35,7 +37,7 @@ export class DeskFeed {
     listener(this.#state())
     for (const question of this.#questions.values()) listener({ type: 'question', question })
     for (const flood of this.#floods.values()) listener({ type: 'flood', flood })
-    for (const event of this.#events) listener({ type: 'event', event })
+    for (const { event } of this.#events) listener({ type: 'event', event })
     if (this.#trying === null) void this.#open()
     return () => {
       this.#listeners.delete(listener)
@@ -97,10 +99,17 @@ export class DeskFeed {
         tell({ type: 'flood', flood })
       },
       event: (event) => {
-        this.#events = [...this.#events, event].slice(-MAX_PAGE_EVENTS)
+        this.#keep(event)
         tell({ type: 'event', event })
       },
     }
+  }
+
+  /** The newest, as many as a page that comes can be told at once. */
+  #keep(event: LifecycleEvent): void {
+    this.#events.push({ event, size: JSON.stringify(event).length })
+    let size = this.#events.reduce((sum, one) => sum + one.size, 0)
+    while (this.#events.length > MAX_PAGE_EVENTS || size > MAX_PAGE_EVENTS_JSON) size -= this.#events.shift()?.size ?? size
   }
 
   /** What a desk that is gone has asked is answered by nobody. */

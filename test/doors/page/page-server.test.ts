@@ -5,6 +5,8 @@ import { once } from 'node:events'
 import { test } from 'node:test'
 
 import { AppError } from '../../../src/base/errors.ts'
+import { lifecycleEvent, type LifecycleEvent } from '../../../src/protocol/lifecycle.ts'
+import { MAX_EVENT_TAIL } from '../../../src/protocol/lifecycle-limits.ts'
 import { PAGE_PROOF_HEADER } from '../../../src/protocol/page.ts'
 import {
   MAX_PAGE_BODY,
@@ -17,6 +19,12 @@ import {
 } from '../../../src/protocol/page-limits.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { askPage, codeOf, pageHeaders, pageHost, pendingOf, signInTo, type PageHost } from '../../support/page-host.ts'
+
+const eventOf = (n: number, tail: string): LifecycleEvent =>
+  lifecycleEvent(
+    { type: 'exec.finished', owner: 'reviewer', session: null, door: 'mcp', run_id: `run_${n}`, node: 'gateway', code: 0, tail },
+    { n, ts: new Date(0).toISOString() },
+  )
 
 const errorIn = ({ text }: { text: string }): string => String((JSON.parse(text) as { error: unknown }).error)
 
@@ -185,6 +193,25 @@ test('the desk is followed while a page is open, and not a moment longer', async
   page.gone.abort()
   second.gone.abort()
   await until(() => host.desk.listeners.size === 0)
+})
+
+test('a second page begins however much the runs of this desk have written', async (t) => {
+  const host = await pageHost(t)
+  const first = await following(host, await signInTo(host))
+  while ((await first.next())?.['open'] !== true);
+  for (let n = 1; n <= 200; n++) {
+    host.desk.tell(eventOf(n, '\u001b'.repeat(MAX_EVENT_TAIL)))
+    assert.equal((await first.next())?.['type'], 'event')
+  }
+  const second = await following(host, await signInTo(host))
+  const told: number[] = []
+  while (told.at(-1) !== 200) {
+    const news = await second.next()
+    assert.ok(news !== null, `cut off after ${told.length} events`)
+    if (news['type'] === 'event') told.push((news['event'] as LifecycleEvent).n)
+  }
+  assert.ok(told.length > 5)
+  for (const { gone } of [first, second]) gone.abort()
 })
 
 test('a desk that goes away is told of, its questions are void, and it is followed again when it is back', async (t) => {
