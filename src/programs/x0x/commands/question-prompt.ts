@@ -1,6 +1,6 @@
 import type { Readable } from 'node:stream'
 
-import { errorText } from '../../../base/errors.ts'
+import { errorText, isAppError } from '../../../base/errors.ts'
 import { shownSentence } from '../../../base/visible-text.ts'
 import type { DeskHuman, DeskNews, Waiting } from '../../../local-api/desk-human.ts'
 import { countdown, questionLines } from '../../../local-api/question-text.ts'
@@ -143,13 +143,16 @@ export class QuestionPrompt {
     if (shown === null || desk === null) return
     shown.deciding = true
     const { question_id: id, question } = shown.pending
+    let isOver = true
     try {
       const { grant_id: grant } = await desk.decide({ question_id: id, permit_sha256: question.permit_sha256, decision })
       this.#say(`${DONE[decision]}: ${id}${grant === null ? '' : `, as ${grant}`}`)
     } catch (error) {
+      // What the desk did not take for another reason still waits for somebody.
+      isOver = isAppError(error, 'conflict') || isAppError(error, 'not_found')
       this.#say(shownSentence(errorText(asLate(error))))
     }
-    this.#waiting.delete(id)
+    if (isOver) this.#waiting.delete(id)
     if (this.#shown === shown) this.#shown = null
     this.#next()
   }
