@@ -166,6 +166,15 @@ test('at a terminal a decision is asked for once more, and only y is one', async
   assert.equal(await cli.status, 0)
 })
 
+test('at a terminal nobody is asked about what was not shown, with --json either', async (t) => {
+  const { dir } = await deskOf(t, [pendingOf(FIRST)])
+  const cli = typedCli(['--data-dir', dir, '--json', 'approvals', 'approve', FIRST])
+  const before = await cli.until(/[^]*allow this once\? y\/N $/)
+  assert.match(before, /1 {2}"push"\n/)
+  cli.type('n\n')
+  assert.equal(await cli.status, 1)
+})
+
 test('grants and patterns are listed, and a grant is taken back by the beginning of its id', async (t) => {
   const grant = {
     id: GRANT,
@@ -224,6 +233,21 @@ test('a window at a terminal shows the oldest question, and a key decides about 
   assert.equal(await cli.status, 0)
   assert.equal(cli.isRaw(), false)
   assert.equal(desk.asked.filter(({ type }) => type === 'decide').length, 2)
+})
+
+test('a question that the desk would not take a decision about still waits in the window', async (t) => {
+  const refused = { code: 'rate_limited', message: 'too many lines' }
+  const { dir, asked } = await deskOf(t, [pendingOf(FIRST)], { decide: refused })
+  const cli = typedCli(['--data-dir', dir, 'approvals', 'watch'])
+  await cli.until(/a once {2}A always {2}d deny/)
+  cli.type('d')
+  await cli.until(/too many lines/)
+  await cli.until(/a once {2}A always {2}d deny/)
+  cli.type('d')
+  await cli.until(/too many lines/)
+  assert.equal(asked.filter(({ type }) => type === 'decide').length, 2)
+  cli.type('q')
+  assert.equal(await cli.status, 0)
 })
 
 test('a window tells what others decided, what is new, and how many wait', async (t) => {

@@ -128,8 +128,9 @@ export const runDecide = async (context: CliContext, options: DecideOptions): Pr
     checkPermit(pending, options.permit)
     const { ask, done } = WORDS[options.decision]
     checkShowable(pending.question, options.decision)
-    if (!context.json) await write(context.stdout, whole(pending, context))
-    if (isAtTerminal(context) && !options.yes && !(await confirmed(context, `${ask}?`)))
+    const isAsked = isAtTerminal(context) && !options.yes
+    if (isAsked || !context.json) await write(context.json ? context.stderr : context.stdout, whole(pending, context))
+    if (isAsked && !(await confirmed(context, `${ask}?`)))
       throw new AppError('conflict', 'nothing was decided: the question waits', { data: { next: '' } })
     const { permit_sha256 } = pending.question
     const answer = await desk
