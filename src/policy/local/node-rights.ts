@@ -11,6 +11,9 @@ export interface NodeMeant {
   readonly name: string | null
 }
 
+/** What a run on another agent takes; a session of one target is for that. */
+const THERE: readonly Capability[] = ['exec', 'events', 'target']
+
 /**
  * What a session may do on an agent that one of its runs is for: no more than there, and no more than a session that was opened for it.
  * `security.allow_targets` names it by its contact's name, by its id or by the beginning of that; what an agent calls itself counts for nothing.
@@ -18,12 +21,13 @@ export interface NodeMeant {
 export const rightsOnNode = (
   { agent_id, name }: NodeMeant,
   policy: LocalPolicy,
-  { limits }: SessionRights,
+  { capabilities, limits, target }: SessionRights,
 ): { readonly kind: 'rights'; readonly rights: SessionRights } | Refused => {
   const prefix = policy.targets?.find((text) => text.length >= MIN_ID_PREFIX && agent_id.startsWith(text))
   const named = [agent_id, prefix, name].find((text) => typeof text === 'string' && policy.targets?.includes(text) === true)
   const asked = { roots: null, capabilities: null, limits: {}, target: named ?? name ?? agent_id }
-  const verdict = authorizeSession(asked, policy, new Set<Capability>(['exec', 'events', 'target']))
+  const available = THERE.filter((one) => capabilities.has(one) || (one === 'target' && target !== null))
+  const verdict = authorizeSession(asked, policy, new Set(available))
   if (verdict.kind === 'refused') return verdict
   return { kind: 'rights', rights: Object.freeze({ ...verdict.rights, limits, target: agent_id }) }
 }

@@ -1,0 +1,26 @@
+import { test } from 'node:test'
+import assert from 'node:assert/strict'
+
+import { authorizeTargetRun } from '../../../src/policy/local/authorize-target.ts'
+import { rightsOnNode } from '../../../src/policy/local/node-rights.ts'
+import type { SessionIntent } from '../../../src/policy/local/intent.ts'
+import { ASKING, askSession, policyOf, refused, slotsOf } from '../../support/local-policy.ts'
+
+const policy = policyOf(['/usr'], { security: 'allow_targets = ["bob"]' })
+const BOB = { agent_id: 'b0'.repeat(32), name: 'bob' }
+
+const onBob = (intent: Partial<SessionIntent>) => {
+  const session = askSession(policy, intent)
+  assert.ok(session.kind === 'rights')
+  const verdict = rightsOnNode(BOB, policy, session.rights)
+  if (verdict.kind === 'refused') return verdict
+  const { rights } = verdict
+  return authorizeTargetRun({ ...ASKING, cwd: null }, { rights, slots: slotsOf(rights.limits) })
+}
+
+test('a session that asked for less than commands on other agents has none there', () => {
+  for (const capabilities of [null, ['exec', 'target']]) assert.equal(onBob({ capabilities }).kind, 'permit')
+  refused(onBob({ capabilities: ['exec'] }), 'unsupported_capability', /target/, { capability: 'target' })
+  refused(onBob({ capabilities: ['fs', 'target'] }), 'unsupported_capability', /exec/, { capability: 'exec' })
+  assert.equal(onBob({ target: 'bob' }).kind, 'permit')
+})
