@@ -40,11 +40,17 @@ const isAt = (address: string, text: string): boolean => {
   return text === address || text === host || text === `${host}:${port}` || text === `[${host}]:${port}`
 }
 
-const byName = (nodes: readonly KnownNode[], text: string): KnownNode[] => {
+/** By what the operator calls them: as it is written, else however it is. */
+const byName = (contacts: readonly KnownNode[], text: string): KnownNode[] => {
   const wanted = normalName(text)
-  const exact = nodes.filter(({ contact }) => contact === text)
+  const exact = contacts.filter(({ contact }) => contact === text)
   if (exact.length > 0 || wanted === '') return exact
-  return nodes.filter(({ contact, names }) => [contact ?? '', ...names].some((name) => normalName(name) === wanted))
+  return contacts.filter(({ contact }) => normalName(contact ?? '') === wanted)
+}
+
+const byClaim = (contacts: readonly KnownNode[], text: string): KnownNode[] => {
+  const wanted = normalName(text)
+  return wanted === '' ? [] : contacts.filter(({ names }) => names.some((name) => normalName(name) === wanted))
 }
 
 /** Each step answers whoever it fits; the first that fits anybody decides. Strangers have an id, and no more: names and addresses anybody can claim. */
@@ -58,6 +64,8 @@ const fitting = (text: string, nodes: readonly KnownNode[]): KnownNode[] => {
     () => ofPrefix(contacts),
     // Anybody can make an id that begins as a contact's does.
     () => ofPrefix(nodes),
+    // A contact may call itself as another one is called, or after its address or its id.
+    () => byClaim(contacts, text),
   ]
   for (const step of steps) {
     const found = [...new Map(step().map((node) => [node.agent_id, node])).values()]
@@ -67,8 +75,8 @@ const fitting = (text: string, nodes: readonly KnownNode[]): KnownNode[] => {
 }
 
 /**
- * The node that a text means: its whole id; else the name of a contact, or what a contact calls itself, however it is written; else
- * the address at which a contact is reached; else the beginning of an id, of contacts before others. Throws `unknown_agent`, or
+ * The node that a text means: its whole id; else the name of a contact, however it is written; else the address at which a contact is
+ * reached; else the beginning of an id, of contacts before others; else what a contact calls itself. Throws `unknown_agent`, or
  * `ambiguous_agent` with `data.candidates`.
  */
 export const selectNode = (text: string, nodes: readonly KnownNode[]): SelectedNode => {

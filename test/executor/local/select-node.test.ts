@@ -30,6 +30,8 @@ const candidatesOf = (text: string, nodes: readonly KnownNode[]): unknown => {
   }
 }
 
+const candidateOf = (text: string, nodes: readonly KnownNode[]): string => selectNode(text, nodes).agent_id
+
 test('O13: a node is chosen by its id, a name however it is written, its address, or the beginning of its id', () => {
   const bob = { agent_id: BOB.agent_id, name: 'bob' }
   const texts = [
@@ -68,6 +70,14 @@ test('O20: what fits more than one is an error that lists the candidates', () =>
   assert.deepEqual(candidatesOf('aaaaaa', [one, two]), [one.agent_id, two.agent_id])
   // The name as it is written goes before one that only looks like it.
   assert.equal(selectNode('bob', [BOB, node('b0b0dd', { contact: 'BOB' })]).agent_id, BOB.agent_id)
+})
+
+test('what a contact calls itself is never another one: not its name, its address or the beginning of its id', () => {
+  const deploy = node('b0b0aa', { contact: 'Deploy', addresses: ['/ip4/192.0.2.7/tcp/5483'] })
+  const names = ['deploy', '192.0.2.7', '192.0.2.7:5483', 'b0b0aa', 'b0b0bb']
+  const nodes = [node('eeeeee', { contact: 'mallory', names }), deploy, STRANGER]
+  for (const text of ['deploy', '192.0.2.7', '192.0.2.7:5483', 'b0b0aa']) assert.equal(candidateOf(text, nodes), deploy.agent_id, text)
+  assert.equal(candidateOf('b0b0bb', nodes), STRANGER.agent_id)
 })
 
 test('a beginning of fewer than six digits, and a text that nobody has, are nobody', () => {
