@@ -201,11 +201,14 @@ export class Methods {
     const argv = argvOf(params)
     const init = { sessionId: session.id, argv, failOnLimit: params.fail_on_limit, terminal: terminal !== null, detached: params.detach }
     const process = new RpcProcess({ emit: (method, params) => session.events.emit(method, params), clock, gone }, init)
-    const start = async (): Promise<LocalRun> => executor.start(runOf(session.id, argv, params, terminal), process)
-    // A human may take his time, and holds up no other call.
-    const run = await (executor.mayAsk === true ? place.outside(start) : start())
-    void process.attach(run)
-    sessions.began(session, process)
+    const start = async (): Promise<LocalRun> => {
+      const run = await executor.start(runOf(session.id, argv, params, terminal), process)
+      void process.attach(run)
+      sessions.began(session, process)
+      return run
+    }
+    // A human may take his time, and holds up no other call. Whoever is gone by then has a program in his session all the same.
+    const run = await (executor.mayAsk === true ? place.outside(start).finally(() => gone.aborted && process.release()) : start())
     const failed = await run.begun
     if (failed?.denial_reason === 'audit_unavailable') {
       // Nobody is told its id, and so nothing of it.

@@ -1,0 +1,55 @@
+import assert from 'node:assert/strict'
+import { appendFile } from 'node:fs/promises'
+import { test } from 'node:test'
+
+import { systemClock } from '../../../src/base/clock.ts'
+import { silentLogger } from '../../../src/base/log.ts'
+import { loadRexdConfig } from '../../../src/config/rexd-config.ts'
+import { CallPlaces } from '../../../src/doors/rpc/call-places.ts'
+import { Methods } from '../../../src/doors/rpc/methods.ts'
+import { Sessions } from '../../../src/doors/rpc/sessions.ts'
+import { CAPABILITY_NAMES } from '../../../src/protocol/rexd-names.ts'
+import { startLocalExecutor } from '../../../src/supervision/local-executor.ts'
+import { deskPlace } from '../../support/desk-place.ts'
+import { rexdPlace } from '../../support/rexd-server.ts'
+
+const NEVER = new AbortController().signal
+
+test('a caller who goes away while its command begins has it in its session, with what it writes', async (t) => {
+  const desk = await deskPlace(t, { security: 'full' })
+  const place = await rexdPlace(t)
+  await appendFile(place.config, '\n[tools.exec]\nhost = "gateway"\nsecurity = "full"\nask = "off"\n')
+  const { config } = await loadRexdConfig(place.config, {})
+  const rexd = await startLocalExecutor(config, { X0X_DATA_DIR: desk.paths.dir }, silentLogger)
+  place.ending.push(async () => assert.deepEqual(await rexd.stop(), []))
+  const { executor } = rexd
+  const sessions = new Sessions({ executor, clock: systemClock })
+  const components = { executor, clock: systemClock, sessions, metrics: null, send: null }
+  const methods = new Methods(components, { door: 'http', available: CAPABILITY_NAMES, resumes: false })
+  const places = new CallPlaces()
+  const call = async (
+    method: 'session.open' | 'session.info' | 'session.close' | 'exec.start' | 'exec.wait',
+    params: object,
+    gone = NEVER,
+  ) => {
+    const at = await places.enter(gone)
+    return methods.call(method, params, { gone, place: at }).finally(() => at.leave())
+  }
+  const opened = await call('session.open', { client_name: 'a caller' })
+  const { session_id } = opened.result as { session_id: string }
+  const leaving = new AbortController()
+  const start = executor.start.bind(executor)
+  executor.start = async (...given) => {
+    const run = await start(...given)
+    leaving.abort(new Error('the connection was closed'))
+    return run
+  }
+  const asked = call('exec.start', { session_id, argv: ['head', '-c', '1000000', '/dev/zero'] }, leaving.signal)
+  await assert.rejects(asked, /the connection was closed/)
+  const { processes } = (await call('session.info', { session_id })).result as { processes: { process_id: string }[] }
+  assert.equal(processes.length, 1)
+  const { result } = await call('exec.wait', { session_id, process_id: processes[0]?.process_id, timeout_ms: 30_000 })
+  assert.equal((result as { exit_code: number | null }).exit_code, 0)
+  await call('session.close', { session_id })
+  await methods.close()
+})
