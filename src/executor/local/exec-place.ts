@@ -47,15 +47,19 @@ export class EngineModes {
   readonly tools: ToolsSettings
   /** Answers of the desk that were taken. */
   readonly spent = new SpentAnswers()
-  /** What no sandbox shows. */
-  readonly sandboxPlace: SandboxPlace
   readonly #nodes: NodeDirectory | null
+  readonly #secrets: readonly string[]
 
   constructor(components: EngineModesComponents) {
     this.desk = components.desk
     this.tools = components.tools
     this.#nodes = components.nodes
-    this.sandboxPlace = sandboxPlace(components.secrets)
+    this.#secrets = components.secrets
+  }
+
+  /** What no sandbox shows, as it stands now: a data directory may be made, or a link be set, while this engine runs. */
+  get sandboxPlace(): SandboxPlace {
+    return sandboxPlace(this.#secrets)
   }
 
   /** Throws `command_denied` for a wish that is not open, and why a node is not found. */
