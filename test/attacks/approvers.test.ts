@@ -64,7 +64,7 @@ const target = async (t: TestContext): Promise<Target> => {
 }
 
 /** The question as the executor signed it for a stream to carol. */
-const signedQuestion = async ({ network, carolLink }: Target, ask: Asked): Promise<ApprovalRequest> => {
+const signedQuestion = async ({ network, carolLink }: Pick<Target, 'network' | 'carolLink'>, ask: Asked): Promise<ApprovalRequest> => {
   const { body } = await network.client.signApprovalRequest({
     link: carolLink.number,
     ask: ask.number,
@@ -188,6 +188,36 @@ test('an approver who is not trusted any more, or whose daemon knows no approval
   network.client.approvalAnswer(ask.number, await signed(carol, statementOf(question, carol)))
   await until('it is refused', () => refusedOf(place) === 1)
   run.cancel()
+  assert.equal(await run.denial(), 'approval_denied')
+})
+
+test('the word of an approver who is blocked before the human of the host has decided counts no more', async (t) => {
+  const [requester, carol] = [newParty(), newParty()]
+  const desk = await deskPlace(t)
+  const entryKeys = `ask = "always"\napprovers = [{ agent_id = "${carol.signer.agentId}" }]`
+  const host = await ExecutorHost.start(t, { peers: [requester], entryKeys, desk: desk.link })
+  for (const party of [requester, carol]) await host.befriend(party)
+  const human = await desk.human()
+  await human.subscribe(() => undefined)
+  const network = await host.connect()
+  const asks: Asked[] = []
+  network.client.onApprovalAsk((number, agentId) => agentId !== null && asks.push({ number, agentId }))
+  const carolLink = await network.linkOut(carol)
+  const alice = await network.link(requester)
+  const allowedByBoth = async (between: () => Promise<void>): Promise<ProbeRun> => {
+    const before = asks.length
+    const run = await alice.ask([host.program('hello')])
+    const ask = await until('carol is to be asked', () => asks[before] ?? null)
+    const question = await signedQuestion({ network, carolLink }, ask)
+    network.client.approvalAnswer(ask.number, await signed(carol, statementOf(question, carol)))
+    await run.frame('waiting', ({ approvals_given }) => approvals_given === 1)
+    await between()
+    const [asked] = (await human.pending()).questions
+    await human.decide({ question_id: asked!.question_id, permit_sha256: asked!.question.permit_sha256, decision: 'allow_once' })
+    return run
+  }
+  assert.equal(await (await allowedByBoth(async () => undefined)).denial(), null)
+  const run = await allowedByBoth(async () => void (await host.contacts.setTrust(carol.signer.agentId, 'blocked')))
   assert.equal(await run.denial(), 'approval_denied')
 })
 

@@ -103,7 +103,9 @@ export class Approvals {
       const human = this.#human(asked, tell, co, signal, begun.resolve)
       const agents = co?.then(async (one) => one.collect(signal)) ?? null
       const given = await firstRefusal(human, agents)
+      const stands = !('agents' in given) || given.agents === null || (await co)?.stands === true
       if (withdrawn.aborted) return withdrawalOf(withdrawn.reason)
+      if (!stands) return { reason: 'approval_denied', detail: 'an agent that allowed it is not trusted here any more' }
       return 'reason' in given ? { ...given, reason: toldReason(given.reason) } : this.#authorize(asked, given)
     } finally {
       late.cancel()

@@ -25,7 +25,8 @@ export interface ApproverAsk {
   readonly agentId: AgentId
   readonly of: StatementOf
   readonly question: Question
-  onStatement(statement: Statement): void
+  /** `isTrusted`: whether its agent is, at the moment of the call. */
+  onStatement(statement: Statement, isTrusted: () => boolean): void
 }
 
 /** The link on which it was signed last, and with which nonce. */
@@ -125,9 +126,10 @@ export class ApproverAsks {
     const statement = openStatement(frame, { agentId, machineId, agentPublicKey, nonce }, ask.of, clock.now())
     if (typeof statement === 'string') return counters.count('statements_refused')
     // Trust may have gone since it was asked.
-    if (this.#components.judge.decide(agentId, machineId) !== 'accept') return counters.count('statements_refused')
+    const isTrusted = (): boolean => this.#components.judge.decide(agentId, machineId) === 'accept'
+    if (!isTrusted()) return counters.count('statements_refused')
     this.#close(number)
-    ask.onStatement(statement)
+    ask.onStatement(statement, isTrusted)
   }
 
   #close(number: number): void {

@@ -2,7 +2,7 @@ import type { Clock } from '../../base/clock.ts'
 import { countStatements, eligible, type AgentsApproval, type Statement, type StatementOf } from '../../policy/approval/statements.ts'
 import type { Question } from '../../policy/approval/question.ts'
 import { shortId, type AgentId } from '../../protocol/ids.ts'
-import { fitsFrame, type ApproverAsks } from './approver-asks.ts'
+import { fitsFrame, type ApproverAsk, type ApproverAsks } from './approver-asks.ts'
 
 export interface CoApprovalComponents {
   readonly approvers: Pick<ApproverAsks, 'open'>
@@ -22,11 +22,17 @@ export interface NotGiven {
   readonly detail: string
 }
 
+interface Said {
+  readonly statement: Statement
+  /** Now. */
+  isTrusted(): boolean
+}
+
 /** The word of other agents on one run: asks all whom the entry names, and counts until enough have allowed it, or too few are left. */
 export class CoApproval {
   readonly #components: CoApprovalComponents
   readonly #init: CoApprovalInit
-  readonly #statements: Statement[] = []
+  readonly #said: Said[] = []
   readonly #open = new Map<AgentId, () => void>()
   readonly #settled = Promise.withResolvers<AgentsApproval | NotGiven>()
 
@@ -35,12 +41,22 @@ export class CoApproval {
     this.#init = init
   }
 
+  /** What agents have said that are trusted now: an operator who blocks one in the meantime takes its word away. */
+  get #statements(): Statement[] {
+    return this.#said.filter(({ isTrusted }) => isTrusted()).map(({ statement }) => statement)
+  }
+
   get given(): number {
     return this.#statements.filter(({ decision }) => decision === 'allow').length
   }
 
   get needed(): number {
     return this.#init.of.needed
+  }
+
+  /** Enough of those who have allowed it are trusted still. */
+  get stands(): boolean {
+    return this.given >= this.needed
   }
 
   /** Settles when it is decided, or the time is up; then nobody is asked any more. `signal`: it is not wanted any more. */
@@ -66,17 +82,17 @@ export class CoApproval {
     const agents = eligible(of)
     if (!fitsFrame(question)) return this.#settle({ reason: 'approval_denied', detail: 'it is too long to be shown to other agents' })
     for (const agentId of agents) {
-      const onStatement = (statement: Statement): void => this.#take(agentId, statement)
+      const onStatement: ApproverAsk['onStatement'] = (statement, isTrusted) => this.#take(agentId, { statement, isTrusted })
       const withdraw = this.#components.approvers.open({ agentId, of, question, onStatement })
       if (withdraw !== null) this.#open.set(agentId, withdraw)
     }
     this.#look()
   }
 
-  #take(agentId: AgentId, statement: Statement): void {
+  #take(agentId: AgentId, said: Said): void {
     this.#open.delete(agentId)
-    this.#statements.push(statement)
-    if (statement.decision === 'allow') this.#init.onGiven()
+    this.#said.push(said)
+    if (said.statement.decision === 'allow') this.#init.onGiven()
     this.#look()
   }
 

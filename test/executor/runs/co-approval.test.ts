@@ -36,7 +36,7 @@ const collecting = (question: unknown = { argv: ['deploy'] }) => {
   const say = (agent_id: string, decision: 'allow' | 'deny'): void => {
     const ask = asks.get(agent_id)
     asks.delete(agent_id)
-    ask?.onStatement({ agent_id, decision, permit_sha256 })
+    ask?.onStatement({ agent_id, decision, permit_sha256 }, () => true)
   }
   return { clock, asks, co, say }
 }
