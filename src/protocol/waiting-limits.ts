@@ -17,6 +17,8 @@ export const MAX_WAITING_PER_PAIR = 16
 export const MAX_WAITING_RUNS = 256
 /** Stdin that waiting runs may be sent ahead, all together: they hold no slot, so the memory of `MAX_STDIN_HELD` is not theirs. */
 export const MAX_WAITING_STDIN = 32 * 1024 * 1024
+/** … of those of one agent, whatever its machines: the rest is left to others. Four with as much as may be on its way. */
+export const MAX_WAITING_STDIN_OF_AGENT = MAX_WAITING_STDIN / 4
 /** Questions that one agent may bring about at once, and from then on: each wants a human's eye and leaves lines in two journals. */
 export const QUESTION_BURST = 32
 export const QUESTIONS_PER_SECOND = 1

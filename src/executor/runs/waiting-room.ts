@@ -6,6 +6,7 @@ import {
   MAX_WAITING_PER_PAIR,
   MAX_WAITING_RUNS,
   MAX_WAITING_STDIN,
+  MAX_WAITING_STDIN_OF_AGENT,
   QUESTION_BURST,
   QUESTIONS_PER_SECOND,
 } from '../../protocol/waiting-limits.ts'
@@ -23,6 +24,7 @@ export class WaitingRoom {
   readonly #perPair = new Map<string, number>()
   /** As many entries as contacts at most. */
   readonly #questions = new Map<AgentId, TokenBucket>()
+  readonly #stdinOf = new Map<AgentId, number>()
   #waiting = 0
   #stdin = 0
 
@@ -40,21 +42,29 @@ export class WaitingRoom {
     const ahead = Math.min(stdinLength, MAX_PIECES_UNACKED)
     if (own >= MAX_WAITING_PER_PAIR) return `${own} runs of this agent wait for an approval already`
     if (this.#waiting >= MAX_WAITING_RUNS) return `${this.#waiting} runs wait for an approval already`
-    if (this.#stdin + ahead > MAX_WAITING_STDIN) return 'runs that wait for an approval hold all the stdin that they may'
+    if (this.#stdin + ahead > MAX_WAITING_STDIN || (this.#stdinOf.get(agentId) ?? 0) + ahead > MAX_WAITING_STDIN_OF_AGENT)
+      return 'runs that wait for an approval hold all the stdin that they may'
     if (!this.#mayAsk(agentId)) return 'this agent has asked for approvals too often; a moment later it may again'
     this.#perPair.set(pair, own + 1)
     this.#waiting += 1
-    this.#stdin += ahead
+    this.#hold(agentId, ahead)
     let inside = true
     return () => {
       if (!inside) return
       inside = false
       this.#waiting -= 1
-      this.#stdin -= ahead
+      this.#hold(agentId, -ahead)
       const left = (this.#perPair.get(pair) ?? 0) - 1
       if (left > 0) this.#perPair.set(pair, left)
       else this.#perPair.delete(pair)
     }
+  }
+
+  #hold(agentId: AgentId, bytes: number): void {
+    this.#stdin += bytes
+    const own = (this.#stdinOf.get(agentId) ?? 0) + bytes
+    if (own > 0) this.#stdinOf.set(agentId, own)
+    else this.#stdinOf.delete(agentId)
   }
 
   #mayAsk(agentId: AgentId): boolean {
