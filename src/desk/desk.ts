@@ -20,7 +20,7 @@ import { checkDecision, decidedBy, denial, tooLong, unavailable, type Ending, ty
 import { Judging } from './judging.ts'
 import { newNonce } from './seal.ts'
 import { tokenBytes } from './store-shape.ts'
-import { askerName, WaitingQuestions, type WaitingQuestion } from './waiting-questions.ts'
+import { countedAs, WaitingQuestions, type WaitingQuestion } from './waiting-questions.ts'
 import { Watchers, type Watcher } from './watchers.ts'
 
 export interface DeskComponents {
@@ -281,7 +281,7 @@ export class Desk implements Startable {
   }
 
   #tooMany(question: Question): Ending {
-    const asker = askerName(question)
+    const asker = countedAs(question)
     const flood = this.#waiting.floods.find((one) => one.asker === asker) ?? this.#waiting.floods.at(-1)
     if (flood !== undefined) this.#watchers.tell({ type: 'flood', ...flood })
     this.#floods ??= this.#components.clock.setTimeout(() => void this.#tellFloods(), FLOOD_SUMMARY_MS, { unref: true })

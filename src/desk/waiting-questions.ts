@@ -14,14 +14,21 @@ import {
 } from '../protocol/desk-limits.ts'
 import type { Question } from '../protocol/question.ts'
 
-/** One text for each asker whose questions are counted together: an agent of the mesh, or what a local one calls itself. */
+/** One text for each asker: an agent of the mesh, or what a local one calls itself. */
 export const askerName = ({ asker }: Pick<Question, 'asker'>): string => (asker.kind === 'mesh' ? asker.agent_id : asker.label)
+
+/**
+ * As whom it is counted. Where another host asks for an approval, that is who asks: of whom it says to have been asked is its
+ * word alone, and must take no place of that one here.
+ */
+export const countedAs = ({ asker, target }: Pick<Question, 'asker' | 'target'>): string =>
+  asker.kind === 'mesh' && target.host === 'node' && target.agent_id !== null ? target.agent_id : askerName({ asker })
 
 /** Who asks it calls itself as it likes: by ever new names one caller is many. */
 const isClaimed = ({ door }: Question): boolean => door !== 'mesh' && !isGivenLabel(door)
 
 /** Whose places a question takes: a label that a caller chooses is that of no agent. */
-const sourceOf = (question: Question): string => `${isClaimed(question) ? 'claimed' : question.door} ${askerName(question)}`
+const sourceOf = (question: Question): string => `${isClaimed(question) ? 'claimed' : question.door} ${countedAs(question)}`
 
 interface Counted {
   readonly source: string
@@ -73,7 +80,7 @@ export class WaitingQuestions {
       sumOf(own) + bytes <= MAX_WAITING_JSON_OF_ASKER &&
       (!claimed || sumOf(claims) + bytes <= MAX_CLAIMED_JSON) &&
       this.#rate.allows(source)
-    if (!fits) this.#count(askerName(question))
+    if (!fits) this.#count(countedAs(question))
     if (!fits) return false
     this.#counted.set(id, { source, claimed, bytes })
     this.#bytes += bytes

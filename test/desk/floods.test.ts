@@ -70,6 +70,20 @@ test('a caller that calls itself by the names of others, or by ever new ones, le
   }
 })
 
+test('a host that asks for approvals is counted itself, whoever it says has asked it', () => {
+  const waiting = new WaitingQuestions({ clock: new ManualClock() })
+  const mesh = (digit: string) => ({ kind: 'mesh', agent_id: digit.repeat(64), machine_id: digit.repeat(64), name: null }) as const
+  const ofHost = (asker: string) => questionOf({ door: 'mesh', asker: mesh(asker), target: { host: 'node', agent_id: 'e'.repeat(64) } })
+  let taken = 0
+  for (let n = 0; n < 64; n++) if (waiting.take(`q_${n}`, ofHost(n % 2 === 0 ? 'a' : (n % 10).toString()), 100)) taken += 1
+  assert.equal(taken, MAX_QUESTIONS_OF_ASKER)
+  assert.deepEqual(
+    waiting.floods.map(({ asker }) => asker),
+    ['e'.repeat(64)],
+  )
+  assert.equal(waiting.take('own', questionOf({ door: 'mesh', asker: mesh('a') }), 100), true)
+})
+
 test('an asker whose questions are denied one by one is slowed down all the same', () => {
   const clock = new ManualClock()
   const waiting = new WaitingQuestions({ clock })
