@@ -14,7 +14,7 @@ import {
 import { execFrame, type ExecFrame } from '../../src/protocol/exec.ts'
 import type { Question } from '../../src/protocol/question.ts'
 import { isAppError } from '../../src/base/errors.ts'
-import { deskPlace } from '../support/desk-place.ts'
+import { deskPlace, type DeskPlaceHandle } from '../support/desk-place.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { newParty, type FakeLink, type FakeNetwork, type Party, type ProbeRun } from '../support/fake-network.ts'
 import { until } from '../support/mesh-of-daemons.ts'
@@ -239,6 +239,7 @@ test('answers that are no frames, of no question, or nothing that was asked for,
 // From here on the network's half of the approver is the attacker.
 
 interface Approver {
+  readonly desk: DeskPlaceHandle
   readonly host: ExecutorHost
   readonly network: FakeNetwork
   readonly link: FakeLink
@@ -294,7 +295,7 @@ const approver = async (t: TestContext): Promise<Approver> => {
     await run.closed
     return run.frames.at(-1)!
   }
-  return { host, network, link, human, ask }
+  return { desk, host, network, link, human, ask }
 }
 
 const onlyQuestion = async (human: DeskHuman): Promise<Awaited<ReturnType<DeskHuman['pending']>>['questions'][number]> =>
@@ -317,6 +318,14 @@ test('an approver is always asked, is shown who would run it, and signs what its
     const said = frame.type === 'approval_statement' ? approvalStatement.decode(frame.body) : null
     assert.deepEqual([said?.decision, said?.target_agent], [decision === 'deny' ? 'deny' : 'allow', host.peer.signer.agentId])
   }
+})
+
+test('a desk that ends while its human thinks signs nothing: nobody has refused', async (t) => {
+  const { human, ask, desk } = await approver(t)
+  const answer = ask()
+  await onlyQuestion(human)
+  await desk.stop()
+  assert.equal((await answer).type, 'exit')
 })
 
 test('what is forged, of another permit, no question at all, or of an agent that is not trusted bothers no human', async (t) => {

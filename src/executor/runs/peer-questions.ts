@@ -12,7 +12,7 @@ import { DESK_SHAPE } from '../../protocol/desk-limits.ts'
 import { execFrame } from '../../protocol/exec.ts'
 import { toHex, type AgentId, type MachineId } from '../../protocol/ids.ts'
 import { parseTable } from '../../protocol/json-shape.ts'
-import type { Question } from '../../protocol/question.ts'
+import type { Question, SignedAnswer } from '../../protocol/question.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 import type { PeerLink } from '../links/links.ts'
 import type { Signatures } from '../links/signatures.ts'
@@ -117,6 +117,8 @@ export class PeerQuestions {
       const answer = await desk.ask(read, AbortSignal.any([signal, until.signal]), pending)
       const asked = { question_id: questionId ?? answer.question_id, permit_sha256: read.permit_sha256 }
       const opened = openApproval(answer, asked, { key: desk.approvalKey(), now: clock.now(), spent: this.#spent })
+      // Too many wait, or the desk is stopping: nobody has refused it, and it may be asked again.
+      if (!isOfHuman(answer)) return none('reason' in opened ? opened.detail : 'no human has decided it')
       if (opened.kind === 'approval')
         return spendApproval(opened.approval) ? await this.#sign(request, 'allow') : none('its answer was used')
       return opened.reason === 'approval_denied' ? await this.#sign(request, 'deny') : none(opened.detail)
@@ -222,6 +224,8 @@ const readQuestion = ({ request, link }: AskedApproval, nameOf: (id: AgentId) =>
     why: `the agent that would run it asks for the approval of this agent: ${said.why}`.slice(0, MAX_WHY),
   }
 }
+
+const isOfHuman = ({ by }: SignedAnswer): boolean => by.startsWith('human:')
 
 /** Fits what a desk takes of a text. */
 const MAX_WHY = 1_024
