@@ -71,12 +71,21 @@ const realOf = (path: string): string => attempt((): string => realpathSync(path
 const isWithin = (path: string, directory: string): boolean =>
   path === directory || path.startsWith(directory === '/' ? '/' : `${directory}/`)
 
-/** The home of this user, with the secrets that stand in it, and further ones: the data directory of whoever asks, where it is another. */
+/** What is secret in a home, whether it is there or not. */
+const secretsOf = (home: string): string[] => {
+  const ours = (attempt(() => readdirSync(home)) ?? []).filter((name) => name.startsWith('.x0x'))
+  return ['.x0x', ...ours, ...SECRETS].map((name) => join(home, name))
+}
+
+/**
+ * The home of this user, with the secrets that stand in it, and further ones: the data directory of whoever asks, where it is another. A
+ * variable may name another home than the system does, whose secrets are none the less.
+ */
 export const sandboxPlace = (further: readonly string[] = []): SandboxPlace => {
   const named = attempt(homedir) ?? '/'
-  const home = realOf(isAbsolute(named) ? named : (attempt(() => userInfo().homedir) ?? '/'))
-  const ours = (attempt(() => readdirSync(home)) ?? []).filter((name) => name.startsWith('.x0x'))
-  const secrets = ['.x0x', ...ours, ...SECRETS].map((name) => join(home, name))
+  const own = attempt(() => userInfo().homedir) ?? '/'
+  const home = realOf(isAbsolute(named) ? named : own)
+  const secrets = [...new Set([home, realOf(own)])].filter((one) => isAbsolute(one)).flatMap(secretsOf)
   return { home, secrets: [...new Set([...secrets, ...SYSTEM_SECRETS, ...further].flatMap((path) => [path, realOf(path)]))] }
 }
 

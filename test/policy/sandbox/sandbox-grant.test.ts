@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict'
 import { mkdir, realpath, symlink } from 'node:fs/promises'
+import { userInfo } from 'node:os'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
-import { sandboxGrant, type SandboxPlace } from '../../../src/policy/sandbox/sandbox-grant.ts'
+import { sandboxGrant, sandboxPlace, type SandboxPlace } from '../../../src/policy/sandbox/sandbox-grant.ts'
 import { DEFAULT_SANDBOX } from '../../../src/policy/sandbox/sandbox-settings.ts'
 import { temporaryDirectory } from '../../support/processes.ts'
 
@@ -76,4 +77,17 @@ test('what the configuration shows besides is judged as well, by where its links
   assert.match(shows('/proc'), /it is of the system's \/proc/)
   assert.match(shows('/nowhere/at/all'), /it does not exist/)
   assert.equal(shows('/usr/share'), 'granted')
+})
+
+test('where HOME names another home, the secrets of both are none for a sandbox', async (t) => {
+  const { home: other } = await home(t)
+  const before = process.env['HOME']
+  t.after(() => {
+    if (before === undefined) delete process.env['HOME']
+    else process.env['HOME'] = before
+  })
+  process.env['HOME'] = other
+  const place = sandboxPlace()
+  assert.equal(place.home, other)
+  for (const one of [other, userInfo().homedir]) assert.match(reasonOf(join(one, '.ssh', 'keys'), place), /which holds secrets/)
 })
