@@ -8,7 +8,7 @@ import { ANSWER_FRESH_MS, signAnswer } from '../policy/approval/open-approval.ts
 import { closedProblemOf } from '../protocol/closed-fields.ts'
 import { QUESTION_FIELDS } from '../protocol/desk-question.ts'
 import type { PendingQuestion } from '../protocol/desk.ts'
-import { FLOOD_SUMMARY_MS, MAX_QUESTION_JSON, MAX_SETTLED, MAX_WHY_ASKED } from '../protocol/desk-limits.ts'
+import { FLOOD_SUMMARY_MS, MAX_FLOOD_NAME, MAX_QUESTION_JSON, MAX_SETTLED, MAX_WHY_ASKED } from '../protocol/desk-limits.ts'
 import type { LifecycleEvent } from '../protocol/lifecycle.ts'
 import { isShowable } from '../protocol/question-size.ts'
 import type { Question, SignedAnswer } from '../protocol/question.ts'
@@ -281,7 +281,7 @@ export class Desk implements Startable {
   }
 
   #tooMany(question: Question): Ending {
-    const asker = countedAs(question)
+    const asker = countedAs(question).slice(0, MAX_FLOOD_NAME)
     const flood = this.#waiting.floods.find((one) => one.asker === asker) ?? this.#waiting.floods.at(-1)
     if (flood !== undefined) this.#watchers.tell({ type: 'flood', ...flood })
     this.#floods ??= this.#components.clock.setTimeout(() => void this.#tellFloods(), FLOOD_SUMMARY_MS, { unref: true })

@@ -6,6 +6,8 @@ import {
   MAX_ASKERS,
   MAX_CLAIMED_JSON,
   MAX_CLAIMED_QUESTIONS,
+  MAX_FLOOD_NAME,
+  MAX_FLOODS,
   MAX_QUESTIONS,
   MAX_QUESTIONS_OF_ASKER,
   MAX_WAITING_JSON,
@@ -107,9 +109,9 @@ export class WaitingQuestions {
   }
 
   #count(asker: string): void {
-    const before = this.#floods.get(asker)
-    // Whoever calls himself by ever new names takes no memory either.
-    const name = before === undefined && this.#floods.size >= MAX_ASKERS ? 'others' : asker
+    const known = asker.slice(0, MAX_FLOOD_NAME)
+    // Whoever calls himself by ever new or long names takes no memory either, and no room of what waits in the list that humans get.
+    const name = this.#floods.has(known) || this.#floods.size < MAX_FLOODS ? known : 'others'
     this.#floods.set(name, { count: (this.#floods.get(name)?.count ?? 0) + 1, last: this.#clock.now() })
   }
 }

@@ -53,6 +53,9 @@ export const UI_GRACE_MS = 1_000
 export const QUESTION_RATE = { burst: 64, perSecond: 2 } as const
 /** Askers whose rate is remembered. */
 export const MAX_ASKERS = 1_024
+/** Askers whose floods are lines of their own in the list that humans get, beside what waits; the rest is one. Their names go no further. */
+export const MAX_FLOODS = 64
+export const MAX_FLOOD_NAME = 128
 /** How soon what was counted of floods stands in the journal. */
 export const FLOOD_SUMMARY_MS = 60_000
 /** One text of a question, such as a reason or a path. */

@@ -3,6 +3,7 @@ import { test } from 'node:test'
 
 import { WaitingQuestions } from '../../src/desk/waiting-questions.ts'
 import {
+  MAX_FLOODS,
   MAX_QUESTIONS,
   MAX_QUESTIONS_OF_ASKER,
   MAX_SHOWN_QUESTION,
@@ -130,6 +131,25 @@ test('a flood is one line with a count for humans and in the journal, and what w
     counted.map(({ by, count }) => ({ by, count })),
     [{ by: 'loud', count: 40 - MAX_QUESTIONS_OF_ASKER }],
   )
+})
+
+test('a flood by ever new and long names hides nothing of what waits from humans', async (t) => {
+  const place = await deskPlace(t)
+  const human = await place.human()
+  await human.subscribe(nothing)
+  const ending = new AbortController()
+  const first = Promise.withResolvers<{ question_id: string }>()
+  const waits = place.link.ask(of('quiet'), ending.signal, first.resolve).catch(nothing)
+  const { question_id } = await first.promise
+  const door = 'stdio' as const
+  const claimed = (n: number) => questionOf({ door, asker: { kind: 'local', label: `${n}`.padEnd(1_024, '"') } })
+  const asked = Array.from({ length: 1_200 }, async (_, n) => place.link.ask(claimed(n), ending.signal, nothing).catch(nothing))
+  await asked.at(-1)
+  const { questions, floods } = await human.pending()
+  assert.equal(questions[0]?.question_id, question_id)
+  assert.ok(floods.length <= MAX_FLOODS + 1, String(floods.length))
+  ending.abort(new Error('over'))
+  await Promise.all([waits, ...asked])
 })
 
 test('what is too long for a human to read whole is denied and never shown, and a list may still allow it', async (t) => {
