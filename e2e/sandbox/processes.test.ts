@@ -200,7 +200,7 @@ test(titled('kill -9 of whoever started it leaves nothing of it'), needs, async 
   t.after(() => child.kill('SIGKILL'))
   const [line] = (await once(createInterface({ input: child.stdout }), 'line')) as [string]
   assert.equal(line, 'ready')
-  assert.notDeepEqual(marked(mark), [])
+  await until(() => marked(mark).length > 0)
   child.kill('SIGKILL')
   await until(() => marked(mark).length === 0)
 })
