@@ -85,6 +85,32 @@ it('terminal escapes, turned and invisible characters and letters of other scrip
   assert.equal(await page.evaluate("getComputedStyle(document.querySelector('.token')).unicodeBidi"), 'isolate')
 })
 
+it('no word of a daemon or of a journal about runs, peers and lines turns or hides what stands beside it', async (t) => {
+  const bad = 'x\u202ey\u200b'
+  const run = { request_id: bad, where: bad, argv: [bad], started_at: bad, state: bad, output: bad }
+  const host = await pageHost(t, {
+    files: await files(),
+    sources: {
+      about: async () => ({ version: '0', data_dir: bad, agent_id: null, machine_id: null, name: bad }),
+      runs: async () => ({ running: [run], recent: [], problems: [bad] }),
+      peers: async () => ({ peers: [{ agent_id: bad, machine_id: bad, name: bad, trust: bad, state: bad }] }),
+      journal: async () => ({ journals: ['approvals'], lines: [{ ts: bad, event: bad, more: bad }], more: false, problem: bad }),
+    },
+  })
+  const { page } = await openPage(t)
+  await page.goto(host.server.newLink())
+  for (const [view, expected] of [
+    ['Runs', 6],
+    ['Peers', 5],
+    ['Journal', 3],
+  ] as const) {
+    await page.getByRole('button', { name: view }).click()
+    await page.getByText('\\u202e').nth(expected).waitFor()
+    const text = (await page.locator('body').textContent()) ?? ''
+    for (const hidden of '\u202e\u200b') assert.ok(!text.includes(hidden), `${view}: ${JSON.stringify(text)}`)
+  }
+})
+
 it('always has an end and a count; what is asked each time offers no always; what is too long is only denied', async (t) => {
   const { page, desk } = await signedIn(t)
   const pending = pendingOf('one')

@@ -70,7 +70,7 @@ const Head = ({ state, help }: { readonly state: PageState; readonly help: () =>
     <header class="head">
       <h1>x0x</h1>
       <p class="quiet">
-        {name !== null && <Name text={name} />} <bdi class="mono">{value?.data_dir}</bdi>
+        {name !== null && <Name text={name} />} <span class="mono">{value !== null && <Name text={value.data_dir} />}</span>
       </p>
       <p class={isWell ? 'desk good' : 'desk bad'} role="status">
         {connectionText(state)}

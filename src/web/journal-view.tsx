@@ -13,7 +13,9 @@ const HIDDEN = new Set(['ts', 'event', 'chain', 'n', 'prev', 'signature', 'signe
 
 const Line = ({ line }: { readonly line: Fields }) => (
   <tr>
-    <td class="nowrap">{String(line['ts'])}</td>
+    <td class="nowrap">
+      <Name text={String(line['ts'])} />
+    </td>
     <td class="nowrap">
       <Name text={String(line['event'])} />
     </td>

@@ -20,15 +20,19 @@ export const PeersView = () => {
         <article key={`${peer.agent_id} ${peer.machine_id}`} class="card small">
           <header>
             <h3>{peer.name === null ? <span class="quiet">no name</span> : <Name text={peer.name} />}</h3>
-            <span class={`state ${peer.state}`}>{peer.state}</span>
-            <span class="quiet">{peer.trust ?? 'no contact'}</span>
+            <span class={`state ${peer.state}`}>
+              <Name text={peer.state} />
+            </span>
+            <span class="quiet">
+              <Name text={peer.trust ?? 'no contact'} />
+            </span>
           </header>
           <p class="mono quiet">
-            agent {peer.agent_id ?? '?'}
+            agent <Name text={peer.agent_id ?? '?'} />
             {peer.machine_id !== null && (
               <>
                 <br />
-                machine {peer.machine_id}
+                machine <Name text={peer.machine_id} />
               </>
             )}
           </p>

@@ -14,8 +14,12 @@ const Run = ({ run }: { readonly run: PageRun }) => (
       <h4>
         <Name text={run.where} />
       </h4>
-      <span class={`state ${run.state}`}>{run.state}</span>
-      <time dateTime={run.started_at}>{timeOf(run.started_at)}</time>
+      <span class={`state ${run.state}`}>
+        <Name text={run.state} />
+      </span>
+      <time dateTime={run.started_at}>
+        <Name text={timeOf(run.started_at)} />
+      </time>
     </header>
     {run.argv.length > 0 && (
       <p class="line">
@@ -26,7 +30,9 @@ const Run = ({ run }: { readonly run: PageRun }) => (
         ))}
       </p>
     )}
-    <p class="quiet mono">{run.request_id}</p>
+    <p class="quiet mono">
+      <Name text={run.request_id} />
+    </p>
     {run.output !== null && run.output !== '' && <Output text={run.output} label="What it wrote so far" />}
   </article>
 )
@@ -37,7 +43,9 @@ const Told = ({ event }: { readonly event: LifecycleEvent }) => (
       <h4>
         <Name text={lifecycleText(event)} />
       </h4>
-      <time dateTime={event.ts}>{timeOf(event.ts)}</time>
+      <time dateTime={event.ts}>
+        <Name text={timeOf(event.ts)} />
+      </time>
     </header>
     <p class="quiet">
       by <Name text={event.owner} />
