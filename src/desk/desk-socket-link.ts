@@ -105,6 +105,8 @@ class EngineConnection {
     signal: AbortSignal,
     drop: () => void,
   ): Promise<SignedAnswer | ModeOverride | null> {
+    // It may have ended while this waited for its turn: nobody would answer.
+    if (!this.#isOpen) throw unavailable('the desk went away')
     const { promise, resolve, reject } = Promise.withResolvers<SignedAnswer | ModeOverride | null>()
     const gone = (): void => {
       drop()

@@ -3,9 +3,11 @@ import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { chmod, mkdir, readFile, rename, rm } from 'node:fs/promises'
 import { test, type TestContext } from 'node:test'
+import { setImmediate as nextTurn } from 'node:timers/promises'
 
+import { systemClock } from '../../src/base/clock.ts'
 import { DeskSocketLink } from '../../src/desk/desk-socket-link.ts'
-import { DESK_LINES } from '../../src/protocol/desk-limits.ts'
+import { DESK_LINES, DESK_REQUESTS } from '../../src/protocol/desk-limits.ts'
 import { pathsIn, type DataPaths } from '../../src/local-api/paths.ts'
 import { openDesk as openHuman } from '../../src/local-api/desk-human.ts'
 import { programArguments } from '../../src/supervision/own-process.ts'
@@ -128,4 +130,18 @@ test('x0x desk that is killed denies what waited; the next one takes its place a
   const over = once(second, 'exit')
   second.kill('SIGINT')
   assert.deepEqual(await over, [130, null])
+})
+
+test('a desk that goes away while a question waits for its turn denies it', { timeout: 30_000 }, async (t) => {
+  const place = await deskPlace(t)
+  let at = 0
+  const engine = new DeskSocketLink({ ...place.paths, name: 'engine' }, { ...systemClock, monotonic: () => at })
+  t.after(() => engine.close())
+  await Promise.all(Array.from({ length: DESK_REQUESTS.burst }, async () => engine.override('s_1', null)))
+  const denied = assert.rejects(engine.ask(questionOf(), never, nothing), { code: 'approval_unavailable' })
+  // It has its connection, and no turn before the time goes on.
+  await nextTurn()
+  await place.stop()
+  at = 1_000
+  await denied
 })
