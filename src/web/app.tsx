@@ -9,6 +9,7 @@ import { PeersView } from './peers-view.tsx'
 import { PolicyView } from './policy-view.tsx'
 import { RunsView } from './runs-view.tsx'
 import { waitingOf, type PageState } from './store.ts'
+import { useNotice } from './use-notice.ts'
 import { useNews } from './use-news.ts'
 import { usePolled } from './use-polled.ts'
 import { Name } from './visible.tsx'
@@ -101,7 +102,9 @@ export const App = () => {
   const [state, dispatch] = useNews()
   const [view, setView] = useState<View>('Approvals')
   const [isHelp, setHelp] = useState(false)
-  const waiting = waitingOf(state).length
+  const questions = waitingOf(state)
+  const waiting = questions.length
+  useNotice(questions)
   useEffect(() => {
     document.title = waiting === 0 ? 'x0x' : `(${waiting}) x0x`
   }, [waiting])

@@ -1,4 +1,4 @@
-import { useEffect, useRef, useState } from 'preact/hooks'
+import { useRef, useState } from 'preact/hooks'
 
 import { groupsOf } from './question-facts.ts'
 import { QuestionCard } from './question-card.tsx'
@@ -49,25 +49,9 @@ const Notify = () => {
   )
 }
 
-/** Tells a person who looks elsewhere; of the command nothing, for others may see the screen. */
-const useNotice = (waiting: readonly ShownQuestion[]): void => {
-  const known = useRef(new Set<string>())
-  useEffect(() => {
-    const fresh = waiting.filter(({ item }) => !known.current.has(item.question_id))
-    known.current = new Set(waiting.map(({ item }) => item.question_id))
-    if (fresh.length === 0 || !document.hidden || !('Notification' in window) || Notification.permission !== 'granted') return
-    const notice = new Notification('x0x: a command waits for your decision', { tag: 'x0x-question' })
-    notice.addEventListener('click', () => {
-      window.focus()
-      notice.close()
-    })
-  }, [waiting.map(({ item }) => item.question_id).join()])
-}
-
 /** What waits for a decision, the oldest first. */
 export const ApprovalsView = ({ state, dispatch }: { readonly state: PageState; readonly dispatch: (action: Action) => void }) => {
   const waiting = waitingOf(state)
-  useNotice(waiting)
   const byId = new Map(state.questions.map((one) => [one.item.question_id, one]))
   const groups = groupsOf(state.questions.map(({ item }) => item))
   const changedAt = useChangedAt([...byId.keys(), ...waiting.map(({ item }) => item.question_id)].join())
