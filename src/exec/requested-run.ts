@@ -4,6 +4,7 @@ import { reach } from '../base/stages.ts'
 import { sha256 } from '../identity/hash.ts'
 import type { ExecExit, ExecFrame } from '../protocol/exec.ts'
 import { EXIT_WAIT_SLACK_MS, KILL_GRACE_MS, MAX_UNACKED_PER_RUN, UNACKED_SLACK } from '../protocol/limits.ts'
+import { MAX_APPROVAL_WAIT_MS } from '../protocol/waiting-limits.ts'
 import type { RequesterCounters } from './counters.ts'
 import { Delivery } from './delivery.ts'
 import { compareOutput, outcomeOf, readExit, type Expected, type SignedBody } from './exit.ts'
@@ -203,7 +204,9 @@ export class RequestedRun {
   #onWaiting(told: Extract<RunEvent, { type: 'waiting_for_approval' }>): void {
     this.#components.session.waiting(told.expires_in_ms)
     this.#waitingSince ??= this.#clock.monotonic()
-    this.#awaitExit(told.expires_in_ms)
+    // However often it says so: nobody is asked for longer.
+    const end = this.#waitingSince + MAX_APPROVAL_WAIT_MS
+    this.#awaitExit(Math.min(told.expires_in_ms, Math.max(0, end - this.#clock.monotonic())))
   }
 
   #onStarted(): void {
