@@ -11,7 +11,7 @@ export const questionOf = (fields: Partial<Question> = {}): Question => ({
   grant_sha256: GRANT_SHA,
   door: 'mcp',
   session_id: 's_1',
-  asker: { kind: 'local', label: 'claude' },
+  asker: { kind: 'local', label: 'coder' },
   target: { host: 'gateway', agent_id: null },
   argv: ['git', 'status'],
   executable: '/usr/bin/git',

@@ -24,7 +24,7 @@ const fallen = (question: Question, store: StoreSnapshot): string => {
 }
 
 test('O2 O3: security and ask decide each by itself: deny, a list, all; never, on a miss, always', () => {
-  const agents = { claude: listing('/usr/bin/git') }
+  const agents = { coder: listing('/usr/bin/git') }
   const table = SECURITIES.map((security) => ASKS.map((ask) => said(questionOf({ security, ask }), storeOf({ agents }))))
   assert.deepEqual(table, [
     ['deny', 'deny', 'deny'],
@@ -43,16 +43,16 @@ test('the stricter of what a request says and what the store says of its agent, 
   const full = questionOf({ security: 'full', ask: 'off' })
   const strict = storeOf({ defaults: { security: 'deny', ask: 'always', ask_fallback: 'deny' } })
   assert.equal(said(full, strict), 'deny')
-  assert.equal(said(full, { ...strict, agents: { claude: row({ security: 'full' }) } }), 'ask')
-  assert.equal(said(full, { ...strict, agents: { claude: row({ security: 'full', ask: 'off' }) } }), 'mode:full')
+  assert.equal(said(full, { ...strict, agents: { coder: row({ security: 'full' }) } }), 'ask')
+  assert.equal(said(full, { ...strict, agents: { coder: row({ security: 'full', ask: 'off' }) } }), 'mode:full')
   assert.equal(said(questionOf({ security: 'deny' }), storeOf()), 'deny')
-  assert.equal(said(full, storeOf({ agents: { claude: row({ ask: 'always' }) } })), 'ask')
+  assert.equal(said(full, storeOf({ agents: { coder: row({ ask: 'always' }) } })), 'ask')
   assert.equal(said(full, storeOf({ agents: { toString: row({ security: 'deny' }) } })), 'mode:full')
   assert.equal(said(questionOf({ ...full, asker: { kind: 'local', label: 'constructor' } }), storeOf()), 'mode:full')
 })
 
 test('what always asks is asked of a human whatever was allowed for ever, and nothing else answers for them', () => {
-  const agents = { claude: listing('/**') }
+  const agents = { coder: listing('/**') }
   const store = storeOf({ agents, grants: granting() })
   for (const security of ['allowlist', 'full'] as const)
     for (const ask of ASKS) {
@@ -72,7 +72,7 @@ test('an exact grant allows until it expires and while it has uses, and only wha
 })
 
 test('B11: what an interpreter or a wrapper would run beyond what is known is on no list of programs', () => {
-  const agents = { claude: listing('/usr/bin/zsh', '/usr/bin/*', '/**') }
+  const agents = { coder: listing('/usr/bin/zsh', '/usr/bin/*', '/**') }
   const opaque = questionOf({
     argv: ['zsh', '-c', 'id'],
     programs: ['/usr/bin/zsh'],
@@ -85,14 +85,14 @@ test('B11: what an interpreter or a wrapper would run beyond what is known is on
 
 test('B8 B10: a wrapper is on the list only with every program that it starts', () => {
   const question = questionOf({ argv: ['env', 'git', 'push'], programs: ['/usr/bin/env', '/usr/bin/git'] })
-  assert.equal(said(question, storeOf({ agents: { claude: listing('/usr/bin/env') } })), 'ask')
-  assert.equal(said(question, storeOf({ agents: { claude: listing('/usr/bin/git') } })), 'ask')
-  assert.equal(said(question, storeOf({ agents: { claude: listing('/usr/bin/env', '/usr/bin/gi*') } })), 'allowlist:/usr/bin/env')
-  assert.equal(said(questionOf({ programs: [] }), storeOf({ agents: { claude: listing('/**') } })), 'ask')
+  assert.equal(said(question, storeOf({ agents: { coder: listing('/usr/bin/env') } })), 'ask')
+  assert.equal(said(question, storeOf({ agents: { coder: listing('/usr/bin/git') } })), 'ask')
+  assert.equal(said(question, storeOf({ agents: { coder: listing('/usr/bin/env', '/usr/bin/gi*') } })), 'allowlist:/usr/bin/env')
+  assert.equal(said(questionOf({ programs: [] }), storeOf({ agents: { coder: listing('/**') } })), 'ask')
 })
 
 test('B27: a label that a caller chooses for itself widens nothing, and may narrow', () => {
-  const agents = { claude: { ...listing('/**'), security: 'full' as const, ask: 'off' as const }, timid: row({ security: 'deny' }) }
+  const agents = { coder: { ...listing('/**'), security: 'full' as const, ask: 'off' as const }, timid: row({ security: 'deny' }) }
   const store = storeOf({ defaults: { security: 'allowlist', ask: 'on-miss', ask_fallback: 'deny' }, agents })
   const question = questionOf({ security: 'full', ask: 'off' })
   assert.equal(said(question, store), 'mode:full')
@@ -104,7 +104,7 @@ test('B27: a label that a caller chooses for itself widens nothing, and may narr
 })
 
 test('B20 O9: where nobody answers the stricter of both fallbacks decides, and that is deny unless both say more', () => {
-  const agents = { claude: listing('/usr/bin/git') }
+  const agents = { coder: listing('/usr/bin/git') }
   const table = ASK_FALLBACKS.map((own) =>
     ASK_FALLBACKS.map((stored) =>
       fallen(
@@ -152,7 +152,7 @@ test('a stricter setting anywhere never turns a question or a denial into a yes'
         const store = (security_: typeof stored, ask_: typeof storedAsk): StoreSnapshot =>
           storeOf({
             defaults: { security: security_, ask: ask_, ask_fallback: 'deny' },
-            agents: { claude: isListed ? listing('/usr/bin/git') : row() },
+            agents: { coder: isListed ? listing('/usr/bin/git') : row() },
             grants: hasGrant ? granting() : [],
           })
         const stricter = <T>(order: readonly T[], one: T, other: T): T => order[Math.min(order.indexOf(one), order.indexOf(other))]!

@@ -19,7 +19,7 @@ const FORCE: ExecInForce = {
   ask: 'on-miss',
   ask_fallback: 'deny',
   door: 'mcp',
-  label: 'claude',
+  label: 'coder',
   stdin: null,
   always_ask: [],
 }
@@ -76,7 +76,7 @@ test('a run on this host is a question first, which takes no slot, and then a pe
   assert.equal(active(), 0)
   assert.deepEqual(
     [question.argv, question.cwd, question.asker, question.target.host, question.opaque],
-    [[join(dir, 'tool'), 'a'], join(dir, 'work'), { kind: 'local', label: 'claude' }, 'gateway', null],
+    [[join(dir, 'tool'), 'a'], join(dir, 'work'), { kind: 'local', label: 'coder' }, 'gateway', null],
   )
   assert.match(question.permit_sha256, /^[0-9a-f]{64}$/)
   const verdict = ask({}, {}, allowed(question))
