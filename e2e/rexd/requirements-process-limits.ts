@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
 import { mkdir, rm, writeFile } from 'node:fs/promises'
 
+import { until } from '../../test/support/mesh-of-daemons.ts'
 import { allGone } from './processes.ts'
 import { requirement, type Requirement } from './requirement.ts'
 
@@ -173,8 +174,14 @@ export const PROCESS_LIMIT_REQUIREMENTS: readonly Requirement[] = [
     async (peer) => {
       const session = await peer.session()
       const marker = session.path('marker')
-      await rm(peer.home.journalFile)
-      await mkdir(peer.home.journalFile)
+      // A line of a moment ago may come between.
+      await until('a directory stands in its place', async () => {
+        await rm(peer.home.journalFile, { recursive: true, force: true })
+        return mkdir(peer.home.journalFile).then(
+          () => true,
+          () => false,
+        )
+      })
       for (const [method, params] of [
         ['exec.start', { argv: ['touch', marker] }],
         ['fs.write', { path: 'marker', content: 'x' }],

@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict'
 import { spawn, type ChildProcess } from 'node:child_process'
+import { randomInt } from 'node:crypto'
 import { once } from 'node:events'
 import { existsSync, readFileSync } from 'node:fs'
 import { mkdir, mkdtemp, open, readdir, readFile, rm, writeFile } from 'node:fs/promises'
-import { createServer, type AddressInfo } from 'node:net'
+import { createServer } from 'node:net'
 import { tmpdir, userInfo } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -152,6 +153,9 @@ export interface DaemonOptions {
 const toml = (value: unknown): string => JSON.stringify(value)
 
 /** One real daemon: a process of its own, its own directory, ports chosen by the system. */
+/** Below those that Linux gives away by itself (ip_local_port_range). */
+const KEPT_PORTS = [20_000, 32_000] as const
+
 export class TestDaemon {
   readonly name: string
   readonly dir: string
@@ -208,10 +212,17 @@ export class TestDaemon {
 
   /** Before its first start: a port that it has again when its network half was killed, and comes again. */
   async keepPort(): Promise<void> {
-    const server = createServer().listen(0, '127.0.0.1')
-    await once(server, 'listening')
-    this.#meshPort = (server.address() as AddressInfo).port
-    await once(server.close(), 'close')
+    // None that the system gives to whoever asks for any: it would be taken while the daemon is down.
+    this.#meshPort = await until('a port is free', async () => {
+      const port = randomInt(...KEPT_PORTS)
+      const server = createServer().listen(port, '127.0.0.1')
+      const isFree = await once(server, 'listening').then(
+        () => true,
+        () => false,
+      )
+      if (isFree) await once(server.close(), 'close')
+      return isFree && port
+    })
   }
 
   /** Resolves when it says that it is ready. After a restart it listens where it listened before. */
