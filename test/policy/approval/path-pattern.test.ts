@@ -60,7 +60,7 @@ test('B12: a bare name and a relative path are no pattern, and a program of the 
     `/${'a'.repeat(MAX_PATTERN_LENGTH)}`,
   ])
     assert.equal(typeof parsePathPattern(text, '/home/me'), 'string', JSON.stringify(text))
-  assert.ok(!fits('/usr/bin/skill-bin', '/work/skill-bin'))
+  assert.ok(!fits('/usr/bin/skill-bin', '/srv/skill-bin'))
 })
 
 /** What a pattern means, by the runtime's own regular expressions. */
