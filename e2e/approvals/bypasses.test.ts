@@ -63,7 +63,7 @@ test('who has the token of engines asks, and decides nothing: neither in its own
   const crossed = await connectAs(desk, 'engine', token, [{ type: 'open', role: 'human', name: 'x' }, decide])
   for (const answers of [asEngine, asHuman, crossed]) assert.ok(!answers.some((body) => /"result"|allow/.test(body)), answers.join('\n'))
   assert.ok(!human.news.some(({ type }) => type === 'settled'))
-  await human.decide({ question_id, question, asked_at_ms: 0, expires_at_ms: 0, engine: '' }, 'deny')
+  await human.decide({ question_id, question, asked_at_ms: 0, expires_at_ms: 0, engine: '', decisions: ['deny'] }, 'deny')
   assert.equal((await running).success, false)
 })
 

@@ -56,24 +56,31 @@ const optionsOf = (where: ListenAddress | { readonly fd: number }): ListenOption
   'fd' in where ? where : where.kind === 'unix' ? { path: where.path } : { host: where.host, port: where.port }
 
 /**
- * Resolves when the server listens there; a descriptor listens already. A unix socket that a crash has left is replaced, is
- * for us alone, and is taken away by the runtime when the server is closed. `inUse`: what is said where the address is
- * another's. Throws `conflict`; `loose_permissions` where others could reach the socket, `bad_config` where its path is too long.
+ * Resolves when the server listens where there is room for it: on a unix socket that only we may connect to. `inUse`: what is said
+ * where the address was taken meanwhile. Throws `conflict`.
  */
-export const listenAt = async (server: Server, where: ListenAddress | { readonly fd: number }, inUse: string): Promise<void> => {
-  const path = 'path' in where ? where.path : null
-  if (path !== null) await claimPrivateSocket(path)
+export const listenPrivately = async (server: Server, options: ListenOptions, inUse: string): Promise<void> => {
   const { promise, resolve, reject } = Promise.withResolvers<void>()
   const refused = (error: NodeJS.ErrnoException): void =>
     reject(error.code === 'EADDRINUSE' ? new AppError('conflict', inUse, { cause: error }) : error)
   server.once('error', refused)
-  const before = path === null ? null : process.umask(NOBODY_ELSE)
+  const before = options.path === undefined ? null : process.umask(NOBODY_ELSE)
   try {
     // The system makes the socket in this very call, with this mask, so that nobody ever sees it with another mode.
-    server.listen(optionsOf(where), resolve)
+    server.listen(options, resolve)
   } finally {
     if (before !== null) process.umask(before)
   }
   await promise
   server.off('error', refused)
+}
+
+/**
+ * Resolves when the server listens there; a descriptor listens already. A unix socket that a crash has left is replaced, is
+ * for us alone, and is taken away by the runtime when the server is closed. `inUse`: what is said where the address is
+ * another's. Throws `conflict`; `loose_permissions` where others could reach the socket, `bad_config` where its path is too long.
+ */
+export const listenAt = async (server: Server, where: ListenAddress | { readonly fd: number }, inUse: string): Promise<void> => {
+  if ('path' in where) await claimPrivateSocket(where.path)
+  await listenPrivately(server, optionsOf(where), inUse)
 }

@@ -5,6 +5,7 @@ import { AppError } from '../base/errors.ts'
 import { writableByOthers } from '../base/file-rights.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
+import { listenPrivately } from '../base/private-socket.ts'
 import { claimSocketPath } from '../base/unix-socket.ts'
 import { MAX_DESK_CONNECTIONS } from '../protocol/desk-limits.ts'
 import type { DeskRole } from '../protocol/desk.ts'
@@ -32,9 +33,6 @@ export interface DeskServerInit {
   /** Of this data directory's operators. */
   readonly operatorKey: Uint8Array
 }
-
-/** A mask by which a socket is made 0600. */
-const NOBODY_ELSE = 0o177
 
 /** Serves the prompt protocol on the desk's socket. */
 export class DeskServer implements Startable {
@@ -64,19 +62,7 @@ export class DeskServer implements Startable {
     const [problem] = writableByOthers(path)
     if (problem !== undefined) throw new AppError('loose_permissions', `${path}: ${problem}`, { data: { file: path } })
     await claimSocketPath(path)
-    const { promise, resolve, reject } = Promise.withResolvers<void>()
-    const refused = (error: NodeJS.ErrnoException): void =>
-      reject(error.code === 'EADDRINUSE' ? new AppError('conflict', `another desk answers on ${path}`, { cause: error }) : error)
-    this.#server.once('error', refused)
-    const before = process.umask(NOBODY_ELSE)
-    try {
-      // The system makes the socket in this very call, with this mask, so that nobody ever sees it with another mode.
-      this.#server.listen(path, resolve)
-    } finally {
-      process.umask(before)
-    }
-    await promise
-    this.#server.off('error', refused)
+    await listenPrivately(this.#server, { path }, `another desk answers on ${path}`)
     this.#server.on('error', (error) => this.#components.log.error({ err: error.message }, 'the socket of the desk failed'))
   }
 

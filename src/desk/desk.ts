@@ -3,7 +3,7 @@ import type { Clock, Timer } from '../base/clock.ts'
 import { AppError, errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
-import { judge, judgeFallback } from '../policy/approval/judge.ts'
+import { judge, judgeFallback, type Judgement } from '../policy/approval/judge.ts'
 import { ANSWER_FRESH_MS, signAnswer } from '../policy/approval/open-approval.ts'
 import { closedProblemOf } from '../protocol/closed-fields.ts'
 import { QUESTION_FIELDS } from '../protocol/desk-question.ts'
@@ -16,7 +16,17 @@ import { storeProblem, type ApprovalStore } from './approval-store.ts'
 import type { Waiting } from './desk-link.ts'
 import type { DeskJournal } from './desk-journal.ts'
 import { DeskModes } from './desk-modes.ts'
-import { checkDecision, decidedBy, denial, tooLong, unavailable, type Ending, type HumanDecision, type Settled } from './endings.ts'
+import {
+  checkDecision,
+  decidedBy,
+  decisionsFor,
+  denial,
+  tooLong,
+  unavailable,
+  type Ending,
+  type HumanDecision,
+  type Settled,
+} from './endings.ts'
 import { Judging } from './judging.ts'
 import { newNonce } from './seal.ts'
 import { tokenBytes } from './store-shape.ts'
@@ -94,7 +104,7 @@ export class Desk implements Startable {
     if (mustWait && !this.#waiting.take(id, question, bytes)) return this.#sign(id, question, this.#tooMany(question))
     try {
       await this.#write(async () => this.#components.journal.asked(id, question, engine))
-      if (mustWait) return this.#sign(id, question, await this.#wait(id, question, judged.why, engine, signal, onPending))
+      if (mustWait) return this.#sign(id, question, await this.#wait(id, question, judged, engine, signal, onPending))
     } finally {
       this.#waiting.delete(id)
     }
@@ -133,7 +143,7 @@ export class Desk implements Startable {
   async decide(decided: HumanDecision, by: string): Promise<{ readonly grant_id: string | null }> {
     const open = this.#openFor(decided)
     const { waiting } = open
-    checkDecision(waiting.question, decided)
+    checkDecision(waiting, decided)
     // From here on nobody else decides it, and its time does not run out.
     waiting.decider = `human:${by}`
     let grantId: string | null = null
@@ -181,7 +191,7 @@ export class Desk implements Startable {
   async #wait(
     id: string,
     asked: Question,
-    why: string,
+    { why, mayLast }: Extract<Judgement, { kind: 'ask' }>,
     engine: string,
     signal: AbortSignal,
     onPending: (waiting: Waiting) => void,
@@ -197,6 +207,7 @@ export class Desk implements Startable {
       asked_at_ms: now,
       expires_at_ms: now + askTimeoutMs,
       engine,
+      decisions: decisionsFor(mayLast),
     }
     const { promise, resolve } = Promise.withResolvers<Ending>()
     const timer = clock.setTimeout(() => void this.#unanswered(open, 'timeout'), askTimeoutMs)

@@ -1,6 +1,7 @@
 import type { ApprovalOutcome } from '../audit/desk-events.ts'
 import { AppError } from '../base/errors.ts'
-import type { Answer, Decision, Question } from '../protocol/question.ts'
+import type { PendingQuestion } from '../protocol/desk.ts'
+import { DECISIONS, type Answer, type Decision } from '../protocol/question.ts'
 
 /** What a human decides about exactly the permit that was shown. */
 export interface HumanDecision {
@@ -40,16 +41,21 @@ export const tooLong = (): Ending => ({
 export const decidedBy = ({ decision, by }: Settled): AppError =>
   new AppError('conflict', `it is ${decision} already, by ${by}`, { data: { won_by: by, decision } })
 
+/** Without what would be written down and never count. */
+export const decisionsFor = (mayLast: boolean): readonly Decision[] => DECISIONS.filter((one) => one !== 'allow_always' || mayLast)
+
 /** Throws `bad_request` for what cannot be decided like that. */
-export const checkDecision = (question: Question, { decision, expires_in_ms: lasts, uses }: HumanDecision): void => {
+export const checkDecision = ({ question, decisions }: PendingQuestion, { decision, expires_in_ms: lasts, uses }: HumanDecision): void => {
   if (decision !== 'allow_always') {
     if (lasts !== undefined || uses !== undefined)
       throw new AppError('bad_request', `an expiry and uses are of allow_always, and this is ${decision}`)
     return
   }
+  if (decisions.includes(decision)) return
   if (question.always_ask !== null) throw new AppError('bad_request', `it needs a human each time (${question.always_ask}): allow it once`)
   if (question.grant_sha256 === null)
     throw new AppError('bad_request', 'this may be allowed once only: what it would run again is not known')
+  throw new AppError('bad_request', 'ask is "always" for who asks, so that no grant would count: allow it once')
 }
 
 /** Nobody can be asked; `why` says why. */

@@ -1,5 +1,5 @@
 import { isVisible } from '../base/visible-text.ts'
-import { closedProblemOf, matching, oneOf, textUpTo, wholeUpTo } from './closed-fields.ts'
+import { closedProblemOf, listUpTo, matching, oneOf, textUpTo, wholeUpTo } from './closed-fields.ts'
 import {
   DESK_SHAPE,
   MAX_DESK_NAME,
@@ -57,6 +57,8 @@ const PENDING_FIELDS = {
   expires_at_ms: time,
   /** What the asking engine calls itself. */
   engine: text,
+  /** What the desk takes as a decision about it. */
+  decisions: listUpTo(oneOf(DECISIONS), DECISIONS.length, 1),
 }
 export type PendingQuestion = Checked<typeof PENDING_FIELDS>
 

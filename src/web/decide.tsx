@@ -5,7 +5,6 @@ import { MAX_GRANT_USES } from '../protocol/desk-limits.ts'
 import type { PageDecision } from '../protocol/page.ts'
 import { isShowable } from '../protocol/question-size.ts'
 import { call } from './api.ts'
-import { mayLast } from './question-facts.ts'
 
 /** Long enough to see that what one was about to press is another button now. */
 const STILL_MS = 600
@@ -112,7 +111,7 @@ export const Decide = (props: DecideProps) => {
               Allow once
             </button>
           )}
-          {!tooLong && mayLast(question) && (
+          {!tooLong && props.item.decisions.includes('allow_always') && (
             <button type="button" disabled={isBusy} onClick={() => setAlways(true)}>
               Always …
             </button>

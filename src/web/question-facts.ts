@@ -1,10 +1,6 @@
 import { shownToken } from '../base/visible-text.ts'
 import type { PendingQuestion } from '../protocol/desk.ts'
 
-/** False for what is asked each time, whatever was allowed before. */
-export const mayLast = ({ grant_sha256, always_ask, ask }: PendingQuestion['question']): boolean =>
-  grant_sha256 !== null && always_ask === null && ask !== 'always'
-
 /** Who asks, in a word. */
 export const shortAsker = ({ asker }: PendingQuestion['question']): string => {
   if (asker.kind === 'local') return shownToken(asker.label)

@@ -147,6 +147,28 @@ test('what is on the list that always asks is allowed once only, and no grant an
   assert.equal((await asked).by, 'human:terminal')
 })
 
+test('where ask is "always", whoever says so, nobody is offered a grant, and none is made', async (t) => {
+  const place = await deskPlace(t)
+  const human = await place.human()
+  await human.subscribe(nothing)
+  const refusedAlways = async (question: ReturnType<typeof questionOf>): Promise<void> => {
+    const pending = Promise.withResolvers<{ question_id: string }>()
+    const asked = place.engine().ask(question, never, pending.resolve)
+    const { question_id } = await pending.promise
+    assert.deepEqual((await human.pending()).questions[0]?.decisions, ['allow_once', 'deny'])
+    const decided = { question_id, permit_sha256: question.permit_sha256 }
+    await assert.rejects(human.decide({ ...decided, decision: 'allow_always' }), { code: 'bad_request', message: /allow it once/ })
+    await human.decide({ ...decided, decision: 'allow_once' })
+    assert.equal((await asked).decision, 'allow')
+  }
+  await refusedAlways(questionOf({ ask: 'always' }))
+  await human.setModes('s_1', { host: null, security: null, ask: 'always', node: null, elevated: null })
+  await refusedAlways(questionOf({ session_id: 's_1' }))
+  await place.writeStore((store) => (store['agents'].reviewer = { ask: 'always' }))
+  await refusedAlways(questionOf())
+  assert.deepEqual(await human.grants(), [])
+})
+
 test('a rule that was revoked by hand is not brought back by what the desk writes later', async (t) => {
   const place = await deskPlace(t)
   await place.writeStore((store) => {

@@ -57,6 +57,7 @@ export const pendingOf = (id: string, changed: Parameters<typeof questionOf>[0] 
   asked_at_ms: Date.now(),
   expires_at_ms: Date.now() + 120_000,
   engine: 'x0x mcp',
+  decisions: ['allow_once', 'allow_always', 'deny'],
 })
 
 const NOTHING: PageSources = {

@@ -1,10 +1,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { groupsOf, leftText, mayLast } from '../../src/web/question-facts.ts'
+import { groupsOf, leftText } from '../../src/web/question-facts.ts'
 import { FIRST_STATE, reduce, waitingOf, type Action, type PageState } from '../../src/web/store.ts'
 import { pendingOf } from '../support/page-host.ts'
-import { questionOf } from '../support/question.ts'
 
 const after = (actions: readonly Action[]): PageState => actions.reduce(reduce, FIRST_STATE)
 const asked = (id: string, at: number): Action => ({ type: 'question', question: { ...pendingOf(id), asked_at_ms: at } })
@@ -38,13 +37,6 @@ test('each asker has a group of his own, the one who waits longest first', () =>
     groupsOf(questions).map((group) => group.questions.length),
     [2, 1, 1],
   )
-})
-
-test('what is asked each time may not last, nor what binds nothing that lasts', () => {
-  assert.equal(mayLast(questionOf()), true)
-  assert.equal(mayLast(questionOf({ always_ask: 'x' })), false)
-  assert.equal(mayLast(questionOf({ ask: 'always' })), false)
-  assert.equal(mayLast(questionOf({ grant_sha256: null })), false)
 })
 
 test('a countdown never goes below nothing', () => {

@@ -3,15 +3,13 @@ import { createServer, type Server, type Socket } from 'node:net'
 
 import type { Clock } from '../../base/clock.ts'
 import { foreignSocket, squatted, type ConsoleSockets } from '../../base/console-socket.ts'
-import { AppError, errnoOf } from '../../base/errors.ts'
-import { listenAt } from '../../base/private-socket.ts'
+import { AppError, isAppError } from '../../base/errors.ts'
+import { listenAt, listenPrivately } from '../../base/private-socket.ts'
 import { answers } from '../../base/unix-socket.ts'
 import { consoleLine, MAX_CONSOLE_CONNECTIONS, refusalOf } from '../../protocol/console.ts'
 import { ConsoleConnection, type ConsoleService } from './connection.ts'
 
 const IN_USE = 'another host of this user listens there'
-/** Nobody but its user may connect. */
-const ONLY_US = 0o177
 
 /**
  * A socket in a directory that all users share. Others cannot take ours away there (the directory is sticky), but may have put one of
@@ -25,23 +23,13 @@ const listenShared = async (server: Server, path: string, uid: number): Promise<
     // Left by a host that died. It is ours, and the lock keeps another host of ours from making one now.
     await unlink(path)
   }
-  const { promise, resolve, reject } = Promise.withResolvers<void>()
-  server.once('error', reject)
-  const before = process.umask(ONLY_US)
+  const taken = `${path} was taken meanwhile`
   try {
-    // The system makes the socket in this very call, with this mask.
-    server.listen({ path }, resolve)
-  } finally {
-    process.umask(before)
-  }
-  try {
-    await promise
+    await listenPrivately(server, { path }, taken)
     return null
   } catch (error) {
-    if (errnoOf(error) !== 'EADDRINUSE') throw error
-    return `${path} was taken meanwhile`
-  } finally {
-    server.off('error', reject)
+    if (isAppError(error, 'conflict')) return taken
+    throw error
   }
 }
 

@@ -31,7 +31,8 @@ export interface StoreSnapshot {
 export type Judgement =
   /** `by`: as it stands in the answer. `grant_id`: of the grant that this use is of. */
   | { readonly kind: 'allow'; readonly by: string; readonly pattern: string | null; readonly grant_id: string | null }
-  | { readonly kind: 'ask'; readonly why: string }
+  /** `mayLast`: what a human allows for longer would count for the same command. */
+  | { readonly kind: 'ask'; readonly why: string; readonly mayLast: boolean }
   | { readonly kind: 'deny'; readonly reason: string }
 
 /** The row of callers whose label says nothing, because they choose it with each call or session. */
@@ -78,7 +79,7 @@ const inForce = (question: Question, store: StoreSnapshot): InForce => {
 
 const allow = (by: string, more: { pattern?: string; grant_id?: string } = {}): Judgement =>
   Object.freeze({ kind: 'allow', by, pattern: more.pattern ?? null, grant_id: more.grant_id ?? null })
-const ask = (why: string): Judgement => Object.freeze({ kind: 'ask', why })
+const ask = (why: string, mayLast: boolean): Judgement => Object.freeze({ kind: 'ask', why, mayLast })
 const deny = (reason: string): Judgement => Object.freeze({ kind: 'deny', reason })
 
 /** An exact grant, or patterns that have every program which the command names. */
@@ -116,15 +117,15 @@ const missText = (question: Question, { patterns }: InForce): string => {
 export const judge = (question: Question, store: StoreSnapshot, now: number): Judgement => {
   const force = inForce(question, store)
   if (force.security === 'deny') return deny('security is "deny" for who asks')
-  if (question.always_ask !== null) return ask(`it is on the list that always asks: ${question.always_ask}`)
-  if (force.ask === 'always') return ask('ask is "always" for who asks')
+  if (question.always_ask !== null) return ask(`it is on the list that always asks: ${question.always_ask}`, false)
+  if (force.ask === 'always') return ask('ask is "always" for who asks', false)
   const isMesh = question.asker.kind === 'mesh'
   if (force.security === 'full' && !isMesh) return allow('mode:full')
   const hit = listed(question, force, store, now)
   if (hit !== null) return hit
   const miss = missText(question, force)
   // Of the mesh nothing is asked that its ACL does not say.
-  return force.ask === 'on-miss' || isMesh ? ask(miss) : deny(`${miss}; ask is "off"`)
+  return force.ask === 'on-miss' || isMesh ? ask(miss, question.grant_sha256 !== null) : deny(`${miss}; ask is "off"`)
 }
 
 /** What decides where nobody can be asked, or nobody answered. What always asks, and what the mesh asks, is denied. */

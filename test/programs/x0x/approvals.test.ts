@@ -19,6 +19,7 @@ const pendingOf = (question_id: string, changed: Partial<PendingQuestion> = {}):
   asked_at_ms: Date.now(),
   expires_at_ms: Date.now() + 100_000,
   engine: 'x0x mcp',
+  decisions: ['allow_once', 'allow_always', 'deny'],
   ...changed,
 })
 
@@ -255,7 +256,10 @@ test('a window tells what others decided, what is new, and how many wait', async
   const cli = typedCli(['--data-dir', desk.dir, 'approvals', 'watch'])
   await cli.until(/a once/)
   const [connection] = desk.connections
-  connection?.send({ type: 'question', ...pendingOf(SECOND, { question: questionOf({ always_ask: 'publishes' }) }) })
+  connection?.send({
+    type: 'question',
+    ...pendingOf(SECOND, { question: questionOf({ always_ask: 'publishes' }), decisions: ['allow_once', 'deny'] }),
+  })
   await cli.until(/1 more/)
   connection?.send({ type: 'flood', asker: 'codex', count: 40, last_at_ms: 1 })
   await cli.until(/40 questions of who asks too much denied/)
@@ -356,4 +360,14 @@ test('a mode that is none, and nobody whose mode it is, are 2', async (t) => {
   ])
     assert.equal((await runCli(['--data-dir', dir, 'exec-mode', ...argv])).status, 2, argv.join(' '))
   assert.deepEqual(asked, [])
+})
+
+test('what the desk does not offer is not asked for: nothing is sent to it, and the line that would do is told', async (t) => {
+  const { dir, asked } = await deskOf(t, [pendingOf(FIRST, { decisions: ['allow_once', 'deny'] })])
+  const shown = await runCli(['--data-dir', dir, 'approvals', 'pending'])
+  assert.match(shown.stdout, /no answer is a denial; it may be allowed once only\n/)
+  const { status, stderr } = await runCli(['--data-dir', dir, 'approvals', 'allow-always', FIRST])
+  assert.equal(status, 2)
+  assert.match(stderr, new RegExp(`once only[^]*x0x approvals approve ${FIRST}`))
+  assert.ok(!asked.some(({ type }) => type === 'decide'))
 })

@@ -56,8 +56,8 @@ const oneOf = <T>(items: readonly T[], idOf: (item: T) => string, text: string, 
   })
 }
 
-const headOf = ({ question_id: id, expires_at_ms: expires }: PendingQuestion, now: number): string =>
-  `${id}   ${countdown(expires, now)} left; no answer is a denial`
+const headOf = ({ question_id: id, expires_at_ms: expires, decisions }: PendingQuestion, now: number): string =>
+  `${id}   ${countdown(expires, now)} left; no answer is a denial${decisions.includes('allow_always') ? '' : '; it may be allowed once only'}`
 
 /** Only a terminal cuts lines. */
 const columnsOf = ({ stdout }: CliContext): number | undefined => (stdout.isTTY === true ? stdout.columns : Infinity)
@@ -110,6 +110,14 @@ export const checkShowable = (question: Question, decision: Decision): void => {
   })
 }
 
+/** The desk would refuse it too: nobody is asked for a word that does not count. */
+const checkOffered = ({ question_id: id, decisions }: PendingQuestion, decision: Decision): void => {
+  if (decisions.includes(decision)) return
+  throw new AppError('bad_request', 'this may be allowed once only: it is asked about each time, whatever was allowed before', {
+    data: { next: `x0x approvals approve ${id}` },
+  })
+}
+
 /** Times and counts of `allow-always`. */
 export const lastingOf = (time: string | null, uses: string | null): DecideOptions['lasting'] => {
   const ms = time === null ? null : durationOf(time)
@@ -128,6 +136,7 @@ export const runDecide = async (context: CliContext, options: DecideOptions): Pr
     checkPermit(pending, options.permit)
     const { ask, done } = WORDS[options.decision]
     checkShowable(pending.question, options.decision)
+    checkOffered(pending, options.decision)
     const isAsked = isAtTerminal(context) && !options.yes
     if (isAsked || !context.json) await write(context.json ? context.stderr : context.stdout, whole(pending, context))
     if (isAsked && !(await confirmed(context, `${ask}?`)))

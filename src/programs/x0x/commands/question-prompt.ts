@@ -127,7 +127,7 @@ export class QuestionPrompt {
     if (shown === null || shown.deciding || Date.now() - shown.sinceMs < READABLE_MS) return false
     if (decision === 'deny') return true
     if (!isShowable(shown.pending.question)) return false
-    return decision !== 'allow_always' || isLasting(shown.pending)
+    return shown.pending.decisions.includes(decision)
   }
 
   #putOff(): void {
@@ -176,10 +176,7 @@ export class QuestionPrompt {
     const keys =
       shown.deciding || Date.now() - shown.sinceMs < READABLE_MS
         ? '…'
-        : `a once  ${isLasting(shown.pending) ? 'A always  ' : ''}d deny  s later  q end`
+        : `a once  ${shown.pending.decisions.includes('allow_always') ? 'A always  ' : ''}d deny  s later  q end`
     return `${countdown(shown.pending.expires_at_ms, Date.now())}  ${keys}${others > 0 ? `  ${others} more` : ''}${later}${flood}`
   }
 }
-
-/** What always asks, and what has no digest that could be kept, is allowed once only. */
-const isLasting = ({ question }: PendingQuestion): boolean => question.grant_sha256 !== null && question.always_ask === null
