@@ -5,19 +5,23 @@ import type { Journal } from '../audit/journal.ts'
 import { parseLine } from '../audit/parse-line.ts'
 import { cutOf } from '../audit/refusals.ts'
 import { isMissing } from '../base/errors.ts'
-import { HISTORY_BYTES, MAX_SHOWN_QUESTION } from '../protocol/desk-limits.ts'
+import { HISTORY_BYTES, MAX_SHOWN_QUESTION, RECOVERY_BYTES } from '../protocol/desk-limits.ts'
 import { LINE_FEED } from '../protocol/lines.ts'
 import type { Question } from '../protocol/question.ts'
 import { askerName } from './waiting-questions.ts'
 
 const DESK_EVENTS: ReadonlySet<string> = new Set(['question', 'approval', 'store_changed', 'desk_refused'])
 
-/** The last bytes of a file, from the first whole line in them. */
-const lastLines = async (path: string): Promise<Buffer[]> => {
-  const file = await open(path, 'r')
+/** The last bytes of a file, from the first whole line in them; none where there is no file. */
+const lastLines = async (path: string, max: number): Promise<Buffer[]> => {
+  const file = await open(path, 'r').catch((error: unknown) => {
+    if (isMissing(error)) return null
+    throw error
+  })
+  if (file === null) return []
   try {
     const { size } = await file.stat()
-    const start = Math.max(0, size - HISTORY_BYTES)
+    const start = Math.max(0, size - max)
     const bytes = Buffer.alloc(size - start)
     const { bytesRead } = await file.read(bytes, 0, bytes.length, start)
     const from = start === 0 ? 0 : bytes.indexOf(LINE_FEED) + 1
@@ -74,12 +78,22 @@ export class DeskJournal {
     await this.#journal.refuse({ event: 'desk_refused', ...event }).catch(() => undefined)
   }
 
+  /** Writes this ending for every question that has none, among the last RECOVERY_BYTES: a desk that was killed wrote none. */
+  async closeOpen({ outcome, by, reason }: Pick<ApprovalEvent, 'outcome' | 'by' | 'reason'>): Promise<void> {
+    const open = new Map<string, string>()
+    for (const bytes of await lastLines(this.#journal.path, RECOVERY_BYTES)) {
+      const line = parseLine(bytes)
+      if (line?.event === 'question') open.set(line.question_id, line.permit_sha256)
+      else if (line?.event === 'approval' && line.question_id !== null) open.delete(line.question_id)
+    }
+    await Promise.all(
+      [...open].map(async ([question_id, permit_sha256]) => this.settled({ question_id, permit_sha256, outcome, by, reason })),
+    )
+  }
+
   /** The last lines of questions, decisions and changes, newest last; not all that was ever written. */
   async history(limit: number): Promise<readonly object[]> {
-    const lines = await lastLines(this.#journal.path).catch((error: unknown) => {
-      if (isMissing(error)) return []
-      throw error
-    })
+    const lines = await lastLines(this.#journal.path, HISTORY_BYTES)
     const known: object[] = []
     for (let at = lines.length - 1; at >= 0 && known.length < limit; at--) {
       const line = parseLine(lines[at]!)

@@ -4,15 +4,15 @@ import { AppError, errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import { judge, judgeFallback, type Judgement } from '../policy/approval/judge.ts'
-import { ANSWER_FRESH_MS, signAnswer } from '../policy/approval/open-approval.ts'
 import { closedProblemOf } from '../protocol/closed-fields.ts'
 import { QUESTION_FIELDS } from '../protocol/desk-question.ts'
 import type { PendingQuestion } from '../protocol/desk.ts'
-import { FLOOD_SUMMARY_MS, MAX_FLOOD_NAME, MAX_QUESTION_JSON, MAX_SETTLED, MAX_WHY_ASKED } from '../protocol/desk-limits.ts'
+import { MAX_QUESTION_JSON, MAX_SETTLED, MAX_WHY_ASKED } from '../protocol/desk-limits.ts'
 import type { LifecycleEvent } from '../protocol/lifecycle.ts'
 import { isShowable } from '../protocol/question-size.ts'
 import type { Question, SignedAnswer } from '../protocol/question.ts'
-import { storeProblem, type ApprovalStore } from './approval-store.ts'
+import { Answers } from './answers.ts'
+import type { ApprovalStore } from './approval-store.ts'
 import type { Waiting } from './desk-link.ts'
 import type { DeskJournal } from './desk-journal.ts'
 import { DeskModes } from './desk-modes.ts'
@@ -21,16 +21,19 @@ import {
   decidedBy,
   decisionsFor,
   denial,
+  stopping,
   tooLong,
+  tooMany,
   unavailable,
+  withdrawn,
   type Ending,
   type HumanDecision,
   type Settled,
 } from './endings.ts'
+import { FloodTelling } from './flood-telling.ts'
 import { Judging } from './judging.ts'
 import { newNonce } from './seal.ts'
-import { tokenBytes } from './store-shape.ts'
-import { countedAs, WaitingQuestions, type WaitingQuestion } from './waiting-questions.ts'
+import { WaitingQuestions, type WaitingQuestion } from './waiting-questions.ts'
 import { Watchers, type Watcher } from './watchers.ts'
 
 export interface DeskComponents {
@@ -63,8 +66,9 @@ export class Desk implements Startable {
   readonly #open = new Map<string, Open>()
   readonly #settled = new BoundedMap<string, Settled>({ max: MAX_SETTLED })
   readonly #judging: Judging
+  readonly #answers: Answers
+  readonly #floods: FloodTelling
   readonly modes: DeskModes
-  #floods: Timer | null = null
   #stopped = true
 
   constructor(components: DeskComponents, init: DeskInit) {
@@ -72,21 +76,27 @@ export class Desk implements Startable {
     this.#init = init
     this.#waiting = new WaitingQuestions(components)
     this.#watchers = new Watchers(components, { onNone: () => void this.#nobodyWatches() })
+    this.#floods = new FloodTelling({ ...components, waiting: this.#waiting, watchers: this.#watchers })
+    this.#answers = new Answers(components)
     this.modes = new DeskModes(components)
     this.#judging = new Judging({ ...components, modes: this.modes })
   }
 
-  start(): void {
+  /** What an earlier desk was asked and could not answer any more is closed in the journal. */
+  async start(): Promise<void> {
+    const { journal, log } = this.#components
+    await journal
+      .closeOpen({ ...denial('deny', 'the desk ended before it was decided; nothing was allowed'), outcome: 'desk_gone' })
+      .catch((error: unknown) => log.warn({ err: errorText(error) }, 'questions of an earlier desk could not be closed in the journal'))
     this.#stopped = false
   }
 
   /** Whatever waits is denied. */
   async stop(): Promise<void> {
     this.#stopped = true
-    const reason = 'the desk is stopping'
     const open = [...this.#open.values()].filter(({ waiting }) => waiting.decider === null)
-    await Promise.all(open.map(async (one) => this.#end(one, { decision: 'deny', outcome: 'denied', by: 'desk', reason })))
-    await this.#tellFloods()
+    await Promise.all(open.map(async (one) => this.#end(one, stopping())))
+    await this.#floods.write()
   }
 
   /** As `DeskLink.ask`. `engine`: what it calls itself. */
@@ -97,20 +107,24 @@ export class Desk implements Startable {
     const problem = closedProblemOf({ ...question }, QUESTION_FIELDS)
     if (problem !== null) throw unavailable(`the question is malformed (${problem})`)
     const bytes = Buffer.byteLength(JSON.stringify(question))
-    if (bytes > MAX_QUESTION_JSON) return this.#sign(id, question, tooLong())
+    if (bytes > MAX_QUESTION_JSON) return this.#answers.sign(id, question, tooLong())
     const canShow = isShowable(question)
     const judged = await this.#judging.judged(question, judge)
     const mustWait = judged.kind === 'ask' && canShow && this.#watchers.any
-    if (mustWait && !this.#waiting.take(id, question, bytes)) return this.#sign(id, question, this.#tooMany(question))
+    if (mustWait && !this.#waiting.take(id, question, bytes)) {
+      this.#floods.counted(question)
+      return this.#answers.sign(id, question, tooMany())
+    }
     try {
-      await this.#write(async () => this.#components.journal.asked(id, question, engine))
-      if (mustWait) return this.#sign(id, question, await this.#wait(id, question, judged, engine, signal, onPending))
+      await this.#answers.asked(id, question, engine)
+      if (mustWait && (signal.aborted || this.#stopped)) return await this.#notAsked(id, question, engine, signal)
+      if (mustWait) return this.#answers.sign(id, question, await this.#wait(id, question, judged, engine, signal, onPending))
     } finally {
       this.#waiting.delete(id)
     }
-    if (judged.kind === 'ask' && !canShow) return this.#close(id, question, tooLong())
+    if (judged.kind === 'ask' && !canShow) return this.#answers.close(id, question, tooLong())
     const final = judged.kind === 'ask' ? await this.#judging.judged(question, judgeFallback) : judged
-    return this.#close(id, question, await this.#judging.ending(question, final, judged.kind === 'ask' ? 'no_ui' : 'deny'))
+    return this.#answers.close(id, question, await this.#judging.ending(question, final, judged.kind === 'ask' ? 'no_ui' : 'deny'))
   }
 
   /** What waits, oldest first. */
@@ -196,8 +210,6 @@ export class Desk implements Startable {
     signal: AbortSignal,
     onPending: (waiting: Waiting) => void,
   ): Promise<Ending> {
-    signal.throwIfAborted()
-    if (this.#stopped) throw unavailable('the desk is stopping')
     const { clock } = this.#components
     const { askTimeoutMs } = this.#init
     const now = clock.now()
@@ -228,7 +240,14 @@ export class Desk implements Startable {
 
   async #withdraw(open: Open): Promise<void> {
     if (open.waiting.decider !== null) return
-    await this.#end(open, { decision: 'deny', outcome: 'withdrawn', by: open.waiting.engine, reason: 'the asker does not wait any more' })
+    await this.#end(open, withdrawn(open.waiting.engine))
+  }
+
+  /** While it was written down its asker went away, or this desk began to stop. */
+  async #notAsked(id: string, question: Question, engine: string, signal: AbortSignal): Promise<SignedAnswer> {
+    const answer = await this.#answers.close(id, question, signal.aborted ? withdrawn(engine) : stopping())
+    signal.throwIfAborted()
+    return answer
   }
 
   async #nobodyWatches(): Promise<void> {
@@ -251,9 +270,9 @@ export class Desk implements Startable {
     if (!this.#open.delete(id)) return null
     timer.cancel()
     this.#settled.set(id, { decision: ending.outcome, by: ending.by })
-    const failure = await this.#record(id, question, ending).then(
+    const failure = await this.#answers.ended(id, question, ending).then(
       () => null,
-      (error: unknown) => unavailable(`the journal of the desk cannot be written (${errorText(error)})`, error),
+      (error: AppError) => error,
     )
     const { decision, outcome, by, reason } = failure === null ? ending : denial('deny', failure.message)
     this.#waiting.delete(id)
@@ -261,51 +280,5 @@ export class Desk implements Startable {
     resolve({ decision, outcome, by, reason })
     this.#watchers.tell({ type: 'settled', question_id: id, decision: outcome, by })
     return failure
-  }
-
-  async #close(id: string, question: Question, ending: Ending): Promise<SignedAnswer> {
-    await this.#write(async () => this.#record(id, question, ending))
-    return this.#sign(id, question, ending)
-  }
-
-  async #record(id: string, { permit_sha256 }: Question, { outcome, by, reason }: Ending): Promise<void> {
-    await this.#components.journal.settled({ question_id: id, permit_sha256, outcome, by, reason })
-  }
-
-  async #write(work: () => Promise<void>): Promise<void> {
-    try {
-      await work()
-    } catch (error) {
-      throw unavailable(`the journal of the desk cannot be written (${errorText(error)})`, error)
-    }
-  }
-
-  async #sign(id: string, { permit_sha256 }: Question, { decision, by, reason }: Ending): Promise<SignedAnswer> {
-    const { clock, store } = this.#components
-    const expires_at_ms = clock.now() + ANSWER_FRESH_MS
-    try {
-      const key = tokenBytes(await store.read())
-      return signAnswer({ question_id: id, permit_sha256, decision, by, reason, expires_at_ms, nonce: newNonce() }, key)
-    } catch (error) {
-      throw unavailable(storeProblem(error), error)
-    }
-  }
-
-  #tooMany(question: Question): Ending {
-    const asker = countedAs(question).slice(0, MAX_FLOOD_NAME)
-    const flood = this.#waiting.floods.find((one) => one.asker === asker) ?? this.#waiting.floods.at(-1)
-    if (flood !== undefined) this.#watchers.tell({ type: 'flood', ...flood })
-    this.#floods ??= this.#components.clock.setTimeout(() => void this.#tellFloods(), FLOOD_SUMMARY_MS, { unref: true })
-    return denial('deny', 'too many of its questions wait, or came at once: it is denied without being shown')
-  }
-
-  async #tellFloods(): Promise<void> {
-    this.#floods?.cancel()
-    this.#floods = null
-    const { journal, log } = this.#components
-    for (const { asker, count } of this.#waiting.takeFloods())
-      await journal
-        .settled({ question_id: null, permit_sha256: null, outcome: 'too_many', by: asker, reason: 'denied unseen', count })
-        .catch((error: unknown) => log.warn({ asker, count, err: errorText(error) }, 'questions that were too many are not in the journal'))
   }
 }

@@ -38,6 +38,17 @@ export const tooLong = (): Ending => ({
   outcome: 'too_long',
 })
 
+export const tooMany = (): Ending => denial('deny', 'too many of its questions wait, or came at once: it is denied without being shown')
+
+export const stopping = (): Ending => denial('deny', 'the desk is stopping')
+
+export const withdrawn = (engine: string): Ending => ({
+  decision: 'deny',
+  outcome: 'withdrawn',
+  by: engine,
+  reason: 'the asker does not wait any more',
+})
+
 export const decidedBy = ({ decision, by }: Settled): AppError =>
   new AppError('conflict', `it is ${decision} already, by ${by}`, { data: { won_by: by, decision } })
 

@@ -97,3 +97,5 @@ export const MAX_SESSION_NAME = 256
 export const MAX_HISTORY = 1_000
 /** Of what the desk last recorded, kept to answer `history`. */
 export const HISTORY_BYTES = 1024 * 1024
+/** Of the journal, read at the start of a desk for questions that an earlier one left open: all that can wait, and nine others a second for as long as one may. */
+export const RECOVERY_BYTES = 16 * 1024 * 1024

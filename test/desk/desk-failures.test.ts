@@ -119,6 +119,10 @@ test('x0x desk that is killed denies what waited; the next one takes its place a
   const again = await openHuman(paths, 'terminal')
   t.after(() => again.close())
   assert.equal((await again.pending()).questions.length, 0)
+  const {
+    lines: [question, gone],
+  } = (await again.history(2)) as { lines: [Record<string, unknown>, Record<string, unknown>] }
+  assert.deepEqual([question['event'], gone['outcome'], gone['question_id']], ['question', 'desk_gone', question['question_id']])
   assert.equal((await engine.override('s_1', 'reviewer'))?.security, 'allowlist')
   assert.equal((await engine.ask(questionOf(), never, nothing)).decision, 'no_ui')
   const third = spawn(process.execPath, second.spawnargs.slice(1), { stdio: ['ignore', 'ignore', 'pipe'] })
@@ -144,4 +148,17 @@ test('a desk that goes away while a question waits for its turn denies it', { ti
   await place.stop()
   at = 1_000
   await denied
+})
+
+test('a question whose asker went away while it was written down is closed in the journal, once', async (t) => {
+  const place = await deskPlace(t)
+  const human = await place.human()
+  await human.subscribe(nothing)
+  const ending = new AbortController()
+  const asked = place.link.ask(questionOf(), ending.signal, nothing)
+  ending.abort(new Error('gone'))
+  await assert.rejects(asked, { message: 'gone' })
+  await place.restart()
+  const outcomes = (await place.journal()).filter(({ event }) => event === 'approval').map(({ outcome }) => outcome)
+  assert.deepEqual(outcomes, ['withdrawn'])
 })
