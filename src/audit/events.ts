@@ -5,6 +5,7 @@ import type { ToolFacts } from '../protocol/tool-facts.ts'
 import type { ArgvCut } from './argv-cut.ts'
 import type { DeskEvent, DeskRefusedEvent } from './desk-events.ts'
 import { LIFE_EVENTS, type LifeEvent } from './life-events.ts'
+import type { ReloadEvent } from './reload-event.ts'
 
 /** What a journal line may be about; `docs/exec.md` has a line for each. */
 export const JOURNAL_EVENTS = [
@@ -22,6 +23,7 @@ export const JOURNAL_EVENTS = [
   'file_write',
   'refused',
   'authority',
+  'reload',
   'http_refused',
   'refusals_suppressed',
   'question',
@@ -280,8 +282,7 @@ export type MeshEvent =
   | RulesEvent
 
 /** Metadata only: no output, no stdin, no secret. */
-export type JournalEvent = MeshEvent | LocalEvent | LifeEvent | RefusalsSuppressedEvent | AuthorityEvent | DeskEvent
-
+export type JournalEvent = MeshEvent | LocalEvent | LifeEvent | RefusalsSuppressedEvent | AuthorityEvent | ReloadEvent | DeskEvent
 export const isMeshEvent = <E extends JournalEvent>(event: E): event is E & MeshEvent => 'agent_id' in event
 
 /** What every line carries before the fields of its event. */
@@ -292,7 +293,7 @@ export interface LineHead {
   readonly chain: string
   /** Place in the chain, from 0. */
   readonly n: number
-  /** SHA-256, hex, of the bytes of the chain's previous line without its line feed; zeros for the first. */
+  /** SHA-256, hex, of the chain's previous line without its line feed; zeros for the first. */
   readonly prev: string
 }
 

@@ -31,6 +31,11 @@ const isCount = (line: Fields): boolean =>
   ['count', 'sources'].every((key) => Number.isSafeInteger(line[key])) &&
   ['from', 'to'].every((key) => isText(line[key], TIME))
 
+const isReload = (line: Fields): boolean =>
+  line['event'] === 'reload' &&
+  ['outcome', 'file'].every((key) => isText(line[key])) &&
+  ['sha256', 'detail'].every((key) => line[key] === null || isText(line[key]))
+
 const isHttp = (line: Fields): boolean =>
   line['event'] === 'http_refused' &&
   ['code', 'method', 'path'].every((key) => isText(line[key])) &&
@@ -92,6 +97,7 @@ const isLine = (value: unknown): value is JournalLine => {
       isCount(line) ||
       isAuthority(line) ||
       isHttp(line) ||
+      isReload(line) ||
       isOfDesk(line) ||
       isOfLocalSession() ||
       (text('agent_id', HEX_64) && text('machine_id', HEX_64) && isId('request_id')))

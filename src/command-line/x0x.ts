@@ -1,3 +1,4 @@
+import { ACL } from './acl.ts'
 import { APPROVALS, EXEC_MODE } from './approvals.ts'
 import type { CommandSpec, OptionSpec } from './command.ts'
 import { EXEC, X0X_OPTIONS } from './exec.ts'
@@ -76,39 +77,6 @@ const diagnostics: CommandSpec = {
     { name: 'exec', text: 'commands run, denied and cut here' },
     { name: 'dm', text: 'links and messages' },
     { name: 'mesh', text: 'addresses, connections, discovery' },
-  ],
-}
-
-const acl: CommandSpec = {
-  name: 'acl',
-  text: 'examine an ACL file, for which no daemon is needed; ask an agent what we may run there',
-  group: true,
-  examples: ['x0x acl check /etc/x0x/exec-acl.toml', 'x0x acl mine bob'],
-  commands: [
-    {
-      name: 'check',
-      text: 'every problem of the file, and what its commands could be bent to',
-      arguments: [{ flags: '<file>' }],
-    },
-    {
-      name: 'explain',
-      text: 'would this be allowed, and what decides',
-      usage: 'FILE --agent ID --machine ID -- ARGV...',
-      arguments: [{ flags: '<file>' }, { flags: '[argv...]' }],
-      carries: true,
-      options: [
-        { flags: '--agent <id>', text: 'who asks', required: true },
-        { flags: '--machine <id>', text: 'from where', required: true },
-      ],
-      examples: ['x0x acl explain /etc/x0x/exec-acl.toml --agent 3f2a… --machine 6e1f… -- echo 42'],
-    },
-    {
-      name: 'mine',
-      text: 'which commands this agent may run on another, as that one tells it: those of entries with discoverable = true',
-      arguments: [{ flags: '<agent>', text: 'a contact, an id, or its first 6 or more characters' }],
-      examples: ['x0x acl mine bob', 'x0x acl mine bob --json'],
-      notes: ['Exit status 255: the agent was not reached, or would not say.'],
-    },
   ],
 }
 
@@ -261,7 +229,7 @@ export const X0X: CommandSpec = {
     events,
     diagnostics,
     { name: 'routes', text: 'what the API offers' },
-    acl,
+    ACL,
     audit,
     APPROVALS,
     EXEC_MODE,

@@ -11,6 +11,7 @@ import { loadOrCreateSeed } from '../identity/key-file.ts'
 import { OPERATOR_KEY_FILE } from '../identity/operator-proof.ts'
 import type { AgentSigner } from '../identity/signing.ts'
 import { scrubbedEnvironment } from '../policy/environment.ts'
+import { AclInForce } from '../policy/mesh/acl-in-force.ts'
 import type { LoadedAcl } from '../policy/mesh/load-acl.ts'
 import { Slots } from '../policy/slots.ts'
 import type { CellSource } from '../process/cells.ts'
@@ -19,6 +20,7 @@ import type { Guardian } from '../process/guardian.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import type { Contacts } from '../trust/contacts.ts'
 import type { Revocations } from '../trust/revocations.ts'
+import { AclReload, type ReloadOutcome } from './acl-reload.ts'
 import { AuthorityJournal } from './authority-journal.ts'
 import { Calls } from './calls.ts'
 import { Links } from './links/links.ts'
@@ -74,6 +76,7 @@ const SHARED_DIR = 0o750
 export class Executor implements Startable {
   readonly #components: ExecutorComponents
   readonly #init: ExecutorInit
+  readonly #inForce: AclInForce
   readonly #signatures: Signatures
   readonly #judge: TrustJudge
   readonly #runs: Runs
@@ -93,13 +96,21 @@ export class Executor implements Startable {
     this.#signatures = new Signatures({ signer, counters, clock })
     this.#judge = new TrustJudge({ contacts, revocations }, own)
     const requireOperatorProof = init.requireOperatorProof ?? false
-    this.#views = new Views({ acl, contacts, counters, journal, outgoing, revocations }, { ...own, requireOperatorProof })
+    const inForce = new AclInForce(acl)
+    this.#inForce = inForce
+    this.#views = new Views({ inForce, contacts, counters, journal, outgoing, revocations }, { ...own, requireOperatorProof })
     this.#revocations = new PeerRevocations(
-      { acl: acl.acl, contacts, counters, log, revocations },
+      { inForce, contacts, counters, log, revocations },
       { agentId: signer.agentId, onRevoked: () => this.#trustChanged() },
     )
     const reports = new Reports({ journal, counters, log, signatures: this.#signatures }, own)
-    const policy = { acl: acl.acl, slots: new Slots(acl.acl.caps), env: scrubbedEnvironment() }
+    const policy = {
+      get acl() {
+        return inForce.acl
+      },
+      slots: new Slots(acl.acl.caps),
+      env: scrubbedEnvironment(),
+    }
     const { desk = null } = components
     const total = new UnackedTotal()
     const signatures = this.#signatures
@@ -142,6 +153,17 @@ export class Executor implements Startable {
     await Promise.all([...this.#sessions].map((session) => session.finish()))
   }
 
+  get acl(): LoadedAcl {
+    return this.#inForce.loaded
+  }
+
+  /** Takes the ACL that `load` answers, where it narrows the one in force. */
+  async reload(load: () => Promise<LoadedAcl>): Promise<ReloadOutcome> {
+    const { journal, log, outgoing } = this.#components
+    const reload = new AclReload({ inForce: this.#inForce, journal: journal ?? outgoing, log }, { onNarrowed: () => this.#aclNarrowed() })
+    return reload.run(load)
+  }
+
   /** Serves a network half on the other end of this byte stream, until it ends. `host`: who started it, and for what. */
   attach(duplex: Duplex, host: NetworkHost | null = null): PortSession {
     if (this.#proven === null) throw new AppError('internal', 'the executor was not started')
@@ -175,6 +197,12 @@ export class Executor implements Startable {
     this.#sessions.add(session)
     void session.closed.then(() => this.#sessions.delete(session))
     return session
+  }
+
+  #aclNarrowed(): number {
+    const ended = this.#runs.aclNarrowed()
+    for (const session of this.#sessions) session.trustChanged()
+    return ended
   }
 
   #trustChanged(): void {

@@ -1,6 +1,6 @@
 import type { Journal, JournalStatus } from '../audit/journal.ts'
 import type { ExecCounters, ExecDiagnostics } from '../diagnostics/exec-counters.ts'
-import type { LoadedAcl } from '../policy/mesh/load-acl.ts'
+import type { AclInForce } from '../policy/mesh/acl-in-force.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import type { Contacts } from '../trust/contacts.ts'
 import type { Revocations } from '../trust/revocations.ts'
@@ -8,7 +8,7 @@ import { contactRecord } from './operations.ts'
 import type { ContactRecord, Query, Snapshot } from './port/messages.ts'
 
 export interface ViewsComponents {
-  readonly acl: LoadedAcl
+  readonly inForce: AclInForce
   readonly contacts: Contacts
   readonly counters: ExecCounters
   readonly journal: Journal | null
@@ -38,9 +38,9 @@ export class Views {
   }
 
   snapshot(): Snapshot {
-    const { acl, revocations } = this.#components
+    const { inForce, revocations } = this.#components
     const pairs = new Map(
-      acl.acl.allow.map(({ agent_id, machine_id }) => [`${agent_id}:${machine_id}`, [agent_id, machine_id] as [string, string]]),
+      inForce.acl.allow.map(({ agent_id, machine_id }) => [`${agent_id}:${machine_id}`, [agent_id, machine_id] as [string, string]]),
     )
     return {
       contacts: this.#contacts(),
@@ -68,10 +68,10 @@ export class Views {
   }
 
   async #diagnostics(): Promise<ExecDiagnostics & { readonly outgoing_journal: JournalPlace }> {
-    const { acl, counters } = this.#components
+    const { inForce, counters } = this.#components
     const { journal, outgoing_journal, status, ...summary } = await this.#aclStatus()
     const diagnostics = counters.snapshot({
-      enabled: acl.acl.enabled,
+      enabled: inForce.acl.enabled,
       acl_summary: { ...summary, disabled_reason: status === 'enabled' ? null : status },
       journal: journal && placeOf(journal),
     })
@@ -80,7 +80,8 @@ export class Views {
 
   /** The answer to `acl_status`: what an operator's check of the daemon shows. No ACL content. */
   async #aclStatus() {
-    const { acl, journal, outgoing } = this.#components
+    const { inForce, journal, outgoing } = this.#components
+    const acl = inForce.loaded
     const { allow } = acl.acl
     return {
       status: acl.status,

@@ -57,6 +57,8 @@ export const pathsIn = (dir: string) => {
     apiPort: `${inside}api.port`,
     config: `${inside}config.toml`,
     execAcl: `${inside}exec-acl.toml`,
+    /** The ACL that the running daemon has, as it was read. */
+    loadedAcl: `${inside}exec-acl.loaded.toml`,
     /** Locked while a daemon has the directory; empty, and there for ever. */
     lock: `${inside}daemon.lock`,
     /** Which process has it. */

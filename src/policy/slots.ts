@@ -10,13 +10,19 @@ export interface Slot {
 
 /** How many programs run now, of whom, and what of their stdin may be held back; hands out slots while the caps allow. */
 export class Slots {
-  readonly #perAgent: number
-  readonly #total: number
+  #perAgent: number
+  #total: number
   readonly #running = new Map<AgentId, number>()
   #active = 0
   #stdinBytes = 0
 
   constructor(caps: Pick<Caps, 'max_concurrent_per_agent' | 'max_concurrent_total'>) {
+    this.#perAgent = caps.max_concurrent_per_agent
+    this.#total = caps.max_concurrent_total
+  }
+
+  /** From now on; who has more already keeps them to their ends. */
+  limit(caps: Pick<Caps, 'max_concurrent_per_agent' | 'max_concurrent_total'>): void {
     this.#perAgent = caps.max_concurrent_per_agent
     this.#total = caps.max_concurrent_total
   }

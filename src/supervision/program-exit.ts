@@ -7,11 +7,17 @@ import type { StopFailure } from '../base/startable.ts'
 /** What asks a program to stop. */
 const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const
 
+/** What asks a daemon to stop: SIGHUP asks it to read its files again. */
+export const DAEMON_STOP_SIGNALS = ['SIGTERM', 'SIGINT'] as const
+
 /** Calls back for each of them until the answer is called. */
-export const onStopSignal = (listener: (signal: NodeJS.Signals) => void): (() => void) => {
-  for (const signal of STOP_SIGNALS) process.on(signal, listener)
+export const onStopSignal = (
+  listener: (signal: NodeJS.Signals) => void,
+  signals: readonly NodeJS.Signals[] = STOP_SIGNALS,
+): (() => void) => {
+  for (const signal of signals) process.on(signal, listener)
   return () => {
-    for (const signal of STOP_SIGNALS) process.off(signal, listener)
+    for (const signal of signals) process.off(signal, listener)
   }
 }
 

@@ -1,7 +1,7 @@
 import { errorText, isAppError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
-import type { Acl } from '../../policy/mesh/acl.ts'
+import type { AclInForce } from '../../policy/mesh/acl-in-force.ts'
 import { shortId, type AgentId } from '../../protocol/ids.ts'
 import { MAX_REVOCATIONS_PER_LINK } from '../../protocol/limits.ts'
 import type { Contacts } from '../../trust/contacts.ts'
@@ -9,7 +9,7 @@ import type { Revocations, Statement } from '../../trust/revocations.ts'
 import type { PeerLink } from './links.ts'
 
 export interface PeerRevocationsComponents {
-  readonly acl: Acl
+  readonly inForce: AclInForce
   readonly contacts: Contacts
   readonly counters: ExecCounters
   readonly log: Logger
@@ -71,8 +71,8 @@ export class PeerRevocations {
   }
 
   #concernsUs(agentId: AgentId): boolean {
-    const { acl, contacts } = this.#components
-    return contacts.byAgent(agentId) !== null || acl.allow.some((entry) => entry.agent_id === agentId)
+    const { inForce, contacts } = this.#components
+    return contacts.byAgent(agentId) !== null || inForce.acl.allow.some((entry) => entry.agent_id === agentId)
   }
 
   #complain(link: PeerLink, error: unknown): void {

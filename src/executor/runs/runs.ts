@@ -4,8 +4,16 @@ import { AppError, errorText } from '../../base/errors.ts'
 import { TimeSharing } from '../../base/time-sharing.ts'
 import type { Logger } from '../../base/log.ts'
 import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
-import { authorize, senderDenial, type Asked, type Permitted, type PolicyContext, type Principal } from '../../policy/mesh/authorize.ts'
-import { RuleBook, type TellableRules } from '../../policy/mesh/tellable-rules.ts'
+import {
+  authorize,
+  isListed,
+  senderDenial,
+  type Asked,
+  type Permitted,
+  type PolicyContext,
+  type Principal,
+} from '../../policy/mesh/authorize.ts'
+import { RuleBook } from '../../policy/mesh/tellable-rules.ts'
 import type { DeskLink } from '../../desk/desk-link.ts'
 import type { CellSource } from '../../process/cells.ts'
 import type { Guardian } from '../../process/guardian.ts'
@@ -15,6 +23,7 @@ import { MAX_PORT_RUNS, MAX_RUNS_PER_PEER, MAX_UNACKED_TOTAL, SHUTDOWN_KILL_MS }
 import type { DenialReason } from '../../protocol/reasons.ts'
 import { AnswerMeters } from './answer-meters.ts'
 import type { ApproverAsks } from './approver-asks.ts'
+import type { Active, Denial, Dropped, Told } from './answers.ts'
 import { Approvals, type AskedRun, type NotAllowed } from './approvals.ts'
 import { readArrival, readResume, type Arrival } from './arrival.ts'
 import { OWN_LINK, type PeerLink } from '../links/links.ts'
@@ -68,29 +77,6 @@ export interface RunArrival {
   readonly outlet: RunOutlet
 }
 
-interface Denial {
-  readonly subject: RunSubject
-  readonly reason: DenialReason
-  readonly detail: string
-}
-
-/** A question for rules that is answered. */
-interface Told {
-  readonly subject: RunSubject
-  readonly rules: Promise<TellableRules>
-}
-
-/** Not answered at all; the counter says why. */
-interface Dropped {
-  readonly dropped: 'malformed_frames' | 'requests_ignored'
-}
-
-/** A request that is being answered: denied or told its rules (no run), or running. */
-interface Active {
-  readonly link: PeerLink
-  readonly run: Pick<Run, 'end' | 'kill'> | null
-}
-
 /** All requests of all peers: denies each, or runs it to its end. */
 export class Runs {
   readonly #components: RunsComponents
@@ -108,7 +94,7 @@ export class Runs {
     this.#components = components
     this.#senders = new Senders(components, init)
     const time = new TimeSharing(components).share(this.#stopping.signal)
-    this.#ruleBook = new RuleBook({ acl: components.policy.acl, time })
+    this.#ruleBook = new RuleBook({ policy: components.policy, time })
     this.#meters = new AnswerMeters(components)
     this.#approvals = new Approvals(components, init)
   }
@@ -120,11 +106,11 @@ export class Runs {
     counters.count('requests_received')
     const verdict = this.#decide(arrival)
     if ('run' in verdict) {
-      this.#track({ link, run: verdict.run }, this.#execute(link.agentId, verdict.run))
+      this.#track({ link, run: verdict.run, argv: verdict.argv }, this.#execute(link.agentId, verdict.run))
       return verdict.run
     }
     if ('question' in verdict) {
-      this.#track({ link, run: verdict.question }, verdict.answered)
+      this.#track({ link, run: verdict.question, argv: null }, verdict.answered)
       return verdict.question
     }
     if ('dropped' in verdict) {
@@ -132,7 +118,7 @@ export class Runs {
       outlet.close()
       return null
     }
-    this.#track({ link, run: null }, this.#answer(verdict, outlet))
+    this.#track({ link, run: null, argv: null }, this.#answer(verdict, outlet))
     return null
   }
 
@@ -166,6 +152,15 @@ export class Runs {
   accessChanged(): void {
     for (const { link, run } of this.#active.keys())
       if (run !== null && this.#components.judge.decide(link.agentId, link.machineId) !== 'accept') run.end('access_revoked')
+  }
+
+  /** Another ACL is in force: what it has no longer ends, and waits no longer. Answers how many. */
+  aclNarrowed(): number {
+    const { acl, slots } = this.#components.policy
+    slots.limit(acl.caps)
+    const gone = [...this.#active.keys()].filter(({ link, argv }) => argv !== null && !isListed(argv, link, acl))
+    for (const { run } of gone) run?.end('access_revoked')
+    return gone.length
   }
 
   /** Ends every program, and answers when all are over: SIGTERM at once, SIGKILL in time for SHUTDOWN_MS. */
@@ -205,7 +200,7 @@ export class Runs {
     }
   }
 
-  #decide(arrival: RunArrival): { run: Run } | AdmittedQuestion | Denial | Told | Dropped {
+  #decide(arrival: RunArrival): { run: Run; argv: readonly string[] } | AdmittedQuestion | Denial | Told | Dropped {
     const { judge, policy } = this.#components
     const { link } = arrival
     if (this.#stopping.signal.aborted || this.#isFullFor(link)) return { dropped: 'requests_ignored' }
@@ -237,7 +232,7 @@ export class Runs {
     }
     const { request_id: requestId, stdin } = request
     const admission = this.#admissionOf(verdict, { subject, intent, link, stdin })
-    if (!('detail' in admission)) return { run: this.#makeRun({ requestId, stdin, admission, outlet: arrival.outlet }, link) }
+    if (!('detail' in admission)) return { run: this.#makeRun({ requestId, stdin, admission, outlet: arrival.outlet }, link), argv }
     return this.#meters.admits(agent_id) ? { subject, ...admission } : { dropped: 'requests_ignored' }
   }
 

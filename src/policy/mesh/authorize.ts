@@ -202,6 +202,16 @@ const findCommand = (
   return denied('command', 'argv_not_allowed', nearest ? describeMismatch(nearest, argv) : 'the entry has no command', null, nearest)
 }
 
+/** Whether the file has this command for the pair at all, at once or for who is asked. It allows nothing: `authorize` does. */
+export const isListed = (
+  argv: readonly string[],
+  pair: { readonly agentId: AgentId; readonly machineId: MachineId },
+  acl: Acl,
+): boolean => {
+  const principal = { kind: 'mesh', agent_id: pair.agentId, machine_id: pair.machineId, verified: true, trust: 'accept' } as const
+  return !('kind' in findCommand(argv, principal, acl))
+}
+
 /** The gates before the file is looked at. */
 export const senderDenial = ({ verified, trust }: Principal): Pick<Denied, 'gate' | 'reason' | 'detail'> | null => {
   if (verified !== true) return { gate: 'sender', reason: 'unverified_sender', detail: 'the sender did not prove who it is' }

@@ -12,7 +12,7 @@ import { readAcl } from './read-acl.ts'
 
 export type AclStatus = 'enabled' | 'exec_disabled' | 'acl_missing' | 'missing_exec_section'
 
-/** The ACL of this daemon, from its start to its end: a change needs a restart. */
+/** The ACL of this daemon. What takes its place without a restart only narrows it. */
 export interface LoadedAcl {
   readonly acl: Acl
   readonly status: AclStatus

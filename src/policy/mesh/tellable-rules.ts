@@ -23,17 +23,22 @@ const RULE_BYTES = 64
 const RULE_ITEMS = 7
 const TOKEN_BYTES = 5
 
-/** Which commands of an ACL each pair may be told of. Read once for a pair, since an ACL does not change. */
-export class RuleBook {
-  readonly #acl: Acl
+export interface RuleBookComponents {
+  /** Its ACL may be another from one question to the next. */
+  readonly policy: { readonly acl: Acl }
   /** Each command is held against those before it: a long file takes its turns. */
-  readonly #time: TimeShare
+  readonly time: TimeShare
+}
+
+/** Which commands of an ACL each pair may be told of. Read once for a pair, until another ACL is in force. */
+export class RuleBook {
+  readonly #components: RuleBookComponents
+  #of: Acl | null = null
   /** As many as the ACL has pairs. */
   readonly #read = new Map<string, Promise<TellableRules>>()
 
-  constructor(components: { readonly acl: Acl; readonly time: TimeShare }) {
-    this.#acl = components.acl
-    this.#time = components.time
+  constructor(components: RuleBookComponents) {
+    this.#components = components
   }
 
   /**
@@ -43,14 +48,18 @@ export class RuleBook {
   rulesOf(principal: Principal): Promise<TellableRules> | { readonly reason: DenialReason; readonly detail: string } {
     const denial = senderDenial(principal)
     if (denial !== null) return denial
-    if (!this.#acl.enabled) return Promise.resolve(NOTHING)
+    const { time, policy } = this.#components
+    const { acl } = policy
+    if (acl !== this.#of) this.#read.clear()
+    this.#of = acl
+    if (!acl.enabled) return Promise.resolve(NOTHING)
     const { agent_id, machine_id } = principal
     const key = `${agent_id}:${machine_id}`
     const known = this.#read.get(key)
     if (known !== undefined) return known
-    const entries = this.#acl.allow.filter((entry) => entry.agent_id === agent_id && entry.machine_id === machine_id)
+    const entries = acl.allow.filter((entry) => entry.agent_id === agent_id && entry.machine_id === machine_id)
     if (entries.length === 0) return Promise.resolve(NOTHING)
-    const rules = tellable(entries, this.#time)
+    const rules = tellable(entries, time)
     this.#read.set(key, rules)
     return rules
   }

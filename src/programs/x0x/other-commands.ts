@@ -93,6 +93,8 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
     const { runAclExplain } = await import('./commands/acl.ts')
     return runAclExplain(context, { file: line.words[0] ?? '', agent, machine, argv: carriedCommand(line, 1) })
   },
+  'acl diff': async (context, { words: [old = '', next] }) =>
+    (await import('./commands/acl-diff.ts')).runAclDiff(context, old, next ?? null),
   'acl mine': async (context, { words: [agent = ''] }) => (await import('./commands/acl-mine.ts')).runAclMine(context, agent),
   'audit tail': async (context, line) =>
     (await import('./commands/audit.ts')).runAuditTail(context, {

@@ -49,10 +49,10 @@ const placeOf = async (argv: readonly string[]): Promise<Place> => {
   return { channel, apiSocket, standsAlone: true }
 }
 
-/** The executor decides when we end, so that programs end first; only a half that stands alone listens to its service manager. */
+/** The executor decides when we end, so that programs end first; only a half that stands alone listens to its service manager. It has no file to read again: SIGHUP does nothing. */
 const stopSignal = async (standsAlone: boolean): Promise<void> =>
   new Promise((resolve) => {
-    onStopSignal(() => standsAlone && resolve())
+    onStopSignal((signal) => standsAlone && signal !== 'SIGHUP' && resolve())
   })
 
 const begin = async (port: ExecutorClient, apiSocket: ApiSocket): Promise<NetworkHalf> => {

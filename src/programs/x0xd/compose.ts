@@ -7,6 +7,7 @@ import { startAll, stopAll, type Startable, type StartableEntry, type StopFailur
 import { ensurePrivateDir } from '../../base/file-rights.ts'
 import { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import type { NetworkSettings } from '../../executor/port/messages.ts'
+import type { ReloadOutcome } from '../../executor/acl-reload.ts'
 import { Executor } from '../../executor/server.ts'
 import { loadOrCreateAgentKey } from '../../identity/agent-key.ts'
 import { loadOrCreateSeed } from '../../identity/key-file.ts'
@@ -21,6 +22,7 @@ import { Revocations } from '../../trust/revocations.ts'
 import type { DaemonConfig } from '../../config/config.ts'
 import { shareWithGroup } from '../../config/group-sharing.ts'
 import type { DataPaths } from '../../local-api/paths.ts'
+import { AclCopy } from '../../supervision/acl-copy.ts'
 import { DeskHost } from '../../supervision/desk-host.ts'
 import { DataDirLock } from '../../supervision/lock.ts'
 import { NetworkSocket } from '../../supervision/network-socket.ts'
@@ -39,6 +41,8 @@ export interface Daemon {
   readonly execStatus: AclStatus
   /** Where REXD is served; null: it is not to be. */
   readonly rexd: string | null
+  /** Takes what the ACL file has become, where that is narrower. */
+  reload(): Promise<ReloadOutcome>
   /** Ends every child first, then everything else. */
   stop(): Promise<readonly StopFailure[]>
 }
@@ -61,6 +65,7 @@ interface ExecutorHalf {
   readonly executor: Executor
   readonly agentId: AgentId
   readonly acl: LoadedAcl
+  reload(): Promise<ReloadOutcome>
   readonly entries: readonly StartableEntry[]
 }
 
@@ -149,6 +154,7 @@ const startParts = async (
     where: network.where(),
     execStatus: half.acl.status,
     rexd: rexd?.supervisor.where ?? null,
+    reload: async () => (stopping === null ? half.reload() : 'unchanged'),
     stop: async () => (stopping ??= stopAll([...lock, ...started])),
   }
 }
@@ -199,7 +205,8 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies)
   // The last that can fail but for what is undone here: it leaves groups behind until it is stopped.
   const cells = await Cells.open({ guardian, log }, { choice: config.containment, dataDir: paths.dir })
   const { exec_acl: path, exec_acl_explicit: explicit } = config
-  const acl = await loadAcl({ path, explicit, judge: cells.judge }, clock).catch(async (error: unknown) => {
+  const load = async (): Promise<LoadedAcl> => loadAcl({ path, explicit, judge: cells.judge }, clock)
+  const acl = await load().catch(async (error: unknown) => {
     await cells.stop()
     throw error
   })
@@ -223,14 +230,21 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies)
     { acl, cells, clock, contacts, counters, desk, guardian, journal, log, outgoing, revocations, signer },
     { dataDir: paths.dir, machineId: machineKey.machineId, groupMayRead, requireOperatorProof },
   )
+  const aclCopy = new AclCopy({ path: paths.loadedAcl, loaded: () => executor.acl })
   return {
     executor,
     agentId: signer.agentId,
     acl,
+    reload: async () => {
+      const outcome = await executor.reload(load)
+      if (outcome === 'taken') await aclCopy.start()
+      return outcome
+    },
     entries: [
       // First, so that whatever else does not start, this is stopped.
       { name: 'cells', startable: cells },
       ...(journal === null ? [] : [{ name: 'journal', startable: journal }]),
+      { name: 'copy of the ACL', startable: aclCopy },
       { name: 'outgoing journal', startable: outgoing },
       { name: 'guardian', startable: guardian },
       // Whoever waits for it is denied when it stops, so it stops behind the executor.

@@ -10,7 +10,8 @@ import { doctor } from '../../doctor/doctor.ts'
 import { examinerOf } from '../../doctor/examiner.ts'
 import { reportFindings } from '../../doctor/findings.ts'
 import { parseDaemonFlags, type DaemonFlags } from './flags.ts'
-import { EXIT_FAILURE, firstCrash, logStopFailures, onStopSignal, runProgram } from '../../supervision/program-exit.ts'
+import { ReloadSignal } from '../../supervision/reload-signal.ts'
+import { DAEMON_STOP_SIGNALS, EXIT_FAILURE, firstCrash, logStopFailures, onStopSignal, runProgram } from '../../supervision/program-exit.ts'
 
 /** Time for the last words on standard error. */
 const LINGER_MS = 50
@@ -23,7 +24,7 @@ const stopSignal = async (): Promise<void> =>
       if (stopping) process.exit(EXIT_FAILURE)
       stopping = true
       resolve()
-    })
+    }, DAEMON_STOP_SIGNALS)
   })
 
 /** Resolves when the launcher that started us with a channel to itself is gone: nobody else would pass signals on. */
@@ -41,7 +42,7 @@ const readyLine = ({ paths }: DaemonConfig, { agentId, machineId, where, execSta
   return `x0xd ${VERSION} ready: agent ${agentId}, machine ${machineId}, ${where}, exec ${execStatus}${served}, data ${paths.dir}\n`
 }
 
-const run = async (config: DaemonConfig): Promise<number> => {
+const run = async (config: DaemonConfig, reloads: ReloadSignal): Promise<number> => {
   const log = createLogger({ name: 'x0xd', level: config.log_level })
   if (config.log_level === 'debug') logStages(log)
   // Whoever has read our lines may leave; we go on.
@@ -51,6 +52,7 @@ const run = async (config: DaemonConfig): Promise<number> => {
   const crash = firstCrash(log, { unhandledRejections: 'stop' })
   const daemon = await startDaemon(config, log)
   process.stdout.write(readyLine(config, daemon))
+  reloads.serve(log, () => daemon.reload())
   const reason = await Promise.race([stopping, crash])
   const failures = await daemon.stop()
   logStopFailures(log, failures)
@@ -61,6 +63,8 @@ const run = async (config: DaemonConfig): Promise<number> => {
 }
 
 const dispatch = async (flags: DaemonFlags, env: Environment): Promise<number> => {
+  // Before anything else: a start is not ended by it either.
+  const reloads = new ReloadSignal()
   await loadPrimitives()
   switch (flags.mode) {
     case 'check':
@@ -70,7 +74,7 @@ const dispatch = async (flags: DaemonFlags, env: Environment): Promise<number> =
       return reportFindings(await doctor(await readConfig(flags, env), examiner, env), flags)
     }
     case 'run':
-      return run(await loadConfig(flags, env))
+      return run(await loadConfig(flags, env), reloads)
   }
 }
 

@@ -21,7 +21,7 @@ const told = (commands: readonly (readonly string[])[], keys: Record<string, str
   entryText(commands, keys).replace('[[exec.allow]]\n', '[[exec.allow]]\ndiscoverable = true\n')
 
 const bookOf = (acl: Acl, clock: Pick<Clock, 'monotonic'> = systemClock): RuleBook =>
-  new RuleBook({ acl, time: new TimeSharing({ clock }).share(new AbortController().signal) })
+  new RuleBook({ policy: { acl }, time: new TimeSharing({ clock }).share(new AbortController().signal) })
 
 const rulesOf = async (acl: Acl, principal = alice): Promise<TellableRules> => {
   const rules = await bookOf(acl).rulesOf(principal)

@@ -1,0 +1,47 @@
+import type { CommandSpec } from './command.ts'
+
+export const ACL: CommandSpec = {
+  name: 'acl',
+  text: 'examine an ACL file, for which no daemon is needed; ask an agent what we may run there',
+  group: true,
+  examples: ['x0x acl check /etc/x0x/exec-acl.toml', 'x0x acl mine bob'],
+  commands: [
+    {
+      name: 'check',
+      text: 'every problem of the file, and what its commands could be bent to',
+      arguments: [{ flags: '<file>' }],
+    },
+    {
+      name: 'explain',
+      text: 'would this be allowed, and what decides',
+      usage: 'FILE --agent ID --machine ID -- ARGV...',
+      arguments: [{ flags: '<file>' }, { flags: '[argv...]' }],
+      carries: true,
+      options: [
+        { flags: '--agent <id>', text: 'who asks', required: true },
+        { flags: '--machine <id>', text: 'from where', required: true },
+      ],
+      examples: ['x0x acl explain /etc/x0x/exec-acl.toml --agent 3f2a… --machine 6e1f… -- echo 42'],
+    },
+    {
+      name: 'diff',
+      text: 'what a file allows more and less than another, or than what the running daemon has loaded',
+      arguments: [
+        { flags: '<old>', text: 'with one file alone: the new one, beside what the running daemon has loaded' },
+        { flags: '[new]' },
+      ],
+      examples: ['x0x acl diff /etc/x0x/exec-acl.toml', 'x0x acl diff exec-acl.toml.old exec-acl.toml'],
+      notes: [
+        'Exit status 0: they allow the same. 3: the new one narrows, and a running daemon takes it at a reload (SIGHUP,',
+        'systemctl reload x0xd). 4: it widens, or cannot be proven not to, and needs a restart. 2: a file is not valid.',
+      ],
+    },
+    {
+      name: 'mine',
+      text: 'which commands this agent may run on another, as that one tells it: those of entries with discoverable = true',
+      arguments: [{ flags: '<agent>', text: 'a contact, an id, or its first 6 or more characters' }],
+      examples: ['x0x acl mine bob', 'x0x acl mine bob --json'],
+      notes: ['Exit status 255: the agent was not reached, or would not say.'],
+    },
+  ],
+}

@@ -1,0 +1,30 @@
+import type { TellableRules } from '../../policy/mesh/tellable-rules.ts'
+import type { DenialReason } from '../../protocol/reasons.ts'
+import type { PeerLink } from '../links/links.ts'
+import type { RunSubject } from './reports.ts'
+import type { Run } from './run.ts'
+
+export interface Denial {
+  readonly subject: RunSubject
+  readonly reason: DenialReason
+  readonly detail: string
+}
+
+/** A question for rules that is answered. */
+export interface Told {
+  readonly subject: RunSubject
+  readonly rules: Promise<TellableRules>
+}
+
+/** Not answered at all; the counter says why. */
+export interface Dropped {
+  readonly dropped: 'malformed_frames' | 'requests_ignored'
+}
+
+/** A request that is being answered: denied or told its rules (no run), or running. */
+export interface Active {
+  readonly link: PeerLink
+  readonly run: Pick<Run, 'end' | 'kill'> | null
+  /** Null: no command of the ACL's. */
+  readonly argv: readonly string[] | null
+}

@@ -1,0 +1,163 @@
+import { isStdinOpen, type Acl, type AllowedCommand, type AllowEntry, type AskPattern, type EntryAsking, type RunLimits } from './acl.ts'
+import type { Confinement } from './confinement.ts'
+import { coversAll, overlap } from './match.ts'
+
+/** What one ACL allows beyond another. */
+export interface Beyond {
+  /** Null: of the whole file. */
+  readonly agent_id: string | null
+  readonly machine_id: string | null
+  /** As the file has it; null: it is about no single command. */
+  readonly argv: readonly string[] | null
+  /** The line of the file that allows it, from 1; null: of the whole file. */
+  readonly line: number | null
+  readonly why: string
+}
+
+/** What a new ACL changes. `narrows` is said only where every run that the new one allows is proven to be one of the old one's. */
+export interface AclComparison {
+  readonly verdict: 'equal' | 'narrows' | 'widens'
+  readonly more: readonly Beyond[]
+  readonly less: readonly Beyond[]
+}
+
+/** Compares by structure: what it cannot prove to be within the old file counts as wider. */
+export const compareAcl = (old: Acl, next: Acl): AclComparison => {
+  const more = beyond(old, next)
+  const less = beyond(next, old)
+  return { verdict: more.length > 0 ? 'widens' : less.length > 0 ? 'narrows' : 'equal', more, less }
+}
+
+/** What `next` may allow and `old` does not. Sound, and not complete: a command must be within one command of the same pair. */
+const beyond = (old: Acl, next: Acl): Beyond[] => {
+  const found = wholeFile(old, next)
+  const earlier = new Map<string, AllowedCommand[]>()
+  for (const entry of next.allow) {
+    const pair = `${entry.agent_id}:${entry.machine_id}`
+    const own = earlier.get(pair) ?? []
+    earlier.set(pair, own)
+    const before = old.allow.filter(({ agent_id, machine_id }) => agent_id === entry.agent_id && machine_id === entry.machine_id)
+    // Also where exec is off: a pair that the file names is no stranger, and has a budget of its own.
+    if (before.length === 0) found.push(of(entry, null, 'the other file does not name this agent on this machine'))
+    if (!next.enabled) continue
+    const allowed = old.enabled ? before : []
+    for (const command of entry.commands) {
+      found.push(...commandBeyond(allowed, entry, command, own))
+      own.push(command)
+    }
+    if (entry.asking.ask === 'off') continue
+    for (const pattern of entry.asking.patterns) found.push(...patternBeyond(allowed, entry, pattern))
+  }
+  return found
+}
+
+const of = ({ agent_id, machine_id, line }: AllowEntry, command: AllowedCommand | null, why: string): Beyond => ({
+  agent_id,
+  machine_id,
+  argv: command?.argv ?? null,
+  line: command?.line ?? line,
+  why,
+})
+
+const FILE_KEYS = ['audit_log_path', 'default_cwd', 'audit_tasklist_id'] as const
+const FILE_CAPS = ['max_concurrent_per_agent', 'max_concurrent_total'] as const
+
+const wholeFile = (old: Acl, next: Acl): Beyond[] => {
+  const whys = [
+    ...(next.enabled && !old.enabled ? ['enabled is true, and was not'] : []),
+    ...FILE_KEYS.filter((key) => old[key] !== next[key]).map((key) => `${key} is another`),
+    ...FILE_CAPS.filter((key) => next.caps[key] > old.caps[key]).map((key) => `${key} is ${next.caps[key]}, and was ${old.caps[key]}`),
+    ...old.always_ask
+      .filter((rule) => !next.always_ask.some((one) => samePattern(one, rule)))
+      .map(({ argv }) => `always_ask lacks ${JSON.stringify(argv)}`),
+  ]
+  return whys.map((why) => ({ agent_id: null, machine_id: null, argv: null, line: null, why }))
+}
+
+/**
+ * Of what fits the command, the old file may have let any part through by an earlier command of the pair, with that one's
+ * limits: the rights must be within those of every old command that may have come first, up to the one that has it all.
+ * What `earlier` commands of the new file have is theirs, and not this one's.
+ */
+const commandBeyond = (
+  before: readonly AllowEntry[],
+  entry: AllowEntry,
+  command: AllowedCommand,
+  earlier: readonly AllowedCommand[],
+): Beyond[] => {
+  const isTheirs = ({ tokens }: AllowedCommand): boolean => earlier.some((one) => coversAll(one.tokens, tokens))
+  if (isTheirs(command)) return []
+  for (const old of before)
+    for (const one of old.commands) {
+      if (!overlap(one.tokens, command.tokens) || isTheirs(one)) continue
+      const wider = widerRights({ entry: old, command: one }, { entry, command }, asksLess(old.asking, entry.asking, commandAsks))
+      if (wider.length > 0) return [of(entry, command, wider.join('; '))]
+      if (coversAll(one.tokens, command.tokens)) return []
+    }
+  return [of(entry, command, 'no single command of the other file has all of this')]
+}
+
+/** Found only where no command is: it must be an old one, with no more rights than any entry of the pair had. */
+const patternBeyond = (before: readonly AllowEntry[], entry: AllowEntry, pattern: AskPattern): Beyond[] => {
+  const old = before.find(({ asking }) => asking.ask !== 'off' && asking.patterns.some((one) => samePattern(one, pattern)))
+  if (old === undefined) return [of(entry, pattern, 'the other file lets no human be asked for this')]
+  const wider = before.flatMap((one) =>
+    [...one.commands, ...one.asking.patterns].flatMap((command) =>
+      widerRights({ entry: one, command }, { entry, command: pattern }, asksLess(one.asking, entry.asking, patternAsks)),
+    ),
+  )
+  return wider.length === 0 ? [] : [of(entry, pattern, [...new Set(wider)].join('; '))]
+}
+
+const samePattern = (one: Pick<AskPattern, 'argv' | 'anyArguments'>, other: Pick<AskPattern, 'argv' | 'anyArguments'>): boolean =>
+  one.anyArguments === other.anyArguments && JSON.stringify(one.argv) === JSON.stringify(other.argv)
+
+interface Righted {
+  readonly entry: AllowEntry
+  readonly command: AllowedCommand
+}
+
+const CAP_KEYS = [
+  'max_stdout_bytes',
+  'max_stderr_bytes',
+  'max_stdin_bytes',
+  'max_duration_secs',
+] as const satisfies readonly (keyof RunLimits)[]
+
+/** Why a run by the one has more than by the other; warnings on the way to a limit allow nothing. */
+const widerRights = (old: Righted, next: Righted, asking: readonly string[]): string[] => [
+  ...CAP_KEYS.filter((key) => next.entry.limits[key] > old.entry.limits[key]).map(
+    (key) => `${key} is ${next.entry.limits[key]}, and was ${old.entry.limits[key]}`,
+  ),
+  ...(isStdinOpen(next.entry, next.command) && !isStdinOpen(old.entry, old.command) ? ['stdin is open, and was not'] : []),
+  ...(next.entry.discoverable && !old.entry.discoverable ? ['discoverable is true, and was not'] : []),
+  ...looser(old.entry.confinement, next.entry.confinement),
+  ...asking,
+]
+
+const looser = (old: Confinement, next: Confinement): string[] => [
+  ...(old.contain === 'required' && next.contain !== 'required' ? ['contain is no longer "required"'] : []),
+  ...(['max_memory_bytes', 'max_processes', 'max_cpu_secs'] as const)
+    .filter((key) => (next[key] ?? Infinity) > (old[key] ?? Infinity))
+    .map((key) => `${key} is ${next[key] ?? 'not set'}, and was ${old[key]}`),
+  ...((next.nice ?? 0) < (old.nice ?? 0) ? [`nice is ${next.nice ?? 0}, and was ${old.nice}`] : []),
+  ...(next.run_as === old.run_as ? [] : ['run_as is another']),
+  ...(['no_network', 'read_only'] as const).filter((key) => old[key] && !next[key]).map((key) => `${key} is no longer true`),
+]
+
+/** How much a human of the host is needed. */
+type Asks = (ask: EntryAsking['ask']) => number
+/** A command of the file is asked for only where the entry says so of all. */
+const commandAsks: Asks = (ask) => (ask === 'always' ? 1 : 0)
+/** What a pattern has is asked for in any case; `always` each time. */
+const patternAsks: Asks = (ask) => (ask === 'always' ? 2 : 1)
+
+const asksLess = (old: EntryAsking, next: EntryAsking, asks: Asks): string[] => [
+  ...(asks(next.ask) < asks(old.ask) ? ['a human is asked less'] : []),
+  ...(old.approvers.length === 0 ||
+  (next.approvers.length > 0 &&
+    next.approvers.every((agent) => old.approvers.includes(agent)) &&
+    next.approvals_needed >= old.approvals_needed)
+    ? []
+    : ['fewer or other agents must approve']),
+]

@@ -1,0 +1,60 @@
+import { shownLine } from '../../../base/visible-text.ts'
+import { isAppError, AppError } from '../../../base/errors.ts'
+import type { Acl } from '../../../policy/mesh/acl.ts'
+import { compareAcl, type AclComparison, type Beyond } from '../../../policy/mesh/compare-acl.ts'
+import { inspectAcl } from '../../../policy/mesh/load-acl.ts'
+import { quoteArgv } from '../../../policy/quote.ts'
+import type { CliContext } from '../context.ts'
+import { painter, printAnswer, printLine } from '../print.ts'
+
+/** Exit statuses that no failure has. */
+const STATUS = { equal: 0, narrows: 3, widens: 4 } as const
+
+const WORDS: Readonly<Record<AclComparison['verdict'], string>> = {
+  equal: 'equal    they allow the same',
+  narrows: 'narrows  all that the new one allows the old one allows too: a reload takes it',
+  widens: 'widens   the new one allows more, or cannot be proven not to: a restart is needed',
+}
+
+/** What a file means; throws `bad_acl` with all that is wrong with it. What this host cannot enforce is for its daemon to say. */
+const readAclFile = async (file: string): Promise<Acl> => {
+  const { acl, problems } = await inspectAcl(file)
+  if (problems.length > 0) throw new AppError('bad_acl', problems.join('\n'), { data: { file, problems } })
+  if (acl === null) throw new AppError('bad_acl', `${file}: has no [exec]`, { data: { file } })
+  return acl
+}
+
+/** As the running daemon has it; where that keeps no copy, it has loaded none. */
+const loadedAcl = async (context: CliContext): Promise<Acl> => {
+  await context.api.json({ method: 'GET', path: '/agent' })
+  const path = context.api.paths.loadedAcl
+  try {
+    // Made by the daemon: who may write its directory is the daemon's to judge.
+    return await readAclFile(path)
+  } catch (error) {
+    if (!isAppError(error, 'bad_acl')) throw error
+    throw new AppError('not_found', `the running daemon has no ACL that this user may read (${path})`, {
+      cause: error,
+      data: { next: 'compare two files: x0x acl diff OLD NEW' },
+    })
+  }
+}
+
+/** `x0x acl diff [OLD] NEW`. */
+export const runAclDiff = async (context: CliContext, first: string, second: string | null): Promise<number> => {
+  const old = second === null ? await loadedAcl(context) : await readAclFile(first)
+  const comparison = compareAcl(old, await readAclFile(second ?? first))
+  const paint = painter(context.stdout, context.env)
+  await printAnswer(context, comparison, async () => {
+    await printLine(context, WORDS[comparison.verdict])
+    for (const one of comparison.more) await printLine(context, paint('green', `+ ${beyondText(one)}`))
+    for (const one of comparison.less) await printLine(context, paint('red', `- ${beyondText(one)}`))
+  })
+  return STATUS[comparison.verdict]
+}
+
+const beyondText = ({ agent_id, machine_id, argv, line, why }: Beyond): string => {
+  if (agent_id === null || machine_id === null) return shownLine(why)
+  const whose = `agent ${agent_id.slice(0, 8)} on ${machine_id.slice(0, 8)}`
+  return shownLine(`${whose}, line ${line}: ${argv === null ? '' : `${quoteArgv(argv)}: `}${why}`)
+}

@@ -1,0 +1,29 @@
+import { createHash } from 'node:crypto'
+import { readFile, rm } from 'node:fs/promises'
+
+import { writeFileAtomic } from '../base/atomic-file.ts'
+import type { Startable } from '../base/startable.ts'
+import type { LoadedAcl } from '../policy/mesh/load-acl.ts'
+
+/** The ACL file as the running daemon has it, for its operator to compare with what the file has become (`x0x acl diff`). For this user alone. */
+export class AclCopy implements Startable {
+  readonly #path: string
+  readonly #loaded: () => LoadedAcl
+
+  constructor(init: { readonly path: string; readonly loaded: () => LoadedAcl }) {
+    this.#path = init.path
+    this.#loaded = init.loaded
+  }
+
+  /** Makes it, or makes it anew. None where the file is not there, or is another by now. */
+  async start(): Promise<void> {
+    const { loaded_from, sha256 } = this.#loaded()
+    const bytes = await readFile(loaded_from).catch(() => null)
+    const isSame = bytes !== null && createHash('sha256').update(bytes).digest('hex') === sha256
+    await (isSame ? writeFileAtomic(this.#path, bytes) : this.stop())
+  }
+
+  async stop(): Promise<void> {
+    await rm(this.#path, { force: true })
+  }
+}

@@ -1,0 +1,136 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import fc from 'fast-check'
+
+import type { Acl } from '../../../src/policy/mesh/acl.ts'
+import { compareAcl } from '../../../src/policy/mesh/compare-acl.ts'
+import { searchCommands } from '../../../src/policy/mesh/match.ts'
+import { ALICE, aclOf, aclText, commandText, ELSEWHERE, entryText, LAPTOP, MALLORY } from '../../support/acl-text.ts'
+
+const ECHO = [
+  ['echo', '42'],
+  ['df', '-h'],
+]
+const fileOf = (commands: readonly (readonly string[])[], keys: Record<string, string | number> = {}, head = ''): Acl =>
+  aclOf(aclText([entryText(commands, keys)], head))
+const raw = (text: string): Acl => aclOf(aclText([entryText([]).replace(/$/, text)]))
+const PATTERN = '[[exec.allow.ask_patterns]]\nargv = ["git", "push"]\n'
+const off = (acl: string): Acl => aclOf(acl.replace('enabled = true', 'enabled = false'))
+
+const old = fileOf(ECHO, { max_duration_secs: 30 })
+const verdicts: readonly (readonly [what: string, old: Acl, next: Acl, verdict: 'equal' | 'narrows' | 'widens'])[] = [
+  ['the same file', old, fileOf(ECHO, { max_duration_secs: 30 }), 'equal'],
+  ['another order of commands that have nothing in common', old, fileOf(ECHO.toReversed(), { max_duration_secs: 30 }), 'equal'],
+  ['another description', old, fileOf(ECHO, { max_duration_secs: 30, description: 'x' }), 'equal'],
+  ['a command less', old, fileOf([['df', '-h']], { max_duration_secs: 30 }), 'narrows'],
+  ['a command more', old, fileOf([...ECHO, ['true']], { max_duration_secs: 30 }), 'widens'],
+  [
+    'a command in place of another',
+    old,
+    fileOf(
+      [
+        ['df', '-H'],
+        ['echo', '42'],
+      ],
+      { max_duration_secs: 30 },
+    ),
+    'widens',
+  ],
+  ['less time', old, fileOf(ECHO, { max_duration_secs: 29 }), 'narrows'],
+  ['more time', old, fileOf(ECHO, { max_duration_secs: 31 }), 'widens'],
+  ['more output', old, fileOf(ECHO, { max_duration_secs: 30 }, 'max_stdout_bytes = 20_000_000'), 'widens'],
+  ['fewer at once', old, fileOf(ECHO, { max_duration_secs: 30 }, 'max_concurrent_total = 3'), 'narrows'],
+  ['more at once', old, fileOf(ECHO, { max_duration_secs: 30 }, 'max_concurrent_total = 33'), 'widens'],
+  ['a value for a slot', fileOf([['echo', '<INT>']]), fileOf([['echo', '42']]), 'narrows'],
+  ['a slot for a value', fileOf([['echo', '42']]), fileOf([['echo', '<INT>']]), 'widens'],
+  ['a value that the slot never took', fileOf([['echo', '<INT>']]), fileOf([['echo', '042']]), 'widens'],
+  ['a longer beginning before a slot', fileOf([['cat', '/a<URL_PATH>']]), fileOf([['cat', '/a/b<URL_PATH>']]), 'widens'],
+  ['another agent', old, fileOf(ECHO, { max_duration_secs: 30, agent_id: MALLORY }), 'widens'],
+  ['another machine', old, fileOf(ECHO, { max_duration_secs: 30, machine_id: ELSEWHERE }), 'widens'],
+  ['a pair less', aclOf(aclText([entryText(ECHO), entryText(ECHO, { agent_id: MALLORY })])), fileOf(ECHO), 'narrows'],
+  ['off', fileOf(ECHO), off(aclText([entryText(ECHO)])), 'narrows'],
+  ['on', off(aclText([entryText(ECHO)])), fileOf(ECHO), 'widens'],
+  ['off, and a pair more, which would be no stranger', fileOf(ECHO), off(aclText([entryText(ECHO, { agent_id: MALLORY })])), 'widens'],
+  ['another journal', old, aclOf(aclText([entryText(ECHO, { max_duration_secs: 30 })]).replace('exec.log', 'other.log')), 'widens'],
+  ['another directory', fileOf(ECHO, {}, 'default_cwd = "/"'), fileOf(ECHO, {}, 'default_cwd = "/srv"'), 'widens'],
+  ['memory bounded', old, fileOf(ECHO, { max_duration_secs: 30, max_memory_bytes: 10_000_000 }), 'narrows'],
+  ['memory bounded less', fileOf(ECHO, { max_memory_bytes: 9_000_000 }), fileOf(ECHO, { max_memory_bytes: 10_000_000 }), 'widens'],
+  ['no bound of processes any more', fileOf(ECHO, { max_processes: 9 }), fileOf(ECHO), 'widens'],
+  ['nicer', fileOf(ECHO, { nice: 3 }), fileOf(ECHO, { nice: 9 }), 'narrows'],
+  ['less nice', fileOf(ECHO, { nice: 3 }), fileOf(ECHO), 'widens'],
+  ['as another user', fileOf(ECHO), fileOf(ECHO, { run_as: 'nobody' }), 'widens'],
+  ['contained', fileOf(ECHO), fileOf(ECHO, {}, 'contain = "required"'), 'narrows'],
+  ['no longer contained', fileOf(ECHO, { contain: 'required' }), fileOf(ECHO), 'widens'],
+  [
+    'without a network',
+    raw(commandText(['df'])),
+    aclOf(aclText([entryText([['df']]).replace('description', 'no_network = true\ndescription')])),
+    'narrows',
+  ],
+  ['with stdin', raw(`${commandText(['df'])}stdin = false\n`), raw(commandText(['df'])), 'widens'],
+  ['without stdin', raw(commandText(['df'])), raw(`${commandText(['df'])}stdin = false\n`), 'narrows'],
+  ['a human for each', fileOf(ECHO), fileOf(ECHO, { ask: 'always' }), 'narrows'],
+  ['no human any more', fileOf(ECHO, { ask: 'always' }), fileOf(ECHO), 'widens'],
+  ['what a human may allow', fileOf(ECHO), aclOf(aclText([entryText(ECHO, { ask: 'on-miss' }) + PATTERN])), 'widens'],
+  [
+    'the same that a human may allow',
+    aclOf(aclText([entryText(ECHO, { ask: 'on-miss' }) + PATTERN])),
+    aclOf(aclText([entryText(ECHO, { ask: 'on-miss' }) + PATTERN])),
+    'equal',
+  ],
+  ['that no more', aclOf(aclText([entryText(ECHO, { ask: 'on-miss' }) + PATTERN])), fileOf(ECHO), 'narrows'],
+]
+
+for (const [what, before, after, verdict] of verdicts)
+  test(`${what}: ${verdict}`, () => {
+    const found = compareAcl(before, after)
+    assert.equal(found.verdict, verdict, JSON.stringify(found))
+  })
+
+test('what a narrower command of the pair took first keeps its limits: the wider one behind it is no excuse', () => {
+  const short = entryText([['echo', '1']], { max_duration_secs: 1 })
+  const long = entryText([['echo', '<INT>']], { max_duration_secs: 100 })
+  const both = aclOf(aclText([short, long]))
+  assert.equal(compareAcl(both, aclOf(aclText([short, long]))).verdict, 'equal')
+  assert.equal(compareAcl(both, aclOf(aclText([long]))).verdict, 'widens', 'echo 1 may take longer')
+  assert.equal(compareAcl(both, aclOf(aclText([long, short]))).verdict, 'widens')
+  assert.equal(compareAcl(both, aclOf(aclText([short]))).verdict, 'narrows')
+})
+
+const token = fc.constantFrom('1', '2', 'a', '<INT>', '/x<URL_PATH>', '<URL_PATH>', '/x/y')
+const command = fc.array(token, { maxLength: 2 }).map((rest) => ['p', ...rest])
+const entry = fc
+  .record({
+    commands: fc.array(command, { minLength: 1, maxLength: 3 }),
+    secs: fc.constantFrom(1, 2, 3),
+    agent: fc.constantFrom(ALICE, MALLORY),
+  })
+  .map(({ commands, secs, agent }) => entryText(commands, { max_duration_secs: secs, agent_id: agent }))
+const file = fc.array(entry, { maxLength: 3 }).map((entries) => aclOf(aclText(entries)))
+const argvs = ['1', '2', 'a', '7', '/x', '/x/y', '/x/q', '/'].flatMap((one) => [
+  ['p'],
+  ['p', one],
+  ['p', one, '1'],
+  ['p', one, '/x/y'],
+  ['p', 'a', one],
+])
+
+test('whatever is said to narrow allows nothing that was not allowed, and no longer', () => {
+  const secondsOf = (acl: Acl, agent: string, argv: readonly string[]): number => {
+    const entries = acl.allow.filter((one) => one.agent_id === agent && one.machine_id === LAPTOP)
+    return searchCommands(entries, argv).match?.entry.limits.max_duration_secs ?? 0
+  }
+  let narrowed = 0
+  fc.assert(
+    fc.property(file, file, (before, after) => {
+      assert.equal(compareAcl(before, before).more.length, 0, 'a file is within itself')
+      if (compareAcl(before, after).verdict === 'widens') return
+      narrowed += 1
+      for (const agent of [ALICE, MALLORY])
+        for (const argv of argvs) assert.ok(secondsOf(after, agent, argv) <= secondsOf(before, agent, argv), argv.join(' '))
+    }),
+    { numRuns: 2_000 },
+  )
+  assert.ok(narrowed > 100, `${narrowed}`)
+})
