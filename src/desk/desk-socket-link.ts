@@ -2,9 +2,10 @@ import type { Socket } from 'node:net'
 
 import { systemClock, within, type Clock } from '../base/clock.ts'
 import { AppError, errorCodeOf, errorText, isAppError } from '../base/errors.ts'
+import { FairTurns } from '../base/fair-turns.ts'
 import { dialOwn } from '../base/own-socket.ts'
 import { TokenBucket } from '../base/token-bucket.ts'
-import { DESK_EVENTS, DESK_OPEN_MS, DESK_REQUESTS, DESK_TURN_MS, MAX_DESK_LINE, MAX_DESK_UNREAD } from '../protocol/desk-limits.ts'
+import { DESK_EVENTS, DESK_OPEN_MS, DESK_REQUESTS, MAX_DESK_LINE, MAX_DESK_UNREAD } from '../protocol/desk-limits.ts'
 import { readHello, readToEngineBody, type EngineBody, type ModeOverride, type ToEngineBody } from '../protocol/desk.ts'
 import type { LifecycleEvent } from '../protocol/lifecycle.ts'
 import { linesOf } from '../protocol/lines.ts'
@@ -13,6 +14,7 @@ import type { DeskLink, Waiting } from './desk-link.ts'
 import { Seal } from './seal.ts'
 import { loadStore } from './store-file.ts'
 import { tokenBytes } from './store-shape.ts'
+import { callerOf } from './waiting-questions.ts'
 
 export interface DeskSocketLinkInit {
   /** The store, which has the token, and the socket beside it. */
@@ -26,9 +28,6 @@ const unavailable = (why: string, cause?: unknown): AppError =>
   new AppError('approval_unavailable', `nobody can be asked whether this may run (${why}): start x0xd, or x0x desk, as this user`, {
     cause,
   })
-
-/** How soon it is looked again whether a line may go. */
-const TURN_MS = 50
 
 /** Nobody listens: then nothing is set by anybody. */
 class NoDesk extends AppError {
@@ -159,7 +158,7 @@ export class DeskSocketLink implements DeskLink {
   readonly #init: DeskSocketLinkInit
   readonly #clock: Clock
   readonly #events: TokenBucket
-  readonly #requests: TokenBucket
+  readonly #turns: FairTurns
   readonly #ending = new AbortController()
   #connection: EngineConnection | null = null
   #connecting: Promise<EngineConnection> | null = null
@@ -169,14 +168,14 @@ export class DeskSocketLink implements DeskLink {
     this.#init = init
     this.#clock = clock
     this.#events = new TokenBucket({ clock }, DESK_EVENTS)
-    this.#requests = new TokenBucket({ clock }, DESK_REQUESTS)
+    this.#turns = new FairTurns({ clock }, DESK_REQUESTS)
   }
 
   async ask(question: Question, signal: AbortSignal, onPending: (waiting: Waiting) => void): Promise<SignedAnswer> {
     signal.throwIfAborted()
     const connection = await this.#connected()
     // It may be withdrawn, by a line of its own.
-    await this.#turn(2)
+    await this.#turn(callerOf(question), 2)
     signal.throwIfAborted()
     const answer = await connection.ask(question, signal, onPending)
     this.#key = connection.key
@@ -191,7 +190,7 @@ export class DeskSocketLink implements DeskLink {
   async override(session: string, agent: string | null): Promise<ModeOverride | null> {
     try {
       const connection = await this.#connected()
-      await this.#turn(1)
+      await this.#turn(session, 1)
       return await connection.override(session, agent, AbortSignal.timeout(DESK_OPEN_MS))
     } catch (error) {
       if (error instanceof NoDesk) return null
@@ -211,11 +210,8 @@ export class DeskSocketLink implements DeskLink {
   }
 
   /** Slower than the desk takes lines: it would hang up, and with that deny what others of this engine wait for. */
-  async #turn(lines: number): Promise<void> {
-    for (let waited = 0; !this.#requests.take(lines); waited += TURN_MS) {
-      if (waited >= DESK_TURN_MS) throw unavailable('too much is asked of the desk at once, ask again in a moment')
-      await new Promise<void>((resolve) => void this.#clock.setTimeout(resolve, TURN_MS))
-    }
+  async #turn(caller: string, lines: number): Promise<void> {
+    if (!(await this.#turns.take(caller, lines))) throw unavailable('too much is asked of the desk at once, ask again in a moment')
   }
 
   async #connected(): Promise<EngineConnection> {

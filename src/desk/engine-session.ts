@@ -2,6 +2,13 @@ import { errorText, isAppError } from '../base/errors.ts'
 import { MAX_QUESTIONS_OF_ENGINE } from '../protocol/desk-limits.ts'
 import { readEngineBody, type EngineBody, type ToEngineBody } from '../protocol/desk.ts'
 import type { Desk } from './desk.ts'
+import { callerOf, hasShare } from './waiting-questions.ts'
+
+/** A question that is not answered yet. */
+interface Asked {
+  readonly caller: string
+  readonly ending: AbortController
+}
 
 /** What a proven connection does with a body. A text says what is wrong with it: then the connection ends. */
 export interface DeskSession {
@@ -14,7 +21,7 @@ export class EngineSession implements DeskSession {
   readonly #desk: Desk
   readonly #name: string
   readonly #send: (body: ToEngineBody) => void
-  readonly #asked = new Map<number, AbortController>()
+  readonly #asked = new Map<number, Asked>()
 
   constructor(components: { readonly desk: Desk }, init: { readonly name: string; readonly send: (body: ToEngineBody) => void }) {
     this.#desk = components.desk
@@ -31,7 +38,7 @@ export class EngineSession implements DeskSession {
       case 'ask':
         return this.#ask(body)
       case 'withdraw':
-        this.#asked.get(body.id)?.abort(new Error('withdrawn'))
+        this.#asked.get(body.id)?.ending.abort(new Error('withdrawn'))
         return null
       case 'event':
         this.#desk.event(body.event)
@@ -44,20 +51,22 @@ export class EngineSession implements DeskSession {
 
   /** Whatever it asked is withdrawn. */
   end(): void {
-    for (const asked of this.#asked.values()) asked.abort(new Error('the engine is gone'))
+    for (const { ending } of this.#asked.values()) ending.abort(new Error('the engine is gone'))
   }
 
   #ask({ id, question }: Extract<EngineBody, { type: 'ask' }>): string | null {
     if (this.#asked.has(id)) return 'a question of this id waits already'
-    if (this.#asked.size >= MAX_QUESTIONS_OF_ENGINE) {
-      this.#fail(id, 'rate_limited', `${MAX_QUESTIONS_OF_ENGINE} questions of this engine wait already`)
+    const caller = callerOf(question)
+    const own = [...this.#asked.values()].filter((one) => one.caller === caller).length
+    if (!hasShare(own, this.#asked.size, MAX_QUESTIONS_OF_ENGINE)) {
+      this.#fail(id, 'rate_limited', `as many questions of this caller, or of this engine, wait already as may`)
       return null
     }
-    const asked = new AbortController()
-    this.#asked.set(id, asked)
+    const ending = new AbortController()
+    this.#asked.set(id, { caller, ending })
     const pending = (waiting: { question_id: string; expires_at_ms: number }): void => this.#send({ type: 'pending', id, ...waiting })
     void this.#desk
-      .ask(question, this.#name, asked.signal, pending)
+      .ask(question, this.#name, ending.signal, pending)
       .then((answer) => this.#send({ type: 'answer', id, answer }))
       .catch((error: unknown) => this.#failed(id, error))
       .finally(() => this.#asked.delete(id))

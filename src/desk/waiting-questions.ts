@@ -29,8 +29,16 @@ export const countedAs = ({ asker, target }: Pick<Question, 'asker' | 'target'>)
 /** Who asks it calls itself as it likes: by ever new names one caller is many. */
 const isClaimed = ({ door }: Question): boolean => door !== 'mesh' && !isGivenLabel(door)
 
-/** Whose places a question takes: a label that a caller chooses is that of no agent. */
-const sourceOf = (question: Question): string => `${isClaimed(question) ? 'claimed' : question.door} ${countedAs(question)}`
+/** Who asks an engine, by what that one knows: an agent of the mesh, a session. */
+export const callerOf = (question: Question): string =>
+  question.door === 'mesh' ? countedAs(question) : (question.session_id ?? askerName(question))
+
+/** Whose places a question takes. A label that a caller chooses is that of no agent: its session is counted, which it has from the engine. */
+const sourceOf = (question: Question): string =>
+  isClaimed(question) ? `claimed ${callerOf(question)}` : `${question.door} ${countedAs(question)}`
+
+/** Room for one more, where `own` of `all` are one source's: at most half of what is left besides, so that no few of them take all. */
+export const hasShare = (own: number, all: number, max: number): boolean => all < max && own <= (max - all) / 2
 
 interface Counted {
   readonly source: string
@@ -75,9 +83,9 @@ export class WaitingQuestions {
     const own = all.filter((one) => one.source === source)
     const claims = claimed ? all.filter((one) => one.claimed) : []
     const fits =
-      all.length < MAX_QUESTIONS &&
+      hasShare(own.length, all.length, MAX_QUESTIONS) &&
       own.length < MAX_QUESTIONS_OF_ASKER &&
-      claims.length < MAX_CLAIMED_QUESTIONS &&
+      (!claimed || hasShare(own.length, claims.length, MAX_CLAIMED_QUESTIONS)) &&
       this.#bytes + bytes <= MAX_WAITING_JSON &&
       sumOf(own) + bytes <= MAX_WAITING_JSON_OF_ASKER &&
       (!claimed || sumOf(claims) + bytes <= MAX_CLAIMED_JSON) &&

@@ -18,9 +18,8 @@ export const MAX_DESK_CONNECTIONS = { unproven: 16, engine: 64, human: 16 } as c
 export const DESK_LINES = { burst: 512, perSecond: 64 } as const
 /** Of these, the news of runs that an engine tells: what is more is lost, and leaves room for questions. */
 export const DESK_EVENTS = { burst: 256, perSecond: 32 } as const
-/** Of these, what an engine asks, which is less than what events leave: above it lines wait for their turn, so long at most. */
-export const DESK_REQUESTS = { burst: 192, perSecond: 30 } as const
-export const DESK_TURN_MS = 2_000
+/** Of these, what an engine asks, which is less than what events leave: above it lines of its callers wait for their turns. */
+export const DESK_REQUESTS = { burst: 192, perSecond: 30, patienceMs: 2_000, waiting: 64, callers: 1_024 } as const
 /** Nonces of one connection that are remembered: more than the lines that come while one is fresh, twice over. */
 export const MAX_DESK_NONCES = 2_048
 /** What a reader may leave unread before it is cut off: a list of all that waits, and some news. */

@@ -76,8 +76,7 @@ export class EngineModes {
 
   /** Of this very session, else of the sessions of this agent, where a human sees or gives its name: a caller of REXD calls itself as it likes. */
   async #override({ session_id, client_name, door }: LocalKey): Promise<ModeOverride | null> {
-    const own = await this.desk.override(session_id, null)
-    return own ?? (isGivenLabel(door) || door === 'console' ? this.desk.override(client_name, client_name) : null)
+    return this.desk.override(session_id, isGivenLabel(door) || door === 'console' ? client_name : null)
   }
 
   async #select(text: string | null, signal: AbortSignal | null): Promise<SelectedNode> {
