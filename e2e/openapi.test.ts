@@ -133,6 +133,7 @@ const goodRequests = async (): Promise<Record<Exclude<RouteKey, 'GET /direct/eve
     'POST /exec/run': { body: run },
     'GET /exec/rules': { query: `?agent_id=${alice.agentId}` },
     'GET /exec/sessions': {},
+    'GET /exec/output': { query: '?request_id=01890a5d-ac96-774b-bcce-b302099a8057' },
     'GET /exec/events': {},
     'POST /exec/cancel': { body: { request_id: '01890a5d-ac96-774b-bcce-b302099a8057' } },
     'GET /diagnostics/exec': {},
@@ -201,7 +202,7 @@ test('every route succeeds and refuses as the document says', async () => {
     await refusesAsDocumented(route, text, query, operation !== undefined)
     const proof = text === null || operation === undefined ? {} : await proofOf(operation, text)
     // Of the run there is nothing left to cancel.
-    const status = route === 'POST /exec/cancel' ? 404 : 200
+    const status = ['POST /exec/cancel', 'GET /exec/output'].includes(route) ? 404 : 200
     const sent = { ...(text !== null && { body: text }), ...(query !== undefined && { query }) }
     await answers(route, { ...sent, headers: { ...withToken(), ...proof } }, status)
   }

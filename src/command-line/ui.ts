@@ -9,6 +9,10 @@ export const UI: CommandSpec = {
     { flags: '--name <name>', text: 'instance of the daemon: its data directory is ~/.x0x-NAME (X0X_NAME)' },
     { flags: '--data-dir <dir>', text: 'data directory (X0X_DATA_DIR)' },
     { flags: '--exec-acl <file>', text: 'the ACL whose policy is shown; default: that of the daemon' },
+    {
+      flags: '--config <file>',
+      text: 'configuration of rexd or x0x mcp whose agents are shown; default: /etc/rexd/config.toml, and those of x0x mcp --init',
+    },
     { flags: '--port <port>', text: 'port of 127.0.0.1; 0: any that is free', default: '0' },
     { flags: '--json', text: 'print each link as a JSON object' },
     VERSION_OPTION,

@@ -7,6 +7,7 @@ import { DESK_ROLES, DESK_VERSION, readEngineBody, readHumanBody, type DeskRole 
 import { LineSplitter, type Line } from '../protocol/lines.ts'
 import type { DeskSession } from './engine-session.ts'
 import { newHelloNonce, Seal } from './seal.ts'
+import { isOutput } from './watchers.ts'
 
 const HANG_UP_MS = 1_000
 
@@ -125,6 +126,8 @@ export class DeskConnection {
   }
 
   #send(body: object): void {
+    // Who reads slowly misses output that is told again, and loses no question for it.
+    if (isOutput(body) && this.#socket.writableLength > 0) return
     if (this.#seal !== null) this.#write(this.#seal.line(body))
   }
 

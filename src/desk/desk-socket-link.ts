@@ -5,7 +5,7 @@ import { AppError, errorCodeOf, errorText, isAppError } from '../base/errors.ts'
 import { FairTurns } from '../base/fair-turns.ts'
 import { dialOwn } from '../base/own-socket.ts'
 import { TokenBucket } from '../base/token-bucket.ts'
-import { DESK_EVENTS, DESK_OPEN_MS, DESK_REQUESTS, MAX_DESK_LINE, MAX_DESK_UNREAD } from '../protocol/desk-limits.ts'
+import { DESK_EVENTS, DESK_OPEN_MS, DESK_OUTPUTS, DESK_REQUESTS, MAX_DESK_LINE, MAX_DESK_UNREAD } from '../protocol/desk-limits.ts'
 import { readHello, readToEngineBody, type EngineBody, type ModeOverride, type ToEngineBody } from '../protocol/desk.ts'
 import type { LifecycleEvent } from '../protocol/lifecycle.ts'
 import { linesOf } from '../protocol/lines.ts'
@@ -63,6 +63,11 @@ class EngineConnection {
 
   get isOpen(): boolean {
     return this.#isOpen
+  }
+
+  /** The desk has not read all that it was told. */
+  get isBehind(): boolean {
+    return this.#socket.writableLength > 0
   }
 
   close(why: AppError): void {
@@ -158,6 +163,7 @@ export class DeskSocketLink implements DeskLink {
   readonly #init: DeskSocketLinkInit
   readonly #clock: Clock
   readonly #events: TokenBucket
+  readonly #outputs: TokenBucket
   readonly #turns: FairTurns
   readonly #ending = new AbortController()
   #connection: EngineConnection | null = null
@@ -168,6 +174,7 @@ export class DeskSocketLink implements DeskLink {
     this.#init = init
     this.#clock = clock
     this.#events = new TokenBucket({ clock }, DESK_EVENTS)
+    this.#outputs = new TokenBucket({ clock }, DESK_OUTPUTS)
     this.#turns = new FairTurns({ clock }, DESK_REQUESTS)
   }
 
@@ -184,7 +191,8 @@ export class DeskSocketLink implements DeskLink {
 
   event(event: LifecycleEvent): void {
     const connection = this.#connection
-    if (connection?.isOpen === true && this.#events.take()) connection.send({ type: 'event', event })
+    if (connection?.isOpen !== true || (event.type === 'exec.output' && (connection.isBehind || !this.#outputs.take()))) return
+    if (this.#events.take()) connection.send({ type: 'event', event })
   }
 
   async override(session: string, agent: string | null): Promise<ModeOverride | null> {

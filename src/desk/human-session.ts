@@ -3,6 +3,7 @@ import { MAX_DESK_REPLY, MAX_HUMAN_REQUESTS } from '../protocol/desk-limits.ts'
 import { readHumanBody, type HumanBody, type ToHumanBody } from '../protocol/desk.ts'
 import type { Desk } from './desk.ts'
 import type { DeskRecords } from './desk-records.ts'
+import { isOutput } from './watchers.ts'
 import type { DeskSession } from './engine-session.ts'
 
 type Request = Exclude<HumanBody, { type: 'open' }>
@@ -62,10 +63,10 @@ export class HumanSession implements DeskSession {
     const { desk, records } = this.#components
     switch (body.type) {
       case 'subscribe':
-        return this.#subscribe()
+        return this.#subscribe(body.output === true)
       case 'listen':
         // Whoever watches hears it already.
-        if (!this.#isOver) this.#unlisten ??= desk.listen({ tell: (news) => this.#leave === null && this.#send(news) })
+        if (!this.#isOver) this.#unlisten ??= desk.listen({ tell: (news) => this.#leave === null && !isOutput(news) && this.#send(news) })
         return {}
       case 'pending':
         return { questions: desk.questions, floods: desk.floods }
@@ -92,9 +93,9 @@ export class HumanSession implements DeskSession {
   }
 
   /** What waits, and from then on every change of it. */
-  #subscribe(): object {
+  #subscribe(output: boolean): object {
     const { desk } = this.#components
-    if (!this.#isOver) this.#leave ??= desk.watch({ tell: (news) => this.#send(news) })
+    if (!this.#isOver) this.#leave ??= desk.watch({ tell: (news) => (output || !isOutput(news)) && this.#send(news) })
     return { questions: desk.questions, floods: desk.floods }
   }
 

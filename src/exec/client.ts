@@ -56,6 +56,7 @@ export class ExecClient implements Startable {
       { tell: (facts) => lifecycle.add(facts) },
       { owner: executor.identity.agentId, session: spec.session ?? null, door: 'rest', run_id, node: spec.agent_id },
     )
+    session.story = story
     try {
       const outcome = await this.#run(spec, storyBefore(story, sink), session, signal)
       storyEnded(story, outcome)
@@ -81,6 +82,11 @@ export class ExecClient implements Startable {
   /** Runs that have not ended, oldest first. */
   sessions(): RunSession[] {
     return this.#sessions.list()
+  }
+
+  /** Throws `unknown_run`. */
+  output(requestId: RequestId): ReturnType<Sessions['output']> {
+    return this.#sessions.output(requestId)
   }
 
   /** Counters of the asking side, and of the runs that peers opened here. */

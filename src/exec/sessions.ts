@@ -3,6 +3,8 @@ import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
 import type { MachineId, RequestId } from '../protocol/ids.ts'
 import { MAX_RECENT_RUNS } from '../protocol/limits.ts'
+import type { LifecycleFacts } from '../protocol/lifecycle.ts'
+import type { RunStory } from '../protocol/run-story.ts'
 import type { RunSession, RunSpec } from './run-spec.ts'
 
 /** Runs that one daemon asks for at the same time; more is a loop gone wrong. */
@@ -16,6 +18,8 @@ export class Session {
   readonly cancelled = this.#cancel.signal
   readonly #clock: Clock
   readonly #onClose: () => void
+  /** What it has written so far; null: its run has no story yet. */
+  story: Pick<RunStory, 'soFar'> | null = null
   #info: RunSession
 
   constructor(components: { clock: Clock }, init: { info: RunSession; onClose: () => void }) {
@@ -97,11 +101,20 @@ export class Sessions {
     return [...this.#sessions.values()].map((session) => session.info)
   }
 
-  /** Throws `unknown_run`. */
-  cancel(requestId: RequestId): void {
+  /** The end of what it has written so far. Throws `unknown_run`. */
+  output(requestId: RequestId): Pick<LifecycleFacts, 'tail' | 'tail_truncated'> {
+    return this.#session(requestId).story?.soFar(true) ?? {}
+  }
+
+  #session(requestId: RequestId): Session {
     const session = this.#sessions.get(requestId)
     if (session === undefined) throw new AppError('unknown_run', 'no run of this daemon has that id, or it has ended')
-    session.cancel(new AppError('conflict', 'the run was cancelled before it was sent'))
+    return session
+  }
+
+  /** Throws `unknown_run`. */
+  cancel(requestId: RequestId): void {
+    this.#session(requestId).cancel(new AppError('conflict', 'the run was cancelled before it was sent'))
   }
 
   async stop(): Promise<void> {

@@ -34,6 +34,7 @@ import { Reports } from './runs/reports.ts'
 import { ApproverAsks } from './runs/approver-asks.ts'
 import { PeerQuestions } from './runs/peer-questions.ts'
 import { Requests } from './runs/requests.ts'
+import { RunWatch } from './run-watch.ts'
 import { Runs } from './runs/runs.ts'
 import { Signatures } from './links/signatures.ts'
 import { TrustJudge } from './links/trust-judge.ts'
@@ -116,8 +117,23 @@ export class Executor implements Startable {
     const signatures = this.#signatures
     const questions = new PeerQuestions({ clock, counters, desk, judge: this.#judge, log, reports, signatures }, own)
     this.#approvers = new ApproverAsks({ clock, counters, judge: this.#judge, signatures }, own)
+    const watch = desk && new RunWatch({ clock, tell: (event) => desk.event(event) })
     this.#runs = new Runs(
-      { approvers: this.#approvers, questions, cells, clock, counters, desk, guardian, judge: this.#judge, log, policy, reports, total },
+      {
+        approvers: this.#approvers,
+        questions,
+        cells,
+        clock,
+        counters,
+        desk,
+        guardian,
+        judge: this.#judge,
+        log,
+        policy,
+        reports,
+        total,
+        watch,
+      },
       own,
     )
   }

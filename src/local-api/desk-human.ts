@@ -13,7 +13,7 @@ import {
   type PendingQuestion,
   type ToHumanBody,
 } from '../protocol/desk.ts'
-import { DESK_OPEN_MS, MAX_DESK_REPLY } from '../protocol/desk-limits.ts'
+import { DESK_ANSWER_MS, DESK_OPEN_MS, MAX_DESK_REPLY } from '../protocol/desk-limits.ts'
 import type { Fields } from '../protocol/field-checks.ts'
 import { linesOf } from '../protocol/lines.ts'
 import type { Decision } from '../protocol/question.ts'
@@ -41,13 +41,19 @@ export interface HumanDecision {
 /** What is absent goes absent. */
 type WithoutId<B> = B extends { readonly type: 'decide' }
   ? HumanDecision & { readonly type: 'decide' }
-  : B extends { readonly id: number }
-    ? Omit<B, 'id'>
-    : never
+  : B extends { readonly type: 'subscribe' }
+    ? { readonly type: 'subscribe'; readonly output?: boolean }
+    : B extends { readonly id: number }
+      ? Omit<B, 'id'>
+      : never
 type Request = WithoutId<HumanBody>
 
 const lost = (): AppError =>
   new AppError('daemon_unreachable', 'the desk closed the connection; what it decided is told by: x0x approvals history', {
+    data: { next: '' },
+  })
+const silent = (): AppError =>
+  new AppError('daemon_unreachable', 'the desk does not answer: x0xd, or x0x desk, may be stopped (fg, SIGCONT), or start it again', {
     data: { next: '' },
   })
 const broken = (problem: string): AppError => new AppError('malformed', `the desk sent what is none of its lines: ${problem}`)
@@ -76,10 +82,10 @@ export class DeskHuman {
     this.closed = this.#read(init.lines)
   }
 
-  /** As a window that a human sees: questions wait for it, and `listener` hears of each and of how it ended. */
-  async subscribe(listener: (news: DeskNews) => void): Promise<Waiting> {
+  /** As a window that a human sees: questions wait for it, and `listener` hears of each and of how it ended; of what runs write where it asks for `output`. */
+  async subscribe(listener: (news: DeskNews) => void, { output = false }: { readonly output?: boolean } = {}): Promise<Waiting> {
     this.#listener = listener
-    return this.#ask<Waiting>({ type: 'subscribe' })
+    return this.#ask<Waiting>({ type: 'subscribe', ...(output && { output }) })
   }
 
   /** Hears of runs of this host's engines, and counts as nobody who could be asked. */
@@ -143,7 +149,8 @@ export class DeskHuman {
     const id = ++this.#count
     const result = new Promise<Fields>((resolve, reject) => this.#waiting.set(id, { resolve, reject }))
     this.#socket.write(this.#seal.line({ ...request, id }))
-    return (await result) as T
+    const late = setTimeout(() => this.#fail(silent()), DESK_ANSWER_MS)
+    return (await result.finally(() => clearTimeout(late))) as T
   }
 
   async #read(lines: AsyncIterator<Buffer, void, undefined>): Promise<AppError> {

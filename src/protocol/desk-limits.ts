@@ -12,12 +12,16 @@ export const DESK_SHAPE = { depth: 8, values: 65_536 } as const
 export const DESK_FRESH_MS = 10_000
 /** From the connect to the proof of a role. */
 export const DESK_OPEN_MS = 5_000
+/** From a human's request to its result: what a desk does for one is a line of a journal and a file. */
+export const DESK_ANSWER_MS = 10_000
 /** Connections at once: each engine and each window of a human has one. Engines and humans have places of their own. */
 export const MAX_DESK_CONNECTIONS = { unproven: 16, engine: 64, human: 16 } as const
 /** Lines of one connection: an engine that starts many short runs at once, and one that goes on for ever. */
 export const DESK_LINES = { burst: 512, perSecond: 64 } as const
 /** Of these, the news of runs that an engine tells: what is more is lost, and leaves room for questions. */
 export const DESK_EVENTS = { burst: 256, perSecond: 32 } as const
+/** Of those, what runs have written so far: how they end is never lost for it. */
+export const DESK_OUTPUTS = { burst: 8, perSecond: 8 } as const
 /** Of these, what an engine asks, which is less than what events leave: above it lines of its callers wait for their turns. */
 export const DESK_REQUESTS = { burst: 192, perSecond: 30, patienceMs: 2_000, waiting: 64, callers: 1_024 } as const
 /** Nonces of one connection that are remembered: more than the lines that come while one is fresh, twice over. */

@@ -11,7 +11,7 @@ import {
   MAX_SESSION_NAME,
 } from './desk-limits.ts'
 import { ANSWER_FIELDS, answerCheck, askText, hostText, QUESTION_FIELDS, questionCheck, securityText, sha256Text } from './desk-question.ts'
-import { orMissing, orNull, table, tableOf, text, type Checked, type FieldCheck } from './field-checks.ts'
+import { flag, orMissing, orNull, table, tableOf, text, type Checked, type FieldCheck } from './field-checks.ts'
 import { parseTable } from './json-shape.ts'
 import { lifecycleProblem, type LifecycleEvent } from './lifecycle.ts'
 import { DECISIONS } from './question.ts'
@@ -103,7 +103,8 @@ const FROM_ENGINE = {
 /** To the desk, by a human: each has an id, which its result or error repeats. */
 const FROM_HUMAN = {
   open: OPEN,
-  subscribe: { type: oneOf(['subscribe']), id },
+  /** `output`: it is also told what runs that go on have written. */
+  subscribe: { type: oneOf(['subscribe']), id, output: orMissing(flag) },
   /** Hears of runs alone: nobody who could decide is there for that. */
   listen: { type: oneOf(['listen']), id },
   pending: { type: oneOf(['pending']), id },

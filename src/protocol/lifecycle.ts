@@ -9,6 +9,9 @@ import { LOCAL_DOORS } from './reasons.ts'
  */
 export const LIFECYCLE_TYPES = ['exec.started', 'exec.waiting', 'exec.finished', 'exec.denied'] as const
 
+/** Beside those, for a human who watches over this host: what a run that goes on has written so far. Whoever asked for it has its stream. */
+export const WATCHED_TYPES = [...LIFECYCLE_TYPES, 'exec.output'] as const
+
 /** `rest`: asked over the API of a daemon; `mesh`: asked by an agent of the mesh, here. */
 export const LIFECYCLE_DOORS = ['rest', 'mesh', ...LOCAL_DOORS] as const
 
@@ -37,7 +40,7 @@ const status: FieldCheck<number> = { is: (value) => Number.isSafeInteger(value),
 const tail: FieldCheck<string> = { is: (value) => typeof value === 'string' && value.length <= MAX_EVENT_TAIL, what: 'a short text' }
 
 const FIELDS = {
-  type: oneOf(LIFECYCLE_TYPES),
+  type: oneOf(WATCHED_TYPES),
   /** Of the log that it is read from, from 1, without a gap but for what that log says it dropped. */
   n: count,
   /** ISO 8601. */
@@ -54,7 +57,7 @@ const FIELDS = {
   duration_ms: orNull(count),
   /** Of `exec.waiting`: how long it waits at most, from `ts` on. */
   expires_in_ms: orNull(count),
-  /** The end of what it wrote to both streams, as they came; null but in `exec.finished`. A foreign text. */
+  /** The end of what it wrote to both streams, as they came; null but in `exec.finished` and `exec.output`. A foreign text. */
   tail: orNull(tail),
   tail_truncated: flag,
   /** How it ended is not known, or bytes of its output are missing: never a success. */
@@ -103,6 +106,8 @@ export const lifecycleText = (event: LifecycleEvent): string => {
       return `Exec started (${which})`
     case 'exec.waiting':
       return `Exec waiting for approval (${which})`
+    case 'exec.output':
+      return `Exec running (${which})`
     case 'exec.finished':
       return `Exec finished (${which}, code=${event.code}${qualifiers(event)})`
     case 'exec.denied':

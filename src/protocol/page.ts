@@ -1,4 +1,4 @@
-import type { Flood, PendingQuestion } from './desk.ts'
+import type { Flood, Grant, PendingQuestion } from './desk.ts'
 import type { Fields } from './field-checks.ts'
 import type { LifecycleEvent } from './lifecycle.ts'
 import type { Decision } from './question.ts'
@@ -74,6 +74,33 @@ export interface PageExplanation {
   /** `asked`: somebody must allow it first. */
   readonly outcome: 'allowed' | 'asked' | 'denied'
   readonly text: string
+}
+
+/** One setting of an agent, and where it comes from. */
+export interface PageSetting {
+  readonly name: 'host' | 'security' | 'ask' | 'ask_fallback' | 'node'
+  readonly value: string
+  readonly from: string
+}
+
+/** How far an agent of this host's own doors may go where its call says nothing. */
+export interface PageAgentModes {
+  /** Null: whoever is in no list. */
+  readonly agent: string | null
+  /** The file of its program. */
+  readonly config: string
+  /** Empty: they contradict each other. */
+  readonly settings: readonly PageSetting[]
+  /** What a human has set for its sessions, and saved for it; null: nothing. */
+  readonly session: string | null
+  readonly saved: string | null
+}
+
+export interface PageModes {
+  readonly configs: readonly string[]
+  readonly agents: readonly PageAgentModes[]
+  readonly grants: readonly Grant[]
+  readonly problems: readonly string[]
 }
 
 /** A run of this host, or one that was asked of another. */

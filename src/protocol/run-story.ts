@@ -10,7 +10,10 @@ export class RunStory {
   readonly #of: Pick<LifecycleFacts, 'owner' | 'session' | 'door' | 'run_id' | 'node'>
   readonly #tail = new OutputTail()
   #waited = false
+  #began = false
   #over = false
+  /** It has written since it was last asked what. */
+  #wrote = false
 
   constructor(
     components: { readonly tell: (facts: LifecycleFacts) => void },
@@ -20,7 +23,12 @@ export class RunStory {
     this.#of = { ...init, owner: lifecycleLabel(init.owner), node: lifecycleName(init.node) }
   }
 
+  get over(): boolean {
+    return this.#over
+  }
+
   started(): void {
+    this.#began = true
     this.#tell({ type: 'exec.started', ...this.#of })
   }
 
@@ -32,6 +40,15 @@ export class RunStory {
 
   output(data: Uint8Array): void {
     this.#tail.push(data)
+    this.#wrote = true
+  }
+
+  /** What it has written, while it goes on. Null: nothing since this was last asked, unless `again`. */
+  soFar(again: boolean): LifecycleFacts | null {
+    if (!this.#began || this.#over || !(this.#wrote || again)) return null
+    this.#wrote = false
+    const { text: tail, truncated: tail_truncated } = this.#tail.take()
+    return { type: 'exec.output', ...this.#of, tail, tail_truncated }
   }
 
   /** It did not run. */

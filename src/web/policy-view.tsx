@@ -2,6 +2,8 @@ import { useState } from 'preact/hooks'
 
 import type { PageExplanation, PagePolicy } from '../protocol/page.ts'
 import { call } from './api.ts'
+import { ModesView } from './modes-view.tsx'
+import { More } from './more.tsx'
 import { usePolled } from './use-polled.ts'
 import { Name, Output, Token } from './visible.tsx'
 
@@ -60,7 +62,8 @@ export const PolicyView = () => {
   const source = value?.source ?? null
   return (
     <>
-      <h2>Policy of this host</h2>
+      <ModesView />
+      <h2>Agents of the mesh</h2>
       {source !== null && (
         <p>
           <Token text={source} />
@@ -84,18 +87,22 @@ export const PolicyView = () => {
             machine {machine_id}
           </p>
           <ul class="rules">
-            {commands.map((command, at) => (
-              <li key={at}>
-                {command.argv.map((token, index) => (
-                  <span key={index}>
-                    <Token text={token} />{' '}
+            <More
+              all={commands}
+              of="commands"
+              show={(command, at) => (
+                <li key={at}>
+                  {command.argv.map((token, index) => (
+                    <span key={index}>
+                      <Token text={token} />{' '}
+                    </span>
+                  ))}
+                  <span class="quiet">
+                    <Name text={command.note} />
                   </span>
-                ))}
-                <span class="quiet">
-                  <Name text={command.note} />
-                </span>
-              </li>
-            ))}
+                </li>
+              )}
+            />
           </ul>
           <Explain agent_id={agent_id} machine_id={machine_id} />
         </details>

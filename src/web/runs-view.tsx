@@ -1,4 +1,6 @@
 import { lifecycleText, type LifecycleEvent } from '../protocol/lifecycle.ts'
+import { LiveOutput } from './live-output.tsx'
+import { More } from './more.tsx'
 import type { PageRun, PageRuns } from '../protocol/page.ts'
 import type { PageState } from './store.ts'
 import { usePolled } from './use-polled.ts'
@@ -6,9 +8,14 @@ import { Name, Output, Token } from './visible.tsx'
 
 const POLL_MS = 2_000
 
+const SoFar = ({ text }: { readonly text: string | null }) => (text === null || text === '' ? null : <LiveOutput text={text} />)
+
+const isOver = ({ type }: LifecycleEvent): boolean => type === 'exec.finished' || type === 'exec.denied'
+
 const timeOf = (iso: string): string => (Number.isNaN(Date.parse(iso)) ? iso : new Date(iso).toLocaleTimeString())
 
-const Run = ({ run }: { readonly run: PageRun }) => (
+/** `told`: what those who watch this host have heard of it; null: nothing. */
+const Run = ({ run, told = null }: { readonly run: PageRun; readonly told?: LifecycleEvent | null }) => (
   <article class="card small">
     <header>
       <h4>
@@ -33,7 +40,7 @@ const Run = ({ run }: { readonly run: PageRun }) => (
     <p class="quiet mono">
       <Name text={run.request_id} />
     </p>
-    {run.output !== null && run.output !== '' && <Output text={run.output} label="What it wrote so far" />}
+    <SoFar text={run.output ?? told?.tail ?? null} />
   </article>
 )
 
@@ -51,17 +58,25 @@ const Told = ({ event }: { readonly event: LifecycleEvent }) => (
       by <Name text={event.owner} />
       {event.duration_ms !== null && `, ${event.duration_ms} ms`}
     </p>
-    {event.tail !== null && event.tail !== '' && <Output text={event.tail} label="The end of its output" />}
+    {isOver(event) ? (
+      event.tail !== null && event.tail !== '' && <Output text={event.tail} label="The end of its output" />
+    ) : (
+      <SoFar text={event.tail} />
+    )}
   </article>
 )
 
-/** Of each run what was told last; the newest first. */
+/** Of each run what was told last; the one of which was heard last first, so that none moves while it writes. */
 const lastOfEach = (events: readonly LifecycleEvent[]): readonly LifecycleEvent[] =>
-  [...new Map(events.toReversed().map((event) => [event.run_id, event])).values()].sort((a, b) => events.indexOf(a) - events.indexOf(b))
+  [...new Map(events.toReversed().map((event) => [event.run_id, event])).values()].toReversed()
 
 /** What runs, what ran, and how it ended. */
 export const RunsView = ({ state }: { readonly state: PageState }) => {
   const { value, problem } = usePolled<PageRuns>('runs', {}, POLL_MS)
+  const told = lastOfEach(state.events)
+  const listed = new Map(value?.running.map((run) => [run.request_id, run]))
+  const going = told.filter((event) => !isOver(event) && !listed.has(event.run_id))
+  const ended = told.filter(isOver)
   return (
     <>
       <h2>Running</h2>
@@ -70,20 +85,19 @@ export const RunsView = ({ state }: { readonly state: PageState }) => {
           <Name text={text} />
         </p>
       ))}
-      {value?.running.length === 0 && <p class="quiet">Nothing runs.</p>}
-      {value?.running.map((run) => (
-        <Run key={run.request_id} run={run} />
-      ))}
-      <h2>Told since this page is open</h2>
-      {state.events.length === 0 && <p class="quiet">Nothing yet.</p>}
-      {lastOfEach(state.events).map((event) => (
-        <Told key={event.run_id} event={event} />
-      ))}
+      {value?.running.length === 0 && going.length === 0 && <p class="quiet">Nothing runs.</p>}
+      <More all={going} of="runs of engines" show={(event) => <Told key={event.run_id} event={event} />} />
+      <More
+        all={value?.running ?? []}
+        of="runs"
+        show={(run) => <Run key={run.request_id} run={run} told={told.find(({ run_id }) => run_id === run.request_id) ?? null} />}
+      />
+      <h2>Ended since this page is open</h2>
+      {ended.length === 0 && <p class="quiet">Nothing yet.</p>}
+      <More all={ended} of="runs" show={(event) => <Told key={event.run_id} event={event} />} />
       <h2>Before</h2>
       {value?.recent.length === 0 && <p class="quiet">No journal here tells of a run.</p>}
-      {value?.recent.map((run) => (
-        <Run key={run.request_id} run={run} />
-      ))}
+      <More all={value?.recent ?? []} of="runs" show={(run) => <Run key={run.request_id} run={run} />} />
     </>
   )
 }

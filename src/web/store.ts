@@ -37,6 +37,10 @@ const MAX_SETTLED = 20
 
 export type Action = PageNews | { readonly type: 'connection'; readonly connection: PageState['connection'] } | { readonly type: 'clear' }
 
+/** What a run has written so far takes the place of what it had before. */
+const withEvent = (events: readonly LifecycleEvent[], event: LifecycleEvent): readonly LifecycleEvent[] =>
+  [event, ...events.filter((one) => one.type !== 'exec.output' || one.run_id !== event.run_id)].slice(0, MAX_EVENTS)
+
 const withQuestion = (questions: readonly ShownQuestion[], item: PendingQuestion): readonly ShownQuestion[] => {
   const known = questions.findIndex((one) => one.item.question_id === item.question_id)
   if (known !== -1) return questions.with(known, { item, settled: null })
@@ -82,7 +86,7 @@ export const reduce = (state: PageState, action: Action): PageState => {
     case 'flood':
       return { ...state, floods: [...state.floods.filter(({ asker }) => asker !== action.flood.asker), action.flood] }
     case 'event':
-      return { ...state, events: [action.event, ...state.events].slice(0, MAX_EVENTS) }
+      return { ...state, events: withEvent(state.events, action.event) }
     case 'clear':
       return { ...state, floods: [], questions: state.questions.filter((one) => one.settled === null) }
     case 'beat':

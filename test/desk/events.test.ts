@@ -46,3 +46,27 @@ test('B20: who only listens is nobody who could decide: what is asked falls back
   assert.equal(answer.decision, 'no_ui')
   assert.deepEqual(news, [])
 })
+
+test('what runs write while they go on is told to the window that asks for it, and to nobody else', async (t) => {
+  const place = await deskPlace(t)
+  const [page, terminal, listening] = [await place.human('page'), await place.human('terminal'), await place.human('events')]
+  const news: Record<string, string[]> = { page: [], terminal: [], listening: [] }
+  const over = Promise.withResolvers<void>()
+  const hear = (who: string) => (one: DeskNews) => {
+    if (one.type !== 'event') return
+    news[who]!.push(one.event.type)
+    if (Object.values(news).every((types) => types.includes('exec.finished'))) over.resolve()
+  }
+  await page.subscribe(hear('page'), { output: true })
+  await terminal.subscribe(hear('terminal'))
+  await listening.listen(hear('listening'))
+  const engine = place.engine('x0x mcp')
+  await engine.override('s_1', null)
+  const { code: _, ...facts } = event(1)
+  // More than the desk is told of: how a run ended is told in any case.
+  for (let n = 0; n < 40; n++) engine.event({ ...facts, type: 'exec.output', n, code: null })
+  engine.event(event(41))
+  await over.promise
+  assert.deepEqual([news['terminal'], news['listening']], [['exec.finished'], ['exec.finished']])
+  assert.ok(news['page']!.length > 1 && news['page']!.length < 40)
+})

@@ -66,6 +66,9 @@ const NOTHING: PageSources = {
   peers: async () => ({ peers: [] }),
   journal: async () => ({ journals: ['approvals'], lines: [], more: false, problem: null }),
   policy: async () => ({ source: null, pairs: [], problem: null }),
+  modes: async () => ({ configs: [], agents: [], grants: [], problems: [] }),
+  revoke: async () => ({ revoked: false }),
+  takeBackModes: async () => ({}),
   explain: async () => ({ outcome: 'denied', text: 'denied' }),
 }
 

@@ -26,6 +26,7 @@ export const restComponents = (over: Partial<RestComponents> = {}): RestComponen
     checkRoom: () => undefined,
     cancel: refuse('a cancel'),
     sessions: () => [],
+    output: refuse('a look at output'),
     diagnostics: () => ({ runs_requested: 0 }),
   },
   rules: { ask: refuse('a question for rules') },

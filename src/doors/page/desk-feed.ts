@@ -107,6 +107,7 @@ export class DeskFeed {
 
   /** The newest, as many as a page that comes can be told at once. */
   #keep(event: LifecycleEvent): void {
+    this.#events = this.#events.filter((kept) => kept.event.type !== 'exec.output' || kept.event.run_id !== event.run_id)
     this.#events.push({ event, size: JSON.stringify(event).length })
     let size = this.#events.reduce((sum, one) => sum + one.size, 0)
     while (this.#events.length > MAX_PAGE_EVENTS || size > MAX_PAGE_EVENTS_JSON) size -= this.#events.shift()?.size ?? size

@@ -1,6 +1,6 @@
 import { AppError } from '../../base/errors.ts'
 import { closedProblemOf, listUpTo, oneOf, textUpTo, wholeUpTo } from '../../protocol/closed-fields.ts'
-import { MAX_GRANT_MS, MAX_GRANT_USES } from '../../protocol/desk-limits.ts'
+import { MAX_GRANT_MS, MAX_GRANT_USES, MAX_SESSION_NAME } from '../../protocol/desk-limits.ts'
 import { isText, orNull, text, type FieldCheck, type Fields } from '../../protocol/field-checks.ts'
 import { isHexId } from '../../protocol/ids.ts'
 import type { PageDecision, PageExplainQuery, PageJournalQuery } from '../../protocol/page.ts'
@@ -36,6 +36,12 @@ export const PAGE_CALLS: Readonly<Record<string, CallDefinition>> = {
     run: async ({ sources }, body, signal) => sources.journal(body as unknown as PageJournalQuery, signal),
   },
   policy: { fields: {}, run: async ({ sources }, _body, signal) => sources.policy(signal) },
+  modes: { fields: {}, run: async ({ sources }, _body, signal) => sources.modes(signal) },
+  revoke: { fields: { grant_id: word }, run: async ({ sources }, body) => sources.revoke(String(body['grant_id'])) },
+  modes_off: {
+    fields: { agent: textUpTo(MAX_SESSION_NAME, 1), what: oneOf(['session', 'saved']) },
+    run: async ({ sources }, body) => sources.takeBackModes(String(body['agent']), body['what'] === 'session' ? 'session' : 'saved'),
+  },
   explain: {
     fields: { agent_id: id, machine_id: id, argv: listUpTo(text, MAX_EXPLAINED_WORDS) },
     run: async ({ sources }, body, signal) => sources.explain(body as unknown as PageExplainQuery, signal),

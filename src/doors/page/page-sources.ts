@@ -4,6 +4,7 @@ import type {
   PageExplanation,
   PageJournal,
   PageJournalQuery,
+  PageModes,
   PagePeer,
   PagePolicy,
   PageRuns,
@@ -17,5 +18,10 @@ export interface PageSources {
   peers(signal: AbortSignal): Promise<{ readonly peers: readonly PagePeer[] }>
   journal(query: PageJournalQuery, signal: AbortSignal): Promise<PageJournal>
   policy(signal: AbortSignal): Promise<PagePolicy>
+  /** Of agents of this host's own doors. */
+  modes(signal: AbortSignal): Promise<PageModes>
+  revoke(grantId: string): Promise<object>
+  /** As configured again. */
+  takeBackModes(agent: string, what: 'session' | 'saved'): Promise<object>
   explain(query: PageExplainQuery, signal: AbortSignal): Promise<PageExplanation>
 }

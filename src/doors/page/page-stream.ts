@@ -14,6 +14,8 @@ export const streamNews = (
   let unfollow = (): void => undefined
   const write = (news: PageNews): void => {
     if (response.destroyed) return
+    // It is told again, and a page that reads slowly loses nothing else for it.
+    if (news.type === 'event' && news.event.type === 'exec.output' && response.writableNeedDrain) return
     response.write(`${JSON.stringify(news)}\n`)
     // Who does not read holds no memory of ours: it comes again, and is told what is then.
     if (response.writableLength > MAX_PAGE_BEHIND) response.destroy()

@@ -12,7 +12,7 @@ import type { MeshView } from '../../mesh/view.ts'
 import type { LifecycleLog } from '../../protocol/lifecycle-log.ts'
 import type { AgentId } from '../../protocol/ids.ts'
 
-export type RestRunner = Pick<ExecClient, 'run' | 'checkRoom' | 'cancel' | 'sessions' | 'diagnostics'>
+export type RestRunner = Pick<ExecClient, 'run' | 'checkRoom' | 'cancel' | 'sessions' | 'output' | 'diagnostics'>
 export type RestRules = Pick<RulesClient, 'ask'>
 export type RestDirectory = Pick<AgentDirectory, 'resolve'>
 export type RestExecutor = Pick<ExecutorClient, 'identity' | 'snapshot' | 'query' | 'operate' | 'signCard' | 'httpRefused'>

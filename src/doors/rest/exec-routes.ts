@@ -10,7 +10,18 @@ import { EventStream } from './event-stream.ts'
 import { MAX_JSON_BODY } from './held-bodies.ts'
 import { targetOf, toRunSpec } from './run-request.ts'
 import { AggregatedRun, callerGone, StreamedRun, streamFormat } from './run-response.ts'
-import { cancelRequest, okObject, rawRunEvent, rules, rulesQuery, runEvent, runRequest, runResult, type RunRequest } from './schemas.ts'
+import {
+  cancelRequest,
+  okObject,
+  rawRunEvent,
+  rules,
+  rulesQuery,
+  runEvent,
+  runOutput,
+  runRequest,
+  runResult,
+  type RunRequest,
+} from './schemas.ts'
 
 export const execRoutes = (components: RestComponents) =>
   ({
@@ -37,6 +48,14 @@ export const execRoutes = (components: RestComponents) =>
       handle: async ({ query }, reply) => components.rules.ask(targetOf(components.directory, query), callerGone(reply)),
     }),
     'GET /exec/sessions': define({ response: okObject, handle: async () => ({ ok: true, sessions: components.runner.sessions() }) }),
+    'GET /exec/output': define({
+      query: cancelRequest,
+      response: runOutput,
+      handle: async ({ query }) => {
+        const { tail = null, tail_truncated = false } = components.runner.output(query.request_id)
+        return { ok: true as const, request_id: query.request_id, tail, tail_truncated }
+      },
+    }),
     'GET /diagnostics/exec': define({
       response: okObject,
       handle: async () => ({

@@ -32,6 +32,7 @@ const ROWS = [
   ['POST', '/exec/run', 'exec', 'x0x exec', 'Run a command on an agent'],
   ['POST', '/exec/cancel', 'exec', 'x0x exec cancel', 'Cancel a run that this daemon asked for'],
   ['GET', '/exec/rules', 'exec', 'x0x acl mine', 'Which commands this agent may run on an agent, as that one tells it'],
+  ['GET', '/exec/output', 'exec', 'x0x ui', 'What a run that this daemon asked for has written so far'],
   ['GET', '/exec/sessions', 'exec', 'x0x exec sessions', 'Runs that this daemon asked for and that have not ended'],
   ['GET', '/exec/events', 'exec', 'x0x events', 'What became of runs that this daemon asked for (JSON, or server-sent events)'],
   ['GET', '/diagnostics/exec', 'diagnostics', 'x0x diagnostics exec', 'Counters of the executing side and of the asking side'],

@@ -215,6 +215,18 @@ export const failure = z
   .meta({ id: 'Error' })
 
 /** An answer whose fields its owner documents. */
+export const runOutput = z
+  .strictObject({
+    ok: z.literal(true),
+    request_id: requestId,
+    tail: z
+      .string()
+      .nullable()
+      .describe('The end of both streams as they came, at most 20,000 characters; null: it has not begun. A foreign text.'),
+    tail_truncated: z.boolean(),
+  })
+  .meta({ id: 'RunOutput' })
+
 export const okObject = z.looseObject({ ok: z.literal(true) })
 
 export const health = z

@@ -16,12 +16,13 @@ import { Slots } from '../../policy/slots.ts'
 import type { CellSource } from '../../process/cells.ts'
 import type { Guardian } from '../../process/guardian.ts'
 import { terminalProblem } from '../../process/native-pty.ts'
-import { lifecycleEvent, type LifecycleEvent } from '../../protocol/lifecycle.ts'
+import type { LifecycleEvent } from '../../protocol/lifecycle.ts'
 import { CAPABILITY_GROUPS, type Capability } from '../../protocol/rexd-names.ts'
 import type { SessionOpening } from '../port/local-executor.ts'
 import type { EngineModes } from './exec-place.ts'
 import type { LocalJournal } from './local-journal.ts'
 import { LocalSession } from './local-session.ts'
+import { RunWatch } from '../run-watch.ts'
 import { RunSet } from './run-set.ts'
 import type { TargetRunner } from './target-program.ts'
 
@@ -62,12 +63,14 @@ export class LocalEngine implements Startable {
   readonly #sessions = new Map<string, LocalSession>()
   readonly #timeSharing: TimeSharing
   #outlived: LocalSession[] = []
+  /** Null: nobody watches. */
+  readonly watch: RunWatch | null
   #stopping = false
-  /** Of the last event that was told to those who watch. */
-  #told = 0
 
   constructor(components: LocalEngineComponents) {
     this.components = components
+    const { clock, watched } = components
+    this.watch = watched === undefined ? null : new RunWatch({ clock, tell: watched })
     this.#timeSharing = new TimeSharing(components)
     const max = components.policy.limits.max_detached_processes
     this.detached = { runs: new RunSet(components), slots: new Slots({ max_concurrent_per_agent: max, max_concurrent_total: max }) }
@@ -149,11 +152,11 @@ export class LocalEngine implements Startable {
   }
 
   #teller({ told }: SessionOpening): LocalSession['tell'] {
-    const { clock, watched } = this.components
-    if (told === undefined && watched === undefined) return null
+    const { watch } = this
+    if (told === undefined && watch === null) return null
     return (facts) => {
       told?.(facts)
-      watched?.(lifecycleEvent(facts, { n: ++this.#told, ts: new Date(clock.now()).toISOString() }))
+      watch?.tell(facts)
     }
   }
 

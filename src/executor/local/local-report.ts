@@ -58,6 +58,10 @@ export class LocalReport implements RunReport<LocalProgram, LocalOutcome> {
     if ('pid' in program) this.#noteStart(program)
   }
 
+  wrote(data: Uint8Array): void {
+    this.#init.story?.output(data)
+  }
+
   warned(kind: WarningKind, bytes: number | null): void {
     if (kind === 'stdout_cap_hit' || kind === 'stderr_cap_hit') this.#init.onCapHit()
     void this.#journal.note({ event: 'warning', ...this.#init.key, kind, bytes })

@@ -7,7 +7,6 @@ import { PROCESS_SIGNALS, type ProcessSignal } from '../../process/signals.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import type { CutWish, RanOn } from '../../protocol/run-place.ts'
 import type { WarningKind } from '../../protocol/reasons.ts'
-import type { RunStory } from '../../protocol/run-story.ts'
 import type { LocalOutcome, LocalRun, LocalRunSink, TerminalSize } from '../port/local-executor.ts'
 import { Execution, type EndCause, type ExecutionInit } from '../runs/execution.ts'
 import type { LocalProgram, LocalReport } from './local-report.ts'
@@ -23,8 +22,6 @@ export interface LocalRunInit {
   readonly sink: LocalRunSink
   readonly stdin: OpenStdin | null
   readonly report: LocalReport
-  /** Null: nobody hears it. */
-  readonly story: RunStory | null
   readonly slot: Slot
   readonly start: ExecutionInit<LocalProgram, LocalOutcome>['start']
   /** Null: it runs here. */
@@ -55,7 +52,7 @@ export class SessionRun implements LocalRun {
 
   constructor(components: { log: Logger }, init: LocalRunInit) {
     this.#log = components.log
-    const { start, target, stdin, report, slot, sink, story } = init
+    const { start, target, stdin, report, slot, sink } = init
     this.isThere = target !== null
     this.requestId = init.requestId
     this.startedAt = init.startedAt
@@ -67,10 +64,7 @@ export class SessionRun implements LocalRun {
     this.ended = this.#ended.promise
     this.#queue = new SinkQueue({ sink }, { onRoom: () => this.#parts?.execution.resume(), onSinkError: () => this.end('cancelled') })
     const output = {
-      push: (type: 'stdout' | 'stderr', data: Uint8Array) => {
-        story?.output(data)
-        return this.#queue.push({ type, data })
-      },
+      push: (type: 'stdout' | 'stderr', data: Uint8Array) => this.#queue.push({ type, data }),
       started: () => this.#begun.resolve(null),
       warning: (kind: WarningKind) => void this.#queue.push({ type: 'warning', kind }),
     }

@@ -215,7 +215,7 @@ const runOf = (
   { engine, session, start, sink, telling }: Asked,
   request: LocalReportInit['request'],
   onStarted: () => void,
-  init: Omit<LocalRunInit, 'requestId' | 'story' | 'startedAt' | 'sink' | 'report'>,
+  init: Omit<LocalRunInit, 'requestId' | 'startedAt' | 'sink' | 'report'>,
 ): SessionRun => {
   const { components } = engine
   const { target } = init
@@ -224,7 +224,7 @@ const runOf = (
   const key = { ...session.key, request_id: requestId }
   const report = new LocalReport(components, { key, request, target, story, onStarted, onCapHit })
   const startedAt = new Date(components.clock.now()).toISOString()
-  const run = new SessionRun(components, { ...init, requestId, story, startedAt, sink, report })
+  const run = new SessionRun(components, { ...init, requestId, startedAt, sink, report })
   return run
 }
 

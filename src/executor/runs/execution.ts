@@ -10,6 +10,7 @@ import {
 import type { ProgramStart, SpawnFailure } from '../../process/spawn.ts'
 import type { StdinSink } from '../../process/stdin.ts'
 import type { DenialReason, WarningKind } from '../../protocol/reasons.ts'
+import type { RunStory } from '../../protocol/run-story.ts'
 import { factsOf, neverRan, type ExitFacts } from './run-facts.ts'
 
 /** Why a run was ended before its program was done. Each is also a warning. */
@@ -33,6 +34,8 @@ export interface RunReport<Started, Last> {
   /** It will run, or could have: nothing stands in its way any more. */
   allowed(): void
   started(program: Started): void
+  /** To either stream. */
+  wrote?(data: Uint8Array): void
   /** `bytes`: the stream's total, null where the warning is not about a stream. */
   warned(kind: WarningKind, bytes: number | null): void
   /**
@@ -45,6 +48,27 @@ export interface RunReport<Started, Last> {
   /** Once, for each `started`: what it held is free. */
   settled(how: { readonly cancelled: boolean }): void
 }
+
+/** What is told, to the story as well. */
+export const reportTo = <S, L>(story: RunStory | null, report: RunReport<S, L>): RunReport<S, L> =>
+  story === null
+    ? report
+    : {
+        ...report,
+        started: (program) => {
+          story.started()
+          report.started(program)
+        },
+        wrote: (data) => story.output(data),
+        denied: async (reason, detail, ran) => {
+          story.denied(reason)
+          return report.denied(reason, detail, ran)
+        },
+        ended: async (facts) => {
+          story.finished({ ...facts, incomplete: false })
+          return report.ended(facts)
+        },
+      }
 
 /** Where stdin comes from. */
 interface StdinSource {
@@ -152,6 +176,7 @@ export class Execution<P extends Program, Last> {
   #handlers(): ProcessHandlers {
     return {
       onOutput: (stream, data) => {
+        this.#init.report.wrote?.(data)
         if (!this.#init.output.push(stream, data)) this.#process?.pause()
       },
       onWarning: (kind, bytes) => this.#warn(kind, bytes),

@@ -8,7 +8,8 @@ import type { RunningProcess } from '../../process/running-process.ts'
 import { execFrame, type ExecFrame, type SignedStdin } from '../../protocol/exec.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import type { WarningKind } from '../../protocol/reasons.ts'
-import { Execution, starterOf, type EndCause } from './execution.ts'
+import type { RunStory } from '../../protocol/run-story.ts'
+import { Execution, reportTo, starterOf, type EndCause } from './execution.ts'
 import { Lease } from './lease.ts'
 import { Outbox, type Position, type UnackedTotal } from './outbox.ts'
 import type { RunOutlet } from './outlet.ts'
@@ -39,6 +40,8 @@ export interface RunInit {
   readonly outlet: RunOutlet
   /** Its requester knows what a Waiting frame is. */
   readonly knowsWaiting: boolean
+  /** Tells those who watch over this host; null: its requester is of this host. */
+  readonly story: RunStory | null
   /** False for our own runs, which have no stream to lose. */
   readonly resumable: boolean
   /** Once: the run is over, and nobody can ask for anything of it any more. */
@@ -130,12 +133,12 @@ export class Run {
   }
 
   #executionOf({ permit, report, slot }: Admitted): Execution<RunningProcess, Uint8Array> {
-    const { requestId, stdin } = this.#init
+    const { requestId, stdin, story } = this.#init
     return new Execution({
       start: starterOf(this.#components, permit, { stdin: stdin !== null }),
       starting: null,
       stdin: this.#stdin,
-      report,
+      report: reportTo(story, report),
       output: {
         push: (stream, data) => this.#outbox.push(stream, data),
         started: ({ pid }) => this.#note({ type: 'started', request_id: requestId, pid }),

@@ -20,7 +20,9 @@ import type { Guardian } from '../../process/guardian.ts'
 import { execFrame } from '../../protocol/exec.ts'
 import type { AgentId, MachineId, RequestId } from '../../protocol/ids.ts'
 import { MAX_PORT_RUNS, MAX_RUNS_PER_PEER, MAX_UNACKED_TOTAL, SHUTDOWN_KILL_MS } from '../../protocol/limits.ts'
+import { HERE } from '../../protocol/lifecycle.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
+import type { RunWatch } from '../run-watch.ts'
 import { AnswerMeters } from './answer-meters.ts'
 import type { ApproverAsks } from './approver-asks.ts'
 import type { Active, Denial, Dropped, Told } from './answers.ts'
@@ -60,6 +62,8 @@ export interface RunsComponents {
   readonly questions: PeerQuestions
   readonly reports: Reports
   readonly total: UnackedTotal
+  /** Null: nobody watches over this host. */
+  readonly watch: RunWatch | null
 }
 
 export interface RunsInit {
@@ -258,13 +262,16 @@ export class Runs {
     return 'reason' in answer ? { subject, ...answer } : answer
   }
 
-  #makeRun(init: Omit<RunInit, 'resumable' | 'knowsWaiting' | 'onForgotten'>, link: PeerLink): Run {
+  #makeRun(init: Omit<RunInit, 'story' | 'resumable' | 'knowsWaiting' | 'onForgotten'>, link: PeerLink): Run {
     const key = knownAs(link, init.requestId)
     const onForgotten = (): void => {
       this.#known.delete(key)
       this.#lingering.delete(run)
     }
-    const run = new Run(this.#components, { ...init, resumable: link.number !== OWN_LINK, knowsWaiting: link.knowsWaiting, onForgotten })
+    const resumable = link.number !== OWN_LINK
+    const about = { owner: link.agentId, session: null, door: 'mesh', run_id: init.requestId, node: HERE } as const
+    const story = resumable ? (this.#components.watch?.story(about) ?? null) : null
+    const run = new Run(this.#components, { ...init, story, resumable, knowsWaiting: link.knowsWaiting, onForgotten })
     this.#known.set(key, run)
     return run
   }

@@ -9,6 +9,8 @@ export interface UiFlags {
   readonly env: Environment
   /** Null: that of the daemon. */
   readonly execAcl: string | null
+  /** Of the programs whose agents are shown; null: those that they read unless they are told otherwise. */
+  readonly config: string | null
   readonly port: number
   readonly json: boolean
 }
@@ -27,6 +29,7 @@ export const parseUiFlags = (argv: readonly string[], env: Environment): UiFlags
   return {
     instance: instanceChoice({ name: line.value('name'), dataDir: line.value('data-dir') }, env),
     env,
+    config: line.value('config'),
     execAcl: line.value('exec-acl'),
     port: portOf(line.value('port') ?? ''),
     json: line.has('json'),

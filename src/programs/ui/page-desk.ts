@@ -27,7 +27,7 @@ export const pageDesk = (paths: DataPaths): PageDesk => ({
   watch: async (listener) => {
     const desk = await openDesk(paths, NAME)
     try {
-      const { questions, floods } = await desk.subscribe((news) => tell(listener, news))
+      const { questions, floods } = await desk.subscribe((news) => tell(listener, news), { output: true })
       for (const question of questions) listener.question(question)
       for (const flood of floods) listener.flood(flood)
     } catch (error) {

@@ -6,6 +6,7 @@ import { defaultAclPath } from '../../local-api/paths.ts'
 import type { PagePeer } from '../../protocol/page.ts'
 import type { UiFlags } from './flags.ts'
 import { JournalBook } from './journal-book.ts'
+import { localModes, revokeGrant, takeBackModes } from './local-modes.ts'
 import { explainHere, policyHere } from './policy-pages.ts'
 import { runsOf } from './run-list.ts'
 
@@ -46,7 +47,10 @@ const peersOf = async (api: LocalApi, signal: AbortSignal): Promise<{ readonly p
 }
 
 /** What the page shows, of the daemon where one runs and of files that this user may read. */
-export const pageSources = (api: LocalApi, { execAcl, instance }: Pick<UiFlags, 'execAcl' | 'instance'>): PageSources => {
+export const pageSources = (
+  api: LocalApi,
+  { config, env, execAcl, instance }: Pick<UiFlags, 'config' | 'env' | 'execAcl' | 'instance'>,
+): PageSources => {
   const book = new JournalBook(api)
   const acl = { path: execAcl ?? defaultAclPath(instance.name, api.paths), explicit: execAcl !== null }
   return {
@@ -66,6 +70,9 @@ export const pageSources = (api: LocalApi, { execAcl, instance }: Pick<UiFlags, 
     peers: async (signal) => peersOf(api, signal),
     journal: async (query, signal) => book.lines(query, signal),
     policy: async (signal) => policyHere(acl, await contactsOf(api, signal).catch(() => [])),
+    modes: async () => localModes(api.paths, { config, env }),
+    revoke: async (id) => revokeGrant(api.paths, id),
+    takeBackModes: async (agent, what) => takeBackModes(api.paths, agent, what),
     explain: async (query) => explainHere(acl, query).catch((error: unknown) => ({ outcome: 'denied' as const, text: errorText(error) })),
   }
 }

@@ -15,6 +15,18 @@ interface Session {
   readonly state: string
 }
 
+/** Runs of which what they write is asked for, the newest: a person looks at few. */
+const MAX_LIVE = 8
+
+const outputOf = async (api: LocalApi, id: string, signal: AbortSignal): Promise<string | null> =>
+  api
+    .json<{ readonly tail: string | null }>({ method: 'GET', path: `/exec/output?request_id=${encodeURIComponent(id)}`, signal })
+    // It has ended meanwhile.
+    .then(
+      ({ tail }) => tail,
+      () => null,
+    )
+
 const textOf = (value: unknown): string => (isText(value) ? value : '')
 
 const argvOf = (value: unknown): readonly string[] => (Array.isArray(value) ? value.filter(isText) : [])
@@ -65,16 +77,18 @@ export const runsOf = async (api: LocalApi, book: JournalBook, signal: AbortSign
     .json<{ sessions: readonly Session[] }>({ method: 'GET', path: '/exec/sessions', signal })
     .catch(noted({ sessions: [] as readonly Session[] }))
   const here = runsIn((await book.last('runs here', signal).catch(noted([]))).map(({ line }) => line))
-  const asked = sessions.map(({ request_id, agent_id, argv, started_at, state }) => ({
-    request_id,
-    where: `on agent ${shortId(agent_id)}`,
-    argv,
-    started_at,
-    state,
-    output: null,
-  }))
+  const asked = await Promise.all(
+    sessions.toReversed().map(async ({ request_id, agent_id, argv, started_at, state }, at) => ({
+      request_id,
+      where: `on agent ${shortId(agent_id)}`,
+      argv,
+      started_at,
+      state,
+      output: at < MAX_LIVE ? await outputOf(api, request_id, signal) : null,
+    })),
+  )
   return {
-    running: [...asked, ...here.filter((run) => !isOver(run))],
+    running: [...asked, ...here.filter((run) => !isOver(run)).reverse()],
     recent: here.filter(isOver).slice(-MAX_RECENT).reverse(),
     problems,
   }

@@ -40,6 +40,7 @@ const runnerOf = (run: Run): RestRunner => ({
   checkRoom: () => undefined,
   cancel: () => undefined,
   sessions: () => [],
+  output: () => ({}),
   diagnostics: () => ({}),
 })
 

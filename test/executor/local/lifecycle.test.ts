@@ -162,3 +162,23 @@ test('a run whose output nobody takes is told when it has ended, with a tail tha
   assert.ok(await soon(() => heard.facts.length === 2))
   assert.deepEqual([heard.facts[1]?.tail_truncated, heard.facts[1]?.tail?.length], [true, MAX_EVENT_TAIL])
 })
+
+test('those who watch see what a run writes while it goes on, and whoever asked for it is not told twice', async (t) => {
+  const events: LifecycleEvent[] = []
+  const host = await LocalHost.start(t, {
+    scripts: { slow: 'echo first; read line; echo $line' },
+    watched: (event) => void events.push(event),
+  })
+  const heard = new Heard()
+  const session = await host.open({ told: heard.told })
+  const run = await host.run(session, [host.program('slow')], { input: true })
+  assert.ok(await soon(() => events.some(({ type, tail }) => type === 'exec.output' && tail === 'first\n')))
+  run.run.input(Buffer.from('second\n'), true)
+  await run.outcome()
+  assert.deepEqual([events[0]?.type, events.at(-1)?.type, events.at(-1)?.tail], ['exec.started', 'exec.finished', 'first\nsecond\n'])
+  assert.ok(events.every((event) => lifecycleProblem(event) === null && event.run_id === run.run.requestId))
+  assert.deepEqual(
+    heard.facts.map(({ type }) => type),
+    ['exec.started', 'exec.finished'],
+  )
+})

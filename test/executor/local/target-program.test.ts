@@ -54,7 +54,6 @@ test('however often a run of a target is to be ended, its daemon is asked once a
       sink: { event: nothing },
       stdin: null,
       report,
-      story: null,
       slot: { release: nothing },
       start: async (handlers) => target.start(handlers),
       target,

@@ -47,6 +47,7 @@ test('a run that is killed while it is being started has no grace when it begins
         slot: { release: () => undefined },
       },
       knowsWaiting: true,
+      story: null,
       outlet: new RunOutlet({ channel }, { run: 1, onClosed: () => undefined }),
       resumable: false,
       onForgotten: () => undefined,

@@ -1,0 +1,148 @@
+import { existsSync, readdirSync } from 'node:fs'
+import { join } from 'node:path'
+
+import type { Environment } from '../../base/environment.ts'
+import { attempt, errorText } from '../../base/errors.ts'
+import { readRexdConfig } from '../../config/rexd-config.ts'
+import { openDesk, type DeskHuman } from '../../local-api/desk-human.ts'
+import { configHome, DEFAULT_REXD_CONFIG, type DataPaths } from '../../local-api/paths.ts'
+import {
+  NO_SETTINGS,
+  resolveExec,
+  stricterAsk,
+  stricterFallback,
+  stricterSecurity,
+  type Ask,
+  type AskFallback,
+  type ResolvedExec,
+  type Security,
+  type SettingSource,
+} from '../../policy/modes/settings.ts'
+import { placesOf, type ToolsSettings } from '../../policy/modes/tools-settings.ts'
+import type { ModeOverride } from '../../protocol/desk.ts'
+import { isTable } from '../../protocol/field-checks.ts'
+import { overrideText } from '../../protocol/mode-command.ts'
+import type { PageAgentModes, PageModes, PageSetting } from '../../protocol/page.ts'
+
+/** Configurations that are looked at. */
+const MAX_CONFIGS = 32
+/** Agents of one that are shown. */
+const MAX_AGENTS = 200
+
+/** Those that programs of this user read unless they are told otherwise: of `rexd`, and what `x0x mcp --init` has written. */
+const usualConfigs = (env: Environment): readonly string[] => {
+  const directory = join(configHome(env), 'x0x', 'mcp')
+  const made = attempt(() => readdirSync(directory).filter((name) => name.endsWith('.toml'))) ?? []
+  return [DEFAULT_REXD_CONFIG, ...made.toSorted().map((name) => join(directory, name))]
+    .filter((path) => existsSync(path))
+    .slice(0, MAX_CONFIGS)
+}
+
+/** What the desk says of one agent. */
+interface OfDesk {
+  readonly session: ModeOverride | null
+  readonly saved: ModeOverride | null
+  readonly security: Security
+  readonly ask: Ask
+  readonly ask_fallback: AskFallback
+}
+
+const overrideIn = (value: unknown): ModeOverride | null => (isTable(value) ? (value as unknown as ModeOverride) : null)
+
+const ofDesk = async (desk: DeskHuman, agent: string): Promise<OfDesk> => {
+  const { session, saved, security, ask, ask_fallback } = await desk.modes({ session: agent, agent })
+  return {
+    session: overrideIn(session),
+    saved: overrideIn(saved),
+    security: security as Security,
+    ask: ask as Ask,
+    ask_fallback: ask_fallback as AskFallback,
+  }
+}
+
+const sourceText = (source: SettingSource, said: OfDesk | null): string =>
+  ({
+    parameter: 'the call',
+    session: said?.session === null ? 'what was saved for the agent' : 'what was set for the session',
+    agent: '[[agents.list]] of the file',
+    global: '[tools.exec] of the file',
+    default: 'nothing says it: the default',
+  })[source]
+
+const STORE = 'the approvals store, which is stricter'
+
+/** Where the store has a word in it, the stricter of both. */
+const withStore = (resolved: ResolvedExec, said: OfDesk | null): readonly PageSetting[] => {
+  const { host, security, ask, ask_fallback, node, from } = resolved
+  const counts = host === 'gateway' && said !== null
+  const setting = (name: PageSetting['name'], own: string, is: string): PageSetting => ({
+    name,
+    value: is,
+    from: own === is ? sourceText(from[name], said) : STORE,
+  })
+  return [
+    setting('host', host, host),
+    setting('security', security, counts ? stricterSecurity(security, said.security) : security),
+    setting('ask', ask, counts ? stricterAsk(ask, said.ask) : ask),
+    setting('ask_fallback', ask_fallback, counts ? stricterFallback(ask_fallback, said.ask_fallback) : ask_fallback),
+    ...(node === null ? [] : [setting('node', node, node)]),
+  ]
+}
+
+/** Somebody who is in no list. */
+const OTHERS = ''
+
+const modesOf = async (tools: ToolsSettings, agent: string, config: string, desk: DeskHuman | null): Promise<PageAgentModes> => {
+  const said = desk === null || agent === OTHERS ? null : await ofDesk(desk, agent)
+  const resolved = resolveExec({ parameter: NO_SETTINGS, ...placesOf(tools, agent, said?.session ?? said?.saved ?? null) })
+  return {
+    agent: agent === OTHERS ? null : agent,
+    config,
+    settings: resolved.kind === 'refused' ? [] : withStore(resolved, said),
+    session: said?.session ? overrideText(said.session) : null,
+    saved: said?.saved ? overrideText(said.saved) : null,
+  }
+}
+
+const namesIn = (value: unknown): string[] => (isTable(value) ? Object.keys(value) : [])
+
+/** How far the agents of this host's own doors may go, by the files of their programs, the desk, and what humans have set. */
+export const localModes = async (
+  paths: DataPaths,
+  { config, env }: { readonly config: string | null; readonly env: Environment },
+): Promise<PageModes> => {
+  const problems: string[] = []
+  const desk = await openDesk(paths, 'x0x ui').catch((error: unknown) => void problems.push(errorText(error)))
+  try {
+    const store = (await desk?.store()) ?? {}
+    const named = [...namesIn(store['agents']), ...namesIn(store['modes'])]
+    const agents: PageAgentModes[] = []
+    const configs = config === null ? usualConfigs(env) : [config]
+    for (const path of configs) {
+      const reading = await readRexdConfig(path, env)
+      problems.push(...reading.problems)
+      const tools = reading.config?.tools
+      if (tools === undefined) continue
+      const all = [...new Set([...Object.keys(tools.agents), ...named])].slice(0, MAX_AGENTS)
+      for (const agent of [...all, OTHERS]) agents.push(await modesOf(tools, agent, path, desk ?? null))
+    }
+    return { configs, agents, grants: (await desk?.grants()) ?? [], problems }
+  } finally {
+    desk?.close()
+  }
+}
+
+const atDesk = async (paths: DataPaths, change: (desk: DeskHuman) => Promise<object>): Promise<object> => {
+  const desk = await openDesk(paths, 'x0x ui')
+  try {
+    return await change(desk)
+  } finally {
+    desk.close()
+  }
+}
+
+export const revokeGrant = async (paths: DataPaths, id: string): Promise<object> => atDesk(paths, async (desk) => desk.revoke(id))
+
+/** As configured again: what was set for the agent's sessions, or what was saved for it. */
+export const takeBackModes = async (paths: DataPaths, agent: string, what: 'session' | 'saved'): Promise<object> =>
+  atDesk(paths, async (desk) => (what === 'session' ? desk.setModes(agent, null) : desk.saveModes(agent, null)))

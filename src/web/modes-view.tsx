@@ -1,0 +1,122 @@
+import { useState } from 'preact/hooks'
+
+import type { PageAgentModes, PageModes } from '../protocol/page.ts'
+import { call } from './api.ts'
+import { More } from './more.tsx'
+import { usePolled } from './use-polled.ts'
+import { Name, Token } from './visible.tsx'
+
+/** Asks for a change, then for all anew. */
+type Change = (name: string, body: object) => void
+
+const Agent = ({ modes, change }: { readonly modes: PageAgentModes; readonly change: Change }) => {
+  const { agent, config, settings, session, saved } = modes
+  const set = [
+    ['session', 'Set for its sessions', session],
+    ['saved', 'Saved for it', saved],
+  ] as const
+  return (
+    <article class="card small">
+      <header>
+        <h3>{agent === null ? 'Everybody else' : <Token text={agent} />}</h3>
+        <span class="quiet">
+          by <Token text={config} />
+        </span>
+      </header>
+      {settings.length === 0 && <p class="warning">Its settings contradict each other: nothing runs.</p>}
+      <dl>
+        {settings.map(({ name, value, from }) => (
+          <>
+            <dt>{name.replace('_', ' ')}</dt>
+            <dd>
+              <strong>
+                <Name text={value} />
+              </strong>{' '}
+              <span class="quiet">by {from}</span>
+            </dd>
+          </>
+        ))}
+      </dl>
+      {set.map(
+        ([what, text, is]) =>
+          is !== null && (
+            <p key={what}>
+              {text}: <Name text={is} />{' '}
+              <button type="button" onClick={() => change('modes_off', { agent, what })}>
+                Take it back
+              </button>
+            </p>
+          ),
+      )}
+    </article>
+  )
+}
+
+const Grant = ({ grant, change }: { readonly grant: PageModes['grants'][number]; readonly change: Change }) => (
+  <article class="card small">
+    <header>
+      <h3>
+        <Token text={grant.agent} />
+      </h3>
+      <span class="quiet">
+        until {new Date(grant.expires_at_ms).toLocaleString()}
+        {grant.uses_left !== null && `, ${grant.uses_left} more times`}
+      </span>
+      <button type="button" onClick={() => change('revoke', { grant_id: grant.id })}>
+        Revoke
+      </button>
+    </header>
+    <p class="line">
+      {grant.argv.map((token, at) => (
+        <span key={at}>
+          <Token text={token} />{' '}
+        </span>
+      ))}
+    </p>
+    <p class="quiet">
+      runs <Token text={grant.executable} /> in <Token text={grant.cwd} />, allowed by <Name text={grant.by} />{' '}
+      <span class="mono">{grant.id}</span>
+    </p>
+  </article>
+)
+
+/** How far each agent of this host's own doors may go, where that comes from, and what was allowed for longer. */
+export const ModesView = () => {
+  const [changed, setChanged] = useState(0)
+  const [said, setSaid] = useState<string | null>(null)
+  const { value, problem } = usePolled<PageModes>('modes', {}, 0, String(changed))
+  const change: Change = (name, body) =>
+    void call(name, body)
+      .then(() => setSaid(null))
+      .catch((error: unknown) => setSaid(error instanceof Error ? error.message : String(error)))
+      .finally(() => setChanged((n) => n + 1))
+  return (
+    <>
+      <h2>Agents of this host</h2>
+      <div role="status">
+        {[said, problem, ...(value?.problems ?? [])].map(
+          (text) =>
+            text !== null && (
+              <p key={text} class="warning">
+                <Name text={text} />
+              </p>
+            ),
+        )}
+      </div>
+      {value !== null && value.agents.length === 0 && (
+        <p class="quiet">
+          No configuration with [tools.exec] or [[agents.list]] was found. Commands of this host's own doors run as [security] of their file
+          says. x0x ui --config FILE names one.
+        </p>
+      )}
+      <More
+        all={value?.agents ?? []}
+        of="agents"
+        show={(modes) => <Agent key={`${modes.config} ${modes.agent}`} modes={modes} change={change} />}
+      />
+      <h2>Allowed for longer</h2>
+      {value?.grants.length === 0 && <p class="quiet">Nothing was.</p>}
+      <More all={value?.grants ?? []} of="grants" show={(grant) => <Grant key={grant.id} grant={grant} change={change} />} />
+    </>
+  )
+}
