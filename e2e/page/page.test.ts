@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 
 import { AppError } from '../../src/base/errors.ts'
+import { lifecycleEvent, type LifecycleFacts } from '../../src/protocol/lifecycle.ts'
 import type { PageFiles } from '../../src/doors/page/page-files.ts'
 import { buildPage } from '../../deploy/build-page.mjs'
 import { pageHost, pendingOf, type PageHost } from '../../test/support/page-host.ts'
@@ -111,6 +112,82 @@ it('no word of a daemon or of a journal about runs, peers and lines turns or hid
   }
 })
 
+it('what a run writes is seen as it comes, stands still while it is read, and cannot draw over the page', async (t) => {
+  const { page, desk } = await signedIn(t)
+  const facts = { owner: 'reviewer', session: 's_1', door: 'mcp', run_id: 'r1', node: 'gateway' } as const
+  const tell = (n: number, more: Partial<LifecycleFacts>): void =>
+    desk.tell(lifecycleEvent({ type: 'exec.output', ...facts, ...more }, { n, ts: new Date().toISOString() }))
+  await page.getByRole('button', { name: 'Runs' }).click()
+  tell(1, { type: 'exec.started' })
+  tell(2, { tail: 'line one\n\u202eeno\x1b[2J\n' })
+  const output = page.getByRole('region', { name: 'What it wrote so far' })
+  await output.getByText('line one').waitFor()
+  const text = (await output.textContent()) ?? ''
+  assert.ok(!text.includes('\u202e') && !text.includes('\x1b') && text.includes('\\u202e'), JSON.stringify(text))
+  await page.getByRole('button', { name: 'Pause' }).click()
+  tell(3, { tail: 'line two\n' })
+  await page.getByText('Paused; it has written more.').waitFor()
+  assert.ok(((await output.textContent()) ?? '').includes('line one'))
+  assert.deepEqual(await seriousFaults(page), [])
+  await page.getByRole('button', { name: 'Pause' }).click()
+  await output.getByText('line two').waitFor()
+  tell(4, { type: 'exec.finished', code: 0, tail: 'line two\nthe end\n' })
+  await page.getByText('Exec finished (node=gateway, id=r1, code=0)').waitFor()
+  await page.getByRole('region', { name: 'The end of its output' }).getByText('the end').waitFor()
+  assert.equal(await output.count(), 0)
+})
+
+it('how far an agent may go is explained by where it comes from, and what was allowed for longer is taken back', async (t) => {
+  const changes: unknown[] = []
+  const settings = [
+    { name: 'host', value: 'gateway', from: '[tools.exec] of the file' },
+    { name: 'security', value: 'deny', from: 'the approvals store, which is stricter' },
+  ] as const
+  const agent = { agent: 'rev\u202eiewer', config: '/c.toml', settings, session: 'security=full', saved: null }
+  const grant = {
+    id: 'g_0000000000000000000000',
+    grant_sha256: 'a'.repeat(64),
+    agent: 'reviewer',
+    argv: ['git', 'fetch'],
+    executable: '/usr/bin/git',
+    cwd: '/srv',
+    created_at_ms: 0,
+    expires_at_ms: Date.now(),
+    uses_left: 2,
+    by: 'human:x',
+    last_used_at_ms: null,
+  }
+  let grants = Array.from({ length: 21 }, (_, at) => ({ ...grant, argv: ['git', `fetch-${at}`], id: `g_${String(at).padStart(22, '0')}` }))
+  const host = await pageHost(t, {
+    files: await files(),
+    sources: {
+      modes: async () => ({ configs: ['/c.toml'], agents: [agent, { ...agent, agent: null, session: null }], grants, problems: [] }),
+      revoke: async (id) => {
+        changes.push(id)
+        grants = grants.filter((one) => one.id !== id)
+        return { revoked: true }
+      },
+      takeBackModes: async (...what) => {
+        changes.push(what)
+        return {}
+      },
+    },
+  })
+  const { page, complaints } = await openPage(t)
+  await page.goto(host.server.newLink())
+  await page.getByRole('button', { name: 'Policy' }).click()
+  await page.getByText('by the approvals store, which is stricter').first().waitFor()
+  assert.ok(((await page.locator('main').textContent()) ?? '').includes('"rev\\u202eiewer"'))
+  await page.getByRole('button', { name: 'Take it back' }).click()
+  await page.getByRole('button', { name: 'The first 20 of 21 grants: show all' }).click()
+  await page.getByText('"fetch-20"').waitFor()
+  assert.deepEqual(await seriousFaults(page), [])
+  await page.getByRole('button', { name: 'Revoke' }).last().click()
+  await page.getByText('"fetch-20"').waitFor({ state: 'detached' })
+  assert.deepEqual(changes, [['rev\u202eiewer', 'session'], 'g_0000000000000000000020'])
+  assert.deepEqual(complaints, [])
+})
+
 it('always has an end and a count; what is asked each time offers no always; what is too long is only denied', async (t) => {
   const { page, desk } = await signedIn(t)
   const pending = pendingOf('one')
@@ -132,7 +209,7 @@ it('always has an end and a count; what is asked each time offers no always; wha
     },
   )
   const each = pendingOf('two', { always_ask: 'it leaves this host', asker: { kind: 'local', label: 'two' } })
-  desk.ask(each)
+  desk.ask({ ...each, decisions: ['allow_once', 'deny'] })
   const card = page.locator(`[data-question="${each.question_id}"]`)
   await card.getByText('it leaves this host').waitFor()
   assert.equal(await card.getByRole('button', { name: 'Always' }).count(), 0)

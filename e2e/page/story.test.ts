@@ -51,7 +51,7 @@ test(
     const paths = pathsIn(dir)
     await startDesk(t, paths)
     const server = await startMcp(t, { mcp: `\n${TOOLS}` }, { env: { X0X_DATA_DIR: dir }, whoami: 'reviewer' })
-    const ui = startUi(t, ['--data-dir', dir, '--json'])
+    const ui = startUi(t, ['--data-dir', dir, '--config', server.config, '--json'])
     const { page, complaints } = await openPage(t)
     await page.goto(linkOf(await ui.next()).url)
     await page.getByText('The desk asks you').waitFor()
@@ -98,10 +98,33 @@ test(
     await press('Deny')
     assert.equal((await touch).denial_reason, 'approval_denied')
 
+    // What it writes is seen while it runs.
+    const go = join(server.root, 'go')
+    const slow = server.run('exec_capture', {
+      command: await script(server, `echo begun; while [ ! -e ${go} ]; do sleep 0.05; done; echo over`),
+    })
+    await press('Allow once')
+    await page.getByRole('button', { name: 'Runs' }).click()
+    await page.getByRole('region', { name: 'What it wrote so far' }).getByText('begun').waitFor()
+    await screenshots(page, 'output')
+    await writeFile(go, '')
+    assert.equal((await slow).stdout, 'begun\nover\n')
+    await page.getByRole('region', { name: 'The end of its output' }).getByText('over').waitFor()
+
+    // How far it may go, and why.
+    await page.getByRole('button', { name: 'Policy' }).click()
+    await page.getByText('by [tools.exec] of the file').first().waitFor()
+    await page.getByText('Everybody', { exact: true }).waitFor()
+    assert.deepEqual(await seriousFaults(page), [])
+    await screenshots(page, 'policy')
+
     // What the desk was told of it, and what stands in its journal.
     await page.getByRole('button', { name: 'Runs' }).click()
-    await page.getByText(/Exec finished/).waitFor()
-    await page.getByText('the report').waitFor()
+    await page
+      .getByText(/Exec finished/)
+      .first()
+      .waitFor()
+    await page.getByText('the report').first().waitFor()
     await screenshots(page, 'runs')
     await page.getByRole('button', { name: 'Journal' }).click()
     await page.getByRole('cell', { name: 'approval', exact: true }).first().waitFor()

@@ -33,17 +33,18 @@ export class RunWatch {
   /** Tells of its output until it is over. */
   follow(story: RunStory): void {
     this.#stories.set(story, this.#clock.monotonic())
-    this.#timer ??= this.#wait()
+    if (this.#timer === null) this.#wait()
   }
 
-  #wait(): Timer {
-    return this.#clock.setTimeout(() => this.#look(), LIVE_OUTPUT_MS, { unref: true })
+  #wait(): void {
+    this.#timer = this.#clock.setTimeout(() => this.#look(), LIVE_OUTPUT_MS, { unref: true })
   }
 
   #look(): void {
     const now = this.#clock.monotonic()
     let room = MAX_LIVE_AT_ONCE
-    for (const [story, told] of [...this.#stories]) {
+    const stories = [...this.#stories]
+    for (const [story, told] of stories) {
       if (story.over) this.#stories.delete(story)
       const facts = room > 0 ? story.soFar(now - told >= LIVE_AGAIN_MS) : null
       if (facts === null) continue
@@ -52,6 +53,7 @@ export class RunWatch {
       this.#stories.set(story, now)
       this.tell(facts)
     }
-    this.#timer = this.#stories.size === 0 ? null : this.#wait()
+    this.#timer = null
+    if (this.#stories.size > 0) this.#wait()
   }
 }

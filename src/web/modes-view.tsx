@@ -9,7 +9,7 @@ import { Name, Token } from './visible.tsx'
 /** Asks for a change, then for all anew. */
 type Change = (name: string, body: object) => void
 
-const Agent = ({ modes, change }: { readonly modes: PageAgentModes; readonly change: Change }) => {
+const Agent = ({ modes, isOnly, change }: { readonly modes: PageAgentModes; readonly isOnly: boolean; readonly change: Change }) => {
   const { agent, config, settings, session, saved } = modes
   const set = [
     ['session', 'Set for its sessions', session],
@@ -18,7 +18,7 @@ const Agent = ({ modes, change }: { readonly modes: PageAgentModes; readonly cha
   return (
     <article class="card small">
       <header>
-        <h3>{agent === null ? 'Everybody else' : <Token text={agent} />}</h3>
+        <h3>{agent === null ? isOnly ? 'Everybody' : 'Everybody else' : <Token text={agent} />}</h3>
         <span class="quiet">
           by <Token text={config} />
         </span>
@@ -112,7 +112,7 @@ export const ModesView = () => {
       <More
         all={value?.agents ?? []}
         of="agents"
-        show={(modes) => <Agent key={`${modes.config} ${modes.agent}`} modes={modes} change={change} />}
+        show={(modes) => <Agent key={`${modes.config} ${modes.agent}`} modes={modes} isOnly={value?.agents.length === 1} change={change} />}
       />
       <h2>Allowed for longer</h2>
       {value?.grants.length === 0 && <p class="quiet">Nothing was.</p>}

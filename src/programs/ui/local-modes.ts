@@ -66,7 +66,7 @@ const sourceText = (source: SettingSource, said: OfDesk | null): string =>
     session: said?.session === null ? 'what was saved for the agent' : 'what was set for the session',
     agent: '[[agents.list]] of the file',
     global: '[tools.exec] of the file',
-    default: 'nothing says it: the default',
+    default: 'default',
   })[source]
 
 const STORE = 'the approvals store, which is stricter'
