@@ -1,32 +1,11 @@
 // What the npm scripts start: installs what is missing, builds, and runs a task under the right runtime.
 // Plain JavaScript without dependencies, so that it works right after a clone on any Node >= 20.
 import { existsSync } from 'node:fs'
-import { availableParallelism } from 'node:os'
 import { delimiter, dirname, join } from 'node:path'
 
 import { buildAll } from './build.mjs'
 import { ensureInstalled } from './install.mjs'
 import { findRuntime, missingRuntimeText, packageRoot, runInstead } from './runtime.mjs'
-
-const TEST_FILES = ['test/**/*.test.ts', 'e2e/**/*.test.ts']
-/** No single test may take longer; a hanging one is named instead of holding everything. */
-const TEST_TIMEOUT_MS = 180_000
-
-/** Most tests wait for daemons and programs now and then: with two files more than cores these are busy nine tenths of the time. */
-const TEST_FILES_AT_ONCE = availableParallelism() + 2
-
-const testArgs = (args) => {
-  const named = args.some((arg) => !arg.startsWith('-'))
-  return [
-    '--test',
-    '--test-reporter=spec',
-    '--import=./test/support/file-end.ts',
-    `--test-timeout=${TEST_TIMEOUT_MS}`,
-    `--test-concurrency=${TEST_FILES_AT_ONCE}`,
-    ...args,
-    ...(named ? [] : TEST_FILES),
-  ]
-}
 
 /** What takes minutes: attacks at full speed, whole hosts, and chance. One after another, so that each has the machine to itself. */
 const CAMPAIGN_FILES = [
@@ -50,7 +29,11 @@ const campaignArgs = (args) => [
 const TASKS = {
   build: { builds: true },
   demo: { builds: true, run: (args) => ['e2e/demo.ts', ...args] },
-  test: { builds: true, run: testArgs, env: { NODE_COMPILE_CACHE: join(packageRoot, 'node_modules', '.cache', 'compile') } },
+  test: {
+    builds: true,
+    run: (args) => ['deploy/run-tests.mjs', ...args],
+    env: { NODE_COMPILE_CACHE: join(packageRoot, 'node_modules', '.cache', 'compile') },
+  },
   campaign: { builds: true, run: campaignArgs, env: { X0X_TEST_CAMPAIGN: 'true' } },
   bench: { builds: true, run: (args) => ['bench/main.ts', ...args] },
   check: { run: (args) => ['deploy/check.mjs', ...args] },

@@ -1,0 +1,53 @@
+// What `npm test` runs, under the runtime that the tests need: the files that are named, or all.
+import { globSync } from 'node:fs'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { availableParallelism, tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { pathToFileURL } from 'node:url'
+
+import { packageRoot, runInstead } from './runtime.mjs'
+import { grouped } from './test-groups.mjs'
+
+const TEST_FILES = ['test/**/*.test.ts', 'e2e/**/*.test.ts']
+/** No single test may take longer; a hanging one is named instead of holding everything. */
+const TEST_TIMEOUT_MS = 180_000
+
+/** Most tests wait for daemons and programs now and then: with two files more than cores these are busy nine tenths of the time. */
+const TEST_FILES_AT_ONCE = availableParallelism() + 2
+
+/** Writes the groups into a directory, each as a file that imports its own. */
+const writeGroups = async (directory, groups) =>
+  Promise.all(
+    groups.map(async ({ name, files }) => {
+      const path = join(directory, `${name}.test.mjs`)
+      await writeFile(path, files.map((file) => `import '${pathToFileURL(join(packageRoot, file)).href}'\n`).join(''))
+      return path
+    }),
+  )
+
+const main = async (args) => {
+  const flags = args.filter((arg) => arg.startsWith('-'))
+  const named = args.filter((arg) => !arg.startsWith('-'))
+  const { groups, alone } = grouped(globSync(named.length > 0 ? named : TEST_FILES).sort())
+  const directory = await mkdtemp(join(tmpdir(), 'x0x-test-groups-'))
+  try {
+    const files = [...(await writeGroups(directory, groups)), ...alone]
+    if (files.length === 0) throw new Error(`no such file: ${named.join(' ')}`)
+    return await runInstead(process.execPath, [
+      '--test',
+      '--test-reporter=spec',
+      '--import=./test/support/file-end.ts',
+      `--test-timeout=${TEST_TIMEOUT_MS}`,
+      `--test-concurrency=${TEST_FILES_AT_ONCE}`,
+      ...flags,
+      ...files,
+    ])
+  } finally {
+    await rm(directory, { recursive: true, force: true })
+  }
+}
+
+process.exitCode = await main(process.argv.slice(2)).catch((error) => {
+  console.error(error.message)
+  return 1
+})
