@@ -1,3 +1,4 @@
+import { constants } from 'node:fs'
 import { open, stat, type FileHandle } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 
@@ -82,11 +83,19 @@ export async function* tailJournal(path: string, options: TailOptions, signal?: 
   }
 }
 
+/** A named pipe would hold us until somebody writes it, and a device may have no end. */
+const openFile = async (path: string): Promise<FileHandle> => {
+  const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY)
+  if ((await file.stat()).isFile()) return file
+  await file.close()
+  throw new Error('it is no regular file')
+}
+
 /** In the moment of a rotation there may be no file: then it is waited for. Null = the signal came. */
 const openFor = async (path: string, wait: boolean, signal?: AbortSignal): Promise<FileHandle | null> => {
   for (;;) {
     try {
-      return await open(path, 'r')
+      return await openFile(path)
     } catch (error) {
       if (!wait) throw new AppError('not_found', `${path} cannot be read: ${errorText(error)}`, { cause: error, data: { file: path } })
     }

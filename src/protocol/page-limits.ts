@@ -12,8 +12,8 @@ export const PAGE_SESSION_MS = 12 * 60 * 60_000
 export const MAX_PAGE_SESSIONS = 8
 /** Streams of one session: a tab that is loaded again may have two for a moment. */
 export const MAX_SESSION_STREAMS = 2
-/** Connections at once: a browser keeps six for each host, and a person has few tabs. */
-export const MAX_PAGE_CONNECTIONS = 64
+/** Connections that have signed in to nothing yet; of more the oldest is hung up. Enough that one who connects thousands of times a second leaves time for a request. */
+export const MAX_PAGE_UNPROVEN = 256
 /** A body holds a decision or a question about a policy: its command line at most. */
 export const MAX_PAGE_BODY = 64 * 1024
 /** Ways and headers of a request: ours are short, and a browser adds the cookies of every server of this host. */
@@ -28,7 +28,7 @@ export const PAGE_BEAT_MS = 5_000
 export const PAGE_SILENCE_MS = 15_000
 /** Requests of a session: a person clicks, and the page asks for what runs every two seconds. */
 export const PAGE_REQUESTS = { burst: 120, perSecond: 20 } as const
-/** Requests of whoever has no session. */
+/** Requests of whoever has no session, but for what signing in needs; wrong codes among them. */
 export const PAGE_STRANGERS = { burst: 60, perSecond: 5 } as const
 /** Lines of our log about requests that were refused. */
 export const PAGE_NOTES = { burst: 20, perSecond: 0.2 } as const

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { execFileSync } from 'node:child_process'
 import { appendFile, rename, truncate, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
@@ -53,6 +54,12 @@ test('lines are found across the blocks that are read', async (t) => {
 
 test('a file that is not there is an error that names it', async () => {
   await assert.rejects(lastOf('/nowhere/exec.log', 1), { code: 'not_found', message: /\/nowhere\/exec\.log/ })
+})
+
+test('a named pipe and a device are no journals, and hold nobody up', async (t) => {
+  const pipe = join(await temporaryDirectory(t), 'exec.log')
+  execFileSync('mkfifo', [pipe])
+  for (const path of [pipe, '/dev/zero']) await assert.rejects(lastOf(path, 1), { code: 'not_found', message: /no regular file/ })
 })
 
 test('what is appended is followed, whole lines only', async (t) => {

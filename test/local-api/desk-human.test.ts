@@ -6,7 +6,7 @@ import { test } from 'node:test'
 
 import { openDesk } from '../../src/local-api/desk-human.ts'
 import { pathsIn } from '../../src/local-api/paths.ts'
-import { MAX_DESK_REPLY } from '../../src/protocol/desk-limits.ts'
+import { DESK_ANSWER_MS, MAX_DESK_REPLY } from '../../src/protocol/desk-limits.ts'
 import { questionOf } from '../support/question.ts'
 import { scriptedDesk, welcoming } from '../support/scripted-desk.ts'
 import { tempDir } from '../support/temp-dir.ts'
@@ -114,6 +114,27 @@ test('a desk that goes away ends what waits for it, and says what to look at', a
   )
   const desk = await openDesk(paths, 'a test')
   await assert.rejects(desk.pending(), { code: 'daemon_unreachable', message: /x0x approvals history/ })
+})
+
+test('a desk that is paused is given up, and what waits for it is told so', async (t) => {
+  const asked = Promise.withResolvers<void>()
+  const { paths } = await scriptedDesk(
+    t,
+    welcoming(() => {
+      asked.resolve()
+      return null
+    }),
+  )
+  const desk = await openDesk(paths, 'a test')
+  t.mock.timers.enable({ apis: ['setTimeout'] })
+  const answer = desk.pending()
+  await asked.promise
+  t.mock.timers.tick(DESK_ANSWER_MS - 1)
+  assert.equal(await Promise.race([answer, Promise.resolve('waits')]), 'waits')
+  t.mock.timers.tick(1)
+  await assert.rejects(answer, { code: 'daemon_unreachable', message: /does not answer/ })
+  await assert.rejects(desk.pending(), { code: 'daemon_unreachable' })
+  assert.match((await desk.closed).message, /does not answer/)
 })
 
 test('a human whom the desk does not let in is told which key it wants', async (t) => {

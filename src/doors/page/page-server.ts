@@ -7,8 +7,8 @@ import type { Startable } from '../../base/startable.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
 import { isText } from '../../protocol/field-checks.ts'
 import {
-  MAX_PAGE_CONNECTIONS,
   MAX_PAGE_HEAD,
+  MAX_PAGE_UNPROVEN,
   MAX_SESSION_STREAMS,
   PAGE_NOTES,
   PAGE_REQUEST_MS,
@@ -16,6 +16,7 @@ import {
 } from '../../protocol/page-limits.ts'
 import { httpRefusalOf } from '../access.ts'
 import { addressOf } from '../http-server.ts'
+import { Unproven } from '../unproven.ts'
 import { DeskFeed } from './desk-feed.ts'
 import { readBody, sendError, sendJson, setHeaders } from './page-answer.ts'
 import { PAGE_FILES, type PageFile, type PageFiles } from './page-files.ts'
@@ -55,6 +56,8 @@ export class PageServer implements Startable {
   readonly #links: PageLinks
   readonly #sessions: PageSessions
   readonly #strangers: TokenBucket
+  /** Every user of this host can connect: none of them keeps out who signs in, or has. */
+  readonly #unproven = new Unproven({ total: MAX_PAGE_UNPROVEN, perAddress: MAX_PAGE_UNPROVEN })
   readonly #noted: TokenBucket
   readonly #streams = new WeakMap<PageSession, number>()
 
@@ -69,10 +72,16 @@ export class PageServer implements Startable {
     this.#strangers = new TokenBucket({ clock }, PAGE_STRANGERS)
     this.#noted = new TokenBucket({ clock }, PAGE_NOTES)
     this.#server = createServer(
-      { requestTimeout: PAGE_REQUEST_MS, headersTimeout: PAGE_REQUEST_MS, maxHeaderSize: MAX_PAGE_HEAD, keepAliveTimeout: PAGE_REQUEST_MS },
+      {
+        requestTimeout: PAGE_REQUEST_MS,
+        headersTimeout: PAGE_REQUEST_MS,
+        keepAliveTimeout: PAGE_REQUEST_MS,
+        connectionsCheckingInterval: PAGE_REQUEST_MS / 5,
+        maxHeaderSize: MAX_PAGE_HEAD,
+      },
       (request, response) => void this.#answer(request, response),
     )
-    this.#server.maxConnections = MAX_PAGE_CONNECTIONS
+    this.#server.on('connection', (socket) => this.#unproven.add(socket))
   }
 
   async start(): Promise<void> {
@@ -121,11 +130,11 @@ export class PageServer implements Startable {
   async #route(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const { method, url = '' } = request
     if (url.startsWith('/api/')) return this.#call(url.slice('/api/'.length), request, response)
-    const session = sessionOf(request, this.port, this.#sessions)
-    // Who has no session cannot take what those have who have one.
-    checkRate(session?.loads ?? this.#strangers)
     if (url === '/sign-in' && method === 'POST') return this.#signIn(request, response)
+    const session = sessionOf(request, this.port, this.#sessions)
     const file = Object.hasOwn(PAGE_FILES, url) ? PAGE_FILES[url] : undefined
+    // What everybody may see costs less than a refusal would, and who signs in needs it: a rate would be others' to use up.
+    if (session !== null || file?.open !== true) checkRate(session?.loads ?? this.#strangers)
     if (file === undefined) throw new AppError('not_found')
     if (method !== 'GET') throw new AppError('method_not_allowed')
     if (!file.open && session === null) {
@@ -144,8 +153,12 @@ export class PageServer implements Startable {
   async #signIn(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const { code, ...others } = await readBody(request)
     if (!isText(code) || Object.keys(others).length > 0) throw new AppError('bad_request', 'a code is missing')
-    if (!this.#links.take(code))
+    // A code of 128 bits is guessed at no rate: only those that are wrong count, so that others use up nothing of the operator's.
+    if (!this.#links.take(code)) {
+      checkRate(this.#strangers)
       throw new AppError('unauthorized', 'this link was used, or is too old: press Enter where x0x ui runs, and follow the new one')
+    }
+    this.#unproven.prove(request.socket)
     const { cookie, proof } = this.#sessions.open()
     response.setHeader('set-cookie', `${cookieName(this.port)}=${cookie}; Path=/; HttpOnly; SameSite=Strict`)
     sendJson(response, 200, { ok: true, proof })
@@ -154,6 +167,7 @@ export class PageServer implements Startable {
   async #call(name: string, request: IncomingMessage, response: ServerResponse): Promise<void> {
     if (request.method !== 'POST') throw new AppError('method_not_allowed')
     const session = provenSession(request, this.port, this.#sessions)
+    this.#unproven.prove(request.socket)
     checkRate(session.calls)
     const body = await readBody(request)
     // It may have ended while the body came: who has signed out decides nothing, and follows nothing.

@@ -8,7 +8,13 @@ import type { Logger } from '../../base/log.ts'
 import { listenAt, type ListenAddress } from '../../base/private-socket.ts'
 import type { Startable } from '../../base/startable.ts'
 import { Turnstile } from '../../base/turnstile.ts'
-import { HTTP_TRANSFER_MS, MAX_RPC_MESSAGE, MAX_RPC_PENDING } from '../../protocol/rexd-limits.ts'
+import {
+  HTTP_TRANSFER_MS,
+  MAX_RPC_MESSAGE,
+  MAX_RPC_PENDING,
+  MAX_UNPROVEN_CONNECTIONS,
+  MAX_UNPROVEN_PER_ADDRESS,
+} from '../../protocol/rexd-limits.ts'
 import { CAPABILITY_NAMES } from '../../protocol/rexd-names.ts'
 import { checkHost, httpRefusalOf, TokenCheck, type AllowedNames, type HttpRefusal } from '../access.ts'
 import { closeServer, listenerOf, makeServer, urlOf, type Tls } from '../http-server.ts'
@@ -21,7 +27,7 @@ import { parseBytes } from './parse-bytes.ts'
 import type { MethodsComponents } from './session-methods.ts'
 import { Sessions } from './sessions.ts'
 import { PipelinedRequests } from './pipelined-requests.ts'
-import { Unproven } from './unproven.ts'
+import { Unproven } from '../unproven.ts'
 import { tokenOf, WebSockets } from './websockets.ts'
 import { written } from './written.ts'
 
@@ -52,7 +58,7 @@ export class RpcWebDoor implements Startable {
   readonly #reading = new Turnstile({ limit: MAX_RPC_PENDING })
   readonly #places = new CallPlaces()
   readonly #pipelined = new PipelinedRequests()
-  readonly #unproven = new Unproven()
+  readonly #unproven = new Unproven({ total: MAX_UNPROVEN_CONNECTIONS, perAddress: MAX_UNPROVEN_PER_ADDRESS })
   #server: Server | null = null
 
   constructor(components: WebDoorComponents, init: WebDoorInit) {

@@ -5,6 +5,9 @@ import type { DataPaths } from '../../local-api/paths.ts'
 /** Who decides, in the desk's journal and to other humans. */
 const NAME = 'x0x ui'
 
+/** How often it is looked whether the desk still answers. */
+const LOOK_MS = 5_000
+
 const tell = (listener: DeskListener, news: DeskNews): void => {
   switch (news.type) {
     case 'question': {
@@ -34,6 +37,9 @@ export const pageDesk = (paths: DataPaths): PageDesk => ({
       desk.close()
       throw error
     }
+    // One that is paused says nothing, and its questions do not come.
+    const look = setInterval(() => void desk.modes({ session: null, agent: null }).catch(() => undefined), LOOK_MS)
+    void desk.closed.then(() => clearInterval(look))
     return {
       ended: desk.closed.then(({ message }) => message),
       decide: async ({ question_id, permit_sha256, decision, expires_in_ms, uses }) =>

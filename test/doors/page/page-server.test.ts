@@ -12,6 +12,7 @@ import {
   MAX_PAGE_BODY,
   MAX_PAGE_LINKS,
   MAX_PAGE_SESSIONS,
+  MAX_PAGE_UNPROVEN,
   PAGE_IDLE_MS,
   PAGE_LINK_MS,
   PAGE_REQUESTS,
@@ -355,8 +356,13 @@ test('strangers are bounded by rate, and take nothing from who has signed in; a 
   const host = await pageHost(t)
   const session = await signInTo(host)
   let refused = 0
-  for (let at = 0; at < 100; at++) if ((await askPage(host, '/sign-in')).status === 429) refused++
+  for (let at = 0; at < 100; at++) if ((await askPage(host, '/nothing')).status === 429) refused++
   assert.ok(refused > 0)
+  const body = JSON.stringify({ code: 'A'.repeat(22) })
+  assert.equal((await askPage(host, '/sign-in', { headers: pageHeaders(host), body })).status, 429)
+  // What they have used up is theirs: whoever has a link signs in.
+  for (const path of ['/sign-in', '/sign-in.js', '/page.css', '/icon.svg']) assert.equal((await askPage(host, path)).status, 200, path)
+  assert.equal((await call(host, 'about', await signInTo(host))).status, 200)
   assert.equal((await call(host, 'about', session)).status, 200)
   const pages = [await following(host, session), await following(host, session), await following(host, session)]
   assert.deepEqual(
@@ -364,6 +370,26 @@ test('strangers are bounded by rate, and take nothing from who has signed in; a 
     [200, 200, 429],
   )
   for (const { gone } of pages) gone.abort()
+})
+
+test('who takes all connections of a page keeps nobody out who signs in, and ends nobody who has', async (t) => {
+  const host = await pageHost(t)
+  const page = await following(host, await signInTo(host))
+  await page.next()
+  const strangers = Array.from({ length: MAX_PAGE_UNPROVEN + 20 }, () =>
+    connect(host.server.port, '127.0.0.1').on('error', () => undefined),
+  )
+  t.after(() => strangers.forEach((socket) => socket.destroy()))
+  const [first] = strangers
+  // The oldest make room. One sends half a request, which is no reason to keep it.
+  first!.write('GET / HT')
+  await once(first!, 'close')
+  assert.equal((await call(host, 'about', await signInTo(host))).status, 200)
+  for (const listener of host.desk.listeners) listener.flood({ asker: 'x', count: 1, last_at_ms: 1 })
+  let news = await page.next()
+  while (news !== null && news['type'] !== 'flood') news = await page.next()
+  assert.equal(news?.['type'], 'flood')
+  page.gone.abort()
 })
 
 test('a server that stops ends its pages, also those that are followed', async (t) => {

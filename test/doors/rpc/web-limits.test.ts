@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { silentLogger } from '../../../src/base/log.ts'
-import { sourceOf } from '../../../src/doors/rpc/unproven.ts'
+import { sourceOf } from '../../../src/doors/unproven.ts'
 import { HTTP_TRANSFER_MS, MAX_RPC_PENDING } from '../../../src/protocol/rexd-limits.ts'
 import { until } from '../../support/processes.ts'
 import { ask, connect, outputOf, post, type Reached } from '../../support/rexd-callers.ts'

@@ -1,7 +1,6 @@
 import { isIPv6, type Socket } from 'node:net'
 
-import { networkOf } from '../../base/ip-network.ts'
-import { MAX_UNPROVEN_CONNECTIONS, MAX_UNPROVEN_PER_ADDRESS } from '../../protocol/rexd-limits.ts'
+import { networkOf } from '../base/ip-network.ts'
 
 const LOOPBACK = /^(?:::ffff:)?127\.|^::1$/
 
@@ -16,6 +15,11 @@ export const sourceOf = (address: string | undefined): string | null => {
 export class Unproven {
   /** The oldest first. */
   readonly #sockets = new Map<Socket, string | null>()
+  readonly #max: { readonly total: number; readonly perAddress: number }
+
+  constructor(init: { readonly total: number; readonly perAddress: number }) {
+    this.#max = init
+  }
 
   /** A connection that was just made. */
   add(socket: Socket): void {
@@ -23,8 +27,8 @@ export class Unproven {
     this.#sockets.set(socket, source)
     socket.once('close', () => this.#sockets.delete(socket))
     const same = source === null ? [] : [...this.#sockets].filter(([, other]) => other === source)
-    if (same.length > MAX_UNPROVEN_PER_ADDRESS) this.#hangUp(same[0]![0])
-    else if (this.#sockets.size > MAX_UNPROVEN_CONNECTIONS) this.#hangUp(this.#sockets.keys().next().value!)
+    if (same.length > this.#max.perAddress) this.#hangUp(same[0]![0])
+    else if (this.#sockets.size > this.#max.total) this.#hangUp(this.#sockets.keys().next().value!)
   }
 
   /** Its place is free at once: what comes in the same turn costs another, not the same again. */

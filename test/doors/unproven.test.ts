@@ -3,17 +3,18 @@ import { Duplex } from 'node:stream'
 import type { Socket } from 'node:net'
 import { test } from 'node:test'
 
-import { MAX_UNPROVEN_CONNECTIONS } from '../../../src/protocol/rexd-limits.ts'
-import { Unproven } from '../../../src/doors/rpc/unproven.ts'
+import { Unproven } from '../../src/doors/unproven.ts'
+
+const MAX = 64
 
 const socketOf = (): Socket => new Duplex({ read: () => undefined, write: (_chunk, _encoding, done) => done() }) as unknown as Socket
 
 test('connections of one turn of the event loop are as bounded as any others, and the oldest go', () => {
-  const unproven = new Unproven()
-  const sockets = Array.from({ length: 2 * MAX_UNPROVEN_CONNECTIONS }, socketOf)
+  const unproven = new Unproven({ total: MAX, perAddress: 1 })
+  const sockets = Array.from({ length: 2 * MAX }, socketOf)
   for (const socket of sockets) unproven.add(socket)
   assert.deepEqual(
     sockets.map(({ destroyed }) => destroyed),
-    sockets.map((_, at) => at < MAX_UNPROVEN_CONNECTIONS),
+    sockets.map((_, at) => at < MAX),
   )
 })
