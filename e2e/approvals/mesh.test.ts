@@ -3,6 +3,10 @@ import { chmod, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 
+import type { Page } from 'playwright-core'
+
+import { linkOf, startUi } from '../../test/support/ui-program.ts'
+import { openPage, seriousFaults, skipsBrowser, WITHOUT_BROWSER } from '../page/browser.ts'
 import { WatchingHuman } from '../../test/support/mesh-approvals.ts'
 import { MeshOfDaemons, until, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
 
@@ -202,6 +206,79 @@ test('the approval of another agent is required: missing it is denied, given it 
   )
   for (const human of [ofBob, ofCharlie]) human.close()
 })
+
+test(
+  `the same in browsers: bob's human approves, charlie's co-approval is missing, then given; what was changed does not run${WITHOUT_BROWSER}`,
+  {
+    skip: skipsBrowser,
+  },
+  async (t) => {
+    const { page: first } = await openPage(t)
+    const pageOf = async ({ dir }: TestDaemon, page: Page): Promise<Page> => {
+      const ui = startUi(t, ['--data-dir', dir, '--json'])
+      await page.goto(linkOf(await ui.next()).url)
+      await page.getByText('The desk asks you').waitFor()
+      return page
+    }
+    const [ofBob, ofCharlie] = await Promise.all([pageOf(bob, first), pageOf(charlie, await first.context().newPage())])
+    const waiting = (page: Page) => page.locator('article:not(.settled)')
+    const press = async (page: Page, name: string): Promise<void> => {
+      await waiting(page).waitFor()
+      await page.bringToFront()
+      await page.waitForTimeout(700)
+      await waiting(page).getByRole('button', { name }).click()
+      await waiting(page).waitFor({ state: 'detached' })
+    }
+
+    // Both are asked; bob's human has allowed it, and it waits on until charlie's has.
+    const run = alice.startCli(['exec', 'bob', '--', 'echo', 'both'])
+    await waiting(ofBob).getByText(`1 of these agents: ${charlie.agentId}`).waitFor()
+    await waiting(ofBob).getByText(`A request signed by this agent's key, over a link that proved machine ${alice.machineId}.`).waitFor()
+    await press(ofBob, 'Allow once')
+    assert.match(await alice.ok('exec', 'sessions'), /waiting_for_approval/)
+    await waiting(ofCharlie).getByText(`on agent ${bob.agentId}`).first().waitFor()
+    await press(ofCharlie, 'Allow once')
+    const { status, stdout } = await run.finished
+    assert.deepEqual([status, stdout.toString()], [0, 'both\n'])
+
+    // Missing: charlie refuses.
+    const refused = ask('echo', 'both')
+    await press(ofBob, 'Allow once')
+    await press(ofCharlie, 'Deny')
+    assert.equal((await refused).denial_reason, 'approval_denied')
+
+    // What runs is what was approved: the script is another one when the answer comes, and so is the digest of an answer.
+    const changed = ask(script)
+    await waiting(ofBob).waitFor()
+    await writeFile(script, `#!/bin/sh\necho changed ${process.pid}\n`)
+    await press(ofBob, 'Allow once')
+    assert.equal((await changed).denial_reason, 'approval_denied')
+    await ofBob.bringToFront()
+    await ofBob.route('**/api/decide', async (route) => {
+      const body = JSON.parse(route.request().postData() ?? '') as { permit_sha256: string }
+      await route.continue({ postData: JSON.stringify({ ...body, permit_sha256: body.permit_sha256.replaceAll(/./g, '0') }) })
+    })
+    const asked = ask('echo', 'asked')
+    await waiting(ofBob).waitFor()
+    await ofBob.waitForTimeout(700)
+    await waiting(ofBob).getByRole('button', { name: 'Allow once' }).click()
+    await ofBob
+      .locator('.said')
+      .getByText(/permit/)
+      .waitFor()
+    await ofBob.unroute('**/api/decide')
+    await press(ofBob, 'Deny')
+    assert.equal((await asked).denial_reason, 'approval_denied')
+
+    // What it wrote is seen by the human of the host where it runs.
+    const seen = alice.startCli(['exec', 'bob', '--stdin-file', '-', '--', 'cat'], { stdin: Buffer.from('what came by the mesh\n') })
+    await press(ofBob, 'Allow once')
+    await seen.finished
+    await ofBob.getByRole('button', { name: 'Runs' }).click()
+    await ofBob.getByRole('region', { name: 'The end of its output' }).getByText('what came by the mesh').waitFor()
+    assert.deepEqual(await seriousFaults(ofBob), [])
+  },
+)
 
 test('an entry that names approvers alone asks no human of the target; a refusal of its human there is none of its business', async () => {
   const [ofBob, ofCharlie] = [await WatchingHuman.at(bob, 'bob'), await WatchingHuman.at(charlie, 'charlie')]
