@@ -25,10 +25,19 @@ const writeBeside = async (path: string, data: string | Uint8Array, mode: number
   }
 }
 
-/** Replaces a file as a whole: readers see the old content or the new, also after a power cut. What throws has changed nothing. */
-export const writeFileAtomic = async (path: string, data: string | Uint8Array, mode = 0o600): Promise<void> => {
+/**
+ * Replaces a file as a whole: readers see the old content or the new, also after a power cut. What throws has changed nothing.
+ * `beforehand`: done once the new content is on the disk, so that hardly anything is left that can fail.
+ */
+export const writeFileAtomic = async (
+  path: string,
+  data: string | Uint8Array,
+  mode = 0o600,
+  beforehand: () => Promise<void> = async () => undefined,
+): Promise<void> => {
   const temporary = await writeBeside(path, data, mode)
   try {
+    await beforehand()
     await rename(temporary, path)
   } catch (error) {
     await rm(temporary, { force: true })

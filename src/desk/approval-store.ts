@@ -33,7 +33,7 @@ export type Change = Omit<StoreChangedEvent, 'event'>
 /**
  * What humans have allowed for longer. The file is looked at before each answer, and is never written over where it is not
  * sound: then nothing is allowed. Changes are made one after another, each to the file as it then stands, and each is in the
- * journal before it is made.
+ * journal before it is made, when its bytes are on the disk: a crash in between leaves a line too many, and never a change too many.
  */
 export class ApprovalStore implements Startable {
   readonly #components: ApprovalStoreComponents
@@ -82,10 +82,10 @@ export class ApprovalStore implements Startable {
 
   /**
    * Makes a change of the store as it then stands; `change` answers null where there is nothing to do. Resolves to whether it
-   * was made. Throws as `read`, `journal_unavailable`, what `change` throws, `conflict` where others change it all the time.
+   * was made. `announced`: written down with it, before it is made. Throws as `read`, `journal_unavailable`, what `change` throws, `conflict` where others change it all the time.
    */
-  async change(what: Change, change: (store: Store) => Store | null): Promise<boolean> {
-    const made = this.#turn.then(async () => this.#change(what, change))
+  async change(what: Change, change: (store: Store) => Store | null, announced?: () => Promise<void>): Promise<boolean> {
+    const made = this.#turn.then(async () => this.#change(what, change, announced))
     this.#turn = made.catch(() => undefined)
     return made
   }
@@ -107,16 +107,22 @@ export class ApprovalStore implements Startable {
     )
   }
 
-  async #change(what: Change, change: (store: Store) => Store | null): Promise<boolean> {
+  async #change(what: Change, change: (store: Store) => Store | null, announced?: () => Promise<void>): Promise<boolean> {
     const { path } = this.#init
+    let isAnnounced = false
+    const announce = async (): Promise<void> => {
+      if (isAnnounced) return
+      await this.#components.journal.append({ event: 'store_changed', ...what })
+      await announced?.()
+      isAnnounced = true
+    }
     for (let attempt = 1; ; attempt++) {
       await this.read()
       const before = this.#known
       const next = before === null ? null : change(before.store)
       if (before === null || next === null) return false
-      if (attempt === 1) await this.#components.journal.append({ event: 'store_changed', ...what })
       try {
-        this.#known = await replaceStore(path, before, next)
+        this.#known = await replaceStore(path, before, next, announce)
         return true
       } catch (error) {
         if (!isAppError(error, 'conflict') || attempt === ATTEMPTS) throw error

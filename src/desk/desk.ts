@@ -21,6 +21,7 @@ import {
   decidedBy,
   decisionsFor,
   denial,
+  ofHuman,
   stopping,
   tooLong,
   tooMany,
@@ -160,23 +161,32 @@ export class Desk implements Startable {
     checkDecision(waiting, decided)
     // From here on nobody else decides it, and its time does not run out.
     waiting.decider = `human:${by}`
-    let grantId: string | null = null
+    if (decided.decision === 'allow_always') return this.#decideAlways(open, decided, by)
+    const failure = await this.#end(open, ofHuman(by, decided.decision !== 'deny'))
+    if (failure !== null) throw failure
+    return { grant_id: null }
+  }
+
+  /** The decision is written down before the grant is there: no grant is left of what could not be written. */
+  async #decideAlways(open: Open, decided: HumanDecision, by: string): Promise<{ readonly grant_id: string }> {
+    const { waiting } = open
+    const { question_id: id, question } = waiting
+    let isWritten = false
+    const always = (grantId: string): Ending => ofHuman(by, true, `always, ${grantId}`)
     try {
-      if (decided.decision === 'allow_always') grantId = await this.#judging.grant(waiting.question, decided, by)
+      const grantId = await this.#judging.grant(question, decided, by, async (one) => {
+        await this.#answers.ended(id, question, always(one))
+        isWritten = true
+      })
+      this.#settle(open, always(grantId))
+      return { grant_id: grantId }
     } catch (error) {
       waiting.decider = null
-      this.#catchUp(open)
+      // What is written of it is not so: another line says what became of it.
+      if (isWritten) await this.#end(open, denial('deny', `the grant could not be written: ${errorText(error)}`))
+      else this.#catchUp(open)
       throw error
     }
-    const isAllowed = decided.decision !== 'deny'
-    const failure = await this.#end(open, {
-      decision: isAllowed ? 'allow' : 'deny',
-      outcome: isAllowed ? 'allowed' : 'denied',
-      by: `human:${by}`,
-      reason: grantId === null ? '' : `always, ${grantId}`,
-    })
-    if (failure !== null) throw failure
-    return { grant_id: grantId }
   }
 
   /** What happened while a decision was being made that came to nothing. */
@@ -265,20 +275,26 @@ export class Desk implements Startable {
 
   /** Once for each: written down, then the asker is told, then those who watch. Answers why it could not be written; then it is denied. */
   async #end(open: Open, ending: Ending): Promise<AppError | null> {
-    const { waiting, timer, resolve } = open
-    const { question_id: id, question } = waiting
+    const { question_id: id, question } = open.waiting
     if (!this.#open.delete(id)) return null
-    timer.cancel()
+    open.timer.cancel()
     this.#settled.set(id, { decision: ending.outcome, by: ending.by })
     const failure = await this.#answers.ended(id, question, ending).then(
       () => null,
       (error: AppError) => error,
     )
-    const { decision, outcome, by, reason } = failure === null ? ending : denial('deny', failure.message)
+    this.#settle(open, failure === null ? ending : denial('deny', failure.message))
+    return failure
+  }
+
+  /** It is written down: its asker is told, and who watches. */
+  #settle({ waiting: { question_id: id }, timer, resolve }: Open, ending: Ending): void {
+    const { outcome, by } = ending
+    timer.cancel()
+    this.#open.delete(id)
     this.#waiting.delete(id)
     this.#settled.set(id, { decision: outcome, by })
-    resolve({ decision, outcome, by, reason })
+    resolve(ending)
     this.#watchers.tell({ type: 'settled', question_id: id, decision: outcome, by })
-    return failure
   }
 }

@@ -42,6 +42,13 @@ export const tooMany = (): Ending => denial('deny', 'too many of its questions w
 
 export const stopping = (): Ending => denial('deny', 'the desk is stopping')
 
+export const ofHuman = (by: string, isAllowed: boolean, reason = ''): Ending => ({
+  decision: isAllowed ? 'allow' : 'deny',
+  outcome: isAllowed ? 'allowed' : 'denied',
+  by: `human:${by}`,
+  reason,
+})
+
 export const withdrawn = (engine: string): Ending => ({
   decision: 'deny',
   outcome: 'withdrawn',

@@ -61,8 +61,13 @@ export class Judging {
     return store.change({ change: 'grant_use', by: 'desk', agent, detail: grantId }, (before) => withUse(before, grantId, clock.now()))
   }
 
-  /** Writes what "always" allows from now on, and answers its id. Throws as the store's `change`. */
-  async grant(question: Question, { expires_in_ms: lasts = GRANT_MS, uses }: HumanDecision, by: string): Promise<string> {
+  /** Writes what "always" allows from now on, and answers its id. `announced`: as of the store's `change`, and throws as that. */
+  async grant(
+    question: Question,
+    { expires_in_ms: lasts = GRANT_MS, uses }: HumanDecision,
+    by: string,
+    announced: (grantId: string) => Promise<void>,
+  ): Promise<string> {
     const { clock, store } = this.#components
     const [id, now] = [`g_${newNonce()}`, clock.now()]
     const { grant_sha256, argv, executable, cwd } = question
@@ -81,7 +86,11 @@ export class Judging {
       by: `human:${by}`,
       last_used_at_ms: now,
     }
-    await store.change({ change: 'grant', by: `human:${by}`, agent, detail: id }, (before) => withGrant(before, grant, now))
+    await store.change(
+      { change: 'grant', by: `human:${by}`, agent, detail: id },
+      (before) => withGrant(before, grant, now),
+      async () => announced(id),
+    )
     return id
   }
 }

@@ -62,17 +62,29 @@ export const loadStore = async (path: string, known: StoredStore | null = null):
 }
 
 /**
- * Puts another store in the place of `before`, whole, 0600. Throws `conflict` where the file is no more what `before` was: what
+ * Puts another store in the place of `before`, whole, 0600. `announce`: says on the disk what is done now, once there is room for
+ * it, and throws where it must not be. Throws `conflict` where the file is no more what `before` was: what
  * somebody else has revoked meanwhile stays revoked.
  */
-export const replaceStore = async (path: string, before: StoredStore, next: Store): Promise<StoredStore> => {
+export const replaceStore = async (
+  path: string,
+  before: StoredStore,
+  next: Store,
+  announce: () => Promise<void> = async () => undefined,
+): Promise<StoredStore> => {
   const text = storeText(next)
   if (Buffer.byteLength(text) > MAX_STORE_BYTES)
     throw new AppError('resource_limit', `${path} would have more than ${MAX_STORE_BYTES} bytes; revoke what is not needed any more`)
   // What cannot be read again is not written.
   readStore(Buffer.from(text), path)
-  const there = await loadStore(path, before)
-  if (there.sha256 !== before.sha256) throw new AppError('conflict', `${path} was changed by somebody else meanwhile; ask again`)
-  await writeFileAtomic(path, text, PRIVATE)
+  const same = async (): Promise<void> => {
+    const there = await loadStore(path, before)
+    if (there.sha256 !== before.sha256) throw new AppError('conflict', `${path} was changed by somebody else meanwhile; ask again`)
+  }
+  await same()
+  await writeFileAtomic(path, text, PRIVATE, async () => {
+    await announce()
+    await same()
+  })
   return loadStore(path)
 }

@@ -6,7 +6,6 @@ import {
   chmod,
   link,
   mkdir,
-  mkdtemp,
   open,
   readdir,
   readFile,
@@ -17,9 +16,8 @@ import {
   writeFile,
   type FileHandle,
 } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
-import { test, type TestContext } from 'node:test'
+import { test } from 'node:test'
 
 import { Journal } from '../../src/audit/journal.ts'
 import { RunningMarks } from '../../src/audit/running-marks.ts'
@@ -28,20 +26,10 @@ import { MAX_JOURNAL_LINE } from '../../src/protocol/local-limits.ts'
 import { denialEvent, exitEvent, linesOf, openJournal, requestEvent, runKey, startedEvent, type MeshLine } from '../support/journal.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { silent, temporaryDirectory, until } from '../support/processes.ts'
+import { NO_DISK, smallDisk } from '../support/small-disk.ts'
 import { MAX_JOURNAL_QUEUE_BYTES } from '../../src/audit/line-queue.ts'
 
 const unavailable = { code: 'journal_unavailable' }
-
-/** A file system of this many KiB; null where we may not mount one. */
-const smallDisk = async (t: TestContext, kib: number): Promise<string | null> => {
-  const directory = await mkdtemp(join(tmpdir(), 'x0x-test-'))
-  const { status } = spawnSync('mount', ['-t', 'tmpfs', '-o', `size=${kib}k`, 'tmpfs', directory])
-  t.after(async () => {
-    if (status === 0) assert.equal(spawnSync('umount', ['-l', directory]).status, 0)
-    await rm(directory, { recursive: true })
-  })
-  return status === 0 ? directory : null
-}
 
 test('a line is in the file when its append has settled, with its head first and private to us', async (t) => {
   const { journal, clock, path } = await openJournal(t)
@@ -160,7 +148,7 @@ test('a line torn by another process while we run is closed before ours', async 
 
 test('a full disk denies, tears no line for good, and is over when there is room', async (t) => {
   const disk = await smallDisk(t, 64)
-  if (disk === null) return t.skip('a small file system cannot be mounted here')
+  if (disk === null) return t.skip(NO_DISK)
   const { journal, path } = await openJournal(t, undefined, join(disk, 'exec.log'))
   await journal.append(denialEvent(0))
   await writeFile(join(disk, 'ballast'), Buffer.alloc(64 * 1024)).catch(() => {})
@@ -179,7 +167,7 @@ test('a full disk denies, tears no line for good, and is over when there is room
 
 test('of a batch that does not fit, the lines that went in are kept and settled, the others refused', async (t) => {
   const disk = await smallDisk(t, 64)
-  if (disk === null) return t.skip('a small file system cannot be mounted here')
+  if (disk === null) return t.skip(NO_DISK)
   const { journal, path } = await openJournal(t, undefined, join(disk, 'exec.log'))
   // What the floor of free space does not keep out.
   const change = { event: 'authority', operation: 'contact_trust', agent: null, machine: null, level: null, code: null } as const
@@ -213,7 +201,7 @@ test('a directory that cannot be made is no reason not to start', async (t) => {
 
 test('a read-only file system denies until it can be written', async (t) => {
   const disk = await smallDisk(t, 1024)
-  if (disk === null) return t.skip('a small file system cannot be mounted here')
+  if (disk === null) return t.skip(NO_DISK)
   const { journal } = await openJournal(t, undefined, join(disk, 'log', 'exec.log'))
   await journal.append(denialEvent(0))
   await journal.stop()
@@ -402,7 +390,7 @@ test('a journal of no runs keeps no marks beside it', async (t) => {
 
 test('marks on another file system than the journal are synced by themselves, for no sync of the journal covers them', async (t) => {
   const disk = await smallDisk(t, 1024)
-  if (disk === null) return t.skip('a small file system cannot be mounted here')
+  if (disk === null) return t.skip(NO_DISK)
   const handle = await open(disk)
   const proto = Object.getPrototypeOf(handle) as FileHandle
   await handle.close()

@@ -1,10 +1,8 @@
 import assert from 'node:assert/strict'
-import { spawnSync } from 'node:child_process'
 import { createHash, randomUUID } from 'node:crypto'
-import { mkdir, mkdtemp, rename, rm, stat, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { mkdir, rename, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { test, type TestContext } from 'node:test'
+import { test } from 'node:test'
 
 import type { DenialEvent, JournalEvent, JournalLine, RefusalsSuppressedEvent, RulesEvent } from '../../src/audit/events.ts'
 import { Journal } from '../../src/audit/journal.ts'
@@ -19,6 +17,7 @@ import { LocalHost } from '../support/local-engine.ts'
 import { ruleText } from '../support/local-policy.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { silent, temporaryDirectory, until } from '../support/processes.ts'
+import { NO_DISK, smallDisk } from '../support/small-disk.ts'
 import { MAX_REFUSED_ARGV, REFUSAL_LINES, REFUSAL_TOTAL_LINES, REFUSAL_SUMMARY_MS } from '../../src/audit/refusals.ts'
 
 const LONG = ['\u0001'.repeat(32_000)]
@@ -251,19 +250,6 @@ test('a caller of rexd that is refused without end writes a bounded journal', { 
   const told = (await host.lines()).flatMap((line) => (line.event === 'refusals_suppressed' ? [line.count] : []))
   assert.deepEqual(told, [1_000 - written])
 })
-
-/** A disk of so many KiB; null where none can be mounted. */
-const smallDisk = async (t: TestContext, kib: number): Promise<string | null> => {
-  const disk = await mkdtemp(join(tmpdir(), 'x0x-test-'))
-  const { status } = spawnSync('mount', ['-t', 'tmpfs', '-o', `size=${kib}k`, 'tmpfs', disk])
-  t.after(async () => {
-    if (status === 0) assert.equal(spawnSync('umount', ['-l', disk]).status, 0)
-    await rm(disk, { recursive: true })
-  })
-  return status === 0 ? disk : null
-}
-
-const NO_DISK = 'a small file system cannot be mounted here'
 
 test('what is asked of others without end leaves the room for what runs here, and for what an operator changes', async (t) => {
   const disk = await smallDisk(t, 4_096)

@@ -37,6 +37,8 @@ export interface DeskPlaceInit {
   readonly askTimeoutMs?: number
   readonly clock?: Clock
   readonly dir?: string
+  /** The directory of the journal, instead of the data directory. */
+  readonly journal?: string
   /** Of everybody, in the store; by default what is not listed is asked. */
   readonly security?: string
 }
@@ -49,7 +51,8 @@ const lines = (text: string): Record<string, unknown>[] =>
 
 export const deskPlace = async (t: Pick<TestContext, 'after'>, init: DeskPlaceInit = {}): Promise<DeskPlaceHandle> => {
   const { askTimeoutMs = 120_000, clock = systemClock, security = 'allowlist' } = init
-  const paths = pathsIn(init.dir ?? (await tempDir(t)))
+  const own = pathsIn(init.dir ?? (await tempDir(t)))
+  const paths = { ...own, approvalsJournal: pathsIn(init.journal ?? own.dir).approvalsJournal }
   await chmod(paths.dir, 0o700)
   await writeFile(paths.operatorKey, `${'07'.repeat(32)}\n`, { mode: 0o600 })
   const make = () => open({ clock, log: silent }, { paths, operatorKey: OPERATOR_KEY, askTimeoutMs, signer: null })

@@ -1,11 +1,9 @@
 import assert from 'node:assert/strict'
-import { spawnSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { createHash } from 'node:crypto'
-import { mkdir, mkdtemp, readFile, rename, rm, rmdir, stat, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { mkdir, readFile, rename, rm, rmdir, stat, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
-import { test, type TestContext } from 'node:test'
+import { test } from 'node:test'
 
 import { verifyJournal } from '../../../src/audit/verify.ts'
 import { isAppError } from '../../../src/base/errors.ts'
@@ -13,6 +11,7 @@ import type { FileAnswer } from '../../../src/executor/port/local-executor.ts'
 import { NO_BYTES } from '../../../src/protocol/schema.ts'
 import { refuses } from '../../support/file-permit.ts'
 import { LocalHost, soon } from '../../support/local-engine.ts'
+import { NO_DISK, smallDisk } from '../../support/small-disk.ts'
 import { ruleText } from '../../support/local-policy.ts'
 
 const write = (host: LocalHost, session: string, path: string, data: Uint8Array = NO_BYTES): Promise<FileAnswer> =>
@@ -43,17 +42,6 @@ const works = async (host: LocalHost, session: string): Promise<void> => {
   await host.close(await host.open())
 }
 
-/** A file system of this many KiB; null where we may not mount one. */
-const smallDisk = async (t: TestContext, kib: number): Promise<string | null> => {
-  const directory = await mkdtemp(join(tmpdir(), 'x0x-test-'))
-  const { status } = spawnSync('mount', ['-t', 'tmpfs', '-o', `size=${kib}k`, 'tmpfs', directory])
-  t.after(async () => {
-    if (status === 0) assert.equal(spawnSync('umount', ['-l', directory]).status, 0)
-    await rmdir(directory)
-  })
-  return status === 0 ? directory : null
-}
-
 test('with a directory in place of the journal nothing is done, until the journal is there again', async (t) => {
   const host = await LocalHost.start(t)
   await writeFile(join(host.root, 'file'), 'as it was')
@@ -70,7 +58,7 @@ test('with a directory in place of the journal nothing is done, until the journa
 
 test('on a full disk nothing is done, until there is room', async (t) => {
   const disk = await smallDisk(t, 64)
-  if (disk === null) return t.skip('a small file system cannot be mounted here')
+  if (disk === null) return t.skip(NO_DISK)
   const host = await LocalHost.start(t, { journalPath: join(disk, 'audit.log') })
   await writeFile(join(host.root, 'file'), 'as it was')
   const session = await host.open({ client_name: 'x'.repeat(60) })
