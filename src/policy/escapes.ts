@@ -135,13 +135,13 @@ export const ESCAPES: readonly Escape[] = [
   row('xargs parallel', 'starts commands that it builds from its input, which the caller sends', CLOSE, { stdin: true }),
   row('run-parts', 'starts every program of a directory', OWN_SCRIPT),
   row(
-    'env nohup timeout nice ionice chrt taskset setsid stdbuf setarch flock watch time script entr dbus-run-session unbuffer',
+    'env nohup timeout nice ionice chrt taskset setsid stdbuf setarch linux32 linux64 i386 x86_64 uname26 flock watch time script entr dbus-run-session unbuffer',
     'starts another program, which escapes the check of argv[0]',
     ITSELF,
   ),
   row('prlimit', 'starts another program, which escapes the check of argv[0]', ITSELF, { flags: /^[^-]/ }),
   row(
-    'strace ltrace unshare nsenter chroot proot fakeroot bwrap firejail start-stop-daemon systemd-run screen tmux ld.so',
+    'valgrind strace ltrace unshare nsenter chroot proot fakeroot bwrap firejail start-stop-daemon systemd-run screen tmux ld.so',
     'starts another program, in surroundings of its own making',
     ITSELF,
   ),

@@ -45,9 +45,6 @@ export interface Meanings {
 
 const SHELLS = ['sh', 'bash', 'rbash', 'dash', 'ash', 'zsh', 'ksh', 'mksh', 'fish', 'csh', 'tcsh', 'busybox', 'toybox']
 const INTERPRETERS: readonly string[] = ESCAPES.flatMap(({ scripts, programs }) => (scripts === true ? programs : []))
-const AWKS = ['awk', 'gawk', 'mawk', 'nawk']
-/** A program of awk that only looks at its input. */
-const AWK_STARTS = /system|getline|[|@]|^-[fEil]|^--(file|exec|include|load)/
 /** An interpreter that only says who it is. */
 const SAYS_WHO = /^(--version|-V|--help)$/
 
@@ -80,8 +77,6 @@ class Reader implements Meanings {
   #readAs(name: string, words: readonly Word[], open: boolean, at: { around: Surroundings; depth: number }): void {
     const { around, depth } = at
     if (INTERPRETERS.includes(name) && !MULTI_CALL.includes(name)) return this.#interpreter(name, words, open, at)
-    if (AWKS.includes(name) && (open || words.some((word) => word === null || AWK_STARTS.test(word))))
-      return this.#unknown(`${name} runs a program that may start others`)
     const unwrapped = unwrap(name, words)
     if (unwrapped === null || unwrapped.kind === 'nothing') {
       if (unwrapped !== null && open) this.#unknown(`${name} starts what nobody knows before it runs`)

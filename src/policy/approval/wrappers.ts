@@ -1,4 +1,5 @@
 import { commandsOf } from './shell-text.ts'
+import { WRAPPER_ROWS, wrapperRow, type WrapperRow } from './wrapper-table.ts'
 
 /** A word of a command; null: one that nobody knows before it runs. */
 export type Word = string | null
@@ -31,52 +32,72 @@ const starts = (
   moved: more.moved ?? false,
 })
 
-/** How options of a wrapper are passed over; an option that is neither makes it opaque. */
-interface Options {
-  /** Has nothing behind it, or its value in the same word. */
-  readonly alone: RegExp
-  /** Its value is the next word. */
-  readonly valued?: RegExp
-  /** Words between the options and the command. */
-  readonly skip?: number
-}
+/** A word that is an option; `-` alone and what is not known are none. */
+const isOption = (word: Word | undefined): word is string => typeof word === 'string' && word.startsWith('-') && word !== '-'
 
-const NONE = /^\b$/
+const fits = (pattern: RegExp | undefined, word: string): boolean => pattern?.test(word) ?? false
 
-const OPTIONS: Readonly<Record<string, Options>> = {
-  timeout: {
-    alone: /^(-[fpv]+|-[ks].+|--(preserve-status|foreground|verbose)|--(signal|kill-after)=.*)$/,
-    valued: /^(-k|-s|--signal|--kill-after)$/,
-    skip: 1,
-  },
-  nice: { alone: /^(-n.+|--?\d+|--adjustment=.*)$/, valued: /^(-n|--adjustment)$/ },
-  nohup: { alone: NONE },
-  setsid: { alone: /^(-[cfw]+|--ctty|--fork|--wait)$/ },
-  stdbuf: { alone: /^(-[ioe].+|--(input|output|error)=.*)$/, valued: /^(-[ioe]|--(input|output|error))$/ },
-  ionice: { alone: /^(-t|--ignore|-[cn].+|--class(data)?=.*)$/, valued: /^(-[cn]|--class|--classdata)$/ },
-  time: { alone: /^(-[apqvV]+|--(portability|append|verbose|quiet))$/, valued: /^(-[fo]|--format|--output)$/ },
-}
+/** A text for a shell, behind which no option may say otherwise. */
+const onlyText = (name: string, words: readonly Word[]): Unwrapped =>
+  words.slice(1).some((word) => word === null || isOption(word))
+    ? opaque(`${name} has options behind its text, which may say another`)
+    : shellText(words)
 
-/** Behind its options: the index of the first word that is none, or why that cannot be told. */
-const behindOptions = (words: readonly Word[], { alone, valued = NONE }: Options): number | null => {
+/** Options, then what `skip` says, then what is started. */
+const byRow = (name: string, words: readonly Word[], row: WrapperRow): Unwrapped => {
+  if (row.behind === 'own') return ownWords(name, words, row)
   let at = 0
-  for (; at < words.length; at++) {
+  for (; isOption(words[at]); at++) {
+    const word = words[at] as string
+    if (word === '--') break
+    if (row.skip === undefined && fits(row.text, word)) return onlyText(name, words.slice(at + 1))
+    if (fits(row.valued, word)) at += 1
+    else if (!fits(row.plain, word)) return opaque(`${name} has an option that is not known here`)
+  }
+  if (row.behind === 'unknown') return opaque(`${name} starts another program, which is not followed`)
+  if (words[at] === '--') at += 1
+  for (const shape of row.skip ?? []) {
     const word = words[at]
-    if (word === null || word === undefined) return null
-    if (word === '--') return at + 1
-    if (!word.startsWith('-') || word === '-') return at
-    if (alone.test(word)) continue
-    if (!valued.test(word)) return null
+    if (word === undefined) return NOTHING
+    if (word === null || !shape.test(word)) return opaque(`${name} has a word that is not known here`)
     at += 1
   }
-  return at
+  const command = words.slice(at)
+  const [first] = command
+  if (first === undefined) return NOTHING
+  if (row.skip !== undefined && isOption(first))
+    return fits(row.text, first) ? onlyText(name, command.slice(1)) : opaque(`${name} has an option that is not known here`)
+  if (row.behind === 'command') return starts([command], { open: row.open === true })
+  return command.includes(null) ? opaque(`${name} gives a shell words that nobody knows before it runs`) : shellText([command.join(' ')])
 }
 
-const byOptions = (name: string, words: readonly Word[], options: Options): Unwrapped => {
-  const at = behindOptions(words, options)
-  if (at === null) return opaque(`${name} has an option that is not known here`)
-  const command = words.slice(at + (options.skip ?? 0))
-  return command.length === 0 ? NOTHING : starts([command])
+/** A program with words of its own: it starts nothing where each of them is understood. */
+const ownWords = (name: string, words: readonly Word[], row: WrapperRow): Unwrapped => {
+  const why = opaque(`${name} can start other programs, and not all of its words are known here`)
+  let plain: string[] = []
+  let hasScript = false
+  let isEnded = false
+  for (let at = 0; at < words.length; at++) {
+    const word = words[at]
+    if (word === null || word === undefined || fits(row.starts, word)) return why
+    const known = row.subcommands?.get(word)
+    if (known !== undefined) return words.slice(at + 1).some((one) => one === null || known.test(one)) ? why : NOTHING
+    if (isEnded || !isOption(word)) {
+      if (row.subcommands !== undefined) return why
+      plain = [...plain, word]
+    } else if (word === '--') isEnded = true
+    else if (fits(row.script?.option, word)) {
+      hasScript = true
+      at += 1
+      if (!fits(row.script?.plain, words[at] ?? '')) return why
+    } else if (fits(row.valued, word)) {
+      at += 1
+      const value = words[at]
+      if (value === null || (value !== undefined && fits(row.starts, value))) return why
+    } else if (!fits(row.plain, word)) return why
+  }
+  const [first] = plain
+  return row.script === undefined || hasScript || first === undefined || row.script.plain.test(first) ? NOTHING : why
 }
 
 const ENV_ALONE =
@@ -90,7 +111,7 @@ const ASSIGNMENT = /^([^=]+)=(.*)$/s
 /** Decide what code a program runs, or what a shell does before its text. */
 export const isDangerous = (name: string): boolean => DANGEROUS.test(name)
 const DANGEROUS =
-  /^(LD_.*|DYLD_.*|GLIBC_TUNABLES|GCONV_PATH|LOCPATH|BASH_ENV|ENV|BASH_FUNC_.*|BASHOPTS|SHELLOPTS|PS4|PROMPT_COMMAND|ZDOTDIR|NODE_(OPTIONS|PATH)|PYTHON.*|PERL.*|RUBY.*|GIT_.*|(_|JDK_)?JAVA_.*|CLASSPATH|LESS(OPEN|CLOSE)|IFS|PATH|HOME|XDG_CONFIG_.*|LUA_INIT.*|LUA_C?PATH.*|PHPRC|PHP_INI_SCAN_DIR|R_(PROFILE|ENVIRON).*|TCLLIBPATH|MAKEFLAGS|EDITOR|VISUAL|PAGER|SSH_ASKPASS|SHELL)$/
+  /^(LD_.*|DYLD_.*|GLIBC_TUNABLES|GCONV_PATH|LOCPATH|BASH_ENV|ENV|BASH_FUNC_.*|BASHOPTS|SHELLOPTS|PS4|PROMPT_COMMAND|ZDOTDIR|NODE_(OPTIONS|PATH)|PYTHON.*|PERL.*|RUBY.*|GIT_.*|(_|JDK_)?JAVA_.*|CLASSPATH|LESS(OPEN|CLOSE)|IFS|PATH|HOME|XDG_CONFIG_.*|LUA_INIT.*|LUA_C?PATH.*|PHPRC|PHP_INI_SCAN_DIR|R_(PROFILE|ENVIRON).*|TCLLIBPATH|MAKEFLAGS|[A-Z_]*EDITOR|VISUAL|[A-Z_]*PAGER|TAR_OPTIONS|[A-Z]+_RSH|ZIPOPT|MAKEFILES|OPENSSL_.*|AWK(LIB)?PATH|GCC_EXEC_PREFIX|COMPILER_PATH|VALGRIND_OPTS|npm_config_.*|WGETRC|SSH_ASKPASS|SHELL)$/
 
 const env = (given: readonly Word[]): Unwrapped => {
   let words = [...given]
@@ -127,21 +148,12 @@ const env = (given: readonly Word[]): Unwrapped => {
   return NOTHING
 }
 
-const XARGS: Options = {
-  alone:
-    /^(-[0rtxpo]+|-[ELnPsad].+|-[el].*|--(null|no-run-if-empty|verbose|exit|interactive|open-tty)|--(arg-file|delimiter|eof|max-lines|max-args|max-procs|max-chars|process-slot-var)=.*)$/,
-  valued: /^(-[ELnPsad]|--(arg-file|delimiter|max-args|max-procs|max-chars))$/,
-}
-
-const xargs = (words: readonly Word[]): Unwrapped => {
-  const at = behindOptions(words, XARGS)
-  if (at === null) return opaque('xargs puts words that nobody knows where its options say')
-  return at >= words.length ? NOTHING : starts([words.slice(at)], { open: true })
-}
-
 const FIND_STARTS = /^-(exec|execdir|ok|okdir)$/
+/** Writes what its words say to any file, or takes from one where it begins. */
+const FIND_WRITES = /^-(fprint|fprint0|fprintf|fls|files0-from)$/
 
 const find = (words: readonly Word[]): Unwrapped => {
+  if (words.some((word) => FIND_WRITES.test(word ?? ''))) return opaque('find writes files that its words name')
   const commands: Word[][] = []
   let open = false
   for (let at = 0; at < words.length; at++) {
@@ -174,39 +186,22 @@ export const shellText = (words: readonly Word[]): Unwrapped => {
     : starts(commands, { moved: commands.length > 1 && commands.some(([name]) => name === 'cd' || name === 'pushd' || name === 'popd') })
 }
 
-/** Start another program in surroundings, as a user or on a host that is not followed here. */
-const NOT_FOLLOWED =
-  'chroot chrt taskset setarch flock watch script entr dbus-run-session unbuffer prlimit strace ltrace unshare nsenter proot fakeroot bwrap firejail start-stop-daemon systemd-run screen tmux ld.so sudo doas su runuser pkexec setpriv capsh run0 sg newgrp gosu su-exec ssh parallel run-parts socat expect at batch crontab docker podman'.split(
-    ' ',
-  )
+/** Those whose words are more than a row can say. */
+const OWN_READERS: Readonly<Record<string, (words: readonly Word[]) => Unwrapped>> = {
+  env,
+  find,
+  gfind: find,
+  busybox: applets,
+  toybox: applets,
+  coreutils: applets,
+}
 
 /** What a program of this name starts; null: it is none that starts others by its words. */
 export const unwrap = (name: string, words: readonly Word[]): Unwrapped | null => {
-  if (Object.hasOwn(OPTIONS, name)) return byOptions(name, words, OPTIONS[name]!)
-  switch (name) {
-    case 'env':
-      return env(words)
-    case 'xargs':
-      return xargs(words)
-    case 'find':
-    case 'gfind':
-      return find(words)
-    case 'busybox':
-    case 'toybox':
-    case 'coreutils':
-      return applets(words)
-  }
-  return NOT_FOLLOWED.includes(name) ? opaque(`${name} starts another program, which is not followed`) : null
+  if (Object.hasOwn(OWN_READERS, name)) return OWN_READERS[name]!(words)
+  const row = wrapperRow(name)
+  return row === null ? null : byRow(name, words, row)
 }
 
 /** Names whose files are looked for under other names too. */
-export const WRAPPER_NAMES: readonly string[] = [
-  ...Object.keys(OPTIONS),
-  'env',
-  'xargs',
-  'find',
-  'busybox',
-  'toybox',
-  'coreutils',
-  ...NOT_FOLLOWED,
-]
+export const WRAPPER_NAMES: readonly string[] = [...Object.keys(OWN_READERS), ...WRAPPER_ROWS.flatMap(({ names }) => names)]

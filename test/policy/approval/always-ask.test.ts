@@ -206,10 +206,10 @@ test('B1 B2 B3 B4 B9: where it cannot be told what runs, it asks: texts for shel
 test('B11: a shell by another name, a link or a wrapper of it is still one', async (t) => {
   const { dir, asks } = await withPub(t)
   await symlink('/bin/sh', join(dir, 'tidy'))
-  await symlink('/usr/bin/env', join(dir, 'git'))
-  for (const argv of [['tidy', '-c', 'echo $(pub push)'], [join(dir, 'tidy')], ['git', 'pub', 'push'], ['git', 'sh']])
+  await symlink('/usr/bin/env', join(dir, 'order'))
+  for (const argv of [['tidy', '-c', 'echo $(pub push)'], [join(dir, 'tidy')], ['order', 'pub', 'push'], ['order', 'sh']])
     assert.ok(asks(argv), argv.join(' '))
-  assert.ok(!asks(['git', 'true']))
+  assert.ok(!asks(['order', 'true']))
 })
 
 test(

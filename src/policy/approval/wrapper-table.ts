@@ -1,0 +1,201 @@
+/**
+ * How the words of a program are read that may start another. Whatever a row does not say is not understood, and what is not
+ * understood is opaque.
+ */
+export interface WrapperRow {
+  readonly names: readonly string[]
+  /** Options that start nothing by themselves, with their value in the same word. */
+  readonly plain?: RegExp
+  /** Options whose value is the next word. */
+  readonly valued?: RegExp
+  /** The option whose value, the next word, is a text for a shell. */
+  readonly text?: RegExp
+  /** Words between the options and what is started, and what each looks like. */
+  readonly skip?: readonly RegExp[]
+  /**
+   * `command`: another command, to its end. `joined`: words that are put together to a text for a shell. `own`: words of its own,
+   * with options among them. `unknown`: what it starts is not told by its words, or is in surroundings that nobody knows here.
+   */
+  readonly behind: 'command' | 'joined' | 'own' | 'unknown'
+  /** Words that nobody knows follow the command. */
+  readonly open?: true
+  /** Of its own words: those that start something. */
+  readonly starts?: RegExp
+  /** What its first own word, or the value of this option, must be: a program in its language that starts nothing. */
+  readonly script?: { readonly option: RegExp; readonly plain: RegExp }
+  /** Its subcommands that start nothing by their words, but for words that fit; any other subcommand is not understood. */
+  readonly subcommands?: ReadonlyMap<string, RegExp>
+}
+
+const row = (names: string, how: Omit<WrapperRow, 'names'>): WrapperRow => ({ names: names.split(' '), ...how })
+
+const NEVER = /^\b$/
+const subcommands = (...given: readonly (readonly [names: string, starts?: RegExp])[]): ReadonlyMap<string, RegExp> =>
+  new Map(given.flatMap(([names, starts]) => names.split(' ').map((name) => [name, starts ?? NEVER] as const)))
+
+/** A place on another host, which is reached by a program of the user's settings. */
+const REMOTE = /^(--[a-z-]+=)?[^/]*:/
+const SED_ADDRESS = String.raw`(\d+|\$|/([^/\\\n]|\\[^\n])*/)`
+const SED_COMMAND = String.raw`(${SED_ADDRESS}(,${SED_ADDRESS})?!?)?([pdqDNGHhgxnPQ=]|s/([^/\\\n]|\\[^\n])*/([^/\\\n]|\\[^\n])*/[gpiIM0-9]*)`
+
+/** Another command follows: only what surrounds it changes. */
+const COMMANDS: readonly WrapperRow[] = [
+  row('timeout', {
+    plain: /^(-[fpv]+|-[ks].+|--(preserve-status|foreground|verbose)|--(signal|kill-after)=.*)$/,
+    valued: /^(-k|-s|--signal|--kill-after)$/,
+    skip: [/^\d+(\.\d*)?[smhd]?$/],
+    behind: 'command',
+  }),
+  row('nice', { plain: /^(-n.+|--?\d+|--adjustment=.*)$/, valued: /^(-n|--adjustment)$/, behind: 'command' }),
+  row('nohup', { behind: 'command' }),
+  row('setsid', { plain: /^(-[cfw]+|--ctty|--fork|--wait)$/, behind: 'command' }),
+  row('stdbuf', {
+    plain: /^(-[ioe].+|--(input|output|error)=.*)$/,
+    valued: /^(-[ioe]|--(input|output|error))$/,
+    behind: 'command',
+  }),
+  row('ionice', { plain: /^(-t|--ignore|-[cn].+|--class(data)?=.*)$/, valued: /^(-[cn]|--class|--classdata)$/, behind: 'command' }),
+  row('time', { plain: /^(-[apqvV]+|--(portability|append|verbose|quiet))$/, valued: /^(-[fo]|--format|--output)$/, behind: 'command' }),
+  row('chrt', {
+    plain: /^(-[abfiorvR]+|--(batch|fifo|idle|other|rr|reset-on-fork|verbose))$/,
+    skip: [/^\d+$/],
+    behind: 'command',
+  }),
+  row('taskset', { plain: /^(-[ac]+|--all-tasks|--cpu-list)$/, skip: [/^[0-9a-fA-Fx,:-]+$/], behind: 'command' }),
+  row('prlimit', {
+    plain: /^--(as|core|cpu|data|fsize|locks|memlock|msgqueue|nice|nofile|nproc|rss|rtprio|rttime|sigpending|stack)=[0-9a-z:]+$/,
+    behind: 'command',
+  }),
+  row('flock', {
+    plain: /^(-[senxuoF]+|-[wE].+|--(shared|exclusive|nonblock|nb|unlock|close|no-fork)|--(timeout|conflict-exit-code)=.*)$/,
+    valued: /^(-[wE]|--timeout|--conflict-exit-code)$/,
+    text: /^(-c|--command)$/,
+    skip: [/^[^-]/],
+    behind: 'command',
+  }),
+  row('script', {
+    plain: /^(-[aefq]+|--(append|return|flush|quiet))$/,
+    text: /^(-[aefq]*c|--command)$/,
+    behind: 'unknown',
+  }),
+  row('watch', {
+    plain: /^(-[bcdegtpx]+|-n.+|--(beep|color|errexit|chgexit|no-title|precise|exec)|--interval=.*)$/,
+    valued: /^(-n|--interval)$/,
+    behind: 'joined',
+  }),
+  row('strace', { plain: /^(-[cCfFqrtTvxy]+|-[es].+)$/, valued: /^-[esa]$/, behind: 'command' }),
+  row('valgrind', { plain: /^(-[qv]|--(quiet|verbose|tool=\w+|leak-check=\w+|track-origins=\w+|error-exitcode=\d+))$/, behind: 'command' }),
+  row('xargs', {
+    plain:
+      /^(-[0rtxpo]+|-[ELnPsad].+|-[el].*|--(null|no-run-if-empty|verbose|exit|interactive|open-tty)|--(arg-file|delimiter|eof|max-lines|max-args|max-procs|max-chars|process-slot-var)=.*)$/,
+    valued: /^(-[ELnPsad]|--(arg-file|delimiter|max-args|max-procs|max-chars))$/,
+    behind: 'command',
+    open: true,
+  }),
+]
+
+/** Words of their own, some of which start a program or hold a text that does. */
+const OWN: readonly WrapperRow[] = [
+  row('git', {
+    plain: /^(-P|--(no-pager|version|bare|no-optional-locks|no-replace-objects|(literal|glob|noglob|icase)-pathspecs))$/,
+    behind: 'own',
+    // A name that is none of its own may be an alias; another directory has settings of its own.
+    subcommands: subcommands(
+      [
+        'add apply blame branch cat-file checkout clean commit count-objects describe fsck gc init ls-files ls-tree merge-base mv reflog remote ' +
+          'reset restore rev-list rev-parse rm shortlog show-ref status switch tag version worktree stash',
+        /^--(te|ed|fi)|::/,
+      ],
+      ['diff log show', /^--(ext|te|ou)/],
+      ['cherry-pick merge revert', /^--(st|ed)|^-[A-Za-z]*[sXe]/],
+      ['clone fetch pull push ls-remote', /^--(u|rec|e|st|co|te)|^-[A-Za-z]*[sXuco]|::/],
+      ['grep', /^--(o|te)|^-[A-Za-z]*O/],
+    ),
+  }),
+  row('tar bsdtar gtar', {
+    plain:
+      /^(-[cxtruvzjJZafkpmhSOWd]+C?|-[0-9]+|--(create|extract|get|list|append|update|verbose|gzip|bzip2|xz|zstd|null|no-same-owner|no-same-permissions|numeric-owner|totals|wildcards|keep-old-files|overwrite|help|version)|--(file|directory|exclude|strip-components|owner|group|mtime|sort)=.*)$/,
+    // Its first word may hold options without a dash.
+    starts: /^(--file=)?[^/]*:|^[A-Za-z]*[IFT][A-Za-z]*$/,
+    behind: 'own',
+  }),
+  row('cpio pax', { plain: /^-[itdumvoap0rw]+$/, starts: REMOTE, behind: 'own' }),
+  row('zip', { plain: /^(-[0-9rqjmvyXoDlu]+|--(quiet|recurse-paths|junk-paths|help|version))$/, behind: 'own' }),
+  row('rsync', {
+    plain:
+      /^(-[avzrlptgoDnhPuHAXxcqi]+|--(archive|verbose|compress|recursive|dry-run|delete|progress|stats|partial|checksum|update|version)|--(exclude|include)=.*)$/,
+    starts: REMOTE,
+    behind: 'own',
+  }),
+  row('sed gsed', {
+    plain: /^(-[nErsuzi]+|--(quiet|silent|regexp-extended|separate|unbuffered|null-data|in-place|sandbox|posix|help|version))$/,
+    script: { option: /^(-[nErsuz]*e|--expression)$/, plain: new RegExp(`^${SED_COMMAND}(;${SED_COMMAND})*$`) },
+    behind: 'own',
+  }),
+  row('awk gawk mawk nawk', {
+    plain: /^(-F.+|-v.+|--(posix|traditional|version|help|sandbox|re-interval|csv))$/,
+    valued: /^-[Fv]$/,
+    starts: /system|getline|[|@]/,
+    behind: 'own',
+  }),
+  row('make gmake', {
+    plain: /^(-[Bknsiqtw]+|-j\d*|--(keep-going|dry-run|silent|quiet|always-make|version|help)|--jobs=\d+)$/,
+    starts: /=/,
+    behind: 'own',
+  }),
+  row('npm', { behind: 'own', subcommands: subcommands(['ls list outdated ping root prefix bin whoami', /^-/], ['--version']) }),
+  row('yarn pnpm', { behind: 'own', subcommands: subcommands(['list ls why outdated licenses', /^-/], ['--version']) }),
+  row('openssl', {
+    behind: 'own',
+    subcommands: subcommands([
+      'version dgst x509 rand base64 enc verify pkey rsa sha256 asn1parse crl',
+      /^--?(engine|provider|config|propquery|keyform)/,
+    ]),
+  }),
+  row('sort', {
+    plain:
+      /^(-[bdfghiMnRrVcCmsuz]+|-[ktoS].+|--(ignore-leading-blanks|dictionary-order|ignore-case|general-numeric-sort|human-numeric-sort|numeric-sort|random-sort|reverse|version-sort|check|merge|stable|unique|zero-terminated|help|version)|--(key|field-separator|output|buffer-size|parallel)=.*)$/,
+    valued: /^-[bdfghiMnRrVcCmsuz]*[ktoS]$/,
+    behind: 'own',
+  }),
+  row('split', {
+    plain: /^(-[dexu]+|-[ablnCt].+|--(bytes|lines|number|suffix-length|additional-suffix)=.*|--(verbose|help|version))$/,
+    valued: /^-[ablnCt]$/,
+    behind: 'own',
+  }),
+  row('ip', {
+    plain: /^-(4|6|br|brief|c|color|d|details|j|json|o|oneline|p|pretty|s|stats)$/,
+    behind: 'own',
+    subcommands: subcommands(['addr address a link l route r rule neigh neighbour n maddr']),
+  }),
+  row('cc gcc g++ c++ clang clang++ tcc', {
+    plain:
+      /^-([cESgvw]|O[0-3sgz]?|g\d|W(all|extra|error|no-[a-z-]+)|[IDUL].+|l[a-z0-9_]+|std=[a-z0-9+]+|fPIC|fpic|pthread|shared|static|MM?D?|m32|m64|pedantic)$/,
+    valued: /^-[oIDUL]$/,
+    starts: /^@/,
+    behind: 'own',
+  }),
+  row('wget', {
+    plain: /^(-(q|nv|c|S|nc|N)|--(quiet|no-verbose|spider|version)|--(timeout|tries|output-document)=.*)$/,
+    valued: /^-[OTt]$/,
+    behind: 'own',
+  }),
+  row('nmap', { plain: /^-([nFv46]+|p[0-9,-]+|s[STUV]|P[n0]|T[0-5])$/, behind: 'own' }),
+  row('tcpdump', { plain: /^-[nvpqtAxXe]+$/, valued: /^-[nvpqtAxXe]*[ci]$/, behind: 'own' }),
+]
+
+/** What they start, or where, is not told by their words; or they have a language of their own in which anything can be said. */
+const UNKNOWN =
+  'chroot setarch linux32 linux64 i386 x86_64 uname26 entr dbus-run-session dbus-launch unbuffer rlwrap ltrace perf rr gdbserver unshare nsenter proot fakeroot fakechroot bwrap firejail aa-exec runcon ' +
+  'start-stop-daemon daemonize systemd-run screen tmux ld.so choom uclampset numactl cgexec cpulimit faketime torsocks proxychains xvfb-run eatmydata tini dumb-init chpst softlimit envdir setuidgid ' +
+  'sudo doas su runuser pkexec setpriv capsh run0 sg newgrp gosu su-exec ssh scp sftp sshpass mosh autossh parallel run-parts socat at batch crontab logrotate hyperfine nodemon ' +
+  'docker podman nerdctl ctr crictl kubectl oc helm lxc incus virsh vagrant npx pnpx bunx uvx pipx corepack java ' +
+  'vi vim rvim gvim nvim view rview vimdiff ex ed nano pico emacs joe jed micro kak hx mc mcedit editor sensible-editor visudo vipw vigr ' +
+  'less more most pg man pager sensible-pager bat batcat zless zmore sqlite sqlite3 psql mysql mariadb mongo mongosh lftp ftp telnet mail mailx mutt ' +
+  'apt apt-get aptitude dpkg rpm yum dnf zypper apk pacman snap flatpak'
+
+export const WRAPPER_ROWS: readonly WrapperRow[] = [...COMMANDS, ...OWN, row(UNKNOWN, { behind: 'unknown' })]
+
+const BY_NAME: ReadonlyMap<string, WrapperRow> = new Map(WRAPPER_ROWS.flatMap((one) => one.names.map((name) => [name, one] as const)))
+
+export const wrapperRow = (name: string): WrapperRow | null => BY_NAME.get(name) ?? null

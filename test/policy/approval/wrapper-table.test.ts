@@ -1,0 +1,167 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import fc from 'fast-check'
+
+import { TomlReader } from '../../../src/base/toml-reader.ts'
+import { parseToml } from '../../../src/base/toml-file.ts'
+import { alwaysAskReason, readAlwaysAsk } from '../../../src/policy/approval/always-ask.ts'
+import { meaningsOf } from '../../../src/policy/approval/meanings.ts'
+import { WRAPPER_ROWS } from '../../../src/policy/approval/wrapper-table.ts'
+import { SCRUBBED_PATH } from '../../../src/policy/environment.ts'
+import { ESCAPES, startsOthers } from '../../../src/policy/escapes.ts'
+
+/** By words alone, so that no program need be installed. */
+const meant = (argv: readonly string[]) => meaningsOf(argv, [], { cwd: null, path: null })
+const toml = new TomlReader(
+  parseToml('[[r]]\nargv = ["pub", "push", "<ANY...>"]\nreason = "x"\n', 'r.toml', 'bad_config', { bigints: true }),
+  'bad_config',
+)
+const rules = readAlwaysAsk(toml, ['r'], toml.document.value['r'])
+const asks = (argv: readonly string[]): boolean => alwaysAskReason(rules, meant(argv), SCRUBBED_PATH) !== null
+
+const words = (text: string): string[] => (text === '' ? [] : text.split(' '))
+
+/** Of each row by its first name: words that do something else than the command, and words in which all is known. `{}`: the command of a rule. */
+const WITNESSES: Readonly<Record<string, { readonly asks: readonly string[]; readonly plain?: string }>> = {
+  timeout: { asks: ['-k 1 5 {}', '--signal=KILL 5 {}', '-- 5 {}'], plain: '5 true' },
+  nice: { asks: ['-n 5 {}', '-5 {}'], plain: '-n 5 true' },
+  nohup: { asks: ['{}', '-- {}'], plain: 'true' },
+  setsid: { asks: ['-w {}'], plain: 'true' },
+  stdbuf: { asks: ['-oL -e 0 {}'], plain: '-oL true' },
+  ionice: { asks: ['-c2 -n 7 {}'], plain: '-t true' },
+  time: { asks: ['-f x {}'], plain: '-p true' },
+  chrt: { asks: ['-f 5 {}', '-i {}', '-p 1 {}'], plain: '-f 5 true' },
+  taskset: { asks: ['-c 0-3 {}', '0x3 {}', '-p {}'], plain: '-c 0 true' },
+  prlimit: { asks: ['--nofile=5 {}', '--pid 1 {}'], plain: '--nofile=5 true' },
+  flock: { asks: ['-n /x {}', '/x -c {}', '-w 5 /x {}', '/x --unknown {}'], plain: '-n /x true' },
+  script: { asks: ['', '-q /dev/null', '-c {}', '-q -c true -c {}'] },
+  watch: { asks: ['-n 1 {}', '-x {}', '-n1 echo;{}'], plain: '-n 1 true' },
+  strace: { asks: ['-f {}', '-o |sh true'], plain: '-f true' },
+  valgrind: { asks: ['-q {}'], plain: '--leak-check=full true' },
+  xargs: { asks: ['-n 1 {}', 'pub', '-I x x push'], plain: 'true' },
+  git: {
+    asks: [
+      '-c alias.x=!sh x',
+      '-c core.pager=x log',
+      '-c core.sshCommand=x fetch',
+      '--exec-path=/tmp status',
+      '-C /tmp status',
+      '--git-dir=/tmp status',
+      '--config-env=a=b status',
+      'x',
+      'rebase -x sh',
+      'bisect run sh',
+      'submodule foreach sh',
+      'grep -O x',
+      'fetch --upload-pack=sh .',
+      'fetch ext::sh',
+      'push --e=sh .',
+      'clone -u sh .',
+      'config alias.x !sh',
+      'difftool -x sh',
+    ],
+    plain: '--no-pager status -s',
+  },
+  tar: {
+    asks: [
+      '-xf a --checkpoint=1 --checkpoint-action=exec=sh',
+      '-xf a --to-command=sh',
+      '-xf a -I sh',
+      'xIf sh a',
+      '-xf a --use-compress-program=sh',
+      '-xf a --rsh-command=sh',
+      '-xf host:a',
+      '-xFf sh a',
+    ],
+    plain: '-xzf a.tar.gz',
+  },
+  cpio: { asks: ['-i --rsh-command=sh', '-iF host:x', '-i host:x'], plain: '-idm' },
+  zip: { asks: ['-T -TT sh a b', 'a b --unzip-command=sh'], plain: '-r a b' },
+  rsync: { asks: ['-e sh a b', '--rsh=sh a b', 'a host:b', '--rsync-path=sh a b'], plain: '-av a b' },
+  sed: {
+    asks: ['s/a/b/e', '1e', 's/a/b/w/x', 'w/x', '-f x', '--file=x', '-n -e p -e 1e', 'p --file=x', '-s1e x', 'p;1e'],
+    plain: '-n -e 1,5p -e s/a/b/g;p x',
+  },
+  awk: { asks: ['BEGIN{system("sh")}', '{print|"sh"}', '"sh"|getline', '-f x', '@load', '-v a=system x'], plain: '-F: {print$1} x' },
+  make: { asks: ['-f x', '--eval=x', '-C /x', 'SHELL=/x', '--file=x', '-Ix'], plain: '-j4 all' },
+  npm: { asks: ['run x', 'exec x', 'x', 'install', '--script-shell=x ls'], plain: 'ls' },
+  yarn: { asks: ['dlx x', 'run x', 'x'], plain: 'why x' },
+  openssl: { asks: ['engine x', 'req -engine x', 'dgst -engine x f', 'rand --provider x'], plain: 'dgst -sha256 x' },
+  sort: { asks: ['--compress-program=sh x', '--comp=sh x', '--files0-from=x'], plain: '-rnk 2 x' },
+  split: { asks: ['--filter=sh x', '--fil=sh x'], plain: '-l 5 x' },
+  ip: { asks: ['netns exec x sh', '-b x', 'vrf exec x sh', 'netn exec x sh'], plain: '-j addr show' },
+  cc: { asks: ['-wrapper sh,-c x.c', '@x', '-fplugin=x x.c', '-B/x x.c', '-specs=x x.c'], plain: '-O2 -Wall -o x x.c' },
+  wget: { asks: ['--use-askpass=sh x', '-e use_askpass=sh x', '--config=x y'], plain: '-q -O x https://y' },
+  nmap: { asks: ['--script=x y', '--interactive'], plain: '-sT -p80 y' },
+  tcpdump: { asks: ['-G 1 -w x -z sh', '-nz sh'], plain: '-nc 5 -i x' },
+  chroot: { asks: ['', '/ {}'] },
+}
+
+test('each row of the table has witnesses: what starts something else, or is not understood, asks; what is known does not', () => {
+  assert.deepEqual(WRAPPER_ROWS.map(({ names }) => names[0]).sort(), Object.keys(WITNESSES).sort())
+  for (const { names } of WRAPPER_ROWS) {
+    const { asks: asked, plain } = WITNESSES[names[0]!]!
+    for (const name of names) {
+      for (const text of asked) {
+        const argv = [name, ...words(text.replaceAll('{}', '\0')).flatMap((word) => commandIn(word, text))]
+        assert.ok(asks(argv), JSON.stringify(argv))
+      }
+      for (const argv of [
+        [name, '--x0x-unknown', 'pub', 'push'],
+        [name, '-\u00e9', 'pub', 'push'],
+      ])
+        assert.ok(asks(argv), argv.join(' '))
+      if (plain !== undefined) assert.equal(meant([name, ...words(plain)]).opaque, null, `${name} ${plain}`)
+    }
+  }
+})
+
+/** The command as words of its own; behind an option of a text, or beside other text, as one. */
+const commandIn = (word: string, text: string): string[] =>
+  word !== '\0' ? [word.replace('\0', 'pub push')] : / (-c|-c true -c) \{\}|^-c \{\}/.test(` ${text}`) ? ['pub push'] : ['pub', 'push']
+
+test('no program that is known to start others by its words is missing from the table', () => {
+  const others = ['env']
+  const known = new Set([...others, ...WRAPPER_ROWS.flatMap(({ names }) => names)])
+  const starting = ESCAPES.flatMap(({ programs }) => programs).filter(startsOthers)
+  assert.ok(starting.length > 20)
+  assert.deepEqual(
+    starting.filter((name) => !known.has(name)),
+    [],
+  )
+})
+
+test('a name stands in one row', () => {
+  const names = WRAPPER_ROWS.flatMap((row) => row.names)
+  assert.deepEqual(
+    names.filter((name, at) => names.indexOf(name) !== at),
+    [],
+  )
+})
+
+test('find that writes a file which its words name is not told', () => {
+  for (const option of ['-fprint', '-fprint0', '-fprintf', '-fls', '-files0-from']) assert.ok(asks(['find', '.', option, '/x']), option)
+  assert.ok(!asks(['find', '.', '-name', '-x']))
+})
+
+test('whatever chain of rows stands before it, a command of a rule asks', () => {
+  const chains = WRAPPER_ROWS.filter(({ behind }) => behind === 'command' || behind === 'joined').flatMap(({ names }) =>
+    WITNESSES[names[0]!]!.asks.filter((text) => text.endsWith(' {}') && !text.includes('-c {}')).map((text) => [
+      names[0]!,
+      ...words(text.slice(0, -3)),
+    ]),
+  )
+  assert.ok(chains.length > 15)
+  const wrapper = fc.constantFrom(...chains, ['env', 'A=b'], ['busybox'], ['find', '.', '-exec'], ['toybox', 'nice'])
+  fc.assert(
+    fc.property(
+      fc.array(wrapper, { maxLength: 5 }),
+      fc.array(fc.constantFrom('-a', 'x', ';', '{}', ''), { maxLength: 4 }),
+      (before, more) => {
+        assert.ok(asks([...before.flat(), 'pub', 'push', ...more]))
+      },
+    ),
+    { seed: 20_260_504, numRuns: 500 },
+  )
+})
