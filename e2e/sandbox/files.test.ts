@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
 import { execFileSync } from 'node:child_process'
-import { chmod, link, mkdir, readFile, stat, symlink, writeFile } from 'node:fs/promises'
+import { chmod, link, mkdir, readFile, rename, stat, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
@@ -61,6 +61,21 @@ test(titled('a home that is granted by configuration shows its files, and not it
   assert.equal(stdout, `${SECRET}\n${house.home}/.ssh:\n\n${house.home}/.x0x:\n`)
   assert.equal(await readFile(ssh, 'utf8'), SECRET)
   assert.equal(existsSync(join(house.home, '.ssh/authorized_keys')), false)
+})
+
+test(titled('a secret of a granted home is covered where it really lies, when a link leads to it'), needs, async (t) => {
+  const house = await household(t)
+  const at = (...names: string[]): string => join(house.home, ...names)
+  for (const name of ['dots', 'keys']) await mkdir(at(name))
+  for (const path of [at('dots', 'id'), at('keys', 'other')]) await writeFile(path, SECRET)
+  await rename(at('.ssh'), at('old'))
+  await symlink(at('dots'), at('.ssh'))
+  await symlink(at('keys', 'other'), at('.x0x', 'agent.key'))
+  const { stdout } = await runSandboxed(t, house, sh('cat dots/id keys/other .ssh/id .x0x/agent.key 2>/dev/null; echo done'), {
+    cwd: house.home,
+    settings: { allow_home: true },
+  })
+  assert.equal(stdout, 'done\n')
 })
 
 test(titled('nothing outside of the directory can be written, made or taken away'), needs, async (t) => {

@@ -4,6 +4,8 @@ import type { RexdConfig } from '../config/rexd-config.ts'
 import { dataDirOf, instanceChoice, pathsIn } from '../local-api/paths.ts'
 import { NO_SETTINGS, resolveExec } from '../policy/modes/settings.ts'
 import { placesOf, type ToolsSettings } from '../policy/modes/tools-settings.ts'
+import { SandboxProbe } from '../process/sandbox/sandbox-probe.ts'
+import type { SandboxSettings } from '../policy/sandbox/sandbox-settings.ts'
 import { ok, warn, type Finding } from './findings.ts'
 
 const TOPIC = 'commands'
@@ -25,6 +27,14 @@ const whereOf = (tools: ToolsSettings, agent: string): string => {
   return `${place}, security ${security}, ask ${ask}`
 }
 
+/** Whether the sandbox that a configuration describes can be had on this host, tried really; for every check and doctor. */
+export const sandboxFinding = async (settings: SandboxSettings): Promise<Finding> => {
+  const problem = await new SandboxProbe().problem(settings)
+  return problem === null
+    ? ok('sandbox', `${settings.engine} makes one here`)
+    : warn('sandbox', `none can be had here, and commands that are to run in one are refused: ${problem}`, 'mend that, and check again')
+}
+
 /** Where commands would run, and whether anybody can be asked. Nothing where the configuration does not choose among hosts. */
 export const modesFindings = async ({ tools }: RexdConfig, env: Environment): Promise<Finding[]> => {
   if (tools === undefined) return []
@@ -33,5 +43,5 @@ export const modesFindings = async ({ tools }: RexdConfig, env: Environment): Pr
   const { approvalsSocket } = pathsIn(dataDirOf(instanceChoice({ name: null, dataDir: null }, env)))
   const isThere = await answers(approvalsSocket).catch(() => false)
   const desk = isThere ? ok('desk', `one answers at ${approvalsSocket}`) : warn('desk', `none answers at ${approvalsSocket}`, NO_DESK)
-  return [...agents, others, desk]
+  return [...agents, others, await sandboxFinding(tools.sandbox), desk]
 }

@@ -4,6 +4,8 @@ export const DEFAULT_SANDBOX_PROCESSES = 1_024
 export const MAX_SANDBOX_READABLE = 32
 /** What /tmp, and each other place in memory, of a sandbox may hold: it is memory of this host. */
 export const SANDBOX_TMP_BYTES = 512 * 1024 * 1024
+/** How long a sandbox that could not be had is not tried again. */
+export const SANDBOX_RETRY_MS = 5_000
 /** How long a sandbox may take to stand before its program is looked at: it takes some milliseconds. */
 export const SANDBOX_START_MS = 10_000
 /** Links that are followed inside of a sandbox, as the kernel does (path_resolution(7)). */

@@ -1,4 +1,4 @@
-import { existsSync, readdirSync, realpathSync } from 'node:fs'
+import { existsSync, lstatSync, readdirSync, realpathSync } from 'node:fs'
 import { homedir, userInfo } from 'node:os'
 import { isAbsolute, join } from 'node:path'
 
@@ -89,6 +89,21 @@ export const sandboxPlace = (further: readonly string[] = []): SandboxPlace => {
   return { home, secrets: [...new Set([...secrets, ...SYSTEM_SECRETS, ...further].flatMap((path) => [path, realOf(path)]))] }
 }
 
+/** Of a directory of secrets, how many of its own links are followed. */
+const MAX_SECRET_LINKS = 1_000
+
+/** What secrets are by their own paths: a link that leads to one, or out of a directory of them, does not show it at the other end. */
+const coveredIn = (cwd: string, secrets: readonly string[]): string[] => {
+  const inside = secrets.flatMap((secret) =>
+    (attempt(() => readdirSync(secret, { withFileTypes: true })) ?? [])
+      .filter((entry) => entry.isSymbolicLink())
+      .slice(0, MAX_SECRET_LINKS)
+      .map((entry) => join(secret, entry.name)),
+  )
+  const real = new Set([...secrets, ...inside].map(realOf))
+  return [...real].filter((path) => path !== cwd && isWithin(path, cwd) && attempt(() => lstatSync(path).isSymbolicLink()) !== true)
+}
+
 const forbidden = (path: string, why: string, remedy: string): Refused =>
   refused('forbidden_path', `${path} cannot be the working directory of a sandbox: ${why}; ${remedy}`, { path })
 
@@ -138,7 +153,7 @@ export const sandboxGrant = (
     if (!isWithin(path, cwd)) shown.push(path)
   }
   // A home is shown by configuration alone, and then without its secrets.
-  const hidden = cwd === place.home ? [...new Set(place.secrets)].filter((secret) => isWithin(secret, cwd)) : []
+  const hidden = cwd === place.home ? coveredIn(cwd, place.secrets) : []
   return {
     kind: 'grant',
     grant: { engine, network, writable: cwd, readable: shown, hidden, home: place.home, max_processes },

@@ -10,6 +10,7 @@ import type { SandboxGrant } from '../../policy/permit.ts'
 import { PROBE_MS } from '../namespace-probe.ts'
 import { findTool } from '../launch-plan.ts'
 import { MAX_WRAPPER_TEXT } from '../pid-namespace.ts'
+import { SANDBOX_RETRY_MS } from '../../protocol/sandbox-limits.ts'
 import { bubblewrapArguments } from './bubblewrap-arguments.ts'
 import { callFilter } from './call-filter.ts'
 
@@ -46,6 +47,8 @@ const remedyOf = (complaint: string): string => {
 /** Tries what can be had on this host, not in theory, and remembers what worked. */
 export class SandboxProbe {
   #works: { readonly tool: string; readonly userNamespace: boolean } | null = null
+  /** What is being tried, or did not work a moment ago: callers that come in a crowd do not each try it. */
+  #tried: { readonly key: string; readonly support: Promise<SandboxSupport>; readonly until: number } | null = null
 
   /** Why such a sandbox cannot be had; null: it can. */
   async problem(grant: SandboxNeed): Promise<string | null> {
@@ -59,10 +62,19 @@ export class SandboxProbe {
     const identity = attempt(() => statSync(tool.path, { bigint: true }))
     const key = `${tool.path} ${identity?.dev} ${identity?.ino} ${network}`
     if (this.#works?.tool === key) return { kind: 'works', userNamespace: this.#works.userNamespace }
-    const complaint = await bubblewrapComplaint(tool.path, { network, userNamespace: true })
+    if (this.#tried?.key === key && performance.now() < this.#tried.until) return this.#tried.support
+    const support = this.#try(tool.path, key, network)
+    this.#tried = { key, support, until: performance.now() + PROBE_MS + SANDBOX_RETRY_MS }
+    const known = await support
+    if (this.#tried?.support === support) this.#tried = { key, support, until: performance.now() + SANDBOX_RETRY_MS }
+    return known
+  }
+
+  async #try(bwrap: string, key: string, network: boolean): Promise<SandboxSupport> {
+    const complaint = await bubblewrapComplaint(bwrap, { network, userNamespace: true })
     // Root needs none for the rest.
     const asRoot = complaint !== null && process.geteuid?.() === 0
-    if (complaint !== null && (!asRoot || (await bubblewrapComplaint(tool.path, { network, userNamespace: false })) !== null))
+    if (complaint !== null && (!asRoot || (await bubblewrapComplaint(bwrap, { network, userNamespace: false })) !== null))
       return { kind: 'impossible', problem: `bubblewrap does not work here (${complaint}): ${remedyOf(complaint)}` }
     this.#works = { tool: key, userNamespace: complaint === null }
     return { kind: 'works', userNamespace: complaint === null }
