@@ -11,6 +11,8 @@ export interface KeptEventsInit<E> {
   readonly max: number
   readonly maxCost: number
   readonly maxKeys: number
+  /** Costs of the queues of all keys together: above it the oldest of the largest queue goes. */
+  readonly maxKeysCost: number
   readonly costOf: (event: E) => number
 }
 
@@ -39,11 +41,15 @@ class Queue<E extends Numbered> {
     return this.#events.at(-1)?.n ?? this.#droppedThrough
   }
 
+  get cost(): number {
+    return this.#cost
+  }
+
   push(event: E): void {
     const { max, maxCost, costOf } = this.#init
     this.#events.push(event)
     this.#cost += costOf(event)
-    while (this.#events.length - this.#first > max || (this.#cost > maxCost && this.#events.length - this.#first > 1)) this.#drop()
+    while (this.#events.length - this.#first > max || (this.#cost > maxCost && this.#events.length - this.#first > 1)) this.drop()
     if (this.#first < max) return
     this.#events = this.#events.slice(this.#first)
     this.#first = 0
@@ -68,7 +74,8 @@ class Queue<E extends Numbered> {
     return low
   }
 
-  #drop(): void {
+  /** The oldest. */
+  drop(): void {
     const gone = this.#events[this.#first]!
     this.#events[this.#first] = undefined as unknown as E
     this.#first += 1
@@ -105,7 +112,7 @@ export class KeptEvents<E extends Numbered> {
     this.#last += 1
     const event = make(this.#last)
     this.#all.push(event)
-    if (key !== null) this.#queueOf(key).push(event)
+    if (key !== null) this.#push(key, event)
     this.#waiters.wake()
     return event
   }
@@ -120,6 +127,18 @@ export class KeptEvents<E extends Numbered> {
   /** Resolves when another event has come, or as patience has it. */
   async wait(patience: Patience): Promise<void> {
     await this.#waiters.wait(patience)
+  }
+
+  #push(key: string, event: E): void {
+    this.#queueOf(key).push(event)
+    const queues = [...this.#keys.values()]
+    let cost = queues.reduce((sum, one) => sum + one.cost, 0)
+    while (cost > this.#init.maxKeysCost && queues.length > 1) {
+      const largest = queues.reduce((most, one) => (one.cost > most.cost ? one : most))
+      cost -= largest.cost
+      largest.drop()
+      cost += largest.cost
+    }
   }
 
   #queueOf(key: string): Queue<E> {

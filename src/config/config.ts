@@ -6,6 +6,7 @@ import { writableByOthers } from '../base/file-rights.ts'
 import { readToml, tomlError, type TomlDocument } from '../base/toml-file.ts'
 import { didYouMean } from '../base/nearest.ts'
 import type { Environment } from '../base/environment.ts'
+import { ASK_TIMEOUT_MS } from '../protocol/desk-limits.ts'
 import { dataDirOf, defaultAclPath, instanceChoice, pathsIn, socketPathProblem, type DataPaths } from '../local-api/paths.ts'
 import { OTHER_VARIABLES, SETTING_KEYS, SETTINGS, variableOf, type SettingKey, type Settings } from './settings.ts'
 
@@ -54,6 +55,7 @@ const defaultsFor = (name: string | null, paths: DataPaths): Settings => ({
   share_with_group: false,
   network_user: null,
   require_operator_proof: false,
+  ask_timeout: ASK_TIMEOUT_MS / 1000,
   rexd_config: null,
 })
 

@@ -2,6 +2,7 @@ import { isIPv4, isIPv6 } from 'node:net'
 import { isAbsolute, resolve } from 'node:path'
 
 import { LOG_LEVELS } from '../base/log.ts'
+import { MAX_ASK_TIMEOUT_MS } from '../protocol/desk-limits.ts'
 import { MAX_ADDRESS_TEXT } from '../protocol/limits.ts'
 import { MAX_CONFIG_ADDRESSES } from '../protocol/local-limits.ts'
 import { CONTAINMENT_CHOICES } from '../protocol/reasons.ts'
@@ -78,6 +79,11 @@ const port = (value: unknown): Parsed<number> =>
     ? { value }
     : { problem: 'must be a port, 0 to 65535 (0 = any free one)' }
 
+const askTimeout = (value: unknown): Parsed<number> =>
+  typeof value === 'number' && Number.isInteger(value) && value >= 1 && value <= MAX_ASK_TIMEOUT_MS / 1000
+    ? { value }
+    : { problem: `must be whole seconds, 1 to ${MAX_ASK_TIMEOUT_MS / 1000}` }
+
 const boolean = (value: unknown): Parsed<boolean> => (typeof value === 'boolean' ? { value } : { problem: 'must be true or false' })
 
 /** Every setting, once: how each is read wherever it comes from. `docs/config.md` has a line for each. */
@@ -111,6 +117,8 @@ export const SETTINGS = {
   share_with_group: { parse: boolean, fromText: asBoolean, flag: null },
   /** Who has no operator's proof may ask no other agent to run anything. */
   require_operator_proof: { parse: boolean, fromText: asBoolean, flag: null },
+  /** How long a human has to decide, and other agents whose word a run needs; seconds. */
+  ask_timeout: { parse: askTimeout, fromText: asNumber, flag: null },
   /** Configuration of the REXD that is served beside the daemon; null: none is. */
   rexd_config: { parse: path, fromText: same, flag: null },
   /** What holds a run's processes together. */

@@ -66,6 +66,8 @@ export interface ExecutorInit {
   readonly machineId: MachineId
   /** A system daemon: its operators read `operator.key` as members of its group. */
   readonly groupMayRead?: boolean
+  /** How long agents have whose word a run needs, where no human of this host is asked. */
+  readonly askTimeoutMs?: number
   /** Requests are signed for operators only. Default: for whoever the network's half speaks for. */
   readonly requireOperatorProof?: boolean
 }
@@ -134,7 +136,7 @@ export class Executor implements Startable {
         total,
         watch,
       },
-      own,
+      { ...own, askTimeoutMs: init.askTimeoutMs },
     )
   }
 

@@ -8,6 +8,8 @@ export const TRUNCATED_SUFFIX = '… (truncated)'
 export const MAX_KEPT_EVENTS = 1_024
 /** Characters of those: fifty whole tails. */
 export const MAX_KEPT_CHARACTERS = 1_048_576
+/** … of all sessions together, 16 MiB as a runtime keeps them at most: who has the token names as many sessions as it likes. */
+export const MAX_KEPT_IN_ALL = 8 * MAX_KEPT_CHARACTERS
 /** What an event counts beside its tail: a bound of its other fields. */
 export const EVENT_COST = 1_024
 /** Sessions whose events are kept apart; of more, those of the one that was quiet for longest are forgotten. */

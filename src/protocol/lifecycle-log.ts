@@ -1,6 +1,6 @@
 import { KeptEvents, type Look } from '../base/kept-events.ts'
 import type { Patience } from '../base/waiters.ts'
-import { EVENT_COST, MAX_EVENT_SESSIONS, MAX_KEPT_CHARACTERS, MAX_KEPT_EVENTS } from './lifecycle-limits.ts'
+import { EVENT_COST, MAX_EVENT_SESSIONS, MAX_KEPT_CHARACTERS, MAX_KEPT_EVENTS, MAX_KEPT_IN_ALL } from './lifecycle-limits.ts'
 import { lifecycleEvent, type LifecycleEvent, type LifecycleFacts } from './lifecycle.ts'
 
 /** Characters of an event that are kept: those of its tail, and a bound of the rest. */
@@ -15,6 +15,7 @@ export class LifecycleLog {
     max: MAX_KEPT_EVENTS,
     maxCost: MAX_KEPT_CHARACTERS,
     maxKeys: MAX_EVENT_SESSIONS,
+    maxKeysCost: MAX_KEPT_IN_ALL,
     costOf,
   })
 

@@ -9,8 +9,8 @@ interface Event {
   readonly cost: number
 }
 
-const kept = (init: { max?: number; maxCost?: number; maxKeys?: number } = {}): KeptEvents<Event> =>
-  new KeptEvents<Event>({ max: 4, maxCost: 100, maxKeys: 2, costOf: ({ cost }) => cost, ...init })
+const kept = (init: { max?: number; maxCost?: number; maxKeys?: number; maxKeysCost?: number } = {}): KeptEvents<Event> =>
+  new KeptEvents<Event>({ max: 4, maxCost: 100, maxKeys: 2, maxKeysCost: 1_000, costOf: ({ cost }) => cost, ...init })
 const add = (events: KeptEvents<Event>, key: string | null, cost = 1): Event => events.add(key, (n) => ({ n, cost }))
 const numbers = (events: KeptEvents<Event>, key: string | null, since: number, limit = 100): number[] =>
   events.look(key, since, limit).events.map(({ n }) => n)
@@ -64,4 +64,20 @@ test('who waits is woken by the next event', async () => {
   const waiting = events.wait({ clock: systemClock, timeoutMs: null, signal: new AbortController().signal })
   add(events, null)
   await waiting
+})
+
+test('all keys together cost no more than they may: the largest loses its oldest, and a small one nothing', () => {
+  const events = kept({ maxKeys: 8, maxKeysCost: 100 })
+  add(events, 'small', 10)
+  for (const key of ['a', 'b', 'c', 'a', 'b', 'c']) add(events, key, 30)
+  assert.deepEqual(numbers(events, 'small', 0), [1])
+  assert.equal(events.look('small', 0, 9).droppedThrough, null)
+  assert.deepEqual(
+    ['a', 'b', 'c'].map((key) => [numbers(events, key, 0), events.look(key, 0, 9).droppedThrough]),
+    [
+      [[5], 2],
+      [[6], 3],
+      [[7], 4],
+    ],
+  )
 })

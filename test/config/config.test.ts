@@ -232,3 +232,13 @@ test('a wrong command line is one line that names the help', () => {
   for (const argv of [['--bogus'], ['extra'], ['--listen'], ['--json'], ['--check', '--doctor']])
     assert.throws(() => flags(...argv), { code: 'bad_config', message: /^[^\n]+[^.]; how to use it: x0xd --help$/ })
 })
+
+test('a human has 120 seconds to decide, or as many as are set, within bounds', async (t) => {
+  const { dir, file } = await withFile(t, 'ask_timeout = 1800\n')
+  assert.equal((await loadConfig(flags('--data-dir', '/nonexistent-x0x'), {})).ask_timeout, 120)
+  assert.equal((await loadConfig(flags('--data-dir', dir), {})).ask_timeout, 1_800)
+  for (const wrong of ['0', '1801', '1.5', 'true']) {
+    await writeFile(file, `ask_timeout = ${wrong}\n`)
+    assert.match((await problemsOf(['--data-dir', dir]))[0] ?? '', /ask_timeout: must be whole seconds, 1 to 1800/)
+  }
+})

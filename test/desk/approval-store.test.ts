@@ -2,8 +2,11 @@ import assert from 'node:assert/strict'
 import { chmod, chown, readFile, rename, rm, stat, symlink, writeFile } from 'node:fs/promises'
 import { test } from 'node:test'
 
+import fc from 'fast-check'
+
+import { isAppError } from '../../src/base/errors.ts'
 import { loadStore, replaceStore } from '../../src/desk/store-file.ts'
-import { readStore } from '../../src/desk/store-shape.ts'
+import { readStore, storeText } from '../../src/desk/store-shape.ts'
 import { deskPlace, type DeskPlaceHandle } from '../support/desk-place.ts'
 import { questionOf } from '../support/question.ts'
 
@@ -235,4 +238,62 @@ test('modes never widen what the engine is configured with', async (t) => {
   assert.equal(answer.decision, 'deny')
   const always = await place.link.ask(questionOf({ session_id: 's_1', security: 'full', always_ask: 'why' }), never, nothing)
   assert.equal(always.decision, 'no_ui')
+})
+
+const text = fc.string({ unit: 'grapheme', minLength: 1, maxLength: 12 }).filter((one) => one !== '__proto__')
+const anyStore = fc.record({
+  version: fc.constant(1),
+  socket: fc.record({ path: text, token: fc.constant(Buffer.alloc(32, 1).toString('base64')) }),
+  defaults: fc.record({
+    security: fc.constantFrom('deny', 'allowlist', 'full'),
+    ask: fc.constantFrom('off', 'on-miss', 'always'),
+    askFallback: fc.constantFrom('deny', 'allowlist', 'full'),
+  }),
+  agents: fc.dictionary(
+    text,
+    fc.record(
+      {
+        security: fc.constantFrom('deny', 'full'),
+        allowlist: fc.array(fc.record({ pattern: text, lastUsedAt: fc.nat() }, { requiredKeys: ['pattern'] }), { maxLength: 3 }),
+      },
+      { requiredKeys: [] },
+    ),
+    { maxKeys: 3 },
+  ),
+  grants: fc.constant([]),
+  modes: fc.dictionary(text, fc.constant({ host: null, security: 'deny', ask: null, node: null, elevated: null }), { maxKeys: 2 }),
+})
+
+/** Throws what is no store as that, and answers what is one. */
+const read = (bytes: Uint8Array): object | null => {
+  try {
+    return readStore(bytes, 'file')
+  } catch (error) {
+    if (isAppError(error, 'bad_approvals')) return null
+    throw error
+  }
+}
+
+test('a store that is written is read again as it was, and anything else is an error of ours, never another store', () => {
+  fc.assert(
+    fc.property(anyStore, (store) => {
+      const known = readStore(Buffer.from(JSON.stringify(store)), 'file')
+      assert.deepEqual(readStore(Buffer.from(storeText(known)), 'file'), known)
+    }),
+  )
+  fc.assert(fc.property(fc.uint8Array({ maxLength: 300 }), (any) => assert.equal(read(any), null)))
+})
+
+test('a store of which one byte was changed is refused, or is what JSON says of those bytes', () => {
+  fc.assert(
+    fc.property(anyStore, fc.nat(), fc.constantFrom(...'az09AZ{}[]":,_ \\\0'), (store, at, character) => {
+      const whole = JSON.stringify(store)
+      const changed = whole.slice(0, at % whole.length) + character + whole.slice((at % whole.length) + 1)
+      const known = read(Buffer.from(changed))
+      if (known !== null) assert.deepEqual(known, JSON.parse(Buffer.from(changed).toString('utf8')))
+      // What is cut off is none.
+      assert.equal(read(Buffer.from(whole.slice(0, at % whole.length))), null)
+    }),
+    { numRuns: 500 },
+  )
 })

@@ -35,6 +35,8 @@ export interface ApprovalsComponents {
 export interface ApprovalsInit {
   readonly agentId: AgentId
   readonly machineId: MachineId
+  /** How long agents have where no human of this host is asked, and behind its word. Default: ASK_TIMEOUT_MS. */
+  readonly askTimeoutMs?: number | undefined
 }
 
 /** A verified request that somebody must allow. */
@@ -129,7 +131,7 @@ export class Approvals {
       const of = {
         request_sha256: subject.requestSha256,
         permit_sha256: question.permit_sha256,
-        target: this.#own,
+        target: { agentId: this.#own.agentId, machineId: this.#own.machineId },
         requester: link.agentId,
         approvers: approvers.agent_ids,
         needed: approvers.needed,
@@ -150,8 +152,9 @@ export class Approvals {
     begin: (expiresAtMs: number) => void,
   ): Promise<Approval | NotAllowed | null> {
     const { clock, desk } = this.#components
+    const { askTimeoutMs = ASK_TIMEOUT_MS } = this.#own
     if (!asksHuman(question)) {
-      begin(clock.now() + ASK_TIMEOUT_MS)
+      begin(clock.now() + askTimeoutMs)
       return null
     }
     try {
@@ -169,7 +172,7 @@ export class Approvals {
       const asked = { question_id: told?.question_id ?? answer.question_id, permit_sha256: question.permit_sha256 }
       // At once, because an answer is fresh for a moment only, and the agents may take longer.
       const opened = openApproval(answer, asked, { key: desk.approvalKey(), now: clock.now(), spent: this.#spent })
-      if (opened.kind === 'approval') begin(clock.now() + ASK_TIMEOUT_MS)
+      if (opened.kind === 'approval') begin(clock.now() + askTimeoutMs)
       return opened.kind === 'approval' ? opened.approval : { reason: opened.reason, detail: opened.detail }
     } catch (error) {
       return {

@@ -69,6 +69,8 @@ export interface RunsComponents {
 export interface RunsInit {
   readonly agentId: AgentId
   readonly machineId: MachineId
+  /** As of `ApprovalsInit`. */
+  readonly askTimeoutMs?: number | undefined
 }
 
 /** A Request, a question for rules, or a Resume, that came on a stream of a link. */

@@ -201,6 +201,7 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies)
   await contacts.load()
   await revocations.load()
   const signer = await loadOrCreateAgentKey(paths.dir, dataDirMode(config))
+  const askTimeoutMs = config.ask_timeout * 1000
   const guardian = new Guardian({ log })
   // The last that can fail but for what is undone here: it leaves groups behind until it is stopped.
   const cells = await Cells.open({ guardian, log }, { choice: config.containment, dataDir: paths.dir })
@@ -225,10 +226,10 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies)
         )
   const outgoing = new Journal({ clock, log, signer }, { path: paths.outgoing, marks: null, rate: ASKED_BYTES, floors: ASKED_FLOORS })
   const counters = new ExecCounters({ clock })
-  const desk = new DeskHost({ clock, log }, { paths, dirMode: dataDirMode(config), groupMayRead, signer, name: 'x0xd' })
+  const desk = new DeskHost({ clock, log }, { paths, dirMode: dataDirMode(config), groupMayRead, signer, name: 'x0xd', askTimeoutMs })
   const executor = new Executor(
     { acl, cells, clock, contacts, counters, desk, guardian, journal, log, outgoing, revocations, signer },
-    { dataDir: paths.dir, machineId: machineKey.machineId, groupMayRead, requireOperatorProof },
+    { dataDir: paths.dir, machineId: machineKey.machineId, groupMayRead, requireOperatorProof, askTimeoutMs },
   )
   const aclCopy = new AclCopy({ path: paths.loadedAcl, loaded: () => executor.acl })
   return {

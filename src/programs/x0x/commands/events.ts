@@ -66,15 +66,19 @@ const pathOf = ({ session }: EventsOptions, since: string | null): string => {
 /** What there is now. */
 const printKept = async (context: CliContext, options: EventsOptions): Promise<number> => {
   const all: object[] = []
-  let [since, gap, more] = [options.since, null as Gap | null, true]
+  let [since, more] = [options.since, true]
   while (more) {
     const answer = await context.api.json<EventsAnswer>({ method: 'GET', path: pathOf(options, since) })
-    gap ??= answer.gap
+    // What is dropped while we read is missing between two answers.
+    if (answer.gap !== null) all.push({ type: 'gap', ...answer.gap })
     all.push(...answer.events)
     ;({ next: since, more } = answer)
   }
-  if (context.json) await printJson(context, { events: all, gap, next: since })
-  else for (const item of gap === null ? all : [{ type: 'gap', ...gap }, ...all]) await printItem(context, item)
+  const [first] = all
+  const gap = first !== undefined && isGap(first) ? first : null
+  if (context.json)
+    await printJson(context, { events: gap === null ? all : all.slice(1), gap: gap && { through: gap.through }, next: since })
+  else for (const item of all) await printItem(context, item)
   return 0
 }
 
