@@ -161,7 +161,7 @@ it('how far an agent may go is explained by where it comes from, and what was al
   const host = await pageHost(t, {
     files: await files(),
     sources: {
-      modes: async () => ({ configs: ['/c.toml'], agents: [agent, { ...agent, agent: null, session: null }], grants, problems: [] }),
+      modes: async () => ({ agents: [agent, { ...agent, agent: null, session: null }], grants, problems: [] }),
       revoke: async (id) => {
         changes.push(id)
         grants = grants.filter((one) => one.id !== id)
@@ -248,12 +248,12 @@ it('a flood of one asker is three questions, a line and a count, and hides nobod
 })
 
 it('who looks at another window is told that a command waits, whichever view of the page is open', async (t) => {
-  const { page, desk } = await signedIn(t)
+  const { page, desk, origin } = await signedIn(t)
+  await page.context().grantPermissions(['notifications'], { origin })
   await page.evaluate(`
     globalThis.notices = []
-    globalThis.Notification = class extends EventTarget {
-      static permission = 'granted'
-      constructor(text) { super(); notices.push(text) }
+    globalThis.Notification = class extends Notification {
+      constructor(text, options) { super(text, options); notices.push([Notification.permission, this.title, this.body]) }
     }
     Object.defineProperty(document, 'hidden', { get: () => true })
   `)
@@ -262,7 +262,7 @@ it('who looks at another window is told that a command waits, whichever view of 
   desk.ask(pendingOf('one', { argv: ['git', 'secret'] }))
   await page.getByText('A command waits for your decision.').waitFor({ state: 'attached' })
   await page.waitForTimeout(500)
-  assert.deepEqual(await page.evaluate('notices'), ['x0x: a command waits for your decision'])
+  assert.deepEqual(await page.evaluate('notices'), [['granted', 'x0x: a command waits for your decision', '']])
 })
 
 it('keys move and deny, and no single key allows', async (t) => {

@@ -106,6 +106,8 @@ test(
     await press('Allow once')
     await page.getByRole('button', { name: 'Runs' }).click()
     await page.getByRole('region', { name: 'What it wrote so far' }).getByText('begun').waitFor()
+    await page.getByText(`for "reviewer" through mcp`).waitFor()
+    assert.ok(((await page.locator('article').first().textContent()) ?? '').includes('/report"'))
     await screenshots(page, 'output')
     await writeFile(go, '')
     assert.equal((await slow).stdout, 'begun\nover\n')

@@ -97,7 +97,6 @@ export interface PageAgentModes {
 }
 
 export interface PageModes {
-  readonly configs: readonly string[]
   readonly agents: readonly PageAgentModes[]
   readonly grants: readonly Grant[]
   readonly problems: readonly string[]

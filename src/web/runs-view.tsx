@@ -8,6 +8,17 @@ import { Name, Output, Token } from './visible.tsx'
 
 const POLL_MS = 2_000
 
+const Command = ({ argv }: Pick<PageRun, 'argv'>) =>
+  argv.length === 0 ? null : (
+    <p class="line">
+      {argv.map((token, at) => (
+        <span key={at}>
+          <Token text={token} />{' '}
+        </span>
+      ))}
+    </p>
+  )
+
 const SoFar = ({ text }: { readonly text: string | null }) => (text === null || text === '' ? null : <LiveOutput text={text} />)
 
 const isOver = ({ type }: LifecycleEvent): boolean => type === 'exec.finished' || type === 'exec.denied'
@@ -28,15 +39,7 @@ const Run = ({ run, told = null }: { readonly run: PageRun; readonly told?: Life
         <Name text={timeOf(run.started_at)} />
       </time>
     </header>
-    {run.argv.length > 0 && (
-      <p class="line">
-        {run.argv.map((token, at) => (
-          <span key={at}>
-            <Token text={token} />{' '}
-          </span>
-        ))}
-      </p>
-    )}
+    <Command argv={run.argv} />
     <p class="quiet mono">
       <Name text={run.request_id} />
     </p>
@@ -44,7 +47,7 @@ const Run = ({ run, told = null }: { readonly run: PageRun; readonly told?: Life
   </article>
 )
 
-const Told = ({ event }: { readonly event: LifecycleEvent }) => (
+const Told = ({ event, argv = [] }: { readonly event: LifecycleEvent; readonly argv?: readonly string[] | undefined }) => (
   <article class="card small">
     <header>
       <h4>
@@ -54,6 +57,7 @@ const Told = ({ event }: { readonly event: LifecycleEvent }) => (
         <Name text={timeOf(event.ts)} />
       </time>
     </header>
+    <Command argv={argv} />
     <p class="quiet">
       by <Name text={event.owner} />
       {event.duration_ms !== null && `, ${event.duration_ms} ms`}
@@ -77,6 +81,10 @@ export const RunsView = ({ state }: { readonly state: PageState }) => {
   const listed = new Map(value?.running.map((run) => [run.request_id, run]))
   const going = told.filter((event) => !isOver(event) && !listed.has(event.run_id))
   const ended = told.filter(isOver)
+  const over = new Set(ended.map(({ run_id }) => run_id))
+  const commands = new Map([...(value?.running ?? []), ...(value?.recent ?? [])].map((run) => [run.request_id, run.argv]))
+  const before = value?.recent.filter(({ request_id }) => !over.has(request_id))
+  const running = value?.running.filter(({ request_id }) => !over.has(request_id))
   return (
     <>
       <h2>Running</h2>
@@ -85,19 +93,19 @@ export const RunsView = ({ state }: { readonly state: PageState }) => {
           <Name text={text} />
         </p>
       ))}
-      {value?.running.length === 0 && going.length === 0 && <p class="quiet">Nothing runs.</p>}
+      {running?.length === 0 && going.length === 0 && <p class="quiet">Nothing runs.</p>}
       <More all={going} of="runs of engines" show={(event) => <Told key={event.run_id} event={event} />} />
       <More
-        all={value?.running ?? []}
+        all={running ?? []}
         of="runs"
         show={(run) => <Run key={run.request_id} run={run} told={told.find(({ run_id }) => run_id === run.request_id) ?? null} />}
       />
       <h2>Ended since this page is open</h2>
       {ended.length === 0 && <p class="quiet">Nothing yet.</p>}
-      <More all={ended} of="runs" show={(event) => <Told key={event.run_id} event={event} />} />
+      <More all={ended} of="runs" show={(event) => <Told key={event.run_id} event={event} argv={commands.get(event.run_id)} />} />
       <h2>Before</h2>
-      {value?.recent.length === 0 && <p class="quiet">No journal here tells of a run.</p>}
-      <More all={value?.recent ?? []} of="runs" show={(run) => <Run key={run.request_id} run={run} />} />
+      {before?.length === 0 && <p class="quiet">No journal here tells of a run.</p>}
+      <More all={before ?? []} of="runs" show={(run) => <Run key={run.request_id} run={run} />} />
     </>
   )
 }

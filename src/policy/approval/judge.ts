@@ -132,12 +132,12 @@ export const judge = (question: Question, store: StoreSnapshot, now: number): Ju
 export const judgeFallback = (question: Question, store: StoreSnapshot, now: number): Judgement => {
   const force = inForce(question, store)
   if (question.always_ask !== null || question.asker.kind === 'mesh' || question.approvers !== null || force.security === 'deny')
-    return deny('nobody is there to be asked, and this needs a human each time')
+    return deny('it needs a human each time')
   switch (force.fallback) {
     case 'deny':
-      return deny('nobody is there to be asked')
+      return deny('unanswered, it is denied')
     case 'allowlist':
-      return listed(question, force, store, now) ?? deny(`nobody is there to be asked, and ${missText(question, force)}`)
+      return listed(question, force, store, now) ?? deny(`unanswered, the allowlist decides, and ${missText(question, force)}`)
     case 'full':
       return allow('fallback:full')
   }

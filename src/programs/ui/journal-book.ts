@@ -1,12 +1,12 @@
 import { tailJournal } from '../../audit/tail.ts'
 import { AppError, attempt, errorText, isAppError } from '../../base/errors.ts'
+import type { EngineConfigs } from './engine-configs.ts'
 import type { LocalApi } from '../../local-api/local-api.ts'
 import { isTable, type Fields } from '../../protocol/field-checks.ts'
 import type { PageJournal, PageJournalQuery } from '../../protocol/page.ts'
 import { MAX_PAGE_LINES, MAX_PAGE_SEARCHED } from '../../protocol/page-limits.ts'
 
 const NAMES = ['approvals', 'runs here', 'asked of others'] as const
-type JournalName = (typeof NAMES)[number]
 
 const parsed = (text: string): Fields | null => {
   const value: unknown = attempt(() => JSON.parse(text))
@@ -16,22 +16,30 @@ const parsed = (text: string): Fields | null => {
 /** The journals of this host, as files that this user may read. */
 export class JournalBook {
   readonly #api: LocalApi
+  readonly #configs: EngineConfigs
   /** Of what runs here, as the daemon last said; it is set where the ACL says. */
   #ofRuns: string | null = null
 
-  constructor(api: LocalApi) {
+  constructor(api: LocalApi, configs: EngineConfigs) {
     this.#api = api
+    this.#configs = configs
+  }
+
+  /** Of what ran for callers of this host's own doors: each by its path. */
+  async engines(): Promise<readonly string[]> {
+    return this.#configs.journals()
   }
 
   /** The lines that fit, the newest first. */
   async lines({ journal, event, text }: PageJournalQuery, signal: AbortSignal): Promise<PageJournal> {
-    const name = NAMES.find((one) => one === journal)
-    if (name === undefined) throw new AppError('bad_request', `journal: one of ${NAMES.join(', ')}`)
+    const journals = [...NAMES, ...(await this.engines())]
+    const name = journals.find((one) => one === journal)
+    if (name === undefined) throw new AppError('bad_request', `journal: one of ${journals.join(', ')}`)
     try {
       const all = await this.last(name, signal)
       const fitting = all.filter(({ line, raw }) => (event === null || line['event'] === event) && (text === null || raw.includes(text)))
       return {
-        journals: NAMES,
+        journals,
         lines: fitting
           .slice(-MAX_PAGE_LINES)
           .map(({ line }) => line)
@@ -40,16 +48,20 @@ export class JournalBook {
         problem: null,
       }
     } catch (error) {
-      return { journals: NAMES, lines: [], more: false, problem: errorText(error) }
+      return { journals, lines: [], more: false, problem: errorText(error) }
     }
   }
 
   /** The last lines of one, the newest last; none where nothing was ever written. */
-  async last(name: JournalName, signal: AbortSignal): Promise<readonly { readonly line: Fields; readonly raw: string }[]> {
+  async last(
+    name: string,
+    signal: AbortSignal,
+    lines = MAX_PAGE_SEARCHED,
+  ): Promise<readonly { readonly line: Fields; readonly raw: string }[]> {
     const path = await this.#pathOf(name, signal)
     const found: { line: Fields; raw: string }[] = []
     try {
-      for await (const raw of tailJournal(path, { lines: MAX_PAGE_SEARCHED, follow: false }, signal)) {
+      for await (const raw of tailJournal(path, { lines, follow: false }, signal)) {
         const line = parsed(raw)
         if (line !== null) found.push({ line, raw })
       }
@@ -59,10 +71,11 @@ export class JournalBook {
     return found
   }
 
-  async #pathOf(name: JournalName, signal: AbortSignal): Promise<string> {
+  async #pathOf(name: string, signal: AbortSignal): Promise<string> {
     const { paths } = this.#api
     if (name === 'approvals') return paths.approvalsJournal
     if (name === 'asked of others') return paths.outgoing
+    if (name !== 'runs here') return name
     const said = await this.#api
       .json<{ journal?: { path?: string | null } | null }>({ method: 'GET', path: '/diagnostics/exec', signal })
       .catch(() => null)

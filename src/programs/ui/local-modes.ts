@@ -1,11 +1,6 @@
-import { existsSync, readdirSync } from 'node:fs'
-import { join } from 'node:path'
-
-import type { Environment } from '../../base/environment.ts'
-import { attempt, errorText } from '../../base/errors.ts'
-import { readRexdConfig } from '../../config/rexd-config.ts'
+import { errorText } from '../../base/errors.ts'
 import { openDesk, type DeskHuman } from '../../local-api/desk-human.ts'
-import { configHome, DEFAULT_REXD_CONFIG, type DataPaths } from '../../local-api/paths.ts'
+import type { DataPaths } from '../../local-api/paths.ts'
 import {
   NO_SETTINGS,
   resolveExec,
@@ -23,20 +18,10 @@ import type { ModeOverride } from '../../protocol/desk.ts'
 import { isTable } from '../../protocol/field-checks.ts'
 import { overrideText } from '../../protocol/mode-command.ts'
 import type { PageAgentModes, PageModes, PageSetting } from '../../protocol/page.ts'
+import type { EngineConfigs } from './engine-configs.ts'
 
-/** Configurations that are looked at. */
-const MAX_CONFIGS = 32
 /** Agents of one that are shown. */
 const MAX_AGENTS = 200
-
-/** Those that programs of this user read unless they are told otherwise: of `rexd`, and what `x0x mcp --init` has written. */
-const usualConfigs = (env: Environment): readonly string[] => {
-  const directory = join(configHome(env), 'x0x', 'mcp')
-  const made = attempt(() => readdirSync(directory).filter((name) => name.endsWith('.toml'))) ?? []
-  return [DEFAULT_REXD_CONFIG, ...made.toSorted().map((name) => join(directory, name))]
-    .filter((path) => existsSync(path))
-    .slice(0, MAX_CONFIGS)
-}
 
 /** What the desk says of one agent. */
 interface OfDesk {
@@ -107,26 +92,21 @@ const modesOf = async (tools: ToolsSettings, agent: string, config: string, desk
 const namesIn = (value: unknown): string[] => (isTable(value) ? Object.keys(value) : [])
 
 /** How far the agents of this host's own doors may go, by the files of their programs, the desk, and what humans have set. */
-export const localModes = async (
-  paths: DataPaths,
-  { config, env }: { readonly config: string | null; readonly env: Environment },
-): Promise<PageModes> => {
+export const localModes = async (paths: DataPaths, configs: EngineConfigs): Promise<PageModes> => {
   const problems: string[] = []
   const desk = await openDesk(paths, 'x0x ui').catch((error: unknown) => void problems.push(errorText(error)))
   try {
     const store = (await desk?.store()) ?? {}
     const named = [...namesIn(store['agents']), ...namesIn(store['modes'])]
     const agents: PageAgentModes[] = []
-    const configs = config === null ? usualConfigs(env) : [config]
-    for (const path of configs) {
-      const reading = await readRexdConfig(path, env)
+    for (const reading of await configs.read()) {
       problems.push(...reading.problems)
-      const tools = reading.config?.tools
-      if (tools === undefined) continue
+      const { tools, path } = reading.config ?? {}
+      if (tools === undefined || path === undefined) continue
       const all = [...new Set([...Object.keys(tools.agents), ...named])].slice(0, MAX_AGENTS)
       for (const agent of [...all, OTHERS]) agents.push(await modesOf(tools, agent, path, desk ?? null))
     }
-    return { configs, agents, grants: (await desk?.grants()) ?? [], problems }
+    return { agents, grants: (await desk?.grants()) ?? [], problems }
   } finally {
     desk?.close()
   }

@@ -5,6 +5,7 @@ import type { LocalApi } from '../../local-api/local-api.ts'
 import { defaultAclPath } from '../../local-api/paths.ts'
 import type { PagePeer } from '../../protocol/page.ts'
 import type { UiFlags } from './flags.ts'
+import { EngineConfigs } from './engine-configs.ts'
 import { JournalBook } from './journal-book.ts'
 import { localModes, revokeGrant, takeBackModes } from './local-modes.ts'
 import { explainHere, policyHere } from './policy-pages.ts'
@@ -51,7 +52,8 @@ export const pageSources = (
   api: LocalApi,
   { config, env, execAcl, instance }: Pick<UiFlags, 'config' | 'env' | 'execAcl' | 'instance'>,
 ): PageSources => {
-  const book = new JournalBook(api)
+  const configs = new EngineConfigs({ config, env })
+  const book = new JournalBook(api, configs)
   const acl = { path: execAcl ?? defaultAclPath(instance.name, api.paths), explicit: execAcl !== null }
   return {
     about: async (signal) => {
@@ -70,7 +72,7 @@ export const pageSources = (
     peers: async (signal) => peersOf(api, signal),
     journal: async (query, signal) => book.lines(query, signal),
     policy: async (signal) => policyHere(acl, await contactsOf(api, signal).catch(() => [])),
-    modes: async () => localModes(api.paths, { config, env }),
+    modes: async () => localModes(api.paths, configs),
     revoke: async (id) => revokeGrant(api.paths, id),
     takeBackModes: async (agent, what) => takeBackModes(api.paths, agent, what),
     explain: async (query) => explainHere(acl, query).catch((error: unknown) => ({ outcome: 'denied' as const, text: errorText(error) })),

@@ -6,6 +6,8 @@ import type { PageRun, PageRuns } from '../../protocol/page.ts'
 import type { JournalBook } from './journal-book.ts'
 
 const MAX_RECENT = 50
+/** Lines of the journal of an engine that are looked through each time. */
+const MAX_ENGINE_LINES = 500
 
 interface Session {
   readonly request_id: string
@@ -38,7 +40,12 @@ const endOf = (line: Fields): string | null => {
 }
 
 /** Whose run a line is about; an id may be of another agent's run too. */
-const keyOf = (line: Fields): string => `${textOf(line['agent_id'])} ${textOf(line['request_id'])}`
+const keyOf = (line: Fields): string => `${textOf(line['agent_id'] ?? line['session_id'])} ${textOf(line['request_id'])}`
+
+const whereOf = (line: Fields): string =>
+  isText(line['client_name'])
+    ? `for ${JSON.stringify(line['client_name'])} through ${textOf(line['door'])}`
+    : `here, for agent ${shortId(textOf(line['agent_id']))}`
 
 /** The runs that lines of a journal tell of, the oldest first. */
 const runsIn = (lines: readonly Fields[]): readonly PageRun[] => {
@@ -50,7 +57,7 @@ const runsIn = (lines: readonly Fields[]): readonly PageRun[] => {
     if (event === 'request' || (event === 'denial' && known === undefined))
       runs.set(keyOf(line), {
         request_id: textOf(line['request_id']),
-        where: `here, for agent ${shortId(textOf(line['agent_id']))}`,
+        where: whereOf(line),
         argv: argvOf(line['argv']),
         started_at: textOf(line['ts']),
         state: end ?? 'requested',
@@ -77,6 +84,12 @@ export const runsOf = async (api: LocalApi, book: JournalBook, signal: AbortSign
     .json<{ sessions: readonly Session[] }>({ method: 'GET', path: '/exec/sessions', signal })
     .catch(noted({ sessions: [] as readonly Session[] }))
   const here = runsIn((await book.last('runs here', signal).catch(noted([]))).map(({ line }) => line))
+  const ofEngines = await Promise.all(
+    (await book.engines()).map(async (path) =>
+      runsIn((await book.last(path, signal, MAX_ENGINE_LINES).catch(noted([]))).map(({ line }) => line)),
+    ),
+  )
+  const all = [...here, ...ofEngines.flat()].toSorted((a, b) => (a.started_at < b.started_at ? -1 : 1))
   const asked = await Promise.all(
     sessions.toReversed().map(async ({ request_id, agent_id, argv, started_at, state }, at) => ({
       request_id,
@@ -88,8 +101,8 @@ export const runsOf = async (api: LocalApi, book: JournalBook, signal: AbortSign
     })),
   )
   return {
-    running: [...asked, ...here.filter((run) => !isOver(run)).reverse()],
-    recent: here.filter(isOver).slice(-MAX_RECENT).reverse(),
+    running: [...asked, ...all.filter((run) => !isOver(run)).reverse()],
+    recent: all.filter(isOver).slice(-MAX_RECENT).reverse(),
     problems,
   }
 }
