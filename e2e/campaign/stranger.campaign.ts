@@ -3,10 +3,14 @@ import { readFileSync } from 'node:fs'
 import { test, type TestContext } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 
+import { LINK_HANDSHAKE_MS } from '../../src/protocol/limits.ts'
 import { aliceBobCharlie, MeshOfDaemons, type CliResult, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
 import { ATTACKS, type Attack } from './attacks.ts'
 
-const ATTACK_MS = 10_000
+/** The last wait that an attack may bring somebody into is over by then: a handshake that nobody ends (limits.ts). */
+const ATTACK_MS = LINK_HANDSHAKE_MS + 1_000
+/** Ten a second, for longer than the attack. */
+const TICKS = 90
 const MIB = 1024 * 1024
 /** What both halves may grow by, whatever is done to them: what the meters let in at once and what a young heap takes before it is cleaned. */
 const MAX_GROWTH = 256 * MIB
@@ -67,7 +71,7 @@ const servedMeanwhile = async (name: string, alice: TestDaemon, charlie: TestDae
 const besideAttack = async (t: TestContext, name: string, attack: Attack): Promise<void> => {
   const mesh = await MeshOfDaemons.create('x0x-campaign-')
   t.after(() => mesh.stop())
-  const ticks = await mesh.program('ticks', 'i=0; while [ $i -lt 140 ]; do echo $i; i=$((i+1)); sleep 0.1; done; exit 7')
+  const ticks = await mesh.program('ticks', `i=0; while [ $i -lt ${TICKS} ]; do echo $i; i=$((i+1)); sleep 0.1; done; exit 7`)
   const { alice, bob, charlie } = await aliceBobCharlie(mesh, [[ticks], ['echo', '<INT>']])
   await charlie.stop()
   await bob.writeAcl([alice, charlie].map((agent) => ({ agent, commands: [[ticks], ['echo', '<INT>']] })))
@@ -101,7 +105,7 @@ const besideAttack = async (t: TestContext, name: string, attack: Attack): Promi
   )
   const { status, stdout, stderr } = await running.finished
   assert.equal(status, 7, `the command that ran through ${name}: ${stderr}`)
-  assert.equal(stdout.toString(), Array.from({ length: 140 }, (_, i) => `${i}\n`).join(''))
+  assert.equal(stdout.toString(), Array.from({ length: TICKS }, (_, i) => `${i}\n`).join(''))
   assert.ok(growth < MAX_GROWTH, `grew by ${Math.round(growth / MIB)} MiB`)
 }
 

@@ -3,6 +3,7 @@ import { globSync } from 'node:fs'
 import { test } from 'node:test'
 
 import { grouped, leavesNoTrace } from '../../deploy/test-groups.mjs'
+import { dependsOnUser, userTests } from '../../deploy/user-tests.mjs'
 
 interface Started {
   readonly groups: readonly { readonly name: string; readonly files: readonly string[] }[]
@@ -27,4 +28,20 @@ test('what starts a whole daemon, changes its process or is about it has one of 
     'test/process/cgroups.test.ts',
   ])
     assert.ok(!leavesNoTrace(file), file)
+})
+
+test('what rights, users and containment have a part in is tried as an ordinary user too, and what only computes is not', () => {
+  for (const file of [
+    'test/base/file-rights.test.ts',
+    'test/fs/rights.test.ts',
+    'test/identity/key-file.test.ts',
+    'test/process/cgroups.test.ts',
+    'test/supervision/lock.test.ts',
+    'e2e/rexd/ssh.test.ts',
+  ])
+    assert.ok(dependsOnUser(file), file)
+  for (const file of ['test/policy/mesh/match.test.ts', 'test/protocol/lines.test.ts', 'e2e/rexd/conformance.test.ts'])
+    assert.ok(!dependsOnUser(file), file)
+  const named: readonly string[] = userTests()
+  assert.equal(new Set(named).size, named.length)
 })
