@@ -34,7 +34,8 @@ interface OfDesk {
 
 const overrideIn = (value: unknown): ModeOverride | null => (isTable(value) ? (value as unknown as ModeOverride) : null)
 
-const ofDesk = async (desk: DeskHuman, agent: string): Promise<OfDesk> => {
+/** Null: of whoever is in no list. */
+const ofDesk = async (desk: DeskHuman, agent: string | null): Promise<OfDesk> => {
   const { session, saved, security, ask, ask_fallback } = await desk.modes({ session: agent, agent })
   return {
     session: overrideIn(session),
@@ -78,7 +79,7 @@ const withStore = (resolved: ResolvedExec, said: OfDesk | null): readonly PageSe
 const OTHERS = ''
 
 const modesOf = async (tools: ToolsSettings, agent: string, config: string, desk: DeskHuman | null): Promise<PageAgentModes> => {
-  const said = desk === null || agent === OTHERS ? null : await ofDesk(desk, agent)
+  const said = desk === null ? null : await ofDesk(desk, agent === OTHERS ? null : agent)
   const resolved = resolveExec({ parameter: NO_SETTINGS, ...placesOf(tools, agent, said?.session ?? said?.saved ?? null) })
   return {
     agent: agent === OTHERS ? null : agent,

@@ -1,0 +1,83 @@
+import assert from 'node:assert/strict'
+import { chmod, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+import { EngineConfigs } from '../../../src/programs/ui/engine-configs.ts'
+import { localModes, revokeGrant, takeBackModes } from '../../../src/programs/ui/local-modes.ts'
+import type { PageModes } from '../../../src/protocol/page.ts'
+import { deskPlace } from '../../support/desk-place.ts'
+import { questionOf } from '../../support/question.ts'
+
+const settingsOf = ({ agents }: PageModes, agent: string | null): Record<string, readonly [string, string]> =>
+  Object.fromEntries((agents.find((one) => one.agent === agent)?.settings ?? []).map(({ name, value, from }) => [name, [value, from]]))
+
+test('each setting of an agent is told with where it comes from: the stricter of its file, a human and the store', async (t) => {
+  const place = await deskPlace(t)
+  const path = join(place.paths.dir, 'rexd.toml')
+  const text = `
+[tools.exec]
+host = "gateway"
+security = "full"
+
+[[agents.list]]
+id = "reviewer"
+[agents.list.tools.exec]
+ask = "always"
+
+[audit]
+enabled = false
+
+[[security.allowed_roots]]
+path = ${JSON.stringify(place.paths.dir)}
+`
+  await writeFile(path, text, { mode: 0o600 })
+  await chmod(place.paths.dir, 0o700)
+  const configs = new EngineConfigs({ config: path, env: {} })
+  const look = async (): Promise<PageModes> => localModes(place.paths, configs)
+  const first = await look()
+  assert.deepEqual(first.problems, [])
+  assert.deepEqual(settingsOf(first, 'reviewer'), {
+    host: ['gateway', '[tools.exec] of the file'],
+    security: ['allowlist', 'the approvals store, which is stricter'],
+    ask: ['always', '[[agents.list]] of the file'],
+    ask_fallback: ['deny', 'default'],
+  })
+  // Who is in no list has what the store says of everybody.
+  assert.deepEqual(settingsOf(first, null)['security'], ['allowlist', 'the approvals store, which is stricter'])
+
+  // What a human sets and saves stands above the file, and is taken back.
+  const human = await place.human()
+  const override = { host: 'sandbox', security: null, ask: null, node: null, elevated: null } as const
+  await human.setModes('reviewer', override)
+  await human.saveModes('helper', override)
+  const set = await look()
+  assert.deepEqual(settingsOf(set, 'reviewer')['host'], ['sandbox', 'what was set for the session'])
+  assert.deepEqual(settingsOf(set, 'helper')['host'], ['sandbox', 'what was saved for the agent'])
+  await takeBackModes(place.paths, 'reviewer', 'session')
+  await takeBackModes(place.paths, 'helper', 'saved')
+  assert.deepEqual(settingsOf(await look(), 'reviewer')['host'], ['gateway', '[tools.exec] of the file'])
+
+  // What was allowed for longer is seen, and gone once it is revoked.
+  await human.subscribe(({ type, ...rest }) => {
+    if (type !== 'question' || !('question_id' in rest)) return
+    void human.decide({ question_id: rest.question_id, permit_sha256: questionOf().permit_sha256, decision: 'allow_always' })
+  })
+  await place.engine().ask(questionOf(), new AbortController().signal, () => undefined)
+  const [grant] = (await look()).grants
+  assert.deepEqual([grant?.argv, grant?.uses_left], [questionOf().argv, null])
+  await revokeGrant(place.paths, grant!.id)
+  assert.deepEqual((await look()).grants, [])
+})
+
+test('without a desk the page says so, and what the file says alone', async (t) => {
+  const place = await deskPlace(t)
+  const path = join(place.paths.dir, 'rexd.toml')
+  await writeFile(path, `[tools.exec]\n[audit]\nenabled = false\n[[security.allowed_roots]]\npath = ${JSON.stringify(place.paths.dir)}\n`, {
+    mode: 0o600,
+  })
+  await place.stop()
+  const { agents, problems } = await localModes(place.paths, new EngineConfigs({ config: path, env: {} }))
+  assert.match(problems.join(), /no desk answers/)
+  assert.deepEqual(agents[0]?.settings[0], { name: 'host', value: 'sandbox', from: 'default' })
+})
