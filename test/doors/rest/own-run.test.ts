@@ -84,7 +84,7 @@ test('hanging up ends the real child', async (t) => {
   assert.equal((exit as { code?: number } | undefined)?.code, 9)
 })
 
-test('cancelling by id gives the waiting caller the outcome', async (t) => {
+test('what a run has written so far is told while it goes on, and cancelling by id gives the waiting caller the outcome', async (t) => {
   const { door, host, own } = await realDoor(t, { scripts: { waits: WAITS } })
   const answer = door.call('POST', '/exec/run', { body: { agent_id: own, argv: [host.program('waits')] } })
   let id: string | undefined
@@ -92,9 +92,13 @@ test('cancelling by id gives the waiting caller the outcome', async (t) => {
     const [session] = (await door.call('GET', '/exec/sessions')).json.sessions as { request_id: string; state: string }[]
     if (session?.state === 'running') id = session.request_id
   }
+  const output = async () => door.call('GET', `/exec/output?request_id=${id}`)
+  while ((await output()).json.tail !== 'ready\n') await new Promise((resolve) => setTimeout(resolve, 10))
   assert.deepEqual((await door.call('POST', '/exec/cancel', { body: { request_id: id } })).json, { ok: true, request_id: id })
   const { json } = await answer
   assert.deepEqual([json.request_id, json.incomplete, json.warnings.includes('cancelled')], [id, false, true])
+  // What a run that is over wrote is its caller's.
+  assert.deepEqual([(await output()).status, (await output()).json.error], [404, 'unknown_run'])
 })
 
 test('an operation needs the proof of an operator over its very bytes', async (t) => {
