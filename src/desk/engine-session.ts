@@ -1,8 +1,9 @@
 import { errorText, isAppError } from '../base/errors.ts'
+import { hasShare } from '../base/share.ts'
 import { MAX_QUESTIONS_OF_ENGINE } from '../protocol/desk-limits.ts'
 import { readEngineBody, type EngineBody, type ToEngineBody } from '../protocol/desk.ts'
 import type { Desk } from './desk.ts'
-import { callerOf, hasShare } from './waiting-questions.ts'
+import { callerOf } from './waiting-questions.ts'
 
 /** A question that is not answered yet. */
 interface Asked {

@@ -1,11 +1,12 @@
 import { MAIN_AGENT, type StoredAgent, type StoreSnapshot } from '../policy/approval/judge.ts'
 import type { ModeOverride } from '../protocol/desk.ts'
-import type { Ask, Question, Security } from '../protocol/question.ts'
+import { provenAgent, type Ask, type Question, type Security } from '../protocol/question.ts'
 import type { Store, StoreAgent } from './store-shape.ts'
 
 /** The name by which the store knows who asks, as policy takes it: a label counts where whoever starts the server gives it. */
-export const rowName = ({ asker, door }: Pick<Question, 'asker' | 'door'>): string => {
-  if (asker.kind === 'mesh') return asker.agent_id
+export const rowName = (question: Pick<Question, 'asker' | 'door' | 'target'>): string => {
+  const { asker, door } = question
+  if (asker.kind === 'mesh') return provenAgent(question) ?? asker.agent_id
   return door === 'mcp' ? asker.label : MAIN_AGENT
 }
 

@@ -1,6 +1,8 @@
 import type { Clock } from '../base/clock.ts'
+import { hasShare } from '../base/share.ts'
 import { RateLimit } from '../base/rate-limit.ts'
 import { isGivenLabel } from '../policy/modes/tools-settings.ts'
+import { provenAgent, type Question } from '../protocol/question.ts'
 import type { Flood, PendingQuestion } from '../protocol/desk.ts'
 import {
   MAX_ASKERS,
@@ -14,17 +16,12 @@ import {
   MAX_WAITING_JSON_OF_ASKER,
   QUESTION_RATE,
 } from '../protocol/desk-limits.ts'
-import type { Question } from '../protocol/question.ts'
 
 /** One text for each asker: an agent of the mesh, or what a local one calls itself. */
 export const askerName = ({ asker }: Pick<Question, 'asker'>): string => (asker.kind === 'mesh' ? asker.agent_id : asker.label)
 
-/**
- * As whom it is counted. Where another host asks for an approval, that is who asks: of whom it says to have been asked is its
- * word alone, and must take no place of that one here.
- */
-export const countedAs = ({ asker, target }: Pick<Question, 'asker' | 'target'>): string =>
-  asker.kind === 'mesh' && target.host === 'node' && target.agent_id !== null ? target.agent_id : askerName({ asker })
+/** As whom it is counted: what another host says of who has asked it must take no place of that one here. */
+export const countedAs = (question: Pick<Question, 'asker' | 'target'>): string => provenAgent(question) ?? askerName(question)
 
 /** Who asks it calls itself as it likes: by ever new names one caller is many. */
 const isClaimed = ({ door }: Question): boolean => door !== 'mesh' && !isGivenLabel(door)
@@ -36,9 +33,6 @@ export const callerOf = (question: Question): string =>
 /** Whose places a question takes. A label that a caller chooses is that of no agent: its session is counted, which it has from the engine. */
 const sourceOf = (question: Question): string =>
   isClaimed(question) ? `claimed ${callerOf(question)}` : `${question.door} ${countedAs(question)}`
-
-/** Room for one more, where `own` of `all` are one source's: at most half of what is left besides, so that no few of them take all. */
-export const hasShare = (own: number, all: number, max: number): boolean => all < max && own <= (max - all) / 2
 
 interface Counted {
   readonly source: string

@@ -34,11 +34,11 @@ const block = (label: string, text: string, columns: number): string[] => {
 }
 
 /** Who asks, and what proves it. */
-export const askerText = ({ asker, door, session_id: session }: Question): string => {
+export const askerText = ({ asker, door, session_id: session, target }: Question): string => {
   const within = session === null ? '' : `, session ${shownToken(session)}`
   if (asker.kind === 'local') return `${shownToken(asker.label)} through ${door}${within}: a label, proven by nothing`
   const name = asker.name === null ? '' : `${shownToken(asker.name)}, `
-  return `${name}agent ${asker.agent_id} on machine ${asker.machine_id}${within}: proven by its signature and its connection`
+  return `${name}agent ${asker.agent_id} on machine ${asker.machine_id}${within}: ${target.host === 'node' ? `so says the host that asks, ${target.agent_id ?? ''}; that one is proven by its signature and its connection` : 'proven by its signature and its connection'}`
 }
 
 const HOSTS: Readonly<Record<Question['target']['host'], string>> = {

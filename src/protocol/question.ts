@@ -79,3 +79,9 @@ export interface SignedAnswer {
   /** HMAC-SHA256, hex. */
   readonly mac: string
 }
+
+/** Of the mesh, whoever is proven to have asked; null: nobody is. Where another host asks for an approval, that is it, and the asker is its word alone. */
+export const provenAgent = ({ asker, target }: Pick<Question, 'asker' | 'target'>): string | null => {
+  if (asker.kind !== 'mesh') return null
+  return target.host === 'node' ? (target.agent_id ?? asker.agent_id) : asker.agent_id
+}

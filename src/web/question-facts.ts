@@ -15,10 +15,13 @@ export const askerText = ({ asker, door, session_id }: PendingQuestion['question
 }
 
 /** What proves who asks. */
-export const proofText = ({ asker }: PendingQuestion['question']): string =>
-  asker.kind === 'mesh'
+export const proofText = ({ asker, target }: PendingQuestion['question']): string => {
+  if (asker.kind === 'mesh' && target.host === 'node')
+    return `So says the host that asks, ${target.agent_id ?? ''}: that one is proven by its signature and its connection.`
+  return asker.kind === 'mesh'
     ? `A request signed by this agent's key, over a link that proved machine ${asker.machine_id}.`
     : 'Nothing but that it runs as a user of this host: the label is what it calls itself.'
+}
 
 export const targetText = ({ target }: PendingQuestion['question']): string =>
   target.host === 'node' ? `on agent ${target.agent_id ?? '?'}` : target.host === 'sandbox' ? 'in the sandbox of this host' : 'on this host'

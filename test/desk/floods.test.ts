@@ -144,13 +144,17 @@ test('a flood is one line with a count for humans and in the journal, and what w
   const quiet = place.link.ask(of('quiet'), ending.signal, first.resolve).catch(nothing)
   const { question_id } = await first.promise
   const denied: unknown[] = []
-  const all = Promise.withResolvers<void>()
+  const [all, shown] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  let count = 0
+  const onPending = (): void => {
+    if (++count === MAX_QUESTIONS_OF_ASKER) shown.resolve()
+  }
   // Which of them are shown is chance: their store is read at once.
   const loud = Array.from({ length: 40 }, async () => {
-    const answer = await place.link.ask(of('loud'), ending.signal, nothing).catch(() => null)
+    const answer = await place.link.ask(of('loud'), ending.signal, onPending).catch(() => null)
     if (denied.push(answer?.decision) === 40 - MAX_QUESTIONS_OF_ASKER) all.resolve()
   })
-  await all.promise
+  await Promise.all([all.promise, shown.promise])
   assert.deepEqual(new Set(denied), new Set(['deny']))
   const { questions, floods } = await human.pending()
   assert.equal(questions.length, 1 + MAX_QUESTIONS_OF_ASKER)

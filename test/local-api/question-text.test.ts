@@ -114,3 +114,11 @@ test('a countdown counts whole seconds, and never below none', () => {
   assert.equal(countdown(10_000, 8_999), '2 s')
   assert.equal(countdown(10_000, 11_000), '0 s')
 })
+
+test('what a host that asks for an approval says of its asker is shown as its word', () => {
+  const [host, named] = ['e'.repeat(64), '1'.repeat(64)]
+  const asker = { kind: 'mesh', agent_id: named, machine_id: '2'.repeat(64), name: null } as const
+  const text = questionLines(questionOf({ door: 'mesh', asker, target: { host: 'node', agent_id: host } }), 400).join('\n')
+  const who = `asked by    agent ${named} on machine ${'2'.repeat(64)}: so says the host that asks, ${host}; that one is proven by its signature and its connection`
+  assert.ok(text.split('\n').includes(who), text)
+})

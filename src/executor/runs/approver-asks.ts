@@ -1,5 +1,6 @@
 import type { Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
+import { hasShare } from '../../base/share.ts'
 import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import { randomBytes } from '../../identity/hash.ts'
 import { openStatement, type Statement, type StatementOf } from '../../policy/approval/statements.ts'
@@ -71,9 +72,10 @@ export class ApproverAsks {
     return () => void this.#carriers.delete(carrier)
   }
 
-  /** Answers how to withdraw it; null where too many are open. */
+  /** Answers how to withdraw it; null where too many are open, or too many for runs of its requester. */
   open(ask: ApproverAsk): (() => void) | null {
-    if (this.#asks.size >= MAX_APPROVER_ASKS) return null
+    const own = [...this.#asks.values()].filter(({ of }) => of.requester === ask.of.requester).length
+    if (!hasShare(own, this.#asks.size, MAX_APPROVER_ASKS)) return null
     const number = ++this.#last
     this.#asks.set(number, { ...ask, signed: null })
     for (const carrier of this.#carriers) carrier.approvalAsk(number, ask.agentId)

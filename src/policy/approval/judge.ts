@@ -1,5 +1,6 @@
 import { stricterAsk, stricterFallback, stricterSecurity, type Ask, type AskFallback, type Security } from '../modes/settings.ts'
 import { matchesPath, parsePathPattern } from './path-pattern.ts'
+import { provenAgent } from '../../protocol/question.ts'
 import type { Question } from './question.ts'
 
 /** What the store says of one agent; null: what its defaults say. */
@@ -56,10 +57,14 @@ const inForce = (question: Question, store: StoreSnapshot): InForce => {
   const { asker, door } = question
   const { defaults } = store
   if (asker.kind === 'mesh') {
-    const row = rowOf(store, asker.agent_id)
+    const row = rowOf(store, provenAgent(question) ?? asker.agent_id)
+    // What another host says of who has asked it can but narrow.
+    const said = rowOf(store, asker.agent_id)
+    const security = stricterSecurity(question.security, row?.security ?? question.security)
+    const ask = stricterAsk(question.ask, row?.ask ?? question.ask)
     return {
-      security: stricterSecurity(question.security, row?.security ?? question.security),
-      ask: stricterAsk(question.ask, row?.ask ?? question.ask),
+      security: stricterSecurity(security, said?.security ?? security),
+      ask: stricterAsk(ask, said?.ask ?? ask),
       fallback: 'deny',
       patterns: [],
     }

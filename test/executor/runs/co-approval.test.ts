@@ -3,12 +3,13 @@ import { randomBytes } from 'node:crypto'
 import { test } from 'node:test'
 
 import { CoApproval } from '../../../src/executor/runs/co-approval.ts'
-import type { ApproverAsk } from '../../../src/executor/runs/approver-asks.ts'
+import { ApproverAsks, type ApproverAsk, type ApproverAsksComponents } from '../../../src/executor/runs/approver-asks.ts'
 import type { StatementOf } from '../../../src/policy/approval/statements.ts'
 import type { Question } from '../../../src/protocol/question.ts'
-import { MAX_APPROVAL_QUESTION } from '../../../src/protocol/waiting-limits.ts'
+import { MAX_APPROVAL_QUESTION, MAX_MESH_APPROVERS, MAX_WAITING_PER_PAIR } from '../../../src/protocol/waiting-limits.ts'
 import { newParty } from '../../support/fake-network.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
+import { questionOf } from '../../support/question.ts'
 
 const [target, requester, carol, dave] = [newParty(), newParty(), newParty(), newParty()]
 const ids = [carol, dave].map(({ signer }) => signer.agentId)
@@ -82,4 +83,24 @@ test('what is too long for a frame nobody is asked about', async () => {
   const said = await co.collect(new AbortController().signal)
   assert.match('reason' in said ? said.detail : '', /too long/)
   assert.equal(asks.size, 0)
+})
+
+test('runs of one requester leave room for questions to approvers of others, and get theirs back', () => {
+  const asks = new ApproverAsks({} as ApproverAsksComponents, {
+    agentId: 'a'.repeat(64),
+    machineId: 'b'.repeat(64),
+  })
+  const open = (requester: string): (() => void) | null =>
+    asks.open({
+      agentId: 'd'.repeat(64),
+      of: { requester } as unknown as ApproverAsk['of'],
+      question: questionOf(),
+      onStatement: () => undefined,
+    })
+  const loud: (() => void)[] = []
+  for (let one = open('loud'); one !== null; one = open('loud')) loud.push(one)
+  assert.ok(loud.length >= MAX_WAITING_PER_PAIR * MAX_MESH_APPROVERS, String(loud.length))
+  for (let n = 0; n < MAX_MESH_APPROVERS; n++) assert.notEqual(open('quiet'), null)
+  for (const withdraw of loud) withdraw()
+  assert.notEqual(open('loud'), null)
 })

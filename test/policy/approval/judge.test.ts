@@ -175,3 +175,11 @@ test('a stricter setting anywhere never turns a question or a denial into a yes'
     { seed: 20_260_502, numRuns: 3_000 },
   )
 })
+
+test('where another host asks for an approval its own row counts, and whom it names can but narrow', () => {
+  const [host, named] = ['e'.repeat(64), 'c'.repeat(64)]
+  const asked = meshQuestionOf({ ask: 'always', security: 'full', target: { host: 'node', agent_id: host } })
+  assert.equal(said(asked, storeOf()), 'ask')
+  assert.equal(said(asked, storeOf({ agents: { [host]: row({ security: 'deny' }), [named]: row({ security: 'full' }) } })), 'deny')
+  assert.equal(said(asked, storeOf({ agents: { [host]: row({ security: 'full' }), [named]: row({ security: 'deny' }) } })), 'deny')
+})
