@@ -309,6 +309,26 @@ test('a run that is taken back is taken back from its approvers', async () => {
   ofCharlie.close()
 })
 
+test('a daemon that is killed while it asks runs nothing, the requester is told, and its next desk closes the question', async () => {
+  const human = await WatchingHuman.at(bob)
+  const run = alice.cli(['exec', 'bob', '--', 'echo', 'asked'])
+  const { question_id } = await human.next()
+  human.close()
+  await bob.stop('SIGKILL')
+  const { status, stdout, stderr } = await run
+  assert.deepEqual([status, stdout.toString()], [255, ''])
+  assert.notEqual(stderr.toString(), '')
+  await bob.start()
+  const again = await WatchingHuman.at(bob)
+  const { lines } = (await again.desk.history(100)) as { readonly lines: readonly Record<string, unknown>[] }
+  const became = lines.filter((line) => line['event'] === 'approval' && line['question_id'] === question_id)
+  assert.deepEqual(
+    became.map(({ outcome }) => outcome),
+    ['desk_gone'],
+  )
+  again.close()
+})
+
 test('a daemon that stops takes its questions back, and its approvers see that', async () => {
   const ofCharlie = await WatchingHuman.at(charlie, 'charlie')
   const run = ask('echo', 'agents')

@@ -117,8 +117,10 @@ test('a desk that is killed while a question waits, and one that was never there
   const human = await desk.human()
   const running = agent.run('exec_status', touch(join(agent.root, 'x')))
   await human.question()
+  const began = performance.now()
   await desk.stop('SIGKILL')
   const result = await running
+  assert.ok(performance.now() - began < NOBODY_MS)
   assert.equal(result.denial_reason, 'approval_unavailable')
   const without = await agent.run('exec_status', touch(join(agent.root, 'x')))
   assert.equal(without.denial_reason, 'approval_unavailable')
