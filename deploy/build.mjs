@@ -249,13 +249,21 @@ const cacheRexd = async () =>
     console.error(`rexd will start slower, for how it is compiled could not be kept: ${error.message}`)
   })
 
-/** The licences of everything that went into the bundles: most ask to travel with the code. */
-const licences = async (metafiles) => {
+/** The packages of others that are inside of bundles, by name: where they stand, their version and licence. */
+export const packagesIn = async (metafiles) => {
   const inputs = metafiles.flatMap(({ inputs }) => Object.keys(inputs))
-  const packages = new Set(inputs.map((path) => /.*node_modules\/(?:@[^/]+\/)?[^/]+/.exec(path)?.[0]).filter(Boolean))
-  const parts = [...packages].sort().map(async (path) => {
+  const paths = new Set(inputs.map((path) => /.*node_modules\/(?:@[^/]+\/)?[^/]+/.exec(path)?.[0]).filter(Boolean))
+  const parts = [...paths].sort().map(async (path) => {
+    const { name, version, license } = JSON.parse(await readFile(join(packageRoot, path, 'package.json'), 'utf8'))
+    return { path, name, version, license }
+  })
+  return Promise.all(parts)
+}
+
+/** The licences of everything that went into the bundles: most ask to travel with the code. */
+const licences = async (packages) => {
+  const parts = packages.map(async ({ path, name, version, license }) => {
     const directory = join(packageRoot, path)
-    const { name, version, license } = JSON.parse(await readFile(join(directory, 'package.json'), 'utf8'))
     const files = (await readdir(directory)).filter((file) => /^licen[cs]e/i.test(file)).sort()
     const texts = await Promise.all(files.map((file) => readFile(join(directory, file), 'utf8')))
     return `${name} ${version} (${license})\n\n${texts.map((text) => text.trim()).join('\n\n')}\n`
@@ -273,7 +281,7 @@ const declarations = async () => {
   if (status !== 0) throw new Error(`the declarations of the client cannot be made:\n${stdout}`)
 }
 
-/** Builds everything into dist/. */
+/** Builds everything into dist/; answers the packages of others that are inside. */
 export const buildAll = async () => {
   const targets = Object.values(TARGETS)
   const missing = targets.filter(({ entry }) => !existsSync(join(packageRoot, entry)))
@@ -288,6 +296,7 @@ export const buildAll = async () => {
     if (/\.[cm]js$/.test(name) && !ours.has(name)) await rm(join(packageRoot, 'dist', name), { force: true })
   await cacheRexd()
   await declarations()
-  const text = await licences([...page.metafiles, ...bundles.map(({ metafile }) => metafile)])
-  await replace(join(packageRoot, 'dist', 'THIRD-PARTY-LICENSES.txt'), text, 0o644)
+  const packages = await packagesIn([...page.metafiles, ...bundles.map(({ metafile }) => metafile)])
+  await replace(join(packageRoot, 'dist', 'THIRD-PARTY-LICENSES.txt'), await licences(packages), 0o644)
+  return packages
 }

@@ -35,6 +35,7 @@ const TASKS = {
     env: { NODE_COMPILE_CACHE: join(packageRoot, 'node_modules', '.cache', 'compile') },
   },
   campaign: { builds: true, run: campaignArgs, env: { X0X_TEST_CAMPAIGN: 'true' } },
+  packages: { run: (args) => ['deploy/packages/main.mjs', ...args] },
   bench: { builds: true, run: (args) => ['bench/main.ts', ...args] },
   check: { run: (args) => ['deploy/check.mjs', ...args] },
 }

@@ -1,0 +1,48 @@
+// `npm run packages [-- --check]`: everything that people install, into dist/packages. Needs Linux, tar and dpkg-deb, no root.
+import { createHash } from 'node:crypto'
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+
+import { buildAll } from '../build.mjs'
+import { packageRoot } from '../runtime.mjs'
+import { checkPackages } from './check.mjs'
+import { makeDeb } from './deb.mjs'
+import { makeClient, makePackage } from './npm.mjs'
+import { OUT, sourceDate, WORK } from './place.mjs'
+import { sbomOf } from './sbom.mjs'
+import { makeSingleFiles } from './single-file.mjs'
+
+const { version } = JSON.parse(readFileSync(join(packageRoot, 'package.json'), 'utf8'))
+
+const make = async () => {
+  for (const place of [OUT, WORK]) {
+    rmSync(place, { recursive: true, force: true })
+    mkdirSync(place, { recursive: true })
+  }
+  try {
+    const inside = await buildAll()
+    const made = [makePackage(inside), await makeClient(), await makeSingleFiles(), makeDeb(inside)]
+    const seconds = sourceDate()
+    for (const { names, inside: parts } of made)
+      for (const name of names) {
+        const sbom = sbomOf({ name, version, seconds, inside: parts })
+        writeFileSync(join(OUT, `${name}.cdx.json`), `${JSON.stringify(sbom, null, 2)}\n`)
+      }
+    const lines = readdirSync(OUT)
+      .sort()
+      .map(
+        (name) =>
+          `${createHash('sha256')
+            .update(readFileSync(join(OUT, name)))
+            .digest('hex')}  ${name}\n`,
+      )
+    writeFileSync(join(OUT, 'SHA256SUMS'), lines.join(''))
+    process.stdout.write(lines.join(''))
+  } finally {
+    rmSync(WORK, { recursive: true, force: true })
+  }
+}
+
+const [flag] = process.argv.slice(2)
+await make()
+if (flag === '--check') await checkPackages(version)

@@ -1,0 +1,48 @@
+// What npm installs: the whole, and the library for programs alone.
+import { cpSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+
+import { bundle, packagesIn, TARGETS } from '../build.mjs'
+import { packageRoot } from '../runtime.mjs'
+import { OUT, ran, WORK } from './place.mjs'
+
+const manifest = JSON.parse(readFileSync(join(packageRoot, 'package.json'), 'utf8'))
+
+/** Packs a directory; answers the tarball's name. */
+const pack = (directory) => {
+  const [{ filename }] = JSON.parse(
+    ran('npm', ['pack', '--json', '--silent', '--ignore-scripts', '--pack-destination', OUT], { cwd: directory }),
+  )
+  return filename
+}
+
+/** All programs; the runtime comes along as an optional dependency. `inside`: of dist/. */
+export const makePackage = (inside) => ({ names: [pack(packageRoot)], inside })
+
+/** What programs import: one file and its types, without a dependency. */
+export const makeClient = async () => {
+  const place = join(WORK, 'client')
+  mkdirSync(place, { recursive: true })
+  const { version, license, keywords } = manifest
+  const own = {
+    name: 'x0x-client',
+    version,
+    description: 'Run commands, work with files and terminals over REXD: the library of x0x without its daemons.',
+    keywords,
+    license,
+    type: 'module',
+    exports: { '.': { types: './types/client/entry.d.ts', default: './client.mjs' }, './package.json': './package.json' },
+    engines: manifest.engines,
+  }
+  writeFileSync(join(place, 'package.json'), `${JSON.stringify(own, null, 2)}\n`)
+  for (const [from, to] of [
+    ['dist/client.mjs', 'client.mjs'],
+    ['dist/types', 'types'],
+    ['docs/client.md', 'README.md'],
+    ['LICENSE', 'LICENSE'],
+    ['dist/THIRD-PARTY-LICENSES.txt', 'THIRD-PARTY-LICENSES.txt'],
+  ])
+    cpSync(join(packageRoot, from), join(place, to), { recursive: true })
+  const { metafile } = await bundle(TARGETS.client)
+  return { names: [pack(place)], inside: await packagesIn([metafile]) }
+}

@@ -1,0 +1,39 @@
+// The command line as one file with its runtime inside, for machines that shall have nothing else.
+import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
+import { basename, join } from 'node:path'
+
+import { bundle, packagesIn, TARGETS } from '../build.mjs'
+import { BUN, pinnedFile } from './pinned.mjs'
+import { OUT, ran, WORK } from './place.mjs'
+
+const ARCHITECTURES = { x64: 'x64', arm64: 'aarch64' }
+/** The bundle that starts at once, and the one that it loads for all but a plain exec. */
+const PARTS = [{ ...TARGETS.x0x, banner: '' }, TARGETS['x0x-other-commands']]
+
+/** Makes `x0x-linux-ARCH` for each architecture; answers their names and what is inside. */
+export const makeSingleFiles = async () => {
+  const sources = join(WORK, 'single-file')
+  mkdirSync(sources, { recursive: true })
+  const bundles = await Promise.all(PARTS.map(bundle))
+  PARTS.forEach(({ out }, i) => writeFileSync(join(sources, basename(out)), bundles[i].text))
+  const bun = pinnedFile(`@oven/bun-linux-${ARCHITECTURES[process.arch] ?? 'x64'}@${BUN}`, 'bin/bun')
+  const names = Object.entries(ARCHITECTURES).map(([arch, theirs]) => {
+    const runtime = pinnedFile(`@oven/bun-linux-${theirs}@${BUN}`, 'bin/bun')
+    const name = `x0x-linux-${arch}`
+    // Neither a configuration nor variables of the directory that it is started in are its own.
+    const closed = ['--no-compile-autoload-dotenv', '--no-compile-autoload-bunfig']
+    const how = [
+      '--compile',
+      '--minify',
+      '--bytecode',
+      '--format=cjs',
+      `--target=bun-linux-${arch}`,
+      `--compile-executable-path=${runtime}`,
+    ]
+    ran(bun, ['build', ...how, ...closed, 'x0x.cjs', '--outfile', join(OUT, name)], { cwd: sources })
+    return name
+  })
+  rmSync(sources, { recursive: true })
+  const inside = await packagesIn(bundles.map(({ metafile }) => metafile))
+  return { names, inside: [...inside, { name: 'bun', version: BUN, license: 'MIT' }] }
+}
