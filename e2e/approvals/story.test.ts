@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
-import { test } from 'node:test'
+import { test, type TestContext } from 'node:test'
 
 import { askingMcp, startDesk } from '../../test/support/approvals-place.ts'
 
@@ -11,11 +11,17 @@ const ALLOWLIST = { security: 'allowlist' } as const
 
 const touch = (file: string): { command: string; args: string[] } => ({ command: 'touch', args: [file] })
 
-test('an agent asks, a human sees the whole of it, allows it once, and it runs once', async (t) => {
+/** An agent that is asked about, and a human who looks. */
+const askedOf = async (t: TestContext) => {
   const desk = await startDesk(t)
   await desk.modes('reviewer', ALLOWLIST)
   const agent = await askingMcp(t, desk)
   const human = await desk.human()
+  return { desk, agent, human }
+}
+
+test('an agent asks, a human sees the whole of it, allows it once, and it runs once', async (t) => {
+  const { agent, human } = await askedOf(t)
   const file = join(agent.root, 'a b')
   const running = agent.run('exec_status', touch(file))
   const asked = await human.question()
@@ -37,10 +43,7 @@ test('an agent asks, a human sees the whole of it, allows it once, and it runs o
 })
 
 test('what a human refuses is approval_denied for the agent, and the refusal is not its failure', async (t) => {
-  const desk = await startDesk(t)
-  await desk.modes('reviewer', ALLOWLIST)
-  const agent = await askingMcp(t, desk)
-  const human = await desk.human()
+  const { agent, human } = await askedOf(t)
   const running = agent.run('exec_status', touch(join(agent.root, 'x')))
   await human.decide(await human.question(), 'deny')
   const result = await running
@@ -51,10 +54,7 @@ test('what a human refuses is approval_denied for the agent, and the refusal is 
 })
 
 test('always is for exactly this command: it runs unasked until it is revoked, and with one argument more it is asked about', async (t) => {
-  const desk = await startDesk(t)
-  await desk.modes('reviewer', ALLOWLIST)
-  const agent = await askingMcp(t, desk)
-  const human = await desk.human()
+  const { agent, human } = await askedOf(t)
   const one = touch(join(agent.root, 'one'))
   const running = agent.run('exec_status', one)
   const { grant_id: grant } = await human.decide(await human.question(), 'allow_always')
@@ -99,10 +99,7 @@ test('where nobody watches, nothing runs, and the agent knows within two seconds
 })
 
 test('where the last window closes while a question waits, nothing runs', async (t) => {
-  const desk = await startDesk(t)
-  await desk.modes('reviewer', ALLOWLIST)
-  const agent = await askingMcp(t, desk)
-  const human = await desk.human()
+  const { agent, human } = await askedOf(t)
   const running = agent.run('exec_status', touch(join(agent.root, 'x')))
   await human.question()
   human.close()
@@ -111,10 +108,7 @@ test('where the last window closes while a question waits, nothing runs', async 
 })
 
 test('a desk that is killed while a question waits, and one that was never there, allow nothing and say what to start', async (t) => {
-  const desk = await startDesk(t)
-  await desk.modes('reviewer', ALLOWLIST)
-  const agent = await askingMcp(t, desk)
-  const human = await desk.human()
+  const { desk, agent, human } = await askedOf(t)
   const running = agent.run('exec_status', touch(join(agent.root, 'x')))
   await human.question()
   const began = performance.now()

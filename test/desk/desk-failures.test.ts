@@ -11,7 +11,7 @@ import { DESK_LINES, DESK_REQUESTS } from '../../src/protocol/desk-limits.ts'
 import { pathsIn, type DataPaths } from '../../src/local-api/paths.ts'
 import { openDesk as openHuman } from '../../src/local-api/desk-human.ts'
 import { programArguments } from '../../src/supervision/own-process.ts'
-import { deskPlace } from '../support/desk-place.ts'
+import { deskPlace, questionWaiting } from '../support/desk-place.ts'
 import { questionOf } from '../support/question.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
@@ -20,11 +20,7 @@ const nothing = (): void => undefined
 
 test('a journal that cannot be written denies, and nothing of what it would record happens', async (t) => {
   const place = await deskPlace(t)
-  const human = await place.human()
-  await human.subscribe(nothing)
-  const pending = Promise.withResolvers<{ question_id: string }>()
-  const asked = place.engine().ask(questionOf(), never, pending.resolve)
-  const { question_id } = await pending.promise
+  const { human, asked, question_id } = await questionWaiting(place)
   const before = await readFile(place.paths.approvals, 'utf8')
   // A directory in its place cannot be written by anybody, root among them.
   await rename(place.paths.approvalsJournal, `${place.paths.approvalsJournal}.old`)
@@ -74,11 +70,7 @@ test(
   { skip: process.geteuid?.() === 0 ? 'root writes there all the same' : false },
   async (t) => {
     const place = await deskPlace(t)
-    const human = await place.human()
-    await human.subscribe(nothing)
-    const pending = Promise.withResolvers<{ question_id: string }>()
-    const asked = place.engine().ask(questionOf(), never, pending.resolve)
-    const { question_id } = await pending.promise
+    const { human, asked, question_id } = await questionWaiting(place)
     await chmod(place.paths.dir, 0o500)
     const decided = { question_id, permit_sha256: questionOf().permit_sha256 }
     await assert.rejects(human.decide({ ...decided, decision: 'allow_always' }))

@@ -9,7 +9,7 @@ import { startAll } from '../../src/base/startable.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { openDesk } from '../../src/desk/open-desk.ts'
 import { MAX_DESK_CONNECTIONS, MAX_DESK_LINE, DESK_LINES } from '../../src/protocol/desk-limits.ts'
-import { deskPlace, OPERATOR_KEY, type DeskPlaceHandle } from '../support/desk-place.ts'
+import { deskPlace, OPERATOR_KEY, type DeskPlaceHandle, questionWaiting } from '../support/desk-place.ts'
 import { silent } from '../support/processes.ts'
 import { questionOf } from '../support/question.ts'
 
@@ -195,11 +195,7 @@ test('the token of engines opens no window, and the key of humans no engine', as
 
 test('an engine can decide nothing, and sees no question but its own', async (t) => {
   const place = await deskPlace(t)
-  const human = await place.human()
-  await human.subscribe(() => undefined)
-  const pending = Promise.withResolvers<{ question_id: string }>()
-  const asked = place.engine().ask(questionOf(), new AbortController().signal, pending.resolve)
-  const { question_id } = await pending.promise
+  const { human, asked, question_id } = await questionWaiting(place)
   const permit_sha256 = questionOf().permit_sha256
   for (const body of [
     { type: 'pending', id: 1 },

@@ -4,7 +4,7 @@ import { test } from 'node:test'
 
 import { openApproval, SpentAnswers } from '../../src/policy/approval/open-approval.ts'
 import type { DeskNews } from '../../src/local-api/desk-human.ts'
-import { deskPlace } from '../support/desk-place.ts'
+import { deskPlace, questionWaiting } from '../support/desk-place.ts'
 import { questionOf } from '../support/question.ts'
 
 const never = new AbortController().signal
@@ -86,11 +86,7 @@ test('of two humans the first decision counts, and the other is told who won', a
 
 test('a decision about another permit is refused, and the question waits on', async (t) => {
   const place = await deskPlace(t)
-  const human = await place.human()
-  await human.subscribe(nothing)
-  const pending = Promise.withResolvers<{ question_id: string }>()
-  const asked = place.engine().ask(questionOf(), never, pending.resolve)
-  const { question_id } = await pending.promise
+  const { human, asked, question_id } = await questionWaiting(place)
   await assert.rejects(human.decide({ question_id, permit_sha256: 'f'.repeat(64), decision: 'allow_once' }), { code: 'conflict' })
   assert.equal((await human.pending()).questions.length, 1)
   await human.decide({ question_id, permit_sha256: questionOf().permit_sha256, decision: 'deny' })
@@ -99,11 +95,7 @@ test('a decision about another permit is refused, and the question waits on', as
 
 test('what nobody decides in time is denied as timed out, and a late decision is told so', async (t) => {
   const place = await deskPlace(t, { askTimeoutMs: 1_000 })
-  const human = await place.human()
-  await human.subscribe(nothing)
-  const pending = Promise.withResolvers<{ question_id: string }>()
-  const asked = place.engine().ask(questionOf(), never, pending.resolve)
-  const { question_id } = await pending.promise
+  const { human, asked, question_id } = await questionWaiting(place)
   assert.equal((await asked).decision, 'timeout')
   const late = human.decide({ question_id, permit_sha256: questionOf().permit_sha256, decision: 'allow_once' })
   await assert.rejects(late, { code: 'conflict' })
@@ -172,11 +164,7 @@ test('a question of the same process that is none is refused, as one that came b
 
 test('a decision that cannot be written leaves the question to its time', async (t) => {
   const place = await deskPlace(t)
-  const human = await place.human()
-  await human.subscribe(nothing)
-  const pending = Promise.withResolvers<{ question_id: string }>()
-  const asked = place.engine().ask(questionOf(), never, pending.resolve)
-  const { question_id } = await pending.promise
+  const { human, asked, question_id } = await questionWaiting(place)
   await place.writeStore((store) => (store['version'] = 2))
   const decided = { question_id, permit_sha256: questionOf().permit_sha256 }
   await assert.rejects(human.decide({ ...decided, decision: 'allow_always' }), { code: 'bad_approvals' })

@@ -8,7 +8,9 @@ import type { DeskLink } from '../../src/desk/desk-link.ts'
 import { openDesk as open } from '../../src/desk/open-desk.ts'
 import { openDesk as openHuman, type DeskHuman } from '../../src/local-api/desk-human.ts'
 import { pathsIn, type DataPaths } from '../../src/local-api/paths.ts'
+import type { Question } from '../../src/protocol/question.ts'
 import { silent } from './processes.ts'
+import { questionOf } from './question.ts'
 import { tempDir } from './temp-dir.ts'
 
 /** The store as a human sees it: any JSON. */
@@ -96,4 +98,13 @@ export const deskPlace = async (t: Pick<TestContext, 'after'>, init: DeskPlaceIn
       await startAll(desk.entries)
     },
   }
+}
+
+/** A question that waits, and a human who is told of it. */
+export const questionWaiting = async (place: DeskPlaceHandle, question: Question = questionOf(), human?: DeskHuman) => {
+  const told = human ?? (await place.human())
+  await told.subscribe(() => undefined)
+  const pending = Promise.withResolvers<{ question_id: string }>()
+  const asked = place.engine().ask(question, new AbortController().signal, pending.resolve)
+  return { human: told, asked, question_id: (await pending.promise).question_id }
 }

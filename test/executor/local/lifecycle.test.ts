@@ -11,7 +11,7 @@ import {
 import { MAX_EVENT_TAIL } from '../../../src/protocol/lifecycle-limits.ts'
 import type { RunPart } from '../../../src/protocol/run-events.ts'
 import { ruleText } from '../../support/local-policy.ts'
-import { LocalHost, soon } from '../../support/local-engine.ts'
+import { LocalHost, soon, startOf } from '../../support/local-engine.ts'
 
 /** What one session is told. */
 class Heard {
@@ -142,23 +142,7 @@ test('a run whose output nobody takes is told when it has ended, with a tail tha
   const host = await LocalHost.start(t, { scripts: { much: 'head -c 100000 /dev/zero | tr "\\0" x' } })
   const heard = new Heard()
   const session = await host.open({ told: heard.told })
-  await host.executor.start(
-    {
-      session,
-      argv: [host.program('much')],
-      shell: false,
-      cwd: null,
-      env: {},
-      stdin: new Uint8Array(0),
-      input: false,
-      timeout_ms: null,
-      max_output_bytes: null,
-      fail_on_limit: false,
-      detach: false,
-      terminal: null,
-    },
-    { event: async () => new Promise(() => undefined) },
-  )
+  await host.executor.start(startOf(session, [host.program('much')]), { event: async () => new Promise(() => undefined) })
   assert.ok(await soon(() => heard.facts.length === 2))
   assert.deepEqual([heard.facts[1]?.tail_truncated, heard.facts[1]?.tail?.length], [true, MAX_EVENT_TAIL])
 })
