@@ -73,7 +73,7 @@ test('a body with a key more, a key less or a value of another kind is refused, 
     how(parent, path.at(-1) ?? '')
     return copy
   }
-  const optional = new Set(['expires_in_ms', 'uses', 'won_by', 'decision'])
+  const optional = new Set(['expires_in_ms', 'uses', 'won_by', 'decision', 'output'])
   let tried = 0
   for (const [kind, bodies] of Object.entries(vectors.bodies)) {
     const read = READERS[kind]!
