@@ -1,9 +1,14 @@
+import { join } from 'node:path'
+
 import { answers } from '../base/unix-socket.ts'
 import type { Environment } from '../base/environment.ts'
 import type { RexdConfig } from '../config/rexd-config.ts'
 import { dataDirOf, instanceChoice, pathsIn } from '../local-api/paths.ts'
 import { NO_SETTINGS, resolveExec } from '../policy/modes/settings.ts'
 import { placesOf, type ToolsSettings } from '../policy/modes/tools-settings.ts'
+import { ImageStore } from '../process/sandbox/image-store.ts'
+import { IMAGES_DIRECTORY, sandboxPlace } from '../policy/sandbox/sandbox-grant.ts'
+import { errorText } from '../base/errors.ts'
 import { SandboxProbe } from '../process/sandbox/sandbox-probe.ts'
 import type { SandboxSettings } from '../policy/sandbox/sandbox-settings.ts'
 import { ok, warn, type Finding } from './findings.ts'
@@ -27,9 +32,17 @@ const whereOf = (tools: ToolsSettings, agent: string): string => {
   return `${place}, security ${security}, ask ${ask}`
 }
 
+/** Why the image cannot be had; null: it can, and is unpacked now. */
+const imageProblem = async (settings: SandboxSettings, userNamespace: boolean): Promise<string | null> => {
+  if (settings.engine === 'bubblewrap') return null
+  const image = new ImageStore().image(settings, join(sandboxPlace().home, IMAGES_DIRECTORY), userNamespace)
+  return image.then(() => null, errorText)
+}
+
 /** Whether the sandbox that a configuration describes can be had on this host, tried really; for every check and doctor. */
 export const sandboxFinding = async (settings: SandboxSettings): Promise<Finding> => {
-  const problem = await new SandboxProbe().problem(settings)
+  const support = await new SandboxProbe().support(settings)
+  const problem = support.kind === 'works' ? await imageProblem(settings, support.userNamespace) : support.problem
   return problem === null
     ? ok('sandbox', `${settings.engine} makes one here`)
     : warn('sandbox', `none can be had here, and commands that are to run in one are refused: ${problem}`, 'mend that, and check again')

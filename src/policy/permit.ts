@@ -41,9 +41,23 @@ export interface Terminal extends TerminalSize {
   readonly raw?: boolean
 }
 
+/** The files of a container's image, which stand in a sandbox in place of this host's programs. */
+export interface SandboxImage {
+  /** As it is configured. */
+  readonly name: string
+  /** SHA-256 of its configuration, hex, as the engine names it. */
+  readonly id: string
+  /** Where its files were unpacked on this host. */
+  readonly root: string
+  /** The environment that it gives its programs. */
+  readonly env: Readonly<Record<string, string>>
+}
+
 /** What a run in a sandbox has of this host; all else is absent, or is read only and the system's own. */
 export interface SandboxGrant {
-  readonly engine: 'bubblewrap'
+  readonly engine: 'bubblewrap' | 'podman' | 'docker'
+  /** Null: this host's own programs are shown. */
+  readonly image: SandboxImage | null
   /** The host's network with all that listens on it; false: none at all. */
   readonly network: boolean
   /** The one directory that it may change, at its own path. */
@@ -99,7 +113,12 @@ export interface Permit extends PermitFields {
 const permits = new WeakSet<object>()
 
 const frozenGrant = (grant: SandboxGrant): SandboxGrant =>
-  Object.freeze({ ...grant, readable: Object.freeze([...grant.readable]), hidden: Object.freeze([...grant.hidden]) })
+  Object.freeze({
+    ...grant,
+    image: grant.image && Object.freeze({ ...grant.image, env: Object.freeze({ ...grant.image.env }) }),
+    readable: Object.freeze([...grant.readable]),
+    hidden: Object.freeze([...grant.hidden]),
+  })
 
 /** For `authorize` alone (a test holds every other file to that). Copies, freezes and marks. */
 export const sealPermit = (fields: PermitFields): Permit => {

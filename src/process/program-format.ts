@@ -24,19 +24,23 @@ const checkAccess = (path: string, account: Account | null): void => {
   }
 }
 
+/** Where on this host a path stands that means something else where the program runs. Throws the system's error. */
+type PlaceOf = (path: string) => string
+
 /**
  * Why the kernel would not start this program, or null. Looked at before, because whoever executes it
  * by execvp(3) would hand what is no program to a shell, and a wrapper would report the rest as an exit
  * status of the program's own.
  */
-export const launchObstacle = (path: string, account: Account | null, depth = 0): string | null => {
+export const launchObstacle = (path: string, account: Account | null, placeOf: PlaceOf = (one) => one, depth = 0): string | null => {
   try {
-    checkAccess(path, account)
-    const format = programFormat(path)
+    const place = placeOf(path)
+    checkAccess(place, account)
+    const format = programFormat(place)
     if (format.kind === 'foreign') return `${path} is neither an ELF file of this machine nor a script that names its interpreter`
     if (format.kind === 'direct') return null
     if (depth >= MAX_INTERPRETERS) return `${path} names too many interpreters`
-    return launchObstacle(format.interpreter, account, depth + 1)
+    return launchObstacle(format.interpreter, account, placeOf, depth + 1)
   } catch (error) {
     return errorText(error)
   }

@@ -7,6 +7,7 @@ import { Readable, Writable } from 'node:stream'
 import { AppError, errorText } from '../base/errors.ts'
 import { changedPin } from '../policy/file-mark.ts'
 import { isPermit, type Permit, type TerminalSize } from '../policy/permit.ts'
+import { programPlace, seenIn } from '../policy/sandbox/seen-from.ts'
 import type { Containment } from '../protocol/reasons.ts'
 import type { Cell } from './cell.ts'
 import type { CellOpening, CellSource } from './cells.ts'
@@ -61,7 +62,7 @@ const failed = (detail: string, ran: ProgramStart | null = null): SpawnResult =>
 const launchProblem = (permit: Permit): string | null => {
   const { executable, cwd } = permit
   try {
-    const info = statSync(executable.path, { bigint: true })
+    const info = statSync(programPlace(permit), { bigint: true })
     if (info.dev !== executable.dev || info.ino !== executable.ino) return `${executable.path} was replaced after it was permitted`
   } catch (error) {
     return errorText(error)
@@ -148,7 +149,11 @@ const spawnIn = async (
   const plan = planLaunch(permit, inNamespace, options.userNamespace)
   if ('problem' in plan) return failed(plan.problem)
   // Without a wrapper the system itself says whether that user may.
-  const problem = launchProblem(permit) ?? launchObstacle(permit.executable.path, plan.isWrapped ? permit.account : null)
+  const problem =
+    launchProblem(permit) ??
+    launchObstacle(permit.executable.path, plan.isWrapped ? permit.account : null, (path) =>
+      permit.sandbox === null ? path : seenIn(permit.sandbox, path),
+    )
   if (problem !== null) return failed(problem)
   guardian.ensure()
   const child = cell.enter(() => launch(plan, permit, { stdin: options.stdin, mark: cell.mark }))

@@ -10,3 +10,11 @@ export const SANDBOX_RETRY_MS = 5_000
 export const SANDBOX_START_MS = 10_000
 /** Links that are followed inside of a sandbox, as the kernel does (path_resolution(7)). */
 export const MAX_SANDBOX_LINKS = 40
+/** What an image of a container may hold, unpacked, and how many files. */
+export const MAX_IMAGE_BYTES = 8 * 1024 ** 3
+export const MAX_IMAGE_FILES = 500_000
+/** How long an engine may take to answer, and an image to be unpacked. */
+export const IMAGE_ASK_MS = 30_000
+export const IMAGE_UNPACK_MS = 600_000
+/** An image that nobody has used for so long is unpacked anew when it is. */
+export const IMAGE_KEPT_MS = 7 * 24 * 3_600_000

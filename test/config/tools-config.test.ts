@@ -98,7 +98,17 @@ test('what is wrong is named with its line', async (t) => {
   await hasProblem(t, '[tools.exec]\nallowed_hosts = ["gateway", "moon"]', /^2: tools\.exec\.allowed_hosts\[1\]: must be one of /)
   await hasProblem(t, '[tools.exec]\nnode = ""', /^2: tools\.exec\.node: is empty$/)
   await hasProblem(t, '[tools.exec.sandbox]\nimage = "debian"', /^2: tools\.exec\.sandbox\.image: /)
-  await hasProblem(t, '[tools.exec.sandbox]\nengine = "podman"', /^2: tools\.exec\.sandbox\.engine: must be "bubblewrap"; containers/)
+  await hasProblem(
+    t,
+    '[tools.exec.sandbox]\nengine = "chroot"',
+    /^2: tools\.exec\.sandbox\.engine: must be one of bubblewrap, podman, docker/,
+  )
+  await hasProblem(t, '[tools.exec.sandbox]\nengine = "podman"', /tools\.exec\.sandbox\.image: is required with engine = "podman"/)
+  await hasProblem(
+    t,
+    '[tools.exec.sandbox]\nengine = "docker"\nimage = "--all"',
+    /^3: tools\.exec\.sandbox\.image: must be the name of an image/,
+  )
   await hasProblem(t, '[tools.exec.sandbox]\nreadable = ["tools"]', /^2: tools\.exec\.sandbox\.readable: "tools" must be an absolute path/)
   await hasProblem(
     t,

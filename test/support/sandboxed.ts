@@ -8,7 +8,7 @@ import { systemClock } from '../../src/base/clock.ts'
 import { holdDirectory } from '../../src/fs/hold-directory.ts'
 import { authorizeFile, authorizeLocalRun } from '../../src/policy/local/authorize.ts'
 import type { LocalRunIntent } from '../../src/policy/local/intent.ts'
-import type { Permit, SandboxGrant } from '../../src/policy/permit.ts'
+import type { Permit, SandboxGrant, SandboxImage } from '../../src/policy/permit.ts'
 import { sandboxGrant, type SandboxPlace } from '../../src/policy/sandbox/sandbox-grant.ts'
 import { DEFAULT_SANDBOX, type SandboxSettings } from '../../src/policy/sandbox/sandbox-settings.ts'
 import { Cells } from '../../src/process/cells.ts'
@@ -42,6 +42,8 @@ export const household = async (t: Pick<TestContext, 'after'>): Promise<Househol
 
 export interface SandboxedOptions {
   readonly settings?: Partial<SandboxSettings>
+  /** Its files stand there in place of this host's programs. */
+  readonly image?: SandboxImage
   /** Another directory than the project. */
   readonly cwd?: string
   readonly terminal?: LocalRunIntent['terminal']
@@ -54,8 +56,8 @@ export interface SandboxedOptions {
   readonly meanwhile?: () => Promise<unknown>
 }
 
-export const grantFor = ({ place, project }: Household, { settings, cwd = project }: SandboxedOptions = {}): SandboxGrant => {
-  const verdict = sandboxGrant({ ...DEFAULT_SANDBOX, ...settings }, cwd, place)
+export const grantFor = ({ place, project }: Household, { settings, image, cwd = project }: SandboxedOptions = {}): SandboxGrant => {
+  const verdict = sandboxGrant({ ...DEFAULT_SANDBOX, ...settings }, cwd, place, image)
   assert.ok(verdict.kind === 'grant', verdict.kind === 'refused' ? verdict.message : '')
   return verdict.grant
 }

@@ -8,6 +8,7 @@ import type { LocalKey } from '../../audit/events.ts'
 import type { ModeOverride } from '../../protocol/desk.ts'
 import type { RanOn, RunWish } from '../../protocol/run-place.ts'
 import { sandboxPlace, type SandboxPlace } from '../../policy/sandbox/sandbox-grant.ts'
+import { ImageStore } from '../../process/sandbox/image-store.ts'
 import { SpentAnswers } from '../../policy/approval/open-approval.ts'
 import { selectNode, type KnownNode, type SelectedNode } from './select-node.ts'
 
@@ -47,6 +48,7 @@ export class EngineModes {
   readonly tools: ToolsSettings
   /** Answers of the desk that were taken. */
   readonly spent = new SpentAnswers()
+  readonly images = new ImageStore()
   readonly #nodes: NodeDirectory | null
   readonly #secrets: readonly string[]
 

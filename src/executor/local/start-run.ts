@@ -1,3 +1,5 @@
+import { join } from 'node:path'
+
 import { AppError, isAppError } from '../../base/errors.ts'
 import { pieceHashes } from '../../identity/piece-hashes.ts'
 import { authorizeLocalRun, type WorkingDirectory } from '../../policy/local/authorize.ts'
@@ -6,7 +8,7 @@ import type { Approval, Question } from '../../policy/approval/question.ts'
 import type { Refused, SessionRights } from '../../policy/local/intent.ts'
 import { rightsOnNode } from '../../policy/local/node-rights.ts'
 import type { Permit, SandboxGrant } from '../../policy/permit.ts'
-import { sandboxGrant } from '../../policy/sandbox/sandbox-grant.ts'
+import { IMAGES_DIRECTORY, sandboxGrant } from '../../policy/sandbox/sandbox-grant.ts'
 import type { Slot } from '../../policy/slots.ts'
 import type { LocalRunSink, RunStart } from '../port/local-executor.ts'
 import { starterOf } from '../runs/execution.ts'
@@ -277,9 +279,13 @@ const permitFor = (
 /** What it has of this host in its sandbox; null: it is to run on the host. Throws why there is none, or why the directory is none for a sandbox. */
 const sandboxFor = async ({ components }: LocalEngine, cwd: WorkingDirectory, routed: Routed | null): Promise<SandboxGrant | null> => {
   if (routed?.place.exec.host !== 'sandbox') return null
-  const made = sandboxGrant(routed.modes.tools.sandbox, cwd.path, routed.modes.sandboxPlace)
+  const { modes } = routed
+  const { sandbox } = modes.tools
+  const place = modes.sandboxPlace
+  const made = sandboxGrant(sandbox, cwd.path, place)
   if (made.kind === 'refused') throw errorOf(made)
   const support = await components.cells.sandboxSupport(made.grant)
   if (support.kind === 'impossible') throw new AppError('sandbox_unavailable', `no sandbox can be had here: ${support.problem}`)
-  return made.grant
+  if (sandbox.engine === 'bubblewrap') return made.grant
+  return { ...made.grant, image: await modes.images.image(sandbox, join(place.home, IMAGES_DIRECTORY), support.userNamespace) }
 }

@@ -6,6 +6,7 @@ import { finderIn } from '../executable.ts'
 import { fileMark, hashFile, type FilePin } from '../file-mark.ts'
 import { interpretersOf } from '../interpreters.ts'
 import type { PermitFields } from '../permit.ts'
+import { programPlace } from '../sandbox/seen-from.ts'
 import { alwaysAskReason } from './always-ask.ts'
 import type { AlwaysAskRule } from './ask-rules.ts'
 import { Framed } from './framed.ts'
@@ -36,19 +37,24 @@ const MAX_WHY = 512
 /** Looks at every file that the run has to do with, now, and binds all of it in two digests. */
 export const permitFacts = (fields: PermitFields, by: AskedBy): PermitFacts => {
   const path = fields.env['PATH'] ?? SCRUBBED_PATH
-  const { executable, argv } = fields
-  const meanings = meaningsOf([executable.path, ...argv.slice(1)], by.variables, { cwd: fields.cwd, path })
-  const real = realOf(executable.path)
-  const chain = attempt(() => interpretersOf(executable.path, finderIn(path)).map(({ interpreter }) => interpreter))
+  const { executable, argv, sandbox } = fields
+  const inImage = sandbox !== null && sandbox.image !== null
+  const meanings = meaningsOf([executable.path, ...argv.slice(1)], by.variables, { cwd: fields.cwd, path: inImage ? null : path })
+  // Of an image, the name of the directory binds the image.
+  const place = attempt(() => programPlace(fields)) ?? executable.path
+  const real = inImage ? place : realOf(place)
+  const chain = inImage ? [] : attempt(() => interpretersOf(executable.path, finderIn(path)).map(({ interpreter }) => interpreter))
   const scripts = meanings.scripts.map((script) => ({ path: script, read: hashFile(script) }))
   const unread = scripts.find(({ read }) => read === null)
   const opaque =
     unread !== undefined
       ? `${unread.path} cannot be read whole, so that nobody knows what it does`
-      : (meanings.opaque ?? (chain === null ? `${executable.path} names an interpreter that cannot be followed` : null))
+      : (meanings.opaque ??
+        (inImage ? 'its programs stand in an image, where they may go by any name' : null) ??
+        (chain === null ? `${executable.path} names an interpreter that cannot be followed` : null))
   const files = meanings.all.flatMap(({ file }) => (file === null ? [] : [file.real]))
   const programs = [...new Set([real, ...files, ...scripts.map((script) => realOf(script.path))])]
-  const pins = [...new Set([executable.path, ...programs, ...(chain ?? []), ...meanings.scripts])].map((file) => ({
+  const pins = [...new Set([place, ...programs, ...(chain ?? []), ...meanings.scripts])].map((file) => ({
     path: file,
     mark: fileMark(file),
   }))

@@ -25,7 +25,9 @@ import { permitFacts } from '../approval/permit-facts.ts'
 import type { Approval } from '../approval/question.ts'
 import { firstMismatch } from '../mesh/match.ts'
 import { UNCONFINED } from '../mesh/confinement.ts'
-import { sealPermit, type Executable, type Permit, type PermitFields, type SandboxGrant } from '../permit.ts'
+import { sealPermit, type Executable, type Permit, type PermitFields, type SandboxGrant, type SandboxImage } from '../permit.ts'
+import { SCRUBBED_PATH } from '../environment.ts'
+import { findInImage, namesInImage } from '../sandbox/image-program.ts'
 import type { Slot, Slots } from '../slots.ts'
 
 /** Where it is to start: a directory below a root, held open. */
@@ -133,10 +135,12 @@ export const authorizeLocalRun = (
   const caps = capsOf(intent, rights.limits)
   if ('kind' in caps) return caps
   const [name = ''] = intent.argv
-  const env = environmentOf(intent, policy)
-  const lookup = lookUp(name, env['PATH'], cwd, policy)
+  const image = sandbox?.image ?? null
+  const env = environmentOf(intent, policy, image)
+  const lookup =
+    sandbox === null || image === null ? lookUp(name, env['PATH'], cwd, policy) : findInImage(sandbox, name, env['PATH'] ?? SCRUBBED_PATH)
   const executable = lookup.kind === 'found' ? lookup.executable : null
-  const rule = commandRule(intent.argv, executable, policy)
+  const rule = commandRule(intent.argv, executable, policy, image === null ? null : sandbox)
   if ('kind' in rule) return rule
   if (lookup.kind !== 'found') return notLaunchable(name, lookup)
   const fields: PermitFields = {
@@ -183,8 +187,14 @@ const lookAndAsk = (
 const notLaunchable = (name: string, lookup: Exclude<ExecutableLookup, { kind: 'found' }>): Refused =>
   refused('file_not_found', lookup.detail, { argv0: name, why: lookup.kind === 'missing' ? lookup.why : 'not_executable' })
 
-const environmentOf = ({ clear_env, terminal, env }: LocalRunIntent, policy: LocalPolicy): Readonly<Record<string, string>> => ({
+/** An image knows where its programs are: this host's PATH says nothing of it. */
+const environmentOf = (
+  { clear_env, terminal, env }: LocalRunIntent,
+  policy: LocalPolicy,
+  image: SandboxImage | null,
+): Readonly<Record<string, string>> => ({
   ...(clear_env === true ? {} : policy.env),
+  ...(clear_env === true || image === null ? {} : { PATH: SCRUBBED_PATH, ...image.env }),
   ...(terminal === null ? {} : { TERM: 'xterm-256color' }),
   ...env,
 })
@@ -221,15 +231,24 @@ export const denies = (rule: CommandRule, argv: readonly string[], executable: E
   return same && fits({ ...rule, argv: rest, tokens: rule.tokens.slice(1) }, argv.slice(1))
 }
 
+/** In an image the host's files say nothing: what goes by the name is denied. */
+const deniesByName = ({ argv: [name = ''], tokens, ...rule }: CommandRule, argv: readonly string[], names: readonly string[]): boolean =>
+  names.includes(posix.basename(name)) && fits({ ...rule, argv: [], tokens: tokens.slice(1) }, argv.slice(1))
+
 /** The rule that allows the command; denials go first. */
 const commandRule = (
   argv: readonly string[],
   executable: Executable | null,
   policy: LocalPolicy,
+  inImage: SandboxGrant | null,
 ): { readonly matched: string } | Refused => {
   if (argv[0] === undefined || argv[0] === '') return refused('bad_request', 'argv: it names at least the program')
   const { allow_commands, deny_commands, env } = policy
-  const denied = deny_commands.findIndex((rule) => denies(rule, argv, executable, env['PATH']))
+  const denied = deny_commands.findIndex(
+    (rule) =>
+      denies(rule, argv, executable, env['PATH']) ||
+      (inImage !== null && executable !== null && deniesByName(rule, argv, namesInImage(inImage, executable))),
+  )
   if (denied !== -1)
     return refused('command_denied', `security.deny_commands[${denied}] forbids this command`, { rule: `deny_commands[${denied}]` })
   if (allow_commands === null) return { matched: 'security' }

@@ -3,7 +3,7 @@ import { homedir, userInfo } from 'node:os'
 import { isAbsolute, join } from 'node:path'
 
 import { attempt } from '../../base/errors.ts'
-import type { SandboxGrant } from '../permit.ts'
+import type { SandboxGrant, SandboxImage } from '../permit.ts'
 import { refused, type Refused } from '../local/intent.ts'
 import type { SandboxSettings } from './sandbox-settings.ts'
 
@@ -58,6 +58,9 @@ const SECRETS = [
   '.zsh_history',
 ] as const
 
+/** In the home: the files of images, which no run may change. */
+export const IMAGES_DIRECTORY = '.x0x-images'
+
 /** What there is on this host that a sandbox must not show. */
 export interface SandboxPlace {
   readonly home: string
@@ -74,7 +77,7 @@ const isWithin = (path: string, directory: string): boolean =>
 /** What is secret in a home, whether it is there or not. */
 const secretsOf = (home: string): string[] => {
   const ours = (attempt(() => readdirSync(home)) ?? []).filter((name) => name.startsWith('.x0x'))
-  return ['.x0x', ...ours, ...SECRETS].map((name) => join(home, name))
+  return ['.x0x', IMAGES_DIRECTORY, ...ours, ...SECRETS].map((name) => join(home, name))
 }
 
 /**
@@ -136,6 +139,7 @@ export const sandboxGrant = (
   settings: SandboxSettings,
   cwd: string,
   place: SandboxPlace = sandboxPlace(),
+  image: SandboxImage | null = null,
 ): { readonly kind: 'grant'; readonly grant: SandboxGrant } | Refused => {
   const { engine, network, allow_home, readable, max_processes } = settings
   const problem = placeProblem(cwd, place, { writable: true, allowHome: allow_home })
@@ -156,6 +160,6 @@ export const sandboxGrant = (
   const hidden = cwd === place.home ? coveredIn(cwd, place.secrets) : []
   return {
     kind: 'grant',
-    grant: { engine, network, writable: cwd, readable: shown, hidden, home: place.home, max_processes },
+    grant: { engine, image, network, writable: cwd, readable: shown, hidden, home: place.home, max_processes },
   }
 }

@@ -4,10 +4,18 @@ import type { TomlPath, TomlReader } from '../../base/toml-reader.ts'
 import { DEFAULT_SANDBOX_PROCESSES, MAX_SANDBOX_READABLE } from '../../protocol/sandbox-limits.ts'
 import { MAX_PROCESSES } from '../mesh/confinement.ts'
 
+const SANDBOX_ENGINES = ['bubblewrap', 'podman', 'docker'] as const
+type SandboxEngine = (typeof SANDBOX_ENGINES)[number]
+
+/** A name that no engine takes for an option or a path. */
+const IMAGE_NAME = /^[A-Za-z0-9][\w.\-/:@]{0,511}$/
+
 /** `[tools.exec.sandbox]` of the configuration of this host's doors. */
 export interface SandboxSettings {
-  /** There is one so far; a container engine would be another. */
-  readonly engine: 'bubblewrap'
+  /** With a container engine the sandbox has the files of `image`, and none of this host's programs. */
+  readonly engine: SandboxEngine
+  /** As the engine names it, with a tag or a digest; null: bubblewrap alone. */
+  readonly image: string | null
   /** The host's own network, with all that listens on it. */
   readonly network: boolean
   /** The working directory may be the home, whose secrets are covered then. */
@@ -21,6 +29,7 @@ export interface SandboxSettings {
 /** Of a file that says nothing of it. */
 export const DEFAULT_SANDBOX: SandboxSettings = Object.freeze({
   engine: 'bubblewrap',
+  image: null,
   network: false,
   allow_home: false,
   readable: Object.freeze([]),
@@ -34,14 +43,21 @@ export const readSandboxSettings = (toml: TomlReader, path: TomlPath, value: unk
   const table = value === undefined ? null : toml.table(path, value, KEYS)
   if (table === null) return DEFAULT_SANDBOX
   const at = (key: keyof SandboxSettings): TomlPath => [...path, key]
-  const engine = table['engine'] ?? DEFAULT_SANDBOX.engine
-  if (engine !== DEFAULT_SANDBOX.engine) toml.problem(at('engine'), `must be "bubblewrap"; containers are not known to this version`)
+  const named = table['engine'] ?? DEFAULT_SANDBOX.engine
+  const engine = SANDBOX_ENGINES.find((one) => one === named)
+  if (engine === undefined) toml.problem(at('engine'), `must be one of ${SANDBOX_ENGINES.join(', ')}`)
+  const image = toml.text(at('image'), table['image'])
+  if (image !== null && !IMAGE_NAME.test(image))
+    toml.problem(at('image'), 'must be the name of an image, such as "docker.io/library/debian:12"')
+  if (engine !== undefined && (engine === 'bubblewrap') !== (image === null))
+    toml.problem(at('image'), engine === 'bubblewrap' ? 'is for engine = "podman" or "docker"' : `is required with engine = "${engine}"`)
   const readable = toml.strings(at('readable'), table['readable']) ?? []
   const loose = readable.find((one) => !isAbsolute(one))
   if (loose !== undefined) toml.problem(at('readable'), `${JSON.stringify(loose)} must be an absolute path`)
   if (readable.length > MAX_SANDBOX_READABLE) toml.problem(at('readable'), `names more than ${MAX_SANDBOX_READABLE} directories`)
   return {
-    engine: DEFAULT_SANDBOX.engine,
+    engine: engine ?? DEFAULT_SANDBOX.engine,
+    image,
     network: toml.boolean(at('network'), table['network']) ?? DEFAULT_SANDBOX.network,
     allow_home: toml.boolean(at('allow_home'), table['allow_home']) ?? DEFAULT_SANDBOX.allow_home,
     readable,

@@ -1,4 +1,5 @@
-import { accessSync, constants, existsSync, lstatSync, readlinkSync, statSync } from 'node:fs'
+import { accessSync, constants, existsSync, lstatSync, readdirSync, readlinkSync, statSync } from 'node:fs'
+import { join } from 'node:path'
 
 import { attempt } from '../../base/errors.ts'
 import type { SandboxGrant } from '../../policy/permit.ts'
@@ -71,6 +72,20 @@ const systemPlace = (path: string): string[] => {
   return info.isSymbolicLink() ? ['--symlink', readlinkSync(path), path] : ['--ro-bind', path, path]
 }
 
+/** What every sandbox has of its own. */
+const OWN = ['/dev', '/proc', '/run', '/sys', '/tmp', '/var/tmp']
+
+/** An image's files, to read. A directory in which something else is mounted is made anew, since nothing can be made in the image's own. */
+const imageFiles = (root: string, mounted: readonly string[], at = '/'): string[] =>
+  readdirSync(join(root, at), { withFileTypes: true }).flatMap((entry) => {
+    const path = join(at, entry.name)
+    if (mounted.includes(path)) return []
+    if (entry.isSymbolicLink()) return ['--symlink', readlinkSync(join(root, path)), path]
+    if (!entry.isDirectory() && !entry.isFile()) return []
+    if (!mounted.some((one) => one.startsWith(`${path}/`))) return ['--ro-bind', join(root, path), path]
+    return ['--dir', path, ...imageFiles(root, mounted, path)]
+  })
+
 const readOnly = (path: string): string[] => ['--ro-bind', path, path]
 
 /** Namespaces of its own. A user namespace is not had by everybody; without it only root can have the others. */
@@ -103,7 +118,7 @@ const proc = (): string[] => [
 ]
 
 export interface BubblewrapInit {
-  readonly grant: Pick<SandboxGrant, 'network' | 'readable' | 'hidden' | 'home'>
+  readonly grant: Pick<SandboxGrant, 'network' | 'readable' | 'hidden' | 'home' | 'image'>
   /** Null: none, which is for a trial. */
   readonly writable: string | null
   readonly env: Readonly<Record<string, string>>
@@ -119,14 +134,16 @@ export interface BubblewrapInit {
  * memory; what the grant names. The later covers the earlier.
  */
 export const bubblewrapArguments = ({ grant, writable, env, shown, marker, userNamespace }: BubblewrapInit): string[] => {
-  const { network, readable, hidden, home } = grant
-  const settings = network ? [...SETTINGS, ...NETWORK_SETTINGS] : SETTINGS
+  const { network, readable, hidden, home, image } = grant
+  const settings = [...(image === null ? SETTINGS : []), ...(network ? NETWORK_SETTINGS : [])]
+  const mounted = [...settings.map((name) => `/etc/${name}`), ...(NO_HOME.test(home) ? [] : [home]), ...readable, ...shown]
+  mounted.push(...OWN, ...(writable === null ? [] : [writable]))
   return [
     ...namespaces(network, userNamespace),
     // bwrap itself runs outside: nothing that a caller says is its own environment.
     '--clearenv',
     ...Object.entries(env).flatMap(([name, value]) => ['--setenv', name, value]),
-    ...SYSTEM.flatMap(systemPlace),
+    ...(image === null ? SYSTEM.flatMap(systemPlace) : imageFiles(image.root, mounted)),
     // Parents that bwrap makes by itself are for its own user alone.
     '--dir',
     '/etc',

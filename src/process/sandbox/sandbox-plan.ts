@@ -31,7 +31,9 @@ export const planSandbox = (
   const filter = callFilter()
   if (filter === null) return { problem: `no sandbox is known for processors of the kind ${process.arch}` }
   const marker = `.x0x-${randomBytes(16).toString('hex')}`
-  const isShown = isOfSystem(executable.path) || executable.path.startsWith(`${cwd}/`)
+  // What holds a terminal is a program of this host's.
+  if (grant.image !== null && terminal !== null) return { problem: 'in the image of a container there is no terminal: run it without one' }
+  const isShown = grant.image !== null || isOfSystem(executable.path) || executable.path.startsWith(`${cwd}/`)
   const words = bubblewrapArguments({
     grant,
     writable: cwd,

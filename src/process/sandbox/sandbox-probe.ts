@@ -89,7 +89,7 @@ const bubblewrapComplaint = async (
   const [program, filter] = [findExecutable('true'), callFilter()]
   if (program.kind !== 'found') return program.detail
   if (filter === null) return `no filter of system calls is known for ${process.arch}`
-  const grant = { network, readable: [], hidden: [], home: '/' }
+  const grant = { network, readable: [], hidden: [], home: '/', image: null }
   const marker = `.x0x-${randomBytes(16).toString('hex')}`
   const words = bubblewrapArguments({ grant, writable: null, env: {}, shown: [], marker, userNamespace })
   try {

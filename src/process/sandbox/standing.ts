@@ -1,39 +1,15 @@
-import { existsSync, lstatSync, readlinkSync, statSync, type BigIntStats } from 'node:fs'
-import { dirname, join, posix } from 'node:path'
+import { existsSync, statSync, type BigIntStats } from 'node:fs'
+import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 import { attempt, errorText } from '../../base/errors.ts'
 import { programFormat } from '../../base/program-head.ts'
 import type { Permit } from '../../policy/permit.ts'
 import { MAX_INTERPRETERS } from '../../policy/interpreters.ts'
-import { MAX_SANDBOX_LINKS, SANDBOX_START_MS } from '../../protocol/sandbox-limits.ts'
+import { seenFrom } from '../../policy/sandbox/seen-from.ts'
+import { SANDBOX_START_MS } from '../../protocol/sandbox-limits.ts'
 import type { PidNamespace } from '../pid-namespace.ts'
 import { CELL_LOOK_MS } from '../process-tree.ts'
-
-/** The path outside of what `path` means to a process whose root is `root`: links are followed as it would. Throws the system's error. */
-export const seenFrom = (root: string, path: string): string => {
-  let rest = posix.normalize(path).split('/').filter(Boolean)
-  let at = '/'
-  for (let links = 0; rest.length > 0;) {
-    const [name = '', ...further] = rest
-    rest = further
-    if (name === '..') {
-      at = dirname(at)
-      continue
-    }
-    const next = join(at, name)
-    if (!lstatSync(join(root, next)).isSymbolicLink()) {
-      at = next
-      continue
-    }
-    links += 1
-    if (links > MAX_SANDBOX_LINKS) throw new Error(`${path} leads through too many links`)
-    const target = readlinkSync(join(root, next))
-    if (target.startsWith('/')) at = '/'
-    rest = [...target.split('/').filter((part) => part !== '' && part !== '.'), ...rest]
-  }
-  return join(root, at)
-}
 
 const identityOf = (path: string): Pick<BigIntStats, 'dev' | 'ino'> => statSync(path, { bigint: true })
 

@@ -27,6 +27,7 @@ test('a project of the home is granted, with nothing else of the home', async (t
   assert.equal(verdict.kind, 'grant')
   assert.deepEqual(verdict.grant, {
     engine: 'bubblewrap',
+    image: null,
     network: false,
     writable: place.project,
     readable: [],

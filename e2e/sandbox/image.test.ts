@@ -1,0 +1,98 @@
+import assert from 'node:assert/strict'
+import { execFileSync } from 'node:child_process'
+import { existsSync } from 'node:fs'
+import { chmod, copyFile, readdir, stat, symlink, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+import { isAppError } from '../../src/base/errors.ts'
+import { ImageStore } from '../../src/process/sandbox/image-store.ts'
+import { needsPodman, podmanPlace, withPodman } from '../../test/support/podman-image.ts'
+import { household, runSandboxed, startSandboxed } from '../../test/support/sandboxed.ts'
+
+// A sandbox with the files of a container's image: an engine is asked for them, and starts nothing.
+
+const sh = (text: string): string[] => ['sh', '-c', text]
+
+const unavailable = (words: RegExp) => (error: unknown) =>
+  isAppError(error, 'sandbox_unavailable') && error instanceof Error && words.test(error.message)
+
+test(withPodman('a run has the files of the image, its own directory, and nothing of this host'), needsPodman, async (t) => {
+  const podman = await podmanPlace(t)
+  await podman.import(async (root) => {
+    await symlink('/etc/shadow', join(root, 'etc/link'))
+    await copyFile('/bin/busybox', join(root, 'bin/owner'))
+    await chmod(join(root, 'bin/owner'), 0o4755)
+  })
+  const image = await new ImageStore().image(podman.settings, podman.directory, true)
+  assert.deepEqual(image.env, { PATH: '/bin', FROM_IMAGE: 'yes' })
+  assert.equal((await stat(join(image.root, 'bin/owner'))).mode & 0o7000, 0)
+  assert.equal((await stat(podman.directory)).mode & 0o777, 0o700)
+  const house = await household(t)
+  await writeFile(join(house.home, '.ssh', 'id'), 'secret')
+  const options = { image, settings: podman.settings }
+  const words = `cat /etc/of-image; echo $FROM_IMAGE; pwd; echo made > file; ls -A /usr /etc ${house.home}; cat /etc/link ${house.home}/.ssh/id`
+  const seen = await runSandboxed(t, house, sh(`${words} ${image.root}/etc/of-image; echo end`), options)
+  assert.equal(seen.stdout, `of the image\nyes\n${house.project}\n/etc:\nlink\nof-image\n\n${house.home}:\nproject\nend\n`, seen.stderr)
+  assert.equal(existsSync(join(house.project, 'file')), true)
+
+  const tries = ['/', '/bin', '/etc', '/etc/of-image', '/home', '/home/data', '/proc/sys/kernel/hostname'].map(
+    (place) => `(echo x > ${place}; echo x > ${place}/x0x-escape; mkdir ${place}/x0x-dir) 2>/dev/null && echo WROTE ${place}`,
+  )
+  const wrote = await runSandboxed(
+    t,
+    house,
+    sh(`${tries.join('; ')}; rm -rf /bin/ls /etc/of-image; ls -d /proc/[0-9]*; cat /proc/net/dev`),
+    options,
+  )
+  assert.doesNotMatch(wrote.stdout, /WROTE|eth|ens|veth/)
+  assert.ok((wrote.stdout.match(/^\/proc\/\d+$/gm) ?? []).length <= 4, wrote.stdout)
+  assert.equal(existsSync(join(image.root, 'etc/of-image')), true)
+
+  // A program is one of the image's, or of the directory; none of this host's.
+  for (const name of ['perl', '/usr/bin/env', './none'])
+    await assert.rejects(runSandboxed(t, house, [name], options), /in the image localhost\/x0x-test:1/, name)
+  await writeFile(join(house.project, 'own'), '#!/bin/sh\necho own\n')
+  await chmod(join(house.project, 'own'), 0o755)
+  assert.equal((await runSandboxed(t, house, ['./own'], options)).stdout, 'own\n')
+  await writeFile(join(house.project, 'foreign'), '#!/usr/bin/perl\n')
+  await chmod(join(house.project, 'foreign'), 0o755)
+  const foreign = await startSandboxed(t, house, ['./foreign'], options)
+  assert.match('failed' in foreign ? foreign.failed : 'it ran', /ENOENT/)
+  const shown = await startSandboxed(t, house, ['ls'], { ...options, terminal: { cols: 80, rows: 24 } })
+  assert.match('failed' in shown ? shown.failed : 'it ran', /there is no terminal/)
+
+  // What stands in the image's place later is not what was permitted.
+  const replaced = await startSandboxed(t, house, ['owner'], {
+    ...options,
+    meanwhile: async () => {
+      await copyFile('/bin/busybox', join(image.root, 'bin/new'))
+      execFileSync('mv', [join(image.root, 'bin/new'), join(image.root, 'bin/owner')])
+    },
+  })
+  assert.match('failed' in replaced ? replaced.failed : 'it ran', /was replaced after it was permitted/)
+})
+
+test(withPodman('an image is unpacked once, anew where its tag means another, and no container is left'), needsPodman, async (t) => {
+  const podman = await podmanPlace(t)
+  const store = new ImageStore()
+  const get = async () => store.image(podman.settings, podman.directory, true)
+  await assert.rejects(get(), unavailable(/podman has no image localhost\/x0x-test:1 .*: podman pull localhost\/x0x-test:1$/s))
+  await podman.import(async (root) => writeFile(join(root, 'one'), ''))
+  const [first, again] = await Promise.all([get(), get()])
+  assert.equal(first.root, again.root)
+  assert.deepEqual(await readdir(podman.directory), [`podman-${first.id}`])
+  await podman.import(async (root) => writeFile(join(root, 'two'), ''))
+  const second = await get()
+  assert.notEqual(second.id, first.id)
+  assert.deepEqual([existsSync(join(second.root, 'one')), existsSync(join(second.root, 'two'))], [false, true])
+  assert.equal(execFileSync('podman', ['ps', '--all', '--quiet']).toString(), '')
+
+  await podman.import(async (root) => execFileSync('mknod', [join(root, 'disk'), 'b', '8', '0']))
+  await assert.rejects(get(), unavailable(/could not be unpacked: .*mknod/s))
+  assert.equal((await readdir(podman.directory)).length, 2)
+  await assert.rejects(
+    store.image({ ...podman.settings, engine: 'docker' }, podman.directory, true),
+    unavailable(/docker (cannot be had|has no image)/),
+  )
+})

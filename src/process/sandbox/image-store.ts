@@ -1,0 +1,190 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync } from 'node:fs'
+import { mkdir, mkdtemp, readdir, rename, rm, stat, utimes } from 'node:fs/promises'
+import { join } from 'node:path'
+import { Transform } from 'node:stream'
+import { pipeline } from 'node:stream/promises'
+
+import { AppError, attempt, errorText } from '../../base/errors.ts'
+import { findExecutable } from '../../policy/executable.ts'
+import type { SandboxImage } from '../../policy/permit.ts'
+import type { SandboxSettings } from '../../policy/sandbox/sandbox-settings.ts'
+import { IMAGE_ASK_MS, IMAGE_KEPT_MS, IMAGE_UNPACK_MS, MAX_IMAGE_BYTES, MAX_IMAGE_FILES } from '../../protocol/sandbox-limits.ts'
+import { MAX_WRAPPER_TEXT } from '../pid-namespace.ts'
+import { bubblewrapArguments } from './bubblewrap-arguments.ts'
+import { callFilter } from './call-filter.ts'
+
+/** Of our own environment, what an engine finds its images by. */
+const ENGINE_VARIABLES = /^(PATH|HOME|USER|TMPDIR|XDG_.*|CONTAINERS_.*|DOCKER_.*)$/
+const engineEnv = (): Record<string, string> =>
+  Object.fromEntries(
+    Object.entries(process.env).flatMap(([name, value]) => (value !== undefined && ENGINE_VARIABLES.test(name) ? [[name, value]] : [])),
+  )
+
+const MAX_INSPECT_BYTES = 1024 * 1024
+/** What becomes the name of a container that is never started, where the image has no command. */
+const NO_COMMAND = '/x0x-never-started'
+
+/** Runs an engine to its end; answers what it wrote. Throws what it complains of. */
+const ask = async (engine: string, args: readonly string[]): Promise<string> => {
+  const child = spawn(engine, args, {
+    env: engineEnv(),
+    cwd: '/',
+    stdio: ['ignore', 'pipe', 'pipe'],
+    timeout: IMAGE_ASK_MS,
+    killSignal: 'SIGKILL',
+  })
+  const closed = once(child, 'close') as Promise<[number | null]>
+  let [text, complaint] = ['', '']
+  child.stdout.on('data', (chunk: Buffer) => {
+    text = (text + chunk.toString()).slice(0, MAX_INSPECT_BYTES)
+  })
+  child.stderr.on('data', (chunk: Buffer) => {
+    complaint = (complaint + chunk.toString()).slice(0, MAX_WRAPPER_TEXT)
+  })
+  const [code] = await closed
+  if (code !== 0) throw new Error(complaint.trim() || `it ended with ${code ?? `a signal, or took more than ${IMAGE_ASK_MS / 1_000} s`}`)
+  return text
+}
+
+interface Inspected {
+  readonly id: string
+  readonly env: Readonly<Record<string, string>>
+}
+
+const inspectedOf = (text: string): Inspected => {
+  const [image] = JSON.parse(text) as readonly { readonly Id?: unknown; readonly Config?: { readonly Env?: unknown } | null }[]
+  const id = /^(?:sha256:)?([0-9a-f]{64})$/.exec(String(image?.Id))?.[1]
+  if (id === undefined) throw new Error('the engine names no id of it')
+  const given = image?.Config?.Env
+  const list = Array.isArray(given)
+    ? given.filter((one): one is string => typeof one === 'string' && /^[A-Za-z_]\w*=/.test(one) && !one.includes('\0'))
+    : []
+  return { id, env: Object.fromEntries(list.map((one) => [one.slice(0, one.indexOf('=')), one.slice(one.indexOf('=') + 1)])) }
+}
+
+/** Lets so many bytes through. */
+const bounded = (): Transform => {
+  let bytes = 0
+  return new Transform({
+    transform(chunk: Buffer, _encoding, done) {
+      bytes += chunk.length
+      done(bytes > MAX_IMAGE_BYTES ? new Error(`it has more than ${MAX_IMAGE_BYTES} bytes`) : null, chunk)
+    },
+  })
+}
+
+/** podman opens what it writes to by a name, which works for a pipe, and not for the socket that a child of ours has. A failure must not look like an end. */
+const EXPORT = '{ "$0" export "$1" || kill -KILL $$; } | cat'
+
+/** Unpacks what an engine exports of a container. tar runs in a sandbox that has the new directory alone, so that no archive leads it elsewhere. */
+const unpack = async (engine: string, container: string, directory: string, userNamespace: boolean): Promise<void> => {
+  const [bwrap, tar, filter] = [findExecutable('bwrap'), findExecutable('tar'), callFilter()]
+  if (bwrap.kind !== 'found' || tar.kind !== 'found' || filter === null) throw new Error('it needs bubblewrap and tar to be unpacked')
+  const grant = { network: false, readable: [], hidden: [], home: '/', image: null }
+  const words = bubblewrapArguments({ grant, writable: directory, env: {}, shown: [], marker: '.x0x-unpacking', userNamespace })
+  const options = ['-x', '-v', '--no-same-owner', '--no-same-permissions', '--delay-directory-restore', '-C', directory]
+  const signal = AbortSignal.timeout(IMAGE_UNPACK_MS)
+  const from = spawn('/bin/sh', ['-c', EXPORT, engine, container], {
+    env: engineEnv(),
+    cwd: '/',
+    stdio: ['ignore', 'pipe', 'pipe'],
+    detached: true,
+  })
+  const to = spawn(bwrap.executable.path, ['--seccomp', '3', ...words, '--', tar.executable.path, ...options], {
+    env: {},
+    cwd: '/',
+    stdio: ['pipe', 'pipe', 'pipe', 'pipe'],
+  })
+  const ends = Promise.all([once(from, 'close'), once(to, 'close')]) as Promise<(number | null)[][]>
+  const problems: string[] = []
+  const stop = (why: string): void => {
+    problems.push(why)
+    const { pid } = from
+    if (pid !== undefined) attempt(() => process.kill(-pid, 'SIGKILL'))
+    to.kill('SIGKILL')
+  }
+  const calls = to.stdio[3] as unknown as NodeJS.WritableStream
+  calls.on('error', () => {}).end(filter)
+  let [files, complaint] = [0, '']
+  to.stdout.on('data', (chunk: Buffer) => {
+    for (const byte of chunk) if (byte === 10) files += 1
+    if (files > MAX_IMAGE_FILES) stop(`it has more than ${MAX_IMAGE_FILES} files`)
+  })
+  for (const stream of [from.stderr, to.stderr])
+    stream.on('data', (chunk: Buffer) => {
+      complaint = (complaint + chunk.toString()).slice(0, MAX_WRAPPER_TEXT)
+    })
+  await pipeline(from.stdout, bounded(), to.stdin, { signal }).catch((error: unknown) => stop(complaint.trim() || errorText(error)))
+  const codes = (await ends).map(([code]) => code)
+  const [why] = problems
+  if (why !== undefined || codes.some((code) => code !== 0)) throw new Error(why ?? (complaint.trim() || 'the engine did not export it'))
+}
+
+/** The files of images, each unpacked once into a directory of this user alone, called after the image's id. */
+export class ImageStore {
+  #underway: Promise<unknown> = Promise.resolve()
+
+  /** The image as it is now, unpacked. Throws `sandbox_unavailable`, with what mends it. `directory`: of all images, made where it is not there. */
+  async image({ engine, image: name }: SandboxSettings, directory: string, userNamespace: boolean): Promise<SandboxImage> {
+    const tool = findExecutable(engine)
+    if (tool.kind !== 'found') throw unavailable(`${engine} cannot be had (${tool.detail}): install it, or set engine = "bubblewrap"`)
+    const found = await ask(tool.executable.path, ['image', 'inspect', name ?? ''])
+      .then(inspectedOf)
+      .catch((error: unknown) => {
+        throw unavailable(`${engine} has no image ${name} (${errorText(error)}): ${engine} pull ${name}`)
+      })
+    const root = join(directory, `${engine}-${found.id}`)
+    // One after another: each finds what the one before has unpacked.
+    const next = this.#underway.then(() => unpacked(tool.executable.path, { id: found.id, directory, root, userNamespace }))
+    this.#underway = next.catch(() => undefined)
+    await next.catch((error: unknown) => {
+      throw unavailable(`the image ${name} could not be unpacked: ${errorText(error)}; look with ${engine} image inspect ${name}`)
+    })
+    return { name: name ?? '', id: found.id, root, env: found.env }
+  }
+}
+
+const unavailable = (why: string): AppError => new AppError('sandbox_unavailable', `no sandbox can be had here: ${why}`)
+
+const unpacked = async (
+  engine: string,
+  {
+    id,
+    directory,
+    root,
+    userNamespace,
+  }: { readonly id: string; readonly directory: string; readonly root: string; readonly userNamespace: boolean },
+): Promise<void> => {
+  if (!existsSync(root)) {
+    await mkdir(directory, { recursive: true, mode: 0o700 })
+    await dropUnused(directory)
+    const fresh = await mkdtemp(join(directory, 'new-'))
+    try {
+      const container = (await ask(engine, ['create', id, NO_COMMAND])).trim()
+      try {
+        await unpack(engine, container, fresh, userNamespace)
+      } finally {
+        await ask(engine, ['rm', container])
+      }
+      // Another process may have been first: its files are the same.
+      await rename(fresh, root).catch((error: unknown) => {
+        if (!existsSync(root)) throw error
+      })
+    } finally {
+      await rm(fresh, { recursive: true, force: true })
+    }
+  }
+  const now = new Date()
+  await utimes(root, now, now)
+}
+
+/** Images that nobody has used for long, and what a crash has left half unpacked. */
+const dropUnused = async (directory: string): Promise<void> => {
+  for (const name of await readdir(directory)) {
+    const path = join(directory, name)
+    const used = await stat(path).catch(() => null)
+    if (used !== null && Date.now() - used.ctimeMs > IMAGE_KEPT_MS) await rm(path, { recursive: true, force: true }).catch(() => undefined)
+  }
+}
