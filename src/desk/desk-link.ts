@@ -22,8 +22,9 @@ export interface DeskLink {
   /** Tells those who watch; what cannot be told is lost. */
   event(event: LifecycleEvent): void
   /**
-   * What a human has set for this session, or else saved for this agent; null: nothing, or no desk is there. Throws
-   * `approval_unavailable` where a desk is there and cannot say: what it may have narrowed must not run wider.
+   * What a human has set for this session, or else saved for this agent; null: nothing. Where no desk is there,
+   * what is saved. Throws `approval_unavailable` where that cannot be said, or a desk was there and went away: what it may have
+   * narrowed must not run wider.
    */
   override(session: string, agent: string | null): Promise<ModeOverride | null>
   /** Under which the last answer was signed: the bytes of the store's socket token. Throws `approval_unavailable` while none is known. */

@@ -201,9 +201,21 @@ export class DeskSocketLink implements DeskLink {
       await this.#turn(session, 1)
       return await connection.override(session, agent, AbortSignal.timeout(DESK_OPEN_MS))
     } catch (error) {
-      if (error instanceof NoDesk) return null
+      if (error instanceof NoDesk) return this.#saved(agent)
       throw isAppError(error, 'approval_unavailable') ? error : unavailable(errorText(error), error)
     }
+  }
+
+  /** Without a desk: what is saved stands in the store. What was set for sessions went with the desk that was there, and may have narrowed. */
+  async #saved(agent: string | null): Promise<ModeOverride | null> {
+    if (this.#connection !== null)
+      throw unavailable('the desk went away, and with it what a human may have set for this session; start x0xd or x0x desk again')
+    const stored = await loadStore(this.#init.approvals).catch((error: unknown) => {
+      if (isAppError(error, 'not_found')) return null
+      throw unavailable(errorText(error), error)
+    })
+    const modes = stored?.store.modes ?? {}
+    return agent !== null && Object.hasOwn(modes, agent) ? (modes[agent] ?? null) : null
   }
 
   approvalKey(): Uint8Array {

@@ -10,7 +10,8 @@ import { storeProblem, type ApprovalStore } from './approval-store.ts'
 import type { DeskModes } from './desk-modes.ts'
 import { denial, type Ending, type HumanDecision } from './endings.ts'
 import { newNonce } from './seal.ts'
-import { rowName, snapshotOf } from './snapshot.ts'
+import { rowName } from '../policy/approval/judge.ts'
+import { snapshotOf } from './snapshot.ts'
 import { withGrant, withUse } from './store-changes.ts'
 
 export interface JudgingComponents {

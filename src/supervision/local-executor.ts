@@ -44,18 +44,20 @@ const journalAt = (path: string, policySha256: string, components: { clock: Cloc
 /** What an engine of this process is to do, and how it calls itself at the desk. */
 export interface EngineInit extends Pick<RexdConfig, 'policy' | 'audit_path' | 'sha256' | 'tools'> {
   readonly name?: string
+  /** The id of the console that this is the engine of. */
+  readonly console?: string
 }
 
 /** Where commands run and whom to ask; null: the configuration does not choose. Nothing is asked before the first command is. */
 const modesOf = (
-  { tools, policy, name = 'x0x' }: EngineInit,
+  { tools, policy, name = 'x0x', console }: EngineInit,
   env: Environment,
 ): { readonly modes: EngineModes; readonly desk: DeskSocketLink } | null => {
   if (tools === undefined) return null
   const paths = pathsIn(dataDirOf(instanceChoice({ name: null, dataDir: null }, env)))
   const desk = new DeskSocketLink({ approvals: paths.approvals, approvalsSocket: paths.approvalsSocket, name })
   const nodes = policy.granted.has('target') ? new DaemonNodes({ daemon: () => daemonApi(env) }) : null
-  return { modes: new EngineModes({ tools, desk, nodes, secrets: [paths.dir] }), desk }
+  return { modes: new EngineModes({ tools, desk, nodes, secrets: [paths.dir], ...(console !== undefined && { console }) }), desk }
 }
 
 /** Starts the engine of this process with what the configuration allows: its cells, journal and guardian, and the way to the mesh. */

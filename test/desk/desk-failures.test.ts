@@ -46,8 +46,24 @@ test('what a human has set is not taken for nothing where the desk is there and 
     await assert.rejects(link.override('s_1', 'reviewer'), { code: 'approval_unavailable' })
   await chmod(place.paths.approvals, 0o600)
   assert.equal((await open.override('s_1', 'reviewer'))?.security, 'deny')
+})
+
+test('what a human has saved holds where no desk is there, and nothing runs where a desk went away with what was set for sessions', async (t) => {
+  const place = await deskPlace(t)
+  const human = await place.human()
+  await human.saveModes('reviewer', { host: null, security: 'deny', ask: null, node: null, elevated: null })
+  const there = new DeskSocketLink({ ...place.paths, name: 'engine' })
+  t.after(() => there.close())
+  assert.equal(await there.override('s_1', null), null)
   await place.stop()
-  assert.equal(await place.engine().override('s_1', 'reviewer'), null)
+  await assert.rejects(there.override('s_1', null), { code: 'approval_unavailable', message: /the desk went away/ })
+  const later = place.engine()
+  assert.equal((await later.override('s_1', 'reviewer'))?.security, 'deny')
+  assert.equal(await later.override('s_1', 'another'), null)
+  await chmod(place.paths.approvals, 0o666)
+  await assert.rejects(later.override('s_1', 'another'), { code: 'approval_unavailable' })
+  await rm(place.paths.approvals)
+  assert.equal(await later.override('s_1', 'reviewer'), null)
 })
 
 test('an engine that asks more than the desk takes is slowed down, and loses nothing that waits', async (t) => {

@@ -2,10 +2,9 @@ import { hostname } from 'node:os'
 
 import { AppError } from '../../base/errors.ts'
 import type { DeskLink } from '../../desk/desk-link.ts'
-import { NO_SETTINGS, resolveExec, type ResolvedExec } from '../../policy/modes/settings.ts'
-import { isGivenLabel, placesOf, type ToolsSettings } from '../../policy/modes/tools-settings.ts'
+import { narrowedBy, NO_SETTINGS, resolveExec, type ResolvedExec } from '../../policy/modes/settings.ts'
+import { isGivenLabel, placesOf, settingsOf, type ToolsSettings } from '../../policy/modes/tools-settings.ts'
 import type { LocalKey } from '../../audit/events.ts'
-import type { ModeOverride } from '../../protocol/desk.ts'
 import type { RanOn, RunWish } from '../../protocol/run-place.ts'
 import { sandboxPlace, type SandboxPlace } from '../../policy/sandbox/sandbox-grant.ts'
 import { ImageStore } from '../../process/sandbox/image-store.ts'
@@ -25,6 +24,8 @@ export interface EngineModesComponents {
   readonly nodes: NodeDirectory | null
   /** Directories that hold secrets of ours, beside those of the home. */
   readonly secrets: readonly string[]
+  /** The id of the console that this is the engine of. */
+  readonly console?: string
 }
 
 /** Where one run goes, and what is in force for it. */
@@ -42,6 +43,25 @@ const notOpen = (key: string, asked: string, allowed: readonly string[]): AppErr
     { data: { key, asked, allowed } },
   )
 
+/** A session of a target is one whose every call says `node`; one that says otherwise is refused, and not brought there all the same. */
+export const wishFor = (target: string | null, wish: RunWish | null): RunWish | null => {
+  if (target === null) return wish
+  const own = { host: 'node' as const, node: target }
+  for (const key of ['host', 'node'] as const) {
+    const asked = wish?.[key] ?? null
+    if (asked !== null && asked !== own[key])
+      throw new AppError(
+        'bad_request',
+        `${key}: ${JSON.stringify(asked)} is another place than the target ${JSON.stringify(target)} of this session; leave ${key} out, or open a session without a target`,
+        { data: { key, asked, target } },
+      )
+  }
+  return { security: null, ask: null, ...wish, ...own }
+}
+
+/** What the desk knows a caller of one console by. Its name is what it says of itself, at another console somebody else's. */
+export const consoleSession = (console: string, name: string): string => `${console} ${name}`
+
 /** Where commands run, how far they may go and whom to ask, where a configuration says so. */
 export class EngineModes {
   readonly desk: DeskLink
@@ -51,12 +71,14 @@ export class EngineModes {
   readonly images = new ImageStore()
   readonly #nodes: NodeDirectory | null
   readonly #secrets: readonly string[]
+  readonly #console: string | null
 
   constructor(components: EngineModesComponents) {
     this.desk = components.desk
     this.tools = components.tools
     this.#nodes = components.nodes
     this.#secrets = components.secrets
+    this.#console = components.console ?? null
   }
 
   /** What no sandbox shows, as it stands now: a data directory may be made, or a link be set, while this engine runs. */
@@ -66,19 +88,19 @@ export class EngineModes {
 
   /** Throws `command_denied` for a wish that is not open, and why a node is not found. */
   async place({ session_id, client_name, door }: LocalKey, wish: RunWish | null, signal: AbortSignal | null): Promise<ExecPlace> {
-    const override = await this.#override({ session_id, client_name, door })
     const parameter = wish === null ? NO_SETTINGS : { ...NO_SETTINGS, ...wish }
-    const resolved = resolveExec({ parameter, ...placesOf(this.tools, client_name, override, isGivenLabel(door)) })
-    if (resolved.kind === 'refused') throw notOpen(resolved.key, resolved.asked, resolved.allowed)
+    const isGiven = isGivenLabel(door)
+    const own = door === 'console' && this.#console !== null ? consoleSession(this.#console, client_name) : null
+    const override = await this.desk.override(session_id, isGiven ? client_name : own)
+    // What is set for a name that anybody may give holds for whoever gives it, as far as it narrows.
+    const claimed = isGiven || door !== 'console' ? null : await this.desk.override(client_name, client_name)
+    const found = resolveExec({ parameter, ...placesOf(this.tools, client_name, override, isGiven) })
+    if (found.kind === 'refused') throw notOpen(found.key, found.asked, found.allowed)
+    const resolved = narrowedBy(found, settingsOf(claimed))
     const { host } = resolved
     if (host !== 'node') return { exec: resolved, ranOn: { host, agent_id: null, name: hostname() }, node: null }
     const node = await this.#select(resolved.node, signal)
     return { exec: resolved, ranOn: { host, ...node }, node }
-  }
-
-  /** Of this very session, else of the sessions of this agent, where a human sees or gives its name: a caller of REXD calls itself as it likes. */
-  async #override({ session_id, client_name, door }: LocalKey): Promise<ModeOverride | null> {
-    return this.desk.override(session_id, isGivenLabel(door) || door === 'console' ? client_name : null)
   }
 
   async #select(text: string | null, signal: AbortSignal | null): Promise<SelectedNode> {

@@ -14,7 +14,7 @@ import type { LocalRunSink, RunStart } from '../port/local-executor.ts'
 import { starterOf } from '../runs/execution.ts'
 import { evidenceOf } from '../runs/run-facts.ts'
 import { askDesk, inForce, mismatch } from './ask-desk.ts'
-import type { EngineModes, ExecPlace } from './exec-place.ts'
+import { wishFor, type EngineModes, type ExecPlace } from './exec-place.ts'
 import { workingDirectory, type HeldPlace } from './held-place.ts'
 import { errorOf, type LocalEngine } from './local-engine.ts'
 import { LocalReport, type LocalReportInit } from './local-report.ts'
@@ -93,10 +93,7 @@ const unconfigured = (): AppError =>
 /** Decides all of it; with what was allowed, once more and from the beginning. */
 const beginByModes = async (asked: Asked, modes: EngineModes, allowed: Allowed | null): Promise<SessionRun> => {
   const { engine, session, start, signal, telling } = asked
-  const { target } = session.rights
-  // A session of a target is one whose every call says `node`.
-  const wish = target === null ? start.wish : { security: null, ask: null, ...start.wish, host: 'node' as const, node: target }
-  const place = await modes.place(session.key, wish ?? null, signal)
+  const place = await modes.place(session.key, wishFor(session.rights.target, start.wish ?? null), signal)
   telling.at(place.ranOn)
   const routed = { modes, place, allowed }
   if (place.node === null) return beginHere(asked, routed)

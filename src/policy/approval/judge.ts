@@ -1,4 +1,5 @@
 import { stricterAsk, stricterFallback, stricterSecurity, type Ask, type AskFallback, type Security } from '../modes/settings.ts'
+import { isGivenLabel } from '../modes/tools-settings.ts'
 import { matchesPath, parsePathPattern } from './path-pattern.ts'
 import { provenAgent } from '../../protocol/question.ts'
 import type { Question } from './question.ts'
@@ -49,15 +50,20 @@ interface InForce {
 
 const rowOf = ({ agents }: StoreSnapshot, name: string): StoredAgent | null => (Object.hasOwn(agents, name) ? (agents[name] ?? null) : null)
 
-/**
- * A label counts in full only at the door of tools, where who starts the server gives it; elsewhere callers call
- * themselves what they like, so that it can but narrow what `main` has.
- */
+/** The name by which the store knows who asks; a label that counts not in full can but narrow what `main` has. */
+export const rowName = (question: Pick<Question, 'asker' | 'door' | 'target'>): string => {
+  const { asker, door } = question
+  if (asker.kind === 'mesh') return provenAgent(question) ?? asker.agent_id
+  return isGiven(door) ? asker.label : MAIN_AGENT
+}
+
+const isGiven = (door: Question['door']): boolean => door !== 'mesh' && isGivenLabel(door)
+
 const inForce = (question: Question, store: StoreSnapshot): InForce => {
   const { asker, door } = question
   const { defaults } = store
   if (asker.kind === 'mesh') {
-    const row = rowOf(store, provenAgent(question) ?? asker.agent_id)
+    const row = rowOf(store, rowName(question))
     // What another host says of who has asked it can but narrow.
     const said = rowOf(store, asker.agent_id)
     const security = stricterSecurity(question.security, row?.security ?? question.security)
@@ -69,9 +75,8 @@ const inForce = (question: Question, store: StoreSnapshot): InForce => {
       patterns: [],
     }
   }
-  const isGiven = door === 'mcp'
-  const row = rowOf(store, isGiven ? asker.label : MAIN_AGENT)
-  const claimed = isGiven ? null : rowOf(store, asker.label)
+  const row = rowOf(store, rowName(question))
+  const claimed = isGiven(door) ? null : rowOf(store, asker.label)
   const security = stricterSecurity(question.security, row?.security ?? defaults.security)
   const ask = stricterAsk(question.ask, row?.ask ?? defaults.ask)
   return {

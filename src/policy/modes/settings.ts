@@ -72,6 +72,14 @@ export interface SettingPlaces {
   readonly allowed_hosts: readonly Host[] | null
 }
 
+/** What is in force, no wider than these settings say. */
+export const narrowedBy = (found: ResolvedExec, { security, ask, ask_fallback }: ExecSettings): ResolvedExec => ({
+  ...found,
+  security: stricterSecurity(found.security, security ?? found.security),
+  ask: stricterAsk(found.ask, ask ?? found.ask),
+  ask_fallback: stricterFallback(found.ask_fallback, ask_fallback ?? found.ask_fallback),
+})
+
 const SOURCES = ['session', 'agent', 'global'] as const
 
 const configured = <K extends keyof ExecSettings>(places: SettingPlaces, key: K): { value: ExecSettings[K]; source: SettingSource } => {

@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto'
+import { createHash, randomBytes } from 'node:crypto'
 import { homedir } from 'node:os'
 import { delimiter, join } from 'node:path'
 
@@ -16,6 +16,7 @@ import { ConsoleListeners } from '../../doors/console/listeners.ts'
 import type { ConsoleControls, ConsoleScreen } from '../../doors/console/screen.ts'
 import { loadTools } from '../../config/tools-config.ts'
 import { dataDirOf, instanceChoice, pathsIn } from '../../local-api/paths.ts'
+import { consoleSession } from '../../executor/local/exec-place.ts'
 import { setModes } from '../../local-api/session-modes.ts'
 import { consolePolicy } from '../../policy/local/console-policy.ts'
 import { startLocalExecutor } from '../../supervision/local-executor.ts'
@@ -69,9 +70,9 @@ const lockStartable = (lock: DataDirLock): Startable => ({
 })
 
 /** What its human types at the keyboard is done at the desk of the data directory. */
-const modeSetter = (env: Environment) => {
+const modeSetter = (env: Environment, console: string) => {
   const paths = pathsIn(dataDirOf(instanceChoice({ name: null, dataDir: null }, env)))
-  return async (whoami: string, line: string): Promise<string> => setModes(paths, whoami, line)
+  return async (whoami: string, line: string): Promise<string> => setModes(paths, consoleSession(console, whoami), line)
 }
 
 /** The host of one user: the engine with the policy of a console, the door, the transcript and the screen. */
@@ -97,14 +98,22 @@ export const startHost = async (env: Environment, options: HostOptions, log: Log
     const audit_path = join(transcriptsDir(), 'audit.log')
     const loaded = options.config === null ? null : await loadTools(options.config)
     for (const one of loaded?.warnings ?? []) log.warn(one)
-    const engine = { policy, audit_path, sha256: loaded?.sha256 ?? sha256, name: 'x0x console', ...(loaded && { tools: loaded.tools }) }
+    const id = `c_${randomBytes(16).toString('base64url')}`
+    const engine = {
+      policy,
+      audit_path,
+      sha256: loaded?.sha256 ?? sha256,
+      name: 'x0x console',
+      console: id,
+      ...(loaded && { tools: loaded.tools }),
+    }
     const running = await startLocalExecutor(engine, env, log)
     await begin('executor', { stop: async () => void (await running.stop()) }, END_MS)
     const host = new ConsoleHost({
       executor: running.executor,
       clock: systemClock,
       transcript,
-      ...(loaded && { setModes: modeSetter(env) }),
+      ...(loaded && { setModes: modeSetter(env, id) }),
     })
     const screen = options.screen(host)
     host.show(screen)
