@@ -125,6 +125,10 @@ const goodRequests = async (): Promise<Record<Exclude<RouteKey, 'GET /direct/eve
     'GET /agent/card': {},
     'POST /agent/card/import': { body: { card: (await bob.ok('card')).trim() }, operation: 'card_import' },
     'GET /contacts': {},
+    'POST /contacts/meet': {
+      body: { name: 'bob', agent_id: bob.agentId, machine_id: bob.machineId, addresses: [] },
+      operation: 'contact_meet',
+    },
     'POST /contacts/trust': { body: { contact: 'bob', level: 'trusted' }, operation: 'contact_trust' },
     'POST /contacts/pin': { body: pin, operation: 'contact_pin' },
     'GET /peers': {},

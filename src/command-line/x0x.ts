@@ -1,6 +1,7 @@
 import { ACL } from './acl.ts'
 import { APPROVALS, EXEC_MODE } from './approvals.ts'
 import type { CommandSpec, OptionSpec } from './command.ts'
+import { FIRST_COMMANDS } from './first.ts'
 import { EXEC, X0X_OPTIONS } from './exec.ts'
 
 const id: CommandSpec = {
@@ -223,6 +224,7 @@ export const X0X: CommandSpec = {
     EXEC,
     id,
     { name: 'card', text: "print this agent's card: a signed link for x0x contacts import on the other side" },
+    ...FIRST_COMMANDS,
     contacts,
     { name: 'peers', text: 'who is connected and who was discovered' },
     direct,

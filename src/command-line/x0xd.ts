@@ -15,6 +15,8 @@ export const X0XD: CommandSpec = {
     { flags: '--listen <multiaddr>', text: 'listen here for peers; may be repeated' },
     { flags: '--bootstrap <multiaddr>', text: 'dial this peer at start; may be repeated' },
     { flags: '--executor-socket <path>', text: 'start no network half; one that others start connects here' },
+    { flags: '--init', text: 'first make what is missing in the data directory, as x0x init does', conflicts: ['check', 'doctor'] },
+    { flags: '--replace', text: 'first end the daemon that has the data directory', conflicts: ['check', 'doctor'] },
     { flags: '--check', text: 'check configuration and ACL, start nothing', conflicts: ['doctor'] },
     { flags: '--doctor', text: 'examine this installation, start nothing' },
     { flags: '--json', text: 'with --check or --doctor: one JSON object', goesWith: ['check', 'doctor'] },

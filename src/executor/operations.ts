@@ -2,7 +2,10 @@ import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
 import { decodeCardLink, verifyCard } from '../identity/card.ts'
 import { CARD_DOMAIN } from '../protocol/card.ts'
+import { addressProblem } from '../identity/address.ts'
+import { peerIdOf } from '../identity/peer-id.ts'
 import { isHexId, type AgentId, type MachineId } from '../protocol/ids.ts'
+import { MAX_CARD_ADDRESSES } from '../protocol/limits.ts'
 import { TRUST_LEVELS, type TrustLevel } from '../protocol/reasons.ts'
 import type { Contact } from '../trust/contact.ts'
 import type { Contacts } from '../trust/contacts.ts'
@@ -56,6 +59,8 @@ export class Operations {
     switch (operation) {
       case 'card_import':
         return this.#import(json.only('card', 'name', 'trust_level'))
+      case 'contact_meet':
+        return this.#meet(json.only('name', 'agent_id', 'machine_id', 'addresses'))
       case 'contact_trust': {
         const { contact, level } = json.only('contact', 'level').all(['contact', 'level'])
         const { agent_id: agent } = contacts.find(contact)
@@ -98,6 +103,24 @@ export class Operations {
     const { agentId: agent, machineId: machine } = card
     await authority.announce({ operation: 'card_import', agent, machine, level: wish.trust ?? null }, { widens: true })
     return this.#shown(await contacts.importCard(card, wish))
+  }
+
+  /** The operator has compared codes with whoever sits at that machine. */
+  async #meet(json: JsonBody): Promise<unknown> {
+    const { authority, contacts, signatures } = this.#components
+    const { name, agent_id: agent, machine_id: machine } = json.all(['name', 'agent_id', 'machine_id'])
+    const addresses = json.texts('addresses')
+    for (const id of [agent, machine]) if (!isHexId(id)) throw new AppError('bad_request', 'an id has 64 lower-case hex digits')
+    for (const address of addresses) {
+      const problem = addressProblem(address, peerIdOf(machine))
+      if (problem !== null) throw new AppError('bad_request', `the address ${JSON.stringify(address)} ${problem}`)
+    }
+    if (addresses.length > MAX_CARD_ADDRESSES) throw new AppError('bad_request', `addresses: at most ${MAX_CARD_ADDRESSES}`)
+    if (agent === signatures.agentId) throw new AppError('bad_request', 'this is this agent itself: the other line is needed')
+    this.#refuseRevoked(agent, machine)
+    contacts.assertMeetable(name, agent)
+    await authority.announce({ operation: 'contact_meet', agent, machine, level: 'trusted' }, { widens: true })
+    return this.#shown(await contacts.meet({ name, agent_id: agent, machine_id: machine, addresses }))
   }
 
   /** Said here for the operator; that such an agent is never let in is decided anew for every request. */

@@ -8,6 +8,7 @@ import type { LocalApi } from './local-api.ts'
 const OPERATION_OF = {
   '/agent/card/import': 'card_import',
   '/agent/revoke': 'identity_revoke',
+  '/contacts/meet': 'contact_meet',
   '/contacts/trust': 'contact_trust',
   '/contacts/pin': 'contact_pin',
   '/contacts/unpin': 'contact_unpin',

@@ -13,6 +13,9 @@ export interface ImportWish {
   readonly trust?: TrustLevel
 }
 
+/** Who an agent is, as two operators found out by comparing codes. */
+export type Met = Pick<Contact, 'name' | 'agent_id' | 'addresses'> & { readonly machine_id: MachineId }
+
 type Change = (contacts: readonly Contact[]) => { next: readonly Contact[]; contact: Contact }
 
 /**
@@ -83,6 +86,33 @@ export class Contacts {
       }
       const newer = known.card_issued_at_ms === null || card.issuedAt > known.card_issued_at_ms
       return replaced(contacts, { ...known, name, ...(newer ? fromCard : {}) })
+    })
+  }
+
+  /** Throws `bad_request` or `conflict`, as `meet` would. */
+  assertMeetable(name: string, agentId: AgentId): void {
+    assertName(this.#contacts, name, agentId)
+    const known = this.byAgent(agentId)
+    if (known?.trust === 'blocked')
+      throw new AppError(
+        'conflict',
+        `this agent is ${known.name}, which is blocked; unblock it first: x0x contacts trust ${known.name} known`,
+      )
+  }
+
+  /** Known by this name, trusted, and pinned to this machine, in one step. Other pins stay. Throws as `assertMeetable`. */
+  meet({ name, agent_id, machine_id, addresses }: Met): Promise<Contact> {
+    return this.#change((contacts) => {
+      this.assertMeetable(name, agent_id)
+      const known = contacts.find((contact) => contact.agent_id === agent_id)
+      const contact: Contact = {
+        ...(known ?? { agent_id, agent_public_key: null, card_issued_at_ms: null }),
+        name,
+        trust: 'trusted',
+        machines: [...new Set([...(known?.machines ?? []), machine_id])],
+        addresses: addresses.length === 0 ? (known?.addresses ?? []) : addresses,
+      }
+      return known ? replaced(contacts, contact) : { next: [...contacts, contact], contact }
     })
   }
 

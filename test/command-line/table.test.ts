@@ -87,7 +87,7 @@ test('what may stand next is completed: commands, options, and nothing where a v
   assert.deepEqual(words('x0x', 'exec', 'bob', '--j'), ['--json'])
   assert.deepEqual(words('x0x', 'exec', '--timeout', ''), [])
   assert.deepEqual(words('x0x', 'exec', 'bob', '--', 'l'), [])
-  assert.deepEqual(words('x0x', '--name', 'exec', 'i'), ['id'])
+  assert.deepEqual(words('x0x', '--name', 'exec', 'i'), ['id', 'init', 'invite'])
   assert.deepEqual(words('x0xd', '--do'), ['--doctor'])
   assert.deepEqual(words('x0x', 'm'), ['man', 'mcp'])
   assert.deepEqual(words('x0x', 'mcp', '--w'), ['--whoami'])

@@ -44,6 +44,11 @@ test('every change of trust leaves a line, with an ACL and without, before it is
       ['contact_trust', { contact, level: 'known' }, { agent: contact, level: 'known' }],
       ['contact_pin', { contact, machine_id }, { agent: contact, machine: machine_id }],
       ['contact_unpin', { contact, machine_id }, { agent: contact, machine: machine_id }],
+      [
+        'contact_meet',
+        { name: 'met', agent_id: contact, machine_id, addresses: [] },
+        { agent: contact, machine: machine_id, level: 'trusted' },
+      ],
       ['contact_remove', { contact }, { agent: contact }],
       ['identity_revoke', { machine_id }, { agent: host.own.signer.agentId, machine: machine_id }],
     ]

@@ -5,7 +5,7 @@ import { encodeCardLink } from '../../identity/card.ts'
 import { CARD_TTL_MS } from '../../protocol/limits.ts'
 import type { RestComponents, RestInit } from './components.ts'
 import { define, type Definition, type Definitions } from './definition.ts'
-import { cardImport, contactPin, contactRemove, contactTrust, identityRevoke, okObject } from './schemas.ts'
+import { cardImport, contactMeet, contactPin, contactRemove, contactTrust, identityRevoke, okObject } from './schemas.ts'
 
 /** Who we are and whom we know. What changes anything goes to the executor as it came: it alone can check the proof. */
 export const contactRoutes = (components: RestComponents, init: RestInit) => {
@@ -46,6 +46,7 @@ export const contactRoutes = (components: RestComponents, init: RestInit) => {
     }),
     'POST /agent/card/import': operation('card_import', cardImport),
     'POST /agent/revoke': operation('identity_revoke', identityRevoke),
+    'POST /contacts/meet': operation('contact_meet', contactMeet),
     'POST /contacts/trust': operation('contact_trust', contactTrust),
     'POST /contacts/pin': operation('contact_pin', contactPin),
     'POST /contacts/unpin': operation('contact_unpin', contactPin),

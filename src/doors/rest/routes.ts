@@ -21,6 +21,7 @@ const ROWS = [
   ['POST', '/agent/card/import', 'contacts', 'x0x contacts import', "Verify another agent's card and keep it as a contact"],
   ['POST', '/agent/revoke', 'identity', 'x0x id revoke', 'Revoke this agent, or its presence on one machine, for ever'],
   ['GET', '/contacts', 'contacts', 'x0x contacts list', 'Contacts, their trust and their pins'],
+  ['POST', '/contacts/meet', 'contacts', 'x0x invite, x0x join', 'Know, trust and pin, in one step, an agent whose codes fitted'],
   ['POST', '/contacts/trust', 'contacts', 'x0x contacts trust', "Set a contact's trust level"],
   ['POST', '/contacts/pin', 'contacts', 'x0x contacts pin', 'Pin a contact to a machine'],
   ['POST', '/contacts/unpin', 'contacts', 'x0x contacts unpin', 'Remove a pin'],

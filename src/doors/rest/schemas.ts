@@ -1,6 +1,6 @@
 import * as z from 'zod'
 
-import { MAX_NAME, MAX_STDIN_BYTES, MAX_STDIN_PIECES, MAX_TEXT } from '../../protocol/limits.ts'
+import { MAX_ADDRESS_TEXT, MAX_CARD_ADDRESSES, MAX_NAME, MAX_STDIN_BYTES, MAX_STDIN_PIECES, MAX_TEXT } from '../../protocol/limits.ts'
 import { MAX_SESSION_NAME } from '../../protocol/lifecycle-limits.ts'
 import { LIFECYCLE_DOORS, LIFECYCLE_TYPES } from '../../protocol/lifecycle.ts'
 import { DENIAL_REASONS, TRUST_DECISIONS, TRUST_LEVELS, WAITING_REASONS, WARNING_KINDS } from '../../protocol/reasons.ts'
@@ -80,6 +80,12 @@ export const cardImport = z.strictObject({
   card: z.string(),
   name: optional(z.string().min(1).max(MAX_NAME)),
   trust_level: optional(z.enum(TRUST_LEVELS)),
+})
+export const contactMeet = z.strictObject({
+  name: z.string().min(1).max(MAX_NAME),
+  agent_id: hexId,
+  machine_id: hexId,
+  addresses: z.array(z.string().max(MAX_ADDRESS_TEXT)).max(MAX_CARD_ADDRESSES),
 })
 export const contactTrust = z.strictObject({ contact, level: z.enum(TRUST_LEVELS) })
 export const contactPin = z.strictObject({ contact, machine_id: hexId })

@@ -40,7 +40,15 @@ const link = { link: uint() }
 const run = { run: uint() }
 
 /** What an operator may change, each carrying a proof that the network's half cannot make. */
-export const OPERATIONS = ['card_import', 'contact_trust', 'contact_pin', 'contact_unpin', 'contact_remove', 'identity_revoke'] as const
+export const OPERATIONS = [
+  'card_import',
+  'contact_meet',
+  'contact_trust',
+  'contact_pin',
+  'contact_unpin',
+  'contact_remove',
+  'identity_revoke',
+] as const
 export type Operation = (typeof OPERATIONS)[number]
 
 /** What the network's half may read as JSON. */

@@ -71,6 +71,17 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
   'contacts pin': pin('pin'),
   'contacts unpin': pin('unpin'),
   'contacts remove': async (context, { words: [name = ''] }) => (await import('./commands/contacts.ts')).runContactsRemove(context, name),
+  init: async (context, line) => {
+    const { runInit } = await import('./commands/init.ts')
+    const either = (yes: string, no: string): boolean | null => (line.has(yes) ? true : line.has(no) ? false : null)
+    const [reachable, service] = [either('reachable', 'only-asks'), either('service', 'user')]
+    return runInit(context, { as: line.value('as'), reachable, service, dryRun: line.has('dry-run') })
+  },
+  invite: async (context, line) => {
+    const { runInvite } = await import('./commands/invite.ts')
+    return runInvite(context, line.words[0] ?? '', line.behindDashes === null ? null : carriedCommand(line, 1))
+  },
+  join: async (context, line) => (await import('./commands/invite.ts')).runJoin(context, line.words[0] ?? '', line.value('as')),
   peers: async (context) => (await import('./commands/peers.ts')).runPeers(context),
   'direct send': async (context, line) =>
     (await import('./commands/direct.ts')).runDirectSend(context, line.words[0] ?? '', {
@@ -95,6 +106,8 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
   },
   'acl diff': async (context, { words: [old = '', next] }) =>
     (await import('./commands/acl-diff.ts')).runAclDiff(context, old, next ?? null),
+  'acl suggest': async (context, line) =>
+    (await import('./commands/acl-suggest.ts')).runAclSuggest(context, { request: line.value('request'), agent: line.value('agent') }),
   'acl mine': async (context, { words: [agent = ''] }) => (await import('./commands/acl-mine.ts')).runAclMine(context, agent),
   'audit tail': async (context, line) =>
     (await import('./commands/audit.ts')).runAuditTail(context, {

@@ -6,6 +6,10 @@ import type { ConfigFlags } from '../../config/config.ts'
 export interface DaemonFlags extends ConfigFlags {
   readonly mode: 'run' | 'check' | 'doctor'
   readonly json: boolean
+  /** Makes what is missing first. */
+  readonly init: boolean
+  /** Ends the daemon that is there first. */
+  readonly replace: boolean
 }
 
 /** Settings of config.toml that have a flag of the same name; those that may be repeated are lists. */
@@ -22,6 +26,8 @@ export const parseDaemonFlags = (argv: readonly string[]): DaemonFlags | string 
   return {
     mode,
     json: line.has('json'),
+    init: line.has('init'),
+    replace: line.has('replace'),
     name: line.value('name'),
     config: line.value('config'),
     dataDir: line.value('data-dir'),

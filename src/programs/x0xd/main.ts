@@ -8,8 +8,10 @@ import { loadPrimitives } from '../../identity/primitives.ts'
 import { instanceOf, loadConfig, readConfig, type DaemonConfig } from '../../config/config.ts'
 import { doctor } from '../../doctor/doctor.ts'
 import { examinerOf } from '../../doctor/examiner.ts'
+import { makeFirstFiles } from '../../config/first-files.ts'
 import { reportFindings } from '../../doctor/findings.ts'
 import { parseDaemonFlags, type DaemonFlags } from './flags.ts'
+import { endHolder } from '../../supervision/end-holder.ts'
 import { ReloadSignal } from '../../supervision/reload-signal.ts'
 import { DAEMON_STOP_SIGNALS, EXIT_FAILURE, firstCrash, logStopFailures, onStopSignal, runProgram } from '../../supervision/program-exit.ts'
 
@@ -62,6 +64,13 @@ const run = async (config: DaemonConfig, reloads: ReloadSignal): Promise<number>
   return status
 }
 
+/** Where another daemon is to make way, it does so when all that can be known to be wrong with ours is not. */
+const configOf = async (flags: DaemonFlags, env: Environment): Promise<DaemonConfig> => {
+  const config = await loadConfig(flags, env)
+  if (flags.replace) await endHolder(config)
+  return config
+}
+
 const dispatch = async (flags: DaemonFlags, env: Environment): Promise<number> => {
   // Before anything else: a start is not ended by it either.
   const reloads = new ReloadSignal()
@@ -74,7 +83,8 @@ const dispatch = async (flags: DaemonFlags, env: Environment): Promise<number> =
       return reportFindings(await doctor(await readConfig(flags, env), examiner, env), flags)
     }
     case 'run':
-      return run(await loadConfig(flags, env), reloads)
+      if (flags.init) await makeFirstFiles(instanceOf(flags, env).paths, { displayName: null, reachable: true }, { dryRun: false })
+      return run(await configOf(flags, env), reloads)
   }
 }
 

@@ -116,6 +116,7 @@ test('an operation goes to the executor byte for byte, with its proof', async (t
     },
   })
   const cases = [
+    ['/contacts/meet', 'contact_meet', `{"name":"bob","agent_id":"${MACHINE}","machine_id":"${MACHINE}","addresses":[]}`],
     ['/contacts/trust', 'contact_trust', '{ "level":"trusted",\n "contact":"bob" }'],
     ['/contacts/pin', 'contact_pin', `{"contact":"bob","machine_id":"${MACHINE}"}`],
     ['/contacts/unpin', 'contact_unpin', `{"contact":"bob","machine_id":"${MACHINE}"}`],

@@ -19,7 +19,7 @@ interface JournalPlaces {
 }
 
 /** The journal that the running daemon writes: of what runs here, or of what it asks of others. */
-const runningJournal = async (context: CliContext, command: string, outgoing: boolean): Promise<string> => {
+export const runningJournal = async (context: CliContext, command: string, outgoing: boolean): Promise<string> => {
   const places = await context.api.json<JournalPlaces>({ method: 'GET', path: '/diagnostics/exec' })
   const path = (outgoing ? places.outgoing_journal : places.journal)?.path
   if (typeof path === 'string') return path

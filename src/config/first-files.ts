@@ -1,0 +1,90 @@
+import { createFileAtomic } from '../base/atomic-file.ts'
+import { attempt } from '../base/errors.ts'
+import { ensurePrivateDir } from '../base/file-rights.ts'
+import { statSync } from 'node:fs'
+import { loadOrCreateAgentKey } from '../identity/agent-key.ts'
+import { loadOrCreateSeed } from '../identity/key-file.ts'
+import { loadOrCreateMachineKey } from '../identity/machine-key.ts'
+import type { DataPaths } from '../local-api/paths.ts'
+
+/** What somebody says of a new daemon. */
+export interface FirstWishes {
+  /** What it calls itself; null: the host's name. */
+  readonly displayName: string | null
+  /** Others may connect; else it only asks others. */
+  readonly reachable: boolean
+}
+
+/** One of the files of a data directory. */
+export interface FirstFile {
+  readonly path: string
+  readonly what: string
+  readonly state: 'made' | 'would be made' | 'was there'
+}
+
+const configText = ({
+  displayName,
+  reachable,
+}: FirstWishes): string => `# x0xd: the settings of this daemon; docs/config.md has all of them. Unknown keys are errors: x0xd --check tries it.
+
+# The name in this machine's card; others see it, and it proves nothing.
+${displayName === null ? '# display_name = "…"' : `display_name = ${JSON.stringify(displayName)}`}
+
+# Where other agents reach this one. [] = nowhere: it asks others, and nobody can ask it.
+listen = ${reachable ? '["/ip4/0.0.0.0/tcp/5483"]' : '[]'}
+
+# Find agents on the local network, and be found.
+mdns = ${reachable}
+
+# The API for this user's programs, on 127.0.0.1 only. 0 = any free port.
+api_port = 0
+
+# Who may run what here: the file beside this one, which allows nothing yet.
+exec_acl = "exec-acl.toml"
+`
+
+const aclText = ({
+  dir,
+}: DataPaths): string => `# Which agent, on which machine, may run exactly which commands here: docs/acl.md. This file allows nothing yet.
+# What allows more is read when x0xd starts; a reload (SIGHUP) takes only what allows less.
+
+[exec]
+# Exec is on, and no entry below lists a command: everything is denied, and the journal says what.
+enabled = true
+
+# The journal: a line for every request, denial, start and end. Nothing runs where it cannot be written.
+audit_log_path = ${JSON.stringify(`${dir}/exec.log`)}
+
+# Where programs start.
+default_cwd = "/"
+
+# An entry for each agent on each machine. These print one:
+#   x0x invite NAME -- COMMAND...     for a machine that is invited
+#   x0x acl suggest                   for what was denied last
+`
+
+const isThere = (path: string): boolean => attempt(() => statSync(path)) !== null
+
+/** Directory (0700), keys, configuration, and an ACL that allows nothing. What is there stays as it is. `dryRun`: only says so. */
+export const makeFirstFiles = async (
+  paths: DataPaths,
+  wishes: FirstWishes,
+  { dryRun }: { readonly dryRun: boolean },
+): Promise<FirstFile[]> => {
+  const files: readonly (readonly [path: string, what: string, make: () => Promise<unknown>])[] = [
+    [paths.dir, 'data directory, for this user alone', async () => ensurePrivateDir(paths.dir)],
+    [paths.agentKey, "this agent's key", async () => loadOrCreateAgentKey(paths.dir)],
+    [paths.machineKey, "this machine's key", async () => loadOrCreateMachineKey(paths.dir)],
+    [paths.operatorKey, "the operator's key", async () => loadOrCreateSeed({ path: paths.operatorKey, header: null })],
+    [paths.config, 'configuration', async () => createFileAtomic(paths.config, configText(wishes), 0o600)],
+    [paths.execAcl, 'ACL, which allows nothing', async () => createFileAtomic(paths.execAcl, aclText(paths), 0o600)],
+  ]
+  const found: FirstFile[] = []
+  for (const [path, what, make] of files) {
+    const there = isThere(path)
+    // Also of what is there: that it is a key, and nobody else's.
+    if (!dryRun) await make()
+    found.push({ path, what, state: there ? 'was there' : dryRun ? 'would be made' : 'made' })
+  }
+  return found
+}

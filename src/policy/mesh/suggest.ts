@@ -1,0 +1,42 @@
+import { findMetacharacter, parseToken } from '../../protocol/argv-template.ts'
+import type { AgentId, MachineId } from '../../protocol/ids.ts'
+import { escapesOf } from '../escapes.ts'
+
+/** Whom an entry is for. */
+export interface SuggestedFor {
+  readonly agent_id: AgentId
+  readonly machine_id: MachineId
+  readonly description: string
+}
+
+/** Why no entry can allow exactly this; null: one can. */
+export const unsuggestable = (argv: readonly string[]): string | null => {
+  const meta = findMetacharacter(argv)
+  if (meta !== null) return `token ${meta.token} contains ${JSON.stringify(meta.character)}, which every request is refused for`
+  const slot = argv.find((text) => typeof parseToken(text) === 'string' || (parseToken(text) as { kind: string }).kind !== 'literal')
+  return argv.length === 0 || slot !== undefined
+    ? `it has ${slot === undefined ? 'no program' : `${slot}, which means more in a file`}`
+    : null
+}
+
+/** What an operator should know before allowing it, stdin being closed. */
+export const suggestionWarnings = (argv: readonly string[]): string[] => {
+  if (argv.length === 0) return []
+  const command = { argv, tokens: argv.map((text) => ({ kind: 'literal', text }) as const), stdin: false, line: 1 }
+  return escapesOf(command, false).map(({ name, escape: { risk, remedy } }) => `${name} ${risk}; ${remedy}`)
+}
+
+/** A word of TOML on one line, whatever is in it; a JSON string is a basic string of TOML but for DEL. */
+const tomlText = (text: string): string => JSON.stringify(text).replaceAll('\u007f', '\\u007f')
+
+/** An entry that allows this argv to the pair and nothing else: no slot, no stdin. */
+export const entryText = ({ agent_id, machine_id, description }: SuggestedFor, argv: readonly string[]): string => `
+[[exec.allow]]
+description = ${tomlText(description)}
+agent_id = ${tomlText(agent_id)}
+machine_id = ${tomlText(machine_id)}
+
+[[exec.allow.commands]]
+argv = [${argv.map(tomlText).join(', ')}]
+stdin = false
+`

@@ -1,0 +1,68 @@
+import { makeFirstFiles, type FirstWishes } from '../../../config/first-files.ts'
+import { SETTINGS } from '../../../config/settings.ts'
+import { loadPrimitives } from '../../../identity/primitives.ts'
+import { shellWord } from '../../../base/shell-word.ts'
+import { shownLine } from '../../../base/visible-text.ts'
+import { isAtTerminal } from '../confirm.ts'
+import type { CliContext } from '../context.ts'
+import { Dialogue } from '../dialogue.ts'
+import { usageError } from '../failure.ts'
+import { printAnswer, printLine, printTable } from '../print.ts'
+
+export interface InitOptions {
+  /** What the agent calls itself; null: not said. */
+  readonly as: string | null
+  /** Others may connect; null: not said. */
+  readonly reachable: boolean | null
+  /** By the system's service manager; null: not said. */
+  readonly service: boolean | null
+  readonly dryRun: boolean
+}
+
+interface Wishes extends FirstWishes {
+  readonly service: boolean
+}
+
+const checkName = (name: string): string => {
+  const parsed = SETTINGS.display_name.parse(name)
+  if ('problem' in parsed) throw usageError(`--as: ${parsed.problem}`)
+  return parsed.value
+}
+
+const wishesOf = async (context: CliContext, { as, reachable, service }: InitOptions): Promise<Wishes> => {
+  const said = { displayName: as === null ? null : checkName(as), reachable: reachable ?? true, service: service ?? false }
+  if (!isAtTerminal(context) || context.json) return said
+  const dialogue = new Dialogue(context)
+  const yes = async (question: string): Promise<boolean> => /^y(es)?$/i.test(await dialogue.ask(question))
+  try {
+    const name = as ?? (await dialogue.ask('Name of this agent (empty: the name of this host): '))
+    return {
+      displayName: name === '' ? null : checkName(name),
+      reachable: reachable ?? !(await yes('Does it only ask others, and never run anything for them? y/N ')),
+      service: service ?? (await yes('Is it to run as a service of the system, and not as you? y/N ')),
+    }
+  } finally {
+    dialogue.close()
+  }
+}
+
+/** `x0x init`: makes what is missing in the data directory, and changes nothing that is there. */
+export const runInit = async (context: CliContext, options: InitOptions): Promise<number> => {
+  const { service, ...wishes } = await wishesOf(context, options)
+  await loadPrimitives()
+  const { paths } = context.api
+  const files = await makeFirstFiles(paths, wishes, options)
+  const { name, dataDir } = context.instance
+  const flags = [...(name === null ? [] : ['--name', name]), ...(dataDir === null ? [] : ['--data-dir', dataDir])]
+  const start = service
+    ? `sudo systemctl enable --now x0xd   (deploy/x0xd.service; its files are in /etc/x0x and /var/lib/x0x)`
+    : ['x0xd', ...flags, '&'].map((word) => (word === '&' ? word : shellWord(word))).join(' ')
+  return printAnswer(context, { ok: true, files, next: start }, async () => {
+    await printTable(
+      context,
+      ['FILE', 'WHAT', 'STATE'],
+      files.map(({ path, what, state }) => [path, what, state]),
+    )
+    await printLine(context, shownLine(`next: ${start}`))
+  })
+}

@@ -1,0 +1,104 @@
+import { AppError, errorText, isAppError } from '../../../base/errors.ts'
+import { shownLine } from '../../../base/visible-text.ts'
+import { operate } from '../../../local-api/operator.ts'
+import { entryText, suggestionWarnings, unsuggestable } from '../../../policy/mesh/suggest.ts'
+import {
+  makeInvitation,
+  makeReply,
+  readInvitation,
+  readReply,
+  SpokenCodes,
+  type InvitedParty,
+  type ReadLine,
+} from '../../../trust/invitation.ts'
+import type { CliContext } from '../context.ts'
+import { Dialogue } from '../dialogue.ts'
+import { printJson, printLine } from '../print.ts'
+import { write } from '../../../supervision/program-output.ts'
+
+/** How often a line or a code may be mistyped. */
+const TRIES = 3
+
+const MIDDLE =
+  'the codes are of different lines: somebody changed one on its way, or it was copied from another place. Nothing was changed; begin anew, over another way'
+
+const ownParty = async (context: CliContext): Promise<InvitedParty> => {
+  const { agent_id, machine_id, name, addresses } = await context.api.json<InvitedParty>({ method: 'GET', path: '/agent' })
+  return { agent_id, machine_id, name, addresses }
+}
+
+const inDialogue = async <T>(context: CliContext, work: (dialogue: Dialogue) => Promise<T>): Promise<T> => {
+  const dialogue = new Dialogue(context)
+  try {
+    return await work(dialogue)
+  } finally {
+    dialogue.close()
+  }
+}
+
+/** Asks again where what was typed is wrong in itself. */
+const askFor = async <T>(dialogue: Dialogue, question: string, read: (text: string) => T): Promise<T> => {
+  for (let left = TRIES - 1; ; left -= 1) {
+    const text = await dialogue.ask(question)
+    try {
+      return read(text)
+    } catch (error) {
+      if (left === 0 || !isAppError(error)) throw error
+      await dialogue.say(shownLine(errorText(error)))
+    }
+  }
+}
+
+/** In one step, by the operator's proof: known, trusted, and pinned to that machine. */
+const meet = async (context: CliContext, name: string, { agent_id, machine_id, addresses }: InvitedParty): Promise<void> => {
+  await operate(context, '/contacts/meet', { name, agent_id, machine_id, addresses })
+}
+
+const met = (name: string, { agent_id, machine_id }: InvitedParty): string =>
+  shownLine(`${name}: trusted, pinned to ${machine_id.slice(0, 12)}, agent ${agent_id}`)
+
+/** `x0x invite NAME [-- ARGV...]`: with a command, prints the entry of the ACL that allows it. */
+export const runInvite = async (context: CliContext, name: string, argv: readonly string[] | null): Promise<number> => {
+  const problem = argv === null ? null : unsuggestable(argv)
+  if (problem !== null) throw new AppError('bad_request', `no entry can allow this command: ${problem}`)
+  const { line, encoded } = makeInvitation(await ownParty(context), Date.now())
+  const { party } = await inDialogue(context, async (dialogue) => {
+    await dialogue.say(`On the other machine, within the hour:\n\n  x0x join ${line}\n`)
+    const reply = await askFor(dialogue, 'Paste the line that it prints: ', (text) => readReply(text, encoded, Date.now()))
+    await compareAsInviter(dialogue, encoded, reply)
+    await meet(context, name, reply.party)
+    await dialogue.say(met(name, reply.party))
+    for (const warning of suggestionWarnings(argv ?? [])) await dialogue.say(`careful: ${shownLine(warning)}`)
+    return reply
+  })
+  if (argv !== null) await write(context.stdout, entryText({ ...party, description: name }, argv))
+  else if (context.json) await printJson(context, { ok: true, ...party, name })
+  return 0
+}
+
+const compareAsInviter = async (dialogue: Dialogue, invited: Uint8Array, { encoded: replied }: ReadLine): Promise<void> => {
+  const codes = new SpokenCodes({ invited, replied })
+  const code = codes.code()
+  await dialogue.say(`\nRead this aloud to whoever sits there:  ${code}\n`)
+  const answer = await dialogue.ask('Type the four characters that are read back to you (no: they refused): ')
+  if (!codes.isAnswer(answer, code)) throw new AppError('conflict', MIDDLE)
+}
+
+/** `x0x join LINE [--as NAME]`. */
+export const runJoin = async (context: CliContext, line: string, as: string | null): Promise<number> => {
+  const invitation = readInvitation(line, Date.now())
+  const name = as ?? invitation.party.name
+  const reply = makeReply(await ownParty(context), invitation.encoded)
+  await inDialogue(context, async (dialogue) => {
+    await dialogue.say(`Paste this line where x0x invite waits:\n\n  ${reply.line}\n`)
+    const codes = new SpokenCodes({ invited: invitation.encoded, replied: reply.encoded })
+    const answer = codes.answerTo(await dialogue.ask('Type the code that is read to you: '))
+    if (answer === null) throw new AppError('conflict', MIDDLE)
+    await meet(context, name, invitation.party)
+    await dialogue.say(`\nRead this back aloud:  ${answer}\n`)
+    await dialogue.say(met(name, invitation.party))
+  })
+  if (context.json) await printJson(context, { ok: true, ...invitation.party, name })
+  else await printLine(context, shownLine(`next: x0x exec ${name} -- COMMAND, when ${name} allows it`))
+  return 0
+}

@@ -1,0 +1,37 @@
+import { createInterface, type Interface } from 'node:readline'
+
+import { AppError } from '../../base/errors.ts'
+import { write } from '../../supervision/program-output.ts'
+import type { CliContext } from './context.ts'
+
+/** Lines that are asked of whoever types them, or of a program that does; what is said goes to standard error, so that standard output is the result alone. */
+export class Dialogue {
+  readonly #context: CliContext
+  readonly #lines: Interface
+  readonly #typed: AsyncIterator<string>
+  readonly #stop: () => void
+
+  constructor(context: CliContext) {
+    this.#context = context
+    this.#lines = createInterface({ input: context.stdin, terminal: false })
+    this.#typed = this.#lines[Symbol.asyncIterator]()
+    this.#stop = context.onSignal(() => this.close())
+  }
+
+  async say(text: string): Promise<void> {
+    await write(this.#context.stderr, `${text}\n`)
+  }
+
+  /** Throws `conflict` at the end of the input and at Ctrl-C. */
+  async ask(question: string): Promise<string> {
+    await write(this.#context.stderr, question)
+    const { done, value } = await this.#typed.next()
+    if (done !== true) return value.trim()
+    throw new AppError('conflict', 'given up: nothing was changed')
+  }
+
+  close(): void {
+    this.#stop()
+    this.#lines.close()
+  }
+}

@@ -1,0 +1,162 @@
+import { AppError, attempt } from '../base/errors.ts'
+import { addressProblem } from '../identity/address.ts'
+import { equalBytes, hmac, randomBytes, sha256 } from '../identity/hash.ts'
+import { peerIdOf } from '../identity/peer-id.ts'
+import type { AgentId, MachineId } from '../protocol/ids.ts'
+import {
+  INVITATION_MS,
+  INVITATION_NONCE_BYTES,
+  INVITATION_PREFIX,
+  invitation,
+  invitationReply,
+  MAX_INVITED_ADDRESSES,
+  REPLY_PREFIX,
+} from '../protocol/invitation.ts'
+import type { Message } from '../protocol/schema.ts'
+
+/** One of two agents that are about to know each other. */
+export interface InvitedParty {
+  readonly agent_id: AgentId
+  readonly machine_id: MachineId
+  readonly name: string
+  /** Each ends in `/p2p/<the machine's peer id>`. */
+  readonly addresses: readonly string[]
+}
+
+/** A line as it is copied, and the bytes that it stands for. */
+export interface CopiedLine {
+  readonly line: string
+  readonly encoded: Uint8Array
+}
+
+export interface ReadLine {
+  readonly party: InvitedParty
+  readonly encoded: Uint8Array
+}
+
+/** Bytes at the end of a line that tell a slip of copying from an attack, which they do not stop. */
+const SUM_BYTES = 4
+
+const lineOf = (prefix: string, encoded: Uint8Array): CopiedLine => ({
+  line: prefix + Buffer.concat([encoded, sha256(encoded).subarray(0, SUM_BYTES)]).toString('base64url'),
+  encoded,
+})
+
+const bad = (reason: string): AppError => new AppError('bad_request', reason)
+
+const bytesOf = (prefix: string, line: string, what: string): Uint8Array => {
+  const text = line.trim()
+  if (!text.startsWith(prefix)) throw bad(`this is not ${what}: it does not begin with ${prefix}`)
+  const all = new Uint8Array(Buffer.from(text.slice(prefix.length), 'base64url'))
+  const encoded = all.subarray(0, -SUM_BYTES)
+  const isWhole = all.length > SUM_BYTES && equalBytes(sha256(encoded).subarray(0, SUM_BYTES), all.subarray(-SUM_BYTES))
+  if (!isWhole || prefix + Buffer.from(all).toString('base64url') !== text)
+    throw bad('the line was changed or cut: copy it whole, and only it')
+  return encoded
+}
+
+const sideOf = ({ agent_id, machine_id, name, addresses }: InvitedParty) => {
+  const suffix = `/p2p/${peerIdOf(machine_id)}`
+  const own = addresses.filter((address) => address.endsWith(suffix)).map((address) => address.slice(0, -suffix.length))
+  const nonce = randomBytes(INVITATION_NONCE_BYTES)
+  return { version: 1 as const, agent_id, machine_id, name, addresses: own.slice(0, MAX_INVITED_ADDRESSES), nonce }
+}
+
+const decoded = <T extends { agent_id: AgentId; machine_id: MachineId; name: string; addresses: string[] }>(
+  message: Message<T>,
+  encoded: Uint8Array,
+): { readonly value: T; readonly party: InvitedParty } => {
+  const value = attempt(() => message.decode(encoded))
+  if (value === null) throw bad('the line is of another version of x0x, or was made by no x0x at all')
+  const { agent_id, machine_id, name } = value
+  const peerId = peerIdOf(machine_id)
+  const addresses = value.addresses.map((address) => `${address}/p2p/${peerId}`)
+  for (const address of addresses) {
+    const problem = addressProblem(address, peerId)
+    if (problem !== null) throw bad(`the address ${JSON.stringify(address)} ${problem}`)
+  }
+  return { value, party: { agent_id, machine_id, name, addresses } }
+}
+
+/** What the inviting side gives the other. */
+export const makeInvitation = (own: InvitedParty, nowMs: number): CopiedLine =>
+  lineOf(INVITATION_PREFIX, invitation.encode({ ...sideOf(own), expires_at_ms: nowMs + INVITATION_MS }))
+
+/** Throws `bad_request` for a line that is wrong, changed or too old. */
+export const readInvitation = (line: string, nowMs: number): ReadLine => {
+  const encoded = bytesOf(INVITATION_PREFIX, line, 'an invitation')
+  const { value, party } = decoded(invitation, encoded)
+  assertFresh(value.expires_at_ms, nowMs)
+  return { party, encoded }
+}
+
+export const assertFresh = (expiresAtMs: number, nowMs: number): void => {
+  if (nowMs >= expiresAtMs) throw bad(`the invitation expired at ${new Date(expiresAtMs).toISOString()}: make a new one with x0x invite`)
+}
+
+/** What the invited side answers with. */
+export const makeReply = (own: InvitedParty, to: Uint8Array): CopiedLine =>
+  lineOf(REPLY_PREFIX, invitationReply.encode({ ...sideOf(own), invitation_sha256: sha256(to) }))
+
+/** Throws `bad_request` for a line that is wrong, changed, too late, or the answer to another invitation. */
+export const readReply = (line: string, to: Uint8Array, nowMs: number): ReadLine => {
+  const encoded = bytesOf(REPLY_PREFIX, line, 'the reply to an invitation')
+  const { value, party } = decoded(invitationReply, encoded)
+  if (!equalBytes(value.invitation_sha256, sha256(to)))
+    throw bad('this answers another invitation: each is good for one reply; copy the line that join prints for this one')
+  assertFresh(invitation.decode(to).expires_at_ms, nowMs)
+  return { party, encoded }
+}
+
+/** Without letters that sound or look like digits (Crockford's base32). */
+const ALPHABET = '0123456789abcdefghjkmnpqrstvwxyz'
+const SLIPS: Readonly<Record<string, string>> = { o: '0', i: '1', l: '1' }
+
+/** Characters of a code: of its key, which is chosen when both lines are fixed, and of what proves that they are the same. */
+const KEY_CHARACTERS = 8
+const PROOF_CHARACTERS = 4
+
+/** The first bits of the bytes, five for each character. */
+const spoken = (bytes: Uint8Array, characters: number): string => {
+  let bits = 0n
+  for (const byte of bytes.subarray(0, 8)) bits = (bits << 8n) | BigInt(byte)
+  return Array.from({ length: characters }, (_, at) => ALPHABET[Number((bits >> BigInt(59 - 5 * at)) & 31n)]).join('')
+}
+
+const heard = (code: string): string => [...code.toLowerCase().replaceAll(/[\s-]/g, '')].map((one) => SLIPS[one] ?? one).join('')
+
+const sameText = (one: string, other: string): boolean => equalBytes(Buffer.from(one), Buffer.from(other))
+
+/**
+ * What two people read aloud to each other to know that both have the same two lines (MANA I of Gehrmann, Mitchell and
+ * Nyberg): one side chooses a key at random when both lines are fixed, and says it together with a MAC under it; the
+ * other compares, and only then answers with a MAC of its own. Who changed a line before could not know the key.
+ */
+export class SpokenCodes {
+  readonly #transcript: Uint8Array
+
+  constructor({ invited, replied }: { readonly invited: Uint8Array; readonly replied: Uint8Array }) {
+    this.#transcript = sha256(sha256(invited), sha256(replied))
+  }
+
+  /** A new one each time: `xxxx-xxxx-xxxx`. Said by the inviting side. */
+  code(): string {
+    const key = spoken(randomBytes(8), KEY_CHARACTERS)
+    return (key + this.#proof(key, 'code')).replaceAll(/(.{4})(?=.)/g, '$1-')
+  }
+
+  /** What the invited side says back; null where the code is of other lines than these. */
+  answerTo(code: string): string | null {
+    const text = heard(code)
+    const key = text.slice(0, KEY_CHARACTERS)
+    return sameText(text, key + this.#proof(key, 'code')) ? this.#proof(key, 'answer') : null
+  }
+
+  isAnswer(answer: string, code: string): boolean {
+    return sameText(heard(answer), this.#proof(heard(code).slice(0, KEY_CHARACTERS), 'answer'))
+  }
+
+  #proof(key: string, what: 'code' | 'answer'): string {
+    return spoken(hmac(Buffer.from(key), Buffer.from(`x0x-invitation-${what}-v1\0`), this.#transcript), PROOF_CHARACTERS)
+  }
+}

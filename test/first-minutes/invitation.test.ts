@@ -1,0 +1,75 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { peerIdOf } from '../../src/identity/peer-id.ts'
+import { INVITATION_MS } from '../../src/protocol/invitation.ts'
+import { makeInvitation, makeReply, readInvitation, readReply, SpokenCodes, type InvitedParty } from '../../src/trust/invitation.ts'
+
+const NOW = 1_700_000_000_000
+const party = (name: string, digit: string): InvitedParty => {
+  const machine_id = digit.repeat(64)
+  return { agent_id: digit.repeat(64), machine_id, name, addresses: [`/ip4/192.0.2.7/tcp/5483/p2p/${peerIdOf(machine_id)}`] }
+}
+const [bob, alice, mallory] = [party('bob', 'b'), party('alice', 'a'), party('mallory', 'e')]
+
+test('two lines, one code and its answer: both sides have what the other said it is', () => {
+  const invited = makeInvitation(bob, NOW)
+  const seen = readInvitation(`  ${invited.line}\n`, NOW)
+  assert.deepEqual(seen.party, bob)
+  const replied = makeReply(alice, seen.encoded)
+  assert.deepEqual(readReply(replied.line, invited.encoded, NOW).party, alice)
+  for (const { line } of [invited, replied]) assert.ok(line.length < 1_000, 'a terminal of macOS takes 1,024 characters')
+  const codes = new SpokenCodes({ invited: invited.encoded, replied: replied.encoded })
+  const code = codes.code()
+  assert.match(code, /^([0-9a-hjkmnp-tv-z]{4}-){2}[0-9a-hjkmnp-tv-z]{4}$/)
+  const answer = codes.answerTo(code.toUpperCase().replaceAll('-', ' ').replaceAll('0', 'O').replaceAll('1', 'l'))
+  assert.ok(answer !== null && /^[0-9a-z]{4}$/.test(answer))
+  assert.ok(codes.isAnswer(answer, code))
+  assert.ok(!codes.isAnswer(answer, codes.code()), 'an answer is to one code')
+  assert.ok(!codes.isAnswer('', code) && !codes.isAnswer('no', code))
+})
+
+test('a line that is changed, cut, of another kind, too old, or the answer to another invitation says so', () => {
+  const invited = makeInvitation(bob, NOW)
+  const replied = makeReply(alice, invited.encoded)
+  const middle = invited.line.length / 2
+  const other = invited.line[middle] === 'A' ? 'B' : 'A'
+  for (const line of [
+    invited.line.slice(0, -1),
+    invited.line.slice(0, middle) + other + invited.line.slice(middle + 1),
+    `${invited.line}A`,
+    `${invited.line}!`,
+  ])
+    assert.throws(() => readInvitation(line, NOW), /the line was changed or cut: copy it whole/, line)
+  assert.throws(() => readInvitation(replied.line, NOW), /is not an invitation/)
+  assert.throws(() => readReply(invited.line, invited.encoded, NOW), /is not the reply/)
+  assert.throws(() => readInvitation(invited.line, NOW + INVITATION_MS), /the invitation expired at .*: make a new one/)
+  assert.throws(() => readReply(replied.line, invited.encoded, NOW + INVITATION_MS), /the invitation expired/)
+  const later = makeInvitation(bob, NOW)
+  assert.throws(() => readReply(replied.line, later.encoded, NOW), /answers another invitation/)
+})
+
+test('whoever puts other lines in their place is found out, whichever of them, as is a code that was not said for them', () => {
+  const invited = makeInvitation(bob, NOW)
+  const forged = makeInvitation(mallory, NOW)
+  const atAlice = makeReply(alice, forged.encoded)
+  const atBob = makeReply(mallory, invited.encoded)
+  readInvitation(forged.line, NOW)
+  readReply(atBob.line, invited.encoded, NOW)
+  const bobs = new SpokenCodes({ invited: invited.encoded, replied: atBob.encoded })
+  const alices = new SpokenCodes({ invited: forged.encoded, replied: atAlice.encoded })
+  assert.equal(alices.answerTo(bobs.code()), null)
+  const reply = makeReply(alice, invited.encoded)
+  const half = new SpokenCodes({ invited: invited.encoded, replied: reply.encoded })
+  assert.equal(half.answerTo(bobs.code()), null, 'only the reply was replaced')
+  assert.equal(half.answerTo('0000-0000-0000'), null)
+})
+
+test('a code of other lines does not fit, but for one of a million', () => {
+  const invited = makeInvitation(bob, NOW).encoded
+  const one = new SpokenCodes({ invited, replied: makeReply(mallory, invited).encoded })
+  const other = new SpokenCodes({ invited, replied: makeReply(alice, invited).encoded })
+  let full = 0
+  for (let n = 0; n < 20_000; n++) if (other.answerTo(one.code()) !== null) full += 1
+  assert.ok(full <= 2, `${full} of 20,000; 0.02 are to be expected`)
+})

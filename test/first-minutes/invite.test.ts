@@ -1,0 +1,76 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { makeInvitation, makeReply, readInvitation } from '../../src/trust/invitation.ts'
+import { peerIdOf } from '../../src/identity/peer-id.ts'
+import { talkTo } from '../support/dialogue.ts'
+import { MeshOfDaemons, type TestDaemon } from '../support/mesh-of-daemons.ts'
+
+const contactsOf = async (daemon: TestDaemon) =>
+  (await daemon.get<{ contacts: { name: string; trust: string; machines: string[]; agent_id: string }[] }>('/contacts')).contacts
+
+test('two machines know, trust and pin each other; who stands between them is found out, and Ctrl-C leaves nothing', async (t) => {
+  const mesh = await MeshOfDaemons.create()
+  t.after(async () => mesh.stop())
+  const [bob, alice] = [mesh.add('bob'), mesh.add('alice')]
+  await Promise.all([bob.start(), alice.start()])
+  const unchanged = async (): Promise<void> => assert.deepEqual([await contactsOf(bob), await contactsOf(alice)], [[], []])
+  const machine = 'e'.repeat(64)
+  const mallory = {
+    agent_id: 'e'.repeat(64),
+    machine_id: machine,
+    name: 'bob',
+    addresses: [`/ip4/127.0.0.1/tcp/9/p2p/${peerIdOf(machine)}`],
+  }
+
+  await t.test('both lines replaced by one in the middle', async () => {
+    const invite = talkTo([...bob.selector, 'invite', 'alice'])
+    const invitation = await invite.until(/x0x:\/\/invite\/\S+/)
+    const join = talkTo([...alice.selector, 'join', makeInvitation(mallory, Date.now()).line, '--as', 'bob'])
+    await join.until(/x0x:\/\/reply\/\S+/)
+    await invite.type(makeReply(mallory, readInvitation(invitation, Date.now()).encoded).line)
+    const code = await invite.until(/\w{4}-\w{4}-\w{4}/)
+    await join.type(code)
+    const { status, text } = await join.ended
+    assert.equal(status, 1)
+    assert.match(text, /the codes are of different lines: somebody changed one on its way/)
+    await invite.type('no')
+    assert.equal((await invite.ended).status, 1)
+    await unchanged()
+  })
+
+  await t.test('Ctrl-C at each question', async () => {
+    const invite = talkTo([...bob.selector, 'invite', 'alice'])
+    const line = await invite.until(/x0x:\/\/invite\/\S+/)
+    const join = talkTo([...alice.selector, 'join', line])
+    await invite.type(await join.until(/x0x:\/\/reply\/\S+/))
+    await invite.until(/\w{4}-\w{4}-\w{4}/)
+    for (const one of [invite, join]) {
+      one.interrupt()
+      const { status, text } = await one.ended
+      assert.equal(status, 1)
+      assert.match(text, /given up: nothing was changed/)
+    }
+    await unchanged()
+  })
+
+  await t.test('as it is meant', async () => {
+    const invite = talkTo([...bob.selector, 'invite', 'alice'])
+    const join = talkTo([...alice.selector, 'join', await invite.until(/x0x:\/\/invite\/\S+/), '--as', 'bob'])
+    const reply = await join.until(/x0x:\/\/reply\/\S+/)
+    await invite.type(reply.slice(0, -3))
+    await invite.until(/copy it whole/)
+    await invite.type(reply)
+    await join.type(await invite.until(/\w{4}-\w{4}-\w{4}/))
+    await invite.type(await join.until(/(?<=Read this back aloud: {2})\w{4}/))
+    assert.deepEqual([(await invite.ended).status, (await join.ended).status], [0, 0])
+    const seen = async (daemon: TestDaemon) =>
+      (await contactsOf(daemon)).map(({ name, trust, machines, agent_id }) => ({ name, trust, machines, agent_id }))
+    assert.deepEqual(await seen(bob), [{ name: 'alice', trust: 'trusted', machines: [alice.machineId], agent_id: alice.agentId }])
+    assert.deepEqual(await seen(alice), [{ name: 'bob', trust: 'trusted', machines: [bob.machineId], agent_id: bob.agentId }])
+    const replayed = talkTo([...bob.selector, 'invite', 'alice'])
+    for (let n = 0; n < 3; n++) await replayed.type(reply)
+    assert.equal((await replayed.ended).status, 2)
+    assert.match((await replayed.ended).text, /this answers another invitation/)
+  })
+})
