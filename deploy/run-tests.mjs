@@ -5,10 +5,13 @@ import { availableParallelism, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 
+import { CAMPAIGN_FILES } from './campaign-files.mjs'
 import { packageRoot, runInstead } from './runtime.mjs'
 import { grouped } from './test-groups.mjs'
 
 const TEST_FILES = ['test/**/*.test.ts', 'e2e/**/*.test.ts']
+/** For who runs the campaign too, which does all that these do, and more of it. */
+const WITHOUT_CAMPAIGN = '--without-campaign'
 /** No single test may take longer; a hanging one is named instead of holding everything. */
 const TEST_TIMEOUT_MS = 180_000
 
@@ -26,9 +29,11 @@ const writeGroups = async (directory, groups) =>
   )
 
 const main = async (args) => {
-  const flags = args.filter((arg) => arg.startsWith('-'))
+  const flags = args.filter((arg) => arg.startsWith('-') && arg !== WITHOUT_CAMPAIGN)
   const named = args.filter((arg) => !arg.startsWith('-'))
-  const { groups, alone } = grouped(globSync(named.length > 0 ? named : TEST_FILES).sort())
+  const later = args.includes(WITHOUT_CAMPAIGN) ? CAMPAIGN_FILES : []
+  const wanted = globSync(named.length > 0 ? named : TEST_FILES).filter((file) => !later.includes(file))
+  const { groups, alone } = grouped(wanted.sort())
   const directory = await mkdtemp(join(tmpdir(), 'x0x-test-groups-'))
   try {
     const files = [...(await writeGroups(directory, groups)), ...alone]

@@ -4,17 +4,10 @@ import { existsSync } from 'node:fs'
 import { delimiter, dirname, join } from 'node:path'
 
 import { buildAll } from './build.mjs'
+import { CAMPAIGN_FILES } from './campaign-files.mjs'
 import { ensureInstalled } from './install.mjs'
 import { findRuntime, missingRuntimeText, packageRoot, runInstead } from './runtime.mjs'
 
-/** What takes minutes: attacks at full speed, whole hosts, and chance. One after another, so that each has the machine to itself. */
-const CAMPAIGN_FILES = [
-  'e2e/campaign/**/*.campaign.ts',
-  'e2e/chaos.test.ts',
-  'e2e/rexd/fuzz.test.ts',
-  'test/executor/local/many-runs.test.ts',
-  'test/fs/race.test.ts',
-]
 const CAMPAIGN_TIMEOUT_MS = 600_000
 
 const campaignArgs = (args) => [
@@ -26,15 +19,18 @@ const campaignArgs = (args) => [
   ...(args.some((arg) => !arg.startsWith('-')) ? [] : CAMPAIGN_FILES),
 ]
 
+/** How the runtime compiles what tests and their daemons load: once. */
+const KEPT_CODE = { NODE_COMPILE_CACHE: join(packageRoot, 'node_modules', '.cache', 'compile') }
+
 const TASKS = {
   build: { builds: true },
   demo: { builds: true, run: (args) => ['e2e/demo.ts', ...args] },
   test: {
     builds: true,
     run: (args) => ['deploy/run-tests.mjs', ...args],
-    env: { NODE_COMPILE_CACHE: join(packageRoot, 'node_modules', '.cache', 'compile') },
+    env: KEPT_CODE,
   },
-  campaign: { builds: true, run: campaignArgs, env: { X0X_TEST_CAMPAIGN: 'true' } },
+  campaign: { builds: true, run: campaignArgs, env: { ...KEPT_CODE, X0X_TEST_CAMPAIGN: 'true' } },
   packages: { run: (args) => ['deploy/packages/main.mjs', ...args] },
   bench: { builds: true, run: (args) => ['bench/main.ts', ...args] },
   check: { run: (args) => ['deploy/check.mjs', ...args] },
