@@ -272,6 +272,18 @@ const QUESTION: Question = {
   approvers: null,
 }
 
+/** What asks about QUESTION over a link, with what a test changes. */
+const asking = (request: ReturnType<FakeLink['request']>, over: Partial<ApprovalRequest> = {}): ApprovalRequest => ({
+  ...request,
+  request_sha256: randomBytes(32),
+  permit_sha256: Buffer.from(QUESTION.permit_sha256, 'hex'),
+  nonce: randomBytes(32),
+  expires_at_ms: Date.now() + 60_000,
+  expires_in_ms: 60_000,
+  question: JSON.stringify(QUESTION),
+  ...over,
+})
+
 const approver = async (t: TestContext): Promise<Approver> => {
   const desk = await deskPlace(t, { security: 'full' })
   const { host, network, link } = await ExecutorHost.linked(t, { desk: desk.link })
@@ -279,17 +291,7 @@ const approver = async (t: TestContext): Promise<Approver> => {
   await human.subscribe(() => undefined)
   const ask: Approver['ask'] = async (over = {}, { signer = host.peer, question = QUESTION } = {}) => {
     const nonce = await link.nonce()
-    const request: ApprovalRequest = {
-      ...link.request(nonce, []),
-      request_sha256: randomBytes(32),
-      permit_sha256: Buffer.from(QUESTION.permit_sha256, 'hex'),
-      nonce: randomBytes(32),
-      expires_at_ms: Date.now() + 60_000,
-      expires_in_ms: 60_000,
-      question: JSON.stringify(question),
-      ...over,
-    }
-    const body = approvalRequest.encode(request)
+    const body = approvalRequest.encode(asking(link.request(nonce, []), { question: JSON.stringify(question), ...over }))
     const frame = execFrame.encode({ type: 'approval_request', body, signature: await signer.signer.sign(APPROVAL_REQUEST_DOMAIN, body) })
     const run = link.open(nonce, frame, link.request(nonce, []))
     await run.closed
@@ -350,16 +352,7 @@ test('what is forged, of another permit, no question at all, or of an agent that
 test('a question lives as long as its stream: what ends that takes it back, and a decision afterwards signs nothing', async (t) => {
   const { human, link, host } = await approver(t)
   const nonce = await link.nonce()
-  const request: ApprovalRequest = {
-    ...link.request(nonce, []),
-    request_sha256: randomBytes(32),
-    permit_sha256: Buffer.from(QUESTION.permit_sha256, 'hex'),
-    nonce: randomBytes(32),
-    expires_at_ms: Date.now() + 60_000,
-    expires_in_ms: 60_000,
-    question: JSON.stringify(QUESTION),
-  }
-  const body = approvalRequest.encode(request)
+  const body = approvalRequest.encode(asking(link.request(nonce, [])))
   const signature = await host.peer.signer.sign(APPROVAL_REQUEST_DOMAIN, body)
   const run = link.open(nonce, execFrame.encode({ type: 'approval_request', body, signature }), link.request(nonce, []))
   const { question_id, question } = await onlyQuestion(human)

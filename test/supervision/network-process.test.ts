@@ -7,6 +7,7 @@ import { fileURLToPath } from 'node:url'
 
 import { NETWORK_RIGHTS } from '../../src/supervision/network-process.ts'
 import { checkUnreadable, networkUserOf } from '../../src/supervision/network-user.ts'
+import { FILES_OF_STOPPED } from '../support/daemon-files.ts'
 import { MeshOfDaemons, runDaemonCommand } from '../support/mesh-of-daemons.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
@@ -168,16 +169,6 @@ test(
       assert.equal(status, 2, stderr)
       assert.match(stderr, /^x0xd: the network's half cannot be started as .*EPERM.*network_user = "root"/)
     }
-    assert.deepEqual((await readdir(dir)).toSorted(), [
-      'agent.key',
-      'api-token',
-      'approvals.jsonl',
-      'daemon.lock',
-      'desk.lock',
-      'exec-approvals.json',
-      'machine.key',
-      'operator.key',
-      'requests.jsonl',
-    ])
+    assert.deepEqual((await readdir(dir)).toSorted(), [...FILES_OF_STOPPED])
   },
 )

@@ -8,6 +8,7 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 
+import { FILES_OF_STOPPED } from '../../support/daemon-files.ts'
 import { CLI, MeshOfDaemons, runDaemonCommand, TestDaemon, until } from '../../support/mesh-of-daemons.ts'
 
 const meshOf = async (t: TestContext): Promise<MeshOfDaemons> => {
@@ -35,18 +36,7 @@ test('its files are for its user alone, and nothing but the identity and the jou
   }
   assert.match(await readFile(join(daemon.dir, 'api.port'), 'utf8'), new RegExp(`^127\\.0\\.0\\.1:${daemon.apiPort}\n$`))
   assert.equal(await daemon.stop(), 0)
-  assert.deepEqual((await readdir(daemon.dir)).toSorted(), [
-    'agent.key',
-    'api-token',
-    'approvals.jsonl',
-    'daemon.lock',
-    'desk.lock',
-    'exec-approvals.json',
-    'machine.key',
-    'operator.key',
-    'requests.jsonl',
-    'x0xd.log',
-  ])
+  assert.deepEqual((await readdir(daemon.dir)).toSorted(), [...FILES_OF_STOPPED, 'x0xd.log'])
 })
 
 test('it keeps its identity across a restart and says nothing while it is well', async (t) => {
@@ -225,17 +215,7 @@ test('it stops when the launcher that waits for it is killed, and its children g
   launcher.kill('SIGKILL')
   // The daemon holds the same pipe: it ends with the last of both.
   await once(launcher, 'close')
-  assert.deepEqual((await readdir(daemon.dir)).toSorted(), [
-    'agent.key',
-    'api-token',
-    'approvals.jsonl',
-    'daemon.lock',
-    'desk.lock',
-    'exec-approvals.json',
-    'machine.key',
-    'operator.key',
-    'requests.jsonl',
-  ])
+  assert.deepEqual((await readdir(daemon.dir)).toSorted(), [...FILES_OF_STOPPED])
 })
 
 test('a port that is taken is one line that says which and what to do', async (t) => {
