@@ -15,14 +15,17 @@ const REMEMBER_MS = 2 * OPERATOR_PROOF_MS
 export class OperatorGate {
   readonly #clock: Clock
   readonly #key: Uint8Array
+  readonly #most: number
   /** When we began: older proofs may have been used with the executor before us. */
   readonly #since: number
   /** Nonces that were used, the oldest first, and until when (monotonic) each is remembered. Only genuine ones get here. */
   readonly #used = new Map<string, number>()
 
-  constructor(components: { clock: Clock }, init: { key: Uint8Array }) {
+  /** `most`: proofs that are remembered. */
+  constructor(components: { clock: Clock }, init: { key: Uint8Array; most?: number }) {
     this.#clock = components.clock
     this.#key = init.key
+    this.#most = init.most ?? MAX_USED_PROOFS
     this.#since = this.#clock.now()
   }
 
@@ -39,7 +42,7 @@ export class OperatorGate {
       throw refused("the operator's proof is from before this daemon was started; make a new one")
     this.#forget()
     if (this.#used.has(genuine.nonce)) throw refused("the operator's proof was used before; make a new one")
-    if (this.#used.size >= MAX_USED_PROOFS) throw new AppError('rate_limited', 'too many proofs of operators at once')
+    if (this.#used.size >= this.#most) throw new AppError('rate_limited', 'too many proofs of operators at once')
     this.#used.set(genuine.nonce, this.#clock.monotonic() + REMEMBER_MS)
   }
 

@@ -57,16 +57,18 @@ const READ_SIZE = 16 * 1024
 export class MarkSearch {
   readonly #proc: string
   readonly #sharing: TimeSharing
+  readonly #lookMs: number
   /** Processes whose environment is being read; one that does not come stays here, and is not waited for again. */
   readonly #reading = new Set<string>()
   #waiting: Waiting[] = []
   #looking = false
   #forks: { readonly count: number | null; readonly at: number } | null = null
 
-  /** `proc`: another place than /proc, for a test. */
-  constructor(components: { sharing: TimeSharing }, init: { proc?: string } = {}) {
+  /** `proc`: another place than /proc, for a test; `lookMs`: how long a look may take. */
+  constructor(components: { sharing: TimeSharing }, init: { proc?: string; lookMs?: number } = {}) {
     this.#sharing = components.sharing
     this.#proc = init.proc ?? '/proc'
+    this.#lookMs = init.lookMs ?? MARK_LOOK_MS
   }
 
   /** How many processes there have been, for whoever begins now. */
@@ -107,7 +109,7 @@ export class MarkSearch {
     if (names === null) return null
     const numbers = readPidNumbers(this.#proc)
     const asks = all.map((wanted): Ask => ({ wanted, isSince: givenSince(wanted.leader.pid, wanted.forks, numbers), hidden: false }))
-    const deadline = AbortSignal.timeout(MARK_LOOK_MS)
+    const deadline = AbortSignal.timeout(this.#lookMs)
     const share = this.share(deadline)
     const free = MAX_READS - this.#reading.size
     const rest = names[Symbol.iterator]()

@@ -21,6 +21,8 @@ import { hasProc, isAlive, script, start, temporaryDirectory, until } from '../s
 
 const linuxOnly = hasProc ? {} : { skip: 'needs /proc' }
 
+/** For as many processes as a test makes, on a machine that does much else. */
+const PATIENCE_MS = 60_000
 const MARK = 'p-1'
 const sharing = new TimeSharing({ clock: systemClock })
 
@@ -108,7 +110,7 @@ test('what was there before a run is not looked at, for as long as the numbers o
 
 test('the loop goes round while many processes are looked at', async (t) => {
   const many = Object.fromEntries(Array.from({ length: 300 }, (_none, index) => [101 + index, `X0X_RUN=${MARK}\0`]))
-  const search = new MarkSearch({ sharing }, { proc: await likeProc(t, many) })
+  const search = new MarkSearch({ sharing }, { proc: await likeProc(t, many), lookMs: PATIENCE_MS })
   const found: number[] = []
   let [turns, over] = [0, false]
   const turn = (): void => {
