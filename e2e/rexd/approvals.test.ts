@@ -92,3 +92,33 @@ test('a session that is closed, and a caller that is gone, take their questions 
   child.stdin.end()
   assert.ok(await soon(() => settled.includes(second.question_id)))
 })
+
+test('rexd exec says that its command waits and what was cut of its wishes, and Ctrl-C takes the question back', async (t) => {
+  const desk = await deskPlace(t)
+  const { config } = await rexdPlace(t)
+  await writeFile(config, `${await readFile(config, 'utf8')}${ON_HOST}`)
+  const { human, next, settled } = await watching(desk)
+  const env = { ...process.env, X0X_DATA_DIR: desk.paths.dir }
+  const begin = (...flags: string[]) => {
+    const child = spawn(process.execPath, [PROGRAM, 'exec', '--config', config, ...flags, '--', 'echo', 'hello'], { env })
+    let said = ''
+    const told = new Promise<void>((resolve) => {
+      child.stderr.setEncoding('utf8').on('data', (part: string) => {
+        said += part
+        if (said.includes('not begun yet')) resolve()
+      })
+    })
+    return { child, told, said: () => said, ended: once(child, 'close') }
+  }
+  const allowed = begin('--host', 'gateway', '--security', 'full')
+  await decide(human, await next(), 'allow_once')
+  assert.deepEqual(await allowed.ended, [0, null])
+  assert.match(allowed.said(), /rexd: --security full is more than the server allows; it runs with allowlist\n$/)
+  const waiting = begin()
+  const { question_id: id } = await next(2)
+  await waiting.told
+  waiting.child.kill('SIGINT')
+  assert.deepEqual(await waiting.ended, [130, null])
+  assert.match(waiting.said(), /rexd: withdrawn before it began\n$/)
+  assert.ok(await soon(() => settled.includes(id)), 'the question still waits')
+})

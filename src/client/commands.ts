@@ -2,7 +2,7 @@ import type { Params } from '../protocol/rexd-methods.ts'
 import { toBase64 } from '../protocol/text.ts'
 import { toText, wholeOf, type DataSource } from './data.ts'
 import { present } from './fields.ts'
-import type { ProcessExit } from './process-record.ts'
+import type { CutWish, Place, ProcessExit, RanOn } from './process-record.ts'
 import type { CallOptions } from './promises.ts'
 
 /** Up to here stdin goes with the command, which saves the way there and back. */
@@ -11,7 +11,16 @@ const MAX_STDIN_WITH_START = 256 * 1024
 /** A program and its arguments; or a text for the server's `/bin/sh`, which the server must allow. */
 export type Command = readonly string[] | { readonly shell: string }
 
-export interface ExecOptions extends CallOptions {
+/** Where a program runs and whom it asks, where the server's `[tools.exec]` lets callers choose; what is wider than that is cut (`cutWishes`). */
+export interface PlaceOptions {
+  readonly host?: Params<'exec.start'>['host']
+  /** With `host` node: the id, name or address of an agent of the mesh. */
+  readonly node?: string
+  readonly security?: Params<'exec.start'>['security']
+  readonly ask?: Params<'exec.start'>['ask']
+}
+
+export interface ExecOptions extends CallOptions, PlaceOptions {
   /** Where it runs; where the session's commands run unless told. A relative path begins there too. */
   readonly cwd?: string
   /** Variables beside those that the server sets; the server must allow each. */
@@ -30,7 +39,7 @@ export interface ExecOptions extends CallOptions {
   readonly detach?: boolean
 }
 
-export interface TerminalOptions extends CallOptions {
+export interface TerminalOptions extends CallOptions, PlaceOptions {
   /** Characters in a line; 80 unless told. */
   readonly cols?: number
   /** Lines; 24 unless told. */
@@ -68,7 +77,18 @@ const programOf = (command: Command): Pick<Params<'exec.start'>, 'argv' | 'comma
 export const terminalParams = (
   sessionId: string,
   command: Command,
-  { cols, rows, cwd, env, timeoutMs, maxOutputBytes }: Omit<TerminalOptions, 'cwd'> & { readonly cwd: string | undefined },
+  {
+    cols,
+    rows,
+    cwd,
+    env,
+    timeoutMs,
+    maxOutputBytes,
+    host,
+    node,
+    security,
+    ask,
+  }: Omit<TerminalOptions, 'cwd'> & { readonly cwd: string | undefined },
 ): Params<'pty.open'> =>
   present<Params<'pty.open'>>({
     session_id: sessionId,
@@ -79,6 +99,10 @@ export const terminalParams = (
     env,
     timeout_ms: timeoutMs,
     max_output_bytes: maxOutputBytes,
+    host,
+    node,
+    security,
+    ask,
   })
 
 export const startParams = (
@@ -86,7 +110,7 @@ export const startParams = (
   command: Command,
   options: Omit<ExecOptions, 'cwd'> & { readonly cwd: string | undefined },
 ): Starting => {
-  const { cwd, env, stdin, stdinOpen = false, timeoutMs, maxOutputBytes, failOnLimit, detach } = options
+  const { cwd, env, stdin, stdinOpen = false, timeoutMs, maxOutputBytes, failOnLimit, detach, host, node, security, ask } = options
   const inline = inlineOf(stdin, stdinOpen)
   const feed = stdin === undefined || inline !== undefined ? null : { source: stdin, end: !stdinOpen }
   const params = present<Params<'exec.start'>>({
@@ -101,12 +125,16 @@ export const startParams = (
     max_output_bytes: maxOutputBytes,
     fail_on_limit: failOnLimit,
     detach,
+    host,
+    node,
+    security,
+    ask,
   })
   return { params, feed }
 }
 
 /** How a program ended, and all that it wrote. Any exit code is a result, none is an error. */
-export class RunResult implements ProcessExit {
+export class RunResult implements ProcessExit, Place {
   /** Null when a signal ended it. */
   readonly exitCode: number | null
   /** The signal that ended it, as `SIGTERM`. */
@@ -120,8 +148,10 @@ export class RunResult implements ProcessExit {
   readonly bytesStderr: number
   readonly stdout: Uint8Array
   readonly stderr: Uint8Array
+  readonly ranOn: RanOn | null
+  readonly cutWishes: readonly CutWish[]
 
-  constructor(exit: ProcessExit, output: { readonly stdout: Uint8Array; readonly stderr: Uint8Array }) {
+  constructor(exit: ProcessExit, output: { readonly stdout: Uint8Array; readonly stderr: Uint8Array }, place: Place) {
     this.exitCode = exit.exitCode
     this.signal = exit.signal
     this.timedOut = exit.timedOut
@@ -131,6 +161,8 @@ export class RunResult implements ProcessExit {
     this.bytesStderr = exit.bytesStderr
     this.stdout = output.stdout
     this.stderr = output.stderr
+    this.ranOn = place.ranOn
+    this.cutWishes = place.cutWishes
   }
 
   /** As UTF-8; what is none becomes U+FFFD. */

@@ -1,14 +1,14 @@
 export type { ReconnectOptions } from './backoff.ts'
 export { streams } from './byte-transport.ts'
 export { connect, type ConnectOptions, type OpenOptions, type RexdClient, type SessionLimits } from './client.ts'
-export { OutputCut, type Command, type ExecOptions, type RunResult, type TerminalOptions } from './commands.ts'
+export { OutputCut, type Command, type ExecOptions, type PlaceOptions, type RunResult, type TerminalOptions } from './commands.ts'
 export type { ConnectionState } from './connection.ts'
 export type { Data, DataSource } from './data.ts'
 export { RexdDisconnected, RexdError, RexdGap, RexdProtocolError, type RexdErrorName } from './errors.ts'
 export type { CamelCase } from './fields.ts'
 export type { ReadOptions } from './file-parts.ts'
 export type { OutputChunk, OutputName, RemoteOutput } from './output.ts'
-export type { ProcessExit } from './process-record.ts'
+export type { CutWish, Place, ProcessExit, RanOn } from './process-record.ts'
 export type { CallOptions } from './promises.ts'
 export {
   PROTOCOL,

@@ -14,6 +14,17 @@ const KILL_GRACE_MS = 5_000
 /** How a process ended. */
 export type ProcessExit = CamelCase<Omit<EventParams<'exec.exit'>, 'session_id' | 'process_id' | 'cursor'>>
 
+/** Where a program runs: this server, its sandbox, or a node, whose `agentId` is said. */
+export type RanOn = CamelCase<NonNullable<Result<'exec.start'>['ran_on']>>
+/** A wish that was wider than what the server's configuration allows, and what it got. */
+export type CutWish = CamelCase<NonNullable<Result<'exec.start'>['cut_wishes']>[number]>
+
+export interface Place {
+  /** Null: the server does not choose among hosts. */
+  readonly ranOn: RanOn | null
+  readonly cutWishes: readonly CutWish[]
+}
+
 export interface ProcessRecordInit extends Result<'exec.start'> {
   /** Of its terminal; null: it has none. */
   readonly pty_id: string | null
@@ -49,6 +60,11 @@ export class ProcessRecord implements ProcessListener {
 
   get ids(): Params<'exec.kill'> {
     return { session_id: this.link.id, process_id: this.init.process_id }
+  }
+
+  get place(): Place {
+    const { ran_on, cut_wishes = [] } = this.init
+    return { ranOn: ran_on === undefined ? null : camelCase(ran_on), cutWishes: camelCase(cut_wishes) }
   }
 
   /** False: it was over already. */

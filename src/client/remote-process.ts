@@ -6,7 +6,7 @@ import { camelCase, present, type CamelCase } from './fields.ts'
 import { resultOf } from './incoming.ts'
 import { RemoteOutput, type OutputChunk } from './output.ts'
 import type { ProcessInput } from './process-input.ts'
-import type { ProcessExit, ProcessRecord } from './process-record.ts'
+import type { CutWish, Place, ProcessExit, ProcessRecord, RanOn } from './process-record.ts'
 import type { CallOptions } from './promises.ts'
 
 export interface WaitOptions extends CallOptions {
@@ -21,11 +21,13 @@ export interface ProgramComponents {
 }
 
 /** What programs have in common, on pipes and on a terminal. */
-export class RemoteProgram {
+export class RemoteProgram implements Place {
   /** Its `process_id`. */
   readonly id: string
   /** ISO 8601, by the server's clock. */
   readonly startedAt: string
+  readonly ranOn: RanOn | null
+  readonly cutWishes: readonly CutWish[]
   /**
    * How it ended, when all that it wrote has come. Rejects with `RexdError` where it could not be started or was ended for
    * its output, `RexdDisconnected` where its session is lost, `RexdGap` and `RexdProtocolError` where something of its
@@ -43,6 +45,8 @@ export class RemoteProgram {
     this.id = record.init.process_id
     this.startedAt = record.init.started_at
     this.exited = record.exited
+    this.ranOn = record.place.ranOn
+    this.cutWishes = record.place.cutWishes
   }
 
   /**

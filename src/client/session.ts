@@ -106,7 +106,7 @@ export class RexdSession {
     const { stdout, stderr, exited } = process
     try {
       const [out, err, exit] = await Promise.all([stdout.bytes(maxCollected), stderr.bytes(maxCollected), exited])
-      const result = new RunResult(exit, { stdout: out, stderr: err })
+      const result = new RunResult(exit, { stdout: out, stderr: err }, record.place)
       if (options.maxOutputBytes === undefined && isCut(result)) throw new OutputCut(result)
       return result
     } catch (error) {

@@ -18,6 +18,7 @@ export const EXEC: CommandSpec = {
   carries: true,
   options: [
     { flags: '--timeout <secs>', text: 'end the command after this time; clamped to the cap there' },
+    { flags: '--session <name>', text: 'a name of your own: x0x events --session shows its runs alone' },
     { flags: '--stdin-file <file>', text: 'give the command this stdin; - reads our own to its end' },
     { flags: '--cancel <id>', text: 'cancel this run instead; needs no AGENT' },
     { flags: '--raw', text: 'control characters to the terminal as they come' },

@@ -40,6 +40,10 @@ export const REXD_EXEC: CommandSpec = {
     { flags: '--token-file <file>', text: 'with --url: a copy of its token_file' },
     { flags: '--config <file>', text: 'of the rexd that is started here', default: DEFAULT_REXD_CONFIG },
     { flags: '--target <agent>', text: 'on an agent of the mesh, where security.allow_targets has it' },
+    { flags: '--host <host>', text: 'sandbox, gateway or node, where [tools.exec] there lets callers choose', conflicts: ['target'] },
+    { flags: '--node <agent>', text: 'with --host node: which', goesWith: ['host'] },
+    { flags: '--security <mode>', text: 'deny, allowlist or full; only narrows' },
+    { flags: '--ask <mode>', text: 'off, on-miss or always; only narrows' },
     { flags: '--cwd <dir>', text: 'where it runs' },
     {
       flags: '--timeout <seconds>',

@@ -39,7 +39,9 @@ interface Done {
 
 /** Does what one message asks; of a batch all at once, and answered when all of it is done. */
 export const answerMessage = async (message: RpcMessage, components: AnswerComponents): Promise<MessageAnswer> => {
-  const batch = message.batch ? new BatchAnswers({ room: components.places.batches }, { waits: message.parts.some(waits) }) : null
+  const batch = message.batch
+    ? new BatchAnswers({ room: components.places.batches }, { waits: message.parts.some((part) => waits(part, components.methods)) })
+    : null
   const done = await Promise.all(startAll(message, batch, components))
   const answered = done.flatMap((one) => one.answered ?? [])
   const place = done.find((one) => one.place !== null)?.place ?? null
@@ -58,10 +60,11 @@ export const answerMessage = async (message: RpcMessage, components: AnswerCompo
   }
 }
 
-/** May it take as long as a program does? */
-const waits = (part: RpcCall | RpcResponse): boolean => {
+/** May it take as long as a program, or as a human who is asked? */
+const waits = (part: RpcCall | RpcResponse, { mayAsk }: Methods): boolean => {
   if (!isCall(part)) return false
   const { timeout_ms: timeout } = part.params
+  if (part.method === 'exec.start' || part.method === 'pty.open') return mayAsk
   return (part.method === 'exec.wait' && timeout !== 0) || (part.method === 'session.events' && timeout !== undefined && timeout !== 0)
 }
 

@@ -52,6 +52,11 @@ export class Methods {
     this.#sessions = new SessionMethods(components, init)
   }
 
+  /** A human may be asked before a program begins. */
+  get mayAsk(): boolean {
+    return this.#components.executor.mayAsk === true
+  }
+
   /** Throws an `AppError`, `bad_request` where the params do not fit. */
   async call(method: Method, params: unknown, context: CallContext): Promise<Answered> {
     const handler = this.#handlers[method] as (params: unknown, context: CallContext) => Promise<Answered>
@@ -208,7 +213,7 @@ export class Methods {
       return run
     }
     // A human may take his time, and holds up no other call. Whoever is gone by then has a program in his session all the same.
-    const run = await (executor.mayAsk === true ? place.outside(start).finally(() => gone.aborted && process.release()) : start())
+    const run = await (this.mayAsk ? place.outside(start).finally(() => gone.aborted && process.release()) : start())
     const failed = await run.begun
     if (failed?.denial_reason === 'audit_unavailable') {
       // Nobody is told its id, and so nothing of it.

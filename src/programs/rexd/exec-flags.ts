@@ -1,7 +1,10 @@
+import type { PlaceOptions } from '../../client/commands.ts'
+import { present } from '../../client/fields.ts'
 import { millisecondsOf } from '../../command-line/parse.ts'
 import { badFlags, programLine } from '../../command-line/program-line.ts'
 import { REXD_EXEC } from '../../command-line/rexd.ts'
 import { DEFAULT_REXD_CONFIG } from '../../local-api/paths.ts'
+import { ASKS, HOSTS, SECURITIES } from '../../protocol/question.ts'
 
 /** One command to be run through a rexd, and the way there. */
 export interface RexdExecFlags {
@@ -12,6 +15,8 @@ export interface RexdExecFlags {
   readonly config: string
   readonly target: string | null
   readonly cwd: string | null
+  /** Where it is to run and whom it is to ask. */
+  readonly place: PlaceOptions
   /** Milliseconds; null: the server's. */
   readonly timeoutMs: number | null
   readonly stdin: boolean
@@ -28,6 +33,12 @@ const seconds = (text: string | null): number | null => {
   return ms
 }
 
+const oneOf = <T extends string>(flag: string, text: string | null, choices: readonly T[]): T | undefined => {
+  const found = choices.find((choice) => choice === text)
+  if (text === null || found !== undefined) return found
+  throw usage(`--${flag}: ${JSON.stringify(text)} is none of ${choices.join(', ')}`)
+}
+
 /** What is behind `rexd exec`; a text where help was asked for. Throws `bad_config` naming what is wrong. */
 export const parseRexdExecFlags = (argv: readonly string[]): RexdExecFlags | string => {
   const line = programLine(REXD_EXEC, argv)
@@ -40,6 +51,12 @@ export const parseRexdExecFlags = (argv: readonly string[]): RexdExecFlags | str
     config: line.value('config') ?? DEFAULT_REXD_CONFIG,
     target: line.value('target'),
     cwd: line.value('cwd'),
+    place: present<PlaceOptions>({
+      host: oneOf('host', line.value('host'), HOSTS),
+      node: line.value('node') ?? undefined,
+      security: oneOf('security', line.value('security'), SECURITIES),
+      ask: oneOf('ask', line.value('ask'), ASKS),
+    }),
     timeoutMs: seconds(line.value('timeout')),
     stdin: line.has('stdin'),
     tty: line.has('tty'),

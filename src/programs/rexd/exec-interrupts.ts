@@ -6,6 +6,9 @@ import { exitOfSignal, onStopSignal } from '../../supervision/program-exit.ts'
 /** It could not be run, or what came of it is not known, or not all of it came. */
 export const EXIT_FAILED = 255
 
+/** How long a start may take before it is said that a human may be asked. */
+const SLOW_START_MS = 1_500
+
 /** Ctrl-C, as a terminal in raw mode says it. */
 const INTERRUPT = 0x03
 
@@ -15,24 +18,48 @@ export class Interrupts {
   #starting = false
   #cutOff = false
   #first: NodeJS.Signals | null = null
+  readonly #unbegun = new AbortController()
+  #slow: NodeJS.Timeout | null = null
+  #isSlow = false
   /** Nobody knows whether the command was told of the first. */
   #untold = false
-  /** Hears no more signals. */
-  readonly stop = onStopSignal((name) => this.#hear(name))
+  readonly #unlisten = onStopSignal((name) => this.#hear(name))
+
+  /** Aborted where we are told to end while a human is, or may be, asked whether it may begin. */
+  get unbegun(): AbortSignal {
+    return this.#unbegun.signal
+  }
 
   /** 128+n where we were told to end; else what cannot be run has a status of its own. */
   get failure(): number {
     return this.#first === null ? EXIT_FAILED : exitOfSignal(this.#first)
   }
 
+  /** Hears no more signals. */
+  stop(): void {
+    this.begunOrNot()
+    this.#unlisten()
+  }
+
   /** From now on there may be a command. */
   starting(): void {
     this.#starting = true
+    this.#slow = setTimeout(() => {
+      this.#isSlow = true
+      process.stderr.write('rexd: not begun yet; a human there may be asked first (x0x approvals pending); Ctrl-C withdraws it\n')
+    }, SLOW_START_MS).unref()
   }
 
   follow(program: RemoteProcess | RemoteTerminal): void {
+    this.begunOrNot()
     this.#program = program
     if (this.#first !== null) this.#tell(this.#first)
+  }
+
+  /** The start was answered. */
+  begunOrNot(): void {
+    if (this.#slow !== null) clearTimeout(this.#slow)
+    this.#slow = null
   }
 
   /** Once there is a command it goes on where the connection is made again; else what was asked tells what became of it. */
@@ -55,7 +82,8 @@ export class Interrupts {
   #hear(name: NodeJS.Signals): void {
     if (this.#first !== null || !this.#starting || this.#cutOff) this.#leave(name)
     this.#first = name
-    this.#tell(name)
+    if (this.#program === null && this.#isSlow) this.#unbegun.abort(new Error('withdrawn before it began'))
+    else this.#tell(name)
   }
 
   #leave(name: NodeJS.Signals): never {

@@ -2,6 +2,7 @@ import { readFile } from 'node:fs/promises'
 import { constants } from 'node:os'
 
 import { errnoOf, errorText } from '../../base/errors.ts'
+import { shownLine } from '../../base/visible-text.ts'
 import { connect } from '../../client/client.ts'
 import type { ConnectionState } from '../../client/connection.ts'
 import { RexdDisconnected } from '../../client/errors.ts'
@@ -68,8 +69,14 @@ const onConnection = (state: ConnectionState, interrupts: Interrupts, { tty }: R
   if (tty && process.stdin.isTTY && !state.connected) process.stdin.resume()
 }
 
-const onPipes = async (session: RexdSession, { argv, cwd, timeoutMs, stdin, target }: RexdExecFlags): Promise<RemoteProcess> => {
+const onPipes = async (
+  session: RexdSession,
+  { argv, cwd, timeoutMs, stdin, target, place }: RexdExecFlags,
+  signal: AbortSignal,
+): Promise<RemoteProcess> => {
   const options = {
+    ...place,
+    signal,
     ...(cwd === null ? {} : { cwd }),
     ...(timeoutMs === null ? {} : { timeoutMs }),
     // The mesh wants all of it with the command.
@@ -87,10 +94,16 @@ const sizeOf = ({ columns, rows }: { columns?: number; rows?: number }): { cols:
 /** What is typed goes there as it is, and it has the size of our window. */
 const onTerminal = async (
   session: RexdSession,
-  { argv, cwd, timeoutMs }: RexdExecFlags,
+  { argv, cwd, timeoutMs, place }: RexdExecFlags,
   interrupts: Interrupts,
 ): Promise<RemoteTerminal> => {
-  const options = { ...sizeOf(process.stdout), ...(cwd === null ? {} : { cwd }), ...(timeoutMs === null ? {} : { timeoutMs }) }
+  const options = {
+    ...place,
+    signal: interrupts.unbegun,
+    ...sizeOf(process.stdout),
+    ...(cwd === null ? {} : { cwd }),
+    ...(timeoutMs === null ? {} : { timeoutMs }),
+  }
   const terminal = await session.openTerminal(argv, options)
   process.stdout.on('resize', () => void terminal.resize(sizeOf(process.stdout)).catch(() => undefined))
   if (process.stdin.isTTY) process.stdin.setRawMode(true)
@@ -113,6 +126,12 @@ const onTerminal = async (
 const unknownStart = (error: unknown): never => {
   if (!(error instanceof RexdDisconnected) || !error.sent) throw error
   throw new Error(`${error.message}; whether the command was started is not known`, { cause: error })
+}
+
+/** What was wished for and is not so; where it runs is said only by who chose it. */
+const tellPlace = ({ cutWishes }: RemoteProcess | RemoteTerminal): void => {
+  for (const { key, asked, got } of cutWishes)
+    process.stderr.write(shownLine(`rexd: --${key} ${asked} is more than the server allows; it runs with ${got}`) + '\n')
 }
 
 const follow = async (program: RemoteProcess | RemoteTerminal): Promise<number> => {
@@ -150,14 +169,18 @@ export const rexdExec = async (argv: readonly string[]): Promise<number> => {
     try {
       const session = await client.open({ clientName: CLIENT_NAME, ...(target === null ? {} : { target }), resumable: url !== null })
       interrupts.starting()
-      const program = await (flags.tty ? onTerminal(session, flags, interrupts) : onPipes(session, flags)).catch(unknownStart)
+      const program = await (flags.tty ? onTerminal(session, flags, interrupts) : onPipes(session, flags, interrupts.unbegun)).catch(
+        unknownStart,
+      )
       interrupts.follow(program)
+      tellPlace(program)
       return await follow(program)
     } finally {
       await client.close()
     }
   } catch (error) {
     if (errnoOf(error) === 'EPIPE') return EXIT_NOT_READ
+    interrupts.begunOrNot()
     process.stderr.write(`rexd: ${errorText(error)}\n`)
     return interrupts.failure
   } finally {

@@ -26,7 +26,8 @@ const runLine = async (argv: readonly string[], env: Environment, io: CliIo): Pr
     if (agent === undefined) throw usageError('no agent given', 'x0x exec AGENT -- ARGV...')
     const carried = carriedCommand(line, 1)
     const [timeout, stdinFile] = [line.value('timeout'), line.value('stdin-file')]
-    return runExec(contextOf(io, env, line), { agent, argv: carried, timeout, stdinFile, raw: line.has('raw') })
+    const session = line.value('session')
+    return runExec(contextOf(io, env, line), { agent, argv: carried, timeout, session, stdinFile, raw: line.has('raw') })
   })
 }
 

@@ -139,6 +139,24 @@ test('what a batch has while it waits is little; of what it started the id is to
   assert.match((await answer(3)).result.process_id, /^p_/)
 })
 
+test('a batch whose command waits for a human holds little meanwhile, and the room of others is theirs', TIMEOUT, async (t) => {
+  const { executor, send, answer, root, session_id } = await overLines(t, LONG)
+  await writeFile(join(root, 'large'), Buffer.alloc(MAX_RPC_WAITING_BATCH_ANSWER))
+  const [decided, start] = [Promise.withResolvers<void>(), executor.start.bind(executor)]
+  Object.defineProperty(executor, 'mayAsk', { value: true })
+  executor.start = async (run, sink) => {
+    await decided.promise
+    return start(run, sink)
+  }
+  const read = (id: number): Question => question(id, 'fs.read', { session_id, path: 'large' })
+  send([read(1), question(2, 'exec.start', { session_id, argv: ['true'] })])
+  send([read(3)])
+  assert.equal((await answer(3)).result.size, MAX_RPC_WAITING_BATCH_ANSWER)
+  decided.resolve()
+  assert.equal((await answer(1)).error.data.max, MAX_RPC_WAITING_BATCH_ANSWER)
+  assert.match((await answer(2)).result.process_id, /^p_/)
+})
+
 test('a session whose id does not fit into the answer of its batch is closed', TIMEOUT, async (t) => {
   const { executor, send, answer, root, session_id, process_id } = await overLines(t)
   await writeFile(join(root, 'large'), Buffer.alloc(MAX_RPC_WAITING_BATCH_ANSWER - 600, 'x'))

@@ -446,9 +446,9 @@ test('more stdin from a pipe than can be kept is too_large, with what to do inst
 
 test('a request asks for clamping and its timeout in milliseconds', async (t) => {
   const { dir, seen } = await fakeDaemon(t, (_request, response) => runAnswer(response, exit))
-  await runCli(['--data-dir', dir, 'exec', 'bob', '--timeout', '1.5', '--', 'echo', '--timeout', '9', ''])
+  await runCli(['--data-dir', dir, 'exec', 'bob', '--timeout', '1.5', '--session', 'turn-7', '--', 'echo', '--timeout', '9', ''])
   const { request_id: _, ...body } = JSON.parse(seen[0]?.body ?? '') as Record<string, unknown>
-  assert.deepEqual(body, { agent: 'bob', argv: ['echo', '--timeout', '9', ''], clamp: true, timeout_ms: 1500 })
+  assert.deepEqual(body, { agent: 'bob', argv: ['echo', '--timeout', '9', ''], clamp: true, session: 'turn-7', timeout_ms: 1500 })
 })
 
 test('a card may be piped into contacts import', async (t) => {

@@ -22,6 +22,8 @@ export interface ExecOptions {
   readonly argv: readonly string[]
   /** Seconds, as typed. */
   readonly timeout: string | null
+  /** What its events are kept apart under; null: nothing. */
+  readonly session: string | null
   readonly stdinFile: string | null
   readonly raw: boolean
 }
@@ -114,8 +116,8 @@ class ExecCommand {
   }
 
   #request(): object {
-    const { agent, argv, timeout } = this.#options
-    const request = { agent, argv, clamp: true, request_id: this.#requestId }
+    const { agent, argv, timeout, session } = this.#options
+    const request = { agent, argv, clamp: true, request_id: this.#requestId, ...(session !== null && { session }) }
     return timeout === null ? request : { ...request, timeout_ms: timeoutMs(timeout) }
   }
 
