@@ -24,10 +24,8 @@ import { KEM_PUBLIC_KEY_BYTES, MAX_PORT_CALLS, MAX_PORT_MESSAGE } from '../../sr
 import { HTTP_REFUSALS } from '../../src/protocol/reasons.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { FakeLink, newParty } from '../support/fake-network.ts'
-import { ManualClock } from '../support/manual-clock.ts'
 import { until } from '../support/processes.ts'
 import { REFUSAL_LINES } from '../../src/audit/refusals.ts'
-import { SIGNATURE_BURST } from '../../src/executor/links/signatures.ts'
 
 const HEX = '00'.repeat(32)
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057'
@@ -160,30 +158,6 @@ test('more calls at once than the limit are refused, not queued', async (t) => {
   assert.ok(refused.length > 0)
   assert.ok(refused.every((one) => one.status === 'rejected' && isAppError(one.reason, 'rate_limited')))
   await network.client.linkOpen({ peer_machine, kem_public_key: new Uint8Array(KEM_PUBLIC_KEY_BYTES) })
-})
-
-test('signatures on demand are limited to a burst and a rate', async (t) => {
-  const clock = new ManualClock()
-  const { host, network } = await ExecutorHost.linked(t, { clock })
-  const call = {
-    link: 0,
-    request_id: ID,
-    stream_nonce: new Uint8Array(32),
-    argv: ['x'],
-    stdin: null,
-    timeout_ms: null,
-    cwd: null,
-    clamp: false,
-  }
-  const refusals = async (count: number): Promise<number> => {
-    const outcomes = await Promise.allSettled(Array.from({ length: count }, () => network.client.signRequest(call)))
-    return outcomes.filter((one) => one.status === 'rejected' && isAppError(one.reason, 'rate_limited')).length
-  }
-  for (let asked = 0; asked < SIGNATURE_BURST; asked += 500) assert.equal(await refusals(500), 0)
-  assert.equal(await refusals(7), 7)
-  await clock.advance(1_000)
-  assert.equal(await refusals(7), 0)
-  assert.equal(host.totals().signatures_refused, 7)
 })
 
 test('an ACL that lists the host itself lets a network half run that by itself, unless operators must prove it', async (t) => {

@@ -145,25 +145,22 @@ test('a journal of what was asked that cannot be written lets nothing be signed,
   await rm(`${host.outgoingPath}.1`)
 })
 
-test('what is refused for its rate leaves no line', async (t) => {
-  const { sign, signRules, lines } = await asking(t, { clock: new ManualClock() })
-  for (let signed = 0; signed < SIGNATURE_BURST; signed += 500) await Promise.all(Array.from({ length: 500 }, () => sign()))
-  await assert.rejects(sign(), refused('rate_limited'))
-  await assert.rejects(signRules(), refused('rate_limited'))
-  assert.equal((await lines()).length, SIGNATURE_BURST)
-})
-
-test('what is refused for its rate keeps its proof, and may be signed again', async (t) => {
+test('signatures on demand are limited to a burst and a rate: what is refused leaves no line, keeps its proof, and may be signed again', async (t) => {
   const clock = new ManualClock()
-  const { host, sign } = await asking(t, { clock })
+  const { host, sign, signRules, lines } = await asking(t, { clock })
   const proven = Buffer.from(JSON.stringify({ agent_id: host.peer.signer.agentId, argv: ['uptime'] }))
   const proof = { proven, proof: await host.prove('exec_run', proven, clock.now()) }
   for (let signed = 0; signed < SIGNATURE_BURST; signed += 500) await Promise.all(Array.from({ length: 500 }, () => sign()))
+  for (let more = 0; more < 5; more += 1) await assert.rejects(sign(), refused('rate_limited'))
+  await assert.rejects(signRules(), refused('rate_limited'))
   await assert.rejects(sign({}, proof), refused('rate_limited'))
+  assert.equal((await lines()).length, SIGNATURE_BURST)
+  assert.equal(host.totals().signatures_refused, 7)
   await clock.advance(1_000)
   await sign({}, proof)
   await sign({ stream_nonce: new Uint8Array(32).fill(1) }, proof)
   await assert.rejects(sign({}, proof), refused('operator_proof_required', /used before/))
+  for (let more = 0; more < 5; more += 1) await sign()
 })
 
 test('where operators must prove, a request without a proof is not signed, and the network half knows beforehand', async (t) => {
