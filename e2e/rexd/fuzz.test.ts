@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { readdirSync } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
-import { test, type TestContext } from 'node:test'
+import { describe, test, type TestContext } from 'node:test'
 
 import { longOrShort } from '../../test/support/campaign.ts'
 import { until } from '../../test/support/mesh-of-daemons.ts'
@@ -113,10 +113,13 @@ const fuzz = async (t: TestContext, transport: Transport, amount: number): Promi
   await peer.close()
 }
 
-// A hundred thousand together in a campaign.
-test('lines of nonsense and near-sense by the thousand', async (t) => fuzz(t, overStdio, longOrShort(70_000, 5_000)))
-test('bodies of nonsense and near-sense by the thousand, over HTTP', async (t) => fuzz(t, overHttp, longOrShort(10_000, 2_500)))
-test('texts of nonsense and near-sense by the thousand, over a WebSocket', async (t) => fuzz(t, overWebSocket, longOrShort(20_000, 2_500)))
+// A hundred thousand together in a campaign, each transport with a server of its own.
+describe('by the thousand', { concurrency: TRANSPORTS.length }, () => {
+  test('lines of nonsense and near-sense by the thousand', async (t) => fuzz(t, overStdio, longOrShort(70_000, 5_000)))
+  test('bodies of nonsense and near-sense by the thousand, over HTTP', async (t) => fuzz(t, overHttp, longOrShort(10_000, 2_500)))
+  test('texts of nonsense and near-sense by the thousand, over a WebSocket', async (t) =>
+    fuzz(t, overWebSocket, longOrShort(20_000, 2_500)))
+})
 
 test('connections that speak neither HTTP nor WebSocket for long', async (t) => {
   const server = await startWebRexd(t, CONFIG)
