@@ -17,7 +17,7 @@ import type { ApproverAsks } from './approver-asks.ts'
 import { CoApproval } from './co-approval.ts'
 import type { EndCause } from './execution.ts'
 import type { Reports, RunSubject } from './reports.ts'
-import type { Admitted, Awaited, WaitingState } from './run-wait.ts'
+import type { Admitted, Awaited, Refused, WaitingState } from './run-wait.ts'
 import { WaitingRoom } from './waiting-room.ts'
 import { WARNING_TEXT } from './warning-text.ts'
 
@@ -82,11 +82,11 @@ export class Approvals {
     }
   }
 
-  async #settle(asked: AskedRun, tell: Tell, withdrawn: AbortSignal): Promise<Admitted | Uint8Array> {
+  async #settle(asked: AskedRun, tell: Tell, withdrawn: AbortSignal): Promise<Admitted | Refused> {
     const { reports } = this.#components
     const { subject, stdin } = asked
     const verdict = await this.#decide(asked, tell, withdrawn)
-    if ('reason' in verdict) return reports.denied(subject, verdict.reason, verdict.detail)
+    if ('reason' in verdict) return { reason: verdict.reason, exit: await reports.denied(subject, verdict.reason, verdict.detail) }
     const { permitted, by } = verdict
     return { ...permitted, report: reports.of(subject, permitted.permit, stdin, by) }
   }

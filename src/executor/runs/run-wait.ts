@@ -4,6 +4,7 @@ import type { Slot } from '../../policy/slots.ts'
 import type { RunningProcess } from '../../process/running-process.ts'
 import { execFrame, type ExecFrame } from '../../protocol/exec.ts'
 import type { RequestId } from '../../protocol/ids.ts'
+import type { DenialReason } from '../../protocol/reasons.ts'
 import { MAX_APPROVAL_WAIT_MS } from '../../protocol/waiting-limits.ts'
 import type { EndCause, RunReport } from './execution.ts'
 
@@ -14,6 +15,13 @@ export interface Admitted {
   readonly slot: Slot
 }
 
+/** It may not. */
+export interface Refused {
+  readonly reason: DenialReason
+  /** The encoded Exit. */
+  readonly exit: Uint8Array
+}
+
 /** What a requester is told of its run while somebody must allow it. */
 export interface WaitingState extends Pick<Extract<ExecFrame, { type: 'waiting' }>, 'approvals_needed' | 'approvals_given' | 'reason'> {
   /** Of the monotonic clock. */
@@ -22,8 +30,8 @@ export interface WaitingState extends Pick<Extract<ExecFrame, { type: 'waiting' 
 
 /** Somebody must allow it. */
 export interface Awaited {
-  /** Answers what runs, or the encoded Exit of a denial; never rejects for a withdrawal. `tell` is called whenever the state has changed. */
-  settle(tell: (state: WaitingState) => void): Promise<Admitted | Uint8Array>
+  /** Never rejects for a withdrawal. `tell` is called whenever the state has changed. */
+  settle(tell: (state: WaitingState) => void): Promise<Admitted | Refused>
   /** Takes the question back at once; `settle` answers soon. */
   withdraw(cause: EndCause): void
 }
@@ -53,7 +61,7 @@ export class RunWait {
     return this.#withdrawn
   }
 
-  async settle(): Promise<Admitted | Uint8Array> {
+  async settle(): Promise<Admitted | Refused> {
     try {
       return await this.#init.awaited.settle((state) => this.#tell(state))
     } finally {

@@ -111,6 +111,7 @@ export class Run {
       this.#finished = true
     } catch (error) {
       this.#components.log.error({ request_id: this.#init.requestId, error: errorText(error) }, 'a run failed inside')
+      this.#init.story?.lost()
     } finally {
       if (!this.#finished || !this.#init.resumable || this.#outbox.closed) this.dismiss()
     }
@@ -120,9 +121,10 @@ export class Run {
   async #toTheEnd(): Promise<Uint8Array> {
     if (this.#wait !== null) {
       const settled = await this.#wait.settle()
-      if (settled instanceof Uint8Array) {
+      if ('exit' in settled) {
         this.#stdin?.stop()
-        return settled
+        this.#init.story?.denied(settled.reason)
+        return settled.exit
       }
       this.#execution = this.#executionOf(settled)
       // It was ended just when it was allowed.

@@ -3,6 +3,7 @@ import { test, type TestContext } from 'node:test'
 
 import type { DeskHuman } from '../../../src/local-api/desk-human.ts'
 import type { PendingQuestion } from '../../../src/protocol/desk.ts'
+import type { LifecycleEvent } from '../../../src/protocol/lifecycle.ts'
 import type { Decision } from '../../../src/protocol/question.ts'
 import { MAX_WAITING_PER_PAIR, QUESTION_BURST } from '../../../src/protocol/waiting-limits.ts'
 import { deskPlace, type DeskPlaceHandle } from '../../support/desk-place.ts'
@@ -16,6 +17,8 @@ interface Place {
   readonly host: ExecutorHost
   readonly network: FakeNetwork
   readonly link: FakeLink
+  /** What those who watch were told of runs. */
+  readonly told: LifecycleEvent[]
   /** The only question that waits. */
   question(): Promise<PendingQuestion>
   decide(decision: Decision): Promise<void>
@@ -28,7 +31,8 @@ const askingHost = async (t: TestContext, options: HostOptions & { readonly askT
   const desk = await deskPlace(t, askTimeoutMs === undefined ? {} : { askTimeoutMs })
   const parts = await ExecutorHost.linked(t, { entryKeys: 'ask = "always"', ...options, desk: desk.link })
   const human = await desk.human()
-  await human.subscribe(() => undefined)
+  const told: LifecycleEvent[] = []
+  await human.subscribe((news) => void (news.type === 'event' && told.push(news.event)))
   const question = async (): Promise<PendingQuestion> =>
     until('a question waits', async () => {
       const { questions } = await human.pending()
@@ -41,7 +45,7 @@ const askingHost = async (t: TestContext, options: HostOptions & { readonly askT
   const nothingWaits = async (): Promise<void> => {
     await until('nothing waits', async () => (await human.pending()).questions.length === 0)
   }
-  return { ...parts, desk, human, question, decide, nothingWaits }
+  return { ...parts, desk, human, told, question, decide, nothingWaits }
 }
 
 const hello = async ({ host, link }: Pick<Place, 'host' | 'link'>, options: Parameters<FakeLink['ask']>[1] = {}): Promise<ProbeRun> =>
@@ -77,6 +81,12 @@ test('what was refused is approval_denied, and the journal says by whom', async 
   assert.equal(await run.denial(), 'approval_denied')
   assert.match(await detailOf(place, run), /human:terminal refused it/)
   assert.deepEqual(await place.host.events(run.id), ['denial'])
+  // Of a run that is over nothing is kept to be told again.
+  await until('it is told', async () => place.told.length > 0)
+  assert.deepEqual(
+    place.told.map(({ type, run_id, denial_reason }) => [type, run_id, denial_reason]),
+    [['exec.denied', run.id, 'approval_denied']],
+  )
 })
 
 test('when the time is up it is approval_timeout', async (t) => {
