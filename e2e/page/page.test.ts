@@ -51,7 +51,7 @@ it('a question is shown whole, and allowed once by what was shown', async (t) =>
   for (const part of ['"/usr/bin/git"', '"/srv/app"', '"GIT_DIR"', pending.question.permit_sha256, 'reviewer'])
     assert.ok(text.includes(part), part)
   assert.match((await page.getByRole('timer').textContent()) ?? '', /^[12]:[0-5]\d$/)
-  assert.equal(await page.title(), '(1) x0x')
+  await page.waitForFunction('document.title === "(1) x0x"')
   await page.waitForTimeout(700)
   await page.getByRole('button', { name: 'Allow once' }).click()
   while (desk.decided.length === 0) await page.waitForTimeout(10)
@@ -66,7 +66,7 @@ it('a question is shown whole, and allowed once by what was shown', async (t) =>
   ])
   for (const listener of desk.listeners) listener.settled({ question_id: pending.question_id, decision: 'allow_once', by: 'human:x0x ui' })
   await page.getByText('allow once by human:x0x ui').waitFor()
-  assert.equal(await page.title(), 'x0x')
+  await page.waitForFunction('document.title === "x0x"')
   assert.deepEqual(complaints, [])
 })
 
@@ -88,7 +88,7 @@ it('terminal escapes, turned and invisible characters and letters of other scrip
 
 it('no word of a daemon or of a journal about runs, peers and lines turns or hides what stands beside it', async (t) => {
   const bad = 'x\u202ey\u200b'
-  const run = { request_id: bad, where: bad, argv: [bad], started_at: bad, state: bad, output: bad }
+  const run = { key: bad, request_id: bad, where: bad, argv: [bad], started_at: bad, state: bad, output: bad }
   const host = await pageHost(t, {
     files: await files(),
     sources: {

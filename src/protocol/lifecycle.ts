@@ -86,6 +86,10 @@ export const lifecycleEvent = (facts: LifecycleFacts, { n, ts }: Pick<LifecycleE
   return { type, n, ts, owner, session, door, run_id, node, ...NOTHING, ...rest }
 }
 
+/** Of which run it is: an agent of the mesh chooses the ids of its runs, and may choose one of another's. */
+export const runOf = ({ session, owner, run_id }: Pick<LifecycleEvent, 'session' | 'owner' | 'run_id'>): string =>
+  `${session ?? owner} ${run_id}`
+
 /** True for a run that is not on another machine. */
 export const isHere = ({ node }: LifecycleEvent): boolean => node === HERE || node === SANDBOX
 

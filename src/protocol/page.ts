@@ -104,6 +104,8 @@ export interface PageModes {
 
 /** A run of this host, or one that was asked of another. */
 export interface PageRun {
+  /** Of whom it is and its id, as `runOf` has it for those that engines tell of. */
+  readonly key: string
   readonly request_id: string
   readonly where: string
   readonly argv: readonly string[]

@@ -1,8 +1,8 @@
-import { lifecycleText, type LifecycleEvent } from '../protocol/lifecycle.ts'
+import { lifecycleText, runOf, type LifecycleEvent } from '../protocol/lifecycle.ts'
 import { LiveOutput } from './live-output.tsx'
 import { More } from './more.tsx'
 import type { PageRun, PageRuns } from '../protocol/page.ts'
-import type { PageState } from './store.ts'
+import { isOver, isSilent, lastOfEach, type PageState } from './store.ts'
 import { usePolled } from './use-polled.ts'
 import { Name, Output, Token } from './visible.tsx'
 
@@ -20,8 +20,6 @@ const Command = ({ argv }: Pick<PageRun, 'argv'>) =>
   )
 
 const SoFar = ({ text }: { readonly text: string | null }) => (text === null || text === '' ? null : <LiveOutput text={text} />)
-
-const isOver = ({ type }: LifecycleEvent): boolean => type === 'exec.finished' || type === 'exec.denied'
 
 const timeOf = (iso: string): string => (Number.isNaN(Date.parse(iso)) ? iso : new Date(iso).toLocaleTimeString())
 
@@ -70,21 +68,17 @@ const Told = ({ event, argv = [] }: { readonly event: LifecycleEvent; readonly a
   </article>
 )
 
-/** Of each run what was told last; the one of which was heard last first, so that none moves while it writes. */
-const lastOfEach = (events: readonly LifecycleEvent[]): readonly LifecycleEvent[] =>
-  [...new Map(events.toReversed().map((event) => [event.run_id, event])).values()].toReversed()
-
 /** What runs, what ran, and how it ended. */
 export const RunsView = ({ state }: { readonly state: PageState }) => {
   const { value, problem } = usePolled<PageRuns>('runs', {}, POLL_MS)
   const told = lastOfEach(state.events)
-  const listed = new Map(value?.running.map((run) => [run.request_id, run]))
-  const going = told.filter((event) => !isOver(event) && !listed.has(event.run_id))
+  const listed = new Set(value?.running.map(({ key }) => key))
+  const going = told.filter((event) => !isOver(event) && !isSilent(event, Date.now()) && !listed.has(runOf(event)))
   const ended = told.filter(isOver)
-  const over = new Set(ended.map(({ run_id }) => run_id))
-  const commands = new Map([...(value?.running ?? []), ...(value?.recent ?? [])].map((run) => [run.request_id, run.argv]))
-  const before = value?.recent.filter(({ request_id }) => !over.has(request_id))
-  const running = value?.running.filter(({ request_id }) => !over.has(request_id))
+  const over = new Set(ended.map(runOf))
+  const commands = new Map([...(value?.running ?? []), ...(value?.recent ?? [])].map((run) => [run.key, run.argv]))
+  const before = value?.recent.filter(({ key }) => !over.has(key))
+  const running = value?.running.filter(({ key }) => !over.has(key))
   return (
     <>
       <h2>Running</h2>
@@ -94,18 +88,18 @@ export const RunsView = ({ state }: { readonly state: PageState }) => {
         </p>
       ))}
       {running?.length === 0 && going.length === 0 && <p class="quiet">Nothing runs.</p>}
-      <More all={going} of="runs of engines" show={(event) => <Told key={event.run_id} event={event} />} />
+      <More all={going} of="runs of engines" show={(event) => <Told key={runOf(event)} event={event} />} />
       <More
         all={running ?? []}
         of="runs"
-        show={(run) => <Run key={run.request_id} run={run} told={told.find(({ run_id }) => run_id === run.request_id) ?? null} />}
+        show={(run) => <Run key={run.key} run={run} told={told.find((event) => runOf(event) === run.key) ?? null} />}
       />
       <h2>Ended since this page is open</h2>
       {ended.length === 0 && <p class="quiet">Nothing yet.</p>}
-      <More all={ended} of="runs" show={(event) => <Told key={event.run_id} event={event} argv={commands.get(event.run_id)} />} />
+      <More all={ended} of="runs" show={(event) => <Told key={runOf(event)} event={event} argv={commands.get(runOf(event))} />} />
       <h2>Before</h2>
       {before?.length === 0 && <p class="quiet">No journal here tells of a run.</p>}
-      <More all={before ?? []} of="runs" show={(run) => <Run key={run.request_id} run={run} />} />
+      <More all={before ?? []} of="runs" show={(run) => <Run key={run.key} run={run} />} />
     </>
   )
 }

@@ -1,5 +1,5 @@
 import type { Flood, PendingQuestion } from '../protocol/desk.ts'
-import type { LifecycleEvent } from '../protocol/lifecycle.ts'
+import { runOf, type LifecycleEvent } from '../protocol/lifecycle.ts'
 import type { PageNews, PageSettled } from '../protocol/page.ts'
 
 /** A question on the page: it keeps its place when it is settled, so that nothing moves below a finger. */
@@ -39,7 +39,7 @@ export type Action = PageNews | { readonly type: 'connection'; readonly connecti
 
 /** What a run has written so far takes the place of what it had before. */
 const withEvent = (events: readonly LifecycleEvent[], event: LifecycleEvent): readonly LifecycleEvent[] =>
-  [event, ...events.filter((one) => one.type !== 'exec.output' || one.run_id !== event.run_id)].slice(0, MAX_EVENTS)
+  [event, ...events.filter((one) => one.type !== 'exec.output' || runOf(one) !== runOf(event))].slice(0, MAX_EVENTS)
 
 const withQuestion = (questions: readonly ShownQuestion[], item: PendingQuestion): readonly ShownQuestion[] => {
   const known = questions.findIndex((one) => one.item.question_id === item.question_id)
@@ -95,5 +95,17 @@ export const reduce = (state: PageState, action: Action): PageState => {
       return action satisfies never
   }
 }
+
+/** Of each run what was told last; the one of which was heard last first, so that none moves while it writes. */
+export const lastOfEach = (events: readonly LifecycleEvent[]): readonly LifecycleEvent[] =>
+  [...new Map(events.toReversed().map((event) => [runOf(event), event])).values()].toReversed()
+
+export const isOver = ({ type }: LifecycleEvent): boolean => type === 'exec.finished' || type === 'exec.denied'
+
+/** Its engine tells of a run that goes on every few seconds: what was silent for longer has ended unheard. */
+const SILENT_MS = 60_000
+
+export const isSilent = ({ ts, expires_in_ms }: LifecycleEvent, now: number): boolean =>
+  now - Date.parse(ts) > SILENT_MS + (expires_in_ms ?? 0)
 
 export const waitingOf = ({ questions }: PageState): readonly ShownQuestion[] => questions.filter((one) => one.settled === null)

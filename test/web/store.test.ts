@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
+import { lifecycleEvent, type LifecycleFacts } from '../../src/protocol/lifecycle.ts'
 import { groupsOf, leftText } from '../../src/web/question-facts.ts'
-import { FIRST_STATE, reduce, waitingOf, type Action, type PageState } from '../../src/web/store.ts'
+import { FIRST_STATE, isSilent, lastOfEach, reduce, waitingOf, type Action, type PageState } from '../../src/web/store.ts'
 import { pendingOf } from '../support/page-host.ts'
 
 const after = (actions: readonly Action[]): PageState => actions.reduce(reduce, FIRST_STATE)
@@ -41,4 +42,36 @@ test('each asker has a group of his own, the one who waits longest first', () =>
 
 test('a countdown never goes below nothing', () => {
   assert.deepEqual([119_001, 60_000, 999, 0, -5].map(leftText), ['2:00', '1:00', '0:01', '0:00', '0:00'])
+})
+
+test('a run is known by whose it is and its id, for an agent may name its run as one of another', () => {
+  const facts = { type: 'exec.output', session: null, door: 'mesh', run_id: 'same', node: 'gateway' } as const
+  const told = (owner: string, n: number, more: Partial<LifecycleFacts> = {}): Action => ({
+    type: 'event',
+    event: lifecycleEvent({ ...facts, owner, ...more }, { n, ts: '2026-01-01T00:00:00.000Z' }),
+  })
+  const { events } = after([
+    told('a', 1, { tail: 'of a' }),
+    told('b', 2, { tail: 'of b' }),
+    told('b', 3, { type: 'exec.finished', code: 0 }),
+  ])
+  assert.deepEqual(
+    lastOfEach(events).map(({ owner, type, tail }) => [owner, type, tail]),
+    [
+      ['b', 'exec.finished', null],
+      ['a', 'exec.output', 'of a'],
+    ],
+  )
+})
+
+test('a run of which nothing is heard any more does not go on for ever: its engine has crashed', () => {
+  const facts = { owner: 'a', session: 's', door: 'mcp', run_id: 'r', node: 'gateway' } as const
+  const [running, waiting] = (['exec.output', 'exec.waiting'] as const).map((type) =>
+    lifecycleEvent({ type, ...facts, expires_in_ms: type === 'exec.waiting' ? 120_000 : null }, { n: 1, ts: '2026-01-01T00:00:00.000Z' }),
+  )
+  const at = (second: number): number => Date.UTC(2026, 0, 1, 0, 0, second)
+  assert.deepEqual(
+    [isSilent(running!, at(60)), isSilent(running!, at(61)), isSilent(waiting!, at(180)), isSilent(waiting!, at(181))],
+    [false, true, false, true],
+  )
 })

@@ -2,7 +2,7 @@ import { BoundedMap } from '../../base/bounded.ts'
 import type { Clock, Timer } from '../../base/clock.ts'
 import { AppError, errorText } from '../../base/errors.ts'
 import type { Flood, PendingQuestion } from '../../protocol/desk.ts'
-import type { LifecycleEvent } from '../../protocol/lifecycle.ts'
+import { runOf, type LifecycleEvent } from '../../protocol/lifecycle.ts'
 import type { PageDecision, PageNews } from '../../protocol/page.ts'
 import { MAX_ASKERS } from '../../protocol/desk-limits.ts'
 import { MAX_PAGE_EVENTS, MAX_PAGE_EVENTS_JSON } from '../../protocol/page-limits.ts'
@@ -107,7 +107,7 @@ export class DeskFeed {
 
   /** The newest, as many as a page that comes can be told at once. */
   #keep(event: LifecycleEvent): void {
-    this.#events = this.#events.filter((kept) => kept.event.type !== 'exec.output' || kept.event.run_id !== event.run_id)
+    this.#events = this.#events.filter((kept) => kept.event.type !== 'exec.output' || runOf(kept.event) !== runOf(event))
     this.#events.push({ event, size: JSON.stringify(event).length })
     let size = this.#events.reduce((sum, one) => sum + one.size, 0)
     while (this.#events.length > MAX_PAGE_EVENTS || size > MAX_PAGE_EVENTS_JSON) size -= this.#events.shift()?.size ?? size

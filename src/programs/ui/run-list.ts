@@ -56,6 +56,7 @@ const runsIn = (lines: readonly Fields[]): readonly PageRun[] => {
     const end = endOf(line)
     if (event === 'request' || (event === 'denial' && known === undefined))
       runs.set(keyOf(line), {
+        key: keyOf(line),
         request_id: textOf(line['request_id']),
         where: whereOf(line),
         argv: argvOf(line['argv']),
@@ -92,6 +93,7 @@ export const runsOf = async (api: LocalApi, book: JournalBook, signal: AbortSign
   const all = [...here, ...ofEngines.flat()].toSorted((a, b) => (a.started_at < b.started_at ? -1 : 1))
   const asked = await Promise.all(
     sessions.toReversed().map(async ({ request_id, agent_id, argv, started_at, state }, at) => ({
+      key: `asked ${request_id}`,
       request_id,
       where: `on agent ${shortId(agent_id)}`,
       argv,
