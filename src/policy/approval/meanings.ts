@@ -48,12 +48,12 @@ const INTERPRETERS: readonly string[] = ESCAPES.flatMap(({ scripts, programs }) 
 /** An interpreter that only says who it is. */
 const SAYS_WHO = /^(--version|-V|--help)$/
 
-/** What a command means: each wrapper is taken off, each name looked up, each link followed. */
-export const meaningsOf = (argv: readonly string[], variables: readonly string[], around: Surroundings): Meanings => {
+/** What a command means: each wrapper is taken off, each name looked up, each link followed. `open`: words that nobody knows may follow. */
+export const meaningsOf = (argv: readonly Word[], variables: readonly string[], around: Surroundings, open = false): Meanings => {
   const reader = new Reader()
   const dangerous = variables.find(isDangerous)
   if (dangerous !== undefined) reader.opaque = `${dangerous} decides what a program runs`
-  reader.read(argv, false, around, 0)
+  reader.read(argv, open, around, 0)
   return reader
 }
 

@@ -10,6 +10,7 @@ import { SCRUBBED_PATH } from '../environment.ts'
 import { escapesOf, interpreterName, programName } from '../escapes.ts'
 import { pathsIn, scriptOf } from '../given-script.ts'
 import { inspectAcl } from './load-acl.ts'
+import { countAsking, lintAsking, type AskingCounts } from './lint-asking.ts'
 import { coversAll } from './match.ts'
 import { quote, quoteArgv } from '../quote.ts'
 
@@ -20,7 +21,11 @@ export interface AclCheck {
   readonly problems: readonly string[]
   /** Commands that cannot run, or that allow more than they say. */
   readonly warnings: readonly string[]
-  readonly summary: { readonly enabled: boolean; readonly allow_entry_count: number; readonly command_entry_count: number }
+  readonly summary: AskingCounts & {
+    readonly enabled: boolean
+    readonly allow_entry_count: number
+    readonly command_entry_count: number
+  }
 }
 
 /**
@@ -39,6 +44,7 @@ export const checkAclFile = async (path: string, judge: EnforcementJudge | null 
       enabled: acl?.enabled ?? false,
       allow_entry_count: acl?.allow.length ?? 0,
       command_entry_count: acl?.allow.reduce((sum, entry) => sum + entry.commands.length, 0) ?? 0,
+      ...countAsking(acl),
     },
   }
 }
@@ -53,8 +59,12 @@ const lint = (acl: Acl): string[] => {
       const place = `${acl.source ?? ''}:${command.line}: exec.allow[${entryIndex}].commands[${commandIndex}].argv: `
       for (const text of [...lintUnreached(entry, command, earlier), ...lintCommand(entry, command)]) warnings.push(place + text)
     }
+    for (const [index, pattern] of entry.asking.patterns.entries()) {
+      const place = `${acl.source ?? ''}:${pattern.line}: exec.allow[${entryIndex}].ask_patterns[${index}].argv: `
+      for (const text of lintWords(pattern)) warnings.push(place + text)
+    }
   }
-  return warnings
+  return [...warnings, ...lintAsking(acl)]
 }
 
 const UNDESCRIBED = 'is not given, and the entry is discoverable: whoever chooses among its commands is told only what they are'
@@ -83,7 +93,7 @@ const lintUnreached = (entry: AllowEntry, command: AllowedCommand, earlier: Map<
   if (first === undefined) return []
   const same = coversAll(command.tokens, first.tokens) ? 'the same' : 'this and more'
   return [
-    `is never reached: line ${first.line} allows ${same} to the same agent and machine, with the limits and the confinement of its own entry`,
+    `is never reached: line ${first.line} allows ${same} to the same agent and machine, with the limits, the confinement and the asking of its own entry`,
   ]
 }
 
@@ -99,10 +109,11 @@ const lintCommand = (entry: AllowEntry, command: AllowedCommand): string[] => [
   ...escapesOf(command, isStdinOpen(entry, command)).map(
     ({ name, escape: { risk, remedy } }) => `${quoteArgv(command.argv)}: ${called(command.argv[0] ?? '', name)} ${risk}; ${remedy}`,
   ),
-  ...lintInvisible(command),
-  ...lintScript(command),
-  ...lintSlots(command),
+  ...lintWords(command),
 ]
+
+/** What its words say, whoever is asked about them. */
+const lintWords = (command: AllowedCommand): string[] => [...lintInvisible(command), ...lintScript(command), ...lintSlots(command)]
 
 /** Tokens are compared byte for byte: one with invisible characters allows something else than its reader sees. */
 const lintInvisible = ({ tokens }: AllowedCommand): string[] =>

@@ -38,7 +38,16 @@ test('a good file is ok and counted', async () => {
     ok: true,
     problems: [],
     warnings: [],
-    summary: { enabled: true, allow_entry_count: 1, command_entry_count: 2 },
+    summary: {
+      enabled: true,
+      allow_entry_count: 1,
+      command_entry_count: 2,
+      asking_entry_count: 0,
+      ask_pattern_count: 0,
+      always_ask_count: 0,
+      approver_count: 0,
+      approvals_needed: 0,
+    },
   })
 })
 

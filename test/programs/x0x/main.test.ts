@@ -297,6 +297,11 @@ test('acl check says that exec is off where the file does not turn it on', async
     const { status, stdout } = await runCli(['acl', 'check', file])
     assert.deepEqual([status, stdout.includes('exec is off')], [0, off], text)
   }
+  const ids = `agent_id = "${'a1'.repeat(32)}"\nmachine_id = "${'b2'.repeat(32)}"\n`
+  const asking = `ask = "on-miss"\napprovers = [{ agent_id = "${'c3'.repeat(32)}" }]\n[[exec.allow.ask_patterns]]\nargv = ["ls", "<ANY...>"]\n`
+  await writeFile(file, `[exec]\n${head}enabled = true\n[[exec.allow]]\n${ids}${asking}`, { mode: 0o600 })
+  const counts = /: 1 allow entry, 0 commands, 1 entry that asks a human, 1 ask pattern, 1 approver, of whom an entry needs up to 1$/m
+  assert.match((await runCli(['acl', 'check', file])).stdout, counts)
 })
 
 const RULES = {

@@ -23,6 +23,22 @@ const checkHere = async (file: string): Promise<AclCheck> => {
   }
 }
 
+/** What asks somebody is named where the file has any. */
+const countsText = (summary: AclCheck['summary']): string => {
+  const { asking_entry_count, ask_pattern_count, always_ask_count, approver_count, approvals_needed } = summary
+  const asking = [
+    [asking_entry_count, counted(asking_entry_count, 'entry that asks a human', 'entries that ask a human')],
+    [ask_pattern_count, counted(ask_pattern_count, 'ask pattern')],
+    [always_ask_count, counted(always_ask_count, 'rule that always asks', 'rules that always ask')],
+    [approver_count, `${counted(approver_count, 'approver')}, of whom an entry needs up to ${approvals_needed}`],
+  ] as const
+  return [
+    counted(summary.allow_entry_count, 'allow entry', 'allow entries'),
+    counted(summary.command_entry_count, 'command'),
+    ...asking.flatMap(([count, text]) => (count === 0 ? [] : [text])),
+  ].join(', ')
+}
+
 /** `x0x acl check FILE`: 0 when a daemon would start with it, 2 when not. */
 export const runAclCheck = async (context: CliContext, file: string): Promise<number> => {
   const report = await checkHere(file)
@@ -34,12 +50,10 @@ export const runAclCheck = async (context: CliContext, file: string): Promise<nu
   const paint = painter(context.stdout, context.env)
   for (const problem of report.problems) await printLine(context, `${paint('red', 'problem')}  ${shownLine(problem)}`)
   for (const warning of report.warnings) await printLine(context, `${paint('yellow', 'warning')}  ${shownLine(warning)}`)
-  const { allow_entry_count, command_entry_count } = report.summary
-  const counts = `${counted(allow_entry_count, 'allow entry', 'allow entries')}, ${counted(command_entry_count, 'command')}`
   await printLine(
     context,
     report.ok
-      ? `${paint('green', 'ok')}       ${shownLine(file)}: ${counts}`
+      ? `${paint('green', 'ok')}       ${shownLine(file)}: ${countsText(report.summary)}`
       : `${paint('red', 'refused')}  a daemon would not start with ${shownLine(file)}`,
   )
   if (report.ok && !report.summary.enabled)

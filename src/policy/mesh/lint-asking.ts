@@ -1,0 +1,98 @@
+import { alwaysAskReason, SHELL_TOKEN } from '../approval/always-ask.ts'
+import type { CommandPattern } from '../approval/ask-rules.ts'
+import { meaningsOf, type Meanings } from '../approval/meanings.ts'
+import { SCRUBBED_PATH } from '../environment.ts'
+import { quoteArgv } from '../quote.ts'
+import type { Acl, AllowedCommand, AllowEntry, AskPattern } from './acl.ts'
+import { coversAll } from './match.ts'
+
+/** How much of a file asks somebody. */
+export interface AskingCounts {
+  /** Entries whose runs, or some of them, need a human of the host. */
+  readonly asking_entry_count: number
+  readonly ask_pattern_count: number
+  readonly always_ask_count: number
+  /** Different agents, over all entries. */
+  readonly approver_count: number
+  /** The most that one entry needs. */
+  readonly approvals_needed: number
+}
+
+export const countAsking = (acl: Acl | null): AskingCounts => {
+  const all = (acl?.allow ?? []).map(({ asking }) => asking)
+  return {
+    asking_entry_count: all.filter(({ ask }) => ask !== 'off').length,
+    ask_pattern_count: all.reduce((sum, { patterns }) => sum + patterns.length, 0),
+    always_ask_count: acl?.always_ask.length ?? 0,
+    approver_count: new Set(all.flatMap(({ approvers }) => approvers)).size,
+    approvals_needed: Math.max(0, ...all.map(({ approvals_needed }) => approvals_needed)),
+  }
+}
+
+type Pattern = Pick<CommandPattern, 'tokens'> & { readonly anyArguments?: boolean }
+
+/** True when whatever fits `narrow` fits `wide` too. */
+const covers = (wide: Pattern, narrow: Pattern): boolean =>
+  wide.anyArguments === true
+    ? coversAll(wide.tokens, narrow.tokens.slice(0, wide.tokens.length))
+    : narrow.anyArguments !== true && coversAll(wide.tokens, narrow.tokens)
+
+/** Each beside its key in the file, with the file and the line in front. */
+export const lintAsking = (acl: Acl): string[] => [
+  ...acl.allow.flatMap((entry, at) =>
+    entry.asking.patterns.flatMap((pattern, index) => {
+      const place = `${acl.source ?? ''}:${pattern.line}: exec.allow[${at}].ask_patterns[${index}].argv: `
+      return [...lintUnreached(acl, entry, pattern), ...lintOpaque(acl, pattern)].map((text) => place + text)
+    }),
+  ),
+  ...lintAlwaysAsk(acl),
+]
+
+/** Commands of the pair are searched before all of its patterns, wherever they stand; of patterns the first wins. */
+const lintUnreached = ({ allow }: Acl, entry: AllowEntry, pattern: AskPattern): string[] => {
+  const own = allow.filter(({ agent_id, machine_id }) => agent_id === entry.agent_id && machine_id === entry.machine_id)
+  const command = own.flatMap(({ commands }) => commands).find((one) => covers(one, pattern))
+  if (command !== undefined) return [`is never asked for: line ${command.line} lists it, so that no human is asked for a miss`]
+  const patterns = own.flatMap(({ asking }) => asking.patterns)
+  const first = patterns.slice(0, patterns.indexOf(pattern)).find((one) => covers(one, pattern))
+  if (first === undefined) return []
+  const same = covers(pattern, first) ? 'the same' : 'this and more'
+  return [`is never reached: line ${first.line} has ${same} for the same agent and machine, with the approvers and limits of its own entry`]
+}
+
+/** One that stands for what a request may say. */
+const sampleOf = ({ tokens }: Pick<CommandPattern, 'tokens'>): string[] =>
+  tokens.map((token) => (token.kind === 'literal' ? token.text : token.kind === 'int' ? '1' : `${token.prefix}/`))
+
+const lintOpaque = ({ always_ask, default_cwd }: Acl, pattern: AskPattern): string[] => {
+  const meanings = meaningsOf(sampleOf(pattern), [], { cwd: default_cwd, path: SCRUBBED_PATH }, pattern.anyArguments)
+  const isMissing = meanings.all[0]?.file === null
+  if (meanings.opaque === null || isMissing || alwaysAskReason(always_ask, meanings, SCRUBBED_PATH) !== null) return []
+  return [
+    `${quoteArgv(pattern.argv)}: what runs may not be told from its words (${meanings.opaque}), and no [[exec.always_ask]] says so to the human; ` +
+      `add one with argv = ["${SHELL_TOKEN}"] and a reason, or fix the words`,
+  ]
+}
+
+/** What a request for it may mean: any word in the place of a template. */
+const widestOf = (acl: Acl, { tokens, anyArguments }: Pattern): Meanings =>
+  meaningsOf(
+    tokens.map((token) => (token.kind === 'literal' ? token.text : null)),
+    [],
+    { cwd: acl.default_cwd, path: SCRUBBED_PATH },
+    anyArguments,
+  )
+
+/** A rule that nothing allowed is of asks for nothing: most often it is misspelled. */
+const lintAlwaysAsk = (acl: Acl): string[] => {
+  const listed: (AllowedCommand & Pattern)[] = acl.allow.flatMap(({ commands, asking }) => [...commands, ...asking.patterns])
+  const meanings = listed.map((command) => widestOf(acl, command))
+  const isOpaque = meanings.some(({ opaque }) => opaque !== null)
+  return acl.always_ask.flatMap((rule, index) => {
+    const place = `${acl.source ?? ''}:${rule.line}: exec.always_ask[${index}].argv: ${quoteArgv(rule.argv)} `
+    const first = acl.always_ask.slice(0, index).find((one) => covers(one, rule))
+    if (first !== undefined) return [`${place}is never reached: line ${first.line} has it, and a human reads that reason`]
+    const may = isOpaque || meanings.some((one) => alwaysAskReason([rule], { ...one, opaque: null }, SCRUBBED_PATH) !== null)
+    return may ? [] : [`${place}asks for nothing: no command and no ask_patterns of this file can be of it; is it spelled right?`]
+  })
+}

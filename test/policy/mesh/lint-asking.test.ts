@@ -1,0 +1,136 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { countAsking, lintAsking } from '../../../src/policy/mesh/lint-asking.ts'
+import { aclOf, aclText, entryText, MALLORY } from '../../support/acl-text.ts'
+
+const pattern = (...argv: string[]): string => `[[exec.allow.ask_patterns]]\nargv = ${JSON.stringify(argv)}\n`
+const always = (argv: string[], reason = 'it matters'): string =>
+  `[[exec.always_ask]]\nargv = ${JSON.stringify(argv)}\nreason = ${JSON.stringify(reason)}\n`
+const entry = (commands: string[][], patterns: string[][], more = ''): string => {
+  const ask = patterns.length > 0 ? 'ask = "on-miss"\n' : ''
+  return `${entryText([]).trimEnd()}\n${ask}${more}${commands.map((argv) => `[[exec.allow.commands]]\nargv = ${JSON.stringify(argv)}\n`).join('')}${patterns.map((argv) => pattern(...argv)).join('')}`
+}
+const lint = (entries: string[], rules: string[] = []): string[] =>
+  lintAsking(aclOf(aclText(entries, `default_cwd = "/"\n${rules.join('')}`)))
+
+test('what asks is counted: entries, patterns, rules, agents once, and the most that one entry needs', () => {
+  const approvers = (...ids: string[]): string => `approvers = [${ids.map((id) => `{ agent_id = "${id}" }`).join(', ')}]\n`
+  const other = 'e5'.repeat(32)
+  const acl = aclOf(
+    aclText(
+      [entry([['true']], [['ls'], ['df', '<ANY...>']], approvers(MALLORY, other)), entry([['id']], [], approvers(MALLORY))],
+      always(['ls']),
+    ),
+  )
+  assert.deepEqual(countAsking(acl), {
+    asking_entry_count: 1,
+    ask_pattern_count: 2,
+    always_ask_count: 1,
+    approver_count: 2,
+    approvals_needed: 2,
+  })
+  assert.deepEqual(Object.values(countAsking(null)), [0, 0, 0, 0, 0])
+})
+
+test('a pattern that is never reached is named with the line that takes its requests', () => {
+  for (const [commands, patterns, told] of [
+    [[['ls', '<INT>']], [['ls', '5']], /ask_patterns\[0\]\.argv: is never asked for: line \d+ lists it/],
+    [
+      [],
+      [
+        ['ls', '<ANY...>'],
+        ['ls', '/srv', '<ANY...>'],
+      ],
+      /ask_patterns\[1\]\.argv: is never reached: line \d+ has this and more/,
+    ],
+    [[], [['ls', '<ANY...>'], ['ls']], /ask_patterns\[1\].*this and more/],
+    [
+      [],
+      [
+        ['ls', 'a'],
+        ['ls', 'a'],
+      ],
+      /ask_patterns\[1\].*the same/,
+    ],
+  ] as const) {
+    const warnings = lint([
+      entry(
+        commands.map((one) => [...one]),
+        patterns.map((one) => [...one]),
+      ),
+    ])
+    assert.equal(warnings.length, 1, JSON.stringify(warnings))
+    assert.match(warnings[0] ?? '', told)
+  }
+  // A command of a later entry of the pair comes first all the same.
+  assert.match(lint([entry([], [['ls', '5']]), entry([['ls', '5']], [])]).join(), /is never asked for/)
+})
+
+test('patterns that take what no earlier one has are left alone', () => {
+  for (const [commands, patterns] of [
+    [[['ls', '5']], [['ls', '<INT>']]],
+    [[['ls']], [['ls', '<ANY...>']]],
+    [
+      [],
+      [
+        ['ls', 'a'],
+        ['ls', '<ANY...>'],
+      ],
+    ],
+    [[], [['ls', 'a', '<ANY...>'], ['ls']]],
+    [
+      [],
+      [
+        ['df', '<ANY...>'],
+        ['ls', '<ANY...>'],
+      ],
+    ],
+  ] as const)
+    assert.deepEqual(
+      lint([
+        entry(
+          commands.map((one) => [...one]),
+          patterns.map((one) => [...one]),
+        ),
+      ]),
+      [],
+      JSON.stringify(patterns),
+    )
+})
+
+test('a pattern whose words may not say what runs is named where no rule that always asks tells the human so', () => {
+  for (const argv of [
+    ['sh', '<ANY...>'],
+    ['env', '<ANY...>'],
+    ['find', '<ANY...>'],
+  ]) {
+    const [warning = ''] = lint([entry([], [argv])])
+    assert.match(warning, /what runs may not be told from its words .*add one with argv = \["<shell>"\]/, argv.join(' '))
+    assert.deepEqual(lint([entry([], [argv])], [always(['<shell>'])]), [], argv.join(' '))
+  }
+  for (const argv of [
+    ['ls', '<ANY...>'],
+    ['env', 'A=1', 'ls'],
+    ['timeout', '<INT>', 'ls', '<ANY...>'],
+  ])
+    assert.deepEqual(lint([entry([], [argv])]), [], argv.join(' '))
+})
+
+test('a rule that always asks, and that nothing of the file can be of or an earlier one has, is named', () => {
+  const allowed = [entry([['ls', '-l', '<INT>']], [['df', '<ANY...>']])]
+  assert.match(lint(allowed, [always(['sl', '<ANY...>'])]).join(), /always_ask\[0\]\.argv: .*asks for nothing/)
+  assert.match(lint(allowed, [always(['ls', 'srv', 'x'])]).join(), /asks for nothing/)
+  for (const argv of [
+    ['ls', '5'],
+    ['/bin/ls', '<ANY...>'],
+    ['df', '-h', '/', '/srv'],
+  ])
+    assert.deepEqual(lint(allowed, [always(argv)]), [])
+  assert.match(
+    lint(allowed, [always(['ls', '<ANY...>']), always(['ls', '5'])]).join(),
+    /always_ask\[1\]\.argv: .*is never reached: line \d+ has it, and a human reads that reason/,
+  )
+  // What cannot be told may be of any rule.
+  assert.deepEqual(lint([entry([], [['sh', '<ANY...>']])], [always(['rm', '<ANY...>'])]), [])
+})
