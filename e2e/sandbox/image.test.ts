@@ -1,12 +1,14 @@
 import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
-import { chmod, copyFile, readdir, stat, symlink, writeFile } from 'node:fs/promises'
+import { chmod, copyFile, link, mkdir, mkdtemp, readdir, rm, stat, symlink, utimes, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { isAppError } from '../../src/base/errors.ts'
 import { ImageStore } from '../../src/process/sandbox/image-store.ts'
+import { IMAGE_LEFT_MS } from '../../src/protocol/sandbox-limits.ts'
 import { needsPodman, podmanPlace, withPodman } from '../../test/support/podman-image.ts'
 import { household, runSandboxed, startSandboxed } from '../../test/support/sandboxed.ts'
 
@@ -71,6 +73,51 @@ test(withPodman('a run has the files of the image, its own directory, and nothin
     },
   })
   assert.match('failed' in replaced ? replaced.failed : 'it ran', /was replaced after it was permitted/)
+})
+
+test(withPodman('an image that was made to do harm does none to this host, in its making or in a run'), needsPodman, async (t) => {
+  const podman = await podmanPlace(t)
+  const victim = await mkdtemp(join(tmpdir(), 'x0x-victim-'))
+  t.after(() => rm(victim, { recursive: true, force: true }))
+  await podman.import(
+    async (root) => {
+      // While bwrap makes the sandbox, the host's root stands there.
+      for (const name of ['var', 'tmp', 'run']) await symlink(`/oldroot${victim}`, join(root, name))
+      for (const name of ['proc', 'sys', 'dev']) await writeFile(join(root, name), 'a file')
+      await symlink('../../../../..', join(root, 'etc/up'))
+      await link(join(root, 'etc/of-image'), join(root, 'etc/again'))
+    },
+    ['ENV LD_PRELOAD=/etc/of-image', 'ENV IFS=x'],
+  )
+  const image = await new ImageStore().image(podman.settings, podman.directory, true)
+  const house = await household(t)
+  const words = 'echo x > /var/tmp/x; echo y > /tmp/y; ls -A /etc/up/etc; cat /proc/self/comm; echo z > /var/z || echo end'
+  const seen = await runSandboxed(t, house, sh(words), { image, settings: podman.settings })
+  assert.equal(seen.stdout, 'again\nof-image\nup\ncat\nend\n', seen.stderr)
+  assert.deepEqual(await readdir(victim), [])
+})
+
+test(withPodman('what a crash has left of an image goes, and so does the least lately used of too many'), needsPodman, async (t) => {
+  const podman = await podmanPlace(t)
+  await podman.import(async () => undefined)
+  let before = 0
+  for (const name of ['podman-1', 'podman-2', 'podman-3', 'podman-4', 'new-crash1']) {
+    const path = join(podman.directory, name)
+    await mkdir(path, { recursive: true })
+    // Each was used after the one before it, by a clock that goes in ticks.
+    while ((await stat(path)).ctimeMs <= before) await utimes(path, 0, 0)
+    before = (await stat(path)).ctimeMs
+  }
+  execFileSync('podman', ['create', '--name', 'x0x-new-crash1', podman.settings.image ?? '', '/none'])
+  const said: string[] = []
+  const store = new ImageStore({ info: (_fields: object | string, text?: string) => void said.push(String(text)) })
+  const now = Date.now()
+  t.mock.method(Date, 'now', () => now + IMAGE_LEFT_MS + 60_000)
+  const image = await store.image(podman.settings, podman.directory, true)
+  assert.deepEqual(await readdir(podman.directory), ['podman-2', 'podman-3', 'podman-4', `podman-${image.id}`].sort())
+  assert.equal(execFileSync('podman', ['ps', '--all', '--quiet']).toString(), '')
+  await store.image(podman.settings, podman.directory, true)
+  assert.deepEqual(said, ['the files of an image are being unpacked', 'the files of an image are unpacked'])
 })
 
 test(withPodman('an image is unpacked once, anew where its tag means another, and no container is left'), needsPodman, async (t) => {

@@ -18,3 +18,7 @@ export const IMAGE_ASK_MS = 30_000
 export const IMAGE_UNPACK_MS = 600_000
 /** An image that nobody has used for so long is unpacked anew when it is. */
 export const IMAGE_KEPT_MS = 7 * 24 * 3_600_000
+/** What is half unpacked after so long was left by a process that is gone. */
+export const IMAGE_LEFT_MS = 2 * IMAGE_UNPACK_MS
+/** Of images at once: with MAX_IMAGE_BYTES, the room that all of them may take. */
+export const MAX_IMAGES_KEPT = 4

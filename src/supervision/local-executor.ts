@@ -52,19 +52,20 @@ export interface EngineInit extends Pick<RexdConfig, 'policy' | 'audit_path' | '
 const modesOf = (
   { tools, policy, name = 'x0x', console }: EngineInit,
   env: Environment,
+  log: Logger,
 ): { readonly modes: EngineModes; readonly desk: DeskSocketLink } | null => {
   if (tools === undefined) return null
   const paths = pathsIn(dataDirOf(instanceChoice({ name: null, dataDir: null }, env)))
   const desk = new DeskSocketLink({ approvals: paths.approvals, approvalsSocket: paths.approvalsSocket, name })
   const nodes = policy.granted.has('target') ? new DaemonNodes({ daemon: () => daemonApi(env) }) : null
-  return { modes: new EngineModes({ tools, desk, nodes, secrets: [paths.dir], ...(console !== undefined && { console }) }), desk }
+  return { modes: new EngineModes({ tools, desk, nodes, secrets: [paths.dir], log, ...(console !== undefined && { console }) }), desk }
 }
 
 /** Starts the engine of this process with what the configuration allows: its cells, journal and guardian, and the way to the mesh. */
 export const startLocalExecutor = async (init: EngineInit, env: Environment, log: Logger): Promise<RunningExecutor> => {
   const { policy, audit_path, sha256 } = init
   const clock = systemClock
-  const routed = modesOf(init, env)
+  const routed = modesOf(init, env, log)
   const guardian = new Guardian({ log })
   const cells = await Cells.open({ guardian, log }, { choice: 'auto', dataDir: null, endsLeftovers: true })
   const journal = audit_path === null ? null : journalAt(audit_path, sha256, { clock, log })

@@ -27,7 +27,7 @@ export interface PodmanPlace {
   readonly directory: string
   readonly settings: SandboxSettings
   /** Makes an image of the name from what `fill` puts beside its busybox. */
-  import(fill: (root: string) => Promise<unknown>): Promise<void>
+  import(fill: (root: string) => Promise<unknown>, changes?: readonly string[]): Promise<void>
 }
 
 /** A storage of podman's own for one test, whose images need no registry. */
@@ -44,7 +44,7 @@ export const podmanPlace = async (t: Pick<TestContext, 'after'>): Promise<Podman
   })
   const image = 'localhost/x0x-test:1'
   const place = { directory: join(base, 'images'), settings: { ...DEFAULT_SANDBOX, engine: 'podman' as const, image } }
-  const fillAndImport: PodmanPlace['import'] = async (fill) => {
+  const fillAndImport: PodmanPlace['import'] = async (fill, changes = []) => {
     const root = await mkdtemp(join(base, 'root-'))
     for (const name of ['bin', 'etc', 'home/data']) await mkdir(join(root, name), { recursive: true })
     await copyFile('/bin/busybox', join(root, 'bin/busybox'))
@@ -53,7 +53,8 @@ export const podmanPlace = async (t: Pick<TestContext, 'after'>): Promise<Podman
     await writeFile(join(root, 'etc/of-image'), 'of the image\n')
     await fill(root)
     await run('tar', ['-C', root, '-cf', `${root}.tar`, '.'])
-    await run('podman', ['import', '--change', 'ENV PATH=/bin', '--change', 'ENV FROM_IMAGE=yes', `${root}.tar`, image])
+    const all = ['ENV PATH=/bin', 'ENV FROM_IMAGE=yes', ...changes]
+    await run('podman', ['import', ...all.flatMap((one) => ['--change', one]), `${root}.tar`, image])
   }
   return { ...place, import: fillAndImport }
 }

@@ -1,6 +1,7 @@
 import { hostname } from 'node:os'
 
 import { AppError } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
 import type { DeskLink } from '../../desk/desk-link.ts'
 import { narrowedBy, NO_SETTINGS, resolveExec, type ResolvedExec } from '../../policy/modes/settings.ts'
 import { isGivenLabel, placesOf, settingsOf, type ToolsSettings } from '../../policy/modes/tools-settings.ts'
@@ -26,6 +27,7 @@ export interface EngineModesComponents {
   readonly secrets: readonly string[]
   /** The id of the console that this is the engine of. */
   readonly console?: string
+  readonly log?: Logger
 }
 
 /** Where one run goes, and what is in force for it. */
@@ -68,7 +70,7 @@ export class EngineModes {
   readonly tools: ToolsSettings
   /** Answers of the desk that were taken. */
   readonly spent = new SpentAnswers()
-  readonly images = new ImageStore()
+  readonly images: ImageStore
   readonly #nodes: NodeDirectory | null
   readonly #secrets: readonly string[]
   readonly #console: string | null
@@ -79,6 +81,7 @@ export class EngineModes {
     this.#nodes = components.nodes
     this.#secrets = components.secrets
     this.#console = components.console ?? null
+    this.images = new ImageStore(components.log)
   }
 
   /** What no sandbox shows, as it stands now: a data directory may be made, or a link be set, while this engine runs. */

@@ -39,9 +39,9 @@ export const seenIn = ({ image, writable, readable }: Shown, path: string): stri
   return seenFrom(image.root, path, (inside) => {
     if (shown.some((one) => inside === one || inside.startsWith(`${one}/`))) return inside
     const own = join(image.root, inside)
-    // Parents of what is shown are made in the sandbox, where the image has none.
+    // Parents of what is shown are made in the sandbox, where the image has none, or no directory.
     const isParent = shown.some((one) => one.startsWith(`${inside}/`))
-    return isParent && attempt(() => lstatSync(own)) === null ? image.root : own
+    return isParent && attempt(() => lstatSync(own).isDirectory()) !== true ? image.root : own
   })
 }
 

@@ -75,15 +75,18 @@ const systemPlace = (path: string): string[] => {
 /** What every sandbox has of its own. */
 const OWN = ['/dev', '/proc', '/run', '/sys', '/tmp', '/var/tmp']
 
-/** An image's files, to read. A directory in which something else is mounted is made anew, since nothing can be made in the image's own. */
+/**
+ * An image's files, to read. A directory in which something else is mounted is made anew, since nothing can be made in the image's own.
+ * No link of an image is on the way to it: bwrap would follow that out of the new root, and make directories on the host.
+ */
 const imageFiles = (root: string, mounted: readonly string[], at = '/'): string[] =>
   readdirSync(join(root, at), { withFileTypes: true }).flatMap((entry) => {
     const path = join(at, entry.name)
     if (mounted.includes(path)) return []
+    if (mounted.some((one) => one.startsWith(`${path}/`)))
+      return entry.isDirectory() ? ['--dir', path, ...imageFiles(root, mounted, path)] : []
     if (entry.isSymbolicLink()) return ['--symlink', readlinkSync(join(root, path)), path]
-    if (!entry.isDirectory() && !entry.isFile()) return []
-    if (!mounted.some((one) => one.startsWith(`${path}/`))) return ['--ro-bind', join(root, path), path]
-    return ['--dir', path, ...imageFiles(root, mounted, path)]
+    return entry.isDirectory() || entry.isFile() ? ['--ro-bind', join(root, path), path] : []
   })
 
 const readOnly = (path: string): string[] => ['--ro-bind', path, path]

@@ -2,15 +2,24 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
 import { mkdir, mkdtemp, readdir, rename, rm, stat, utimes } from 'node:fs/promises'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import { Transform } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 
 import { AppError, attempt, errorText } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
 import { findExecutable } from '../../policy/executable.ts'
 import type { SandboxImage } from '../../policy/permit.ts'
 import type { SandboxSettings } from '../../policy/sandbox/sandbox-settings.ts'
-import { IMAGE_ASK_MS, IMAGE_KEPT_MS, IMAGE_UNPACK_MS, MAX_IMAGE_BYTES, MAX_IMAGE_FILES } from '../../protocol/sandbox-limits.ts'
+import {
+  IMAGE_ASK_MS,
+  IMAGE_KEPT_MS,
+  IMAGE_LEFT_MS,
+  IMAGE_UNPACK_MS,
+  MAX_IMAGE_BYTES,
+  MAX_IMAGE_FILES,
+  MAX_IMAGES_KEPT,
+} from '../../protocol/sandbox-limits.ts'
 import { MAX_WRAPPER_TEXT } from '../pid-namespace.ts'
 import { bubblewrapArguments } from './bubblewrap-arguments.ts'
 import { callFilter } from './call-filter.ts'
@@ -79,7 +88,7 @@ const bounded = (): Transform => {
 const EXPORT = '{ "$0" export "$1" || kill -KILL $$; } | cat'
 
 /** Unpacks what an engine exports of a container. tar runs in a sandbox that has the new directory alone, so that no archive leads it elsewhere. */
-const unpack = async (engine: string, container: string, directory: string, userNamespace: boolean): Promise<void> => {
+const unpack = async (engine: string, container: string, directory: string, userNamespace: boolean): Promise<number> => {
   const [bwrap, tar, filter] = [findExecutable('bwrap'), findExecutable('tar'), callFilter()]
   if (bwrap.kind !== 'found' || tar.kind !== 'found' || filter === null) throw new Error('it needs bubblewrap and tar to be unpacked')
   const grant = { network: false, readable: [], hidden: [], home: '/', image: null }
@@ -98,6 +107,8 @@ const unpack = async (engine: string, container: string, directory: string, user
     stdio: ['pipe', 'pipe', 'pipe', 'pipe'],
   })
   const ends = Promise.all([once(from, 'close'), once(to, 'close')]) as Promise<(number | null)[][]>
+  // One that could not be started says so before the pipe between them has ended.
+  ends.catch(() => undefined)
   const problems: string[] = []
   const stop = (why: string): void => {
     problems.push(why)
@@ -120,11 +131,18 @@ const unpack = async (engine: string, container: string, directory: string, user
   const codes = (await ends).map(([code]) => code)
   const [why] = problems
   if (why !== undefined || codes.some((code) => code !== 0)) throw new Error(why ?? (complaint.trim() || 'the engine did not export it'))
+  return files
 }
 
 /** The files of images, each unpacked once into a directory of this user alone, called after the image's id. */
 export class ImageStore {
   #underway: Promise<unknown> = Promise.resolve()
+  readonly #log: Pick<Logger, 'info'> | null
+
+  /** `log`: whoever waits for a command finds there why. */
+  constructor(log: Pick<Logger, 'info'> | null = null) {
+    this.#log = log
+  }
 
   /** The image as it is now, unpacked. Throws `sandbox_unavailable`, with what mends it. `directory`: of all images, made where it is not there. */
   async image({ engine, image: name }: SandboxSettings, directory: string, userNamespace: boolean): Promise<SandboxImage> {
@@ -137,7 +155,16 @@ export class ImageStore {
       })
     const root = join(directory, `${engine}-${found.id}`)
     // One after another: each finds what the one before has unpacked.
-    const next = this.#underway.then(() => unpacked(tool.executable.path, { id: found.id, directory, root, userNamespace }))
+    const make = async (): Promise<void> => {
+      if (!existsSync(root)) {
+        this.#log?.info({ image: name, id: found.id }, 'the files of an image are being unpacked')
+        const files = await unpacked(tool.executable.path, { id: found.id, directory, root, userNamespace })
+        this.#log?.info({ image: name, id: found.id, files }, 'the files of an image are unpacked')
+      }
+      const now = new Date()
+      await utimes(root, now, now)
+    }
+    const next = this.#underway.then(make)
     this.#underway = next.catch(() => undefined)
     await next.catch((error: unknown) => {
       throw unavailable(`the image ${name} could not be unpacked: ${errorText(error)}; look with ${engine} image inspect ${name}`)
@@ -148,6 +175,10 @@ export class ImageStore {
 
 const unavailable = (why: string): AppError => new AppError('sandbox_unavailable', `no sandbox can be had here: ${why}`)
 
+const NEW = 'new-'
+/** By its name, one that a crash has left is known and removed. */
+const containerOf = (fresh: string): string => `x0x-${basename(fresh)}`
+
 const unpacked = async (
   engine: string,
   {
@@ -156,35 +187,44 @@ const unpacked = async (
     root,
     userNamespace,
   }: { readonly id: string; readonly directory: string; readonly root: string; readonly userNamespace: boolean },
-): Promise<void> => {
-  if (!existsSync(root)) {
-    await mkdir(directory, { recursive: true, mode: 0o700 })
-    await dropUnused(directory)
-    const fresh = await mkdtemp(join(directory, 'new-'))
-    try {
-      const container = (await ask(engine, ['create', id, NO_COMMAND])).trim()
-      try {
-        await unpack(engine, container, fresh, userNamespace)
-      } finally {
-        await ask(engine, ['rm', container])
-      }
-      // Another process may have been first: its files are the same.
-      await rename(fresh, root).catch((error: unknown) => {
-        if (!existsSync(root)) throw error
-      })
-    } finally {
-      await rm(fresh, { recursive: true, force: true })
-    }
+): Promise<number> => {
+  await mkdir(directory, { recursive: true, mode: 0o700 })
+  await dropUnused(engine, directory)
+  const fresh = await mkdtemp(join(directory, NEW))
+  const container = containerOf(fresh)
+  try {
+    await ask(engine, ['create', '--name', container, id, NO_COMMAND])
+    const files = await unpack(engine, container, fresh, userNamespace)
+    // Another process may have been first: its files are the same.
+    await rename(fresh, root).catch((error: unknown) => {
+      if (!existsSync(root)) throw error
+    })
+    return files
+  } finally {
+    await ask(engine, ['rm', container]).catch(() => undefined)
+    await discard(fresh)
   }
-  const now = new Date()
-  await utimes(root, now, now)
 }
 
-/** Images that nobody has used for long, and what a crash has left half unpacked. */
-const dropUnused = async (directory: string): Promise<void> => {
-  for (const name of await readdir(directory)) {
-    const path = join(directory, name)
-    const used = await stat(path).catch(() => null)
-    if (used !== null && Date.now() - used.ctimeMs > IMAGE_KEPT_MS) await rm(path, { recursive: true, force: true }).catch(() => undefined)
+/** Some directories of an image may be written by nobody, so that nothing could be removed from them. */
+const discard = async (path: string): Promise<void> =>
+  rm(path, { recursive: true, force: true }).catch(async () => {
+    await ask('chmod', ['-R', 'u+rwX', path])
+    await rm(path, { recursive: true, force: true })
+  })
+
+/** Makes room for one more: what was unused for long, the least lately used of too many, and what a crash has left half unpacked. */
+const dropUnused = async (engine: string, directory: string): Promise<void> => {
+  const names = await readdir(directory)
+  const found = await Promise.all(
+    names.map(async (name) => ({ name, used: (await stat(join(directory, name)).catch(() => null))?.ctimeMs ?? 0 })),
+  )
+  const [left, images] = [found.filter(({ name }) => name.startsWith(NEW)), found.filter(({ name }) => !name.startsWith(NEW))]
+  const recent = images.sort((one, other) => other.used - one.used).slice(0, MAX_IMAGES_KEPT - 1)
+  for (const { name } of images.filter((one) => !recent.includes(one) || Date.now() - one.used > IMAGE_KEPT_MS))
+    await discard(join(directory, name)).catch(() => undefined)
+  for (const { name } of left.filter(({ used }) => Date.now() - used > IMAGE_LEFT_MS)) {
+    await ask(engine, ['rm', containerOf(name)]).catch(() => undefined)
+    await discard(join(directory, name)).catch(() => undefined)
   }
 }
