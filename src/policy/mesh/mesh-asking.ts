@@ -68,9 +68,15 @@ export const askForMesh = (run: MeshRun, acl: Acl, given: MeshApprovals): MeshAn
     if (given.human === null && given.agents === null) return { kind: 'ask', question }
     return { kind: 'mismatch', detail: 'it needs the word of others too, and came with that of some' }
   }
+  // The file may have become narrower while they were asked.
+  if (question.approvers !== null && given.agents !== null && !areEnough(given.agents, question.approvers))
+    return { kind: 'mismatch', detail: 'the ACL needs the word of more agents, or of others, than have allowed it' }
   const problem = problemOf(needsHuman ? given.human : null, question.approvers === null ? null : given.agents, facts.permit_sha256)
   return problem === null ? { kind: 'clear', pins } : { kind: 'mismatch', detail: problem }
 }
+
+const areEnough = ({ agents }: AgentsApproval, { agent_ids, needed }: NonNullable<Question['approvers']>): boolean =>
+  agents.filter((agent) => agent_ids.includes(agent)).length >= needed
 
 const questionOf = (
   { fields, place, isMiss, stdin }: MeshRun,

@@ -3,9 +3,11 @@ import { test } from 'node:test'
 
 import { ANSWER_FRESH_MS, openApproval, signAnswer, SpentAnswers } from '../../../src/policy/approval/open-approval.ts'
 import type { Approval, Question } from '../../../src/policy/approval/question.ts'
+import { countStatements, type AgentsApproval } from '../../../src/policy/approval/statements.ts'
 import { scrubbedEnvironment } from '../../../src/policy/environment.ts'
 import type { Acl } from '../../../src/policy/mesh/acl.ts'
 import { authorize, type Verdict } from '../../../src/policy/mesh/authorize.ts'
+import { compareAcl } from '../../../src/policy/mesh/compare-acl.ts'
 import { explain, explanationText } from '../../../src/policy/mesh/explain.ts'
 import { Slots } from '../../../src/policy/slots.ts'
 import { aclOf, aclText, ALICE, alice, asking, commandText, entryText, LAPTOP, MALLORY, readText } from '../../support/acl-text.ts'
@@ -25,13 +27,14 @@ const allowed = ({ permit_sha256 }: Pick<Question, 'permit_sha256'>): Approval =
 const decide = (
   acl: Acl,
   argv: readonly string[],
-  more: { slots?: Slots; approval?: Approval; intent?: object; who?: typeof alice } = {},
+  more: { slots?: Slots; approval?: Approval; agents?: AgentsApproval | null; intent?: object; who?: typeof alice } = {},
 ): Verdict =>
   authorize(
     asking(argv, more.intent ?? {}),
     more.who ?? alice,
     { acl, slots: more.slots ?? new Slots(acl.caps), env: scrubbedEnvironment('/') },
     more.approval ?? null,
+    more.agents ?? null,
   )
 const questionOf = (verdict: Verdict): Question => {
   assert.ok(verdict.kind === 'ask', verdict.kind)
@@ -104,6 +107,36 @@ test('approvers are needed beside a human or alone, and the word of one does not
   assert.equal(saidOf(decide(alone, ['true'], { approval: allowed(question) })), 'approval_mismatch')
   const both = file(entry(`ask = "always"\n${approvers}`, commandText(['true'])))
   assert.equal(saidOf(decide(both, ['true'], { approval: allowed(questionOf(decide(both, ['true']))) })), 'approval_mismatch')
+})
+
+test('the word of agents that a narrower file no longer asks, or too few of those it asks, lets nothing run', () => {
+  const [carol, dave] = ['c'.repeat(64), 'd'.repeat(64)]
+  const needing = (needed: number, ...agents: string[]): Acl =>
+    file(
+      entry(`approvers = [${agents.map((id) => `{ agent_id = "${id}" }`)}]\napprovals_needed = ${needed}`, commandText(['true'])),
+    )
+  const asked = needing(1, carol, dave)
+  const { permit_sha256, approvers } = questionOf(decide(asked, ['true']))
+  assert.ok(approvers !== null)
+  const word = (): AgentsApproval | null =>
+    countStatements([{ agent_id: carol, decision: 'allow', permit_sha256 }], {
+      request_sha256: Buffer.alloc(32),
+      permit_sha256,
+      target: { agentId: MALLORY, machineId: LAPTOP },
+      requester: ALICE,
+      approvers: approvers.agent_ids,
+      needed: approvers.needed,
+      expires_at_ms: 1,
+    })
+  for (const [acl, said] of [
+    [asked, 'permit'],
+    [needing(1, carol), 'permit'],
+    [needing(1, dave), 'approval_mismatch'],
+    [needing(2, carol, dave), 'approval_mismatch'],
+  ] as const) {
+    assert.notEqual(compareAcl(asked, acl).verdict, 'widens')
+    assert.equal(saidOf(decide(acl, ['true'], { agents: word() })), said)
+  }
 })
 
 test('the keys are read strictly, each problem with its line', () => {
