@@ -33,6 +33,22 @@ export const nameProblem = (name: string): string | null => {
   return null
 }
 
+/** Why nobody can be met as this agent by this name; null: nothing stands against it. Who sits there has said who it is, and has not shown that it has that agent's key. */
+export const meetProblem = (
+  contacts: readonly Pick<Contact, 'name' | 'agent_id' | 'trust'>[],
+  name: string,
+  agentId: AgentId,
+): string | null => {
+  const owner = contacts.find((contact) => contact.name === name)
+  if (owner !== undefined && owner.agent_id !== agentId) return `the name ${name} belongs to agent ${owner.agent_id}; choose another`
+  const known = contacts.find((contact) => contact.agent_id === agentId)
+  if (known?.trust === 'blocked')
+    return `this agent is ${known.name}, which is blocked; unblock it first: x0x contacts trust ${known.name} known`
+  return known === undefined || known.name === name
+    ? null
+    : `this agent is known as ${known.name}: meet it by that name, or remove it first`
+}
+
 const idOf = (value: unknown, place: Place): string =>
   typeof value === 'string' && isHexId(value) ? value : refuse(place, 'expected 64 lower-case hex digits')
 

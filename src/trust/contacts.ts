@@ -2,7 +2,7 @@ import { AppError } from '../base/errors.ts'
 import type { VerifiedCard } from '../identity/card.ts'
 import { isHexId, shortId, type AgentId, type MachineId } from '../protocol/ids.ts'
 import type { TrustLevel } from '../protocol/reasons.ts'
-import { contactsFile, contactsOf, findContact, nameProblem, type Contact } from './contact.ts'
+import { contactsFile, contactsOf, findContact, meetProblem, nameProblem, type Contact } from './contact.ts'
 import { readJsonFile, writeJsonFile } from './json-file.ts'
 
 /** What the operator says while importing a card. */
@@ -92,12 +92,8 @@ export class Contacts {
   /** Throws `bad_request` or `conflict`, as `meet` would. */
   assertMeetable(name: string, agentId: AgentId): void {
     assertName(this.#contacts, name, agentId)
-    const known = this.byAgent(agentId)
-    if (known?.trust === 'blocked')
-      throw new AppError(
-        'conflict',
-        `this agent is ${known.name}, which is blocked; unblock it first: x0x contacts trust ${known.name} known`,
-      )
+    const problem = meetProblem(this.#contacts, name, agentId)
+    if (problem !== null) throw new AppError('conflict', problem)
   }
 
   /** Known by this name, trusted, and pinned to this machine, in one step. Other pins stay. Throws as `assertMeetable`. */

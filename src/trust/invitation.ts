@@ -36,6 +36,8 @@ export interface ReadLine {
 
 /** Bytes at the end of a line that tell a slip of copying from an attack, which they do not stop. */
 const SUM_BYTES = 4
+/** More characters than any line has. */
+const MAX_LINE = 4_096
 
 const lineOf = (prefix: string, encoded: Uint8Array): CopiedLine => ({
   line: prefix + Buffer.concat([encoded, sha256(encoded).subarray(0, SUM_BYTES)]).toString('base64url'),
@@ -46,6 +48,7 @@ const bad = (reason: string): AppError => new AppError('bad_request', reason)
 
 const bytesOf = (prefix: string, line: string, what: string): Uint8Array => {
   const text = line.trim()
+  if (text.length > MAX_LINE) throw bad('the line was changed or cut: copy it whole, and only it')
   if (!text.startsWith(prefix)) throw bad(`this is not ${what}: it does not begin with ${prefix}`)
   const all = new Uint8Array(Buffer.from(text.slice(prefix.length), 'base64url'))
   const encoded = all.subarray(0, -SUM_BYTES)
@@ -91,7 +94,10 @@ export const readInvitation = (line: string, nowMs: number): ReadLine => {
 }
 
 export const assertFresh = (expiresAtMs: number, nowMs: number): void => {
-  if (nowMs >= expiresAtMs) throw bad(`the invitation expired at ${new Date(expiresAtMs).toISOString()}: make a new one with x0x invite`)
+  if (nowMs >= expiresAtMs) {
+    const [then, now] = [expiresAtMs, nowMs].map((ms) => new Date(ms).toISOString())
+    throw bad(`the invitation expired at ${then}, and it is ${now} here: make a new one with x0x invite, or set the clock`)
+  }
 }
 
 /** What the invited side answers with. */

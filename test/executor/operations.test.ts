@@ -7,6 +7,7 @@ import { isAppError, type ErrorCode } from '../../src/base/errors.ts'
 import type { ContactRecord, Operation } from '../../src/executor/port/messages.ts'
 import { agentIdOf } from '../../src/identity/agent-id.ts'
 import { decodeCardLink, encodeCardLink, signCard, verifyCard } from '../../src/identity/card.ts'
+import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { ANNOUNCE_DOMAIN, CARD_DOMAIN } from '../../src/protocol/card.ts'
 import { revocation, revocationBody } from '../../src/protocol/dm.ts'
 import type { AgentId, MachineId } from '../../src/protocol/ids.ts'
@@ -141,6 +142,43 @@ test('a card that is tampered with, expired, an announcement, or our own is refu
   await assert.rejects(operate('card_import', { card: await cardOf(host.own) }), code('bad_request'))
 })
 
+test('who is met is known, trusted and pinned in one step; not who is blocked, revoked, ourselves, or known by another name', async (t) => {
+  const { host, network, operate } = await setUp(t)
+  const party = newParty()
+  const { machineId: machine_id } = party.machine
+  const body = {
+    name: 'alice',
+    agent_id: party.signer.agentId,
+    machine_id,
+    addresses: [`/ip4/192.0.2.1/tcp/1/p2p/${peerIdOf(machine_id)}`],
+  }
+  const refused = async (changed: object, why: ErrorCode): Promise<void> => {
+    const before = JSON.stringify(host.contacts.list())
+    await assert.rejects(operate('contact_meet', { ...body, ...changed }), code(why), JSON.stringify(changed))
+    assert.equal(JSON.stringify(host.contacts.list()), before)
+  }
+  for (const changed of [
+    { agent_id: host.own.signer.agentId },
+    { agent_id: 'AB' },
+    { machine_id: 'a'.repeat(64) },
+    { name: '-x' },
+    { name: 'deadbeef' },
+    { addresses: ['/ip4/192.0.2.1/tcp/1'] },
+    { addresses: Array.from({ length: 100 }, () => body.addresses[0]) },
+    { trust_level: 'trusted' },
+  ])
+    await refused(changed, 'bad_request')
+  await operate('contact_meet', body)
+  const [met] = network.client.snapshot.contacts
+  assert.deepEqual([met?.name, met?.trust, met?.machines, met?.addresses], ['alice', 'trusted', [machine_id], body.addresses])
+  await operate('contact_meet', body)
+  assert.equal(host.contacts.list().length, 1)
+  await refused({ name: 'carol' }, 'conflict')
+  await refused({ agent_id: newParty().signer.agentId }, 'conflict')
+  await operate('contact_trust', { contact: 'alice', level: 'blocked' })
+  await refused({}, 'conflict')
+})
+
 test('the executor signs our card and announcements, each for its own use and time', async (t) => {
   const { host, network } = await setUp(t)
   const before = Date.now()
@@ -242,7 +280,7 @@ test("an agent's many machines keep out no word of another: keys go first, then 
   }
 })
 
-test('a revoked contact is shown as such, and may be blocked or removed, not imported, trusted or pinned', async (t) => {
+test('a revoked contact is shown as such, and may be blocked or removed, not imported, met, trusted or pinned', async (t) => {
   const { host, network, operate } = await setUp(t)
   const party = newParty()
   const { machineId } = party.machine
@@ -269,6 +307,7 @@ test('a revoked contact is shown as such, and may be blocked or removed, not imp
   assert.deepEqual(await standing(), { trust: 'trusted', machines: [machineId], revoked: true, revoked_machines: [] })
   for (const [operation, body] of [
     ['card_import', { card: await cardOf(party, Date.now() + 1_000) }],
+    ['contact_meet', { name: 'laptop', agent_id: party.signer.agentId, machine_id: machineId, addresses: [] }],
     ['contact_trust', { contact: 'laptop', level: 'trusted' }],
     ['contact_trust', { contact: 'laptop', level: 'unknown' }],
     ['contact_pin', { contact: 'laptop', machine_id: friend.machine.machineId }],

@@ -1,6 +1,10 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
+import fc from 'fast-check'
+
+import { isAppError } from '../../src/base/errors.ts'
+import { sha256 } from '../../src/identity/hash.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { INVITATION_MS } from '../../src/protocol/invitation.ts'
 import { makeInvitation, makeReply, readInvitation, readReply, SpokenCodes, type InvitedParty } from '../../src/trust/invitation.ts'
@@ -72,4 +76,51 @@ test('a code of other lines does not fit, but for one of a million', () => {
   let full = 0
   for (let n = 0; n < 20_000; n++) if (other.answerTo(one.code()) !== null) full += 1
   assert.ok(full <= 2, `${full} of 20,000; 0.02 are to be expected`)
+})
+
+const isRefusal = (error: unknown): boolean => isAppError(error, 'bad_request')
+
+test('whatever is pasted is refused as such, or is the line itself: any text, any bytes with their sum, any line with a bit changed', () => {
+  const invited = makeInvitation(bob, NOW)
+  const withSum = (prefix: string, bytes: Uint8Array): string =>
+    prefix + Buffer.concat([bytes, sha256(bytes).subarray(0, 4)]).toString('base64url')
+  const read = (line: string): void => {
+    for (const one of [() => readInvitation(line, NOW), () => readReply(line, invited.encoded, NOW)])
+      try {
+        one()
+      } catch (error) {
+        assert.ok(isRefusal(error), String(error))
+      }
+  }
+  const prefix = fc.constantFrom('x0x://invite/', 'x0x://reply/', '')
+  fc.assert(fc.property(prefix, fc.string({ maxLength: 300 }), (before, text) => read(before + text)))
+  fc.assert(fc.property(prefix, fc.uint8Array({ maxLength: 300 }), (before, bytes) => read(withSum(before, bytes))))
+  for (const { line, encoded } of [invited, makeReply(alice, invited.encoded)]) {
+    const before = line.slice(0, line.lastIndexOf('/') + 1)
+    for (let bit = 0; bit < encoded.length * 8; bit++) {
+      const changed = Uint8Array.from(encoded)
+      changed[bit >> 3]! ^= 1 << (bit & 7)
+      read(withSum(before, changed))
+      const plain = before + Buffer.concat([changed, sha256(encoded).subarray(0, 4)]).toString('base64url')
+      assert.throws(() => (before.includes('invite') ? readInvitation(plain, NOW) : readReply(plain, invited.encoded, NOW)), isRefusal)
+    }
+  }
+  assert.throws(() => readInvitation(`x0x://invite/${'A'.repeat(5_000)}`, NOW), /copy it whole/)
+})
+
+test('each changed bit of either line, with its sum mended, gives other codes', () => {
+  const invited = makeInvitation(bob, NOW).encoded
+  const replied = makeReply(alice, invited).encoded
+  const codes = new SpokenCodes({ invited, replied })
+  const code = codes.code()
+  let fitting = 0
+  for (const line of [invited, replied])
+    for (let bit = 0; bit < line.length * 8; bit++) {
+      const changed = Uint8Array.from(line)
+      changed[bit >> 3]! ^= 1 << (bit & 7)
+      const other = new SpokenCodes(line === invited ? { invited: changed, replied } : { invited, replied: changed })
+      if (other.answerTo(code) !== null) fitting += 1
+    }
+  assert.ok(fitting <= 1, `${fitting}`)
+  assert.notEqual(codes.answerTo(code), null)
 })

@@ -1,6 +1,6 @@
 import { isStdinOpen, type Acl, type AllowedCommand, type AllowEntry, type AskPattern, type EntryAsking, type RunLimits } from './acl.ts'
 import type { Confinement } from './confinement.ts'
-import { coversAll, overlap } from './match.ts'
+import { coversAll, overlap, type CommandPlace } from './match.ts'
 
 /** What one ACL allows beyond another. */
 export interface Beyond {
@@ -31,25 +31,34 @@ export const compareAcl = (old: Acl, next: Acl): AclComparison => {
 /** What `next` may allow and `old` does not. Sound, and not complete: a command must be within one command of the same pair. */
 const beyond = (old: Acl, next: Acl): Beyond[] => {
   const found = wholeFile(old, next)
+  const pairs = Map.groupBy(old.allow, pairOf)
+  const listed = Map.groupBy(old.enabled ? placesOf(old.allow) : [], shapeOf)
   const earlier = new Map<string, AllowedCommand[]>()
   for (const entry of next.allow) {
-    const pair = `${entry.agent_id}:${entry.machine_id}`
-    const own = earlier.get(pair) ?? []
-    earlier.set(pair, own)
-    const before = old.allow.filter(({ agent_id, machine_id }) => agent_id === entry.agent_id && machine_id === entry.machine_id)
+    const before = pairs.get(pairOf(entry)) ?? []
     // Also where exec is off: a pair that the file names is no stranger, and has a budget of its own.
     if (before.length === 0) found.push(of(entry, null, 'the other file does not name this agent on this machine'))
     if (!next.enabled) continue
-    const allowed = old.enabled ? before : []
-    for (const command of entry.commands) {
-      found.push(...commandBeyond(allowed, entry, command, own))
-      own.push(command)
+    for (const place of placesOf([entry])) {
+      const shape = shapeOf(place)
+      const own = earlier.get(shape) ?? []
+      earlier.set(shape, own)
+      found.push(...commandBeyond(listed.get(shape) ?? [], place, own))
+      own.push(place.command)
     }
     if (entry.asking.ask === 'off') continue
-    for (const pattern of entry.asking.patterns) found.push(...patternBeyond(allowed, entry, pattern))
+    for (const pattern of entry.asking.patterns) found.push(...patternBeyond(old.enabled ? before : [], entry, pattern))
   }
   return found
 }
+
+const pairOf = ({ agent_id, machine_id }: AllowEntry): string => `${agent_id}:${machine_id}`
+
+const placesOf = (entries: readonly AllowEntry[]): CommandPlace[] =>
+  entries.flatMap((entry) => entry.commands.map((command) => ({ entry, command })))
+
+/** Only commands of one pair, one program and one length have an argv in common. */
+const shapeOf = ({ entry, command: { argv } }: CommandPlace): string => JSON.stringify([pairOf(entry), argv[0], argv.length])
 
 const of = ({ agent_id, machine_id, line }: AllowEntry, command: AllowedCommand | null, why: string): Beyond => ({
   agent_id,
@@ -79,21 +88,16 @@ const wholeFile = (old: Acl, next: Acl): Beyond[] => {
  * limits: the rights must be within those of every old command that may have come first, up to the one that has it all.
  * What `earlier` commands of the new file have is theirs, and not this one's.
  */
-const commandBeyond = (
-  before: readonly AllowEntry[],
-  entry: AllowEntry,
-  command: AllowedCommand,
-  earlier: readonly AllowedCommand[],
-): Beyond[] => {
+const commandBeyond = (before: readonly CommandPlace[], place: CommandPlace, earlier: readonly AllowedCommand[]): Beyond[] => {
+  const { entry, command } = place
   const isTheirs = ({ tokens }: AllowedCommand): boolean => earlier.some((one) => coversAll(one.tokens, tokens))
   if (isTheirs(command)) return []
-  for (const old of before)
-    for (const one of old.commands) {
-      if (!overlap(one.tokens, command.tokens) || isTheirs(one)) continue
-      const wider = widerRights({ entry: old, command: one }, { entry, command }, asksLess(old.asking, entry.asking, commandAsks))
-      if (wider.length > 0) return [of(entry, command, wider.join('; '))]
-      if (coversAll(one.tokens, command.tokens)) return []
-    }
+  for (const old of before) {
+    if (!overlap(old.command.tokens, command.tokens) || isTheirs(old.command)) continue
+    const wider = widerRights(old, place, asksLess(old.entry.asking, entry.asking, commandAsks))
+    if (wider.length > 0) return [of(entry, command, wider.join('; '))]
+    if (coversAll(old.command.tokens, command.tokens)) return []
+  }
   return [of(entry, command, 'no single command of the other file has all of this')]
 }
 
@@ -112,11 +116,6 @@ const patternBeyond = (before: readonly AllowEntry[], entry: AllowEntry, pattern
 const samePattern = (one: Pick<AskPattern, 'argv' | 'anyArguments'>, other: Pick<AskPattern, 'argv' | 'anyArguments'>): boolean =>
   one.anyArguments === other.anyArguments && JSON.stringify(one.argv) === JSON.stringify(other.argv)
 
-interface Righted {
-  readonly entry: AllowEntry
-  readonly command: AllowedCommand
-}
-
 const CAP_KEYS = [
   'max_stdout_bytes',
   'max_stderr_bytes',
@@ -125,7 +124,7 @@ const CAP_KEYS = [
 ] as const satisfies readonly (keyof RunLimits)[]
 
 /** Why a run by the one has more than by the other; warnings on the way to a limit allow nothing. */
-const widerRights = (old: Righted, next: Righted, asking: readonly string[]): string[] => [
+const widerRights = (old: CommandPlace, next: CommandPlace, asking: readonly string[]): string[] => [
   ...CAP_KEYS.filter((key) => next.entry.limits[key] > old.entry.limits[key]).map(
     (key) => `${key} is ${next.entry.limits[key]}, and was ${old.entry.limits[key]}`,
   ),

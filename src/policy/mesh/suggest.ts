@@ -1,3 +1,5 @@
+import { isAbsolute } from 'node:path'
+
 import { findMetacharacter, parseToken } from '../../protocol/argv-template.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import { escapesOf } from '../escapes.ts'
@@ -11,8 +13,12 @@ export interface SuggestedFor {
 
 /** Why no entry can allow exactly this; null: one can. */
 export const unsuggestable = (argv: readonly string[]): string | null => {
+  if (argv.some((text) => !text.isWellFormed())) return 'it is no Unicode text'
   const meta = findMetacharacter(argv)
   if (meta !== null) return `token ${meta.token} contains ${JSON.stringify(meta.character)}, which every request is refused for`
+  const [program = ''] = argv
+  if (argv.length > 0 && (program === '' || (program.includes('/') && !isAbsolute(program))))
+    return 'its program is no absolute path and no bare name'
   const slot = argv.find((text) => typeof parseToken(text) === 'string' || (parseToken(text) as { kind: string }).kind !== 'literal')
   return argv.length === 0 || slot !== undefined
     ? `it has ${slot === undefined ? 'no program' : `${slot}, which means more in a file`}`
@@ -26,8 +32,13 @@ export const suggestionWarnings = (argv: readonly string[]): string[] => {
   return escapesOf(command, false).map(({ name, escape: { risk, remedy } }) => `${name} ${risk}; ${remedy}`)
 }
 
-/** A word of TOML on one line, whatever is in it; a JSON string is a basic string of TOML but for DEL. */
-const tomlText = (text: string): string => JSON.stringify(text).replaceAll('\u007f', '\\u007f')
+const tomlEscape = (character: string): string => `\\U${character.codePointAt(0)!.toString(16).padStart(8, '0')}`
+
+/**
+ * A word of TOML on one line, whatever a stranger put in it: only ASCII that shows itself stands there as it is, for no letter
+ * looks like another and none turns a line around. A JSON string is a basic string of TOML but for DEL.
+ */
+const tomlText = (text: string): string => JSON.stringify(text).replaceAll(/[^ -~]/gu, tomlEscape)
 
 /** An entry that allows this argv to the pair and nothing else: no slot, no stdin. */
 export const entryText = ({ agent_id, machine_id, description }: SuggestedFor, argv: readonly string[]): string => `

@@ -112,9 +112,7 @@ test('approvers are needed beside a human or alone, and the word of one does not
 test('the word of agents that a narrower file no longer asks, or too few of those it asks, lets nothing run', () => {
   const [carol, dave] = ['c'.repeat(64), 'd'.repeat(64)]
   const needing = (needed: number, ...agents: string[]): Acl =>
-    file(
-      entry(`approvers = [${agents.map((id) => `{ agent_id = "${id}" }`)}]\napprovals_needed = ${needed}`, commandText(['true'])),
-    )
+    file(entry(`approvers = [${agents.map((id) => `{ agent_id = "${id}" }`)}]\napprovals_needed = ${needed}`, commandText(['true'])))
   const asked = needing(1, carol, dave)
   const { permit_sha256, approvers } = questionOf(decide(asked, ['true']))
   assert.ok(approvers !== null)

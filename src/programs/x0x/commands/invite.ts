@@ -11,8 +11,10 @@ import {
   type InvitedParty,
   type ReadLine,
 } from '../../../trust/invitation.ts'
+import { meetProblem, nameProblem, type Contact } from '../../../trust/contact.ts'
 import type { CliContext } from '../context.ts'
 import { Dialogue } from '../dialogue.ts'
+import { usageError } from '../failure.ts'
 import { printJson, printLine } from '../print.ts'
 import { write } from '../../../supervision/program-output.ts'
 
@@ -21,6 +23,18 @@ const TRIES = 3
 
 const MIDDLE =
   'the codes are of different lines: somebody changed one on its way, or it was copied from another place. Nothing was changed; begin anew, over another way'
+
+/** Whether the daemon would take it, before two people are asked to compare codes. */
+const assertMeetable = async (context: CliContext, name: string, { agent_id }: InvitedParty): Promise<void> => {
+  const { contacts } = await context.api.json<{ contacts: readonly Contact[] }>({ method: 'GET', path: '/contacts' })
+  const problem = meetProblem(contacts, name, agent_id)
+  if (problem !== null) throw new AppError('conflict', problem)
+}
+
+const assertName = (name: string, option: string): void => {
+  const problem = nameProblem(name)
+  if (problem !== null) throw usageError(`${option}: ${JSON.stringify(name)}: ${problem}`)
+}
 
 const ownParty = async (context: CliContext): Promise<InvitedParty> => {
   const { agent_id, machine_id, name, addresses } = await context.api.json<InvitedParty>({ method: 'GET', path: '/agent' })
@@ -61,10 +75,12 @@ const met = (name: string, { agent_id, machine_id }: InvitedParty): string =>
 export const runInvite = async (context: CliContext, name: string, argv: readonly string[] | null): Promise<number> => {
   const problem = argv === null ? null : unsuggestable(argv)
   if (problem !== null) throw new AppError('bad_request', `no entry can allow this command: ${problem}`)
+  assertName(name, 'NAME')
   const { line, encoded } = makeInvitation(await ownParty(context), Date.now())
   const { party } = await inDialogue(context, async (dialogue) => {
     await dialogue.say(`On the other machine, within the hour:\n\n  x0x join ${line}\n`)
     const reply = await askFor(dialogue, 'Paste the line that it prints: ', (text) => readReply(text, encoded, Date.now()))
+    await assertMeetable(context, name, reply.party)
     await compareAsInviter(dialogue, encoded, reply)
     await meet(context, name, reply.party)
     await dialogue.say(met(name, reply.party))
@@ -88,6 +104,8 @@ const compareAsInviter = async (dialogue: Dialogue, invited: Uint8Array, { encod
 export const runJoin = async (context: CliContext, line: string, as: string | null): Promise<number> => {
   const invitation = readInvitation(line, Date.now())
   const name = as ?? invitation.party.name
+  assertName(name, '--as')
+  await assertMeetable(context, name, invitation.party)
   const reply = makeReply(await ownParty(context), invitation.encoded)
   await inDialogue(context, async (dialogue) => {
     await dialogue.say(`Paste this line where x0x invite waits:\n\n  ${reply.line}\n`)

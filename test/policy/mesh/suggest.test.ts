@@ -1,0 +1,65 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import fc from 'fast-check'
+
+import { isListed } from '../../../src/policy/mesh/authorize.ts'
+import { entryText, suggestionWarnings, unsuggestable } from '../../../src/policy/mesh/suggest.ts'
+import { aclOf, aclText, ALICE, LAPTOP, MALLORY } from '../../support/acl-text.ts'
+
+const suggested = (argv: readonly string[]): string => entryText({ agent_id: ALICE, machine_id: LAPTOP, description: 'alice' }, argv)
+
+test('what no entry can allow says why', () => {
+  for (const [argv, why] of [
+    [[], /it has no program/],
+    [['', 'x'], /its program is no absolute path and no bare name/],
+    [['./run'], /its program is no absolute path and no bare name/],
+    [['echo', 'a;b'], /token 1 contains ";", which every request is refused for/],
+    [['echo', '<INT>'], /every request is refused/],
+    [['echo', 'a\nb'], /token 1 contains "\\n"/],
+    [['echo', '\ud800'], /it is no Unicode text/],
+  ] as const)
+    assert.match(unsuggestable(argv) ?? '', why, JSON.stringify(argv))
+  assert.equal(unsuggestable(['/usr/bin/df', '-h']), null)
+})
+
+test('a program that can be bent to more is named, and one that cannot is not', () => {
+  assert.match(suggestionWarnings(['less', 'x']).join('\n'), /^less is a pager/)
+  assert.deepEqual([suggestionWarnings(['df', '-h']), suggestionWarnings([])], [[], []])
+})
+
+test('what a stranger asked for stands in the entry as ASCII that shows itself: nothing turns, hides or steers', () => {
+  const argv = ['cat', '/srv/\u202egol.txt', '\u009b2Jx', '\u{e0041}', 'p\u0430yments', '\u007f\u001b[2K', '"]\\']
+  const text = suggested(argv)
+  assert.match(text, /^[ -~\n]+$/)
+  assert.deepEqual(
+    aclOf(aclText([text])).allow[0]?.commands.map((command) => command.argv),
+    [argv],
+  )
+})
+
+test('whatever is suggested is read as exactly that argv for that pair, without stdin', () => {
+  const token = fc.oneof(fc.string({ unit: 'binary', maxLength: 6 }), fc.constantFrom('-h', '"', '\\', "'''", '#', ']', '<INT', 'e\u0301'))
+  let made = 0
+  fc.assert(
+    fc.property(fc.array(token, { maxLength: 4 }), (rest) => {
+      const argv = ['p', ...rest]
+      if (unsuggestable(argv) !== null) return
+      made += 1
+      const acl = aclOf(aclText([suggested(argv)]))
+      assert.deepEqual(
+        acl.allow[0]?.commands.map(({ argv: read, stdin }) => [read, stdin]),
+        [[argv, false]],
+      )
+      assert.ok(isListed(argv, { agentId: ALICE, machineId: LAPTOP }, acl))
+      for (const [other, agentId] of [
+        [[...argv, 'x'], ALICE],
+        [argv.with(argv.length - 1, `${argv.at(-1)}x`), ALICE],
+        [argv, MALLORY],
+      ] as const)
+        assert.ok(!isListed(other, { agentId, machineId: LAPTOP }, acl))
+    }),
+    { numRuns: 500 },
+  )
+  assert.ok(made > 200, `${made}`)
+})
