@@ -57,8 +57,11 @@ export const APPROVALS: CommandSpec = {
     {
       name: 'watch',
       text: 'show each question as it comes, and decide by a key: a once, A always, d deny, s later, q end; without a terminal, lines',
-      options: [{ flags: '--bell', text: 'ring the bell of the terminal for each' }],
-      examples: ['x0x approvals watch --bell', 'x0x approvals watch --json | jq .'],
+      options: [
+        { flags: '--bell', text: 'ring the bell of the terminal for each' },
+        { flags: '--notify', text: 'tell the desktop of each by notify-send, or else the terminal' },
+      ],
+      examples: ['x0x approvals watch --notify', 'x0x approvals watch --json | jq .'],
     },
   ],
 }

@@ -14,6 +14,7 @@ import { runningContainment } from './check-containment.ts'
 import type { Environment } from '../base/environment.ts'
 import type { ConfigReading, DaemonConfig } from '../config/config.ts'
 import type { Examiner } from './examiner.ts'
+import { deskFindings } from './desk-check.ts'
 import { checkExecFiles, checkOutgoing } from './exec-files.ts'
 import { fail, ok, warn, type Finding } from './findings.ts'
 import { lookAtLock } from '../supervision/lock.ts'
@@ -172,7 +173,11 @@ const checkDaemon = async (config: DaemonConfig, env: Environment): Promise<Find
   const look = await lookAtLock(config.paths)
   switch (look.kind) {
     case 'held':
-      return [await runningContainment(config.paths.dir), ...(await checkRunning(config, look.holder, env))]
+      return [
+        await runningContainment(config.paths.dir),
+        ...(await checkRunning(config, look.holder, env)),
+        ...(await deskFindings(config.paths)),
+      ]
     case 'free':
       return checkStart(config, ok('daemon', 'does not run'))
     case 'unknown':

@@ -1,6 +1,5 @@
 import { join } from 'node:path'
 
-import { answers } from '../base/unix-socket.ts'
 import type { Environment } from '../base/environment.ts'
 import type { RexdConfig } from '../config/rexd-config.ts'
 import { dataDirOf, instanceChoice, pathsIn } from '../local-api/paths.ts'
@@ -11,10 +10,10 @@ import { IMAGES_DIRECTORY, sandboxPlace } from '../policy/sandbox/sandbox-grant.
 import { errorText } from '../base/errors.ts'
 import { SandboxProbe } from '../process/sandbox/sandbox-probe.ts'
 import type { SandboxSettings } from '../policy/sandbox/sandbox-settings.ts'
+import { deskFindings } from './desk-check.ts'
 import { ok, warn, type Finding } from './findings.ts'
 
 const TOPIC = 'commands'
-const NO_DESK = 'start x0xd, or x0x desk where no daemon runs: until then what runs on this host, or must be asked, is denied'
 
 /** An agent that the file does not name. */
 const OTHERS = ''
@@ -53,8 +52,6 @@ export const modesFindings = async ({ tools }: RexdConfig, env: Environment): Pr
   if (tools === undefined) return []
   const agents = Object.keys(tools.agents).map((agent) => ok(TOPIC, `those of ${agent} run ${whereOf(tools, agent)}`))
   const others = ok(TOPIC, `${agents.length === 0 ? 'they' : 'those of others'} run ${whereOf(tools, OTHERS)}`)
-  const { approvalsSocket } = pathsIn(dataDirOf(instanceChoice({ name: null, dataDir: null }, env)))
-  const isThere = await answers(approvalsSocket).catch(() => false)
-  const desk = isThere ? ok('desk', `one answers at ${approvalsSocket}`) : warn('desk', `none answers at ${approvalsSocket}`, NO_DESK)
-  return [...agents, others, await sandboxFinding(tools.sandbox), desk]
+  const paths = pathsIn(dataDirOf(instanceChoice({ name: null, dataDir: null }, env)))
+  return [...agents, others, await sandboxFinding(tools.sandbox), ...(await deskFindings(paths))]
 }

@@ -132,7 +132,8 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
   'approvals allowlist add': allowlist('allowlist_add'),
   'approvals allowlist remove': allowlist('allowlist_remove'),
   'approvals history': async (context, line) => (await import('./commands/approvals.ts')).runHistory(context, line.value('lines') ?? ''),
-  'approvals watch': async (context, line) => (await import('./commands/approvals-watch.ts')).runWatch(context, { bell: line.has('bell') }),
+  'approvals watch': async (context, line) =>
+    (await import('./commands/approvals-watch.ts')).runWatch(context, { bell: line.has('bell'), notify: line.has('notify') }),
   'exec-mode': execMode('words'),
   'exec-mode show': execMode('show'),
   'exec-mode set': execMode('set'),

@@ -236,6 +236,18 @@ test('a window at a terminal shows the oldest question, and a key decides about 
   assert.equal(desk.asked.filter(({ type }) => type === 'decide').length, 2)
 })
 
+test('a notice at a terminal says who asks for what, once for each question, and nothing in it is obeyed', async (t) => {
+  const asker = { kind: 'local', label: 'a\u001b]0;x\u0007b' } as const
+  const desk = await deskOf(t, [pendingOf(FIRST, { question: questionOf({ asker }) })])
+  const cli = typedCli(['--data-dir', desk.dir, 'approvals', 'watch', '--notify'])
+  await cli.until(/a once/)
+  cli.type('q')
+  assert.equal(await cli.status, 0)
+  const notices = cli.text().split('\u001b]9;').slice(1)
+  assert.equal(notices.length, 1)
+  assert.match(notices[0]!, new RegExp(`^x0x: a command waits for you: a\\?\\]0,x\\?b asks for /[ -~]+${BELL}${BELL}`))
+})
+
 test('a question that the desk would not take a decision about still waits in the window', async (t) => {
   const refused = { code: 'rate_limited', message: 'too many lines' }
   const { dir, asked } = await deskOf(t, [pendingOf(FIRST)], { decide: refused })

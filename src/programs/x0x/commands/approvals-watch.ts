@@ -4,15 +4,18 @@ import { shownSentence, visibleJson } from '../../../base/visible-text.ts'
 import { isAppError } from '../../../base/errors.ts'
 import { openDesk, type DeskHuman, type DeskNews, type Waiting } from '../../../local-api/desk-human.ts'
 import { questionLines } from '../../../local-api/question-text.ts'
+import type { PendingQuestion } from '../../../protocol/desk.ts'
 import { untilEnded, write } from '../../../supervision/program-output.ts'
 import { isAtTerminal } from '../confirm.ts'
 import type { CliContext } from '../context.ts'
 import { counted, printLine } from '../print.ts'
 import { deskPathsOf } from './approvals.ts'
+import { questionNotices } from './question-notice.ts'
 import { QuestionPrompt } from './question-prompt.ts'
 
 export interface WatchOptions {
   readonly bell: boolean
+  readonly notify: boolean
 }
 
 /** How soon a desk that went away is looked for again. */
@@ -59,6 +62,19 @@ const lineWindow = (context: CliContext): Window => {
   }
 }
 
+/** The same window, and a notice of each question. */
+const noticing = (window: Window, notice: (pending: PendingQuestion) => void): Window => ({
+  begin: (desk, waiting) => {
+    window.begin(desk, waiting)
+    waiting.questions.forEach(notice)
+  },
+  news: (news) => {
+    window.news(news)
+    if (news.type === 'question') notice(news)
+  },
+  lost: (why) => window.lost(why),
+})
+
 /** What comes while the desk still answers `subscribe` waits for that answer. */
 const attend = async (desk: DeskHuman, window: Window): Promise<void> => {
   const early: DeskNews[] = []
@@ -90,14 +106,15 @@ const follow = async (context: CliContext, window: Window, signal: AbortSignal):
 }
 
 /** `x0x approvals watch`: a window of a human, who decides by keys. */
-export const runWatch = async (context: CliContext, { bell }: WatchOptions): Promise<number> =>
+export const runWatch = async (context: CliContext, { bell, notify }: WatchOptions): Promise<number> =>
   untilEnded(context, async (signal) => {
-    if (context.json || !isAtTerminal(context)) return follow(context, lineWindow(context), signal)
+    const withNotices = (window: Window): Window => (notify ? noticing(window, questionNotices(context)) : window)
+    if (context.json || !isAtTerminal(context)) return follow(context, withNotices(lineWindow(context)), signal)
     const ending = new AbortController()
     const prompt = new QuestionPrompt({ stdin: context.stdin, stdout: context.stdout, bell, end: () => ending.abort() })
     prompt.start()
     try {
-      await follow(context, prompt, AbortSignal.any([signal, ending.signal]))
+      await follow(context, withNotices(prompt), AbortSignal.any([signal, ending.signal]))
     } finally {
       prompt.stop()
       await printLine(context, '')
