@@ -128,13 +128,10 @@ export class Desk implements Startable {
     return this.#answers.close(id, question, await this.#judging.ending(question, final, judged.kind === 'ask' ? 'no_ui' : 'deny'))
   }
 
-  /** What waits, oldest first. */
-  get questions(): readonly PendingQuestion[] {
-    return this.#waiting.all.map(({ decider: _decider, ...pending }) => pending)
-  }
-
-  get floods() {
-    return this.#waiting.floods
+  /** What waits, oldest first, what was denied unseen, and how many windows of humans watch. */
+  get waiting() {
+    const questions: readonly PendingQuestion[] = this.#waiting.all.map(({ decider: _decider, ...pending }) => pending)
+    return { questions, floods: this.#waiting.floods, windows: this.#watchers.count }
   }
 
   /** Answers what takes the watcher out again. */

@@ -69,7 +69,7 @@ export class HumanSession implements DeskSession {
         if (!this.#isOver) this.#unlisten ??= desk.listen({ tell: (news) => this.#leave === null && !isOutput(news) && this.#send(news) })
         return {}
       case 'pending':
-        return { questions: desk.questions, floods: desk.floods }
+        return desk.waiting
       case 'decide': {
         const { grant_id } = await desk.decide(body, this.#name)
         return { question_id: body.question_id, decision: body.decision, grant_id }
@@ -96,7 +96,7 @@ export class HumanSession implements DeskSession {
   #subscribe(output: boolean): object {
     const { desk } = this.#components
     if (!this.#isOver) this.#leave ??= desk.watch({ tell: (news) => (output || !isOutput(news)) && this.#send(news) })
-    return { questions: desk.questions, floods: desk.floods }
+    return desk.waiting
   }
 
   #fail(id: number, code: string, message: string, wonBy?: string, decision?: string): void {

@@ -28,6 +28,11 @@ export class Watchers {
     this.#onNone = init.onNone
   }
 
+  /** How many windows watch now. */
+  get count(): number {
+    return this.#all.size
+  }
+
   /** Somebody watches, or did a moment ago. */
   get any(): boolean {
     return this.#all.size > 0 || this.#leaving !== null

@@ -1,38 +1,72 @@
 import { errorText, isAppError } from '../base/errors.ts'
-import { openDesk } from '../local-api/desk-human.ts'
+import { shownLine } from '../base/visible-text.ts'
+import { openDesk, type DeskHuman } from '../local-api/desk-human.ts'
 import type { DataPaths } from '../local-api/paths.ts'
+import type { Fields } from '../protocol/field-checks.ts'
 import { fail, ok, warn, type Finding } from './findings.ts'
 
 const TOPIC = 'desk'
 const NO_DESK = 'start x0xd, or x0x desk where no daemon runs: until then what runs on this host, or must be asked, is denied'
+const LOG = 'look at the log of x0xd or x0x desk'
 
-/** Whether a desk answers, whether its store is sound, and what waits. */
-export const deskFindings = async (paths: DataPaths): Promise<Finding[]> => {
-  const { approvalsSocket } = paths
-  const desk = await openDesk(paths, 'doctor').catch((error: unknown) => (error instanceof Error ? error : new Error(String(error))))
-  if (desk instanceof Error) {
-    if (isAppError(desk, 'daemon_unreachable')) return [warn(TOPIC, `none answers at ${approvalsSocket}`, NO_DESK)]
-    return [warn(TOPIC, `what answers at ${approvalsSocket} cannot be asked: ${errorText(desk)}`, 'look as the user of the desk')]
+/** Agents whose modes have lines of their own. */
+const MAX_NAMED = 32
+
+const counted = (count: number, one: string): string => `${count} ${one}${count === 1 ? '' : 's'}`
+
+const humansFinding = (windows: number): Finding =>
+  windows === 0
+    ? ok('humans', 'nobody watches now, so what must be asked is denied at once: x0x approvals watch, or the page of x0x ui')
+    : ok('humans', `${counted(windows, 'window')} watched now; each shows every question, and the first answer counts`)
+
+/** Of the store: what counts for everybody, and of whom something else is saved. */
+const modeFindings = ({ defaults, agents, modes }: Fields): Finding[] => {
+  const all = defaults as Fields
+  const [rows, saved] = [agents as Readonly<Record<string, Fields>>, modes as Readonly<Record<string, Fields>>]
+  const textOf = (row: Fields): string => {
+    const of = { ...all, ...row }
+    return `security ${String(of['security'])}, ask ${String(of['ask'])}, without a human ${String(of['askFallback'])}`
   }
+  const savedOf = (agent: string): string => {
+    const set = Object.entries(saved[agent] ?? {}).filter(([, value]) => value !== null)
+    return set.length === 0 ? '' : `; saved by a human: ${set.map(([key, value]) => `${key} ${shownLine(String(value))}`).join(', ')}`
+  }
+  const names = [...new Set([...Object.keys(rows), ...Object.keys(saved)])]
+  return [
+    ok('modes', `of everybody: ${textOf({})}`),
+    ...names.slice(0, MAX_NAMED).map((agent) => ok('modes', `of ${shownLine(agent)}: ${textOf(rows[agent] ?? {})}${savedOf(agent)}`)),
+    ...(names.length > MAX_NAMED ? [ok('modes', `and of ${counted(names.length - MAX_NAMED, 'other')}`)] : []),
+  ]
+}
+
+const storeFindings = async (desk: DeskHuman, path: string): Promise<Finding[]> => {
   try {
-    const { questions } = await desk.pending()
-    const there = ok(
-      TOPIC,
-      `one answers at ${approvalsSocket}; ${questions.length} ${questions.length === 1 ? 'question waits' : 'questions wait'}`,
-    )
-    const store = await desk.store().then(
-      () => ok('store', 'is sound'),
-      (error: unknown) =>
-        fail(
-          'store',
-          errorText(error),
-          'mend exec-approvals.json, or move it away and start the desk again; until then it denies everything',
-        ),
-    )
-    return [there, store]
+    return [ok('store', `${path} is sound`), ...modeFindings(await desk.store())]
   } catch (error) {
-    return [fail(TOPIC, errorText(error), 'look at the log of x0xd or x0x desk')]
+    return [fail('store', errorText(error), `mend ${path}, or move it away and start the desk again; until then it denies everything`)]
+  }
+}
+
+const askedFindings = async (desk: DeskHuman, { approvals, approvalsSocket }: DataPaths): Promise<Finding[]> => {
+  try {
+    const { questions, windows } = await desk.pending()
+    const there = ok(TOPIC, `one answers at ${approvalsSocket}; waiting now: ${counted(questions.length, 'question')}`)
+    return [there, humansFinding(windows), ...(await storeFindings(desk, approvals))]
+  } catch (error) {
+    return [fail(TOPIC, errorText(error), LOG)]
   } finally {
     desk.close()
   }
+}
+
+/** Whether a desk answers, who would be asked, whether its store is sound, what modes it has, and what waits. */
+export const deskFindings = async (paths: DataPaths): Promise<Finding[]> => {
+  let desk: DeskHuman
+  try {
+    desk = await openDesk(paths, 'doctor')
+  } catch (error) {
+    if (isAppError(error, 'daemon_unreachable')) return [warn(TOPIC, `none answers at ${paths.approvalsSocket}`, NO_DESK)]
+    return [warn(TOPIC, `what answers at ${paths.approvalsSocket} cannot be asked: ${errorText(error)}`, 'look as the user of the desk')]
+  }
+  return askedFindings(desk, paths)
 }

@@ -47,11 +47,17 @@ export const sandboxFinding = async (settings: SandboxSettings): Promise<Finding
     : warn('sandbox', `none can be had here, and commands that are to run in one are refused: ${problem}`, 'mend that, and check again')
 }
 
-/** Where commands would run, and whether anybody can be asked. Nothing where the configuration does not choose among hosts. */
-export const modesFindings = async ({ tools }: RexdConfig, env: Environment): Promise<Finding[]> => {
+/** Where commands would run, and whether a sandbox can be had. Nothing where the configuration does not choose among hosts. */
+export const placeFindings = async ({ tools }: RexdConfig): Promise<Finding[]> => {
   if (tools === undefined) return []
   const agents = Object.keys(tools.agents).map((agent) => ok(TOPIC, `those of ${agent} run ${whereOf(tools, agent)}`))
   const others = ok(TOPIC, `${agents.length === 0 ? 'they' : 'those of others'} run ${whereOf(tools, OTHERS)}`)
+  return [...agents, others, await sandboxFinding(tools.sandbox)]
+}
+
+/** The same, and whether anybody can be asked. */
+export const modesFindings = async (config: RexdConfig, env: Environment): Promise<Finding[]> => {
+  if (config.tools === undefined) return []
   const paths = pathsIn(dataDirOf(instanceChoice({ name: null, dataDir: null }, env)))
-  return [...agents, others, await sandboxFinding(tools.sandbox), ...(await deskFindings(paths))]
+  return [...(await placeFindings(config)), ...(await deskFindings(paths))]
 }

@@ -4,6 +4,7 @@ import { answers } from '../base/unix-socket.ts'
 import type { Environment } from '../base/environment.ts'
 import { checkRexdJournal } from './exec-files.ts'
 import { fail, ok, warn, type Finding } from './findings.ts'
+import { placeFindings } from './modes-check.ts'
 import type { DaemonConfig } from '../config/config.ts'
 import { readRexdConfig, withoutHttp, type RexdConfig } from '../config/rexd-config.ts'
 import { readTlsMaterial, type RexdHttpConfig } from '../config/rexd-http-config.ts'
@@ -70,7 +71,8 @@ const fault = (text: string): Finding => fail(REXD_TOPIC, text, 'mend it; x0xd t
 export const checkServedRexd = async ({ rexd_config: file }: DaemonConfig, { strict }: { strict: boolean }): Promise<Finding[]> => {
   if (file === null) return []
   const inspection = await inspectRexd(file, process.env, { http: true })
-  return rexdFindings(inspection, { topic: REXD_TOPIC, obstacle: strict ? fault : doubt })
+  const places = inspection.config === null ? [] : await placeFindings(inspection.config)
+  return [...rexdFindings(inspection, { topic: REXD_TOPIC, obstacle: strict ? fault : doubt }), ...places]
 }
 
 /** Where it is to listen; null where it is not, or where that cannot be read. */

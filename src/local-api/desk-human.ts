@@ -27,6 +27,8 @@ export type DeskNews = Extract<ToHumanBody, { type: 'question' | 'settled' | 'fl
 export interface Waiting {
   readonly questions: readonly PendingQuestion[]
   readonly floods: readonly Flood[]
+  /** How many watch, each of which is shown every question. */
+  readonly windows: number
 }
 
 /** A decision about exactly the permit that was shown. */

@@ -1,4 +1,8 @@
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { createServer, type Socket } from 'node:net'
+import { writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import type { PendingQuestion } from '../../../src/protocol/desk.ts'
@@ -246,6 +250,27 @@ test('a notice at a terminal says who asks for what, once for each question, and
   const notices = cli.text().split('\u001b]9;').slice(1)
   assert.equal(notices.length, 1)
   assert.match(notices[0]!, new RegExp(`^x0x: a command waits for you: a\\?\\]0,x\\?b asks for /[ -~]+${BELL}${BELL}`))
+})
+
+test('a notice goes to the desktop by notify-send as it is written, and the terminal then has none', async (t) => {
+  const asker = { kind: 'local', label: '<b>$(id)\u001b]0;x\u0007' } as const
+  const desk = await deskOf(t, [pendingOf(FIRST, { question: questionOf({ asker }) })])
+  const bin = await tempDir(t)
+  const told = createServer()
+  t.after(() => told.close())
+  await once(told.listen(join(bin, 'told')), 'listening')
+  const script = `#!${process.execPath}\nrequire('node:net').connect(${JSON.stringify(join(bin, 'told'))}).end(JSON.stringify(process.argv.slice(2)))\n`
+  await writeFile(join(bin, 'notify-send'), script, { mode: 0o755 })
+  const heard = once(told, 'connection') as Promise<[Socket]>
+  const cli = typedCli(['--data-dir', desk.dir, 'approvals', 'watch', '--notify'], { DISPLAY: ':0', PATH: `.::${bin}` })
+  const [socket] = await heard
+  const argv = JSON.parse(Buffer.concat(await socket.toArray()).toString()) as string[]
+  assert.deepEqual(argv.slice(0, 4), ['--app-name=x0x', '--urgency=critical', '--', 'x0x: a command waits for you'])
+  assert.match(argv[4]!, /^&lt;b&gt;\$\(id\)\?\]0,x\? asks for \/[ -~]+$/)
+  await cli.until(/a once/)
+  cli.type('q')
+  assert.equal(await cli.status, 0)
+  assert.ok(!cli.text().includes('\u001b]9;'))
 })
 
 test('a question that the desk would not take a decision about still waits in the window', async (t) => {

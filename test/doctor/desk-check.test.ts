@@ -1,0 +1,50 @@
+import assert from 'node:assert/strict'
+import { rm, writeFile } from 'node:fs/promises'
+import { test } from 'node:test'
+
+import { deskFindings } from '../../src/doctor/desk-check.ts'
+import { pathsIn } from '../../src/local-api/paths.ts'
+import { deskPlace } from '../support/desk-place.ts'
+import { watching } from '../support/desk-watcher.ts'
+import { questionOf } from '../support/question.ts'
+import { tempDir } from '../support/temp-dir.ts'
+
+const linesOf = async (paths: ReturnType<typeof pathsIn>): Promise<string[]> =>
+  (await deskFindings(paths)).map(({ standing, topic, text }) => `${standing} ${topic} ${text}`)
+
+test('the doctor says who would be asked, what waits, and the modes of each agent, and asks nobody itself', async (t) => {
+  const desk = await deskPlace(t)
+  await desk.writeStore((store) => (store['agents'] = { 'a\u001b[2J': { ask: 'always' } }))
+  const { approvals, approvalsSocket } = desk.paths
+  assert.deepEqual(await linesOf(desk.paths), [
+    `ok desk one answers at ${approvalsSocket}; waiting now: 0 questions`,
+    'ok humans nobody watches now, so what must be asked is denied at once: x0x approvals watch, or the page of x0x ui',
+    `ok store ${approvals} is sound`,
+    'ok modes of everybody: security allowlist, ask on-miss, without a human deny',
+    'ok modes of a\\x1b[2J: security allowlist, ask always, without a human deny',
+  ])
+  const { next } = await watching(desk)
+  const ending = new AbortController()
+  const asked = desk.link.ask(questionOf(), ending.signal, () => undefined)
+  await next()
+  assert.deepEqual((await linesOf(desk.paths)).slice(0, 2), [
+    `ok desk one answers at ${approvalsSocket}; waiting now: 1 question`,
+    'ok humans 1 window watched now; each shows every question, and the first answer counts',
+  ])
+  ending.abort()
+  await asked.catch(() => undefined)
+})
+
+test('a store that is not sound, a desk that is none and none at all each say what to do', async (t) => {
+  const desk = await deskPlace(t)
+  await writeFile(desk.paths.approvals, '{')
+  const broken = await deskFindings(desk.paths)
+  assert.deepEqual([broken[2]?.standing, broken[2]?.topic], ['fail', 'store'])
+  assert.match(broken[2]?.remedy ?? '', /^mend .*exec-approvals\.json, or move it away/)
+  await writeFile(desk.paths.operatorKey, `${'08'.repeat(32)}\n`)
+  const [foreign] = await deskFindings(desk.paths)
+  assert.deepEqual([foreign?.standing, foreign?.remedy], ['warn', 'look as the user of the desk'])
+  await rm(desk.paths.approvals)
+  const [none] = await deskFindings(pathsIn(await tempDir(t)))
+  assert.deepEqual([none?.standing, none?.topic], ['warn', 'desk'])
+})
