@@ -1,7 +1,8 @@
-// `npm run packages [-- --check]`: everything that people install, into dist/packages. Needs Linux, tar and dpkg-deb, no root.
+// `npm run packages [-- --check | --lintian]`: everything that people install, into dist/packages. Needs Linux, tar and dpkg-deb, no root.
 import { createHash } from 'node:crypto'
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { parseArgs } from 'node:util'
 
 import { buildAll } from '../build.mjs'
 import { packageRoot } from '../runtime.mjs'
@@ -43,6 +44,6 @@ const make = async () => {
   }
 }
 
-const [flag] = process.argv.slice(2)
+const { check, lintian } = parseArgs({ options: { check: { type: 'boolean' }, lintian: { type: 'boolean' } } }).values
 await make()
-if (flag === '--check') await checkPackages(version)
+if (check || lintian) await checkPackages(version, lintian)
