@@ -12,7 +12,7 @@ const INIT: CommandSpec = {
     { flags: '--dry-run', text: 'only say what would be made' },
   ],
   examples: ['x0x init', 'x0x init --as laptop --only-asks', 'x0x init --dry-run --json'],
-  notes: ['At a terminal it asks for what no option says.'],
+  notes: ['At a terminal, and where there is no config.toml yet, it asks for what no option says.'],
 }
 
 const INVITE: CommandSpec = {

@@ -11,7 +11,11 @@ const HOLDER_STOP_MS = 15_000
 const POLL_MS = 50
 
 /** Asks the daemon that has the data directory to stop, and waits for it; nothing where none has. Throws `bad_acl`, before anything is ended, and `conflict`. */
-export const endHolder = async ({ exec_acl, exec_acl_explicit, paths }: DaemonConfig): Promise<void> => {
+export const endHolder = async ({
+  exec_acl,
+  exec_acl_explicit,
+  paths,
+}: Pick<DaemonConfig, 'exec_acl' | 'exec_acl_explicit' | 'paths'>): Promise<void> => {
   const { missing, problems } = await inspectAcl(exec_acl)
   if (problems.length > 0 && (exec_acl_explicit || !missing))
     throw new AppError('bad_acl', problems.join('\n'), { data: { file: exec_acl } })

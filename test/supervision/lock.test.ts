@@ -9,8 +9,9 @@ import type { Writable } from 'node:stream'
 import { test, type TestContext } from 'node:test'
 import { fileURLToPath } from 'node:url'
 
-import { isAppError } from '../../src/base/errors.ts'
+import { isAppError, type ErrorCode } from '../../src/base/errors.ts'
 import { identityOf } from '../../src/base/process-identity.ts'
+import { endHolder } from '../../src/supervision/end-holder.ts'
 import { DataDirLock, lookAtLock } from '../../src/supervision/lock.ts'
 import { pathsIn } from '../../src/local-api/paths.ts'
 import { isRunning, until } from '../support/mesh-of-daemons.ts'
@@ -56,6 +57,32 @@ test('the second daemon on a data directory is told who holds it, until that giv
   second.give()
   await until('the pid is gone', async () => (await readdir(dir)).join() === 'daemon.lock')
   assert.equal((await stat(join(dir, 'daemon.lock'))).size, 0)
+})
+
+test('one that is to make way is asked to, and waited for; not where the ACL is not valid, or nobody knows who it is', async (t) => {
+  const dir = await tempDir(t)
+  const { child, take } = holder(t, dir)
+  const exec_acl = join(dir, 'exec-acl.toml')
+  const end = async (): Promise<void> => endHolder({ exec_acl, exec_acl_explicit: true, paths: pathsIn(dir) })
+  const refused = async (code: ErrorCode, text: RegExp): Promise<void> => {
+    await assert.rejects(end(), (error: Error) => isAppError(error, code) && text.test(error.message))
+    assert.equal((await lookAtLock(pathsIn(dir))).kind, 'held')
+  }
+  assert.equal(await take(), 'held')
+  await refused('bad_acl', /there is no such file/)
+  await writeFile(exec_acl, '[exec', { mode: 0o600 })
+  await refused('bad_acl', /exec-acl\.toml:1/)
+  await writeFile(exec_acl, `[exec]\naudit_log_path = "${dir}/exec.log"\n`)
+  const pid = await readFile(pathsIn(dir).pid, 'utf8')
+  for (const text of ['', pid.replace(/^(\d+) \d+/, '$1 1')]) {
+    await writeFile(pathsIn(dir).pid, text)
+    await refused('conflict', /cannot be ended from here/)
+  }
+  await writeFile(pathsIn(dir).pid, pid)
+  const gone = once(child, 'exit')
+  await end()
+  assert.deepEqual(await gone, [null, 'SIGTERM'])
+  await end()
 })
 
 test('a daemon that is killed has no lock any more, at once', async (t) => {

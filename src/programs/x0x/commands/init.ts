@@ -1,8 +1,11 @@
+import { existsSync } from 'node:fs'
+
 import { makeFirstFiles, type FirstWishes } from '../../../config/first-files.ts'
 import { SETTINGS } from '../../../config/settings.ts'
 import { loadPrimitives } from '../../../identity/primitives.ts'
 import { shellWord } from '../../../base/shell-word.ts'
 import { shownLine } from '../../../base/visible-text.ts'
+import { write } from '../../../supervision/program-output.ts'
 import { isAtTerminal } from '../confirm.ts'
 import type { CliContext } from '../context.ts'
 import { Dialogue } from '../dialogue.ts'
@@ -31,6 +34,11 @@ const checkName = (name: string): string => {
 
 const wishesOf = async (context: CliContext, { as, reachable, service }: InitOptions): Promise<Wishes> => {
   const said = { displayName: as === null ? null : checkName(as), reachable: reachable ?? true, service: service ?? false }
+  if (existsSync(context.api.paths.config)) {
+    if (as !== null || reachable !== null)
+      await write(context.stderr, `x0x: ${context.api.paths.config} is there and stays: what it says is changed in it\n`)
+    return said
+  }
   if (!isAtTerminal(context) || context.json) return said
   const dialogue = new Dialogue(context)
   const yes = async (question: string): Promise<boolean> => /^y(es)?$/i.test(await dialogue.ask(question))

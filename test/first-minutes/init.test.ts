@@ -1,0 +1,47 @@
+import assert from 'node:assert/strict'
+import { readFile, rm, stat } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+import { loadAcl } from '../../src/policy/mesh/load-acl.ts'
+import { tempDir } from '../support/temp-dir.ts'
+import { typedCli } from '../support/typed-cli.ts'
+
+const QUESTIONS = [/Name of this agent[^\n]*: $/, /Does it only ask others[^\n]*y\/N $/, /Is it to run as a service[^\n]*y\/N $/]
+
+test('init asks three questions at a terminal, makes what is missing, and asks and changes nothing where it is there', async (t) => {
+  const dir = join(await tempDir(t), 'data')
+  const init = (...options: string[]) => typedCli(['--data-dir', dir, 'init', ...options])
+  const answered = async (...answers: string[]): Promise<string> => {
+    const cli = init()
+    for (const [at, answer] of answers.entries()) {
+      await cli.until(QUESTIONS[at]!)
+      cli.type(`${answer}\n`)
+    }
+    assert.equal(await cli.status, 0, cli.text())
+    return cli.text()
+  }
+  const config = async (): Promise<string> => readFile(join(dir, 'config.toml'), 'utf8')
+
+  const given = init()
+  await given.until(QUESTIONS[0]!)
+  given.interrupt()
+  assert.notEqual(await given.status, 0)
+  assert.match(given.text(), /nothing was changed/)
+  await assert.rejects(stat(dir), 'Ctrl-C at a question leaves nothing')
+
+  assert.match(await answered('laptop', 'y', 'n'), /next: x0xd --data-dir \S+ &/)
+  assert.match(await config(), /^display_name = "laptop"$[^]*^listen = \[\]$[^]*^mdns = false$/m)
+  const { acl, status } = await loadAcl({ path: join(dir, 'exec-acl.toml'), explicit: true })
+  assert.deepEqual([status, acl.allow], ['enabled', []])
+  const [before, key] = [await config(), await readFile(join(dir, 'agent.key'), 'utf8')]
+  const again = init('--as', 'other', '--reachable')
+  assert.equal(await again.status, 0)
+  assert.match(again.text(), /config\.toml is there and stays[^]*was there[^]*next: /)
+  assert.deepEqual([await config(), await readFile(join(dir, 'agent.key'), 'utf8')], [before, key])
+
+  await rm(join(dir, 'config.toml'))
+  assert.match(await answered('', '', 'yes'), /next: sudo systemctl enable --now x0xd/)
+  assert.match(await config(), /^# display_name[^]*^listen = \["\/ip4\/0\.0\.0\.0\/tcp\/5483"\]$/m)
+  assert.equal(await readFile(join(dir, 'agent.key'), 'utf8'), key)
+})
