@@ -79,6 +79,12 @@ export class LinkTable {
     return this.#byAgent.get(agentId)?.findLast((entry) => entry.link.machineId === machineId && isUsable(entry))
   }
 
+  /** Machines to which there are usable links of an agent, the newest first. */
+  machinesOf(agentId: AgentId): MachineId[] {
+    const usable = (this.#byAgent.get(agentId) ?? []).filter(isUsable)
+    return [...new Set(usable.map(({ link }) => link.machineId).toReversed())]
+  }
+
   byNumber(number: number): LinkEntry | undefined {
     return this.#byNumber.get(number)
   }

@@ -101,6 +101,13 @@ export class Links implements Startable {
     return this.#dialler.reopenChannel(to, silent, signal)
   }
 
+  /** Machines of an agent that are connected: those it has proven to be on, then those on which it says that it is. */
+  machinesOf(agentId: AgentId): MachineId[] {
+    const { book, node } = this.#parts
+    const named = book.candidates(agentId).map(({ machineId }) => machineId)
+    return [...new Set([...this.#table.machinesOf(agentId), ...named.filter((id) => node.connectionsTo(id).length > 0)])]
+  }
+
   /** The peer of this link asked for what it may not: see `MeshNode.penalise`. An accepted one may err: what it sent may have come too late. */
   penalise(link: Pick<Link, 'number'>, offence: Offence): void {
     const entry = this.#table.byNumber(link.number)

@@ -2,24 +2,36 @@ import type { Clock } from '../base/clock.ts'
 import { errorText, isAppError } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
+import { Waiters } from '../base/waiters.ts'
 import type { ExecutorClient } from '../executor/port/client.ts'
 import { newRequestId } from '../identity/request-id.ts'
 import { execFrame, type ExecFrame } from '../protocol/exec.ts'
-import { shortId, type AgentId } from '../protocol/ids.ts'
+import { shortId, type AgentId, type MachineId } from '../protocol/ids.ts'
 import { LEASE_RENEW_MS } from '../protocol/limits.ts'
-import { APPROVER_RETRY_MS, MAX_APPROVER_ASKS, MAX_APPROVER_RETRY_MS } from '../protocol/waiting-limits.ts'
+import { APPROVER_RETRY_MS, MAX_APPROVER_ASKS, MAX_APPROVER_MACHINES, MAX_APPROVER_RETRY_MS } from '../protocol/waiting-limits.ts'
 import type { RequesterCounters } from './counters.ts'
-import type { RunTransport } from './transport.ts'
-import { Transports, type TransportsComponents } from './transports.ts'
+import { ChannelTransport, type RunChannel, type RunTransport } from './transport.ts'
 
 /** Renewals in a row on whose answer nothing came: the stream is dead, and another is opened. */
 const SILENT_RENEWALS = 4
 
-export interface ApproverClientComponents extends TransportsComponents {
-  readonly executor: Pick<
-    ExecutorClient,
-    'identity' | 'mintNonces' | 'openRun' | 'drained' | 'signApprovalRequest' | 'onApprovalAsk' | 'approvalAnswer'
-  >
+/** An approver on one machine. */
+interface Place {
+  readonly agentId: AgentId
+  readonly machineId: MachineId
+}
+
+/** Of `Links`. */
+export interface ApproverLinks {
+  link(agentId: AgentId, signal: AbortSignal): Promise<unknown>
+  /** Those that are connected. */
+  machinesOf(agentId: AgentId): readonly MachineId[]
+  reopenChannel(to: Place, silent: boolean, signal: AbortSignal): Promise<RunChannel>
+}
+
+export interface ApproverClientComponents {
+  readonly links: ApproverLinks
+  readonly executor: Pick<ExecutorClient, 'signApprovalRequest' | 'onApprovalAsk' | 'approvalAnswer'>
   readonly clock: Clock
   readonly counters: RequesterCounters
   readonly log: Logger
@@ -28,13 +40,12 @@ export interface ApproverClientComponents extends TransportsComponents {
 /** Reaches the agents whose approval our executor wants, and carries its question and their signed word. It can make neither. */
 export class ApproverClient implements Startable {
   readonly #parts: ApproverClientComponents
-  readonly #transports: Transports
   readonly #asks = new Map<number, AbortController>()
+  readonly #pauses = new Waiters()
   #unsubscribe: () => void = () => undefined
 
   constructor(components: ApproverClientComponents) {
     this.#parts = components
-    this.#transports = new Transports(components)
   }
 
   start(): void {
@@ -61,23 +72,56 @@ export class ApproverClient implements Startable {
     void this.#run(ask, agentId, withdrawn.signal)
   }
 
-  /** Until it has answered or is not asked any more: an approver may come online, and its human open a window, while a run waits. */
+  /** Until it is not asked any more, on each machine that is connected: an approver may come online while a run waits. */
   async #run(ask: number, agentId: AgentId, signal: AbortSignal): Promise<void> {
-    for (let pause = APPROVER_RETRY_MS; !signal.aborted; pause = Math.min(2 * pause, MAX_APPROVER_RETRY_MS)) {
-      try {
-        if (await this.#askOnce(ask, agentId, signal)) return
-      } catch (error) {
-        if (signal.aborted || isAppError(error, 'not_found')) return
-        this.#parts.log.debug({ agent: shortId(agentId), error: errorText(error) }, 'an approver could not be asked')
+    const { clock, links } = this.#parts
+    const asked = new Set<MachineId>()
+    for (let pause = APPROVER_RETRY_MS; !signal.aborted;) {
+      const found = links.machinesOf(agentId).length > 0 || (await this.#reach(agentId, signal))
+      for (const machineId of links.machinesOf(agentId)) {
+        if (asked.has(machineId) || asked.size >= MAX_APPROVER_MACHINES || signal.aborted) continue
+        asked.add(machineId)
+        void this.#askAt(ask, { agentId, machineId }, signal).then((isOver) => isOver || asked.delete(machineId))
       }
-      await this.#pause(pause, signal)
+      await this.#pauses.wait({ clock, timeoutMs: pause, signal })
+      pause = found ? APPROVER_RETRY_MS : Math.min(2 * pause, MAX_APPROVER_RETRY_MS)
     }
   }
 
-  async #askOnce(ask: number, agentId: AgentId, signal: AbortSignal): Promise<boolean> {
-    const { counters, executor } = this.#parts
+  async #reach(agentId: AgentId, signal: AbortSignal): Promise<boolean> {
+    try {
+      await this.#parts.links.link(agentId, signal)
+      return true
+    } catch (error) {
+      this.#failed(agentId, error)
+      return false
+    }
+  }
+
+  /** True: it has answered there, or is not asked any more; false: that machine is gone. Its human may open a window while a run waits. */
+  async #askAt(ask: number, place: Place, signal: AbortSignal): Promise<boolean> {
+    const { clock, links } = this.#parts
+    for (let pause = APPROVER_RETRY_MS; !signal.aborted; pause = Math.min(2 * pause, MAX_APPROVER_RETRY_MS)) {
+      try {
+        if (await this.#askOnce(ask, place, signal)) return true
+      } catch (error) {
+        if (isAppError(error, 'not_found')) return true
+        this.#failed(place.agentId, error)
+      }
+      await this.#pauses.wait({ clock, timeoutMs: pause, signal })
+      if (!links.machinesOf(place.agentId).includes(place.machineId)) return false
+    }
+    return true
+  }
+
+  #failed(agentId: AgentId, error: unknown): void {
+    this.#parts.log.debug({ agent: shortId(agentId), error: errorText(error) }, 'an approver could not be asked')
+  }
+
+  async #askOnce(ask: number, place: Place, signal: AbortSignal): Promise<boolean> {
+    const { counters, executor, links } = this.#parts
     const requestId = newRequestId()
-    const transport = await this.#transports.open(agentId, requestId, signal)
+    const transport = new ChannelTransport({ channel: await links.reopenChannel(place, false, signal) }, { requestId })
     try {
       signal.throwIfAborted()
       const { peer, streamNonce } = transport
@@ -125,15 +169,5 @@ export class ApproverClient implements Startable {
       this.#parts.clock.setTimeout(renew, LEASE_RENEW_MS, { unref: true })
     }
     this.#parts.clock.setTimeout(renew, LEASE_RENEW_MS, { unref: true })
-  }
-
-  async #pause(ms: number, signal: AbortSignal): Promise<void> {
-    const { promise, resolve } = Promise.withResolvers<void>()
-    const over = new AbortController()
-    const timer = this.#parts.clock.setTimeout(resolve, ms, { unref: true })
-    signal.addEventListener('abort', () => resolve(), { signal: over.signal })
-    await promise
-    over.abort()
-    timer.cancel()
   }
 }

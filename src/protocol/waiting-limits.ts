@@ -6,6 +6,8 @@ export const MAX_APPROVAL_WAIT_MS = 30 * 60 * 1000
 export const MAX_MESH_APPROVERS = 16
 /** A question to another agent, as JSON: it fits one frame beside its signature. What is longer nobody is asked about. */
 export const MAX_APPROVAL_QUESTION = 48 * 1024
+/** Machines of one approver that are asked at once: whoever sits at one of them answers for the agent. */
+export const MAX_APPROVER_MACHINES = 4
 /** Between two tries to reach an approver: the first, and the longest that it grows to. */
 export const APPROVER_RETRY_MS = 2_000
 export const MAX_APPROVER_RETRY_MS = 30_000

@@ -160,6 +160,40 @@ test('one word is counted once: who needs two is not helped by one that comes tw
   assert.equal(await run.denial(), null)
 })
 
+test('an approver on two machines is asked on both: its first word counts, whichever it comes from, and it is one agent of those needed', async (t) => {
+  const [requester, carol, dave] = [newParty(), newParty(), newParty()]
+  const elsewhere: Party = { signer: carol.signer, machine: newParty().machine }
+  const ids = [carol, dave].map(({ signer }) => `{ agent_id = "${signer.agentId}" }`).join(', ')
+  const host = await ExecutorHost.start(t, { peers: [requester], entryKeys: `approvers = [${ids}]` })
+  for (const party of [requester, carol, dave]) await host.befriend(party)
+  await host.contacts.pin(`peer-${carol.signer.agentId.slice(0, 8)}`, elsewhere.machine.machineId)
+  const network = await host.connect()
+  const [asks, withdrawn]: [Asked[], number[]] = [[], []]
+  network.client.onApprovalAsk((number, agentId) => (agentId === null ? withdrawn.push(number) : asks.push({ number, agentId })))
+  const run = await (await network.link(requester)).ask([host.program('hello')])
+  const askOf = async (party: Party): Promise<Asked> =>
+    until('it is to be asked', () => asks.find(({ agentId }) => agentId === party.signer.agentId) ?? null)
+  const say = async (party: Party, of: Asked, over: Partial<ApprovalStatement> = {}): Promise<Uint8Array> => {
+    const question = await signedQuestion({ network, carolLink: await network.linkOut(party) }, of)
+    return signed(party, statementOf(question, party, { approver_machine: party.machine.machineId, ...over }))
+  }
+  const ofCarol = await askOf(carol)
+  const here = await say(carol, ofCarol)
+  const there = await say(elsewhere, ofCarol)
+  // What was asked on one machine is not answered in the name of another.
+  const crossed = await say(elsewhere, ofCarol, { approver_machine: carol.machine.machineId })
+  network.client.approvalAnswer(ofCarol.number, crossed)
+  network.client.approvalAnswer(ofCarol.number, here)
+  network.client.approvalAnswer(ofCarol.number, there)
+  await run.frame('waiting', ({ approvals_given }) => approvals_given === 1)
+  await until('the other is told that it is settled', () => withdrawn.includes(ofCarol.number))
+  assert.equal(host.totals().statements_refused, 1)
+  assert.equal(run.frames.filter(({ type }) => type === 'started').length, 0)
+  const ofDave = await askOf(dave)
+  network.client.approvalAnswer(ofDave.number, await say(dave, ofDave))
+  assert.equal(await run.denial(), null)
+})
+
 test('a question is signed for its approver alone: not for another link, not for a number that is not open, not when it is over', async (t) => {
   const place = await target(t)
   const { network, alice, carolLink } = place

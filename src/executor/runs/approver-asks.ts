@@ -1,15 +1,16 @@
+import { BoundedMap } from '../../base/bounded.ts'
 import type { Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
 import { hasShare } from '../../base/share.ts'
 import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import { randomBytes } from '../../identity/hash.ts'
-import { openStatement, type Statement, type StatementOf } from '../../policy/approval/statements.ts'
+import { claimedMachine, openStatement, type Statement, type StatementOf } from '../../policy/approval/statements.ts'
 import type { Question } from '../../protocol/question.ts'
 import { APPROVAL_REQUEST_DOMAIN, approvalRequest } from '../../protocol/approval-statement.ts'
 import { execFrame } from '../../protocol/exec.ts'
 import { fromHex, type AgentId, type MachineId } from '../../protocol/ids.ts'
 import { NONCE_BYTES } from '../../protocol/limits.ts'
-import { MAX_APPROVAL_QUESTION, MAX_APPROVAL_WAIT_MS, MAX_APPROVER_ASKS } from '../../protocol/waiting-limits.ts'
+import { MAX_APPROVAL_QUESTION, MAX_APPROVAL_WAIT_MS, MAX_APPROVER_ASKS, MAX_APPROVER_MACHINES } from '../../protocol/waiting-limits.ts'
 import type { PeerLink } from '../links/links.ts'
 import type { Signatures } from '../links/signatures.ts'
 import type { TrustJudge } from '../links/trust-judge.ts'
@@ -30,14 +31,15 @@ export interface ApproverAsk {
   onStatement(statement: Statement, isTrusted: () => boolean): void
 }
 
-/** The link on which it was signed last, and with which nonce. */
+/** The link on which it was signed last for a machine, and with which nonce. */
 interface Signed {
   readonly link: PeerLink
   readonly nonce: Uint8Array
 }
 
 interface OpenAsk extends ApproverAsk {
-  signed: Signed | null
+  /** By the machine of the approver. */
+  readonly signed: BoundedMap<MachineId, Signed>
 }
 
 export interface ApproverAsksComponents {
@@ -77,7 +79,7 @@ export class ApproverAsks {
     const own = [...this.#asks.values()].filter(({ of }) => of.requester === ask.of.requester).length
     if (!hasShare(own, this.#asks.size, MAX_APPROVER_ASKS)) return null
     const number = ++this.#last
-    this.#asks.set(number, { ...ask, signed: null })
+    this.#asks.set(number, { ...ask, signed: new BoundedMap({ max: MAX_APPROVER_MACHINES }) })
     for (const carrier of this.#carriers) carrier.approvalAsk(number, ask.agentId)
     return () => this.#close(number)
   }
@@ -95,7 +97,7 @@ export class ApproverAsks {
     if (!link.knowsWaiting) throw new AppError('not_offered', 'the x0xd of the approver is of a version before approvals')
     signatures.admit()
     const nonce = randomBytes(NONCE_BYTES)
-    ask.signed = { link, nonce }
+    ask.signed.set(link.machineId, { link, nonce })
     const { expires_at_ms, permit_sha256, request_sha256 } = ask.of
     const body = approvalRequest.encode({
       version: 1,
@@ -116,14 +118,16 @@ export class ApproverAsks {
     return { body, signature: await signatures.sign(APPROVAL_REQUEST_DOMAIN, body) }
   }
 
-  /** What the network's half says that the approver answered. Nothing of it is believed but a statement of its key. */
+  /** What the network's half says that the approver answered, whose first word counts. Nothing is believed but a statement of its key. */
   answered(number: number, bytes: Uint8Array): void {
     const { clock, counters } = this.#components
     const ask = this.#asks.get(number)
-    if (ask?.signed === undefined || ask.signed === null) return counters.count('malformed_frames')
+    if (ask === undefined || ask.signed.size === 0) return counters.count('malformed_frames')
     const frame = execFrame.decode(bytes)
     if (frame.type !== 'approval_statement') return counters.count('malformed_frames')
-    const { link, nonce } = ask.signed
+    const signed = ask.signed.get(claimedMachine(frame.body) ?? '')
+    if (signed === undefined) return counters.count('statements_refused')
+    const { link, nonce } = signed
     const { agentId, machineId, agentPublicKey } = link
     const statement = openStatement(frame, { agentId, machineId, agentPublicKey, nonce }, ask.of, clock.now())
     if (typeof statement === 'string') return counters.count('statements_refused')

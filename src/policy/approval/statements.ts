@@ -1,4 +1,4 @@
-import { errorText } from '../../base/errors.ts'
+import { attempt, errorText } from '../../base/errors.ts'
 import { equalBytes } from '../../identity/hash.ts'
 import { verifyAgent } from '../../identity/signing.ts'
 import { APPROVAL_STATEMENT_DOMAIN, approvalStatement } from '../../protocol/approval-statement.ts'
@@ -37,6 +37,9 @@ export interface Statement {
 /** The agents that may approve: those whom the ACL names, each once, without who asks and without the target itself. */
 export const eligible = ({ approvers, requester, target }: StatementOf): AgentId[] =>
   [...new Set(approvers)].filter((id) => id !== requester && id !== target.agentId)
+
+/** On which machine these bytes say they were signed; null: they are no statement. Proves nothing. */
+export const claimedMachine = (body: Uint8Array): MachineId | null => attempt(() => approvalStatement.decode(body).approver_machine)
 
 /** The statement that these signed bytes are, or why they are none for this request. Throws nothing. */
 export const openStatement = (

@@ -2,7 +2,10 @@ import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { test } from 'node:test'
 
+import fc from 'fast-check'
+
 import {
+  claimedMachine,
   countStatements,
   openStatement,
   spendAgentsApproval,
@@ -92,6 +95,49 @@ test('bytes that are no statement are refused', async () => {
     const signature = await carol.signer.sign(APPROVAL_STATEMENT_DOMAIN, body)
     assert.equal(typeof openStatement({ body, signature }, approverOf(carol, nonce), of, NOW), 'string')
   }
+})
+
+test('no byte of a signed statement or of its signature can be another', async () => {
+  const nonce = randomBytes(32)
+  const body = approvalStatement.encode(honest(carol, nonce))
+  const signature = await carol.signer.sign(APPROVAL_STATEMENT_DOMAIN, body)
+  const open = (one: Uint8Array, by: Uint8Array): Statement | string =>
+    openStatement({ body: one, signature: by }, approverOf(carol, nonce), of, NOW)
+  assert.notEqual(typeof open(body, signature), 'string')
+  const other = (bytes: Uint8Array, at: number, flip: number): Uint8Array => bytes.map((byte, n) => (n === at ? byte ^ flip : byte))
+  const flip = fc.integer({ min: 1, max: 255 })
+  const changed = fc.property(
+    fc.nat({ max: body.length - 1 }),
+    fc.nat({ max: signature.length - 1 }),
+    flip,
+    (inBody, inSignature, bits) => {
+      assert.equal(typeof open(other(body, inBody, bits), signature), 'string')
+      assert.equal(typeof open(body, other(signature, inSignature, bits)), 'string')
+    },
+  )
+  fc.assert(changed, { numRuns: 60 })
+})
+
+test('whatever an approver signs is its word on this very question, or none: changed, cut, longer, or any bytes', async () => {
+  const nonce = randomBytes(32)
+  const body = approvalStatement.encode(honest(carol, nonce))
+  const refusal = approvalStatement.encode({ ...honest(carol, nonce), decision: 'deny' })
+  const changed = fc
+    .tuple(fc.nat({ max: body.length - 1 }), fc.integer({ min: 1, max: 255 }))
+    .map(([at, flip]) => body.map((byte, n) => (n === at ? byte ^ flip : byte)))
+  const cut = fc.nat({ max: body.length - 1 }).map((length) => body.subarray(0, length))
+  const longer = fc.uint8Array({ minLength: 1, maxLength: 16 }).map((rest) => Buffer.concat([body, rest]))
+  const twice = fc.constant(Buffer.concat([body, body]))
+  const any = fc.oneof(changed, changed, cut, longer, twice, fc.uint8Array({ maxLength: 512 }))
+  const signedByCarol = fc.asyncProperty(any, async (bytes) => {
+    const signature = await carol.signer.sign(APPROVAL_STATEMENT_DOMAIN, bytes)
+    const said = openStatement({ body: bytes, signature }, approverOf(carol, nonce), of, NOW)
+    if (typeof said === 'string') return
+    // One encoding only: there is nothing else that says the same.
+    assert.deepEqual([Buffer.from(bytes), said.decision], [Buffer.from(refusal), 'deny'])
+  })
+  await fc.assert(signedByCarol, { numRuns: 150 })
+  fc.assert(fc.property(any, (bytes) => [null, carol.machine.machineId].includes(claimedMachine(bytes)) || bytes.length === body.length))
 })
 
 test('as many distinct agents as are needed must allow it: one twice is one, a refusal is none', async () => {
