@@ -112,7 +112,7 @@ export class Desk implements Startable {
     const canShow = isShowable(question)
     const judged = await this.#judging.judged(question, judge)
     const mustWait = judged.kind === 'ask' && canShow && this.#watchers.any
-    if (mustWait && !this.#waiting.take(id, question, bytes)) {
+    if (mustWait && !this.#waiting.take(id, question, bytes, engine)) {
       this.#floods.counted(question)
       return this.#answers.sign(id, question, tooMany())
     }

@@ -5,9 +5,11 @@ import { isGivenLabel } from '../policy/modes/tools-settings.ts'
 import { provenAgent, type Question } from '../protocol/question.ts'
 import type { Flood, PendingQuestion } from '../protocol/desk.ts'
 import {
+  CLAIMED_QUESTION_RATE,
   MAX_ASKERS,
   MAX_CLAIMED_JSON,
   MAX_CLAIMED_QUESTIONS,
+  MAX_DESK_CONNECTIONS,
   MAX_FLOOD_NAME,
   MAX_FLOODS,
   MAX_QUESTIONS,
@@ -52,6 +54,8 @@ export interface WaitingQuestion extends PendingQuestion {
 export class WaitingQuestions {
   readonly #clock: Clock
   readonly #rate: RateLimit
+  /** By engine, of those who call themselves as they like. */
+  readonly #claims: RateLimit
   readonly #waiting = new Map<string, WaitingQuestion>()
   readonly #counted = new Map<string, Counted>()
   readonly #floods = new Map<string, { count: number; last: number }>()
@@ -60,6 +64,7 @@ export class WaitingQuestions {
   constructor(components: { clock: Clock }) {
     this.#clock = components.clock
     this.#rate = new RateLimit(components, { ...QUESTION_RATE, sources: MAX_ASKERS })
+    this.#claims = new RateLimit(components, { ...CLAIMED_QUESTION_RATE, sources: MAX_DESK_CONNECTIONS.engine })
   }
 
   get all(): readonly WaitingQuestion[] {
@@ -70,8 +75,8 @@ export class WaitingQuestions {
     return [...this.#floods].map(([asker, { count, last }]) => ({ asker, count, last_at_ms: last }))
   }
 
-  /** Keeps a place for it. `bytes`: of the question as JSON. False: there is none; it is counted. */
-  take(id: string, question: Question, bytes: number): boolean {
+  /** Keeps a place for it. `bytes`: of the question as JSON. `engine`: who asks for its caller. False: there is none; it is counted. */
+  take(id: string, question: Question, bytes: number, engine: string): boolean {
     const [source, claimed] = [sourceOf(question), isClaimed(question)]
     const all = [...this.#counted.values()]
     const own = all.filter((one) => one.source === source)
@@ -83,7 +88,8 @@ export class WaitingQuestions {
       this.#bytes + bytes <= MAX_WAITING_JSON &&
       sumOf(own) + bytes <= MAX_WAITING_JSON_OF_ASKER &&
       (!claimed || sumOf(claims) + bytes <= MAX_CLAIMED_JSON) &&
-      this.#rate.allows(source)
+      this.#rate.allows(source) &&
+      (!claimed || this.#claims.allowsByChance(engine))
     if (!fits) this.#count(countedAs(question))
     if (!fits) return false
     this.#counted.set(id, { source, claimed, bytes })

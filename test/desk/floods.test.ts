@@ -4,6 +4,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 
 import { WaitingQuestions } from '../../src/desk/waiting-questions.ts'
 import {
+  CLAIMED_QUESTION_RATE,
   DESK_REQUESTS,
   MAX_FLOODS,
   MAX_QUESTIONS,
@@ -23,21 +24,21 @@ const of = (label: string) => questionOf({ asker: { kind: 'local', label } })
 
 test('an asker has as many questions as may wait, and the next is counted and takes nothing from those', () => {
   const waiting = new WaitingQuestions({ clock: new ManualClock() })
-  for (let n = 0; n < MAX_QUESTIONS_OF_ASKER; n++) assert.equal(waiting.take(`q_${n}`, of('loud'), 100), true)
-  for (let n = 0; n < 1_000; n++) assert.equal(waiting.take(`more_${n}`, of('loud'), 100), false)
-  assert.equal(waiting.take('other', of('quiet'), 100), true)
+  for (let n = 0; n < MAX_QUESTIONS_OF_ASKER; n++) assert.equal(waiting.take(`q_${n}`, of('loud'), 100, 'rexd'), true)
+  for (let n = 0; n < 1_000; n++) assert.equal(waiting.take(`more_${n}`, of('loud'), 100, 'rexd'), false)
+  assert.equal(waiting.take('other', of('quiet'), 100, 'rexd'), true)
   assert.deepEqual(
     waiting.floods.map(({ asker, count }) => ({ asker, count })),
     [{ asker: 'loud', count: 1_000 }],
   )
   waiting.delete('q_0')
-  assert.equal(waiting.take('again', of('loud'), 100), true)
+  assert.equal(waiting.take('again', of('loud'), 100, 'rexd'), true)
 })
 
 test('all askers together have no more questions than may wait, and one that calls itself by ever new names takes no memory', () => {
   const waiting = new WaitingQuestions({ clock: new ManualClock() })
   let taken = 0
-  for (let n = 0; n < 5_000; n++) if (waiting.take(`q_${n}`, of(`name ${n}`), 100)) taken += 1
+  for (let n = 0; n < 5_000; n++) if (waiting.take(`q_${n}`, of(`name ${n}`), 100, 'rexd')) taken += 1
   assert.equal(taken, MAX_QUESTIONS)
   assert.ok(waiting.floods.length <= 1_025, String(waiting.floods.length))
   assert.equal(
@@ -50,10 +51,10 @@ test('long questions of one asker leave room for those of others', () => {
   const waiting = new WaitingQuestions({ clock: new ManualClock() })
   const half = MAX_WAITING_JSON_OF_ASKER / 2
   assert.deepEqual(
-    ['a', 'b', 'c'].map((id) => waiting.take(id, of('long'), half)),
+    ['a', 'b', 'c'].map((id) => waiting.take(id, of('long'), half, 'rexd')),
     [true, true, false],
   )
-  assert.equal(waiting.take('d', of('other'), half), true)
+  assert.equal(waiting.take('d', of('other'), half, 'rexd'), true)
 })
 
 test('a caller that calls itself by the names of others, or by ever new ones, leaves their places to them', () => {
@@ -62,14 +63,14 @@ test('a caller that calls itself by the names of others, or by ever new ones, le
   const claimed = (label: string) => questionOf({ door: 'stdio', asker: { kind: 'local', label } })
   const mesh = questionOf({ door: 'mesh', asker: { kind: 'mesh', agent_id, machine_id: agent_id, name: null } })
   const half = MAX_WAITING_JSON_OF_ASKER / 2
-  for (const name of ['reviewer', agent_id]) for (const n of [1, 2, 3]) waiting.take(`${name}_${n}`, claimed(name), half)
+  for (const name of ['reviewer', agent_id]) for (const n of [1, 2, 3]) waiting.take(`${name}_${n}`, claimed(name), half, 'rexd')
   let taken = 0
-  for (let n = 0; n < 2 * MAX_QUESTIONS; n++) if (waiting.take(`long_${n}`, claimed(`long ${n}`), half)) taken += 1
-  for (let n = 0; n < 2 * MAX_QUESTIONS; n++) waiting.take(`short_${n}`, claimed(`short ${n}`), 100)
+  for (let n = 0; n < 2 * MAX_QUESTIONS; n++) if (waiting.take(`long_${n}`, claimed(`long ${n}`), half, 'rexd')) taken += 1
+  for (let n = 0; n < 2 * MAX_QUESTIONS; n++) waiting.take(`short_${n}`, claimed(`short ${n}`), 100, 'rexd')
   assert.ok(taken > 0)
   for (let n = 0; n < MAX_QUESTIONS_OF_ASKER; n++) {
-    assert.equal(waiting.take(`given_${n}`, of('reviewer'), half / 8), true, `reviewer ${n}`)
-    assert.equal(waiting.take(`mesh_${n}`, mesh, half / 8), true, `mesh ${n}`)
+    assert.equal(waiting.take(`given_${n}`, of('reviewer'), half / 8, 'rexd'), true, `reviewer ${n}`)
+    assert.equal(waiting.take(`mesh_${n}`, mesh, half / 8, 'rexd'), true, `mesh ${n}`)
   }
 })
 
@@ -77,10 +78,26 @@ test('a caller is one by its session, however it calls itself, and a quiet one b
   const waiting = new WaitingQuestions({ clock: new ManualClock() })
   const claimed = (session_id: string, label: string) => questionOf({ door: 'stdio', session_id, asker: { kind: 'local', label } })
   let taken = 0
-  for (let n = 0; n < 1_000; n++) if (waiting.take(`one_${n}`, claimed('s_loud', `name ${n}`), 100)) taken += 1
+  for (let n = 0; n < 1_000; n++) if (waiting.take(`one_${n}`, claimed('s_loud', `name ${n}`), 100, 'rexd')) taken += 1
   assert.equal(taken, MAX_QUESTIONS_OF_ASKER)
-  for (let n = 0; n < 5_000; n++) waiting.take(`many_${n}`, claimed(`s_${n % 16}`, `name ${n}`), 100)
-  assert.equal(waiting.take('quiet', claimed('s_quiet', 'name 0'), 100), true)
+  for (let n = 0; n < 5_000; n++) waiting.take(`many_${n}`, claimed(`s_${n % 16}`, `name ${n}`), 100, 'rexd')
+  assert.equal(waiting.take('quiet', claimed('s_quiet', 'name 0'), 100, 'rexd'), true)
+})
+
+test('callers of one engine bring no more questions by ever new sessions, and those of another engine and of the mesh are asked about', () => {
+  const waiting = new WaitingQuestions({ clock: new ManualClock() })
+  const claimed = (n: number) => questionOf({ door: 'websocket', session_id: `s_${n}`, asker: { kind: 'local', label: `name ${n}` } })
+  let taken = 0
+  for (let n = 0; n < 20 * CLAIMED_QUESTION_RATE.burst; n++) {
+    if (waiting.take(`q_${n}`, claimed(n), 100, 'rexd')) taken += 1
+    waiting.delete(`q_${n}`)
+  }
+  assert.ok(taken >= CLAIMED_QUESTION_RATE.burst / 2 && taken <= CLAIMED_QUESTION_RATE.burst, String(taken))
+  const agent_id = 'c'.repeat(64)
+  const mesh = questionOf({ door: 'mesh', asker: { kind: 'mesh', agent_id, machine_id: agent_id, name: null } })
+  assert.equal(waiting.take('mesh', mesh, 100, 'x0xd'), true)
+  assert.equal(waiting.take('other', claimed(0), 100, 'another'), true)
+  assert.equal(waiting.take('given', of('reviewer'), 100, 'rexd'), true)
 })
 
 test('a flood of one caller of an engine leaves turns and places to a quiet one', async (t) => {
@@ -113,20 +130,20 @@ test('a host that asks for approvals is counted itself, whoever it says has aske
   const mesh = (digit: string) => ({ kind: 'mesh', agent_id: digit.repeat(64), machine_id: digit.repeat(64), name: null }) as const
   const ofHost = (asker: string) => questionOf({ door: 'mesh', asker: mesh(asker), target: { host: 'node', agent_id: 'e'.repeat(64) } })
   let taken = 0
-  for (let n = 0; n < 64; n++) if (waiting.take(`q_${n}`, ofHost(n % 2 === 0 ? 'a' : (n % 10).toString()), 100)) taken += 1
+  for (let n = 0; n < 64; n++) if (waiting.take(`q_${n}`, ofHost(n % 2 === 0 ? 'a' : (n % 10).toString()), 100, 'rexd')) taken += 1
   assert.equal(taken, MAX_QUESTIONS_OF_ASKER)
   assert.deepEqual(
     waiting.floods.map(({ asker }) => asker),
     ['e'.repeat(64)],
   )
-  assert.equal(waiting.take('own', questionOf({ door: 'mesh', asker: mesh('a') }), 100), true)
+  assert.equal(waiting.take('own', questionOf({ door: 'mesh', asker: mesh('a') }), 100, 'rexd'), true)
 })
 
 test('an asker whose questions are denied one by one is slowed down all the same', () => {
   const clock = new ManualClock()
   const waiting = new WaitingQuestions({ clock })
   const ask = (id: string): boolean => {
-    const taken = waiting.take(id, of('loud'), 100)
+    const taken = waiting.take(id, of('loud'), 100, 'rexd')
     waiting.delete(id)
     return taken
   }

@@ -49,7 +49,7 @@ const approver = () => {
       signApprovalRequest: async () => ({ body: bytes, signature }),
       onApprovalAsk: (listener) => ((onAsk = listener), () => undefined),
       approvalAnswer: (ask) => void answers.push(ask),
-    } as ConstructorParameters<typeof ApproverClient>[0]['executor'],
+    },
   })
   client.start()
   const settle = async (): Promise<void> => {
@@ -73,7 +73,7 @@ test('an approver is asked once on each machine that is connected, and on one th
   )
   for (const [one] of reached.values()) assert.deepEqual(one?.frames.map(({ type }) => type)[0], 'approval_request')
   const { far, id } = reached.get('m2')![0]!
-  far.send(id as Parameters<LocalChannel['send']>[0], encodeExecBody({ type: 'approval_statement', body: bytes, signature }))
+  far.send(id, encodeExecBody({ type: 'approval_statement', body: bytes, signature }))
   await settle()
   assert.deepEqual(answers, [7])
   // The executor has counted it.
