@@ -16,17 +16,20 @@ const CHUNK_BYTES = 64 * 1024
 export interface TailOptions {
   /** How many of the last lines to begin with, at most MAX_TAIL_LINES. */
   readonly lines: number
+  /** No more of the end of the file is looked at for them; absent: all of it. */
+  readonly maxBytes?: number
   /** Go on with what is appended, also into the file that takes this one's place. */
   readonly follow: boolean
 }
 
-/** Where the last `count` lines begin: reads backwards, so that the size of the file does not matter. */
-export const startOfLast = async (file: FileHandle, size: number, count: number): Promise<number> => {
+/** Where the last `count` lines begin: reads backwards, so that the size of the file does not matter. Of more than `maxBytes` it is no beginning of a line. */
+export const startOfLast = async (file: FileHandle, size: number, count: number, maxBytes = size): Promise<number> => {
+  const first = Math.max(0, size - maxBytes)
   let left = Math.min(count, MAX_TAIL_LINES)
   if (left <= 0) return size
   const buffer = Buffer.alloc(CHUNK_BYTES)
-  for (let end = size; end > 0;) {
-    const begin = Math.max(0, end - CHUNK_BYTES)
+  for (let end = size; end > first;) {
+    const begin = Math.max(first, end - CHUNK_BYTES)
     const { bytesRead } = await file.read(buffer, 0, end - begin, begin)
     for (let at = bytesRead - 1; at >= 0; at--) {
       // The line feed at the very end closes the last line and begins none.
@@ -36,7 +39,7 @@ export const startOfLast = async (file: FileHandle, size: number, count: number)
     }
     end = begin
   }
-  return 0
+  return first
 }
 
 /** Another file is at the path, or this one was cut. */
@@ -66,7 +69,7 @@ export async function* tailJournal(path: string, options: TailOptions, signal?: 
     if (file === null) return
     try {
       const { size } = await file.stat()
-      const reader = new LineReader(file, isRotated ? 0 : await startOfLast(file, size, options.lines))
+      const reader = new LineReader(file, isRotated ? 0 : await startOfLast(file, size, options.lines, options.maxBytes))
       yield* textsOf(reader)
       while (!stopped() && !(await isOver(path, file, reader))) {
         await sleep(TAIL_POLL_MS, undefined, signal ? { signal } : {}).catch(() => {})

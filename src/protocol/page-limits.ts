@@ -40,3 +40,5 @@ export const MAX_PAGE_EVENTS_JSON = 1024 * 1024
 export const MAX_PAGE_LINES = 500
 /** Lines of a journal that are looked through for them. */
 export const MAX_PAGE_SEARCHED = 5_000
+/** Bytes of the end of a journal that they are looked for in: who names the file, a daemon, may name one of any size. */
+export const MAX_PAGE_JOURNAL_BYTES = 32 * 1024 * 1024

@@ -4,7 +4,7 @@ import type { EngineConfigs } from './engine-configs.ts'
 import type { LocalApi } from '../../local-api/local-api.ts'
 import { isTable, type Fields } from '../../protocol/field-checks.ts'
 import type { PageJournal, PageJournalQuery } from '../../protocol/page.ts'
-import { MAX_PAGE_LINES, MAX_PAGE_SEARCHED } from '../../protocol/page-limits.ts'
+import { MAX_PAGE_JOURNAL_BYTES, MAX_PAGE_LINES, MAX_PAGE_SEARCHED } from '../../protocol/page-limits.ts'
 
 const NAMES = ['approvals', 'runs here', 'asked of others'] as const
 
@@ -61,7 +61,7 @@ export class JournalBook {
     const path = await this.#pathOf(name, signal)
     const found: { line: Fields; raw: string }[] = []
     try {
-      for await (const raw of tailJournal(path, { lines, follow: false }, signal)) {
+      for await (const raw of tailJournal(path, { lines, maxBytes: MAX_PAGE_JOURNAL_BYTES, follow: false }, signal)) {
         const line = parsed(raw)
         if (line !== null) found.push({ line, raw })
       }

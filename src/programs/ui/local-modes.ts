@@ -20,7 +20,7 @@ import { overrideText } from '../../protocol/mode-command.ts'
 import type { PageAgentModes, PageModes, PageSetting } from '../../protocol/page.ts'
 import type { EngineConfigs } from './engine-configs.ts'
 
-/** Agents of one that are shown. */
+/** Agents of all files that are shown: each is asked for at the desk, which hangs up on who asks too much at once. */
 const MAX_AGENTS = 200
 
 /** What the desk says of one agent. */
@@ -100,12 +100,16 @@ export const localModes = async (paths: DataPaths, configs: EngineConfigs): Prom
     const store = (await desk?.store()) ?? {}
     const named = [...namesIn(store['agents']), ...namesIn(store['modes'])]
     const agents: PageAgentModes[] = []
+    let room = MAX_AGENTS
     for (const reading of await configs.read()) {
       problems.push(...reading.problems)
       const { tools, path } = reading.config ?? {}
       if (tools === undefined || path === undefined) continue
-      const all = [...new Set([...Object.keys(tools.agents), ...named])].slice(0, MAX_AGENTS)
-      for (const agent of [...all, OTHERS]) agents.push(await modesOf(tools, agent, path, desk ?? null))
+      const all = [...new Set([...Object.keys(tools.agents), ...named])]
+      if (all.length > room)
+        problems.push(`${all.length - room} agents of ${path} are not shown: x0x exec-mode show --agent NAME tells of one`)
+      for (const agent of [...all.slice(0, room), OTHERS]) agents.push(await modesOf(tools, agent, path, desk ?? null))
+      room = Math.max(0, room - all.length)
     }
     return { agents, grants: (await desk?.grants()) ?? [], problems }
   } finally {

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { chmod, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
@@ -80,4 +80,19 @@ test('without a desk the page says so, and what the file says alone', async (t) 
   const { agents, problems } = await localModes(place.paths, new EngineConfigs({ config: path, env: {} }))
   assert.match(problems.join(), /no desk answers/)
   assert.deepEqual(agents[0]?.settings[0], { name: 'host', value: 'sandbox', from: 'default' })
+})
+
+test('with more files and agents than the desk may be asked for at once, the first are shown and the rest are counted', async (t) => {
+  const place = await deskPlace(t)
+  const directory = join(place.paths.dir, 'x0x', 'mcp')
+  await mkdir(directory, { recursive: true, mode: 0o700 })
+  const text = `[tools.exec]\n[audit]\nenabled = false\n[[security.allowed_roots]]\npath = ${JSON.stringify(place.paths.dir)}\n`
+  for (const name of ['a', 'b', 'c']) await writeFile(join(directory, `${name}.toml`), text, { mode: 0o600 })
+  const saved = { host: 'sandbox', security: null, ask: null, node: null, elevated: null }
+  await place.writeStore((store) => {
+    store['modes'] = Object.fromEntries(Array.from({ length: 201 }, (_, n) => [`agent-${n}`, saved]))
+  })
+  const { agents, problems } = await localModes(place.paths, new EngineConfigs({ config: null, env: { XDG_CONFIG_HOME: place.paths.dir } }))
+  assert.deepEqual([agents.length, agents.filter(({ agent }) => agent === null).length], [203, 3])
+  assert.match(problems.join('; '), /^1 agents of .*a\.toml.*201 agents of .*b\.toml.*201 agents of .*c\.toml/)
 })
