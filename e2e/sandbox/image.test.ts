@@ -9,6 +9,7 @@ import { test } from 'node:test'
 import { isAppError } from '../../src/base/errors.ts'
 import { ImageStore } from '../../src/process/sandbox/image-store.ts'
 import { IMAGE_LEFT_MS } from '../../src/protocol/sandbox-limits.ts'
+import { mcpPlace, startMcp } from '../../test/support/mcp-server.ts'
 import { needsPodman, podmanPlace, withPodman } from '../../test/support/podman-image.ts'
 import { household, runSandboxed, startSandboxed } from '../../test/support/sandboxed.ts'
 
@@ -97,9 +98,37 @@ test(withPodman('an image that was made to do harm does none to this host, in it
   assert.deepEqual(await readdir(victim), [])
 })
 
-test(withPodman('what a crash has left of an image goes, and so does the least lately used of too many'), needsPodman, async (t) => {
+test(withPodman('from a configuration to a command: an agent’s runs in the image, and is refused without it'), needsPodman, async (t) => {
   const podman = await podmanPlace(t)
   await podman.import(async () => undefined)
+  const { image } = podman.settings
+  const place = await mcpPlace(t, { mcp: `\n[tools.exec]\nask = "off"\n[tools.exec.sandbox]\nengine = "podman"\nimage = "${image}"\n` })
+  const server = await startMcp(t, {}, { place, env: { HOME: place.dir } })
+  const text = 'cat /etc/of-image; echo $FROM_IMAGE; pwd; ls -A /usr; cat /proc/net/dev /proc/self/status; echo kept > kept'
+  const started = (words: string) => server.run('exec_capture', { command: 'sh', args: ['-c', words] })
+  const [ran, other] = await Promise.all([started(text), started('pwd')])
+  assert.equal(other.stdout, `${place.root}\n`, JSON.stringify(other))
+  assert.ok(ran.stdout?.startsWith(`of the image\nyes\n${place.root}\n`), JSON.stringify(ran))
+  assert.doesNotMatch(ran.stdout ?? '', /eth|ens|veth/)
+  // As on this host's programs: no capability, no new rights, and the filter.
+  for (const line of [/^CapEff:\t0+$/m, /^CapBnd:\t0+$/m, /^NoNewPrivs:\t1$/m, /^Seccomp:\t2$/m]) assert.match(ran.stdout ?? '', line)
+  assert.equal(ran.ran_on?.host, 'sandbox')
+  assert.equal(existsSync(join(place.root, 'kept')), true)
+  assert.equal((await readdir(join(place.dir, '.x0x-images'))).length, 1)
+  execFileSync('podman', ['rmi', image ?? ''], { stdio: 'ignore' })
+  const gone = await server.run('exec_capture', { command: 'sh', args: ['-c', 'echo ran > gone'] })
+  assert.equal(gone.denial_reason, 'sandbox_unavailable', JSON.stringify(gone))
+  assert.match(JSON.stringify(gone), /podman pull localhost/)
+  assert.equal(existsSync(join(place.root, 'gone')), false)
+})
+
+test(withPodman('what a crash has left of an image goes, and so does the least lately used of too many'), needsPodman, async (t) => {
+  const podman = await podmanPlace(t)
+  await podman.import(async (root) => {
+    // As Fedora's: directories that their owner may not write.
+    await mkdir(join(root, 'usr/bin'), { recursive: true })
+    await chmod(join(root, 'usr'), 0o555)
+  })
   let before = 0
   for (const name of ['podman-1', 'podman-2', 'podman-3', 'podman-4', 'new-crash1']) {
     const path = join(podman.directory, name)

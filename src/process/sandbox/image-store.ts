@@ -94,6 +94,8 @@ const unpack = async (engine: string, container: string, directory: string, user
   const grant = { network: false, readable: [], hidden: [], home: '/', image: null }
   const words = bubblewrapArguments({ grant, writable: directory, env: {}, shown: [], marker: '.x0x-unpacking', userNamespace })
   const options = ['-x', '-v', '--no-same-owner', '--no-same-permissions', '--delay-directory-restore', '-C', directory]
+  // Root's tar would make directories that their owner may not write, as it had the right to write them all the same.
+  const user = userNamespace ? ['--uid', '1', '--gid', '1'] : []
   const signal = AbortSignal.timeout(IMAGE_UNPACK_MS)
   const from = spawn('/bin/sh', ['-c', EXPORT, engine, container], {
     env: engineEnv(),
@@ -101,7 +103,7 @@ const unpack = async (engine: string, container: string, directory: string, user
     stdio: ['ignore', 'pipe', 'pipe'],
     detached: true,
   })
-  const to = spawn(bwrap.executable.path, ['--seccomp', '3', ...words, '--', tar.executable.path, ...options], {
+  const to = spawn(bwrap.executable.path, ['--seccomp', '3', ...words, ...user, '--', tar.executable.path, ...options], {
     env: {},
     cwd: '/',
     stdio: ['pipe', 'pipe', 'pipe', 'pipe'],
