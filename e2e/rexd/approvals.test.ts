@@ -18,6 +18,8 @@ const ON_HOST = '\n[tools.exec]\nhost = "gateway"\nsecurity = "allowlist"\n'
 
 interface Answer {
   readonly id?: number
+  readonly method?: string
+  readonly params?: Record<string, unknown>
   readonly result?: { readonly ran_on?: { readonly host: string }; readonly [field: string]: unknown }
   readonly error?: { readonly code: number; readonly message: string; readonly data?: Record<string, unknown> }
 }
@@ -34,8 +36,10 @@ const callerOf = async (t: TestContext, init: DeskPlaceInit = {}) => {
     await ended
   })
   const answers = new Map<number, (answer: Answer) => void>()
+  const told: Record<string, unknown>[] = []
   createInterface({ input: child.stdout }).on('line', (line) => {
     const answer = JSON.parse(line) as Answer
+    if (answer.method === 'exec.waiting') told.push(answer.params ?? {})
     answers.get(answer.id ?? 0)?.(answer)
   })
   let count = 0
@@ -48,18 +52,21 @@ const callerOf = async (t: TestContext, init: DeskPlaceInit = {}) => {
   }
   const { result } = await call('session.open', { client_name: 'a caller' })
   const session = { session_id: String(result?.['session_id']) }
-  return { desk, call, session, child }
+  return { desk, call, session, child, told }
 }
 
 const ECHO = { argv: ['echo', 'hello'] }
 
-test('exec.start waits for a human, holds up no other call, and says where it runs', async (t) => {
-  const { desk, call, session } = await callerOf(t)
+test('exec.start waits for a human, says which question and for how long, holds up no other call, and says where it runs', async (t) => {
+  const { desk, call, session, told } = await callerOf(t)
   const { human, next } = await watching(desk)
   const started = call('exec.start', { ...session, ...ECHO, security: 'full' })
   const asked = await next()
   assert.deepEqual([asked.engine, asked.question.door, asked.question.session_id], ['rexd', 'stdio', session.session_id])
   assert.ok((await call('session.info', session)).result)
+  const { expires_in_ms: left, ...waiting } = told[0] ?? {}
+  assert.deepEqual([told.length, waiting], [1, { ...session, call: 2, question_id: asked.question_id }])
+  assert.ok(Number(left) > 60_000 && Number(left) <= 120_000, String(left))
   await decide(human, asked, 'allow_once')
   const { result } = await started
   assert.equal(result?.ran_on?.host, 'gateway')
@@ -105,7 +112,7 @@ test('rexd exec says that its command waits and what was cut of its wishes, and 
     const told = new Promise<void>((resolve) => {
       child.stderr.setEncoding('utf8').on('data', (part: string) => {
         said += part
-        if (said.includes('not begun yet')) resolve()
+        if (said.includes('Ctrl-C withdraws it')) resolve()
       })
     })
     return { child, told, said: () => said, ended: once(child, 'close') }
@@ -119,6 +126,10 @@ test('rexd exec says that its command waits and what was cut of its wishes, and 
   await waiting.told
   waiting.child.kill('SIGINT')
   assert.deepEqual(await waiting.ended, [130, null])
+  assert.match(
+    waiting.said(),
+    new RegExp(`^rexd: waiting for approval: a human there is asked \\(${id}\\); [12]:\\d\\d left, Ctrl-C withdraws it\n`),
+  )
   assert.match(waiting.said(), /rexd: withdrawn before it began\n$/)
   assert.ok(await soon(() => settled.includes(id)), 'the question still waits')
 })

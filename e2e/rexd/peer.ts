@@ -34,6 +34,8 @@ export class Peer {
   /** Sessions that it was told the ids of. */
   readonly #known = new Set<string>()
   readonly #gaps: RpcEvent[] = []
+  /** What humans were asked about calls of it. */
+  readonly waits: RpcEvent['params'][] = []
   #at = 0
   #lastId = 0
 
@@ -179,6 +181,7 @@ export class Peer {
     const { jsonrpc, method, id, params } = message as { jsonrpc: unknown; method?: string; id?: unknown; params: RpcEvent['params'] }
     if (jsonrpc !== '2.0') this.violations.push(text.slice(0, 200))
     if (method === 'session.gap') return void this.#gaps.push({ at, method, params })
+    if (method === 'exec.waiting') return void this.waits.push(params)
     if (method !== undefined) return this.log(params.process_id).add({ at, method, params })
     const waiting = this.#waiting.get(id)
     if (waiting === undefined) return this.#stray({ ...(message as Reply), at })

@@ -35,6 +35,24 @@ export const MODE_REQUIREMENTS: readonly Requirement[] = [
     { config: ON_HOST },
   ),
   requirement(
+    'exec.start/waiting',
+    'a caller is told of which call a human is asked, by which question, and how long, and it begins when he allows it',
+    `exec.waiting exec.waiting:session_id exec.waiting:call exec.waiting:question_id exec.waiting:expires_in_ms
+     exec.start.ask`,
+    async (peer) => {
+      const session = await peer.session()
+      const { result } = await peer.ask('exec.start', { session_id: session.id, ...ECHO, ask: 'always' }, 'a call')
+      const log = peer.log(result?.['process_id'])
+      await log.finished()
+      assert.equal(log.stdout.toString(), 'hello\n')
+      const [{ session_id, call, question_id, expires_in_ms } = {}, ...more] = peer.waits.splice(0) as Record<string, unknown>[]
+      assert.deepEqual([session_id, call, more], [session.id, 'a call', []])
+      assert.match(String(question_id), /^q_/)
+      assert.ok(Number(expires_in_ms) > 0 && Number(expires_in_ms) <= 120_000)
+    },
+    { config: ON_HOST },
+  ),
+  requirement(
     'exec.start/no-choice',
     'where the configuration chooses among no hosts, a wish for one is refused and nothing runs',
     'exec.start.host exec.start.security exec.start.ask exec.start.node pty.open.host pty.open.security pty.open.ask pty.open.node',

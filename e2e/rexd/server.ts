@@ -11,6 +11,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 
 import { deskPlace } from '../../test/support/desk-place.ts'
+import { decide } from '../../test/support/desk-watcher.ts'
 import { isLifeEvent } from '../../test/support/journal.ts'
 import { processesNaming, until } from '../../test/support/mesh-of-daemons.ts'
 
@@ -201,8 +202,14 @@ const cleanUp = async (home: Home, process: RexdProcess): Promise<void> => {
 }
 
 /** What a server that chooses among hosts needs to find its desk. */
-const deskEnvironment = async (t: Pick<TestContext, 'after'>, { tools }: ConfigOptions): Promise<Readonly<Record<string, string>>> =>
-  tools === undefined ? {} : { X0X_DATA_DIR: (await deskPlace(t, { security: 'full' })).paths.dir }
+const deskEnvironment = async (t: Pick<TestContext, 'after'>, { tools }: ConfigOptions): Promise<Readonly<Record<string, string>>> => {
+  if (tools === undefined) return {}
+  const desk = await deskPlace(t, { security: 'full' })
+  const human = await desk.human()
+  // Whoever is asked allows it once he has seen it.
+  await human.subscribe((news) => void (news.type === 'question' && decide(human, news, 'allow_once')))
+  return { X0X_DATA_DIR: desk.paths.dir }
+}
 
 /** Starts `rexd --stdio` with a configuration in a directory that are both gone with the test. */
 export const startRexd = async (

@@ -1,3 +1,4 @@
+import type { EventParams } from '../protocol/rexd-answers.ts'
 import type { Method, Params } from '../protocol/rexd-methods.ts'
 import { MAX_RPC_MESSAGE } from '../protocol/rexd-limits.ts'
 import { RexdDisconnected, RexdError } from './errors.ts'
@@ -33,7 +34,11 @@ export interface CallInit<M extends Method, T> {
   accept(result: unknown): T
   /** Called in its place where the caller has given up meanwhile. */
   late?(result: unknown): void
+  /** Called while a human is asked. */
+  readonly waiting?: CallWaiting | undefined
 }
+
+export type CallWaiting = (waiting: EventParams<'exec.waiting'>) => void
 
 interface Call {
   readonly id: number
@@ -43,6 +48,7 @@ interface Call {
   readonly accept: (result: unknown) => void
   readonly reject: (error: unknown) => void
   readonly late: ((result: unknown) => void) | undefined
+  readonly waiting: CallWaiting | undefined
   /** The caller has given up. */
   abandoned: boolean
 }
@@ -67,7 +73,7 @@ export class Calls {
 
   /** Rejects with what the server answers, with `RexdDisconnected`, or with the signal's reason. */
   async add<M extends Method, T>(init: CallInit<M, T>): Promise<T> {
-    const { method, params, signal, scope } = init
+    const { method, params, signal, scope, waiting } = init
     signal?.throwIfAborted()
     const id = ++this.#last
     const text = JSON.stringify({ jsonrpc: '2.0', id, method, params })
@@ -82,7 +88,7 @@ export class Calls {
           release()
           settle(value)
         }
-      const call: Call = { id, method, text, scope, accept: settling(accept), reject: settling(reject), late, abandoned: false }
+      const call: Call = { id, method, text, scope, accept: settling(accept), reject: settling(reject), late, waiting, abandoned: false }
       this.#waiting.push(call)
       release = whenAborted(signal, (reason) => this.#abandon(call, reason))
     })
@@ -95,6 +101,13 @@ export class Calls {
     if (call === undefined) return null
     this.#sent.set(call.id, call)
     return call.text
+  }
+
+  /** A human is asked about a call; false: nobody here made it. */
+  waits(params: EventParams<'exec.waiting'>): boolean {
+    const call = typeof params.call === 'number' ? this.#sent.get(params.call) : undefined
+    if (call?.abandoned === false) call.waiting?.(params)
+    return call !== undefined
   }
 
   /** The method of what was answered; null: nothing was asked by that id. */

@@ -221,7 +221,7 @@ export class Connection {
   #hear(event: RexdEvent): void {
     this.#components.backoff?.reset()
     const heard = this.#links.get(event.params.session_id)?.hear(event) ?? false
-    if (!heard) this.#init.onOther(event)
+    if (!heard && !(event.method === 'exec.waiting' && this.#calls.waits(event.params))) this.#init.onOther(event)
   }
 
   #lost(transport: OpenTransport): void {

@@ -1,7 +1,15 @@
 export type { ReconnectOptions } from './backoff.ts'
 export { streams } from './byte-transport.ts'
 export { connect, type ConnectOptions, type OpenOptions, type RexdClient, type SessionLimits } from './client.ts'
-export { OutputCut, type Command, type ExecOptions, type PlaceOptions, type RunResult, type TerminalOptions } from './commands.ts'
+export {
+  OutputCut,
+  type Command,
+  type ExecOptions,
+  type PlaceOptions,
+  type RunResult,
+  type StartWaiting,
+  type TerminalOptions,
+} from './commands.ts'
 export type { ConnectionState } from './connection.ts'
 export type { Data, DataSource } from './data.ts'
 export { RexdDisconnected, RexdError, RexdGap, RexdProtocolError, type RexdErrorName } from './errors.ts'

@@ -112,7 +112,8 @@ export class ProcessRecord implements ProcessListener {
         return this.#ended(params)
       case 'exec.error':
         return this.#failed(params)
-      // `SessionLink` handles it.
+      // `SessionLink` handles them.
+      case 'exec.waiting':
       case 'session.gap':
         return undefined
     }

@@ -67,14 +67,16 @@ export class SessionLink implements CallScope {
       this.#miss(event.params.from, event.params.to)
       return false
     }
-    const { cursor, process_id } = event.params
+    const { cursor } = event.params
     if (cursor !== undefined && this.#token !== null) {
       // It came over the transport before, too.
       if (cursor <= this.#cursor) return true
       if (cursor > this.#cursor + 1) this.#miss(this.#cursor + 1, cursor - 1)
       this.#cursor = cursor
     }
-    const listener = this.#listeners.get(process_id)
+    // Its process has no id yet: it is for who asked.
+    if (event.method === 'exec.waiting') return false
+    const listener = this.#listeners.get(event.params.process_id)
     listener?.onEvent(event)
     return listener !== undefined
   }

@@ -11,6 +11,7 @@ import {
   type ExecOptions,
   type Starting,
   type TerminalOptions,
+  waitingFor,
 } from './commands.ts'
 import type { Connection } from './connection.ts'
 import { RexdDisconnected } from './errors.ts'
@@ -132,6 +133,7 @@ export class RexdSession {
         return new RemoteTerminal(this.#watched(record, signal), { ptyId })
       },
       late: (result) => opened(result).record.abandon(signal?.reason),
+      waiting: waitingFor(options),
     })
   }
 
@@ -178,6 +180,7 @@ export class RexdSession {
       signal,
       accept: (result) => this.#started(this.#record(result, null), feed, signal),
       late: (result) => this.#record(result, null).abandon(signal?.reason),
+      waiting: waitingFor(options),
     })
   }
 

@@ -124,6 +124,14 @@ export const EVENTS = {
     message: text(),
     data: any<Readonly<Record<string, unknown>>>(),
   },
+  /** A human is asked whether a command may begin, whose start is not answered yet. `call`: the `id` of that call. */
+  'exec.waiting': {
+    ...SESSION,
+    cursor: optional(whole()),
+    call: any<string | number | null>(),
+    question_id: text(),
+    expires_in_ms: whole(),
+  },
   'pty.output': { ...OUTPUT, pty_id: text() },
   'pty.exit': { ...EXIT, pty_id: text() },
   /** The events from one cursor to the other, both included, are not kept any more. */

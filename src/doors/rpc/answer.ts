@@ -101,7 +101,7 @@ const perform = async (
     return { response: id === undefined ? null : methodNotFound(id, method, METHODS), answered: null }
   }
   try {
-    const answered = await methods.call(method, params, { gone, place })
+    const answered = await methods.call(method, params, { id: id ?? null, gone, place })
     metrics?.answered(method, 'ok')
     return { response: id === undefined ? null : success(id, answered.result), answered }
   } catch (error) {

@@ -20,6 +20,7 @@ import {
   type CallContext,
   type MethodsComponents,
   type MethodsInit,
+  type StartContext,
 } from './session-methods.ts'
 import { RpcProcess } from './rpc-process.ts'
 import type { RpcSession } from './rpc-session.ts'
@@ -84,7 +85,7 @@ export class Methods {
     'session.info': async ({ session_id }) => ({ result: this.#sessions.info(this.#session(session_id)) }),
     'session.resume': async (params) => this.#sessions.resume(params),
     'session.events': async (params, { gone, place }) => ({ result: await this.#sessions.eventsOf(params, place, this.#until(gone)) }),
-    'exec.start': async (params, { gone, place }) => this.#start(params, place, this.#until(gone)),
+    'exec.start': async (params, { id, gone, place }) => this.#start(params, { id, place, gone: this.#until(gone) }),
     'exec.wait': async (params, { gone, place }) => this.#wait(params, place, this.#until(gone)),
     'exec.kill': async ({ session_id, process_id, signal }) => ({
       result: { ok: this.#process(session_id, process_id).run.signal(signal) },
@@ -93,7 +94,7 @@ export class Methods {
       const bytes = contentBytes(data, encoding, 'data', MAX_INLINE_STDIN)
       return { result: { accepted_bytes: this.#process(session_id, process_id).run.input(bytes, eof) } }
     },
-    'pty.open': async (params, { gone, place }) => this.#openTerminal(params, place, this.#until(gone)),
+    'pty.open': async (params, { id, gone, place }) => this.#openTerminal(params, { id, place, gone: this.#until(gone) }),
     'pty.input': async ({ session_id, pty_id, data, encoding }) => {
       const bytes = contentBytes(data, encoding, 'data', MAX_INLINE_STDIN)
       return { result: { accepted_bytes: this.#session(session_id).terminal(pty_id).run.input(bytes, false) } }
@@ -171,17 +172,13 @@ export class Methods {
     return { result: await place.outside(async () => process.wait({ timeoutMs: timeout_ms ?? null, unreadMs, signal: left })) }
   }
 
-  async #start(params: Params<'exec.start'>, place: CallContext['place'], gone: AbortSignal): Promise<Answered> {
-    const { process, run } = await this.#begin(params, null, { place, gone })
+  async #start(params: Params<'exec.start'>, context: StartContext): Promise<Answered> {
+    const { process, run } = await this.#begin(params, null, context)
     return { result: { process_id: process.id, ...startedOf(run) }, afterwards: () => process.release() }
   }
 
   /** Whoever sits at a terminal thinks for longer than a command runs: its time is the longest there is. */
-  async #openTerminal(
-    { cols, rows, timeout_ms, ...rest }: Params<'pty.open'>,
-    place: CallContext['place'],
-    gone: AbortSignal,
-  ): Promise<Answered> {
+  async #openTerminal({ cols, rows, timeout_ms, ...rest }: Params<'pty.open'>, context: StartContext): Promise<Answered> {
     const { hard_timeout_ms: longest } = this.#session(rest.session_id).init.grant.limits
     const params = {
       ...NO_STDIN,
@@ -189,7 +186,7 @@ export class Methods {
       stdin_open: true,
       timeout_ms: timeout_ms === undefined || timeout_ms === 0 ? longest : timeout_ms,
     }
-    const { process, run } = await this.#begin(params, { cols, rows }, { place, gone })
+    const { process, run } = await this.#begin(params, { cols, rows }, context)
     const result = { pty_id: process.ptyId, process_id: process.id, ...startedOf(run) }
     return { result, afterwards: () => process.release() }
   }
@@ -198,13 +195,20 @@ export class Methods {
   async #begin(
     params: Params<'exec.start'>,
     terminal: TerminalSize | null,
-    { place, gone }: { readonly place: CallContext['place']; readonly gone: AbortSignal },
+    { id: call, place, gone }: StartContext,
   ): Promise<{ process: RpcProcess; run: LocalRun }> {
     const session = this.#session(params.session_id)
     session.requireRead()
     const { executor, clock, metrics, sessions } = this.#components
     const argv = argvOf(params)
-    const init = { sessionId: session.id, argv, failOnLimit: params.fail_on_limit, terminal: terminal !== null, detached: params.detach }
+    const init = {
+      sessionId: session.id,
+      call,
+      argv,
+      failOnLimit: params.fail_on_limit,
+      terminal: terminal !== null,
+      detached: params.detach,
+    }
     const process = new RpcProcess({ emit: (method, params) => session.events.emit(method, params), clock, gone }, init)
     const start = async (): Promise<LocalRun> => {
       const run = await executor.start(runOf(session.id, argv, params, terminal), process)

@@ -2,8 +2,9 @@ import type { Clock } from '../../base/clock.ts'
 import { AppError, ERROR_TABLE } from '../../base/errors.ts'
 import { signalName } from '../../base/signal-name.ts'
 import { Waiters } from '../../base/waiters.ts'
-import type { LocalOutcome, LocalRun, LocalRunEvent, LocalRunSink } from '../../executor/port/local-executor.ts'
+import type { LocalOutcome, LocalRun, LocalRunEvent, LocalRunSink, RunWaiting } from '../../executor/port/local-executor.ts'
 import type { ProcessStatus } from '../../protocol/rexd-answers.ts'
+import type { RpcId } from './message.ts'
 import { OutputText, type EncodedOutput } from './output-text.ts'
 
 /** Says an event to whoever has the session; a promise while the reader is behind. */
@@ -11,6 +12,8 @@ export type Emit = (method: string, params: Readonly<Record<string, unknown>>) =
 
 export interface RpcProcessInit {
   readonly sessionId: string
+  /** By which its caller knows the call that starts it. */
+  readonly call: RpcId
   readonly argv: readonly string[]
   /** It is ended when output is dropped. */
   readonly failOnLimit: boolean
@@ -110,6 +113,12 @@ export class RpcProcess implements LocalRunSink {
   /** Its caller knows its id: events may be said. */
   release(): void {
     this.#released.resolve()
+  }
+
+  /** Its caller knows no id of it yet, and is told all the same. */
+  waiting({ question_id, expires_at_ms }: RunWaiting): void {
+    const { sessionId: session_id, call } = this.#init
+    void this.#emit('exec.waiting', { session_id, call, question_id, expires_in_ms: Math.max(0, expires_at_ms - this.#clock.now()) })
   }
 
   async event(event: LocalRunEvent): Promise<void> {

@@ -7,6 +7,7 @@ import { PROTOCOL } from '../../protocol/rexd-answers.ts'
 import type { FullParams as Params, Method } from '../../protocol/rexd-methods.ts'
 import type { Capability } from '../../protocol/rexd-names.ts'
 import type { Place } from './call-places.ts'
+import type { RpcId } from './message.ts'
 import type { RpcMetrics } from './metrics.ts'
 import { RpcSession } from './rpc-session.ts'
 import type { Arrived, EventsSince, Send, SessionEvents } from './session-events.ts'
@@ -48,11 +49,16 @@ export interface Answered {
 
 /** Who waits for the answer to a call, and where. */
 export interface CallContext {
+  /** As its caller numbered it; null: not at all. */
+  readonly id: RpcId
   /** They are gone; null: that is for the whole connection to say. */
   readonly gone: AbortSignal | null
   /** Where what takes as long as a program is waited for. */
   readonly place: Pick<Place, 'outside'>
 }
+
+/** Of a call that starts a program. */
+export type StartContext = CallContext & { readonly gone: AbortSignal }
 
 /** The session, process or terminal that a call names. */
 export interface CallSubject {

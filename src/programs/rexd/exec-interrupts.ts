@@ -1,6 +1,10 @@
+import { systemClock } from '../../base/clock.ts'
+import { shownLine } from '../../base/visible-text.ts'
+import type { StartWaiting } from '../../client/commands.ts'
 import type { ConnectionState } from '../../client/connection.ts'
 import { RexdDisconnected } from '../../client/errors.ts'
 import type { RemoteProcess, RemoteTerminal } from '../../client/remote-process.ts'
+import { clockText, CountdownLine } from '../../supervision/countdown-line.ts'
 import { exitOfSignal, onStopSignal } from '../../supervision/program-exit.ts'
 
 /** It could not be run, or what came of it is not known, or not all of it came. */
@@ -23,6 +27,7 @@ export class Interrupts {
   #isSlow = false
   /** Nobody knows whether the command was told of the first. */
   #untold = false
+  readonly #line = new CountdownLine({ stderr: process.stderr, clock: systemClock })
   readonly #unlisten = onStopSignal((name) => this.#hear(name))
 
   /** Aborted where we are told to end while a human is, or may be, asked whether it may begin. */
@@ -50,6 +55,15 @@ export class Interrupts {
     }, SLOW_START_MS).unref()
   }
 
+  /** A human is asked. */
+  readonly waiting = ({ questionId, expiresInMs }: StartWaiting): void => {
+    this.begunOrNot()
+    this.#isSlow = true
+    const text = (left: number): string =>
+      shownLine(`rexd: waiting for approval: a human there is asked (${questionId}); ${clockText(left)} left, Ctrl-C withdraws it`)
+    void this.#line.show(text, expiresInMs)
+  }
+
   follow(program: RemoteProcess | RemoteTerminal): void {
     this.begunOrNot()
     this.#program = program
@@ -60,6 +74,7 @@ export class Interrupts {
   begunOrNot(): void {
     if (this.#slow !== null) clearTimeout(this.#slow)
     this.#slow = null
+    void this.#line.end()
   }
 
   /** Once there is a command it goes on where the connection is made again; else what was asked tells what became of it. */

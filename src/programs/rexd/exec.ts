@@ -72,11 +72,12 @@ const onConnection = (state: ConnectionState, interrupts: Interrupts, { tty }: R
 const onPipes = async (
   session: RexdSession,
   { argv, cwd, timeoutMs, stdin, target, place }: RexdExecFlags,
-  signal: AbortSignal,
+  interrupts: Interrupts,
 ): Promise<RemoteProcess> => {
   const options = {
     ...place,
-    signal,
+    signal: interrupts.unbegun,
+    onWaiting: interrupts.waiting,
     ...(cwd === null ? {} : { cwd }),
     ...(timeoutMs === null ? {} : { timeoutMs }),
     // The mesh wants all of it with the command.
@@ -100,6 +101,7 @@ const onTerminal = async (
   const options = {
     ...place,
     signal: interrupts.unbegun,
+    onWaiting: interrupts.waiting,
     ...sizeOf(process.stdout),
     ...(cwd === null ? {} : { cwd }),
     ...(timeoutMs === null ? {} : { timeoutMs }),
@@ -169,9 +171,7 @@ export const rexdExec = async (argv: readonly string[]): Promise<number> => {
     try {
       const session = await client.open({ clientName: CLIENT_NAME, ...(target === null ? {} : { target }), resumable: url !== null })
       interrupts.starting()
-      const program = await (flags.tty ? onTerminal(session, flags, interrupts) : onPipes(session, flags, interrupts.unbegun)).catch(
-        unknownStart,
-      )
+      const program = await (flags.tty ? onTerminal(session, flags, interrupts) : onPipes(session, flags, interrupts)).catch(unknownStart)
       interrupts.follow(program)
       tellPlace(program)
       return await follow(program)

@@ -33,7 +33,7 @@ test('a caller who goes away while its command begins has it in its session, wit
     gone = NEVER,
   ) => {
     const at = await places.enter(gone)
-    return methods.call(method, params, { gone, place: at }).finally(() => at.leave())
+    return methods.call(method, params, { id: 1, gone, place: at }).finally(() => at.leave())
   }
   const opened = await call('session.open', { client_name: 'a caller' })
   const { session_id } = opened.result as { session_id: string }

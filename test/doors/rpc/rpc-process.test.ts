@@ -14,7 +14,10 @@ const running = () => {
   const clock = new ManualClock()
   const taken: (() => void)[] = []
   const emit = async (): Promise<void> => new Promise((resolve) => taken.push(resolve))
-  const process = new RpcProcess({ emit, clock }, { sessionId: 's', argv: ['true'], failOnLimit: false, terminal: false, detached: false })
+  const process = new RpcProcess(
+    { emit, clock },
+    { call: 1, sessionId: 's', argv: ['true'], failOnLimit: false, terminal: false, detached: false },
+  )
   const run: Pick<LocalRun, 'requestId' | 'ended' | 'over'> = { requestId: 'r', ended: new Promise(() => undefined), over: false }
   void process.attach(run as LocalRun)
   process.release()

@@ -1,0 +1,49 @@
+import type { Clock, Timer } from '../base/clock.ts'
+import { write, type Output } from './program-output.ts'
+
+/** Goes back to the beginning of the line and empties it. */
+const EMPTY_LINE = '\r\u001b[K'
+
+/** "1:05" for 65 seconds, rounded up, so that the last thing it says is not 0. */
+export const clockText = (ms: number): string => {
+  const seconds = Math.max(0, Math.ceil(ms / 1_000))
+  return `${Math.floor(seconds / 60)}:${`${seconds % 60}`.padStart(2, '0')}`
+}
+
+/** Says on standard error that something waits: one line that counts down on a terminal, a plain one for each change elsewhere. */
+export class CountdownLine {
+  readonly #components: { readonly stderr: Output; readonly clock: Clock }
+  #timer: Timer | null = null
+  #shown = false
+
+  constructor(components: { readonly stderr: Output; readonly clock: Clock }) {
+    this.#components = components
+  }
+
+  /** `text`: a line, for the milliseconds that are left. False when nobody reads any more. */
+  async show(text: (leftMs: number) => string, ms: number): Promise<boolean> {
+    const { stderr, clock } = this.#components
+    this.#timer?.cancel()
+    if (stderr.isTTY !== true) return write(stderr, `${text(ms)}\n`)
+    return this.#count(text, clock.monotonic() + ms)
+  }
+
+  /** What comes next has the line to itself. */
+  async end(): Promise<void> {
+    this.#timer?.cancel()
+    this.#timer = null
+    if (!this.#shown) return
+    this.#shown = false
+    await write(this.#components.stderr, EMPTY_LINE)
+  }
+
+  async #count(text: (leftMs: number) => string, until: number): Promise<boolean> {
+    const { stderr, clock } = this.#components
+    const left = until - clock.monotonic()
+    this.#shown = true
+    // A line that wraps could not be taken back.
+    const fitting = text(left).slice(0, Math.max(1, (stderr.columns ?? 80) - 1))
+    if (left > 0) this.#timer = clock.setTimeout(() => void this.#count(text, until), left % 1_000 || 1_000, { unref: true })
+    return write(stderr, `${EMPTY_LINE}${fitting}`)
+  }
+}
