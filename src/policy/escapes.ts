@@ -220,7 +220,7 @@ const MANY_NAMES: readonly string[] = [...MULTI_CALL, 'systemctl']
 /** The name that a program is known by: `/usr/bin/python3.12` is python, `nc.openbsd` is nc. */
 export const programName = (argv0: string): string => {
   const base = posix.basename(argv0)
-  if (/^ld(-linux.*|-musl.*)?\.so(\.\d+)?$/.test(base)) return 'ld.so'
+  if (/^ld(64)?(-[^/]*)?\.so(\.\d+)*$/.test(base)) return 'ld.so'
   // A script of somebody's own is not what it is called after.
   if (KNOWN.has(base) || /\.(sh|bash|py|pl|rb|js)$/.test(base)) return base
   const plain = base.replace(/^[a-z0-9_]+-linux-(gnu|musl)[a-z]*-/, '').replace(/-?[0-9].*$|\..*$/, '')

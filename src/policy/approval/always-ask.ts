@@ -53,7 +53,8 @@ export const readAlwaysAsk = (toml: TomlReader, path: TomlPath, value: unknown):
 
 /** The reason of the first rule that a command is of, in any of its meanings; null: no rule. Where it may be of one, it is. */
 export const alwaysAskReason = (rules: readonly AlwaysAskRule[], meanings: Meanings, path: string): string | null => {
-  const rule = rules.find((one) => meanings.all.some((meaning) => isOf(one, meaning, path)))
+  const found = new Map<string, boolean>()
+  const rule = rules.find((one) => meanings.all.some((meaning) => isOf(one, meaning, path, found)))
   if (rule !== undefined) return rule.reason
   const [first] = rules
   if (first === undefined || meanings.opaque === null) return null
@@ -62,23 +63,28 @@ export const alwaysAskReason = (rules: readonly AlwaysAskRule[], meanings: Meani
 }
 
 /** May these words, behind their program, be of the rule? */
-const isOf = ({ tokens, anyArguments }: AlwaysAskRule, meaning: Meaning, path: string): boolean => {
+const isOf = ({ tokens, anyArguments }: AlwaysAskRule, meaning: Meaning, path: string, found: Map<string, boolean>): boolean => {
   const [program, ...wanted] = tokens
   const [, ...words] = meaning.argv
   if (program?.kind !== 'literal' || program.text === SHELL_TOKEN) return false
   const more = { anyArguments, open: meaning.open }
-  if (isProgram(program.text, meaning, path) && fitsWords(wanted, words, more)) return true
+  if (isProgram(program.text, meaning, path, found) && fitsWords(wanted, words, more)) return true
   // A program of many commands has each by a name of its own, too: `git-push` is `git push`.
   const [name, dashed] = [basename(meaning.argv[0] ?? ''), `${basename(program.text)}-`]
   return wanted.length > 0 && name.startsWith(dashed) && fitsWords(wanted, [name.slice(dashed.length), ...words], more)
 }
 
 /** By its name, wherever it stands; or by its very file, whatever it is called. One file that is many programs counts by name alone. */
-const isProgram = (name: string, { argv, file }: Meaning, path: string): boolean => {
+const isProgram = (name: string, { argv, file }: Meaning, path: string, found: Map<string, boolean>): boolean => {
   const wanted = basename(name)
   if (basename(argv[0] ?? '') === wanted) return true
   if (file === null || MULTI_CALL.includes(basename(file.real))) return false
-  return basename(file.real) === wanted || isCalled(file, name, path)
+  if (basename(file.real) === wanted) return true
+  // Looked up once for a name and a file, however many rules and meanings have them.
+  const key = `${file.dev}:${file.ino} ${name}`
+  const known = found.get(key) ?? isCalled(file, name, path)
+  found.set(key, known)
+  return known
 }
 
 /**
@@ -92,8 +98,9 @@ const fitsWords = (wanted: readonly PatternToken[], words: readonly Word[], more
   let next = new Set([0])
   const skipOptions = (from: ReadonlySet<number>): Set<number> => {
     const all = new Set(from)
-    for (let at = 0; at < words.length; at++)
-      if (all.has(at) && isOption(words[at])) {
+    // A set goes on over what is added to it: to what is reached and no further.
+    for (const at of all)
+      if (at < words.length && isOption(words[at])) {
         all.add(at + 1)
         // Its value; more options need none of their own to be passed over.
         if (at + 1 < words.length) all.add(at + 2)

@@ -2,8 +2,9 @@ import { realpathSync, statSync } from 'node:fs'
 import { basename, isAbsolute, posix } from 'node:path'
 
 import { attempt } from '../../base/errors.ts'
+import { wayTo } from '../../base/way.ts'
 import { ESCAPES, programName } from '../escapes.ts'
-import { finderIn, isCalled, MULTI_CALL } from '../executable.ts'
+import { finderIn, MULTI_CALL } from '../executable.ts'
 import { scriptOf } from '../given-script.ts'
 import type { Executable } from '../permit.ts'
 import { loadingOption } from './plain-options.ts'
@@ -12,6 +13,11 @@ import { isDangerous, shellText, unwrap, WRAPPER_NAMES, type Word } from './wrap
 /** Wrappers behind one another, and commands of one command, that are followed. */
 const MAX_DEPTH = 16
 const MAX_COMMANDS = 64
+/** Words of all of them together: a caller chooses how many, and each is held against each rule. */
+const MAX_WORDS = 4_096
+/** No file has a longer path, or a longer name in it (limits.h). */
+const MAX_PATH = 4_096
+const MAX_NAME = 255
 /** Of an option that a sentence names. */
 const MAX_SHOWN_OPTION = 64
 
@@ -61,22 +67,27 @@ class Reader implements Meanings {
   readonly all: Meaning[] = []
   readonly scripts: string[] = []
   opaque: string | null = null
+  readonly #files = new KnownFiles()
+  #words = 0
 
   read(argv: readonly Word[], open: boolean, around: Surroundings, depth: number): void {
+    if (this.#isTooMuch(argv, depth)) return
     const [called, ...words] = argv
-    if (depth > MAX_DEPTH || this.all.length >= MAX_COMMANDS) return this.#unknown('it starts more through one another than is followed')
     if (called === undefined || called === null || called === '')
       return this.#unknown('which program it starts is not known before it runs')
+    if (called.length > MAX_PATH || basename(called).length > MAX_NAME) return this.#unknown('a name is too long for a program')
     const file = fileOf(called, around)
     this.all.push({ argv, open, file })
+    if (file !== null && isOfProcess(file.path)) this.#unknown(`${called} is another file for each process that looks`)
     // A wrapper of its own name, such as an applet of busybox, is not there as a file.
     if (file === null && depth === 0 && around.path !== null) this.#unknown(`${called} is not found`)
-    for (const name of namesOf(called, file, around)) this.#readAs(name, words, open, { around, depth })
+    for (const name of namesOf(called, words[0], file, around, this.#files)) this.#readAs(name, words, open, { around, depth })
   }
 
   #readAs(name: string, words: readonly Word[], open: boolean, at: { around: Surroundings; depth: number }): void {
     const { around, depth } = at
-    if (INTERPRETERS.includes(name) && !MULTI_CALL.includes(name)) return this.#interpreter(name, words, open, at)
+    // Of a row are those that go on with stdin behind their script, such as debuggers, and one file that is many.
+    if (INTERPRETERS.includes(name) && !WRAPPER_NAMES.includes(name)) return this.#interpreter(name, words, open, at)
     const unwrapped = unwrap(name, words)
     if (unwrapped === null || unwrapped.kind === 'nothing') {
       if (unwrapped !== null && open) this.#unknown(`${name} starts what nobody knows before it runs`)
@@ -94,9 +105,10 @@ class Reader implements Meanings {
 
   /** It is inside the file that was called, whatever of its name stands elsewhere. */
   #applet(command: readonly Word[], open: boolean, around: Surroundings, depth: number): void {
+    if (this.#isTooMuch(command, depth)) return
     const [called, ...words] = command
     const outer = this.all.at(-1)?.file ?? null
-    if (typeof called !== 'string' || depth > MAX_DEPTH) return this.#unknown('which of its programs runs is not known')
+    if (typeof called !== 'string' || called.length > MAX_NAME) return this.#unknown('which of its programs runs is not known')
     this.all.push({ argv: command, open, file: outer })
     this.#readAs(programName(called), words, open, { around, depth })
   }
@@ -121,6 +133,7 @@ class Reader implements Meanings {
       const path = isAbsolute(given.word) ? given.word : around.cwd === null ? null : posix.resolve(around.cwd, given.word)
       if (path === null) return this.#unknown(`${given.word} is looked for where nobody knows before it runs`)
       this.scripts.push(path)
+      if (around.path !== null && isOfProcess(path)) this.#unknown(`${given.word} is another file for each process that looks`)
       const loading = loadingOption(name, known)
       if (loading !== null) this.#unknown(`${name} may run more than its script by ${loading.slice(0, MAX_SHOWN_OPTION)}`)
       return
@@ -134,14 +147,32 @@ class Reader implements Meanings {
         this.#inner(command, false, { ...around, cwd: unwrapped.moved ? null : around.cwd }, depth + 1)
   }
 
+  /** Of what is too much nothing but the beginning of the command itself is kept. */
+  #isTooMuch(argv: readonly Word[], depth: number): boolean {
+    this.#words += argv.length
+    const isTooLong = this.#words > MAX_WORDS
+    if (!isTooLong && depth <= MAX_DEPTH && this.all.length < MAX_COMMANDS) return false
+    this.#unknown(
+      isTooLong ? `it has more than the ${MAX_WORDS} words that are followed` : 'it starts more through one another than is followed',
+    )
+    return true
+  }
+
   #unknown(why: string): void {
     this.opaque ??= why
   }
 }
 
-/** The text of `sh -c TEXT`, where that alone is said; null for all else. */
-const plainText = (words: readonly string[]): string | null =>
-  /^-[eux]*c$/.test(words[0] ?? '') && words.length >= 2 ? (words[1] ?? null) : null
+/** The text of `sh -c TEXT`, where that alone is said; null for all else. Behind `-c` more options may stand before the text. */
+const plainText = ([option = '', text = '-']: readonly string[]): string | null =>
+  /^-[eux]*c$/.test(option) && !/^[-+]/.test(text) ? text : null
+
+/** True where a path leads through what each process sees as its own. */
+const isOfProcess = (path: string): boolean =>
+  attempt(() => {
+    for (const { path: place } of wayTo(path)) if (place.startsWith('/proc/')) return true
+    return false
+  }) ?? true
 
 const fileOf = (called: string, { cwd, path }: Surroundings): Meaning['file'] => {
   if (path === null) return null
@@ -159,15 +190,36 @@ const fileOf = (called: string, { cwd, path }: Surroundings): Meaning['file'] =>
   })
 }
 
+/** Which wrappers and interpreters stand at which file, looked up once for a command, and only where a file has several names. */
+class KnownFiles {
+  #names: Map<string, string[]> | null = null
+
+  namesOf({ dev, ino }: Executable, path: string): readonly string[] {
+    this.#names ??= KnownFiles.#lookUp(path)
+    return this.#names.get(`${dev}:${ino}`) ?? []
+  }
+
+  static #lookUp(path: string): Map<string, string[]> {
+    const names = new Map<string, string[]>()
+    for (const name of [...WRAPPER_NAMES, ...INTERPRETERS].filter((one) => !MULTI_CALL.includes(one)))
+      for (const directory of path.split(':')) {
+        const info = attempt(() => statSync(posix.join(directory, name), { bigint: true, throwIfNoEntry: false }))
+        if (info !== null && info !== undefined)
+          names.set(`${info.dev}:${info.ino}`, [...(names.get(`${info.dev}:${info.ino}`) ?? []), name])
+      }
+    return names
+  }
+}
+
 /** Whatever it may be known by: the name that it is called by, that of the file behind links, and of a wrapper or an interpreter that is the same file. */
-const namesOf = (called: string, file: Meaning['file'], { path }: Surroundings): string[] => {
-  const names = new Set([programName(called)])
+const namesOf = (called: string, first: Word | undefined, file: Meaning['file'], { path }: Surroundings, known: KnownFiles): string[] => {
+  const names = new Set([programName(called), basename(called)])
   if (file === null || path === null) return [...names]
   const real = basename(file.real)
-  // One file that is many acts by the name that it is called by.
-  if (!MULTI_CALL.includes(real) || MULTI_CALL.includes(basename(called))) names.add(programName(file.real))
+  // One file that is many acts by the name that it is called by, and under one that begins with its own, or told so, as itself.
+  const isItself = basename(called).startsWith(real) || (first?.startsWith('--coreutils-prog') ?? true)
+  if (!MULTI_CALL.includes(real) || isItself) names.add(programName(file.real))
   const links = attempt(() => statSync(file.real).nlink) ?? 1
-  if (links > 1 && !MULTI_CALL.includes(real))
-    for (const name of [...WRAPPER_NAMES, ...INTERPRETERS]) if (!MULTI_CALL.includes(name) && isCalled(file, name, path)) names.add(name)
+  if (links > 1 && !MULTI_CALL.includes(real)) for (const name of known.namesOf(file, path)) names.add(name)
   return [...names]
 }

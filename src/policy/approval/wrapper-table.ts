@@ -79,7 +79,7 @@ const COMMANDS: readonly WrapperRow[] = [
     behind: 'unknown',
   }),
   row('watch', {
-    plain: /^(-[bcdegtpx]+|-n.+|--(beep|color|errexit|chgexit|no-title|precise|exec)|--interval=.*)$/,
+    plain: /^(-[bcdegtp]+|-n.+|--(beep|color|errexit|chgexit|no-title|precise)|--interval=.*)$/,
     valued: /^(-n|--interval)$/,
     behind: 'joined',
   }),
@@ -104,7 +104,7 @@ const OWN: readonly WrapperRow[] = [
       [
         'add apply blame branch cat-file checkout clean commit count-objects describe fsck gc init ls-files ls-tree merge-base mv reflog remote ' +
           'reset restore rev-list rev-parse rm shortlog show-ref status switch tag version worktree stash',
-        /^--(te|ed|fi)|::/,
+        /^--(t$|t=|te|ed|fi)|::/,
       ],
       ['diff log show', /^--(ext|te|ou)/],
       ['cherry-pick merge revert', /^--(st|ed)|^-[A-Za-z]*[sXe]/],
@@ -116,7 +116,7 @@ const OWN: readonly WrapperRow[] = [
     plain:
       /^(-[cxtruvzjJZafkpmhSOWd]+C?|-[0-9]+|--(create|extract|get|list|append|update|verbose|gzip|bzip2|xz|zstd|null|no-same-owner|no-same-permissions|numeric-owner|totals|wildcards|keep-old-files|overwrite|help|version)|--(file|directory|exclude|strip-components|owner|group|mtime|sort)=.*)$/,
     // Its first word may hold options without a dash.
-    starts: /^(--file=)?[^/]*:|^[A-Za-z]*[IFT][A-Za-z]*$/,
+    starts: /^(--file=)?[^/]*:|^(?=[A-Za-z]*$)[^IFT]*[IFT]/,
     behind: 'own',
   }),
   row('cpio pax', { plain: /^-[itdumvoap0rw]+$/, starts: REMOTE, behind: 'own' }),
@@ -168,7 +168,13 @@ const OWN: readonly WrapperRow[] = [
     behind: 'own',
     subcommands: subcommands(['addr address a link l route r rule neigh neighbour n maddr']),
   }),
-  row('cc gcc g++ c++ clang clang++ tcc', {
+  row('install ginstall', {
+    plain:
+      /^(-[bcCdDpTvZ]+|-[gmoSt].+|--(backup|compare|directory|preserve-timestamps|no-target-directory|verbose|help|version)|--(group|mode|owner|suffix|target-directory)=.*)$/,
+    valued: /^-[bcCdDpTvZ]*[gmoSt]$/,
+    behind: 'own',
+  }),
+  row('cc gcc g++ c++ cpp c89 c99 gfortran clang clang++ tcc', {
     plain:
       /^-([cESgvw]|O[0-3sgz]?|g\d|W(all|extra|error|no-[a-z-]+)|[IDUL].+|l[a-z0-9_]+|std=[a-z0-9+]+|fPIC|fpic|pthread|shared|static|MM?D?|m32|m64|pedantic)$/,
     valued: /^-[oIDUL]$/,
@@ -191,7 +197,15 @@ const UNKNOWN =
   'sudo doas su runuser pkexec setpriv capsh run0 sg newgrp gosu su-exec ssh scp sftp sshpass mosh autossh parallel run-parts socat at batch crontab logrotate hyperfine nodemon ' +
   'docker podman nerdctl ctr crictl kubectl oc helm lxc incus virsh vagrant npx pnpx bunx uvx pipx corepack java ' +
   'vi vim rvim gvim nvim view rview vimdiff ex ed nano pico emacs joe jed micro kak hx mc mcedit editor sensible-editor visudo vipw vigr ' +
-  'less more most pg man pager sensible-pager bat batcat zless zmore sqlite sqlite3 psql mysql mariadb mongo mongosh lftp ftp telnet mail mailx mutt ' +
+  'less more most pg man pager sensible-pager bat batcat zless zmore sqlite sqlite3 psql mysql mariadb mongo mongosh lftp ftp mail mailx mutt ' +
+  'yash posh osh ysh lksh pdksh sash scsh nu elvish xonsh hush lash bash-static zsh-static gdb lldb ghci jshell ' +
+  'cttyhack openvt tcpsvd udpsvd inetd crond telnetd udhcpc udhcpc6 dhclient ntpd zcip getty inotifyd uevent popmaildir switch_root ifup ifdown mdev mount ' +
+  'runsv runsvdir s6-setuidgid execlineb catatonit daemon xterm xinit startx systemd-inhibit systemd-cat systemd-nspawn systemd-socket-activate ' +
+  'coredumpctl machinectl ssh-agent gpg-agent ldd chronic ifne mispipe pee lckdo zrun parset pdsh dsh clush mpirun mpiexec srun salloc sbatch qsub ' +
+  'watchexec watchmedo reflex fzf xdotool qemu-x86_64 qemu-x86_64-static box64 wine catchsegv heaptrack trace-cmd uftrace bpftrace dtrace stap schedtool ' +
+  'nc ncat netcat telnet hg svn cargo rustup go cmake ninja rake mvn gradle ant pip poetry uv composer gem bundle just tox conda mamba pixi nix nix-shell guix ' +
+  'ansible ansible-playbook ansible-pull ansible-console terraform tofu packer puppet chef-client salt-call rclone restic borg openvpn pppd ' +
+  'xdg-open open sensible-browser x-www-browser w3m lynx links elinks redis-cli groff troff tex latex pdftex pdflatex xelatex gs tig ranger nnn vidir vipe ' +
   'apt apt-get aptitude dpkg rpm yum dnf zypper apk pacman snap flatpak'
 
 export const WRAPPER_ROWS: readonly WrapperRow[] = [...COMMANDS, ...OWN, row(UNKNOWN, { behind: 'unknown' })]

@@ -74,18 +74,18 @@ const byRow = (name: string, words: readonly Word[], row: WrapperRow): Unwrapped
 /** A program with words of its own: it starts nothing where each of them is understood. */
 const ownWords = (name: string, words: readonly Word[], row: WrapperRow): Unwrapped => {
   const why = opaque(`${name} can start other programs, and not all of its words are known here`)
-  let plain: string[] = []
+  let first: string | undefined
   let hasScript = false
-  let isEnded = false
+  // Behind `--` words are read as before it: it may be the value of an option.
   for (let at = 0; at < words.length; at++) {
     const word = words[at]
     if (word === null || word === undefined || fits(row.starts, word)) return why
     const known = row.subcommands?.get(word)
     if (known !== undefined) return words.slice(at + 1).some((one) => one === null || known.test(one)) ? why : NOTHING
-    if (isEnded || !isOption(word)) {
+    if (!isOption(word)) {
       if (row.subcommands !== undefined) return why
-      plain = [...plain, word]
-    } else if (word === '--') isEnded = true
+      first ??= word
+    } else if (word === '--') continue
     else if (fits(row.script?.option, word)) {
       hasScript = true
       at += 1
@@ -96,7 +96,6 @@ const ownWords = (name: string, words: readonly Word[], row: WrapperRow): Unwrap
       if (value === null || (value !== undefined && fits(row.starts, value))) return why
     } else if (!fits(row.plain, word)) return why
   }
-  const [first] = plain
   return row.script === undefined || hasScript || first === undefined || row.script.plain.test(first) ? NOTHING : why
 }
 
@@ -105,44 +104,49 @@ const ENV_ALONE =
 const ENV_VALUED = /^(-u|--unset)$/
 const ENV_SPLIT = /^(?:-[iv0]*S|--split-string=)(.*)$/s
 const ENV_MOVED = /^(-C.+|--chdir=.*)$/
+/** Texts of `-S` within one another. */
+const MAX_SPLITS = 16
 /** Inside the text of `-S` these mean more than themselves. */
 const ENV_QUOTING = /["'\\$#]/
 const ASSIGNMENT = /^([^=]+)=(.*)$/s
 /** Decide what code a program runs, or what a shell does before its text. */
 export const isDangerous = (name: string): boolean => DANGEROUS.test(name)
 const DANGEROUS =
-  /^(LD_.*|DYLD_.*|GLIBC_TUNABLES|GCONV_PATH|LOCPATH|BASH_ENV|ENV|BASH_FUNC_.*|BASHOPTS|SHELLOPTS|PS4|PROMPT_COMMAND|ZDOTDIR|NODE_(OPTIONS|PATH)|PYTHON.*|PERL.*|RUBY.*|GIT_.*|(_|JDK_)?JAVA_.*|CLASSPATH|LESS(OPEN|CLOSE)|IFS|PATH|HOME|XDG_CONFIG_.*|LUA_INIT.*|LUA_C?PATH.*|PHPRC|PHP_INI_SCAN_DIR|R_(PROFILE|ENVIRON).*|TCLLIBPATH|MAKEFLAGS|[A-Z_]*EDITOR|VISUAL|[A-Z_]*PAGER|TAR_OPTIONS|[A-Z]+_RSH|ZIPOPT|MAKEFILES|OPENSSL_.*|AWK(LIB)?PATH|GCC_EXEC_PREFIX|COMPILER_PATH|VALGRIND_OPTS|npm_config_.*|WGETRC|SSH_ASKPASS|SHELL)$/
+  /^(LD_.*|DYLD_.*|GLIBC_TUNABLES|GCONV_PATH|LOCPATH|BASH_ENV|ENV|BASH_FUNC_.*|BASHOPTS|SHELLOPTS|PS4|PROMPT_COMMAND|ZDOTDIR|NODE_(OPTIONS|PATH)|PYTHON.*|PERL.*|RUBY.*|GIT_.*|(_|JDK_)?JAVA_.*|CLASSPATH|LESS(OPEN|CLOSE)|IFS|PATH|HOME|XDG_CONFIG_.*|LUA_INIT.*|LUA_C?PATH.*|PHPRC|PHP_INI_SCAN_DIR|R_(PROFILE|ENVIRON).*|TCLLIBPATH|MAKEFLAGS|[A-Z_]*EDITOR|VISUAL|[A-Z_]*PAGER|TAR_OPTIONS|[A-Z]+_RSH|ZIPOPT|MAKEFILES|OPENSSL_.*|AWK(LIB)?PATH|GCC_EXEC_PREFIX|COMPILER_PATH|VALGRIND_OPTS|[nN][pP][mM]_[cC][oO][nN][fF][iI][gG]_.*|WGETRC|SSH_ASKPASS|SUDO_ASKPASS|SHELL|BROWSER|CURL_HOME|KUBECONFIG|DOCKER_.*|KRB5_CONFIG|GO(FLAGS|ROOT|PATH|ENV)|CARGO_.*|RUST(C|UP|DOC).*|CC|CXX|CPP|LD|FPATH|VIMINIT|EXINIT|IP_LIB_DIR|GTK_.*|GIO_.*|QT_.*)$/
 
 const env = (given: readonly Word[]): Unwrapped => {
-  let words = [...given]
+  let words = given
+  let at = 0
   let path: string | null = null
   let moved = false
   let optionsEnded = false
-  for (let turns = 0; words.length > 0; turns++) {
-    const [word, ...rest] = words
-    if (word === null || word === undefined || turns > 1_024) return opaque('env gets a word that is not known before it runs')
+  for (let splits = 0; at < words.length;) {
+    const word = words[at]
+    if (word === null || word === undefined || splits > MAX_SPLITS) return opaque('env gets a word that is not known before it runs')
     const attached = optionsEnded ? undefined : ENV_SPLIT.exec(word)?.[1]
     const isApart = !optionsEnded && (word === '--split-string' || (attached === '' && !word.startsWith('--')))
-    const split = isApart ? (rest[0] ?? '') : attached
+    const split = isApart ? (words[at + 1] ?? '') : attached
     if (split !== undefined) {
       if (ENV_QUOTING.test(split)) return opaque('env -S takes apart a text with quotes')
-      words = [...split.split(/[ \t\n\v\f\r]+/).filter((one) => one !== ''), ...(isApart ? rest.slice(1) : rest)]
+      words = [...split.split(/[ \t\n\v\f\r]+/).filter((one) => one !== ''), ...words.slice(at + (isApart ? 2 : 1))]
+      at = 0
+      splits += 1
     } else if (!optionsEnded && word === '--') {
       optionsEnded = true
-      words = rest
+      at += 1
     } else if (!optionsEnded && word.startsWith('-')) {
       const isMoved = ENV_MOVED.test(word) || word === '-C' || word === '--chdir'
       if (isMoved) moved = true
       else if (!ENV_ALONE.test(word) && !ENV_VALUED.test(word)) return opaque('env has an option that is not known here')
-      words = ENV_VALUED.test(word) || word === '-C' || word === '--chdir' ? rest.slice(1) : rest
+      at += ENV_VALUED.test(word) || word === '-C' || word === '--chdir' ? 2 : 1
     } else {
       const assigned = ASSIGNMENT.exec(word)
-      if (assigned === null) return starts([words], { path, moved })
+      if (assigned === null) return starts([words.slice(at)], { path, moved })
       const [, name = '', value = ''] = assigned
       if (name !== 'PATH' && isDangerous(name)) return opaque(`env sets ${name}, which decides what a program runs`)
       if (name === 'PATH') path = value
       optionsEnded = true
-      words = rest
+      at += 1
     }
   }
   return NOTHING

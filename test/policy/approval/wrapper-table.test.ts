@@ -1,4 +1,7 @@
 import assert from 'node:assert/strict'
+import { mkdtemp, rm, symlink, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { test } from 'node:test'
 
 import fc from 'fast-check'
@@ -25,6 +28,7 @@ const words = (text: string): string[] => (text === '' ? [] : text.split(' '))
 /** Of each row by its first name: words that do something else than the command, and words in which all is known. `{}`: the command of a rule. */
 const WITNESSES: Readonly<Record<string, { readonly asks: readonly string[]; readonly plain?: string }>> = {
   timeout: { asks: ['-k 1 5 {}', '--signal=KILL 5 {}', '-- 5 {}'], plain: '5 true' },
+  install: { asks: ['-s --strip-program=x a b'], plain: '-m 644 a b' },
   nice: { asks: ['-n 5 {}', '-5 {}'], plain: '-n 5 true' },
   nohup: { asks: ['{}', '-- {}'], plain: 'true' },
   setsid: { asks: ['-w {}'], plain: 'true' },
@@ -164,4 +168,75 @@ test('whatever chain of rows stands before it, a command of a rule asks', () => 
     ),
     { seed: 20_260_504, numRuns: 500 },
   )
+})
+
+test('what reads as an option behind another is never taken for an operand, however it is put', () => {
+  for (const argv of [
+    'tar -xf -- --to-command=x',
+    'tar -cf -- --checkpoint=1 --checkpoint-action=exec=x a',
+    'git init --t=/x',
+    'sh -c -x pub',
+    'bash -c -- pub',
+    'install -s --strip-prog=x a b',
+    '/lib/x86_64-linux-gnu/ld-2.31.so /bin/pub',
+    '/lib64/ld64.so.2 /bin/pub',
+  ])
+    assert.ok(asks(argv.split(' ')), argv)
+  assert.ok(asks(['watch', '-x', './a b', 'push']), 'a name with a space is one program')
+})
+
+test('what stands in /proc is another file for each process that looks, by itself and behind a link', async (t) => {
+  const dir = await mkdtemp(join(tmpdir(), 'x0x-proc-'))
+  t.after(() => rm(dir, { recursive: true }))
+  await symlink('/proc/self/exe', join(dir, 'me'))
+  await symlink('/proc/self/cwd', join(dir, 'here'))
+  await writeFile(join(dir, '5'), '')
+  const at = (...argv: string[]) => meaningsOf(argv, [], { cwd: dir, path: SCRUBBED_PATH })
+  for (const argv of [
+    ['/proc/self/exe', '5'],
+    ['timeout', '5', '/proc/self/exe', '5', 'pub'],
+    ['timeout', '5', join(dir, 'me'), '5', 'pub'],
+    ['sh', join(dir, 'here', 'x.sh')],
+    ['sh', '/dev/fd/3'],
+  ])
+    assert.match(at(...argv).opaque ?? '', /another file for each process/, argv.join(' '))
+  assert.equal(at('sh', join(dir, '5')).opaque, null)
+})
+
+test('one file that is many programs is itself under a name that begins with its own', async (t) => {
+  const dir = await mkdtemp(join(tmpdir(), 'x0x-many-'))
+  t.after(() => rm(dir, { recursive: true }))
+  for (const name of ['busybox', 'coreutils']) await writeFile(join(dir, name), '', { mode: 0o755 })
+  for (const [name, target] of [
+    ['busyboxy', 'busybox'],
+    ['ls', 'busybox'],
+    ['any', 'coreutils'],
+  ] as const)
+    await symlink(target, join(dir, name))
+  const at = (...argv: string[]) => alwaysAskReason(rules, meaningsOf(argv, [], { cwd: dir, path: dir }), dir)
+  assert.equal(at(join(dir, 'busyboxy'), 'pub', 'push'), 'x')
+  assert.equal(at(join(dir, 'any'), '--coreutils-prog=pub', 'push'), 'x')
+  assert.equal(at(join(dir, 'ls'), 'pub', 'push'), null)
+})
+
+test('a command as long as may be, through wrappers, patterns and links, costs no more than is followed', () => {
+  const many = (count: number, ...words: string[]): string[] => Array.from({ length: count }, () => words).flat()
+  const list = Array.from({ length: 500 }, () => rules).flat()
+  for (const argv of [
+    ['env', ...many(60_000, 'A=')],
+    [...many(15, 'timeout', '1'), 'pub', ...many(60_000, 'x')],
+    [...many(15, 'env'), 'pub', ...many(250, '-C', 'x')],
+    ['pub', ...many(2_000, '-C', 'x')],
+    ['tar', `${'F'.repeat(190_000)}1`],
+    ['find', ...many(40_000, '-exec', 'a', ';')],
+    [`/${'1'.repeat(100_000)}\n`],
+  ]) {
+    const before = process.cpuUsage()
+    alwaysAskReason(list, meaningsOf(argv, [], { cwd: '/', path: SCRUBBED_PATH }), SCRUBBED_PATH)
+    // Before there was a bound, each took tens of seconds.
+    const { user, system } = process.cpuUsage(before)
+    assert.ok(user + system < 5_000_000, `${argv.slice(0, 3).join(' ').slice(0, 60)}: ${user + system} µs`)
+  }
+  assert.match(meant(['env', ...many(60_000, 'A=')]).opaque ?? '', /more than the 4096 words/)
+  assert.equal(meant(['echo', ...many(4_000, 'x')]).opaque, null)
 })
