@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { spawn } from 'node:child_process'
+import { execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { createServer } from 'node:net'
 import { mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
@@ -128,12 +128,17 @@ test('SIGHUP never ends it, also while it starts, and takes an ACL only where th
   await writeFile(daemon.aclFile, '')
   process.kill(daemon.pid, 'SIGHUP')
   assert.deepEqual((await reloads(4)).at(-1), 'invalid')
+  await rm(daemon.aclFile)
+  execFileSync('mkfifo', [daemon.aclFile])
+  process.kill(daemon.pid, 'SIGHUP')
+  assert.deepEqual((await reloads(5)).at(-1), 'invalid')
+  await rm(daemon.aclFile)
   assert.equal((await daemon.exec(daemon.agentId, ['echo', '1'])).status, 0)
 
   await write(['echo', '7'])
   assert.equal((await diff()).status, 3)
   process.kill(daemon.pid, 'SIGHUP')
-  assert.deepEqual((await reloads(5)).at(-1), 'taken')
+  assert.deepEqual((await reloads(6)).at(-1), 'taken')
   assert.match((await long.finished).stderr, /access_revoked/)
   assert.equal((await daemon.exec(daemon.agentId, ['echo', '1'])).status, 255)
   assert.equal((await daemon.exec(daemon.agentId, ['echo', '7'])).status, 0)
