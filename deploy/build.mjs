@@ -174,6 +174,7 @@ export const bundle = async ({
   isScript = false,
   readable = false,
   define = {},
+  plugins = [],
   end = 'process.exitCode = status',
 }) => {
   const { build } = await import('esbuild')
@@ -182,7 +183,7 @@ export const bundle = async ({
     stdin: { contents, resolveDir: packageRoot, sourcefile: 'start.js' },
     absWorkingDir: packageRoot,
     bundle: true,
-    plugins: [apart, leftOut, ...(isScript ? [builtins] : [])],
+    plugins: [...plugins, apart, leftOut, ...(isScript ? [builtins] : [])],
     platform: 'node',
     format,
     target,

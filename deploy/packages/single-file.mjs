@@ -3,12 +3,21 @@ import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
 
 import { bundle, packagesIn, TARGETS } from '../build.mjs'
+import { packageRoot } from '../runtime.mjs'
 import { BUN, pinnedFile } from './pinned.mjs'
 import { OUT, ran, WORK } from './place.mjs'
 
 const ARCHITECTURES = { x64: 'x64', arm64: 'aarch64' }
+
+const BUN_HASH = join(packageRoot, 'deploy', 'packages', 'bun-hash.mjs')
+const bunHash = {
+  name: 'bun-hash',
+  setup: ({ onResolve }) =>
+    onResolve({ filter: /\/light-hash\.ts$/ }, ({ importer }) => (importer === BUN_HASH ? null : { path: BUN_HASH })),
+}
+
 /** The bundle that starts at once, and the one that it loads for all but a plain exec. */
-const PARTS = [{ ...TARGETS.x0x, banner: '' }, TARGETS['x0x-other-commands']]
+const PARTS = [{ ...TARGETS.x0x, banner: '', plugins: [bunHash] }, TARGETS['x0x-other-commands']]
 
 /** Makes `x0x-linux-ARCH` for each architecture; answers their names and what is inside. */
 export const makeSingleFiles = async () => {
