@@ -218,12 +218,13 @@ const foreign = (problem: string): AppError =>
 
 /** Connects to the desk of a data directory and proves that we hold the operator's key; the desk proves the same. Throws `daemon_unreachable` where there is none. */
 export const openDesk = async (paths: DataPaths, name: string): Promise<DeskHuman> => {
-  const key = humanKeyOf(operatorKey(paths.operatorKey))
+  // Who has not started anything yet has no key either, and is told what to start.
   const socket = await dialOwn(paths.approvalsSocket, foreign)
   if (socket === null) throw noDesk(paths)
   socket.on('error', () => undefined)
   const late = setTimeout(() => socket.destroy(), DESK_OPEN_MS)
   try {
+    const key = humanKeyOf(operatorKey(paths.operatorKey))
     const lines = linesOf(socket as AsyncIterable<Buffer>, MAX_DESK_REPLY, () => broken('a line is too long'))
     const seal = await opened(socket, lines, key, name)
     return new DeskHuman({ socket, seal, lines })

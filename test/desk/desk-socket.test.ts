@@ -112,7 +112,7 @@ test('an engine and a window that others wrote, after the documents alone, ask, 
   const [engine, human] = [await other(t, place, 'engine'), await other(t, place, 'human')]
   await human.open()
   human.send({ type: 'subscribe', id: 1 })
-  assert.deepEqual(await human.next(), { type: 'result', id: 1, result: { questions: [], floods: [] } })
+  assert.deepEqual(await human.next(), { type: 'result', id: 1, result: { questions: [], floods: [], windows: 1 } })
   await engine.open('my engine')
   engine.send({ type: 'ask', id: 1, question: questionOf() })
   const pending = await engine.next()
