@@ -1,7 +1,6 @@
 import { pino, stdTimeFunctions } from 'pino'
 
-export const LOG_LEVELS = ['debug', 'info', 'warn', 'error'] as const
-export type LogLevel = (typeof LOG_LEVELS)[number]
+import type { LogLevel } from './log-level.ts'
 
 interface LogMethod {
   (fields: object, message: string): void

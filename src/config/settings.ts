@@ -1,7 +1,7 @@
 import { isIPv4, isIPv6 } from 'node:net'
 import { isAbsolute, resolve } from 'node:path'
 
-import { LOG_LEVELS } from '../base/log.ts'
+import { LOG_LEVELS } from '../base/log-level.ts'
 import { MAX_ASK_TIMEOUT_MS } from '../protocol/desk-limits.ts'
 import { MAX_ADDRESS_TEXT } from '../protocol/limits.ts'
 import { MAX_CONFIG_ADDRESSES } from '../protocol/local-limits.ts'

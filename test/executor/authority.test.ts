@@ -46,7 +46,7 @@ test('every change of trust leaves a line, with an ACL and without, before it is
       ['contact_unpin', { contact, machine_id }, { agent: contact, machine: machine_id }],
       [
         'contact_meet',
-        { name: 'met', agent_id: contact, machine_id, addresses: [] },
+        { name: host.contacts.find(contact).name, agent_id: contact, machine_id, addresses: [] },
         { agent: contact, machine: machine_id, level: 'trusted' },
       ],
       ['contact_remove', { contact }, { agent: contact }],

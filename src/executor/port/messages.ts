@@ -1,4 +1,4 @@
-import { LOG_LEVELS } from '../../base/log.ts'
+import { LOG_LEVELS } from '../../base/log-level.ts'
 import { signedStdin } from '../../protocol/exec.ts'
 import {
   AGENT_PUBLIC_KEY_BYTES,
