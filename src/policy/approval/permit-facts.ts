@@ -65,7 +65,7 @@ export const permitFacts = (fields: PermitFields, by: AskedBy): PermitFacts => {
   const mayLast = isSeen && opaque === null && always_ask === null && programs.length <= MAX_PROGRAMS
   const [first] = scripts
   return {
-    permit_sha256: frameOnce(common('x0x-permit-v1'), fields).digest(),
+    permit_sha256: frameOnce(common('x0x-permit-v1'), fields, always_ask).digest(),
     grant_sha256: mayLast ? common('x0x-grant-v1').digest() : null,
     executable: real,
     programs: programs.slice(0, MAX_PROGRAMS),
@@ -99,9 +99,14 @@ const frameOf = (domain: string, fields: PermitFields, by: AskedBy): Framed => {
     .tree('target', by.target)
 }
 
-/** What "once" binds beyond that: this directory, these limits, this session. */
-const frameOnce = (framed: Framed, { cwd, cwd_descriptor, caps, terminal, matched_acl, principal }: PermitFields): Framed =>
+/** What "once" binds beyond that: this directory, these limits, this session, and why a human must say it. */
+const frameOnce = (
+  framed: Framed,
+  { cwd, cwd_descriptor, caps, terminal, matched_acl, principal }: PermitFields,
+  alwaysAsk: string | null,
+): Framed =>
   framed
+    .add('always_ask', alwaysAsk)
     .tree('directory', directoryOf(cwd, cwd_descriptor))
     .tree('caps', caps)
     .tree('terminal_size', terminal)

@@ -108,7 +108,8 @@ const OWN: readonly WrapperRow[] = [
       ],
       ['diff log show', /^--(ext|te|ou)/],
       ['cherry-pick merge revert', /^--(st|ed)|^-[A-Za-z]*[sXe]/],
-      ['clone fetch pull push ls-remote', /^--(u|rec|e|st|co|te)|^-[A-Za-z]*[sXuco]|::/],
+      // A place on another host is reached by ssh, as the user's settings say, and `a:b` is one.
+      ['clone fetch pull push ls-remote', /^--(u|rec|e|st|co|te)|^-[A-Za-z]*[sXuco]|::|^(?!(https?|git|file):\/\/)[^/]*:/],
       ['grep', /^--(o|te)|^-[A-Za-z]*O/],
     ),
   }),

@@ -89,7 +89,12 @@ const askAbout = (
   const { argv, target, timeout_ms } = grant
   const { door, label, stdin } = exec
   const meanings = meaningsOf(argv, [], { cwd: null, path: null })
-  const framed = new Framed('x0x-target-permit-v1').tree('grant', grant).tree('stdin', stdin).tree('asker', [door, label, session_id])
+  const always_ask = alwaysAskReason(exec.always_ask, meanings, SCRUBBED_PATH)
+  const framed = new Framed('x0x-target-permit-v1')
+    .tree('grant', grant)
+    .tree('stdin', stdin)
+    .tree('asker', [door, label, session_id])
+    .add('always_ask', always_ask)
   const facts = {
     permit_sha256: framed.digest(),
     grant_sha256: null,
@@ -97,7 +102,7 @@ const askAbout = (
     programs: [],
     opaque: meanings.opaque,
     script: null,
-    always_ask: alwaysAskReason(exec.always_ask, meanings, SCRUBBED_PATH),
+    always_ask,
   }
   return askLocally({ argv, cwd: '/', env: {}, timeout_ms, session_id, agent_id: isHexId(target) ? target : null }, facts, exec, approval)
 }

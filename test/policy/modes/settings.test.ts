@@ -3,9 +3,16 @@ import { test } from 'node:test'
 
 import fc from 'fast-check'
 
-import { NO_SETTINGS, resolveExec, type ExecSettings, type ResolvedExec, type SettingPlaces } from '../../../src/policy/modes/settings.ts'
-import { isGivenLabel, placesOf, type ToolsSettings } from '../../../src/policy/modes/tools-settings.ts'
-import { ASKS, HOSTS, SECURITIES } from '../../../src/protocol/question.ts'
+import {
+  narrowedBy,
+  NO_SETTINGS,
+  resolveExec,
+  type ExecSettings,
+  type ResolvedExec,
+  type SettingPlaces,
+} from '../../../src/policy/modes/settings.ts'
+import { isGivenLabel, placesOf, settingsOf, type ToolsSettings } from '../../../src/policy/modes/tools-settings.ts'
+import { ASK_FALLBACKS, ASKS, HOSTS, SECURITIES } from '../../../src/protocol/question.ts'
 
 const set = (fields: Partial<ExecSettings> = {}): ExecSettings => ({ ...NO_SETTINGS, ...fields })
 const places = (fields: Partial<SettingPlaces> = {}): SettingPlaces => ({
@@ -127,4 +134,71 @@ test('B27: the row of an agent widens nothing for a caller that chooses its own 
   assert.deepEqual(got(strict, false), ['gateway', 'deny', 'always', 'deny'])
   assert.equal(placesOf(wide, 'bot', null, false).allowed_hosts, null)
   assert.ok(isGivenLabel('mcp') && !isGivenLabel('console') && !isGivenLabel('stdio'))
+})
+
+const anyOf = <T>(values: readonly T[]): fc.Arbitrary<T | null> => fc.constantFrom(...values, null)
+const anySettings: fc.Arbitrary<ExecSettings> = fc.record({
+  host: anyOf(HOSTS),
+  security: anyOf(SECURITIES),
+  ask: anyOf(ASKS),
+  ask_fallback: anyOf(ASK_FALLBACKS),
+  node: anyOf(['bob', 'carol']),
+})
+const anyTable = fc.record({ settings: anySettings, allowed_hosts: anyOf([['node'], ['gateway'], []] as const) })
+const anyOverride = fc.record({
+  host: anyOf(HOSTS),
+  security: anyOf(SECURITIES),
+  ask: anyOf(ASKS),
+  node: anyOf(['bob', 'carol']),
+  elevated: anyOf(['on', 'ask', 'full'] as const),
+})
+
+/** How wide a setting is, from its strictest value. */
+const width = ({ security, ask, ask_fallback }: Pick<ResolvedExec, 'security' | 'ask' | 'ask_fallback'>): readonly number[] => [
+  SECURITIES.indexOf(security),
+  ASKS.indexOf(ask),
+  ASK_FALLBACKS.indexOf(ask_fallback),
+]
+const isWithin = (one: readonly number[], other: readonly number[]): boolean => one.every((value, at) => value <= other[at]!)
+
+test('B23 B27: of whatever places, a result is no wider than humans have set, and no caller widens it by a wish or a name', () => {
+  const places = fc.record({ all: anyTable, bot: anyTable, override: fc.option(anyOverride), isGiven: fc.boolean(), wish: anySettings })
+  fc.assert(
+    fc.property(places, ({ all, bot, override, isGiven, wish }) => {
+      const table = ({ settings, allowed_hosts }: typeof all): ToolsSettings['defaults'] => ({ ...settings, allowed_hosts })
+      const tools: ToolsSettings = {
+        defaults: table(all),
+        agents: { bot: table(bot) },
+        sandbox: {} as ToolsSettings['sandbox'],
+        always_ask: [],
+      }
+      const of = (label: string, given: boolean, parameter = NO_SETTINGS): ReturnType<typeof resolveExec> =>
+        resolveExec({ ...placesOf(tools, label, override, given), parameter })
+      const found = of('bot', isGiven, wish)
+      if (found.kind === 'refused') return
+      // Each value is one that a human has set, the default, or the wish where that is stricter.
+      const set = [settingsOf(override), bot.settings, all.settings]
+      const says = (key: 'security' | 'ask' | 'ask_fallback', value: string): boolean => set.some((one) => one[key] === value)
+      assert.ok(found.security !== 'full' || found.host === 'sandbox' || says('security', 'full'))
+      assert.ok(found.security !== 'allowlist' || says('security', 'allowlist') || wish.security === 'allowlist')
+      assert.ok(found.ask !== 'off' || says('ask', 'off'))
+      assert.ok(found.ask_fallback === 'deny' || says('ask_fallback', 'full') || says('ask_fallback', found.ask_fallback))
+      // A wish: no more than the same without it, on the same host.
+      const unwished = of('bot', isGiven, { ...NO_SETTINGS, host: wish.host, node: wish.node })
+      assert.ok(unwished.kind === 'resolved' && isWithin(width(found), width(unwished)))
+      // A name that its caller chose: no more than one that no row has, nor any other host.
+      const nobody = of('nobody', false, wish)
+      const named = of('bot', false, wish)
+      if (named.kind === 'resolved') {
+        assert.ok(nobody.kind === 'resolved' && isWithin(width(named), width(nobody)))
+        assert.deepEqual([named.host, named.node], [nobody.host, nobody.node])
+      }
+      const narrower = narrowedBy(found, wish)
+      assert.ok(isWithin(width(narrower), width(found)))
+      assert.ok(
+        isWithin(width(narrower), width({ ...found, ...Object.fromEntries(Object.entries(wish).filter(([, value]) => value !== null)) })),
+      )
+    }),
+    { seed: 20_261_124, numRuns: 3_000 },
+  )
 })

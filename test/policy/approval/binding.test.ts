@@ -1,0 +1,265 @@
+import assert from 'node:assert/strict'
+import { appendFile, chmod, cp, link, mkdir, rename, stat, symlink, unlink, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import { ANSWER_FRESH_MS, openApproval, signAnswer, SpentAnswers } from '../../../src/policy/approval/open-approval.ts'
+import { permitFacts, type AskedBy } from '../../../src/policy/approval/permit-facts.ts'
+import type { Approval } from '../../../src/policy/approval/question.ts'
+import { authorizeTargetRun } from '../../../src/policy/local/authorize-target.ts'
+import { askLocally, type ExecInForce } from '../../../src/policy/local/local-asking.ts'
+import { sealPermit, type PermitFields } from '../../../src/policy/permit.ts'
+import { UNCONFINED } from '../../../src/policy/mesh/confinement.ts'
+import { ASKING, policyOf, rightsOf, slotsOf } from '../../support/local-policy.ts'
+import { mutations, otherLists } from '../../support/mutations.ts'
+import { tempDir } from '../../support/temp-dir.ts'
+
+// What was allowed is what runs: whoever changes anything between the answer and the run has no approval.
+
+interface Run {
+  readonly fields: PermitFields
+  readonly by: AskedBy
+}
+
+const KEY = Buffer.alloc(32, 1)
+const RULE = { argv: ['tool'], tokens: [{ kind: 'literal', text: 'tool' }], anyArguments: true, reason: 'r', line: 1 } as const
+
+/** No field of it is empty, so that each can be another. */
+const setUp = async (t: TestContext): Promise<{ dir: string; run: Run }> => {
+  const dir = await tempDir(t)
+  await mkdir(join(dir, 'work'))
+  await mkdir(join(dir, 'root'))
+  await writeFile(join(dir, 'tool'), '#!/bin/sh\nexit 0\n')
+  await chmod(join(dir, 'tool'), 0o755)
+  await cp(join(dir, 'tool'), join(dir, 'other'))
+  await writeFile(join(dir, 'work', 'x.sh'), 'exit 0\n')
+  await symlink('../tool', join(dir, 'work', 'link'))
+  await link(join(dir, 'tool'), join(dir, 'work', 'hard'))
+  const { dev, ino } = await stat(join(dir, 'tool'), { bigint: true })
+  const fields: PermitFields = {
+    argv: ['tool', 'push -f', 'a'],
+    executable: { path: join(dir, 'tool'), dev, ino },
+    cwd: join(dir, 'work'),
+    cwd_descriptor: null,
+    env: { A: '1', PATH: '/usr/bin:/bin' },
+    caps: {
+      max_stdout_bytes: 1,
+      max_stderr_bytes: 1,
+      max_output_bytes: 1,
+      max_stdin_bytes: 1,
+      warn_stdout_bytes: 1,
+      warn_stderr_bytes: 1,
+      warn_duration_ms: 1,
+      max_duration_ms: 1,
+      timeout_ms: 1,
+      timeout_clamped: false,
+    },
+    terminal: { cols: 80, rows: 24, raw: true },
+    confinement: { ...UNCONFINED, max_memory_bytes: 1, max_processes: 1, max_cpu_secs: 1, nice: 1, run_as: 'ann' },
+    account: { name: 'ann', uid: 1000, gid: 1000, home: '/home/ann' },
+    sandbox: {
+      engine: 'bubblewrap',
+      image: { name: 'i', id: 'a'.repeat(64), root: join(dir, 'root'), env: { B: '1' } },
+      network: false,
+      writable: dir,
+      readable: ['/srv'],
+      hidden: ['/srv/x'],
+      home: '/home/x',
+      max_processes: 1,
+    },
+    pins: [],
+    matched_acl: 'rule',
+    principal: { kind: 'mesh', agent_id: 'c'.repeat(64), machine_id: 'd'.repeat(64) },
+  }
+  const asker = { kind: 'mesh', agent_id: 'c'.repeat(64), machine_id: 'd'.repeat(64), name: 'carol' } as const
+  const stdin = { bytes: 1, sha256: 'e'.repeat(64) }
+  const target = { host: 'gateway', agent_id: 'f'.repeat(64) } as const
+  return { dir, run: { fields, by: { door: 'mesh', asker, target, stdin, variables: [], always_ask: [RULE] } } }
+}
+
+const allowed = (permit_sha256: string): Approval => {
+  const answer = { question_id: 'q_1', permit_sha256, by: 'human:test', reason: '', nonce: 'n', expires_at_ms: ANSWER_FRESH_MS }
+  const opened = openApproval(signAnswer({ ...answer, decision: 'allow' }, KEY), answer, { key: KEY, now: 1, spent: new SpentAnswers() })
+  assert.ok(opened.kind === 'approval')
+  return opened.approval
+}
+
+const EXEC = { host: 'gateway', security: 'full', ask: 'always', ask_fallback: 'deny', door: 'mcp', label: 'coder' } as const
+
+/** What becomes of a run with an approval of the permit with this digest. */
+const codeOf = ({ fields, by }: Run, permitSha256: string): string => {
+  const exec: ExecInForce = { ...EXEC, stdin: by.stdin, always_ask: by.always_ask }
+  const about = { ...fields, timeout_ms: 1, session_id: null, agent_id: null }
+  const said = askLocally(about, permitFacts(fields, by), exec, allowed(permitSha256))
+  return said === null ? 'permit' : said.kind === 'refused' ? said.code : said.kind
+}
+const shaOf = ({ fields, by }: Run): string => permitFacts(fields, by).permit_sha256
+
+/** What need not be bound, and why. */
+const UNBOUND: Readonly<Record<string, string>> = {
+  'fields.cwd_descriptor': 'its number says nothing: which directory it holds is bound',
+  'fields.pins': 'is made of what is looked at, which is bound',
+  'by.asker.name': 'is for a human to read',
+  'by.variables': 'are variables of the environment, which is bound',
+  'by.always_ask': 'its reason is bound, and has a test of its own',
+}
+
+const others = ({ fields, by }: Run): [at: string, other: Run][] => [
+  ...mutations(fields, 'fields').map(([at, other]): [string, Run] => [at, { fields: other as PermitFields, by }]),
+  ...mutations(by, 'by').map(([at, other]): [string, Run] => [at, { fields, by: other as AskedBy }]),
+]
+
+const isUnbound = (at: string): boolean => Object.hasOwn(UNBOUND, at)
+/** Without these nothing can be looked at: they are tables of every permit. */
+const isWhole = (at: string): boolean => /^(fields\.(argv|executable|cwd|env|caps|principal|confinement)|by\.(asker|target))$/.test(at)
+
+test('B13 B14: whatever part of a run is another, in a sandbox or on the host, for "once" the approval is of something else', async (t) => {
+  const { run } = await setUp(t)
+  const onHost: Run = { ...run, fields: { ...run.fields, sandbox: null } }
+  for (const base of [run, onHost]) {
+    const sha = shaOf(base)
+    assert.equal(codeOf(base, sha), 'permit')
+    const tried = new Set<string>()
+    for (const [at, other] of others(base)) {
+      tried.add(at)
+      const part = at.startsWith('by.') ? other.by : other.fields
+      const isGone = (part as unknown as Record<string, unknown>)[at.split('.')[1]!] === null
+      if (isUnbound(at) || (isWhole(at) && isGone)) continue
+      assert.equal(codeOf(other, sha), 'approval_mismatch', at)
+    }
+    // A part of the permit that nothing was tried with would be one that nobody bound.
+    const parts = Object.keys(sealPermit(base.fields)).map((key) => `fields.${key}`)
+    const untried = parts.filter((part) => ![...tried].some((at) => at === part || at.startsWith(`${part}.`)) && !isUnbound(part))
+    assert.deepEqual(untried, base === onHost ? ['fields.sandbox'] : [])
+  }
+  assert.equal(codeOf(run, shaOf(onHost)), 'approval_mismatch')
+  assert.equal(codeOf(onHost, shaOf(run)), 'approval_mismatch')
+})
+
+/** What "always" is not about. */
+const isOfOneRun = (at: string): boolean => /^fields\.(caps|principal|matched_acl|terminal\.(cols|rows))(\.|$)/.test(at)
+
+test('B11: whatever else of a run is another, "always" is of something else, or cannot be', async (t) => {
+  const { run } = await setUp(t)
+  const base: Run = { fields: { ...run.fields, sandbox: null }, by: { ...run.by, always_ask: [] } }
+  const { grant_sha256 } = permitFacts(base.fields, base.by)
+  assert.notEqual(grant_sha256, null)
+  for (const [at, { fields, by }] of others(base)) {
+    const part = at.startsWith('by.') ? by : fields
+    const isGone = (part as unknown as Record<string, unknown>)[at.split('.')[1]!] === null
+    if (isUnbound(at) || isOfOneRun(at) || (isWhole(at) && isGone)) continue
+    assert.notEqual(permitFacts(fields, by).grant_sha256, grant_sha256, at)
+  }
+})
+
+test('the same directory by another name is another', async (t) => {
+  const { dir, run } = await setUp(t)
+  await symlink('work', join(dir, 'again'))
+  const asked: Run = { ...run, fields: { ...run.fields, sandbox: null } }
+  assert.equal(codeOf({ ...asked, fields: { ...asked.fields, cwd: join(dir, 'again') } }, shaOf(asked)), 'approval_mismatch')
+})
+
+test('stdin that is open, absent, or not known by its hash is another', async (t) => {
+  const { run } = await setUp(t)
+  for (const stdin of [null, 'open', { bytes: 1, sha256: null }] as const)
+    assert.equal(codeOf({ ...run, by: { ...run.by, stdin } }, shaOf(run)), 'approval_mismatch')
+})
+
+test('what always asks by now was not allowed by a list or a grant that answered before, nor for another reason', async (t) => {
+  const { run } = await setUp(t)
+  const unlisted: Run = { fields: { ...run.fields, sandbox: null }, by: { ...run.by, always_ask: [] } }
+  const listed = (reason: string): Run => ({ ...unlisted, by: { ...unlisted.by, always_ask: [{ ...RULE, reason }] } })
+  assert.equal(codeOf(listed('r'), shaOf(unlisted)), 'approval_mismatch')
+  assert.equal(codeOf(listed('r'), shaOf(listed('it publishes'))), 'approval_mismatch')
+  assert.equal(codeOf(listed('r'), shaOf(listed('r'))), 'permit')
+})
+
+test('of a command for another host: its words, target, limits, stdin, session, asker and what always asks are bound', () => {
+  const policy = policyOf(['/usr'], { security: 'allow_targets = ["bob", "carol"]' })
+  const ask = (
+    argv: readonly string[],
+    more: Partial<ExecInForce> = {},
+    over: { target?: string; session?: string; timeout_ms?: number } = {},
+  ) => {
+    const { target = 'bob', session = 's_1', timeout_ms = 5 } = over
+    const rights = rightsOf(policy, { target })
+    const exec: ExecInForce = { ...EXEC, host: 'node', stdin: null, always_ask: [], ...more }
+    const context = { rights, slots: slotsOf(rights.limits), session_id: session, exec }
+    return (approval: Approval | null) => authorizeTargetRun({ ...ASKING, cwd: null, argv, timeout_ms }, context, approval)
+  }
+  const run = ask(['tool', 'a'])
+  const asked = run(null)
+  assert.ok(asked.kind === 'ask')
+  const said = (verdict: ReturnType<typeof run>): string => (verdict.kind === 'refused' ? verdict.code : verdict.kind)
+  const answered = (other: typeof run): string => said(other(allowed(asked.question.permit_sha256)))
+  assert.equal(answered(run), 'permit')
+  const changed = [
+    ...otherLists(['tool', 'a']).flatMap((argv) => (argv.some((word) => word.includes('\0')) ? [] : [ask(argv)])),
+    ask(['tool', 'a'], { stdin: 'open' }),
+    ask(['tool', 'a'], { label: 'other' }),
+    ask(['tool', 'a'], { door: 'stdio' }),
+    ask(['tool', 'a'], { always_ask: [RULE] }),
+    ask(['tool', 'a'], {}, { target: 'carol' }),
+    ask(['tool', 'a'], {}, { session: 's_2' }),
+    ask(['tool', 'a'], {}, { timeout_ms: 6 }),
+  ]
+  for (const other of changed) assert.equal(answered(other), 'approval_mismatch')
+})
+
+type Meddle = (dir: string) => Promise<unknown>
+
+const replaced =
+  (path: string, by: string): Meddle =>
+  async (dir) =>
+    rename(join(dir, by), join(dir, path))
+const linked =
+  (path: string, to: string): Meddle =>
+  async (dir) => {
+    await unlink(join(dir, path))
+    await symlink(to, join(dir, path))
+  }
+
+/** By the program that runs and its words: what is done to its files meanwhile. Everything else stays what it was. */
+const MEDDLING: readonly [what: string, program: string, argv: readonly string[], Meddle][] = [
+  ['more content', 'tool', ['tool'], (dir) => appendFile(join(dir, 'tool'), '\n')],
+  ['the same content in another file', 'tool', ['tool'], replaced('tool', 'other')],
+  ['a link in its place', 'tool', ['tool'], linked('tool', 'other')],
+  ['nothing in its place', 'tool', ['tool'], (dir) => unlink(join(dir, 'tool'))],
+  [
+    'a hard link to another in its place',
+    'tool',
+    ['tool'],
+    async (dir) => unlink(join(dir, 'tool')).then(() => link(join(dir, 'other'), join(dir, 'tool'))),
+  ],
+  ['more content by its other name', 'work/hard', ['hard'], (dir) => appendFile(join(dir, 'tool'), '\n')],
+  ['the target of the link', 'work/link', ['link'], linked('work/link', '../other')],
+  ['more content of the target of the link', 'work/link', ['link'], (dir) => appendFile(join(dir, 'tool'), '\n')],
+  ['the directory that the link leads through', 'work/link', ['link'], linked('work/link', '../root/tool')],
+  [
+    'another directory at the same path',
+    'tool',
+    ['tool'],
+    async (dir) => rename(join(dir, 'work'), join(dir, 'old')).then(() => mkdir(join(dir, 'work'))),
+  ],
+  ['more of the script', '/bin/sh', ['sh', 'x.sh'], (dir) => appendFile(join(dir, 'work', 'x.sh'), 'exit 1\n')],
+  ['another script', '/bin/sh', ['sh', 'x.sh'], replaced('work/x.sh', 'other')],
+  ['a link to another script', '/bin/sh', ['sh', 'x.sh'], linked('work/x.sh', '../tool')],
+  ['no script', '/bin/sh', ['sh', 'x.sh'], (dir) => unlink(join(dir, 'work', 'x.sh'))],
+  ['a program behind a wrapper', '/usr/bin/env', ['env', './hard'], (dir) => appendFile(join(dir, 'tool'), '\n')],
+  ['a script behind a wrapper', '/usr/bin/env', ['env', 'sh', 'x.sh'], (dir) => appendFile(join(dir, 'work', 'x.sh'), '\n')],
+]
+
+for (const [what, program, argv, meddle] of MEDDLING)
+  test(`B15 B16 B25: ${what}, of ${argv.join(' ')}, is another permit and no "always" either`, async (t) => {
+    const { dir, run } = await setUp(t)
+    const path = program.startsWith('/') ? program : join(dir, program)
+    const executable = { ...run.fields.executable, path }
+    const asked: Run = { fields: { ...run.fields, sandbox: null, argv, executable }, by: { ...run.by, always_ask: [] } }
+    const before = permitFacts(asked.fields, asked.by)
+    assert.equal(codeOf(asked, before.permit_sha256), 'permit')
+    await meddle(dir)
+    assert.equal(codeOf(asked, before.permit_sha256), 'approval_mismatch')
+    const { grant_sha256 } = permitFacts(asked.fields, asked.by)
+    // "Always" is for the path of the directory.
+    assert.ok(what.includes('directory at') || grant_sha256 === null || grant_sha256 !== before.grant_sha256)
+  })
