@@ -14,7 +14,7 @@ import { meaningsOf } from './meanings.ts'
 import type { AskedStdin, Question } from './question.ts'
 
 /** What is bound beside the permit itself. */
-export interface AskedBy extends Pick<Question, 'door' | 'asker' | 'target'> {
+export interface AskedBy extends Pick<Question, 'door' | 'asker' | 'target' | 'ask'> {
   readonly stdin: AskedStdin | null
   /** Variables that the caller set. */
   readonly variables: readonly string[]
@@ -65,7 +65,7 @@ export const permitFacts = (fields: PermitFields, by: AskedBy): PermitFacts => {
   const mayLast = isSeen && opaque === null && always_ask === null && programs.length <= MAX_PROGRAMS
   const [first] = scripts
   return {
-    permit_sha256: frameOnce(common('x0x-permit-v1'), fields, always_ask).digest(),
+    permit_sha256: frameOnce(common('x0x-permit-v1'), fields, by, always_ask).digest(),
     grant_sha256: mayLast ? common('x0x-grant-v1').digest() : null,
     executable: real,
     programs: programs.slice(0, MAX_PROGRAMS),
@@ -99,13 +99,15 @@ const frameOf = (domain: string, fields: PermitFields, by: AskedBy): Framed => {
     .tree('target', by.target)
 }
 
-/** What "once" binds beyond that: this directory, these limits, this session, and why a human must say it. */
+/** What "once" binds beyond that: this directory, these limits, this session, and when a human must be asked, and why. */
 const frameOnce = (
   framed: Framed,
   { cwd, cwd_descriptor, caps, terminal, matched_acl, principal }: PermitFields,
+  { ask }: AskedBy,
   alwaysAsk: string | null,
 ): Framed =>
   framed
+    .add('ask', ask)
     .add('always_ask', alwaysAsk)
     .tree('directory', directoryOf(cwd, cwd_descriptor))
     .tree('caps', caps)

@@ -87,13 +87,14 @@ const askAbout = (
   approval: Approval | null,
 ): LocalAsked | Refused | null => {
   const { argv, target, timeout_ms } = grant
-  const { door, label, stdin } = exec
+  const { door, label, stdin, ask } = exec
   const meanings = meaningsOf(argv, [], { cwd: null, path: null })
   const always_ask = alwaysAskReason(exec.always_ask, meanings, SCRUBBED_PATH)
   const framed = new Framed('x0x-target-permit-v1')
     .tree('grant', grant)
     .tree('stdin', stdin)
     .tree('asker', [door, label, session_id])
+    .add('ask', ask)
     .add('always_ask', always_ask)
   const facts = {
     permit_sha256: framed.digest(),

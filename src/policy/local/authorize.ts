@@ -173,10 +173,10 @@ const lookAndAsk = (
   exec: ExecInForce,
   approval: Approval | null,
 ): Pick<PermitFields, 'pins'> | LocalAsked | Refused => {
-  const { door, label, host, stdin, always_ask } = exec
+  const { door, label, host, stdin, ask, always_ask } = exec
   const asker = { kind: 'local', label } as const
   const target = { host, agent_id: null }
-  const { pins, ...facts } = permitFacts(fields, { door, asker, target, stdin, always_ask, variables: Object.keys(env) })
+  const { pins, ...facts } = permitFacts(fields, { door, asker, target, stdin, ask, always_ask, variables: Object.keys(env) })
   const { argv, cwd, caps, principal } = fields
   const session_id = principal.kind === 'local' ? principal.session_id : null
   const run = { argv, cwd, env: fields.env, timeout_ms: caps.timeout_ms, session_id, agent_id: null }

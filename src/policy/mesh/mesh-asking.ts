@@ -46,7 +46,9 @@ export type MeshAnswer =
 
 /** Looks at every file of the run; who must be asked about it, or that what was given fits it. */
 export const askForMesh = (run: MeshRun, acl: Acl, given: MeshApprovals): MeshAnswer => {
-  const { fields, stdin, name } = run
+  const { fields, place, isMiss, stdin, name } = run
+  const { ask: own } = place.entry.asking
+  const ask = own === 'always' ? own : isMiss ? 'on-miss' : 'off'
   const { principal } = fields
   if (principal.kind !== 'mesh') return { kind: 'mismatch', detail: 'it is of no agent' }
   const { agent_id, machine_id } = principal
@@ -56,10 +58,11 @@ export const askForMesh = (run: MeshRun, acl: Acl, given: MeshApprovals): MeshAn
     asker,
     target: { host: 'gateway', agent_id: null },
     stdin,
+    ask,
     variables: [],
     always_ask: acl.always_ask,
   })
-  const question = questionOf(run, facts, asker)
+  const question = questionOf(run, facts, asker, ask)
   const { pins } = facts
   if (question === null) return { kind: 'clear', pins }
   const needsHuman = question.approvers === null || question.always_ask !== null || question.ask !== 'off'
@@ -82,9 +85,9 @@ const questionOf = (
   { fields, place, isMiss, stdin }: MeshRun,
   { pins: _pins, ...facts }: PermitFacts,
   asker: Extract<Question['asker'], { kind: 'mesh' }>,
+  ask: Question['ask'],
 ): Question | null => {
-  const { ask, approvers, approvals_needed } = place.entry.asking
-  const own = isMiss ? 'on-miss' : 'off'
+  const { approvers, approvals_needed } = place.entry.asking
   const why = whyOf(place, facts.always_ask, isMiss)
   if (why === null) return null
   const question: Question = {
@@ -99,7 +102,7 @@ const questionOf = (
     stdin,
     timeout_ms: fields.caps.timeout_ms,
     security: 'allowlist',
-    ask: ask === 'always' ? 'always' : own,
+    ask,
     ask_fallback: 'deny',
     why,
     approvers: approvers.length === 0 ? null : { agent_ids: approvers, needed: approvals_needed },

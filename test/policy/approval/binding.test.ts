@@ -74,7 +74,7 @@ const setUp = async (t: TestContext): Promise<{ dir: string; run: Run }> => {
   const asker = { kind: 'mesh', agent_id: 'c'.repeat(64), machine_id: 'd'.repeat(64), name: 'carol' } as const
   const stdin = { bytes: 1, sha256: 'e'.repeat(64) }
   const target = { host: 'gateway', agent_id: 'f'.repeat(64) } as const
-  return { dir, run: { fields, by: { door: 'mesh', asker, target, stdin, variables: [], always_ask: [RULE] } } }
+  return { dir, run: { fields, by: { door: 'mesh', asker, target, stdin, ask: 'off', variables: [], always_ask: [RULE] } } }
 }
 
 const allowed = (permit_sha256: string): Approval => {
@@ -137,7 +137,7 @@ test('B13 B14: whatever part of a run is another, in a sandbox or on the host, f
 })
 
 /** What "always" is not about. */
-const isOfOneRun = (at: string): boolean => /^fields\.(caps|principal|matched_acl|terminal\.(cols|rows))(\.|$)/.test(at)
+const isOfOneRun = (at: string): boolean => /^fields\.(caps|principal|matched_acl|terminal\.(cols|rows))(\.|$)|^by\.ask$/.test(at)
 
 test('B11: whatever else of a run is another, "always" is of something else, or cannot be', async (t) => {
   const { run } = await setUp(t)
