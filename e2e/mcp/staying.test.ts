@@ -47,6 +47,11 @@ test('the next server finds what stays, reads its output from an offset, waits f
   await writeFile(join(place.root, 'go'), '')
   const ended = await second.run('exec_wait', { run_id: begun.run_id })
   assert.deepEqual([ended.state, ended.success, ended.stdout, ended.run_id], ['ended', true, 'one\ntwo\n', null])
+  const events = async (): Promise<string> => JSON.stringify((await second.client.readResource({ uri: 'x0x://events' })).contents)
+  assert.ok(
+    await soon(async () => /Exec finished \(node=gateway, id=[^,]+, code=0\)\\n {2}one\\n {2}two\\n/.test(await events())),
+    await events(),
+  )
   const part = (await second.ask('exec_output', { run_id: begun.run_id, from: 4 })).structuredContent as Record<string, unknown>
   assert.deepEqual([part['text'], part['next'], part['more']], ['two\n', 8, false])
   const killed = await second.run('exec_kill', { run_id: other.run_id })

@@ -3,8 +3,9 @@ import type { Socket } from 'node:net'
 import { unlessAborted } from '../base/abortable.ts'
 import { AppError } from '../base/errors.ts'
 import { VERSION } from '../base/version.ts'
-import { ASK_ANOTHER, type Keeper, type KeeperAnswer, type KeeperCall } from '../doors/mcp/staying-tools.ts'
+import { ASK_ANOTHER, KEPT_EVENT, type Keeper, type KeeperAnswer, type KeeperCall } from '../doors/mcp/staying-tools.ts'
 import { isTable, type Fields } from '../protocol/field-checks.ts'
+import { lifecycleProblem, type LifecycleEvent } from '../protocol/lifecycle.ts'
 import { linesOf } from '../protocol/lines.ts'
 import { MAX_KEEPER_LINE, MAX_MCP_CALL_BYTES } from '../protocol/tool-limits.ts'
 
@@ -16,6 +17,12 @@ const ENDING = 'the server is stopping; what stays goes on, and exec_list of the
 
 const BEHIND = 'the keeper of what stays does not take what it is asked: wait until it does, or have x0x mcp --end-kept end it'
 
+export interface KeeperLinkInit {
+  readonly dial: KeeperDial
+  /** Hears what becomes of commands that stay, while there is a connection; `n` is the keeper's. */
+  readonly told?: ((event: LifecycleEvent) => void) | undefined
+}
+
 interface Pending extends Pick<KeeperCall, 'progress'> {
   /** Resolves when the next line may be read. */
   answer(message: Fields): Promise<void>
@@ -25,12 +32,14 @@ interface Pending extends Pick<KeeperCall, 'progress'> {
 /** One connection to a keeper: calls of its tools, as lines of JSON-RPC 2.0. */
 class KeeperConnection {
   readonly #socket: Socket
+  readonly #told: KeeperLinkInit['told']
   readonly #pending = new Map<number, Pending>()
   #count = 0
   #closed: AppError | null = null
 
-  constructor(init: { readonly socket: Socket }) {
+  constructor(init: Pick<KeeperLinkInit, 'told'> & { readonly socket: Socket }) {
     this.#socket = init.socket
+    this.#told = init.told
     this.#socket.on('error', () => undefined)
     const params = { protocolVersion: PROTOCOL, capabilities: {}, clientInfo: { name: 'x0x', version: VERSION } }
     this.#send({ id: 0, method: 'initialize', params })
@@ -95,6 +104,7 @@ class KeeperConnection {
       const { method, params, id } = message
       if (method === 'notifications/progress' && isTable(params))
         this.#pending.get(Number(params['progressToken']))?.progress(Number(params['progress']), String(params['message']))
+      if (method === KEPT_EVENT && lifecycleProblem(params) === null) this.#told?.(params as LifecycleEvent)
       if (method === undefined) await this.#pending.get(Number(id))?.answer(message)
     }
   }
@@ -105,14 +115,14 @@ export type KeeperDial = (starts: boolean, signal: AbortSignal) => Promise<Socke
 
 /** The way to the keeper of one configuration and name. */
 export class KeeperLink implements Keeper {
-  readonly #dial: KeeperDial
+  readonly #init: KeeperLinkInit
   readonly #ending = new AbortController()
   #connection: KeeperConnection | null = null
   /** One after another, so that one connection is made, and one keeper started. */
   #turn: Promise<unknown> = Promise.resolve()
 
-  constructor(init: { readonly dial: KeeperDial }) {
-    this.#dial = init.dial
+  constructor(init: KeeperLinkInit) {
+    this.#init = init
   }
 
   async call(call: KeeperCall, { starts }: { readonly starts: boolean }): Promise<KeeperAnswer | null> {
@@ -142,10 +152,10 @@ export class KeeperLink implements Keeper {
     asked.throwIfAborted()
     signal.throwIfAborted()
     if (this.#connection?.isOpen === true) return this.#connection
-    const socket = await this.#dial(starts, signal)
+    const socket = await this.#init.dial(starts, signal)
     if (signal.aborted) socket?.destroy()
     signal.throwIfAborted()
-    this.#connection = socket && new KeeperConnection({ socket })
+    this.#connection = socket && new KeeperConnection({ ...this.#init, socket })
     return this.#connection
   }
 }

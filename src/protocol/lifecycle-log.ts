@@ -24,9 +24,10 @@ export class LifecycleLog {
     this.#now = init.now
   }
 
+  /** An event of another log gets a number of this one, and keeps its time. */
   add(facts: LifecycleFacts): LifecycleEvent {
-    const ts = new Date(this.#now()).toISOString()
-    return this.#kept.add(facts.session, (n) => lifecycleEvent(facts, { n, ts }))
+    const { ts = new Date(this.#now()).toISOString() } = facts
+    return this.#kept.add(facts.session, (n) => ({ ...lifecycleEvent(facts, { n, ts }), n }))
   }
 
   get last(): number {

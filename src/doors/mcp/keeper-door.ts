@@ -7,6 +7,7 @@ import type { Logger } from '../../base/log.ts'
 import { listenAt } from '../../base/private-socket.ts'
 import { Waiters } from '../../base/waiters.ts'
 import type { LocalExecutor } from '../../executor/port/local-executor.ts'
+import { lifecycleEvent, type LifecycleFacts } from '../../protocol/lifecycle.ts'
 import {
   KEEPER_IDLE_MS,
   KEEPER_STOP_MS,
@@ -20,7 +21,7 @@ import { execCapture, execCommand, execStatus, execWithInput } from './exec-tool
 import { LineTransport } from './line-transport.ts'
 import { execKill, execList, execOutput, execWait } from './run-tools.ts'
 import { serveTools, type ServeMcpInit } from './serve-mcp.ts'
-import { ASK_ANOTHER } from './staying-tools.ts'
+import { ASK_ANOTHER, KEPT_EVENT } from './staying-tools.ts'
 import type { Tool } from './tool.ts'
 
 export interface KeeperDoorComponents {
@@ -51,6 +52,8 @@ export class KeeperDoor {
   readonly #changed = new Waiters()
   /** Counts connections that came and went. */
   #changes = 0
+  /** Events that were told. */
+  #events = 0
   /** Nothing new may begin, and nothing runs. */
   #isOver = false
 
@@ -59,7 +62,7 @@ export class KeeperDoor {
     const { caller } = init
     this.#components = components
     this.#init = init
-    const opening = (target: string | null) => ({ ...caller, target })
+    const opening = (target: string | null) => ({ ...caller, target, told: (facts: LifecycleFacts) => this.#tell(facts) })
     this.#sessions = new ExecutorSessions({ executor }, { opening, maxIdle: 0, limit: 'max_detached_processes' })
     const ready = async (): Promise<void> => undefined
     this.#runs = new ToolRuns({ executor, sessions: this.#sessions, clock }, { caller: caller.client_name, ready, stay: true })
@@ -106,6 +109,12 @@ export class KeeperDoor {
   #change(): void {
     this.#changes += 1
     this.#changed.wake()
+  }
+
+  /** To every server of its caller; those that read nothing miss it. */
+  #tell(facts: LifecycleFacts): void {
+    const event = lifecycleEvent(facts, { n: ++this.#events, ts: new Date(this.#components.clock.now()).toISOString() })
+    for (const { transport } of this.#connections) void transport.send({ jsonrpc: '2.0', method: KEPT_EVENT, params: { ...event } })
   }
 
   #accept(socket: Socket): void {

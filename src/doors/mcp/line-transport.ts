@@ -17,6 +17,7 @@ import { Waiters } from '../../base/waiters.ts'
 import { LineSplitter, type Line } from '../../protocol/lines.ts'
 import { utf8Text } from '../../protocol/text.ts'
 import { MAX_MCP_BACKLOG, MAX_MCP_CALL_BYTES, MAX_MCP_CALLS, MAX_MCP_MESSAGE } from '../../protocol/tool-limits.ts'
+import { KEPT_EVENT } from './staying-tools.ts'
 
 type RequestId = string | number
 
@@ -29,6 +30,9 @@ const TOO_MANY = ERROR_TABLE.rate_limited.rpc
 const MAX_ANSWERS = 4
 /** Characters of an id that are repeated to whoever sent no request. */
 const MAX_ID = 256
+
+/** Notifications that whoever reads nothing is not told. */
+const DROPPED: ReadonlySet<string> = new Set(['notifications/progress', KEPT_EVENT])
 
 /** What ends runs gives memory back: small calls of it have as many places again. */
 const ENDS_RUNS = 'exec_kill'
@@ -92,9 +96,9 @@ export class LineTransport implements Transport {
     this.#read().then(this.#ended.resolve, this.#ended.resolve)
   }
 
-  /** Resolves when it was handed on, or nobody takes it. Who reads nothing is told of no progress. */
+  /** Resolves when it was handed on, or nobody takes it. Who reads nothing is told of nothing that happens meanwhile. */
   async send(message: JSONRPCMessage): Promise<void> {
-    if (this.#closed || (this.#isBehind && isJSONRPCNotification(message) && message.method === 'notifications/progress')) return
+    if (this.#closed || (this.#isBehind && isJSONRPCNotification(message) && DROPPED.has(message.method))) return
     this.#output.write(`${JSON.stringify(message)}\n`)
     if (isJSONRPCResultResponse(message) || isJSONRPCErrorResponse(message)) this.#settle(message.id)
   }

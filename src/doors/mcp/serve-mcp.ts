@@ -7,7 +7,7 @@ import { within, type Clock } from '../../base/clock.ts'
 import { errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { LocalExecutor, SessionOpening } from '../../executor/port/local-executor.ts'
-import { LifecycleLog } from '../../protocol/lifecycle-log.ts'
+import type { LifecycleLog } from '../../protocol/lifecycle-log.ts'
 import type { LifecycleFacts } from '../../protocol/lifecycle.ts'
 import { LAST_ANSWERS_MS } from '../../protocol/tool-limits.ts'
 import { ExecutorSessions } from '../executor-sessions.ts'
@@ -27,6 +27,8 @@ export interface ServeMcpComponents {
   readonly executor: LocalExecutor
   readonly clock: Clock
   readonly log: Logger
+  /** What becomes of this client's runs; others may add to it. */
+  readonly told: LifecycleLog
 }
 
 export interface ServeMcpInit {
@@ -66,9 +68,8 @@ export const serveTools = ({ transport, log, events, ...context }: ServeToolsCom
  * and everything that it asked is answered; or at once when nobody reads the output any more, or at the signal.
  */
 export const serveMcp = async (components: ServeMcpComponents, init: ServeMcpInit, signal: AbortSignal): Promise<void> => {
-  const { executor, clock, log } = components
+  const { executor, clock, log, told } = components
   const transport = new LineTransport(components)
-  const told = new LifecycleLog({ id: init.caller.client_name, now: () => clock.now() })
   const opening = (target: string | null) => ({ ...init.caller, target, told: (facts: LifecycleFacts) => void told.add(facts) })
   const sessions = new ExecutorSessions({ executor }, { opening, maxIdle: MAX_IDLE_TARGETS })
   const ready = (one: AbortSignal): Promise<void> => transport.room(one)

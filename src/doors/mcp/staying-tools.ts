@@ -22,6 +22,9 @@ export interface KeeperCall {
 /** Of `_meta` in a result: nothing was begun, and this keeper ends; another is to be asked. */
 export const ASK_ANOTHER = 'x0x/ask-another'
 
+/** A notification of the keeper: what became of a command that stays. */
+export const KEPT_EVENT = 'notifications/x0x/event'
+
 /** What the keeper has answered. */
 export interface KeeperAnswer {
   /** A result of a tool, as the protocol has it. */

@@ -10,7 +10,7 @@ import { AppError, attempt } from '../../base/errors.ts'
 import { ensurePrivateDir } from '../../base/file-rights.ts'
 import { socketDirProblems } from '../../base/private-socket.ts'
 import { Waiters } from '../../base/waiters.ts'
-import { KeeperLink } from '../../local-api/keeper-link.ts'
+import { KeeperLink, type KeeperLinkInit } from '../../local-api/keeper-link.ts'
 import { dialOwn } from '../../base/own-socket.ts'
 import { KEEPER_START_MS, MAX_KEEPER_LOG } from '../../protocol/tool-limits.ts'
 import { ownProgram, programArguments, startOwnProcess } from '../../supervision/own-process.ts'
@@ -95,8 +95,9 @@ const startAndDial = async (choice: KeeperChoice, signal: AbortSignal): Promise<
 }
 
 /** The way to the keeper of this choice. */
-export const keeperLink = (choice: KeeperChoice): KeeperLink =>
+export const keeperLink = (choice: KeeperChoice, told?: KeeperLinkInit['told']): KeeperLink =>
   new KeeperLink({
+    told,
     dial: async (starts, signal) => {
       const socket = await dial(keeperPlace(choice).socket)
       return socket ?? (starts ? startAndDial(choice, signal) : null)

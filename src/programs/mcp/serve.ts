@@ -8,6 +8,7 @@ import { loadRexdConfig } from '../../config/rexd-config.ts'
 import { serveMcp } from '../../doors/mcp/serve-mcp.ts'
 import { LineRecorder } from '../../doors/tools/run-recorder.ts'
 import { filesProblem } from '../../fs/held.ts'
+import { LifecycleLog } from '../../protocol/lifecycle-log.ts'
 import { CAPABILITY_GROUPS, type Capability } from '../../protocol/rexd-names.ts'
 import { startLocalExecutor } from '../../supervision/local-executor.ts'
 import { logStopFailures, stopConditions } from '../../supervision/program-exit.ts'
@@ -30,7 +31,9 @@ export const serve = async (flags: Extract<McpFlags, { mode: 'serve' }>, env: En
   const log = createLogger({ name: 'x0x-mcp', level: config.log_level })
   for (const warning of warnings) log.warn(warning)
   const ending = new AbortController()
-  const keeper = config.policy.granted.has('exec.detach') ? keeperLink({ config: config.path, whoami }) : null
+  const told = new LifecycleLog({ id: whoami, now: () => systemClock.now() })
+  const kept = { config: config.path, whoami }
+  const keeper = config.policy.granted.has('exec.detach') ? keeperLink(kept, (event) => void told.add(event)) : null
   const offer =
     rules === null
       ? plainOffer(grantedHere(config.policy.granted), keeper)
@@ -40,7 +43,7 @@ export const serve = async (flags: Extract<McpFlags, { mode: 'serve' }>, env: En
   const stop = stopConditions(log, { untilEof: false })
   const local = await startLocalExecutor({ ...config, name: 'x0x mcp' }, env, log)
   try {
-    const components = { input: process.stdin, output: process.stdout, executor: local.executor, clock: systemClock, log }
+    const components = { input: process.stdin, output: process.stdout, executor: local.executor, clock: systemClock, log, told }
     const caller = { door: 'mcp' as const, client_name: whoami, available: FOR_TOOLS }
     const answerWithin = answerWithinMs ?? config.answer_within_ms
     await serveMcp(components, { caller, answerWithinMs: answerWithin, offer, recorder, onEnding: () => keeper?.close() }, stop.signal)

@@ -12,6 +12,7 @@ import type { LocalExecutor } from '../../../src/executor/port/local-executor.ts
 import { CAPABILITY_NAMES } from '../../../src/protocol/rexd-names.ts'
 import { LocalHost, soon } from '../../support/local-engine.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
+import { newLifecycleLog } from '../../support/lifecycle.ts'
 import { silent } from '../../support/processes.ts'
 import { callOf } from '../../support/raw-mcp.ts'
 
@@ -26,7 +27,7 @@ const serve = async (t: TestContext, executor: LocalExecutor) => {
   const [input, output, clock] = [new PassThrough(), new PassThrough(), new ManualClock()]
   const tools = toolsFor(new Set(['fs.read', 'fs.write']))
   const served = serveMcp(
-    { input, output, executor, clock, log: silent },
+    { input, output, executor, clock, log: silent, told: newLifecycleLog() },
     {
       caller: { door: 'mcp', client_name: 'a test', available: [...CAPABILITY_NAMES] },
       answerWithinMs: ANSWER_WITHIN_MS,

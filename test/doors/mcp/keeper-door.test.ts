@@ -12,9 +12,11 @@ import { KeeperDoor } from '../../../src/doors/mcp/keeper-door.ts'
 import { stayingTools } from '../../../src/doors/mcp/staying-tools.ts'
 import type { ToolContext } from '../../../src/doors/mcp/tool.ts'
 import { KeeperLink } from '../../../src/local-api/keeper-link.ts'
+import { lifecycleText, type LifecycleEvent } from '../../../src/protocol/lifecycle.ts'
 import { CAPABILITY_NAMES } from '../../../src/protocol/rexd-names.ts'
 import { KEEPER_IDLE_MS, KEEPER_LATE_MS, MAX_KEEPER_CONNECTIONS } from '../../../src/protocol/tool-limits.ts'
 import { LocalHost, soon } from '../../support/local-engine.ts'
+import { newLifecycleLog } from '../../support/lifecycle.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { silent } from '../../support/processes.ts'
 import { tempDir } from '../../support/temp-dir.ts'
@@ -44,7 +46,8 @@ const keeperOf = async (t: TestContext) => {
   await door.start(path)
   let over = false
   const ended = door.ended(NEVER).then(() => (over = true))
-  const link = new KeeperLink({ dial: async () => connect(path) })
+  const heard: LifecycleEvent[] = []
+  const link = new KeeperLink({ dial: async () => connect(path), told: (event) => void heard.push(event) })
   t.after(async () => {
     link.close()
     const closing = door.close()
@@ -57,7 +60,7 @@ const keeperOf = async (t: TestContext) => {
     answer?.taken()
     return answer?.result['structuredContent'] as Record<string, unknown>
   }
-  return { door, clock, path, link, call, isOver: () => over }
+  return { door, clock, path, link, call, heard, isOver: () => over }
 }
 
 test('a keeper ends when nothing has run and nobody was connected for its time, and not before', async (t) => {
@@ -83,6 +86,46 @@ test('a keeper ends when nothing has run and nobody was connected for its time, 
   assert.ok(!isOver(), 'what has ended can be asked for until then')
   await clock.advance(1)
   assert.ok(await soon(isOver))
+})
+
+test('what becomes of a command that stays is told to each server of its caller, and what is no event is told to nobody', async (t) => {
+  const { path, call, heard } = await keeperOf(t)
+  let said = ''
+  const other = connect(path).on('data', (part) => (said += part.toString()))
+  await once(other, 'connect')
+  await call('exec_status', { command: 'echo', args: ['hello'] })
+  assert.ok(await soon(() => heard.length === 2 && said.includes('exec.finished')))
+  const [run_id, log] = [heard[0]?.run_id ?? '', newLifecycleLog()]
+  log.add(heard[0] ?? assert.fail())
+  assert.deepEqual(
+    heard.map((event) => [lifecycleText(event), event.tail]),
+    [
+      [`Exec started (node=gateway, id=${run_id})`, null],
+      [`Exec finished (node=gateway, id=${run_id}, code=0)`, 'hello\n'],
+    ],
+  )
+  const again = log.add(heard[1] ?? assert.fail())
+  assert.deepEqual(again, { ...heard[1], n: 2 }, 'it keeps its time, and has a number of the log')
+  assert.equal(said.split('\n').filter((line) => line.includes('"method":"notifications/x0x/event"')).length, 2)
+  other.destroy()
+
+  // A keeper of another version.
+  const bad = join(await tempDir(t), 'keeper.sock')
+  const lines = [{ ...again, type: 'exec.lied' }, { ...again, tail: 1 }, 1, again]
+  const server = createServer((socket) => {
+    for (const params of lines) socket.write(`${JSON.stringify({ jsonrpc: '2.0', method: 'notifications/x0x/event', params })}\n`)
+    socket.write(`${JSON.stringify({ jsonrpc: '2.0', id: 1, result: {} })}\n`)
+    socket.on('error', () => undefined).resume()
+  }).listen(bad)
+  await once(server, 'listening')
+  const told: LifecycleEvent[] = []
+  const link = new KeeperLink({ dial: async () => connect(bad), told: (event) => void told.push(event) })
+  t.after(() => (link.close(), server.close()))
+  const asked = { name: 'exec_list', args: {}, signal: NEVER, isGone: () => true, progress: () => undefined }
+  const answered = link.call(asked, { starts: false })
+  assert.ok(await soon(() => told.length === 1))
+  ;(await answered)?.taken()
+  assert.deepEqual(told, [again])
 })
 
 test('as many may be connected to a keeper as may be, and one more is hung up', async (t) => {
