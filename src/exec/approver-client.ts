@@ -160,14 +160,15 @@ export class ApproverClient implements Startable {
   #renew(transport: RunTransport, requestId: string, over: AbortSignal, onSilent: () => void): void {
     let heard = transport.heard
     let unanswered = 0
+    const { clock } = this.#parts
     const renew = (): void => {
-      if (over.aborted) return
       unanswered = transport.heard === heard ? unanswered + 1 : 0
       heard = transport.heard
       if (unanswered > SILENT_RENEWALS) return onSilent()
       transport.send({ type: 'lease_renew', request_id: requestId })
-      this.#parts.clock.setTimeout(renew, LEASE_RENEW_MS, { unref: true })
+      timer = clock.setTimeout(renew, LEASE_RENEW_MS, { unref: true })
     }
-    this.#parts.clock.setTimeout(renew, LEASE_RENEW_MS, { unref: true })
+    let timer = clock.setTimeout(renew, LEASE_RENEW_MS, { unref: true })
+    over.addEventListener('abort', () => timer.cancel(), { once: true })
   }
 }
