@@ -2,25 +2,37 @@ import { createHash } from 'node:crypto'
 import { readFile, rm } from 'node:fs/promises'
 
 import { writeFileAtomic } from '../base/atomic-file.ts'
+import { errorText } from '../base/errors.ts'
+import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import type { LoadedAcl } from '../policy/mesh/load-acl.ts'
 
 /** The ACL file as the running daemon has it, for its operator to compare with what the file has become (`x0x acl diff`). For this user alone. */
 export class AclCopy implements Startable {
+  readonly #log: Logger
   readonly #path: string
   readonly #loaded: () => LoadedAcl
 
-  constructor(init: { readonly path: string; readonly loaded: () => LoadedAcl }) {
+  constructor(components: { readonly log: Logger }, init: { readonly path: string; readonly loaded: () => LoadedAcl }) {
+    this.#log = components.log
     this.#path = init.path
     this.#loaded = init.loaded
   }
 
-  /** Makes it, or makes it anew. None where the file is not there, or is another by now. */
+  /** Makes it. None where the file is not there, or is another by now. */
   async start(): Promise<void> {
     const { loaded_from, sha256 } = this.#loaded()
     const bytes = await readFile(loaded_from).catch(() => null)
     const isSame = bytes !== null && createHash('sha256').update(bytes).digest('hex') === sha256
     await (isSame ? writeFileAtomic(this.#path, bytes) : this.stop())
+  }
+
+  /** After another file has taken effect. Where it cannot be made there is none: the one of before would pass for what is in force. */
+  async renew(): Promise<void> {
+    await this.start().catch(async (error: unknown) => {
+      this.#log.error({ err: errorText(error) }, 'the ACL in force could not be copied, so x0x acl diff has nothing to compare with')
+      await this.stop()
+    })
   }
 
   async stop(): Promise<void> {

@@ -240,14 +240,14 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies)
     { acl, cells, clock, contacts, counters, desk, guardian, journal, log, outgoing, revocations, signer },
     { dataDir: paths.dir, machineId: machineKey.machineId, groupMayRead, requireOperatorProof, askTimeoutMs },
   )
-  const aclCopy = new AclCopy({ path: paths.loadedAcl, loaded: () => executor.acl })
+  const aclCopy = new AclCopy({ log }, { path: paths.loadedAcl, loaded: () => executor.acl })
   return {
     executor,
     agentId: signer.agentId,
     acl,
     reload: async () => {
       const outcome = await executor.reload(async () => refusePipe(path).then(load))
-      if (outcome === 'taken') await aclCopy.start()
+      if (outcome === 'taken') await aclCopy.renew()
       return outcome
     },
     entries: [
