@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 
-import { AppError } from '../base/errors.ts'
+import { AppError, errnoOf } from '../base/errors.ts'
 import { lifeOf } from '../base/process-identity.ts'
 import type { DaemonConfig } from '../config/config.ts'
 import { inspectAcl } from '../policy/mesh/load-acl.ts'
@@ -22,10 +22,15 @@ export const endHolder = async ({
   const before = await lookAtLock(paths)
   if (before.kind !== 'held') return
   const { holder } = before
+  const cannotEnd = (): string => `${paths.dir} is in use by ${holderText(holder)}, which cannot be ended from here`
   // Where the system does not tell when a process began, it may be any.
-  if (holder === null || holder.started === '0' || lifeOf(holder) !== 'alive')
-    throw new AppError('conflict', `${paths.dir} is in use by ${holderText(holder)}, which cannot be ended from here`)
-  process.kill(holder.pid, 'SIGTERM')
+  if (holder === null || holder.started === '0' || lifeOf(holder) !== 'alive') throw new AppError('conflict', cannotEnd())
+  try {
+    process.kill(holder.pid, 'SIGTERM')
+  } catch (error) {
+    // It may have ended a moment ago.
+    if (errnoOf(error) !== 'ESRCH') throw new AppError('conflict', cannotEnd(), { cause: error })
+  }
   for (let waited = 0; waited < HOLDER_STOP_MS; waited += POLL_MS) {
     if ((await lookAtLock(paths)).kind === 'free') return
     await sleep(POLL_MS)

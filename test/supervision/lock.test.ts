@@ -85,6 +85,29 @@ test('one that is to make way is asked to, and waited for; not where the ACL is 
   await end()
 })
 
+test('one that ends before it can be asked to make way has made way; one that may not be asked is named', async (t) => {
+  const dir = await tempDir(t)
+  const { child, take } = holder(t, dir)
+  const exec_acl = join(dir, 'exec-acl.toml')
+  const end = async (): Promise<void> => endHolder({ exec_acl, exec_acl_explicit: false, paths: pathsIn(dir) })
+  assert.equal(await take(), 'held')
+  const kill = process.kill.bind(process)
+  let code = 'EPERM'
+  t.mock.method(process, 'kill', (pid: number, signal?: string | number) => {
+    if (signal !== 'SIGTERM') return kill(pid, signal)
+    if (code === 'ESRCH') kill(pid, 'SIGKILL')
+    throw Object.assign(new Error(`kill ${code}`), { code })
+  })
+  await assert.rejects(
+    end(),
+    (error: Error) => isAppError(error, 'conflict') && /the daemon with pid \d+, which cannot be ended/.test(error.message),
+  )
+  const gone = once(child, 'exit')
+  code = 'ESRCH'
+  await end()
+  assert.deepEqual(await gone, [null, 'SIGKILL'])
+})
+
 test('a daemon that is killed has no lock any more, at once', async (t) => {
   const dir = await tempDir(t)
   for (let round = 0; round < 5; round++) {
