@@ -41,6 +41,8 @@ export class DeskServer implements Startable {
   readonly #server: Server
   readonly #connections = new Set<DeskConnection>()
   readonly #host: DeskHost
+  /** Engines that have connected so far. */
+  #opened = 0
 
   constructor(components: DeskServerComponents, init: DeskServerInit) {
     this.#components = components
@@ -81,7 +83,9 @@ export class DeskServer implements Startable {
 
   #session(role: DeskRole, name: string, send: (body: object) => void): DeskSession | null {
     if (this.#count(role) >= MAX_DESK_CONNECTIONS[role]) return null
-    return role === 'engine' ? new EngineSession(this.#components, { name, send }) : new HumanSession(this.#components, { name, send })
+    if (role === 'human') return new HumanSession(this.#components, { name, send })
+    this.#opened += 1
+    return new EngineSession(this.#components, { engine: { name, connection: String(this.#opened) }, send })
   }
 
   #count(role: DeskRole | null): number {

@@ -34,7 +34,7 @@ import {
 import { FloodTelling } from './flood-telling.ts'
 import { Judging } from './judging.ts'
 import { newNonce } from './seal.ts'
-import { WaitingQuestions, type WaitingQuestion } from './waiting-questions.ts'
+import { WaitingQuestions, type Engine, type WaitingQuestion } from './waiting-questions.ts'
 import { Watchers, type Watcher } from './watchers.ts'
 
 export interface DeskComponents {
@@ -100,8 +100,9 @@ export class Desk implements Startable {
     await this.#floods.write()
   }
 
-  /** As `DeskLink.ask`. `engine`: what it calls itself. */
-  async ask(question: Question, engine: string, signal: AbortSignal, onPending: (waiting: Waiting) => void): Promise<SignedAnswer> {
+  /** As `DeskLink.ask`. */
+  async ask(question: Question, from: Engine, signal: AbortSignal, onPending: (waiting: Waiting) => void): Promise<SignedAnswer> {
+    const { name: engine, connection } = from
     signal.throwIfAborted()
     if (this.#stopped) throw unavailable('the desk is stopping')
     const id = `q_${newNonce()}`
@@ -112,7 +113,7 @@ export class Desk implements Startable {
     const canShow = isShowable(question)
     const judged = await this.#judging.judged(question, judge)
     const mustWait = judged.kind === 'ask' && canShow && this.#watchers.any
-    if (mustWait && !this.#waiting.take(id, question, bytes, engine)) {
+    if (mustWait && !this.#waiting.take(id, question, bytes, connection)) {
       this.#floods.counted(question)
       return this.#answers.sign(id, question, tooMany())
     }

@@ -3,7 +3,7 @@ import { hasShare } from '../base/share.ts'
 import { MAX_QUESTIONS_OF_ENGINE } from '../protocol/desk-limits.ts'
 import { readEngineBody, type EngineBody, type ToEngineBody } from '../protocol/desk.ts'
 import type { Desk } from './desk.ts'
-import { callerOf } from './waiting-questions.ts'
+import { callerOf, type Engine } from './waiting-questions.ts'
 
 /** A question that is not answered yet. */
 interface Asked {
@@ -20,13 +20,13 @@ export interface DeskSession {
 /** Serves an engine: it asks, and hears of its own questions alone. */
 export class EngineSession implements DeskSession {
   readonly #desk: Desk
-  readonly #name: string
+  readonly #engine: Engine
   readonly #send: (body: ToEngineBody) => void
   readonly #asked = new Map<number, Asked>()
 
-  constructor(components: { readonly desk: Desk }, init: { readonly name: string; readonly send: (body: ToEngineBody) => void }) {
+  constructor(components: { readonly desk: Desk }, init: { readonly engine: Engine; readonly send: (body: ToEngineBody) => void }) {
     this.#desk = components.desk
-    this.#name = init.name
+    this.#engine = init.engine
     this.#send = init.send
   }
 
@@ -67,7 +67,7 @@ export class EngineSession implements DeskSession {
     this.#asked.set(id, { caller, ending })
     const pending = (waiting: { question_id: string; expires_at_ms: number }): void => this.#send({ type: 'pending', id, ...waiting })
     void this.#desk
-      .ask(question, this.#name, ending.signal, pending)
+      .ask(question, this.#engine, ending.signal, pending)
       .then((answer) => this.#send({ type: 'answer', id, answer }))
       .catch((error: unknown) => this.#failed(id, error))
       .finally(() => this.#asked.delete(id))

@@ -6,6 +6,7 @@ import { provenAgent, type Question } from '../protocol/question.ts'
 import type { Flood, PendingQuestion } from '../protocol/desk.ts'
 import {
   CLAIMED_QUESTION_RATE,
+  CLAIMED_QUESTION_RATE_OF_ALL,
   MAX_ASKERS,
   MAX_CLAIMED_JSON,
   MAX_CLAIMED_QUESTIONS,
@@ -44,6 +45,12 @@ interface Counted {
 
 const sumOf = (all: readonly Counted[]): number => all.reduce((sum, { bytes }) => sum + bytes, 0)
 
+/** Who asks the desk. Each connection is one of its own, whatever it calls itself: all rexd of a user have one name. */
+export interface Engine {
+  readonly name: string
+  readonly connection: string
+}
+
 /** A question that waits for a human. */
 export interface WaitingQuestion extends PendingQuestion {
   /** Who decides it at this moment; null: nobody yet. */
@@ -54,8 +61,9 @@ export interface WaitingQuestion extends PendingQuestion {
 export class WaitingQuestions {
   readonly #clock: Clock
   readonly #rate: RateLimit
-  /** By engine, of those who call themselves as they like. */
+  /** Of those who call themselves as they like, by connection and of all. */
   readonly #claims: RateLimit
+  readonly #allClaims: RateLimit
   readonly #waiting = new Map<string, WaitingQuestion>()
   readonly #counted = new Map<string, Counted>()
   readonly #floods = new Map<string, { count: number; last: number }>()
@@ -65,6 +73,7 @@ export class WaitingQuestions {
     this.#clock = components.clock
     this.#rate = new RateLimit(components, { ...QUESTION_RATE, sources: MAX_ASKERS })
     this.#claims = new RateLimit(components, { ...CLAIMED_QUESTION_RATE, sources: MAX_DESK_CONNECTIONS.engine })
+    this.#allClaims = new RateLimit(components, { ...CLAIMED_QUESTION_RATE_OF_ALL, sources: 1 })
   }
 
   get all(): readonly WaitingQuestion[] {
@@ -75,8 +84,8 @@ export class WaitingQuestions {
     return [...this.#floods].map(([asker, { count, last }]) => ({ asker, count, last_at_ms: last }))
   }
 
-  /** Keeps a place for it. `bytes`: of the question as JSON. `engine`: who asks for its caller. False: there is none; it is counted. */
-  take(id: string, question: Question, bytes: number, engine: string): boolean {
+  /** Keeps a place for it. `bytes`: of the question as JSON. `connection`: by which an engine asks for its caller. False: there is none; it is counted. */
+  take(id: string, question: Question, bytes: number, connection: string): boolean {
     const [source, claimed] = [sourceOf(question), isClaimed(question)]
     const all = [...this.#counted.values()]
     const own = all.filter((one) => one.source === source)
@@ -89,7 +98,7 @@ export class WaitingQuestions {
       sumOf(own) + bytes <= MAX_WAITING_JSON_OF_ASKER &&
       (!claimed || sumOf(claims) + bytes <= MAX_CLAIMED_JSON) &&
       this.#rate.allows(source) &&
-      (!claimed || this.#claims.allowsByChance(engine))
+      (!claimed || (this.#claims.allowsByChance(connection) && this.#allClaims.allowsByChance('')))
     if (!fits) this.#count(countedAs(question))
     if (!fits) return false
     this.#counted.set(id, { source, claimed, bytes })

@@ -54,8 +54,10 @@ export const MAX_ASK_TIMEOUT_MS = 30 * 60_000
 export const UI_GRACE_MS = 1_000
 /** Questions of one asker that are taken: what he asks beyond that is denied at once and counted. */
 export const QUESTION_RATE = { burst: 64, perSecond: 2 } as const
-/** Of all callers of one engine that call themselves as they like: ever new sessions bring no more. Below half of it chance decides, so that none takes all. */
+/** Of all callers of one connection of an engine that call themselves as they like: ever new sessions bring no more. Below half of it chance decides, so that none takes all. */
 export const CLAIMED_QUESTION_RATE = { burst: 256, perSecond: 8 } as const
+/** Of those of all connections: ever new connections bring no more. Twice that of one, which alone so never brings it below its half. */
+export const CLAIMED_QUESTION_RATE_OF_ALL = { burst: 512, perSecond: 16 } as const
 /** Askers whose rate is remembered. */
 export const MAX_ASKERS = 1_024
 /** Askers whose floods are lines of their own in the list that humans get, beside what waits; the rest is one. Their names go no further. */

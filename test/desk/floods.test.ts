@@ -5,6 +5,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import { WaitingQuestions } from '../../src/desk/waiting-questions.ts'
 import {
   CLAIMED_QUESTION_RATE,
+  CLAIMED_QUESTION_RATE_OF_ALL,
   DESK_REQUESTS,
   MAX_FLOODS,
   MAX_QUESTIONS,
@@ -84,19 +85,24 @@ test('a caller is one by its session, however it calls itself, and a quiet one b
   assert.equal(waiting.take('quiet', claimed('s_quiet', 'name 0'), 100, 'rexd'), true)
 })
 
-test('callers of one engine bring no more questions by ever new sessions, and those of another engine and of the mesh are asked about', () => {
+test('callers of one connection bring no more questions by ever new sessions, nor by ever new connections, and those of another and of the mesh are asked about', () => {
   const waiting = new WaitingQuestions({ clock: new ManualClock() })
   const claimed = (n: number) => questionOf({ door: 'websocket', session_id: `s_${n}`, asker: { kind: 'local', label: `name ${n}` } })
   let taken = 0
-  for (let n = 0; n < 20 * CLAIMED_QUESTION_RATE.burst; n++) {
-    if (waiting.take(`q_${n}`, claimed(n), 100, 'rexd')) taken += 1
-    waiting.delete(`q_${n}`)
+  const flood = (connections: number): void => {
+    for (let n = 0; n < 20 * CLAIMED_QUESTION_RATE.burst; n++) {
+      if (waiting.take(`q_${n}`, claimed(n), 100, `${n % connections}`)) taken += 1
+      waiting.delete(`q_${n}`)
+    }
   }
+  flood(1)
   assert.ok(taken >= CLAIMED_QUESTION_RATE.burst / 2 && taken <= CLAIMED_QUESTION_RATE.burst, String(taken))
   const agent_id = 'c'.repeat(64)
   const mesh = questionOf({ door: 'mesh', asker: { kind: 'mesh', agent_id, machine_id: agent_id, name: null } })
   assert.equal(waiting.take('mesh', mesh, 100, 'x0xd'), true)
   assert.equal(waiting.take('other', claimed(0), 100, 'another'), true)
+  flood(1_000)
+  assert.ok(taken < CLAIMED_QUESTION_RATE_OF_ALL.burst, String(taken))
   assert.equal(waiting.take('given', of('reviewer'), 100, 'rexd'), true)
 })
 
