@@ -2,7 +2,8 @@
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
 
-import { bundle, packagesIn, TARGETS } from '../build.mjs'
+import { bundle, TARGETS } from '../build.mjs'
+import { packagesIn } from '../licences.mjs'
 import { packageRoot } from '../runtime.mjs'
 import { BUN, pinnedFile } from './pinned.mjs'
 import { OUT, ran, WORK } from './place.mjs'
