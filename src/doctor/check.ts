@@ -75,7 +75,7 @@ export const checkSharing = async (config: DaemonConfig): Promise<Finding[]> => 
   return [warn('group', `share_with_group = true, but the group may not read ${closed.join(', ')}`, 'restart x0xd, which opens them')]
 }
 
-/** `x0xd --check`: whether a start would go through, with all that speaks against it. Starts nothing and leaves nothing behind. */
+/** `x0xd --check`: whether a start would go through, with all that speaks against it. Starts no daemon, and leaves nothing behind but the image of a sandbox that it tried, unpacked. */
 export const check = async ({ config, problems }: ConfigReading): Promise<Finding[]> => [
   ...checkConfig({ config, problems }),
   await checkDataDir(config.paths.dir, dataDirMode(config)),

@@ -196,7 +196,7 @@ const checkFromOutside = async (config: DaemonConfig, user: string, env: Environ
   ]
 }
 
-/** `x0xd --doctor`: the installation, piece by piece, each with its remedy. Changes nothing. */
+/** `x0xd --doctor`: the installation, piece by piece, each with its remedy. Changes nothing of it; the image of a sandbox that it tries may be unpacked. */
 export const doctor = async (reading: ConfigReading, examiner: Examiner, env: Environment): Promise<Finding[]> => {
   const { config } = reading
   if (examiner.kind === 'stranger') return [checkRuntime(), ...(await checkFromOutside(config, examiner.user, env))]
