@@ -14,6 +14,7 @@ import { questionOf } from '../../test/support/question.ts'
 import { startMcp } from '../../test/support/mcp-server.ts'
 import { until } from '../../test/support/mesh-of-daemons.ts'
 
+const NOTHING_SET = { host: null, security: null, ask: null, node: null, elevated: null }
 const ALLOWLIST = { security: 'allowlist' } as const
 
 const touch = (file: string): { command: string; args: string[] } => ({ command: 'touch', args: [file] })
@@ -65,6 +66,23 @@ test('who has the token of engines asks, and decides nothing: neither in its own
   assert.ok(!human.news.some(({ type }) => type === 'settled'))
   await human.decide({ question_id, question, asked_at_ms: 0, expires_at_ms: 0, engine: '', decisions: ['deny'] }, 'deny')
   assert.equal((await running).success, false)
+})
+
+test('O7: what is set for a session puts nothing else that is saved out of force, and /elevated off brings back what was', async (t) => {
+  const desk = await startDesk(t)
+  const { desk: human } = await desk.human()
+  const agent = await askingMcp(t, desk, { modes: { security: 'full', ask: 'off' } })
+  const file = join(agent.root, 'x')
+  const runs = async (): Promise<unknown> => (await agent.run('exec_status', touch(file))).success
+  await human.saveModes('reviewer', { ...NOTHING_SET, security: 'deny' })
+  await desk.modes('reviewer', { ask: 'off' })
+  assert.equal(await runs(), false)
+  await desk.modes('reviewer', { ask: 'off', elevated: 'full' })
+  assert.equal(await runs(), true)
+  await desk.modes('reviewer', { ask: 'off' })
+  assert.equal(await runs(), false)
+  await desk.modes('reviewer', { security: 'full', ask: 'off' })
+  assert.equal(await runs(), true)
 })
 
 test('a call that says of itself that it is approved, elevated or of another kind is refused or cut, and no label is believed', async (t) => {

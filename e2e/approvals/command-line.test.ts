@@ -83,15 +83,49 @@ test('O7: modes are set for a session, shown, taken back by off, and stored only
   const engine = place.engine()
   assert.equal(await mode('set', 'host=node', 'node=bob'), 'reviewer: host=node node=bob')
   assert.equal(await mode('/elevated', 'ask'), 'reviewer: host=node node=bob /elevated ask')
-  assert.equal((await engine.override('reviewer', 'reviewer'))?.elevated, 'ask')
+  assert.deepEqual(await engine.override('reviewer', 'reviewer'), {
+    host: 'gateway',
+    security: 'full',
+    ask: 'always',
+    node: 'bob',
+    elevated: null,
+  })
   assert.equal(await mode('/elevated', 'off'), 'reviewer: host=node node=bob')
   await place.restart()
   assert.equal(await mode('show'), 'reviewer: as configured')
   await mode('set', 'ask=always')
   await mode('save')
+  // What is saved later stands beside what was: nothing that narrows is lost by it.
+  await mode('off')
+  await mode('set', 'security=allowlist')
+  await mode('save')
   await place.restart()
   assert.equal((await place.engine().override('reviewer', 'reviewer'))?.ask, 'always')
-  assert.deepEqual((await place.store())['modes']['reviewer'].ask, 'always')
+  const allowlisted = { host: null, security: 'allowlist', ask: 'always', node: null, elevated: null }
+  assert.deepEqual((await place.store())['modes']['reviewer'], allowlisted)
+  // What is set for one session, or for all of an agent, is listed, shown together with what is saved, and taken back.
+  await mode('/elevated', 'full')
+  await cli('exec-mode', 'set', 'ask=off', '--session', 's_1')
+  const { stdout: listed } = await cli('exec-mode', 'list')
+  for (const line of [
+    /^reviewer +\/elevated full +human:x0x approvals, /m,
+    /^s_1 +ask=off +human:/m,
+    /^reviewer +security=allowlist ask=always +saved$/m,
+  ])
+    assert.match(listed, line)
+  const { stdout: shown } = await cli('exec-mode', 'show', '--session', 's_1', '--agent', 'reviewer')
+  assert.deepEqual(shown.split('\n').slice(0, 4), [
+    's_1: ask=off',
+    'every session of reviewer: /elevated full',
+    'saved for reviewer: security=allowlist ask=always',
+    'together: host=gateway security=full ask=off',
+  ])
+  await cli('exec-mode', 'off', '--session', 's_1')
+  await mode('/elevated', 'off')
+  assert.deepEqual(await place.engine().override('s_1', 'reviewer'), allowlisted)
+  await mode('off', '--saved')
+  assert.match((await cli('exec-mode', 'list')).stdout, /^nothing is set/)
+  assert.equal(await place.engine().override('s_1', 'reviewer'), null)
 })
 
 test('O8: the store has the specified shape, begins with the safest, and is for its user alone', async (t) => {

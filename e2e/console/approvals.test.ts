@@ -61,6 +61,19 @@ test('who hangs up takes the question of his command back', OPTIONS, async (t) =
   assert.ok(await soon(() => settled.includes(question_id)))
 })
 
+test('O7: what is saved for a name narrows what its callers at a console get, whatever else is set for it', OPTIONS, async (t) => {
+  const { place, desk } = await hostOf(t, '[tools.exec]\nhost = "gateway"\nsecurity = "full"\nask = "off"\n', { security: 'full' })
+  const human = await desk.human()
+  const nothing = { host: null, security: null, ask: null, node: null, elevated: null }
+  const exit = async (): Promise<unknown> => (await asking(place).next())?.['exit']
+  assert.equal(await exit(), 0)
+  await human.saveModes('Codex', { ...nothing, security: 'deny' })
+  await human.setModes('Codex', { ...nothing, ask: 'off' })
+  assert.equal(await exit(), 127)
+  await human.saveModes('Codex', null)
+  assert.equal(await exit(), 0)
+})
+
 test('a wish narrows, a node is none of a console, and a console without the file refuses wishes', OPTIONS, async (t) => {
   const { place } = await hostOf(t)
   const denied = await asking(place, { security: 'deny' }).next()

@@ -157,11 +157,12 @@ it('how far an agent may go is explained by where it comes from, and what was al
     by: 'human:x',
     last_used_at_ms: null,
   }
+  const others = [{ name: 's_\u202eone', what: 'session', modes: 'ask=off', by: 'human:x0x approvals' }] as const
   let grants = Array.from({ length: 21 }, (_, at) => ({ ...grant, argv: ['git', `fetch-${at}`], id: `g_${String(at).padStart(22, '0')}` }))
   const host = await pageHost(t, {
     files: await files(),
     sources: {
-      modes: async () => ({ agents: [agent, { ...agent, agent: null, session: null }], grants, problems: [] }),
+      modes: async () => ({ agents: [agent, { ...agent, agent: null, session: null }], others, grants, problems: [] }),
       revoke: async (id) => {
         changes.push(id)
         grants = grants.filter((one) => one.id !== id)
@@ -178,13 +179,14 @@ it('how far an agent may go is explained by where it comes from, and what was al
   await page.getByRole('button', { name: 'Policy' }).click()
   await page.getByText('by the approvals store, which is stricter').first().waitFor()
   assert.ok(((await page.locator('main').textContent()) ?? '').includes('"rev\\u202eiewer"'))
-  await page.getByRole('button', { name: 'Take it back' }).click()
+  await page.getByRole('button', { name: 'Take it back' }).first().click()
+  await page.getByRole('article').filter({ hasText: '"s_\\u202eone"' }).getByRole('button', { name: 'Take it back' }).click()
   await page.getByRole('button', { name: 'The first 20 of 21 grants: show all' }).click()
   await page.getByText('"fetch-20"').waitFor()
   assert.deepEqual(await seriousFaults(page), [])
   await page.getByRole('button', { name: 'Revoke' }).last().click()
   await page.getByText('"fetch-20"').waitFor({ state: 'detached' })
-  assert.deepEqual(changes, [['rev\u202eiewer', 'session'], 'g_0000000000000000000020'])
+  assert.deepEqual(changes, [['rev\u202eiewer', 'session'], ['s_\u202eone', 'session'], 'g_0000000000000000000020'])
   assert.deepEqual(complaints, [])
 })
 

@@ -81,17 +81,23 @@ export const EXEC_MODE: CommandSpec = {
     'x0x exec-mode set host=gateway security=allowlist ask=always --agent reviewer',
     'x0x exec-mode /elevated ask --agent reviewer',
     'x0x exec-mode off --agent reviewer             as it was before',
+    'x0x exec-mode list                             of all sessions and agents',
     'x0x exec-mode save --agent reviewer            for the sessions to come, too',
   ],
   commands: [
-    { name: 'show', text: 'what is set', options: WHOSE },
+    { name: 'list', text: 'what is set for sessions, and saved for agents' },
+    { name: 'show', text: 'what is set, and what that comes to', options: WHOSE },
     {
       name: 'set',
       text: 'set some until the desk ends: host=sandbox|gateway|node security=deny|allowlist|full ask=off|on-miss|always node=NODE',
       arguments: [{ flags: '<settings...>' }],
       options: WHOSE,
     },
-    { name: 'off', text: 'take back what was set', options: WHOSE },
-    { name: 'save', text: 'keep what is set', options: WHOSE },
+    {
+      name: 'off',
+      text: 'take back what was set',
+      options: [...WHOSE, { flags: '--saved', text: 'and what was saved for the agent' }],
+    },
+    { name: 'save', text: 'keep what is set, beside what was saved before', options: WHOSE },
   ],
 }

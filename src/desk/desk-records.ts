@@ -57,14 +57,24 @@ export class DeskRecords {
     }
   }
 
-  /** What is set for a session, what is saved for an agent, and what the store says where neither is. */
+  /** What is set for sessions, the latest last, and what is saved for agents. */
+  async allModes(): Promise<object> {
+    const { store, modes } = this.#components
+    const all = Object.entries((await store.read()).modes).map(([agent, override]) => ({ agent, override }))
+    const [sessions, saved] = [newest(modes.all), newest(all)]
+    return { sessions, saved, left_out: modes.all.length + all.length - sessions.length - saved.length }
+  }
+
+  /** What is set for a session, for all of an agent's, what is saved for it, what that comes to, and what the store says where none is. */
   async modes(session: string | null, agent: string | null): Promise<object> {
     const { store, modes } = this.#components
     const { defaults, agents } = await store.read()
     const row = agent !== null && Object.hasOwn(agents, agent) ? agents[agent] : undefined
     return {
       session: modes.ofSession(session),
+      all_sessions: modes.ofSession(agent),
       saved: await modes.saved(agent),
+      together: await modes.of(session, agent),
       security: row?.security ?? defaults.security,
       ask: row?.ask ?? defaults.ask,
       ask_fallback: row?.askFallback ?? defaults.askFallback,

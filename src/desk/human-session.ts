@@ -76,6 +76,8 @@ export class HumanSession implements DeskSession {
       }
       case 'modes_get':
         return records.modes(body.session, body.agent)
+      case 'modes_list':
+        return records.allModes()
       case 'modes_set':
         await desk.modes.set(body.session, body.override, `human:${this.#name}`)
         return records.modes(body.session, null)

@@ -6,6 +6,7 @@ import { humanKeyOf, Seal } from '../desk/seal.ts'
 import {
   readHello,
   readToHumanBody,
+  type AllModes,
   type Flood,
   type Grant,
   type HumanBody,
@@ -131,6 +132,10 @@ export class DeskHuman {
 
   async modes(of: { readonly session: string | null; readonly agent: string | null }): Promise<Fields> {
     return this.#ask({ type: 'modes_get', ...of })
+  }
+
+  async allModes(): Promise<AllModes> {
+    return this.#ask({ type: 'modes_list' })
   }
 
   /** Null: as configured. */

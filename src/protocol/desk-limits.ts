@@ -96,7 +96,7 @@ export const LAST_USED_WRITE_MS = 2_000
 export const MAX_LAST_USED_COMMAND = 1_024
 
 // ---- modes and history ----
-/** Sessions whose overrides are remembered; the oldest is forgotten. */
+/** Sessions whose overrides are remembered: one more is refused, since none that narrows may be forgotten. */
 export const MAX_OVERRIDES = 1_024
 /** The name of a session. */
 export const MAX_SESSION_NAME = 256

@@ -49,6 +49,21 @@ export type ModeOverride = Checked<typeof MODE_FIELDS>
 const override = tableOf(MODE_FIELDS)
 export const overrideCheck = override
 
+/** What is set for a session until the desk ends. */
+export interface SessionModes {
+  readonly session: string
+  readonly override: ModeOverride
+  readonly by: string
+  readonly set_at_ms: number
+}
+
+/** What is set for sessions, the latest last, and what is saved for agents; of many the newest, and how many more there are. */
+export interface AllModes {
+  readonly sessions: readonly SessionModes[]
+  readonly saved: readonly { readonly agent: string; readonly override: ModeOverride }[]
+  readonly left_out: number
+}
+
 /** A question that waits. */
 const PENDING_FIELDS = {
   question_id: questionId,
@@ -124,6 +139,7 @@ const FROM_HUMAN = {
   allowlist_remove: { type: oneOf(['allowlist_remove']), id, agent: label, pattern: textUpTo(MAX_PATTERN, 1) },
   history: { type: oneOf(['history']), id, limit: wholeUpTo(MAX_HISTORY, 1) },
   modes_get: { type: oneOf(['modes_get']), id, session: orNull(session), agent: orNull(label) },
+  modes_list: { type: oneOf(['modes_list']), id },
   modes_set: { type: oneOf(['modes_set']), id, session, override: orNull(override) },
   modes_save: { type: oneOf(['modes_save']), id, agent: label, override: orNull(override) },
 } satisfies Readonly<Record<string, Readonly<Record<string, FieldCheck>>>>

@@ -96,8 +96,18 @@ export interface PageAgentModes {
   readonly saved: string | null
 }
 
+/** What a human has set for a session, by its id, or for an agent of no file that is known. */
+export interface PageSetModes {
+  readonly name: string
+  readonly what: 'session' | 'saved'
+  readonly modes: string
+  readonly by: string | null
+}
+
 export interface PageModes {
   readonly agents: readonly PageAgentModes[]
+  /** Beside what `agents` have. */
+  readonly others: readonly PageSetModes[]
   readonly grants: readonly Grant[]
   readonly problems: readonly string[]
 }

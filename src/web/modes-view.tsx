@@ -1,6 +1,6 @@
 import { useState } from 'preact/hooks'
 
-import type { PageAgentModes, PageModes } from '../protocol/page.ts'
+import type { PageAgentModes, PageModes, PageSetModes } from '../protocol/page.ts'
 import { call } from './api.ts'
 import { More } from './more.tsx'
 import { usePolled } from './use-polled.ts'
@@ -8,6 +8,12 @@ import { Name, Token } from './visible.tsx'
 
 /** Asks for a change, then for all anew. */
 type Change = (name: string, body: object) => void
+
+const TakeBack = ({ change, ...body }: Pick<PageAgentModes, 'agent'> & Pick<PageSetModes, 'what'> & { readonly change: Change }) => (
+  <button type="button" onClick={() => change('modes_off', body)}>
+    Take it back
+  </button>
+)
 
 const Agent = ({ modes, isOnly, change }: { readonly modes: PageAgentModes; readonly isOnly: boolean; readonly change: Change }) => {
   const { agent, config, settings, session, saved } = modes
@@ -41,16 +47,28 @@ const Agent = ({ modes, isOnly, change }: { readonly modes: PageAgentModes; read
         ([what, text, is]) =>
           is !== null && (
             <p key={what}>
-              {text}: <Name text={is} />{' '}
-              <button type="button" onClick={() => change('modes_off', { agent, what })}>
-                Take it back
-              </button>
+              {text}: <Name text={is} /> <TakeBack agent={agent} what={what} change={change} />
             </p>
           ),
       )}
     </article>
   )
 }
+
+/** What was set for a session by its id, or for an agent of no file that is known here. */
+const Other = ({ other, change }: { readonly other: PageSetModes; readonly change: Change }) => (
+  <article class="card small">
+    <header>
+      <h3>
+        <Token text={other.name} />
+      </h3>
+      <span class="quiet">{other.by === null ? 'saved' : <Name text={`by ${other.by}`} />}</span>
+    </header>
+    <p>
+      <Name text={other.modes} /> <TakeBack agent={other.name} what={other.what} change={change} />
+    </p>
+  </article>
+)
 
 const Grant = ({ grant, change }: { readonly grant: PageModes['grants'][number]; readonly change: Change }) => (
   <article class="card small">
@@ -114,6 +132,16 @@ export const ModesView = () => {
         of="agents"
         show={(modes) => <Agent key={`${modes.config} ${modes.agent}`} modes={modes} isOnly={value?.agents.length === 1} change={change} />}
       />
+      {value !== null && value.others.length > 0 && (
+        <>
+          <h2>Set for others</h2>
+          <More
+            all={value.others}
+            of="others"
+            show={(other) => <Other key={`${other.what} ${other.name}`} other={other} change={change} />}
+          />
+        </>
+      )}
       <h2>Allowed for longer</h2>
       {value?.grants.length === 0 && <p class="quiet">Nothing was.</p>}
       <More all={value?.grants ?? []} of="grants" show={(grant) => <Grant key={grant.id} grant={grant} change={change} />} />

@@ -4,9 +4,12 @@ import { test } from 'node:test'
 
 import fc from 'fast-check'
 
+import { systemClock } from '../../src/base/clock.ts'
 import { isAppError } from '../../src/base/errors.ts'
+import { DeskModes } from '../../src/desk/desk-modes.ts'
 import { loadStore, replaceStore } from '../../src/desk/store-file.ts'
 import { readStore, storeText } from '../../src/desk/store-shape.ts'
+import { MAX_OVERRIDES } from '../../src/protocol/desk-limits.ts'
 import { deskPlace, type DeskPlaceHandle } from '../support/desk-place.ts'
 import { questionOf } from '../support/question.ts'
 
@@ -215,9 +218,10 @@ test('what a human sets for a session counts until it is taken back, and what is
   const ask = async () => (await place.link.ask(questionOf({ session_id: 's_1', security: 'full' }), never, nothing)).by
   assert.equal(await ask(), 'desk')
   const elevated = { host: null, security: null, ask: null, node: null, elevated: 'full' as const }
+  const onHost = { host: 'gateway', security: 'full', ask: 'off', node: null, elevated: null }
   await human.setModes('s_1', elevated)
   assert.equal(await ask(), 'mode:full')
-  assert.deepEqual(await place.engine().override('s_1', null), elevated)
+  assert.deepEqual(await place.engine().override('s_1', null), onHost)
   await human.setModes('s_1', null)
   assert.equal(await ask(), 'desk')
   await human.setModes('s_1', elevated)
@@ -227,7 +231,45 @@ test('what a human sets for a session counts until it is taken back, and what is
   await again.saveModes('reviewer', elevated)
   await place.restart()
   assert.equal(await ask(), 'mode:full')
-  assert.deepEqual(await place.link.override('another', 'reviewer'), elevated)
+  assert.deepEqual(await place.link.override('another', 'reviewer'), onHost)
+})
+
+test('each mode is found by itself: what is set for a session, or for all of an agent, puts nothing else that is saved out of force', async (t) => {
+  const place = await deskPlace(t)
+  const human = await place.human()
+  const nothing = { host: null, security: null, ask: null, node: null, elevated: null }
+  const ask = async () => (await place.link.ask(questionOf({ session_id: 's_1', security: 'full' }), never, () => undefined)).decision
+  await human.saveModes('reviewer', { ...nothing, security: 'deny', host: 'sandbox' })
+  await human.setModes('reviewer', { ...nothing, node: 'bob' })
+  await human.setModes('s_1', { ...nothing, ask: 'off' })
+  for (const link of [place.link, place.engine()])
+    assert.deepEqual(await link.override('s_1', 'reviewer'), { host: 'sandbox', security: 'deny', ask: 'off', node: 'bob', elevated: null })
+  assert.equal(await ask(), 'deny')
+  await human.setModes('s_1', { ...nothing, security: 'full' })
+  assert.equal(await ask(), 'allow')
+  await human.setModes('s_1', null)
+  assert.equal(await ask(), 'deny')
+})
+
+test('what is set for sessions is listed with who set it, and is never forgotten for what is set later', async (t) => {
+  const place = await deskPlace(t)
+  const human = await place.human('terminal')
+  const deny = { host: null, security: 'deny', ask: null, node: null, elevated: null } as const
+  await human.saveModes('reviewer', deny)
+  for (const name of ['s_1', 's_2', 's_1']) await human.setModes(name, deny)
+  const { sessions, saved, left_out } = await human.allModes()
+  assert.deepEqual([left_out, saved], [0, [{ agent: 'reviewer', override: deny }]])
+  assert.deepEqual(
+    sessions.map(({ set_at_ms, ...one }) => ({ ...one, isNow: Math.abs(Date.now() - set_at_ms) < 60_000 })),
+    ['s_2', 's_1'].map((session) => ({ session, override: deny, by: 'human:terminal', isNow: true })),
+  )
+  const store = { read: async () => readStore(await readFile(place.paths.approvals), ''), change: async () => false }
+  const modes = new DeskModes({ clock: systemClock, store, journal: { changed: async () => undefined } })
+  for (let n = 0; n < MAX_OVERRIDES; n++) await modes.set(`s_${n}`, deny, 'human:x')
+  await assert.rejects(modes.set('one more', deny, 'human:x'), { code: 'resource_limit' })
+  await modes.set('s_1', null, 'human:x')
+  await modes.set('one more', deny, 'human:x')
+  assert.equal((await modes.of('s_0', null))?.security, 'deny')
 })
 
 test('modes never widen what the engine is configured with', async (t) => {

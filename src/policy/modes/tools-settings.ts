@@ -29,7 +29,17 @@ export const settingsOf = (override: ModeOverride | null): ExecSettings => {
   if (override === null) return NO_SETTINGS
   const { host, security, ask, node, elevated } = override
   if (elevated === null) return { host, security, ask, ask_fallback: null, node }
-  return { host: 'gateway', security: 'full', ask: ELEVATED_ASK[elevated] ?? ask, ask_fallback: null, node: null }
+  return { host: 'gateway', security: 'full', ask: ELEVATED_ASK[elevated] ?? ask, ask_fallback: null, node }
+}
+
+const SET_KEYS = ['host', 'security', 'ask', 'node'] as const
+
+/** What humans have set in several places, as one: each setting by itself, from the first place that says it. Null: none says anything. */
+export const together = (...places: readonly (ModeOverride | null)[]): ModeOverride | null => {
+  const all = places.map(settingsOf)
+  const first = <K extends (typeof SET_KEYS)[number]>(key: K): ExecSettings[K] | null => all.find((one) => one[key] !== null)?.[key] ?? null
+  const override = { host: first('host'), security: first('security'), ask: first('ask'), node: first('node'), elevated: null }
+  return SET_KEYS.some((key) => override[key] !== null) ? override : null
 }
 
 const ownOf = (agents: ToolsSettings['agents'], label: string): ModeTable | null =>

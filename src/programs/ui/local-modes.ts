@@ -13,11 +13,11 @@ import {
   type Security,
   type SettingSource,
 } from '../../policy/modes/settings.ts'
-import { placesOf, type ToolsSettings } from '../../policy/modes/tools-settings.ts'
+import { placesOf, settingsOf, together, type ToolsSettings } from '../../policy/modes/tools-settings.ts'
 import type { ModeOverride } from '../../protocol/desk.ts'
 import { isTable } from '../../protocol/field-checks.ts'
 import { overrideText } from '../../protocol/mode-command.ts'
-import type { PageAgentModes, PageModes, PageSetting } from '../../protocol/page.ts'
+import type { PageAgentModes, PageModes, PageSetModes, PageSetting } from '../../protocol/page.ts'
 import type { EngineConfigs } from './engine-configs.ts'
 
 /** Agents of all files that are shown: each is asked for at the desk, which hangs up on who asks too much at once. */
@@ -46,10 +46,10 @@ const ofDesk = async (desk: DeskHuman, agent: string | null): Promise<OfDesk> =>
   }
 }
 
-const sourceText = (source: SettingSource, said: OfDesk | null): string =>
+const sourceText = (name: PageSetting['name'], source: SettingSource, said: OfDesk | null): string =>
   ({
     parameter: 'the call',
-    session: said?.session === null ? 'what was saved for the agent' : 'what was set for the session',
+    session: settingsOf(said?.session ?? null)[name] === null ? 'what was saved for the agent' : 'what was set for the session',
     agent: '[[agents.list]] of the file',
     global: '[tools.exec] of the file',
     default: 'default',
@@ -57,20 +57,21 @@ const sourceText = (source: SettingSource, said: OfDesk | null): string =>
 
 const STORE = 'the approvals store, which is stricter'
 
-/** Where the store has a word in it, the stricter of both. */
+/** Where the store has a word in it, the stricter of both; what a human has set stands in the place of its word. */
 const withStore = (resolved: ResolvedExec, said: OfDesk | null): readonly PageSetting[] => {
   const { host, security, ask, ask_fallback, node, from } = resolved
-  const counts = host === 'gateway' && said !== null
+  const stored = host === 'gateway' ? said : null
+  const set = settingsOf(said === null ? null : together(said.session, said.saved))
   const setting = (name: PageSetting['name'], own: string, is: string): PageSetting => ({
     name,
     value: is,
-    from: own === is ? sourceText(from[name], said) : STORE,
+    from: own === is ? sourceText(name, from[name], said) : STORE,
   })
   return [
     setting('host', host, host),
-    setting('security', security, counts ? stricterSecurity(security, said.security) : security),
-    setting('ask', ask, counts ? stricterAsk(ask, said.ask) : ask),
-    setting('ask_fallback', ask_fallback, counts ? stricterFallback(ask_fallback, said.ask_fallback) : ask_fallback),
+    setting('security', security, stricterSecurity(security, set.security ?? stored?.security ?? security)),
+    setting('ask', ask, stricterAsk(ask, set.ask ?? stored?.ask ?? ask)),
+    setting('ask_fallback', ask_fallback, stricterFallback(ask_fallback, stored?.ask_fallback ?? ask_fallback)),
     ...(node === null ? [] : [setting('node', node, node)]),
   ]
 }
@@ -80,7 +81,10 @@ const OTHERS = ''
 
 const modesOf = async (tools: ToolsSettings, agent: string, config: string, desk: DeskHuman | null): Promise<PageAgentModes> => {
   const said = desk === null ? null : await ofDesk(desk, agent === OTHERS ? null : agent)
-  const resolved = resolveExec({ parameter: NO_SETTINGS, ...placesOf(tools, agent, said?.session ?? said?.saved ?? null) })
+  const resolved = resolveExec({
+    parameter: NO_SETTINGS,
+    ...placesOf(tools, agent, said === null ? null : together(said.session, said.saved)),
+  })
   return {
     agent: agent === OTHERS ? null : agent,
     config,
@@ -111,7 +115,17 @@ export const localModes = async (paths: DataPaths, configs: EngineConfigs): Prom
       for (const agent of [...all.slice(0, room), OTHERS]) agents.push(await modesOf(tools, agent, path, desk ?? null))
       room = Math.max(0, room - all.length)
     }
-    return { agents, grants: (await desk?.grants()) ?? [], problems }
+    const all = (await desk?.allModes()) ?? { sessions: [], saved: [], left_out: 0 }
+    const shown = new Set(agents.map(({ agent }) => agent))
+    const others: PageSetModes[] = [
+      ...all.sessions
+        .toReversed()
+        .map(({ session: name, override, by }) => ({ name, what: 'session' as const, modes: overrideText(override), by })),
+      ...all.saved.map(({ agent: name, override }) => ({ name, what: 'saved' as const, modes: overrideText(override), by: null })),
+    ].filter(({ name }) => !shown.has(name))
+    if (all.left_out > 0)
+      problems.push(`of what was set or saved ${all.left_out} are not shown: x0x exec-mode show --agent NAME tells of one`)
+    return { agents, others, grants: (await desk?.grants()) ?? [], problems }
   } finally {
     desk?.close()
   }

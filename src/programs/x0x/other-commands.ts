@@ -44,10 +44,11 @@ const allowlist =
     (await import('./commands/approvals.ts')).runAllowlist(context, change, agent, pattern)
 
 const execMode =
-  (what: 'show' | 'set' | 'off' | 'save' | 'words'): Command =>
+  (what: 'list' | 'show' | 'set' | 'off' | 'save' | 'words'): Command =>
   async (context, line) => {
     const { runExecMode } = await import('./commands/exec-mode.ts')
-    return runExecMode(context, what, { words: line.words, agent: line.value('agent'), session: line.value('session') })
+    const [agent, session] = [line.value('agent'), line.value('session')]
+    return runExecMode(context, what, { words: line.words, agent, session, saved: line.has('saved') })
   }
 
 /** Every command but `exec` itself, by its words; each loads what it needs and nothing of another. */
@@ -135,6 +136,7 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
   'approvals watch': async (context, line) =>
     (await import('./commands/approvals-watch.ts')).runWatch(context, { bell: line.has('bell'), notify: line.has('notify') }),
   'exec-mode': execMode('words'),
+  'exec-mode list': execMode('list'),
   'exec-mode show': execMode('show'),
   'exec-mode set': execMode('set'),
   'exec-mode off': execMode('off'),

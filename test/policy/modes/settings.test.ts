@@ -11,7 +11,9 @@ import {
   type ResolvedExec,
   type SettingPlaces,
 } from '../../../src/policy/modes/settings.ts'
-import { isGivenLabel, placesOf, settingsOf, type ToolsSettings } from '../../../src/policy/modes/tools-settings.ts'
+import { isGivenLabel, placesOf, settingsOf, together, type ToolsSettings } from '../../../src/policy/modes/tools-settings.ts'
+import type { ModeOverride } from '../../../src/protocol/desk.ts'
+import { overrideText } from '../../../src/protocol/mode-command.ts'
 import { ASK_FALLBACKS, ASKS, HOSTS, SECURITIES } from '../../../src/protocol/question.ts'
 
 const set = (fields: Partial<ExecSettings> = {}): ExecSettings => ({ ...NO_SETTINGS, ...fields })
@@ -151,6 +153,60 @@ const anyOverride = fc.record({
   ask: anyOf(ASKS),
   node: anyOf(['bob', 'carol']),
   elevated: anyOf(['on', 'ask', 'full'] as const),
+})
+
+const SETTINGS = ['host', 'security', 'ask', 'ask_fallback', 'node'] as const
+/** What a setting of an override, or of a table, is allowed to change. */
+const TOUCHES: Readonly<Record<string, readonly string[]>> = { elevated: ['host', 'security', 'ask'] }
+
+test('O4 O7: whatever is set anywhere changes itself alone: nothing that is narrower elsewhere becomes wider by it', () => {
+  const layers = fc.record({
+    byId: fc.option(anyOverride),
+    byName: fc.option(anyOverride),
+    saved: fc.option(anyOverride),
+    claimed: fc.option(anyOverride),
+    all: anySettings,
+    bot: anySettings,
+  })
+  const where = fc.constantFrom('byId', 'byName', 'saved', 'all', 'bot')
+  fc.assert(
+    fc.property(layers, where, anyOverride, anySettings, fc.nat(4), fc.boolean(), (before, place, override, settings, which, isGiven) => {
+      const source: Readonly<Record<string, unknown>> = place === 'all' || place === 'bot' ? { ...settings } : { ...override }
+      const key = Object.keys(source)[which]!
+      const nothing = { host: null, security: null, ask: null, node: null, elevated: null }
+      const after = { ...before, [place]: { ...(before[place] ?? nothing), [key]: source[key] } }
+      const found = ({ byId, byName, saved, claimed, all, bot }: typeof before): ResolvedExec => {
+        const tools = {
+          defaults: { ...all, allowed_hosts: null },
+          agents: { bot: { ...bot, allowed_hosts: null } },
+          sandbox: {} as ToolsSettings['sandbox'],
+          always_ask: [],
+        }
+        return narrowedBy(resolved(placesOf(tools, 'bot', together(byId, byName, saved), isGiven)), settingsOf(claimed))
+      }
+      const [one, other] = [found(before), found(after)]
+      for (const setting of SETTINGS) {
+        if ((TOUCHES[key] ?? [key]).includes(setting)) continue
+        // What nobody says of security is another thing in a sandbox: nothing of this host is at stake there.
+        if (setting === 'security' && one.from.security === 'default' && one.host !== other.host) continue
+        assert.equal(other[setting], one[setting], setting)
+      }
+    }),
+    { seed: 20_261_126, numRuns: 3_000 },
+  )
+})
+
+test('O7: elevated stands above what is set beside it, off brings that back, and a bound node stays bound', () => {
+  const set = { host: 'node', security: 'deny', ask: 'always', node: 'bob', elevated: null } as const
+  const saved = { host: null, security: 'allowlist', ask: 'on-miss', node: 'carol', elevated: null } as const
+  const nothing = { host: null, security: null, ask: null, node: null, elevated: null } as const
+  const text = (...places: readonly (ModeOverride | null)[]): string => overrideText(together(...places))
+  assert.equal(text({ ...set, elevated: 'on' }, saved), 'host=gateway security=full ask=always node=bob')
+  assert.equal(text({ ...set, elevated: 'full' }, saved), 'host=gateway security=full ask=off node=bob')
+  assert.equal(text({ ...nothing, elevated: 'on' }, saved), 'host=gateway security=full ask=on-miss node=carol')
+  assert.equal(text(set, saved), 'host=node security=deny ask=always node=bob')
+  assert.equal(text({ ...nothing, ask: 'off' }, { ...saved, elevated: 'ask' }), 'host=gateway security=full ask=off node=carol')
+  assert.equal(text(null, null), 'as configured')
 })
 
 /** How wide a setting is, from its strictest value. */

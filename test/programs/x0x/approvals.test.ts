@@ -381,7 +381,7 @@ test('modes are set by words, changed one by one, saved and taken back', async (
   await mode('/exec node=bob host=node', '--agent', 'reviewer')
   assert.deepEqual(changed('modes_set'), { type: 'modes_set', session: 'reviewer', override: { ...set, host: 'node', node: 'bob' }, id: 2 })
   await mode('off', '--agent', 'reviewer')
-  assert.deepEqual(changed('modes_set'), { type: 'modes_set', session: 'reviewer', override: null, id: 2 })
+  assert.deepEqual(changed('modes_set'), { type: 'modes_set', session: 'reviewer', override: null, id: 1 })
   await mode('save', '--agent', 'reviewer')
   assert.deepEqual(changed('modes_save'), { type: 'modes_save', agent: 'reviewer', override: set, id: 2 })
 })

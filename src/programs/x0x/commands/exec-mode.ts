@@ -12,15 +12,18 @@ import {
   type ModeChange,
   type ModeCommand,
 } from '../../../protocol/mode-command.ts'
+import { together } from '../../../policy/modes/tools-settings.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
-import { printAnswer, printLine } from '../print.ts'
+import { counted, printAnswer, printLine, printTable } from '../print.ts'
 import { atDesk } from './approvals.ts'
 
 export interface ModeOptions {
   readonly words: readonly string[]
   readonly agent: string | null
   readonly session: string | null
+  /** What is saved for the agent, too. */
+  readonly saved: boolean
 }
 
 /** Whose modes: a session, which goes by its agent's name where it has none of its own. */
@@ -32,7 +35,10 @@ interface Whose {
 const whoseOf = ({ agent, session }: ModeOptions): Whose => {
   const name = session ?? agent
   if (name === null || name === '')
-    throw usageError('whose modes? no agent given', 'x0x exec-mode … --agent LABEL [--session ID]; who asks now: x0x approvals pending')
+    throw usageError(
+      'whose modes? no agent given',
+      'x0x exec-mode … --agent LABEL [--session ID]; what is set: x0x exec-mode list; who asks now: x0x approvals pending',
+    )
   if (name.length > MAX_SESSION_NAME || (agent ?? '').length > MAX_SESSION_NAME)
     throw usageError(`a name has at most ${MAX_SESSION_NAME} characters`)
   return { session: name, agent: agent ?? name }
@@ -40,8 +46,12 @@ const whoseOf = ({ agent, session }: ModeOptions): Whose => {
 
 interface Modes {
   readonly session: ModeOverride | null
+  /** Set for all sessions of the agent. */
+  readonly all: ModeOverride | null
   readonly saved: ModeOverride | null
-  /** What the store says where neither is. */
+  /** What the three come to. */
+  readonly together: ModeOverride | null
+  /** What the store says where none of them does. */
   readonly stored: string
 }
 
@@ -51,31 +61,71 @@ const modesOf = async (desk: DeskHuman, whose: Whose): Promise<Modes> => {
   const answer = await desk.modes(whose)
   const { security, ask, ask_fallback } = answer
   const stored = `security=${String(security)} ask=${String(ask)}, where nobody answers: ${String(ask_fallback)}`
-  return { session: overrideIn(answer['session']), saved: overrideIn(answer['saved']), stored }
+  const [session, all, saved, together] = ['session', 'all_sessions', 'saved', 'together'].map((key) => overrideIn(answer[key]))
+  return { session: session ?? null, all: all ?? null, saved: saved ?? null, together: together ?? null, stored }
 }
 
 const shownModes = async (context: CliContext, whose: Whose, modes: Modes): Promise<number> =>
-  printAnswer(context, { ok: true, ...whose, override: modes.session, saved: modes.saved }, async () => {
-    await printLine(context, shownLine(`${whose.session}: ${overrideText(modes.session)}`))
-    if (modes.saved !== null) await printLine(context, shownLine(`saved for ${whose.agent}: ${overrideText(modes.saved)}`))
-    await printLine(context, shownLine(`the store says: ${modes.stored}`))
+  printAnswer(
+    context,
+    { ok: true, ...whose, override: modes.session, all_sessions: modes.all, saved: modes.saved, together: modes.together },
+    async () => {
+      const { session, all, saved, together, stored } = modes
+      const lines = [
+        [whose.session, session],
+        ...(all !== null && whose.session !== whose.agent ? [[`every session of ${whose.agent}`, all] as const] : []),
+        ...(saved === null ? [] : [[`saved for ${whose.agent}`, saved] as const]),
+      ] as const
+      for (const [name, override] of lines) await printLine(context, shownLine(`${name}: ${overrideText(override)}`))
+      if (lines.length > 1) await printLine(context, shownLine(`together: ${overrideText(together)}`))
+      await printLine(context, shownLine(`the store says: ${stored}`))
+    },
+  )
+
+/** What is set for sessions, by whatever name, and what is saved for agents. */
+const list = async (context: CliContext): Promise<number> =>
+  atDesk(context, async (desk) => {
+    const { sessions, saved, left_out } = await desk.allModes()
+    return printAnswer(context, { ok: true, sessions, left_out, saved }, async () => {
+      if (sessions.length + saved.length === 0) return printLine(context, 'nothing is set for a session, and nothing is saved for an agent')
+      const rows = [
+        ...sessions.map(({ session, override, by, set_at_ms }) => [
+          session,
+          overrideText(override),
+          `${by}, ${new Date(set_at_ms).toISOString()}`,
+        ]),
+        ...saved.map(({ agent, override }) => [agent, overrideText(override), 'saved']),
+      ]
+      await printTable(context, ['NAME OR SESSION', 'MODES', 'SET BY'], rows)
+      if (left_out > 0)
+        await printLine(context, `${counted(left_out, 'older one')} not shown: x0x exec-mode show --agent LABEL --session ID`)
+      return true
+    })
   })
 
-const change = async (context: CliContext, whose: Whose, what: ModeChange | null): Promise<number> =>
+const change = async (context: CliContext, whose: Whose, what: ModeChange): Promise<number> =>
   atDesk(context, async (desk) => {
     const before = await modesOf(desk, whose)
-    await desk.setModes(whose.session, what === null ? null : changedOverride(before.session, what))
+    await desk.setModes(whose.session, changedOverride(before.session, what))
+    return shownModes(context, whose, await modesOf(desk, whose))
+  })
+
+const off = async (context: CliContext, whose: Whose, isSaved: boolean): Promise<number> =>
+  atDesk(context, async (desk) => {
+    await desk.setModes(whose.session, null)
+    if (isSaved) await desk.saveModes(whose.agent, null)
     return shownModes(context, whose, await modesOf(desk, whose))
   })
 
 const save = async (context: CliContext, whose: Whose): Promise<number> =>
   atDesk(context, async (desk) => {
-    const { session } = await modesOf(desk, whose)
+    const { session, saved } = await modesOf(desk, whose)
     if (session === null)
       throw new AppError('conflict', `nothing is set for ${whose.session}`, {
         data: { next: 'x0x exec-mode set host=… security=… ask=… --agent LABEL' },
       })
-    await desk.saveModes(whose.agent, session)
+    // What was saved before and is not set now stays: a deny is not lost by saving something else.
+    await desk.saveModes(whose.agent, together(session, saved))
     return shownModes(context, whose, await modesOf(desk, whose))
   })
 
@@ -88,15 +138,16 @@ const run = async (context: CliContext, whose: Whose, command: ModeCommand): Pro
 /** `x0x exec-mode …`: what a human sets for the session of an agent. It narrows, or decides within what is configured. */
 export const runExecMode = async (
   context: CliContext,
-  what: 'show' | 'set' | 'off' | 'save' | 'words',
+  what: 'list' | 'show' | 'set' | 'off' | 'save' | 'words',
   options: ModeOptions,
 ): Promise<number> => {
+  if (what === 'list') return list(context)
   // A shell makes one word of what is quoted.
   const words = options.words.flatMap((word) => word.split(' ')).filter((word) => word !== '')
   const command =
     what === 'words' && words.length > 0 ? readModeCommand(words) : what === 'set' ? readSettings(words) : { kind: 'show' as const }
   if (command.kind === 'problem') throw usageError(command.problem, 'how to use it: x0x exec-mode --help')
   const whose = whoseOf(options)
-  if (what === 'off') return change(context, whose, null)
+  if (what === 'off') return off(context, whose, options.saved)
   return what === 'save' ? save(context, whose) : run(context, whose, command)
 }
