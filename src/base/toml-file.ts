@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto'
-import { readFile } from 'node:fs/promises'
+import { constants } from 'node:fs'
+import { open } from 'node:fs/promises'
 
 import { parse, TomlError } from 'smol-toml'
 
@@ -21,6 +22,15 @@ export interface TomlOptions {
   readonly bigints?: boolean
 }
 
+export interface TomlFileOptions extends TomlOptions {
+  /** It may be a pipe, whose writer is waited for: for a person's command, and for nothing that goes on. */
+  readonly pipes?: boolean
+}
+
+/** The most bytes of a file: an ACL of a hundred thousand commands has fewer. */
+const MAX_TOML_BYTES = 16 * 1024 * 1024
+const TOML_CHUNK = 64 * 1024
+
 const sha256Of = (content: string | Uint8Array): string => createHash('sha256').update(content).digest('hex')
 
 /** Parses TOML; a syntax error becomes `code` with `path:line:column` before its text. */
@@ -36,11 +46,33 @@ export const parseToml = (text: string, path: string, code: ErrorCode, options: 
   }
 }
 
-/** Reads a TOML file. A missing file is `not_found`; anything else that is wrong with it is `code`. */
-export const readToml = async (path: string, code: ErrorCode, options: TomlOptions = {}): Promise<TomlDocument> => {
+/** All of a file that is no larger than it may be, through the one descriptor that was looked at. */
+const readBounded = async (path: string, pipes: boolean): Promise<Buffer> => {
+  const file = await open(path, constants.O_RDONLY | constants.O_NOCTTY | (pipes ? 0 : constants.O_NONBLOCK))
+  try {
+    if (!pipes && !(await file.stat()).isFile()) throw new Error('is no regular file')
+    const parts: Buffer[] = []
+    for (let bytes = 0; ;) {
+      const { bytesRead, buffer } = await file.read(Buffer.alloc(TOML_CHUNK), 0, TOML_CHUNK, null)
+      if (bytesRead === 0) return Buffer.concat(parts)
+      bytes += bytesRead
+      if (bytes > MAX_TOML_BYTES) throw new Error(`has more than ${MAX_TOML_BYTES} bytes`)
+      parts.push(buffer.subarray(0, bytesRead))
+    }
+  } finally {
+    await file.close()
+  }
+}
+
+/** Reads a TOML file, with its bytes. A missing file is `not_found`; anything else that is wrong with it is `code`. */
+export const readToml = async (
+  path: string,
+  code: ErrorCode,
+  { pipes = false, ...options }: TomlFileOptions = {},
+): Promise<TomlDocument & { readonly bytes: Buffer }> => {
   let bytes: Buffer
   try {
-    bytes = await readFile(path)
+    bytes = await readBounded(path, pipes)
   } catch (error) {
     throw new AppError(isMissing(error) ? 'not_found' : code, `${path}: ${errorText(error)}`, { cause: error, data: { file: path } })
   }
@@ -50,7 +82,7 @@ export const readToml = async (path: string, code: ErrorCode, options: TomlOptio
   } catch (error) {
     throw new AppError(code, `${path}: not valid UTF-8`, { cause: error, data: { file: path } })
   }
-  return { ...parseToml(text, path, code, options), sha256: sha256Of(bytes) }
+  return { ...parseToml(text, path, code, options), sha256: sha256Of(bytes), bytes }
 }
 
 /** A semantic error in a TOML file, in the form that editors understand: `file:line: key: reason`. */

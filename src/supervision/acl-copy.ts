@@ -1,5 +1,4 @@
-import { createHash } from 'node:crypto'
-import { readFile, rm } from 'node:fs/promises'
+import { rm } from 'node:fs/promises'
 
 import { writeFileAtomic } from '../base/atomic-file.ts'
 import { errorText } from '../base/errors.ts'
@@ -19,12 +18,10 @@ export class AclCopy implements Startable {
     this.#loaded = init.loaded
   }
 
-  /** Makes it. None where the file is not there, or is another by now. */
+  /** Makes it, of what was read then: the file may be another by now. None where there was no file. */
   async start(): Promise<void> {
-    const { loaded_from, sha256 } = this.#loaded()
-    const bytes = await readFile(loaded_from).catch(() => null)
-    const isSame = bytes !== null && createHash('sha256').update(bytes).digest('hex') === sha256
-    await (isSame ? writeFileAtomic(this.#path, bytes) : this.stop())
+    const { bytes } = this.#loaded()
+    await (bytes === null ? this.stop() : writeFileAtomic(this.#path, bytes))
   }
 
   /** After another file has taken effect. Where it cannot be made there is none: the one of before would pass for what is in force. */

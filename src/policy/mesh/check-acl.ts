@@ -33,7 +33,7 @@ export interface AclCheck {
  * missing file is a problem. What we could not enforce is a warning here: the daemon may be another user.
  */
 export const checkAclFile = async (path: string, judge: EnforcementJudge | null = null): Promise<AclCheck> => {
-  const { acl, problems: all, warnings, unenforceable } = await inspectAcl(path, judge)
+  const { acl, problems: all, warnings, unenforceable } = await inspectAcl(path, judge, { pipes: true })
   const problems = all.filter((problem) => !unenforceable.includes(problem))
   const beyond = unenforceable.map((text) => `${text} (as this user; a daemon that cannot either would not start)`)
   return {

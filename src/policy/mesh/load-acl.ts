@@ -20,6 +20,8 @@ export interface LoadedAcl {
   readonly loaded_from: string
   /** SHA-256 of the file as it was read, hex; null where there was none. */
   readonly sha256: string | null
+  /** What was read; null where there was none. */
+  readonly bytes: Uint8Array | null
   /** ISO 8601. */
   readonly loaded_at: string
   /** What will not work as written, each `file:line: key: what`. */
@@ -42,6 +44,8 @@ export interface AclInspection {
   readonly missing: boolean
   /** SHA-256 of the file, hex; null where it is missing or no TOML. */
   readonly sha256: string | null
+  /** The file, where it is TOML. */
+  readonly bytes: Uint8Array | null
   /** Any of these keeps the daemon from starting. */
   readonly problems: readonly string[]
   readonly warnings: readonly string[]
@@ -49,15 +53,19 @@ export interface AclInspection {
   readonly unenforceable: readonly string[]
 }
 
-const NOTHING = { acl: null, missing: false, sha256: null, warnings: [], unenforceable: [] } as const
+const NOTHING = { acl: null, missing: false, sha256: null, bytes: null, warnings: [], unenforceable: [] } as const
 
-/** Reads a file and everything about it: who may write it, its syntax, its meaning, the programs it names. */
-export const inspectAcl = async (file: string, judge: EnforcementJudge | null = null): Promise<AclInspection> => {
+/** Reads a file and everything about it: who may write it, its syntax, its meaning, the programs it names. `pipes`: as for `readToml`. */
+export const inspectAcl = async (
+  file: string,
+  judge: EnforcementJudge | null = null,
+  { pipes = false }: { readonly pipes?: boolean } = {},
+): Promise<AclInspection> => {
   const path = resolve(file)
   const problems = writableByOthers(path)
-  let document: TomlDocument
+  let document: Awaited<ReturnType<typeof readToml>>
   try {
-    document = await readToml(path, 'bad_acl', { bigints: true })
+    document = await readToml(path, 'bad_acl', { bigints: true, pipes })
   } catch (error) {
     if (isAppError(error, 'not_found')) return { ...NOTHING, path, missing: true, problems: [`${path}: there is no such file`] }
     return { ...NOTHING, path, problems: [...problems, errorText(error)] }
@@ -72,6 +80,7 @@ export const inspectAcl = async (file: string, judge: EnforcementJudge | null = 
     acl: reading.acl,
     missing: false,
     sha256: document.sha256,
+    bytes: document.bytes,
     problems: [...problems, ...reading.problems, ...place, ...programs.problems, ...beyond],
     warnings: [...reading.warnings, ...programs.warnings],
     unenforceable: [...beyond, ...place.filter((problem) => isHidden(problem) || !ofAnyOwner.includes(problem))],
@@ -83,13 +92,12 @@ export const inspectAcl = async (file: string, judge: EnforcementJudge | null = 
  * explicit one, or anything wrong with a file, is `bad_acl` with every problem on a line of its own.
  */
 export const loadAcl = async (init: LoadAclInit, clock: Pick<Clock, 'now'> = systemClock): Promise<LoadedAcl> => {
-  const { path, acl, missing, sha256, problems, warnings } = await inspectAcl(init.path, init.judge)
-  const loaded_at = new Date(clock.now()).toISOString()
-  if (missing && !init.explicit) return { acl: closedAcl(null), status: 'acl_missing', loaded_from: path, sha256, loaded_at, warnings: [] }
+  const { path, acl, missing, sha256, bytes, problems, warnings } = await inspectAcl(init.path, init.judge)
+  const read = { loaded_from: path, sha256, bytes, loaded_at: new Date(clock.now()).toISOString() }
+  if (missing && !init.explicit) return { ...read, acl: closedAcl(null), status: 'acl_missing', warnings: [] }
   if (problems.length > 0) throw new AppError('bad_acl', problems.join('\n'), { data: { file: path, problems } })
-  if (!acl) return { acl: closedAcl(path), status: 'missing_exec_section', loaded_from: path, sha256, loaded_at, warnings }
-  const all = [...warnings, ...ownDirectoryWarnings(acl)]
-  return { acl, status: acl.enabled ? 'enabled' : 'exec_disabled', loaded_from: path, sha256, loaded_at, warnings: all }
+  if (!acl) return { ...read, acl: closedAcl(path), status: 'missing_exec_section', warnings }
+  return { ...read, acl, status: acl.enabled ? 'enabled' : 'exec_disabled', warnings: [...warnings, ...ownDirectoryWarnings(acl)] }
 }
 
 /** Without `default_cwd` programs start in the daemon's own directory, which the file does not show. */

@@ -1,10 +1,7 @@
-import { stat } from 'node:fs/promises'
-
 import { Journal } from '../../audit/journal.ts'
 import { RunningMarks } from '../../audit/running-marks.ts'
 import { removeTemporaries } from '../../base/atomic-file.ts'
 import { systemClock, type Clock } from '../../base/clock.ts'
-import { AppError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { startAll, stopAll, type Startable, type StartableEntry, type StopFailure } from '../../base/startable.ts'
 import { ensurePrivateDir } from '../../base/file-rights.ts'
@@ -196,12 +193,6 @@ const composeRexdSide = ({ config: { rexd_config, paths }, clock, log }: Depende
   }
 }
 
-/** A pipe that nobody writes to would keep this reload, and so every later one. */
-const refusePipe = async (path: string): Promise<void> => {
-  const info = await stat(path).catch(() => null)
-  if (info?.isFile() === false) throw new AppError('bad_acl', `${path}: is no regular file`)
-}
-
 /** The half that holds the agent key, decides, journals and runs. It has no socket. */
 const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies): Promise<ExecutorHalf> => {
   const { paths, share_with_group: groupMayRead, require_operator_proof: requireOperatorProof } = config
@@ -246,7 +237,7 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies)
     agentId: signer.agentId,
     acl,
     reload: async () => {
-      const outcome = await executor.reload(async () => refusePipe(path).then(load))
+      const outcome = await executor.reload(load)
       if (outcome === 'taken') await aclCopy.renew()
       return outcome
     },

@@ -43,6 +43,7 @@ test('an enabled file is loaded with where and when', async () => {
     sha256: createHash('sha256')
       .update(await readFile(path))
       .digest('hex'),
+    bytes: await readFile(path),
     loaded_at: '2026-05-01T09:00:00.000Z',
     warnings: [],
   })
@@ -102,7 +103,7 @@ test('what is not TOML, not text or not a file is refused', async () => {
   await refuses(/not valid UTF-8/)
   await rm(path)
   await mkdir(path)
-  await refuses(/EISDIR/)
+  await refuses(/is no regular file/)
 })
 
 test('every problem is on a line of its own', async () => {

@@ -18,7 +18,7 @@ const WORDS: Readonly<Record<AclComparison['verdict'], string>> = {
 
 /** What a file means; throws `bad_acl` with all that is wrong with it. What this host cannot enforce is for its daemon to say. */
 const readAclFile = async (file: string): Promise<Acl> => {
-  const { acl, problems } = await inspectAcl(file)
+  const { acl, problems } = await inspectAcl(file, null, { pipes: true })
   if (problems.length > 0) throw new AppError('bad_acl', problems.join('\n'), { data: { file, problems } })
   if (acl === null) throw new AppError('bad_acl', `${file}: has no [exec]`, { data: { file } })
   return acl
