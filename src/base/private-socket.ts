@@ -1,8 +1,10 @@
-import { mkdir, stat } from 'node:fs/promises'
+import { randomBytes } from 'node:crypto'
+import { lstatSync, unlinkSync } from 'node:fs'
+import { chmod, link, lstat, mkdir, rename, rm, stat } from 'node:fs/promises'
 import type { ListenOptions, Server } from 'node:net'
-import { dirname } from 'node:path'
+import { dirname, join } from 'node:path'
 
-import { AppError } from './errors.ts'
+import { AppError, attempt, errnoOf } from './errors.ts'
 import { writableByOthers } from './file-rights.ts'
 import { octal } from './octal.ts'
 import { checkSocketPath, claimSocketPath } from './unix-socket.ts'
@@ -13,8 +15,7 @@ export type ListenAddress =
   | { readonly kind: 'unix'; readonly path: string }
 
 const ONLY_US = 0o700
-/** A mask by which a socket is made 0600. */
-const NOBODY_ELSE = 0o177
+const OURS_ALONE = 0o600
 
 /**
  * What lets other users connect, by entering the socket's directory, or replace the socket, by writing to it or a
@@ -52,35 +53,78 @@ const claimPrivateSocket = async (path: string): Promise<void> => {
   await claimSocketPath(path)
 }
 
-const optionsOf = (where: ListenAddress | { readonly fd: number }): ListenOptions & { fd?: number } =>
-  'fd' in where ? where : where.kind === 'unix' ? { path: where.path } : { host: where.host, port: where.port }
+const listening = async (server: Server, options: ListenOptions & { fd?: number }): Promise<void> => {
+  const { promise, resolve, reject } = Promise.withResolvers<void>()
+  server.once('error', reject)
+  server.listen(options, resolve)
+  await promise
+  server.off('error', reject)
+}
+
+/** A new directory in this one, for us alone. Its name is short, so that the path of a socket in it fits where that of a usual name does. */
+const roomIn = async (directory: string): Promise<string> => {
+  const room = join(directory, `.${randomBytes(2).toString('base64url')}`)
+  try {
+    await mkdir(room, ONLY_US)
+    return room
+  } catch (error) {
+    if (errnoOf(error) !== 'EEXIST') throw error
+    return roomIn(directory)
+  }
+}
+
+/** Gives it the name, which must be nobody's; not every file system has second names. */
+const nameIt = async (draft: string, path: string): Promise<void> =>
+  link(draft, path).catch(async (error: unknown) => {
+    if (!['EPERM', 'ENOTSUP', 'EOPNOTSUPP'].includes(errnoOf(error) ?? '')) throw error
+    await rename(draft, path)
+  })
+
+/** The runtime takes away the name by which it was bound. */
+const takeAwayWith = (server: Server, path: string, { dev, ino }: { readonly dev: bigint; readonly ino: bigint }): void => {
+  const close = server.close.bind(server)
+  server.close = (done) => {
+    const now = attempt(() => lstatSync(path, { bigint: true }))
+    if (now?.dev === dev && now.ino === ino) attempt(() => unlinkSync(path))
+    return close(done)
+  }
+}
 
 /**
- * Resolves when the server listens where there is room for it: on a unix socket that only we may connect to. `inUse`: what is said
- * where the address was taken meanwhile. Throws `conflict`.
+ * Resolves when the server listens on a unix socket of this mode, which nobody could connect to before it had it: until then it stands in
+ * a directory of its own. The mask of the process is not touched, which other parts make their files by. `inUse`: what is said where
+ * the path was taken meanwhile. Throws `conflict`.
  */
-export const listenPrivately = async (server: Server, options: ListenOptions, inUse: string): Promise<void> => {
-  const { promise, resolve, reject } = Promise.withResolvers<void>()
-  const refused = (error: NodeJS.ErrnoException): void =>
-    reject(error.code === 'EADDRINUSE' ? new AppError('conflict', inUse, { cause: error }) : error)
-  server.once('error', refused)
-  const before = options.path === undefined ? null : process.umask(NOBODY_ELSE)
+export const listenPrivately = async (server: Server, path: string, inUse: string, mode = OURS_ALONE): Promise<void> => {
+  const room = await roomIn(dirname(path))
+  const draft = join(room, 's')
   try {
-    // The system makes the socket in this very call, with this mask, so that nobody ever sees it with another mode.
-    server.listen(options, resolve)
+    checkSocketPath(draft)
+    await listening(server, { path: draft })
+    await chmod(draft, mode)
+    const made = await lstat(draft, { bigint: true })
+    await nameIt(draft, path)
+    takeAwayWith(server, path, made)
+  } catch (error) {
+    server.close()
+    throw errnoOf(error) === 'EEXIST' ? new AppError('conflict', inUse, { cause: error }) : error
   } finally {
-    if (before !== null) process.umask(before)
+    await rm(room, { recursive: true, force: true })
   }
-  await promise
-  server.off('error', refused)
 }
 
 /**
  * Resolves when the server listens there; a descriptor listens already. A unix socket that a crash has left is replaced, is
- * for us alone, and is taken away by the runtime when the server is closed. `inUse`: what is said where the address is
+ * for us alone, and is taken away when the server is closed. `inUse`: what is said where the address is
  * another's. Throws `conflict`; `loose_permissions` where others could reach the socket, `bad_config` where its path is too long.
  */
 export const listenAt = async (server: Server, where: ListenAddress | { readonly fd: number }, inUse: string): Promise<void> => {
-  if ('path' in where) await claimPrivateSocket(where.path)
-  await listenPrivately(server, optionsOf(where), inUse)
+  if ('path' in where) {
+    await claimPrivateSocket(where.path)
+    await listenPrivately(server, where.path, inUse)
+    return
+  }
+  await listening(server, 'fd' in where ? where : { host: where.host, port: where.port }).catch((error: unknown) => {
+    throw errnoOf(error) === 'EADDRINUSE' ? new AppError('conflict', inUse, { cause: error }) : error
+  })
 }

@@ -1,9 +1,10 @@
 import { renameSync } from 'node:fs'
-import { chmod, rm } from 'node:fs/promises'
+import { rm } from 'node:fs/promises'
 import { createServer, type Server } from 'node:net'
 import { dirname, join } from 'node:path'
 
 import { AppError } from '../base/errors.ts'
+import { listenPrivately } from '../base/private-socket.ts'
 import { claimSocketPath } from '../base/unix-socket.ts'
 
 /** Beside the socket and shorter than its name, so that the path fits where the socket's does. */
@@ -36,11 +37,7 @@ export class HandedSocket {
     const draft = join(dirname(path), DRAFT)
     await rm(draft, { force: true })
     const server = createServer()
-    const { promise, resolve, reject } = Promise.withResolvers<void>()
-    server.once('error', reject)
-    server.listen(draft, resolve)
-    await promise
-    await chmod(draft, mode)
+    await listenPrivately(server, draft, `${draft} was made by another meanwhile`, mode)
     return new HandedSocket(server, path, draft)
   }
 

@@ -1,13 +1,14 @@
 import assert from 'node:assert/strict'
-import type { MakeDirectoryOptions } from 'node:fs'
+import { mkdirSync, statSync, type MakeDirectoryOptions } from 'node:fs'
 import promises from 'node:fs/promises'
 import { syncBuiltinESMExports } from 'node:module'
-import { createServer } from 'node:net'
+import { once } from 'node:events'
+import { connect, createServer, type Server } from 'node:net'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { isAppError } from '../../src/base/errors.ts'
-import { listenAt } from '../../src/base/private-socket.ts'
+import { listenAt, listenPrivately } from '../../src/base/private-socket.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
 test('a directory that somebody else made between the look and our own mkdir is not used', async (t) => {
@@ -30,4 +31,53 @@ test('a directory that somebody else made between the look and our own mkdir is 
   syncBuiltinESMExports()
   await listenAt(server, { kind: 'unix', path: join(dir, 'ours', 'rexd.sock') }, '')
   server.close()
+})
+
+test('directories that are made while servers begin to listen have the mode that they would have had', async (t) => {
+  const dir = await tempDir(t)
+  const made: string[] = []
+  const over = new AbortController()
+  const others = [1, 2, 3].map(async (maker) => {
+    for (let at = 0; !over.signal.aborted; at++) {
+      made.push(join(dir, `${maker}-${at}`))
+      await promises.mkdir(join(dir, `${maker}-${at}`))
+    }
+  })
+  for (let at = 0; at < 20; at++) {
+    const path = join(dir, `s${at}`)
+    const server = createServer()
+    const listen = server.listen.bind(server) as (...args: unknown[]) => Server
+    server.listen = (...args: unknown[]) => {
+      mkdirSync(join(dir, `at-${at}`))
+      made.push(join(dir, `at-${at}`))
+      return listen(...args)
+    }
+    await listenPrivately(server, path, '')
+    assert.equal(statSync(path).mode & 0o777, 0o600)
+    server.close()
+    await assert.rejects(promises.stat(path), /ENOENT/)
+  }
+  over.abort()
+  await Promise.all(others)
+  const modes = new Set(made.map((path) => statSync(path).mode))
+  assert.equal(modes.size, 1, [...modes].map((mode) => mode.toString(8)).join())
+  assert.deepEqual((await promises.readdir(dir)).length, made.length)
+})
+
+test('a name that is taken by then stays another’s, and one that became another’s is left by who had it', async (t) => {
+  const path = join(await tempDir(t), 'sock')
+  const [first, second] = [createServer((socket) => socket.end('first')), createServer((socket) => socket.end('second'))]
+  await listenPrivately(first, path, '')
+  await assert.rejects(
+    listenPrivately(second, path, 'it is taken'),
+    (error) => isAppError(error, 'conflict') && error.message === 'it is taken',
+  )
+  const said = async (): Promise<string> => String(((await once(connect(path), 'data')) as [Buffer])[0])
+  assert.equal(await said(), 'first')
+  await promises.rm(path)
+  const third = createServer((socket) => socket.end('third'))
+  await listenPrivately(third, path, '')
+  first.close()
+  assert.equal(await said(), 'third')
+  third.close()
 })

@@ -25,7 +25,7 @@ const listenShared = async (server: Server, path: string, uid: number): Promise<
   }
   const taken = `${path} was taken meanwhile`
   try {
-    await listenPrivately(server, { path }, taken)
+    await listenPrivately(server, path, taken)
     return null
   } catch (error) {
     if (isAppError(error, 'conflict')) return taken
