@@ -139,6 +139,11 @@ const goodRequests = async (): Promise<Record<Exclude<RouteKey, 'GET /direct/eve
     'GET /exec/sessions': {},
     'GET /exec/output': { query: '?request_id=01890a5d-ac96-774b-bcce-b302099a8057' },
     'GET /exec/events': {},
+    'POST /exec/incoming': { body: {}, operation: 'exec_incoming' },
+    'POST /exec/incoming/cancel': {
+      body: { request_id: '01890a5d-ac96-774b-bcce-b302099a8057' },
+      operation: 'exec_incoming_cancel',
+    },
     'POST /exec/cancel': { body: { request_id: '01890a5d-ac96-774b-bcce-b302099a8057' } },
     'GET /diagnostics/exec': {},
     'GET /diagnostics/dm': {},
@@ -206,7 +211,7 @@ test('every route succeeds and refuses as the document says', async () => {
     await refusesAsDocumented(route, text, query, operation !== undefined)
     const proof = text === null || operation === undefined ? {} : await proofOf(operation, text)
     // Of the run there is nothing left to cancel.
-    const status = ['POST /exec/cancel', 'GET /exec/output'].includes(route) ? 404 : 200
+    const status = ['POST /exec/cancel', 'POST /exec/incoming/cancel', 'GET /exec/output'].includes(route) ? 404 : 200
     const sent = { ...(text !== null && { body: text }), ...(query !== undefined && { query }) }
     await answers(route, { ...sent, headers: { ...withToken(), ...proof } }, status)
   }

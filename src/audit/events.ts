@@ -1,8 +1,9 @@
 import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
 import type { RanOn } from '../protocol/run-place.ts'
-import type { Containment, DenialReason, LocalDoor, TrustLevel, WarningKind } from '../protocol/reasons.ts'
+import type { Containment, DenialReason, LocalDoor, WarningKind } from '../protocol/reasons.ts'
 import type { ToolFacts } from '../protocol/tool-facts.ts'
 import type { ArgvCut } from './argv-cut.ts'
+import type { AuthorityEvent } from './authority-event.ts'
 import type { DeskEvent, DeskRefusedEvent } from './desk-events.ts'
 import { LIFE_EVENTS, type LifeEvent } from './life-events.ts'
 import type { ReloadEvent } from './reload-event.ts'
@@ -210,20 +211,6 @@ export interface RefusedEvent extends LocalKey {
   /** A code of the error table. */
   readonly code: string
   readonly detail: string
-}
-
-/** An operator's change of whom this agent trusts, or a request that claimed to be an operator's and proved nothing. */
-export interface AuthorityEvent {
-  readonly event: 'authority'
-  /** As `Operation` of the executor's port, or `exec_run`. */
-  readonly operation: string
-  /** Whom it is about; null: not known, or this agent itself. */
-  readonly agent: AgentId | null
-  readonly machine: MachineId | null
-  readonly level: TrustLevel | null
-  /** A code of the error table: the proof was refused, and nothing is done. Null: it was proven, and is about to be done. */
-  readonly code: string | null
-  readonly detail: string | null
 }
 
 /** A request to a listener with a missing or wrong token, Host or Origin. Its own texts are cut. */

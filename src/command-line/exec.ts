@@ -32,8 +32,23 @@ export const EXEC: CommandSpec = {
   ],
   notes: ['Ctrl-C cancels the remote command and waits for its end; a second Ctrl-C does not wait.'],
   commands: [
-    { name: 'sessions', text: 'commands that this daemon asked for and that have not ended' },
-    { name: 'cancel', text: 'end one of them', arguments: [{ flags: '<id>' }] },
+    {
+      name: 'sessions',
+      text: 'commands that this daemon asked for and that have not ended',
+      options: [{ flags: '--incoming', text: 'those that other agents asked for and that run here; for operators of this host' }],
+      examples: ['x0x exec sessions', 'x0x exec sessions --incoming --json'],
+    },
+    {
+      name: 'cancel',
+      text: 'end one of them: one of ours, else one that runs here for another agent, which is told that an operator ended it',
+      arguments: [{ flags: '<id>', text: 'from x0x exec sessions or x0x exec sessions --incoming' }],
+      options: [
+        { flags: '--incoming', text: 'only one that runs here for another agent' },
+        { flags: '--agent <id>', text: 'whose it is, where two agents chose the same id: all 64 characters', goesWith: ['incoming'] },
+      ],
+      examples: ['x0x exec cancel 01890a5d-ac96-774b-bcce-b302099a8057'],
+      notes: ['Exit status: 0 when it was asked to end; 1 where no such command runs, or for want of the proof of an operator.'],
+    },
   ],
 }
 

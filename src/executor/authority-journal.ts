@@ -1,4 +1,4 @@
-import type { AuthorityEvent } from '../audit/events.ts'
+import type { AuthorityEvent } from '../audit/authority-event.ts'
 import type { Journal } from '../audit/journal.ts'
 import { AppError, errorText, isAppError } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
@@ -13,9 +13,9 @@ export interface AuthorityJournalComponents {
   readonly log: Logger
 }
 
-type Change = Pick<AuthorityEvent, 'operation' | 'agent' | 'machine' | 'level'>
+type Change = Pick<AuthorityEvent, 'operation' | 'agent' | 'machine' | 'level' | 'request_id'>
 
-/** Journals changes of trust, refused proofs of operators, and refused calls of the REST API. */
+/** Journals changes of trust, runs that an operator ended, refused proofs of operators, and refused calls of the REST API. */
 export class AuthorityJournal {
   readonly #components: AuthorityJournalComponents
 

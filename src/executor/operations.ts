@@ -4,19 +4,21 @@ import { decodeCardLink, verifyCard } from '../identity/card.ts'
 import { CARD_DOMAIN } from '../protocol/card.ts'
 import { addressProblem } from '../identity/address.ts'
 import { peerIdOf } from '../identity/peer-id.ts'
-import { isHexId, type AgentId, type MachineId } from '../protocol/ids.ts'
+import { isHexId, isRequestId, type AgentId, type MachineId } from '../protocol/ids.ts'
 import { MAX_CARD_ADDRESSES } from '../protocol/limits.ts'
 import { TRUST_LEVELS, type TrustLevel } from '../protocol/reasons.ts'
 import type { Contact } from '../trust/contact.ts'
 import type { Contacts } from '../trust/contacts.ts'
 import { signRevocation, type Revocations } from '../trust/revocations.ts'
 import type { AuthorityJournal } from './authority-journal.ts'
+import type { IncomingRuns } from './incoming-runs.ts'
 import { JsonBody } from './json-body.ts'
 import type { OperatorGate } from './operator-gate.ts'
 import type { ContactRecord, Operation } from './port/messages.ts'
 import type { Signatures } from './links/signatures.ts'
 
 export interface OperationsComponents {
+  readonly incoming: IncomingRuns
   readonly authority: AuthorityJournal
   readonly clock: Clock
   readonly contacts: Contacts
@@ -36,7 +38,7 @@ export const contactRecord = ({ name, agent_id, trust, machines, addresses }: Co
   return { name, agent_id, trust, machines: [...machines], addresses: [...addresses], revoked, revoked_machines }
 }
 
-/** What an operator changes, each change proven. Bodies are closed: an unknown key is an error. */
+/** What an operator changes, or alone may see, each proven. Bodies are closed: an unknown key is an error. */
 export class Operations {
   readonly #components: OperationsComponents
   readonly #onRevoked: () => void
@@ -48,7 +50,7 @@ export class Operations {
 
   /** The JSON answer. Throws `operator_proof_required`, `bad_request`, and what the operation itself refuses. */
   async run(operation: Operation, body: Uint8Array, proof: string): Promise<unknown> {
-    const { authority, contacts, gate } = this.#components
+    const { authority, contacts, gate, incoming } = this.#components
     try {
       gate.check(operation, body, proof)
     } catch (error) {
@@ -89,6 +91,11 @@ export class Operations {
       }
       case 'identity_revoke':
         return this.#revoke(json.only('machine_id').textOrNull('machine_id'))
+      case 'exec_incoming':
+        json.only()
+        return { ok: true, sessions: incoming.list() }
+      case 'exec_incoming_cancel':
+        return this.#endRun(json.only('request_id', 'agent_id'))
     }
   }
 
@@ -121,6 +128,17 @@ export class Operations {
     contacts.assertMeetable(name, agent)
     await authority.announce({ operation: 'contact_meet', agent, machine, level: 'trusted' }, { widens: true })
     return this.#shown(await contacts.meet({ name, agent_id: agent, machine_id: machine, addresses }))
+  }
+
+  /** Ended first, then written down. */
+  async #endRun(json: JsonBody): Promise<unknown> {
+    const { authority, incoming } = this.#components
+    const [request_id, wanted = null] = [json.text('request_id'), json.optionalText('agent_id')]
+    if (!isRequestId(request_id)) throw new AppError('bad_request', 'request_id: not a UUID')
+    const run = incoming.end(request_id, wanted)
+    const { agent_id: agent, machine_id: machine } = run
+    await authority.announce({ operation: 'exec_incoming_cancel', agent, machine, level: null, request_id }, { widens: false })
+    return { ok: true, session: run }
   }
 
   /** Said here for the operator; that such an agent is never let in is decided anew for every request. */

@@ -23,6 +23,7 @@ import type { Revocations } from '../trust/revocations.ts'
 import { AclReload, type ReloadOutcome } from './acl-reload.ts'
 import { AuthorityJournal } from './authority-journal.ts'
 import { Calls } from './calls.ts'
+import { IncomingRuns } from './incoming-runs.ts'
 import { Links } from './links/links.ts'
 import { Nonces } from './links/nonces.ts'
 import { Operations } from './operations.ts'
@@ -149,9 +150,13 @@ export class Executor implements Startable {
     const key = groupMayRead ? await loadOrCreateSeed(file, SHARED_DIR) : await loadOrCreateSeed(file)
     const gate = new OperatorGate({ clock }, { key })
     const authority = new AuthorityJournal({ counters, journal: journal ?? outgoing, log })
+    const incoming = new IncomingRuns({ judge: this.#judge, runs: this.#runs })
     this.#proven = {
       authority,
-      operations: new Operations({ authority, clock, contacts, gate, revocations, signatures }, { onRevoked: () => this.#ownRevoked() }),
+      operations: new Operations(
+        { authority, clock, contacts, gate, incoming, revocations, signatures },
+        { onRevoked: () => this.#ownRevoked() },
+      ),
       requests: new Requests({ authority, clock, contacts, counters, gate, outgoing, signatures }, { machineId, requireOperatorProof }),
     }
     this.#unsubscribe = contacts.onChange(() => this.#trustChanged())

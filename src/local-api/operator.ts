@@ -4,7 +4,7 @@ import { AppError, errnoOf } from '../base/errors.ts'
 import { decodeOperatorKey, OPERATOR_PROOF_HEADER, proveOperation, RUN_OPERATION } from '../identity/operator-proof.ts'
 import type { LocalApi } from './local-api.ts'
 
-/** Routes that change who may do what, and the operation that each proof names. */
+/** Routes for operators alone, and the operation that each proof names. */
 const OPERATION_OF = {
   '/agent/card/import': 'card_import',
   '/agent/revoke': 'identity_revoke',
@@ -13,6 +13,8 @@ const OPERATION_OF = {
   '/contacts/pin': 'contact_pin',
   '/contacts/unpin': 'contact_unpin',
   '/contacts/remove': 'contact_remove',
+  '/exec/incoming': 'exec_incoming',
+  '/exec/incoming/cancel': 'exec_incoming_cancel',
 } as const
 
 export const operatorKey = (path: string): Uint8Array => {
@@ -28,7 +30,7 @@ export const operatorKey = (path: string): Uint8Array => {
   return key
 }
 
-/** A change by the operator: the body goes out with a proof, over its exact bytes, that only who can read `operator.key` can make. */
+/** A word of the operator: the body goes out with a proof, over its exact bytes, that only who can read `operator.key` can make. */
 export const operate = async <T>({ api }: { readonly api: LocalApi }, path: keyof typeof OPERATION_OF, body: object): Promise<T> => {
   if (!api.isLocal)
     throw new AppError(

@@ -128,7 +128,7 @@ export const PORT_FINISH_MS = 500
 export const DURATION_TERM_LEAD_MS = 5_000
 /** How long the requester waits for Exit beyond the run's own timeout before it calls the run incomplete. */
 export const EXIT_WAIT_SLACK_MS = 15_000
-/** Warnings of one run that a requester accepts: every kind once is 16. */
+/** Warnings of one run that a requester accepts: every kind once is 17. */
 export const MAX_WARNINGS_PER_RUN = 64
 /** Output that may arrive beyond the window: 1 MiB that was on its way when the pipe was paused, and MAX_LEFT_IN_PIPES. */
 export const UNACKED_SLACK = 5 * 1024 * 1024
@@ -145,8 +145,10 @@ export const LINK_VERSION = 1
 export const RULES_VERSION = 2
 /** As version 2; and whoever speaks it is told that its run waits for an approval (`waiting`). */
 export const WAITING_VERSION = 3
+/** As version 3; and whoever speaks it knows that an operator may end its run (`ended_by_operator`). */
+export const OPERATOR_VERSION = 4
 /** What M1 and M2 say that we speak. */
-export const LINK_VERSIONS: readonly number[] = [LINK_VERSION, RULES_VERSION, WAITING_VERSION]
+export const LINK_VERSIONS: readonly number[] = [LINK_VERSION, RULES_VERSION, WAITING_VERSION, OPERATOR_VERSION]
 /** How long a link handshake waits for a message of the peer; what we take ourselves does not count. */
 export const LINK_HANDSHAKE_MS = 5_000
 /** A link is renewed after this. */

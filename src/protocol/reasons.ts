@@ -43,9 +43,14 @@ export const WARNING_KINDS = [
   'output_lost',
   'daemon_stopping',
   'access_revoked',
+  'ended_by_operator',
   'descendants_may_survive',
 ] as const
 export type WarningKind = (typeof WARNING_KINDS)[number]
+
+/** How far what runs here for another agent has come. */
+export const RUN_STATES = ['waiting_for_approval', 'running', 'ending'] as const
+export type RunState = (typeof RUN_STATES)[number]
 
 /** Whom a run waits for: a human of its host, other agents, or both. Which rule says so is not told. */
 export const WAITING_REASONS = ['human', 'approvers', 'human_and_approvers'] as const

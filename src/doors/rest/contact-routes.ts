@@ -5,21 +5,13 @@ import { encodeCardLink } from '../../identity/card.ts'
 import { CARD_TTL_MS } from '../../protocol/limits.ts'
 import type { RestComponents, RestInit } from './components.ts'
 import { define, type Definition, type Definitions } from './definition.ts'
+import { operatorRoute } from './operator-route.ts'
 import { cardImport, contactMeet, contactPin, contactRemove, contactTrust, identityRevoke, okObject } from './schemas.ts'
 
 /** Who we are and whom we know. What changes anything goes to the executor as it came: it alone can check the proof. */
 export const contactRoutes = (components: RestComponents, init: RestInit) => {
   const { executor, node } = components
-  const operation = (name: Operation, body: z.ZodType): Definition =>
-    define({
-      body,
-      response: okObject,
-      proof: 'needed',
-      handle: async ({ rawBody, proof }) => {
-        const result = await executor.operate(name, rawBody, proof)
-        return { ok: true, ...(result as object) }
-      },
-    })
+  const operation = (name: Operation, body: z.ZodType): Definition => operatorRoute(executor, name, body, okObject)
   return {
     'GET /agent': define({
       response: okObject,

@@ -8,10 +8,15 @@ import type { RestComponents } from './components.ts'
 import { define, type Definitions, type RestRequest } from './definition.ts'
 import { EventStream } from './event-stream.ts'
 import { MAX_JSON_BODY } from './held-bodies.ts'
+import { operatorRoute } from './operator-route.ts'
 import { targetOf, toRunSpec } from './run-request.ts'
 import { AggregatedRun, callerGone, StreamedRun, streamFormat } from './run-response.ts'
 import {
   cancelRequest,
+  incomingCancel,
+  incomingEnded,
+  incomingList,
+  incomingRuns,
   okObject,
   rawRunEvent,
   rules,
@@ -42,6 +47,8 @@ export const execRoutes = (components: RestComponents) =>
         return { ok: true, request_id: body.request_id }
       },
     }),
+    'POST /exec/incoming': operatorRoute(components.executor, 'exec_incoming', incomingList, incomingRuns),
+    'POST /exec/incoming/cancel': operatorRoute(components.executor, 'exec_incoming_cancel', incomingCancel, incomingEnded),
     'GET /exec/rules': define({
       query: rulesQuery,
       response: rules,

@@ -35,6 +35,8 @@ const ROWS = [
   ['GET', '/exec/rules', 'exec', 'x0x acl mine', 'Which commands this agent may run on an agent, as that one tells it'],
   ['GET', '/exec/output', 'exec', 'x0x ui', 'What a run that this daemon asked for has written so far'],
   ['GET', '/exec/sessions', 'exec', 'x0x exec sessions', 'Runs that this daemon asked for and that have not ended'],
+  ['POST', '/exec/incoming', 'exec', 'x0x exec sessions --incoming', 'What runs here for other agents'],
+  ['POST', '/exec/incoming/cancel', 'exec', 'x0x exec cancel', 'End a run that another agent asked for'],
   ['GET', '/exec/events', 'exec', 'x0x events', 'What became of runs that this daemon asked for (JSON, or server-sent events)'],
   ['GET', '/diagnostics/exec', 'diagnostics', 'x0x diagnostics exec', 'Counters of the executing side and of the asking side'],
   ['GET', '/diagnostics/dm', 'diagnostics', 'x0x diagnostics dm', 'Counters of links and messages'],

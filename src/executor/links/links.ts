@@ -6,7 +6,15 @@ import { equalBytes, randomBytes } from '../../identity/hash.ts'
 import { initiatorTranscript, responderTranscript, type LinkMachines } from '../../identity/link-crypto.ts'
 import { verifyAgent, verifyMachine } from '../../identity/signing.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
-import { LINK_HANDSHAKE_MS, LINK_VERSION, LINK_VERSIONS, NONCE_BYTES, RULES_VERSION, WAITING_VERSION } from '../../protocol/limits.ts'
+import {
+  LINK_HANDSHAKE_MS,
+  LINK_VERSION,
+  LINK_VERSIONS,
+  NONCE_BYTES,
+  OPERATOR_VERSION,
+  RULES_VERSION,
+  WAITING_VERSION,
+} from '../../protocol/limits.ts'
 import { LINK_DOMAINS, linkM1, linkM2, linkM2Core, linkM3 } from '../../protocol/link.ts'
 import type { TrustDecision } from '../../protocol/reasons.ts'
 import { pairKey, type Nonces } from './nonces.ts'
@@ -32,6 +40,8 @@ export interface PeerLink {
   readonly answersRules: boolean
   /** Its peer knows what a Waiting frame is. */
   readonly knowsWaiting: boolean
+  /** Its peer knows what `ended_by_operator` is. */
+  readonly knowsOperator: boolean
   /** `pairKey` of the two. */
   readonly pair: string
   /** How often it may ask for runs while it is not accepted. */
@@ -245,6 +255,7 @@ export class Links {
       agentPublicKey,
       answersRules: versions.includes(RULES_VERSION),
       knowsWaiting: versions.includes(WAITING_VERSION),
+      knowsOperator: versions.includes(OPERATOR_VERSION),
       pair,
       strangersRequests,
       sentRevocations: null,

@@ -22,7 +22,7 @@ import {
   SEED_BYTES,
 } from '../../protocol/limits.ts'
 import { MAX_CONFIG_ADDRESSES, MAX_PROVEN_REQUEST, MAX_REFUSED_HTTP_TEXT } from '../../protocol/local-limits.ts'
-import { HTTP_REFUSALS, TRUST_DECISIONS, type TrustLevel } from '../../protocol/reasons.ts'
+import { HTTP_REFUSALS, TRUST_DECISIONS, type RunState, type TrustLevel } from '../../protocol/reasons.ts'
 import { bool, bytes, id32, list, NO_BYTES, nullable, oneOf, requestId, text, uint, union, type ValueOf } from '../../protocol/schema.ts'
 
 const MAX_TCP_PORT = 65_535
@@ -30,7 +30,7 @@ const address = text(MAX_ADDRESS_TEXT)
 const httpText = text(MAX_REFUSED_HTTP_TEXT)
 
 /** Version of this channel; both halves are one release, so anything else is refused. */
-export const PORT_VERSION = 6
+export const PORT_VERSION = 7
 
 /** Answers carry the `id` of the call they answer. */
 const call = { id: uint() }
@@ -39,7 +39,7 @@ const link = { link: uint() }
 /** A run's number on this channel, given by the network's half when it opens the run. */
 const run = { run: uint() }
 
-/** What an operator may change, each carrying a proof that the network's half cannot make. */
+/** What an operator may do, each carrying a proof that the network's half cannot make. */
 export const OPERATIONS = [
   'card_import',
   'contact_meet',
@@ -48,12 +48,29 @@ export const OPERATIONS = [
   'contact_unpin',
   'contact_remove',
   'identity_revoke',
+  'exec_incoming',
+  'exec_incoming_cancel',
 ] as const
 export type Operation = (typeof OPERATIONS)[number]
 
 /** What the network's half may read as JSON. */
 export const QUERIES = ['exec_diagnostics', 'contacts', 'acl_status'] as const
 export type Query = (typeof QUERIES)[number]
+
+/** What runs here for another agent. */
+export interface IncomingRun {
+  readonly request_id: string
+  readonly agent_id: string
+  readonly machine_id: string
+  /** What the operator calls the agent; null: it is no contact. */
+  readonly name: string | null
+  readonly argv: readonly string[]
+  /** Absent where argv is whole. */
+  readonly argv_cut?: { readonly tokens: number; readonly bytes: number; readonly sha256: string }
+  /** When it was asked for; ISO 8601. */
+  readonly started_at: string
+  readonly state: RunState
+}
 
 /** From the network's half to the executor. */
 export const toExecutor = union('to-executor', {

@@ -26,5 +26,12 @@ export interface Active {
   readonly link: PeerLink
   readonly run: Pick<Run, 'end' | 'kill'> | null
   /** Null: no command of the ACL's. */
-  readonly argv: readonly string[] | null
+  readonly command: ActiveCommand | null
+}
+
+export interface ActiveCommand {
+  readonly argv: readonly string[]
+  readonly run: Pick<Run, 'requestId' | 'state' | 'end'>
+  /** When it was asked for, by the wall clock. */
+  readonly since: number
 }

@@ -16,7 +16,7 @@ import { factsOf, neverRan, type ExitFacts } from './run-facts.ts'
 /** Why a run was ended before its program was done. Each is also a warning. */
 export type EndCause = Extract<
   WarningKind,
-  'cancelled' | 'lease_expired' | 'peer_disconnected' | 'stdin_mismatch' | 'daemon_stopping' | 'access_revoked'
+  'cancelled' | 'lease_expired' | 'peer_disconnected' | 'stdin_mismatch' | 'daemon_stopping' | 'access_revoked' | 'ended_by_operator'
 >
 
 /** What a run runs: a process of this host, or a command that another agent runs. */
@@ -132,6 +132,11 @@ export class Execution<P extends Program, Last> {
   /** The program while it runs, else null. */
   get program(): P | null {
     return this.#over ? null : this.#process
+  }
+
+  /** Something asked it to end. */
+  get ending(): boolean {
+    return this.#cause !== null
   }
 
   /** There is room for more output. */

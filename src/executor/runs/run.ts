@@ -7,16 +7,16 @@ import type { Guardian } from '../../process/guardian.ts'
 import type { RunningProcess } from '../../process/running-process.ts'
 import { execFrame, type ExecFrame, type SignedStdin } from '../../protocol/exec.ts'
 import type { RequestId } from '../../protocol/ids.ts'
-import type { WarningKind } from '../../protocol/reasons.ts'
+import type { RunState, WarningKind } from '../../protocol/reasons.ts'
 import type { RunStory } from '../../protocol/run-story.ts'
 import { Execution, reportTo, starterOf, type EndCause } from './execution.ts'
 import { Lease } from './lease.ts'
 import { Outbox, type Position, type UnackedTotal } from './outbox.ts'
 import type { RunOutlet } from './outlet.ts'
+import { greetingFrames, warningFrame, type PeerKnows } from './run-frames.ts'
 import { RunWait, type Admitted, type Awaited } from './run-wait.ts'
 import { StdinFeed } from './stdin-feed.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
-import { WARNING_TEXT } from './warning-text.ts'
 
 /** Resumes of one run that are answered: a burst and a rate, both above what a requester that pauses can reach. */
 export const RESUME_BURST = 32
@@ -38,8 +38,7 @@ export interface RunInit {
   /** What runs, or what is waited for until that is known. */
   readonly admission: Admitted | Awaited
   readonly outlet: RunOutlet
-  /** Its requester knows what a Waiting frame is. */
-  readonly knowsWaiting: boolean
+  readonly peer: PeerKnows
   /** Tells those who watch over this host; null: its requester is of this host. */
   readonly story: RunStory | null
   /** False for our own runs, which have no stream to lose. */
@@ -60,7 +59,8 @@ export class Run {
   #execution: Execution<RunningProcess, Uint8Array> | null = null
   /** Null where it was allowed at once. */
   readonly #wait: RunWait | null
-  #knowsWaiting: boolean
+  /** As the present stream's link says. */
+  #peer: PeerKnows
   #killed = false
   readonly #lease: Lease
   readonly #stdin: StdinFeed | null
@@ -74,10 +74,10 @@ export class Run {
   constructor(components: RunComponents, init: RunInit) {
     this.#components = components
     this.#init = init
-    const { requestId, stdin, outlet, admission, knowsWaiting } = init
+    const { requestId, stdin, outlet, admission, peer } = init
     const { clock, total } = components
     this.#outlet = outlet
-    this.#knowsWaiting = knowsWaiting
+    this.#peer = peer
     this.#outbox = new Outbox({ total }, { requestId, onRoom: () => this.#execution?.resume() })
     this.#outbox.attach(outlet, { stdout: 0, stderr: 0 })
     this.#lease = new Lease({ clock }, { onExpired: () => this.#expired() })
@@ -92,6 +92,11 @@ export class Run {
 
   get requestId(): RequestId {
     return this.#init.requestId
+  }
+
+  get state(): RunState {
+    if (this.#execution === null) return 'waiting_for_approval'
+    return this.#execution.ending ? 'ending' : 'running'
   }
 
   /** What is kept for its requester, in bytes. */
@@ -156,11 +161,11 @@ export class Run {
   }
 
   #warn(kind: WarningKind): void {
-    this.#note({ type: 'warning', request_id: this.requestId, kind, message: WARNING_TEXT[kind] })
+    this.#note(warningFrame(this.requestId, kind, this.#peer))
   }
 
   #tellWaiting(frame: Uint8Array): void {
-    if (this.#knowsWaiting) this.#outlet?.send(frame)
+    if (this.#peer.knowsWaiting) this.#outlet?.send(frame)
   }
 
   /** The requester's stream is gone: the run waits for another one while the lease lasts. */
@@ -181,10 +186,10 @@ export class Run {
    * Goes on on another stream of its requester, which has everything below these numbers; the stream before is closed.
    * False when the run is forgotten, or has dropped what would have to be sent.
    */
-  resume(outlet: RunOutlet, from: Position, { knowsWaiting }: { readonly knowsWaiting: boolean }): boolean {
+  resume(outlet: RunOutlet, from: Position, peer: PeerKnows): boolean {
     if (this.#forgotten || this.#outbox.closed) return false
     this.#detach()
-    this.#knowsWaiting = knowsWaiting
+    this.#peer = peer
     try {
       if (!this.#resumes.take()) throw new AppError('rate_limited', 'too many resumes')
       this.#outbox.attach(outlet, from, this.#greeting())
@@ -260,15 +265,8 @@ export class Run {
     this.#outbox.close()
   }
 
-  /** How far stdin has come, and how much of it was taken: what a requester needs to go on. */
   #greeting(): Uint8Array[] {
-    const request_id = this.#init.requestId
-    const { received, acked } = this.#stdin ?? { received: 0, acked: 0 }
-    const frames: ExecFrame[] = [
-      { type: 'resumed', request_id, stdin: received },
-      { type: 'ack', request_id, stdin: acked, stdout: 0, stderr: 0 },
-    ]
-    return [...frames.map((frame) => execFrame.encode(frame)), ...(this.#knowsWaiting ? (this.#wait?.frames() ?? []) : [])]
+    return [...greetingFrames(this.requestId, this.#stdin), ...(this.#peer.knowsWaiting ? (this.#wait?.frames() ?? []) : [])]
   }
 
   #detach(): void {

@@ -107,16 +107,17 @@ export class Runs {
 
   /** The run that came of it, or null where none did: then the outlet says why, or just closes. */
   open(arrival: RunArrival): Carried | null {
-    const { counters } = this.#components
+    const { clock, counters } = this.#components
     const { link, outlet } = arrival
     counters.count('requests_received')
     const verdict = this.#decide(arrival)
     if ('run' in verdict) {
-      this.#track({ link, run: verdict.run, argv: verdict.argv }, this.#execute(link.agentId, verdict.run))
-      return verdict.run
+      const { run, argv } = verdict
+      this.#track({ link, run, command: { argv, run, since: clock.now() } }, this.#execute(link.agentId, run))
+      return run
     }
     if ('question' in verdict) {
-      this.#track({ link, run: verdict.question, argv: null }, verdict.answered)
+      this.#track({ link, run: verdict.question, command: null }, verdict.answered)
       return verdict.question
     }
     if ('dropped' in verdict) {
@@ -124,7 +125,7 @@ export class Runs {
       outlet.close()
       return null
     }
-    this.#track({ link, run: null, argv: null }, this.#answer(verdict, outlet))
+    this.#track({ link, run: null, command: null }, this.#answer(verdict, outlet))
     return null
   }
 
@@ -154,6 +155,11 @@ export class Runs {
     return null
   }
 
+  /** What is being answered, the oldest first. */
+  get active(): readonly Active[] {
+    return [...this.#active.keys()]
+  }
+
   /** Contacts or revocations have changed: whoever is not accepted any more loses its runs, connected or not. */
   accessChanged(): void {
     for (const { link, run } of this.#active.keys())
@@ -164,7 +170,7 @@ export class Runs {
   aclNarrowed(): number {
     const { acl, slots } = this.#components.policy
     slots.limit(acl.caps)
-    const gone = [...this.#active.keys()].filter(({ link, argv }) => argv !== null && !isListed(argv, link, acl))
+    const gone = [...this.#active.keys()].filter(({ link, command }) => command !== null && !isListed(command.argv, link, acl))
     for (const { run } of gone) run?.end('access_revoked')
     return gone.length
   }
@@ -264,7 +270,7 @@ export class Runs {
     return 'reason' in answer ? { subject, ...answer } : answer
   }
 
-  #makeRun(init: Omit<RunInit, 'story' | 'resumable' | 'knowsWaiting' | 'onForgotten'>, link: PeerLink): Run {
+  #makeRun(init: Omit<RunInit, 'story' | 'resumable' | 'peer' | 'onForgotten'>, link: PeerLink): Run {
     const key = knownAs(link, init.requestId)
     const onForgotten = (): void => {
       this.#known.delete(key)
@@ -273,7 +279,7 @@ export class Runs {
     const resumable = link.number !== OWN_LINK
     const about = { owner: link.agentId, session: null, door: 'mesh', run_id: init.requestId, node: HERE } as const
     const story = resumable ? (this.#components.watch?.story(about) ?? null) : null
-    const run = new Run(this.#components, { ...init, story, resumable, knowsWaiting: link.knowsWaiting, onForgotten })
+    const run = new Run(this.#components, { ...init, story, resumable, peer: link, onForgotten })
     this.#known.set(key, run)
     return run
   }

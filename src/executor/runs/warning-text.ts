@@ -17,5 +17,6 @@ export const WARNING_TEXT: Readonly<Record<WarningKind, string>> = {
   output_lost: 'the end of its output was lost: a descendant of the process was still writing when reading stopped',
   daemon_stopping: 'the executing daemon is stopping',
   access_revoked: 'the requester may no longer run commands here',
+  ended_by_operator: 'the operator of the executing host ended the run',
   descendants_may_survive: 'a process that the run started may still live: it was not found, or may not be killed',
 }

@@ -77,7 +77,7 @@ const nextLines = (error: AppError): string[] => {
     case 'bad_card':
       return ['ask for a fresh one: x0x card']
     case 'unknown_run':
-      return ['runs of this daemon: x0x exec sessions']
+      return ['what goes on: x0x exec sessions; what runs here for others: x0x exec sessions --incoming']
     case 'operator_proof_required':
       return ['run this as the user of the daemon: it needs operator.key in the data directory']
     case 'peer_unreachable':

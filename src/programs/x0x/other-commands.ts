@@ -53,8 +53,15 @@ const execMode =
 
 /** Every command but `exec` itself, by its words; each loads what it needs and nothing of another. */
 export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
-  'exec sessions': async (context) => (await import('./commands/exec-sessions.ts')).runSessions(context),
-  'exec cancel': async (context, { words: [id = ''] }) => (await import('./commands/exec-sessions.ts')).runCancel(context, id),
+  'exec sessions': async (context, line) => {
+    const { runIncoming, runSessions } = await import('./commands/exec-sessions.ts')
+    return line.has('incoming') ? runIncoming(context) : runSessions(context)
+  },
+  'exec cancel': async (context, line) => {
+    const { runCancel, runCancelIncoming } = await import('./commands/exec-sessions.ts')
+    const [id = ''] = line.words
+    return line.has('incoming') ? runCancelIncoming(context, id, line.value('agent')) : runCancel(context, id)
+  },
   // Only with --cancel: a plain one is run without this file.
   exec: async (context, line) => (await import('./commands/exec-sessions.ts')).runCancel(context, line.value('cancel') ?? ''),
   id: async (context) => (await import('./commands/identity.ts')).runId(context),

@@ -15,6 +15,7 @@ export const KILLED_BY: readonly WarningKind[] = [
   'peer_disconnected',
   'stdin_mismatch',
   'access_revoked',
+  'ended_by_operator',
   'daemon_stopping',
 ]
 
@@ -111,6 +112,7 @@ const KILLED_TEXT: Partial<Record<WarningKind, string>> = {
   peer_disconnected: 'the connection broke and the other side ended the command',
   stdin_mismatch: 'stdin was not what had been announced, so the command was ended; did the file change?',
   access_revoked: 'our access was withdrawn while the command ran, so it was ended',
+  ended_by_operator: 'the operator there ended the command; ask them why before you run it again',
   daemon_stopping: 'the daemon there was stopping and ended the command',
 }
 

@@ -1,0 +1,55 @@
+import assert from 'node:assert/strict'
+import { rename } from 'node:fs/promises'
+import { join } from 'node:path'
+import { after, before, test } from 'node:test'
+
+import { aliceBobCharlie, MeshOfDaemons, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
+
+// What an operator looks at and stops, by the command line: alice may ask bob, charlie may not.
+
+let mesh: MeshOfDaemons
+let alice: TestDaemon
+let bob: TestDaemon
+let waits = ''
+
+before(async () => {
+  mesh = await MeshOfDaemons.create()
+  waits = await mesh.program('waits', 'echo ready; exec sleep 1000')
+  ;({ alice, bob } = await aliceBobCharlie(mesh, [[waits], ['echo', '<INT>']]))
+})
+
+after(async () => mesh.stop())
+
+interface Incoming {
+  readonly sessions: readonly { readonly request_id: string; readonly name: string; readonly argv: readonly string[] }[]
+}
+
+test('what runs here for another is listed and ended by its id; the other side is told who did it, with 255', async () => {
+  assert.match(await bob.ok('exec', 'sessions', '--incoming'), /^nothing runs here for another agent\n$/)
+  const run = alice.startCli(['exec', 'bob', '--', waits])
+  await run.printed('ready')
+  const { sessions } = await bob.json<Incoming>('exec', 'sessions', '--incoming')
+  assert.deepEqual(
+    sessions.map(({ name, argv }) => [name, argv]),
+    [['alice', [waits]]],
+  )
+  const id = sessions[0]!.request_id
+  assert.match(
+    await bob.ok('exec', 'sessions', '--incoming'),
+    new RegExp(`^REQUEST .*\\n${id} +alice +running +\\S+ +${waits}\\nend one: `),
+  )
+  const key = join(bob.dir, 'operator.key')
+  await rename(key, `${key}.away`)
+  const unproven = await bob.cli(['exec', 'cancel', id])
+  await rename(`${key}.away`, key)
+  assert.equal(unproven.status, 1)
+  assert.match(unproven.stderr, /no run under that id[^]*only an operator may see: .*operator\.key is missing/)
+  assert.equal(await bob.ok('exec', 'cancel', id), `asked to end: ${waits}, for alice\n`)
+  const { status, stderr } = await run.finished
+  assert.equal(status, 255)
+  assert.match(stderr, /^x0x: ended_by_operator: the operator there ended the command; .*\(SIGTERM\)\n$/)
+  const gone = await bob.cli(['exec', 'cancel', id])
+  assert.equal(gone.status, 1)
+  assert.match(gone.stderr, /^x0x: nothing runs here for another agent under that id/)
+  assert.match(await bob.ok('audit', 'tail'), /authority .*exec_incoming_cancel/)
+})

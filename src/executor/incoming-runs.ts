@@ -1,0 +1,64 @@
+import { cutOf } from '../audit/refusals.ts'
+import { AppError } from '../base/errors.ts'
+import type { AgentId, RequestId } from '../protocol/ids.ts'
+import { OWN_LINK } from './links/links.ts'
+import type { TrustJudge } from './links/trust-judge.ts'
+import type { IncomingRun } from './port/messages.ts'
+import type { Active, ActiveCommand } from './runs/answers.ts'
+import type { Runs } from './runs/runs.ts'
+
+export interface IncomingRunsComponents {
+  readonly judge: Pick<TrustJudge, 'nameOf'>
+  readonly runs: Pick<Runs, 'active'>
+}
+
+type Incoming = Active & { readonly command: ActiveCommand }
+
+/** What runs here for other agents: an operator may see it, and end it. */
+export class IncomingRuns {
+  readonly #components: IncomingRunsComponents
+
+  constructor(components: IncomingRunsComponents) {
+    this.#components = components
+  }
+
+  /** The oldest first. Since argv is cut, MAX_PORT_RUNS of them fit one message of the port. */
+  list(): readonly IncomingRun[] {
+    return this.#all().map((one) => this.#shown(one))
+  }
+
+  /**
+   * Asks the run to end, at once. An id is its requester's choice: where two agents have the same, throws `conflict` until one
+   * is named. Throws `unknown_run`.
+   */
+  end(requestId: RequestId, agentId: AgentId | null): IncomingRun {
+    const found = this.#all().filter(
+      ({ link, command }) => command.run.requestId === requestId && (agentId === null || link.agentId === agentId),
+    )
+    const [first, ...others] = found
+    if (first === undefined) throw new AppError('unknown_run', 'nothing runs here for another agent under that id, or it has ended')
+    if (others.some(({ link }) => link.agentId !== first.link.agentId)) {
+      const agents = [...new Set(found.map(({ link }) => link.agentId))]
+      const next = `name one with --agent: ${agents.join(', ')}`
+      throw new AppError('conflict', 'more than one agent has a run here under that id', { data: { agents, next } })
+    }
+    for (const { command } of found) command.run.end('ended_by_operator')
+    return this.#shown(first)
+  }
+
+  #all(): Incoming[] {
+    return this.#components.runs.active.filter((one): one is Incoming => one.command !== null && one.link.number !== OWN_LINK)
+  }
+
+  #shown({ link: { agentId, machineId }, command: { argv, run, since } }: Incoming): IncomingRun {
+    return {
+      request_id: run.requestId,
+      agent_id: agentId,
+      machine_id: machineId,
+      name: this.#components.judge.nameOf(agentId),
+      ...cutOf(argv),
+      started_at: new Date(since).toISOString(),
+      state: run.state,
+    }
+  }
+}

@@ -1,0 +1,25 @@
+import { execFrame, type ExecFrame } from '../../protocol/exec.ts'
+import type { RequestId } from '../../protocol/ids.ts'
+import type { WarningKind } from '../../protocol/reasons.ts'
+import type { PeerLink } from '../links/links.ts'
+import type { StdinFeed } from './stdin-feed.ts'
+import { WARNING_TEXT } from './warning-text.ts'
+
+/** Which frames the requester's version has. */
+export type PeerKnows = Pick<PeerLink, 'knowsWaiting' | 'knowsOperator'>
+
+/** A requester of an older version would take a kind that it does not know for a broken protocol; the text is true in any case. */
+export const warningFrame = (request_id: RequestId, kind: WarningKind, { knowsOperator }: PeerKnows): ExecFrame => {
+  const known = kind === 'ended_by_operator' && !knowsOperator ? 'access_revoked' : kind
+  return { type: 'warning', request_id, kind: known, message: WARNING_TEXT[kind] }
+}
+
+/** How far stdin has come, and how much of it was taken: what a requester needs to go on. */
+export const greetingFrames = (request_id: RequestId, stdin: Pick<StdinFeed, 'received' | 'acked'> | null): Uint8Array[] => {
+  const { received, acked } = stdin ?? { received: 0, acked: 0 }
+  const frames: ExecFrame[] = [
+    { type: 'resumed', request_id, stdin: received },
+    { type: 'ack', request_id, stdin: acked, stdout: 0, stderr: 0 },
+  ]
+  return frames.map((frame) => execFrame.encode(frame))
+}
