@@ -5,7 +5,9 @@ import { test } from 'node:test'
 
 import { JOURNAL_EVENTS } from '../src/audit/events.ts'
 import { ERROR_TABLE } from '../src/base/errors.ts'
+import { NETWORK_METRICS } from '../src/doors/rest/metrics.ts'
 import { ROUTES } from '../src/doors/rest/routes.ts'
+import { EXEC_METRICS } from '../src/executor/exec-metrics.ts'
 import { DENIAL_REASONS, WARNING_KINDS } from '../src/protocol/reasons.ts'
 
 const ROOT = join(import.meta.dirname, '..')
@@ -68,6 +70,13 @@ test('every counter has its line in docs/exec.md', async () => {
     for (const [, table] of tables) names.push(...Object.keys(table))
   }
   assertSame(documented('exec.md', 'Counters'), [...new Set(names)], 'docs/exec.md, Counters')
+})
+
+test('every metric has its line in docs/observe.md, with its type', () => {
+  const rows = documented('observe.md', 'Metrics')
+  const metrics = new Map([...NETWORK_METRICS, ...EXEC_METRICS].map(({ name, type }) => [name, type]))
+  assertSame(rows, [...metrics.keys()], 'docs/observe.md, Metrics')
+  for (const [name, type] of metrics) assert.equal(rows.get(name)?.[0], type, name)
 })
 
 test('every route has its line in docs/rest.md', () => {

@@ -57,6 +57,7 @@ const defaultsFor = (name: string | null, paths: DataPaths): Settings => ({
   require_operator_proof: false,
   ask_timeout: ASK_TIMEOUT_MS / 1000,
   rexd_config: null,
+  metrics_token: false,
 })
 
 /** Settings of one source over those of a weaker one; problems are collected, not thrown. */

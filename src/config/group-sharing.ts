@@ -7,10 +7,11 @@ import type { DataPaths } from '../local-api/paths.ts'
 import type { Settings } from './settings.ts'
 
 /** What a member of the group reads, and with which mode; the socket and `api.port` are made anew at each start. */
-const sharedModes = ({ dir, apiToken, operatorKey }: DataPaths): ReadonlyMap<string, number> =>
+const sharedModes = ({ dir, apiToken, metricsToken, operatorKey }: DataPaths): ReadonlyMap<string, number> =>
   new Map([
     [dir, 0o750],
     [apiToken, 0o640],
+    [metricsToken, 0o640],
     [operatorKey, 0o640],
   ])
 

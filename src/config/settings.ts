@@ -121,6 +121,8 @@ export const SETTINGS = {
   ask_timeout: { parse: askTimeout, fromText: asNumber, flag: null },
   /** Configuration of the REXD that is served beside the daemon; null: none is. */
   rexd_config: { parse: path, fromText: same, flag: null },
+  /** A collector has a token of its own, which opens GET /metrics and nothing else. */
+  metrics_token: { parse: boolean, fromText: asBoolean, flag: null },
   /** What holds a run's processes together. */
   containment: { parse: oneOf(CONTAINMENT_CHOICES), fromText: same, flag: null },
   log_level: { parse: oneOf(LOG_LEVELS), fromText: same, flag: null },

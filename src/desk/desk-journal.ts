@@ -1,6 +1,12 @@
 import { open } from 'node:fs/promises'
 
-import type { ApprovalEvent, DeskRefusedEvent, StoreChangedEvent } from '../audit/desk-events.ts'
+import {
+  APPROVAL_OUTCOMES,
+  type ApprovalEvent,
+  type ApprovalOutcome,
+  type DeskRefusedEvent,
+  type StoreChangedEvent,
+} from '../audit/desk-events.ts'
 import type { Journal } from '../audit/journal.ts'
 import { parseLine } from '../audit/parse-line.ts'
 import { cutOf } from '../audit/refusals.ts'
@@ -37,6 +43,7 @@ const lastLines = async (path: string, max: number): Promise<Buffer[]> => {
 /** What the desk writes down before it does or says anything, and what it wrote lately. */
 export class DeskJournal {
   readonly #journal: Journal
+  readonly #outcomes = Object.fromEntries(APPROVAL_OUTCOMES.map((outcome) => [outcome, 0])) as Record<ApprovalOutcome, number>
 
   constructor(components: { readonly journal: Journal }) {
     this.#journal = components.journal
@@ -67,6 +74,12 @@ export class DeskJournal {
 
   async settled(event: Omit<ApprovalEvent, 'event' | 'count'> & { readonly count?: number }): Promise<void> {
     await this.#journal.append({ event: 'approval', count: 1, ...event })
+    this.#outcomes[event.outcome] += event.count ?? 1
+  }
+
+  /** Of the questions that were written down as decided in this life. */
+  get outcomes(): Readonly<Record<ApprovalOutcome, number>> {
+    return { ...this.#outcomes }
   }
 
   async changed(event: Omit<StoreChangedEvent, 'event'>): Promise<void> {

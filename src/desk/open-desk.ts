@@ -1,3 +1,4 @@
+import type { ApprovalOutcome } from '../audit/desk-events.ts'
 import { Journal } from '../audit/journal.ts'
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'
@@ -26,11 +27,21 @@ export interface OpenDeskInit {
   readonly signer: AgentSigner | null
 }
 
+/** For diagnostics. */
+export interface DeskCounts {
+  /** Questions that wait for a human, and windows of humans that watch. */
+  readonly waiting: number
+  readonly windows: number
+  /** Questions that were decided since it was opened. */
+  readonly outcomes: Readonly<Record<ApprovalOutcome, number>>
+}
+
 /** A desk with all that it needs, to be started in order and stopped in reverse. */
 export interface OpenDesk {
   readonly entries: readonly StartableEntry[]
   /** For an engine of the same process. */
   link(name: string): DeskLink
+  counts(): DeskCounts
 }
 
 export const openDesk = (components: { clock: Clock; log: Logger }, init: OpenDeskInit): OpenDesk => {
@@ -50,5 +61,6 @@ export const openDesk = (components: { clock: Clock; log: Logger }, init: OpenDe
       { name: 'desk', startable: desk },
     ],
     link: (name) => new LocalDeskLink({ desk, store }, { name }),
+    counts: () => ({ waiting: desk.waiting.questions.length, windows: desk.waiting.windows, outcomes: journal.outcomes }),
   }
 }

@@ -1,5 +1,6 @@
 import type { Clock } from '../base/clock.ts'
 import { Counters } from '../base/counts.ts'
+import { Histogram, type HistogramSnapshot } from '../base/histogram.ts'
 import { replaceInvisible } from '../base/visible-text.ts'
 import type { AgentId, RequestId } from '../protocol/ids.ts'
 import { DENIAL_REASONS, type DenialReason, type WarningKind } from '../protocol/reasons.ts'
@@ -29,11 +30,36 @@ export const EXEC_COUNTERS = {
   requests_replayed: 'requests whose nonce or id had been used before',
   runs_resumed: 'times that a run went on over another connection',
   runs_waited: 'requests that waited until somebody allowed or refused them',
+  waits_allowed: 'requests that waited and were allowed',
+  waits_refused: 'requests that waited and were refused, or given up before anybody had decided',
   approvals_asked: 'questions of other hosts whether this agent approves a run there',
   statements_refused: 'statements of approvers that were for another request, target, permit or moment, or not theirs',
   resumes_refused: 'attempts to resume a run that is not there, is not of that peer, or on a nonce used before',
+  network_halves: "network's halves that were served; each but the first is one that died and was started again",
 } as const
 export type ExecCounter = keyof typeof EXEC_COUNTERS
+
+/** How a program ended by itself or by force. */
+interface Outcomes {
+  /** With the code 0, … */
+  succeeded: number
+  /** … with another, … */
+  failed: number
+  /** … or by a signal. */
+  signalled: number
+}
+
+/** What is counted of an end. */
+export interface CountedEnd {
+  readonly code: number | null
+  readonly signal: number | null
+  readonly duration_ms: number
+  readonly stdout_bytes_total: number
+  readonly stderr_bytes_total: number
+}
+
+/** Seconds that programs take, from a look at a file to a backup. */
+export const DURATION_BOUNDS = [0.005, 0.025, 0.1, 0.5, 1, 5, 30, 120, 600, 3600]
 
 interface CapBreaches {
   stdout: number
@@ -98,6 +124,10 @@ export interface ExecState {
 
 export type ExecTotals = Record<ExecCounter, number> & {
   denial_breakdown: Partial<Record<DenialReason, number>>
+  outcome_breakdown: Outcomes
+  /** Of programs that have ended, what is beyond a cap included. */
+  output_bytes: { stdout: number; stderr: number }
+  duration_secs: HistogramSnapshot
   cap_breaches: CapBreaches
   cap_warnings: CapWarnings
 }
@@ -106,6 +136,8 @@ export type ExecTotals = Record<ExecCounter, number> & {
 export interface ExecDiagnostics extends ExecState {
   readonly ok: true
   readonly active_sessions: number
+  /** Runs that nobody has allowed or refused yet. */
+  readonly waiting_runs: number
   readonly active_per_agent: Record<AgentId, number>
   readonly totals: ExecTotals
   readonly recent_warnings: RecentWarning[]
@@ -125,6 +157,9 @@ export class ExecCounters {
   readonly #denials = new Map<DenialReason, number>()
   readonly #breaches: CapBreaches = { stdout: 0, stderr: 0, duration: 0 }
   readonly #approaches: CapWarnings = { stdout_approaching: 0, stderr_approaching: 0, duration_approaching: 0 }
+  readonly #outcomes: Outcomes = { succeeded: 0, failed: 0, signalled: 0 }
+  readonly #output = { stdout: 0, stderr: 0 }
+  readonly #durations = new Histogram(DURATION_BOUNDS)
   readonly #active = new Map<AgentId, number>()
   readonly #recent: RecentWarning[] = []
 
@@ -145,6 +180,14 @@ export class ExecCounters {
   sessionStarted(agentId: AgentId): void {
     this.#counts.add('sessions_started')
     this.#active.set(agentId, (this.#active.get(agentId) ?? 0) + 1)
+  }
+
+  /** How the program of a session ended, where that is known. */
+  sessionOutcome({ code, signal, duration_ms, stdout_bytes_total, stderr_bytes_total }: CountedEnd): void {
+    this.#outcomes[signal !== null ? 'signalled' : code === 0 ? 'succeeded' : 'failed'] += 1
+    this.#output.stdout += stdout_bytes_total
+    this.#output.stderr += stderr_bytes_total
+    this.#durations.add(duration_ms / 1000)
   }
 
   /** Once for each sessionStarted, on every path. */
@@ -184,9 +227,13 @@ export class ExecCounters {
       enabled: state.enabled,
       active_sessions: this.activeSessions,
       active_per_agent: Object.fromEntries(this.#active),
+      waiting_runs: this.#counts.get('runs_waited') - this.#counts.get('waits_allowed') - this.#counts.get('waits_refused'),
       totals: {
         ...this.#counts.snapshot(),
         denial_breakdown: Object.fromEntries(breakdown) as Partial<Record<DenialReason, number>>,
+        outcome_breakdown: { ...this.#outcomes },
+        output_bytes: { ...this.#output },
+        duration_secs: this.#durations.snapshot(),
         cap_breaches: { ...this.#breaches },
         cap_warnings: { ...this.#approaches },
       },

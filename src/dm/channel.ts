@@ -121,6 +121,7 @@ export class DmChannel {
     }
     const sealed = this.#seal.seal(head, ...body)
     this.#counters.add('sealed_frames_sent')
+    this.#counters.add('sealed_bytes_sent', lengthOf(sealed))
     const preface = this.#preface
     if (preface === null) return this.#frames.send(sealed)
     this.#preface = null
@@ -157,6 +158,7 @@ export class DmChannel {
       return this.abort(error instanceof Error ? error : new Error(errorText(error)))
     }
     this.#counters.add('sealed_frames_received')
+    this.#counters.add('sealed_bytes_received', frame.length)
     this.#bodies += 1
     this.onBody(message.request_id, message.body)
   }

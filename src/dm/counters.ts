@@ -12,6 +12,8 @@ export const DM_COUNTERS = {
   streams_refused: 'streams of a peer that had no link, too many waiting, or no nonce',
   sealed_frames_sent: 'sealed frames sent',
   sealed_frames_received: 'sealed frames received and opened',
+  sealed_bytes_sent: 'bytes of sealed frames that were sent',
+  sealed_bytes_received: 'bytes of sealed frames that were received and opened',
   malformed_frames: 'frames that did not decode, did not open or named others; each ended its stream',
   unknown_prefix: 'bodies dropped because no room of ours knows their prefix',
   trust_rejected: 'direct messages and revocations refused by the trust rules',
@@ -23,6 +25,9 @@ export const DM_COUNTERS = {
   revocations_received: 'lists of revocations received',
 } as const satisfies Record<string, string>
 export type DmCounter = keyof typeof DM_COUNTERS
+
+/** All counters, and failed handshakes by error code. */
+export type DmDiagnostics = Record<DmCounter, number> & { readonly link_failures: Record<string, number> }
 
 export class DmCounters extends Counters<DmCounter> {
   readonly #failures = new Map<string, number>()
@@ -37,8 +42,7 @@ export class DmCounters extends Counters<DmCounter> {
     this.#failures.set(code, (this.#failures.get(code) ?? 0) + 1)
   }
 
-  /** All counters, and failed handshakes by error code. */
-  override snapshot(): Record<DmCounter, number> & { link_failures: Record<string, number> } {
+  override snapshot(): DmDiagnostics {
     return { ...super.snapshot(), link_failures: Object.fromEntries(this.#failures) }
   }
 }

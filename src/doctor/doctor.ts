@@ -43,12 +43,13 @@ const checkKey = async (topic: string, path: string, header: string | null, grou
   }
 }
 
-const checkKeys = async ({ paths, share_with_group }: DaemonConfig): Promise<Finding[]> =>
+const checkKeys = async ({ metrics_token, paths, share_with_group }: DaemonConfig): Promise<Finding[]> =>
   Promise.all([
     checkKey('agent key', paths.agentKey, AGENT_HEADER),
     checkKey('machine key', paths.machineKey, 'x0x-machine-key-v1'),
     checkKey('operator key', paths.operatorKey, null, share_with_group),
     checkKey('api token', paths.apiToken, null, share_with_group),
+    ...(metrics_token ? [checkKey('metrics token', paths.metricsToken, null, share_with_group)] : []),
   ])
 
 const checkContacts = async (path: string): Promise<Finding> => {

@@ -73,20 +73,20 @@ export const httpRefusalOf = ({ method = '', url = '', headers, socket }: Incomi
 
 /** Compares bearer tokens in constant time, whatever their lengths. */
 export class TokenCheck {
-  readonly #expected: Uint8Array
+  readonly #expected: readonly Uint8Array[]
   readonly #refusal: string
 
-  /** `where`: where whoever may have it finds the token. */
-  constructor(init: { token: string; where?: string }) {
+  /** `others`: tokens that are as good. `where`: where whoever may have it finds the token. */
+  constructor(init: { token: string; others?: readonly string[]; where?: string }) {
     this.#refusal = `the bearer token is missing or wrong; it is in ${init.where ?? "the data directory's file api-token"}`
     if (init.token.trim() === '') throw new AppError('bad_config', 'the API token is empty')
-    this.#expected = digest(init.token.trim())
+    this.#expected = [init.token, ...(init.others ?? [])].map((token) => digest(token.trim()))
   }
 
   /** Throws `unauthorized`. */
   check(authorization: string | undefined): void {
     const given = /^Bearer +([^\s]+)$/i.exec(authorization ?? '')?.[1]
-    if (given === undefined || !equalBytes(digest(given), this.#expected)) {
+    if (given === undefined || !this.#expected.some((one) => equalBytes(digest(given), one))) {
       throw new AppError('unauthorized', this.#refusal)
     }
   }

@@ -9,7 +9,7 @@ import { isRequestId, type RequestId } from '../protocol/ids.ts'
 import type { LifecycleLog } from '../protocol/lifecycle-log.ts'
 import { SHUTDOWN_MS } from '../protocol/limits.ts'
 import { RunStory } from '../protocol/run-story.ts'
-import type { RequesterCounters } from './counters.ts'
+import type { RequesterCounter, RequesterCounters } from './counters.ts'
 import type { SignedBody } from './exit.ts'
 import { storyBefore, storyEnded, storyFailed } from './lifecycle.ts'
 import { RequestedRun } from './requested-run.ts'
@@ -90,7 +90,7 @@ export class ExecClient implements Startable {
   }
 
   /** Counters of the asking side, and of the runs that peers opened here. */
-  diagnostics(): Record<string, number> {
+  diagnostics(): Record<RequesterCounter, number> {
     return this.#parts.counters.snapshot()
   }
 

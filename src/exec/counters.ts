@@ -4,7 +4,7 @@ import { Counters } from '../base/counts.ts'
 export const REQUESTER_COUNTERS = {
   runs_requested: 'Requests sent, to other agents and to ourselves',
   runs_completed: 'Runs whose signed Exit was verified and whose output was whole, denials included',
-  runs_denied: 'Of those, denied',
+  runs_denied: 'Of the runs that are completed, denied',
   runs_incomplete: 'Runs whose outcome is unknown or whose output is missing or altered',
   runs_resumed: 'Times that a run of ours went on over another connection',
   requests_sent_again: 'Requests that had certainly not arrived and were sent a second time, over another connection',

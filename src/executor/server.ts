@@ -16,6 +16,7 @@ import type { LoadedAcl } from '../policy/mesh/load-acl.ts'
 import { Slots } from '../policy/slots.ts'
 import type { CellSource } from '../process/cells.ts'
 import type { DeskLink } from '../desk/desk-link.ts'
+import type { DeskCounts } from '../desk/open-desk.ts'
 import type { Guardian } from '../process/guardian.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import type { Contacts } from '../trust/contacts.ts'
@@ -51,6 +52,8 @@ export interface ExecutorComponents {
   readonly counters: ExecCounters
   /** Asked where a human must allow a run; null: then it is denied. */
   readonly desk?: DeskLink | null
+  /** Of a desk that this process hosts; null: it hosts none. */
+  readonly deskCounts?: () => DeskCounts | null
   readonly guardian: Guardian
   /** Null only where the ACL names no journal; then nothing can run. */
   readonly journal: Journal | null
@@ -102,7 +105,8 @@ export class Executor implements Startable {
     const requireOperatorProof = init.requireOperatorProof ?? false
     const inForce = new AclInForce(acl)
     this.#inForce = inForce
-    this.#views = new Views({ inForce, contacts, counters, journal, outgoing, revocations }, { ...own, requireOperatorProof })
+    const { deskCounts = () => null } = components
+    this.#views = new Views({ inForce, contacts, counters, deskCounts, journal, outgoing, revocations }, { ...own, requireOperatorProof })
     this.#revocations = new PeerRevocations(
       { inForce, contacts, counters, log, revocations },
       { agentId: signer.agentId, onRevoked: () => this.#trustChanged() },
@@ -218,6 +222,7 @@ export class Executor implements Startable {
       views,
     })
     this.#sessions.add(session)
+    counters.count('network_halves')
     void session.closed.then(() => this.#sessions.delete(session))
     return session
   }

@@ -1,5 +1,9 @@
 import type { Journal, JournalStatus } from '../audit/journal.ts'
-import type { ExecCounters, ExecDiagnostics } from '../diagnostics/exec-counters.ts'
+import type { ExecCounters } from '../diagnostics/exec-counters.ts'
+import { EXEC_METRICS, type ExecutorDiagnostics, type JournalPlace } from './exec-metrics.ts'
+import { familiesOf } from '../base/exposition.ts'
+import { processUsage } from '../base/process-usage.ts'
+import type { DeskCounts } from '../desk/open-desk.ts'
 import type { AclInForce } from '../policy/mesh/acl-in-force.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import type { Contacts } from '../trust/contacts.ts'
@@ -11,6 +15,7 @@ export interface ViewsComponents {
   readonly inForce: AclInForce
   readonly contacts: Contacts
   readonly counters: ExecCounters
+  readonly deskCounts: () => DeskCounts | null
   readonly journal: Journal | null
   readonly outgoing: Journal
   readonly revocations: Revocations
@@ -59,6 +64,8 @@ export class Views {
         return this.#contacts()
       case 'acl_status':
         return this.#aclStatus()
+      case 'metrics':
+        return familiesOf(EXEC_METRICS, { diagnostics: await this.#diagnostics(), usage: processUsage() })
     }
   }
 
@@ -67,15 +74,15 @@ export class Views {
     return contacts.list().map((contact) => contactRecord(contact, revocations))
   }
 
-  async #diagnostics(): Promise<ExecDiagnostics & { readonly outgoing_journal: JournalPlace }> {
-    const { inForce, counters } = this.#components
+  async #diagnostics(): Promise<ExecutorDiagnostics> {
+    const { inForce, counters, deskCounts } = this.#components
     const { journal, outgoing_journal, status, ...summary } = await this.#aclStatus()
     const diagnostics = counters.snapshot({
       enabled: inForce.acl.enabled,
       acl_summary: { ...summary, disabled_reason: status === 'enabled' ? null : status },
       journal: journal && placeOf(journal),
     })
-    return { ...diagnostics, outgoing_journal: placeOf(outgoing_journal) }
+    return { ...diagnostics, outgoing_journal: placeOf(outgoing_journal), desk: deskCounts() }
   }
 
   /** The answer to `acl_status`: what an operator's check of the daemon shows. No ACL content. */
@@ -96,7 +103,5 @@ export class Views {
     }
   }
 }
-
-type JournalPlace = Pick<JournalStatus, 'path' | 'writable'>
 
 const placeOf = ({ path, writable }: JournalStatus): JournalPlace => ({ path, writable })

@@ -53,6 +53,8 @@ export const pathsIn = (dir: string) => {
     contacts: `${inside}contacts.json`,
     revocations: `${inside}revocations.json`,
     apiToken: `${inside}api-token`,
+    /** Where `metrics_token` is true. */
+    metricsToken: `${inside}metrics-token`,
     apiSocket: `${inside}api.sock`,
     apiPort: `${inside}api.port`,
     config: `${inside}config.toml`,

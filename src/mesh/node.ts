@@ -170,8 +170,8 @@ export class MeshNode implements Startable {
   }
 
   /** Whom we have had enough of, and how many connections were refused for what: for `/diagnostics/mesh`. */
-  refusals(): { penalties: ReturnType<Sources['penalties']>; refused: Gate['refusals'] } {
-    return { penalties: this.#sources.penalties(), refused: this.#gate.refusals }
+  refusals(): ReturnType<Sources['diagnostics']> & { refused: Gate['refusals'] } {
+    return { ...this.#sources.diagnostics(), refused: this.#gate.refusals }
   }
 
   /** Answers streams of a protocol; before the start, so that none is missed. */

@@ -26,6 +26,7 @@ export const MAX_PENALISED_SOURCES = 4_096
 
 /** What a source is penalised for. */
 export type Offence = keyof typeof PENALTY_MS
+export const OFFENCES = Object.keys(PENALTY_MS) as Offence[]
 
 interface Penalty {
   /** Monotonic milliseconds. */

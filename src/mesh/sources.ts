@@ -2,9 +2,9 @@ import { BoundedMap } from '../base/bounded.ts'
 import type { Clock } from '../base/clock.ts'
 import { RateLimit, type RateLimitComponents } from '../base/rate-limit.ts'
 import type { MachineId } from '../protocol/ids.ts'
-import { LONGEST_REFILL_MS, MAX_METERED_SOURCES, RATES, type Metered, type Standing } from '../protocol/meter-limits.ts'
+import { LONGEST_REFILL_MS, MAX_METERED_SOURCES, METERED, RATES, type Metered, type Standing } from '../protocol/meter-limits.ts'
 import { Lateness } from './lateness.ts'
-import { Penalties, type Offence, type PenaltyJson } from './penalties.ts'
+import { OFFENCES, Penalties, type Offence, type PenaltyJson } from './penalties.ts'
 
 /** All strangers together may do so many times what one of their hosts may … */
 export const CROWD_FACTOR = 4
@@ -28,6 +28,9 @@ export type Charge = 'allowed' | 'too_much' | 'crowded'
 
 /** Offences that consist in missing a deadline of ours: not counted while our own event loop was late. */
 const OF_TIME: ReadonlySet<Offence> = new Set(['handshake_failed', 'unfinished'])
+const zeros = <Name extends string>(names: readonly Name[]): Record<Name, number> =>
+  Object.fromEntries(names.map((name) => [name, 0])) as Record<Name, number>
+
 /** The key under which all strangers are counted together. */
 const CROWD = ''
 
@@ -69,6 +72,9 @@ export class Sources {
   /** Strangers' hosts that were charged the multiplied price and had it. */
   readonly #payers: RecentSources
   readonly #standing: (machineId: MachineId) => Standing
+  /** Charges that were not allowed, and what sources were penalised for. */
+  readonly #refused = zeros(METERED)
+  readonly #offences = zeros(OFFENCES)
 
   constructor(components: SourcesComponents, init: { standing: (machineId: MachineId) => Standing }) {
     this.#parts = components
@@ -92,6 +98,12 @@ export class Sources {
 
   /** Charges `count` events to this peer's source. */
   charge(peer: Whom, what: Metered, count: number): Charge {
+    const charge = this.#charge(peer, what, count)
+    if (charge !== 'allowed') this.#refused[what] += 1
+    return charge
+  }
+
+  #charge(peer: Whom, what: Metered, count: number): Charge {
     const standing = this.#standing(peer.machineId)
     const source = this.of(peer)
     if (!this.#limit('own', standing, what).allows(source, count)) return 'too_much'
@@ -103,20 +115,25 @@ export class Sources {
 
   /** Charges a connection whose machine is not proven yet. `known`: the host is in `KnownHosts`, so a further share is kept there for named machines. It is given out at random, so that strangers of the host cannot take all of it. */
   mayConnect(host: string, known: boolean): boolean {
-    return this.#mayAnybodyConnect(host) || (known && this.#limit('own', 'named', 'connections').allowsByChance(host))
+    const may = this.#mayAnybodyConnect(host) || (known && this.#limit('own', 'named', 'connections').allowsByChance(host))
+    if (!may) this.#refused.connections += 1
+    return may
   }
 
   /** True when the source is refused from now on. */
   penalise(source: string, offence: Offence): boolean {
-    return OF_TIME.has(offence) && this.#lateness.recent ? false : this.#penalties.penalise(source, offence)
+    if (OF_TIME.has(offence) && this.#lateness.recent) return false
+    this.#offences[offence] += 1
+    return this.#penalties.penalise(source, offence)
   }
 
   refuses(peer: Whom): boolean {
     return this.#penalties.refuses(this.of(peer))
   }
 
-  penalties(): PenaltyJson[] {
-    return this.#penalties.list()
+  /** For `/diagnostics/mesh`: who is penalised now; how often a meter said no, and how often which offence was seen. */
+  diagnostics(): { penalties: PenaltyJson[]; metered: Record<Metered, number>; offences: Record<Offence, number> } {
+    return { penalties: this.#penalties.list(), metered: { ...this.#refused }, offences: { ...this.#offences } }
   }
 
   /** Addresses cost an attacker little, so each host draws on the rate that all hosts share as well as on its own. */

@@ -26,6 +26,8 @@ export interface PeerJson {
   last_seen: string | null
 }
 
+export type MeshDiagnostics = ReturnType<MeshView['diagnostics']>
+
 /** What this daemon can show of the mesh. */
 export class MeshView {
   readonly #parts: MeshViewComponents
@@ -44,7 +46,7 @@ export class MeshView {
   }
 
   /** `/diagnostics/mesh`. */
-  diagnostics(): Record<string, unknown> {
+  diagnostics() {
     const { node, announcements, reconnect } = this.#parts
     const now = this.#parts.clock.now()
     return {

@@ -32,6 +32,7 @@ const STRANGER_RATES = {
 
 /** What is counted of a peer. `messages` are those of gossip, `connections` those that it begins. */
 export type Metered = keyof typeof STRANGER_RATES
+export const METERED = Object.keys(STRANGER_RATES) as Metered[]
 
 /** What one machine may do that contacts of level `unknown`, the ACL or the bootstrap list name: a bootstrap peer relays for many. */
 const NAMED_RATES: Readonly<Record<Metered, Rate>> = {

@@ -4,7 +4,7 @@ import type { Logger } from '../base/log.ts'
 import { startAll, stopAll, type Startable, type StartableEntry } from '../base/startable.ts'
 import type { DeskLink, Waiting } from '../desk/desk-link.ts'
 import { DeskSocketLink } from '../desk/desk-socket-link.ts'
-import { openDesk } from '../desk/open-desk.ts'
+import { openDesk, type DeskCounts } from '../desk/open-desk.ts'
 import { loadOrCreateSeed } from '../identity/key-file.ts'
 import type { AgentSigner } from '../identity/signing.ts'
 import type { DataPaths } from '../local-api/paths.ts'
@@ -31,16 +31,22 @@ const lockOf = ({ deskLock: lock, deskPid: pid }: DataPaths): StartableEntry => 
   startable: new DataDirLock({ lock, pid, apiSocket: null, what: 'the desk of this data directory is hosted' }),
 })
 
+interface HostedDesk {
+  readonly link: DeskLink
+  readonly entries: readonly StartableEntry[]
+  counts(): DeskCounts
+}
+
 /** One desk per data directory, in whichever process has its lock. Throws `conflict` where another has it, and what keeps it from starting. */
 export const hostDesk = async (
   components: { clock: Clock; log: Logger },
   { paths, dirMode, groupMayRead, signer, name, askTimeoutMs = ASK_TIMEOUT_MS }: DeskHostInit,
-): Promise<{ readonly link: DeskLink; readonly entries: readonly StartableEntry[] }> => {
+): Promise<HostedDesk> => {
   const operatorKey = await loadOrCreateSeed({ path: paths.operatorKey, header: null, groupMayRead }, dirMode)
   const desk = openDesk(components, { paths, operatorKey, askTimeoutMs, signer })
   const entries = [lockOf(paths), ...desk.entries]
   await startAll(entries)
-  return { link: desk.link(name), entries }
+  return { link: desk.link(name), entries, counts: () => desk.counts() }
 }
 
 /**
@@ -51,7 +57,7 @@ export class DeskHost implements Startable, DeskLink {
   readonly #components: { readonly clock: Clock; readonly log: Logger }
   readonly #init: DeskHostInit
   readonly #elsewhere: DeskSocketLink
-  #hosted: { readonly link: DeskLink; readonly entries: readonly StartableEntry[] } | null = null
+  #hosted: HostedDesk | null = null
   #answered: DeskLink
   #timer: Timer | null = null
   #trying: Promise<void> = Promise.resolve()
@@ -96,6 +102,11 @@ export class DeskHost implements Startable, DeskLink {
 
   approvalKey(): Uint8Array {
     return this.#answered.approvalKey()
+  }
+
+  /** Null while it is not hosted here. */
+  counts(): DeskCounts | null {
+    return this.#hosted?.counts() ?? null
   }
 
   get #link(): DeskLink {

@@ -49,6 +49,7 @@ const TO_NETWORK: Record<ToNetwork['type'], Readonly<Record<string, string>>> = 
     log_level: SETTING,
     machine_seed: 'a secret: Noise proves the machine with it; it signs for no agent and decides nothing',
     api_token: 'a secret: this half must know who may call its API; it changes nothing without an operator’s proof',
+    metrics_token: 'a secret: this half must know who may read its counters; it opens nothing else',
   },
   stop: {},
   approval_ask: { ask: NUMBER, agent_id: 'whom to dial: an approver of a run that waits, and of no other' },
@@ -69,7 +70,7 @@ test('no message to the network half can carry a file, a key of the executor or 
   const secrets = Object.entries(TO_NETWORK).flatMap(([type, fields]) =>
     Object.entries(fields).flatMap(([name, why]) => (why.startsWith('a secret') ? [`${type}.${name}`] : [])),
   )
-  assert.deepEqual(secrets, ['settings.machine_seed', 'settings.api_token'])
+  assert.deepEqual(secrets, ['settings.machine_seed', 'settings.api_token', 'settings.metrics_token'])
 })
 
 test('no message to the executor names a file, an environment, a program to start, or bytes to be signed as they are', () => {

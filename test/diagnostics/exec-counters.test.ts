@@ -3,6 +3,7 @@ import { test } from 'node:test'
 
 import {
   argvSummary,
+  DURATION_BOUNDS,
   EXEC_COUNTERS,
   ExecCounters,
   type ExecState,
@@ -30,10 +31,13 @@ const state: ExecState = {
 test('a fresh snapshot has every counter at zero, in the published shape', () => {
   const snapshot = new ExecCounters({ clock: new ManualClock() }).snapshot(state)
   const { totals, ...rest } = snapshot
-  assert.deepEqual(rest, { ok: true, ...state, active_sessions: 0, active_per_agent: {}, recent_warnings: [] })
+  assert.deepEqual(rest, { ok: true, ...state, active_sessions: 0, active_per_agent: {}, waiting_runs: 0, recent_warnings: [] })
   assert.deepEqual(totals, {
     ...Object.fromEntries(Object.keys(EXEC_COUNTERS).map((name) => [name, 0])),
     denial_breakdown: {},
+    outcome_breakdown: { succeeded: 0, failed: 0, signalled: 0 },
+    output_bytes: { stdout: 0, stderr: 0 },
+    duration_secs: { buckets: Object.fromEntries([...DURATION_BOUNDS, '+Inf'].map((bound) => [bound, 0])), sum: 0 },
     cap_breaches: { stdout: 0, stderr: 0, duration: 0 },
     cap_warnings: { stdout_approaching: 0, stderr_approaching: 0, duration_approaching: 0 },
   })

@@ -20,6 +20,7 @@ const SETTINGS: NetworkSettings = {
   log_level: 'info',
   machine_seed: Buffer.alloc(32, 1),
   api_token: Buffer.alloc(32, 2),
+  metrics_token: null,
 }
 
 interface Started {

@@ -197,7 +197,7 @@ test('while our own loop was late nobody is blamed for having been slow, and eve
   const sources = sourcesOf(clock)
   await clock.advance(LATENESS_CHECK_MS + LATE_MS)
   for (let i = 0; i < 100; i++) assert.equal(sources.penalise('here', i % 2 === 0 ? 'handshake_failed' : 'unfinished'), false)
-  assert.deepEqual(sources.penalties(), [])
+  assert.deepEqual(sources.diagnostics().penalties, [])
   sources.penalise('here', 'flood')
   assert.equal(sources.penalise('here', 'flood'), true)
 })

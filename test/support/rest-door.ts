@@ -45,6 +45,7 @@ export const restComponents = (over: Partial<RestComponents> = {}): RestComponen
   view: { peers: () => [], diagnostics: () => ({ listening: true }) },
   messages: { send: refuse('a message'), subscribe: refuse('a listener') },
   dmCounters: { snapshot: () => ({ links_opened: 0 }) },
+  metrics: { text: async () => '' },
   clock: systemClock,
   log: createLogger({ name: 'test', level: 'error', destination: { write: () => undefined } }),
   ...over,

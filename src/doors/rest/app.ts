@@ -108,11 +108,13 @@ const refusalOr = (error: unknown, request: IncomingMessage, init: RestAppInit):
 
 const addChecks = (app: FastifyInstance, init: RestAppInit, definitions: Record<string, Definition>): void => {
   const token = new TokenCheck(init)
+  const { metricsToken = null } = init
+  const either = metricsToken === null ? token : new TokenCheck({ token: init.token, others: [metricsToken] })
   app.addHook('onRequest', async (request, reply) => {
     reply.headers({ 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' })
     checkHost(request.raw, init.listenerOf(request.raw))
     const definition = definitions[`${request.method} ${request.routeOptions.url}`]
-    if (definition?.open !== true) token.check(request.headers.authorization)
+    if (definition?.open !== true) (definition?.metricsToken === true ? either : token).check(request.headers.authorization)
     if (init.stopping.aborted) throw new AppError('shutting_down')
   })
 }

@@ -11,8 +11,9 @@ import type { MeshNode } from '../../mesh/node.ts'
 import type { MeshView } from '../../mesh/view.ts'
 import type { LifecycleLog } from '../../protocol/lifecycle-log.ts'
 import type { AgentId } from '../../protocol/ids.ts'
+import type { DaemonMetrics } from './metrics.ts'
 
-export type RestRunner = Pick<ExecClient, 'run' | 'checkRoom' | 'cancel' | 'sessions' | 'output' | 'diagnostics'>
+export type RestRunner = Pick<ExecClient, 'run' | 'checkRoom' | 'cancel' | 'sessions' | 'output'> & { diagnostics(): object }
 export type RestRules = Pick<RulesClient, 'ask'>
 export type RestDirectory = Pick<AgentDirectory, 'resolve'>
 export type RestExecutor = Pick<ExecutorClient, 'identity' | 'snapshot' | 'query' | 'operate' | 'signCard' | 'httpRefused'>
@@ -23,7 +24,7 @@ export interface RestLinks extends Pick<Links, 'list'> {
 }
 
 export type RestNode = Pick<MeshNode, 'addresses' | 'listening'>
-export type RestView = Pick<MeshView, 'peers' | 'diagnostics'>
+export type RestView = Pick<MeshView, 'peers'> & { diagnostics(): object }
 export type RestMessages = Pick<Messages, 'send' | 'subscribe'>
 
 /** Of the runs that this daemon asked for. */
@@ -41,6 +42,7 @@ export interface RestComponents {
   readonly messages: RestMessages
   /** Of `DmCounters`. */
   readonly dmCounters: { snapshot(): object }
+  readonly metrics: Pick<DaemonMetrics, 'text'>
   readonly clock: Clock
   readonly log: Logger
 }
@@ -56,6 +58,8 @@ export interface RestInit {
   readonly socket: ApiSocket
   /** The bearer token: content of `api-token`. */
   readonly token: string
+  /** Opens `GET /metrics` as well, and nothing else; null: only the other does. */
+  readonly metricsToken?: string | null
   /** The name on our card. */
   readonly displayName: string
   /** Of the program. */

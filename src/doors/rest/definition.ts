@@ -29,6 +29,8 @@ export interface Definition {
   readonly unavailable?: z.ZodType
   /** Media types of a streamed answer, and what one of its objects is. */
   readonly streams?: Readonly<Record<string, z.ZodType>>
+  /** Media type of an answer that is a text. */
+  readonly text?: string
   /** The largest body, in bytes. Default `MAX_SMALL_BODY`. */
   readonly bodyLimit?: number
   /** What that means to a caller whose body is larger. */
@@ -37,6 +39,8 @@ export interface Definition {
   readonly takesLines?: boolean
   /** Needs no token. */
   readonly open?: boolean
+  /** The token for metrics is enough. */
+  readonly metricsToken?: boolean
   /** Carries an operator's proof in its header, or may. */
   readonly proof?: 'needed' | 'taken'
   handle(request: RestRequest<unknown, unknown>, reply: FastifyReply): Promise<unknown>

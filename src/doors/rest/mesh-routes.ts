@@ -1,4 +1,5 @@
 import { AppError } from '../../base/errors.ts'
+import { METRICS_TYPE } from '../../base/exposition.ts'
 import { MAX_DIRECT_PAYLOAD } from '../../protocol/limits.ts'
 import type { RestComponents } from './components.ts'
 import { define, type Definitions } from './definition.ts'
@@ -57,5 +58,10 @@ export const meshRoutes = (components: RestComponents, stopping: AbortSignal) =>
       handle: async () => ({ ok: true, ...components.dmCounters.snapshot(), links: links.list() }),
     }),
     'GET /diagnostics/mesh': define({ response: okObject, handle: async () => ({ ok: true, ...view.diagnostics() }) }),
+    'GET /metrics': define({
+      text: METRICS_TYPE,
+      metricsToken: true,
+      handle: async (_request, reply) => reply.type(METRICS_TYPE).send(await components.metrics.text()),
+    }),
   } satisfies Definitions
 }

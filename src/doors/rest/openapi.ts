@@ -38,9 +38,13 @@ const securityOf = ({ open, proof }: Definition): object[] => [
 ]
 
 const operationOf = (row: Route, definition: Definition, components: Components): object => {
-  const { body, query, response, streams = {}, unavailable } = definition
+  const { body, query, response, streams = {}, text, unavailable } = definition
   const bodyTypes = definition.takesLines === true ? ['application/json', 'application/x-ndjson'] : ['application/json']
-  const answers = Object.entries({ ...(response && { 'application/json': response }), ...streams })
+  const answers = Object.entries({
+    ...(response && { 'application/json': response }),
+    ...streams,
+    ...(text !== undefined && { [text]: z.string() }),
+  })
   return {
     operationId: `${row.method.toLowerCase()}${row.path.replace(/[/.](\w)/g, (_match, letter: string) => letter.toUpperCase())}`,
     summary: row.description,

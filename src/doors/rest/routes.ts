@@ -40,6 +40,7 @@ const ROWS = [
   ['GET', '/exec/events', 'exec', 'x0x events', 'What became of runs that this daemon asked for (JSON, or server-sent events)'],
   ['GET', '/diagnostics/exec', 'diagnostics', 'x0x diagnostics exec', 'Counters of the executing side and of the asking side'],
   ['GET', '/diagnostics/dm', 'diagnostics', 'x0x diagnostics dm', 'Counters of links and messages'],
+  ['GET', '/metrics', 'diagnostics', null, "Counters in Prometheus' text format; the metrics token is enough"],
   ['GET', '/diagnostics/mesh', 'diagnostics', 'x0x diagnostics mesh', 'Listening addresses, connections, discovery'],
 ] as const satisfies readonly Row[]
 

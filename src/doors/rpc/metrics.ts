@@ -1,11 +1,10 @@
+import { byLabel, exposition } from '../../base/exposition.ts'
 import type { ProcessStatus } from '../../protocol/rexd-answers.ts'
 
-/** Content type of the text format, version 0.0.4 (prometheus.io, "Exposition formats"). */
-export const METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8'
-
-/** What one door has done since it started. Labels are few and known: no path, no argv, no name that a caller gave. */
+/** What one door has done since it started. */
 export class RpcMetrics {
-  readonly #answers = new Map<string, number>()
+  /** By method, then by code. */
+  readonly #answers = new Map<string, Map<string, number>>()
   readonly #ended = new Map<string, number>()
   readonly #sessions: { readonly size: number }
   #running = 0
@@ -17,7 +16,9 @@ export class RpcMetrics {
 
   /** `method`: one that there is, or `unknown`. `code`: of the error, or `ok`. */
   answered(method: string, code: number | 'ok'): void {
-    count(this.#answers, `method="${method}",code="${code}"`, 1)
+    const codes = this.#answers.get(method) ?? new Map<string, number>()
+    this.#answers.set(method, codes)
+    count(codes, String(code))
   }
 
   processStarted(): void {
@@ -27,26 +28,37 @@ export class RpcMetrics {
   processEnded({ status, bytes_stdout, bytes_stderr }: ProcessStatus): void {
     this.#running -= 1
     this.#outputBytes += bytes_stdout + bytes_stderr
-    count(this.#ended, `status="${status}"`, 1)
+    count(this.#ended, status)
   }
 
   /** The text that a collector reads. */
   text(): string {
-    return [
-      ...family('rexd_requests_total', 'counter', 'Requests answered, by method and error code.', this.#answers),
-      ...family('rexd_sessions', 'gauge', 'Sessions that are open.', new Map([['', this.#sessions.size]])),
-      ...family('rexd_processes_running', 'gauge', 'Processes that run, detached ones included.', new Map([['', this.#running]])),
-      ...family('rexd_processes_ended_total', 'counter', 'Processes that have ended, by how.', this.#ended),
-      ...family('rexd_output_bytes_total', 'counter', 'Bytes that ended processes wrote.', new Map([['', this.#outputBytes]])),
-      '',
-    ].join('\n')
+    const answers = [...this.#answers].flatMap(([method, codes]) =>
+      [...codes].map(([code, value]) => ({ labels: { method, code }, value })),
+    )
+    return exposition([
+      { name: 'rexd_requests_total', type: 'counter', help: 'Requests answered, by method and error code.', samples: answers },
+      { name: 'rexd_sessions', type: 'gauge', help: 'Sessions that are open.', samples: [{ value: this.#sessions.size }] },
+      {
+        name: 'rexd_processes_running',
+        type: 'gauge',
+        help: 'Processes that run, detached ones included.',
+        samples: [{ value: this.#running }],
+      },
+      {
+        name: 'rexd_processes_ended_total',
+        type: 'counter',
+        help: 'Processes that have ended, by how.',
+        samples: byLabel('status', Object.fromEntries(this.#ended)),
+      },
+      {
+        name: 'rexd_output_bytes_total',
+        type: 'counter',
+        help: 'Bytes that ended processes wrote.',
+        samples: [{ value: this.#outputBytes }],
+      },
+    ])
   }
 }
 
-const count = (counts: Map<string, number>, labels: string, by: number): void => void counts.set(labels, (counts.get(labels) ?? 0) + by)
-
-const family = (name: string, type: 'counter' | 'gauge', help: string, samples: ReadonlyMap<string, number>): string[] => [
-  `# HELP ${name} ${help}`,
-  `# TYPE ${name} ${type}`,
-  ...[...samples].map(([labels, value]) => `${name}${labels === '' ? '' : `{${labels}}`} ${value}`),
-]
+const count = (counts: Map<string, number>, key: string): void => void counts.set(key, (counts.get(key) ?? 0) + 1)

@@ -54,7 +54,7 @@ export const OPERATIONS = [
 export type Operation = (typeof OPERATIONS)[number]
 
 /** What the network's half may read as JSON. */
-export const QUERIES = ['exec_diagnostics', 'contacts', 'acl_status'] as const
+export const QUERIES = ['exec_diagnostics', 'contacts', 'acl_status', 'metrics'] as const
 export type Query = (typeof QUERIES)[number]
 
 /** What runs here for another agent. */
@@ -251,6 +251,8 @@ export const toNetwork = union('to-network', {
       machine_seed: bytes(SEED_BYTES),
       /** What a caller of the API must show, in hex. */
       api_token: bytes(SEED_BYTES),
+      /** What opens GET /metrics and nothing else; null: only the token above does. */
+      metrics_token: nullable(bytes(SEED_BYTES)),
     },
   ],
   /** Give callers their outcomes and end: every program is over. */

@@ -83,9 +83,10 @@ export class Approvals {
   }
 
   async #settle(asked: AskedRun, tell: Tell, withdrawn: AbortSignal): Promise<Admitted | Refused> {
-    const { reports } = this.#components
+    const { counters, reports } = this.#components
     const { subject, stdin } = asked
     const verdict = await this.#decide(asked, tell, withdrawn)
+    counters.count('reason' in verdict ? 'waits_refused' : 'waits_allowed')
     if ('reason' in verdict) return { reason: verdict.reason, exit: await reports.denied(subject, verdict.reason, verdict.detail) }
     const { permitted, by } = verdict
     return { ...permitted, report: reports.of(subject, permitted.permit, stdin, by) }

@@ -115,6 +115,7 @@ export class Reports {
   async #ended(subject: RunSubject, facts: ExitFacts): Promise<Uint8Array> {
     const { key } = subject
     reach('ended', key.request_id)
+    this.#components.counters.sessionOutcome(facts)
     const [frame] = await Promise.all([
       this.#exit(subject, facts),
       this.#record(async (journal) => journal.append({ event: 'exit', ...key, ...endOf(facts) })),

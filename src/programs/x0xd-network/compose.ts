@@ -9,6 +9,7 @@ import { Dispatcher } from '../../dm/dispatcher.ts'
 import { Links } from '../../dm/links.ts'
 import { Messages } from '../../dm/messages.ts'
 import type { ApiSocket } from '../../doors/rest/components.ts'
+import { DaemonMetrics } from '../../doors/rest/metrics.ts'
 import { RestDoor } from '../../doors/rest/server.ts'
 import { AgentDirectory } from '../../exec/agents.ts'
 import { RequesterCounters } from '../../exec/counters.ts'
@@ -93,10 +94,12 @@ const composeRest = ({ settings, clock, log, apiSocket }: NetworkDependencies, p
     discovered: () => announcements.list().map((agent) => agent.agent_id),
   })
   const view = new MeshView({ node, announcements, reconnect, clock, linkedAgent: (machineId) => links.linkedAgent(machineId) })
-  const { api_port, api_token, display_name: displayName } = settings
+  const metrics = new DaemonMetrics({ executor: port, runner, dmCounters, links, view }, { version: VERSION })
+  const { api_port, api_token, display_name: displayName, metrics_token } = settings
+  const metricsToken = metrics_token === null ? null : toHex(metrics_token)
   return new RestDoor(
-    { runner, rules, events, directory, executor: port, links, node, view, messages, dmCounters, clock, log },
-    { port: api_port, socket: apiSocket, token: toHex(api_token), displayName, version: VERSION },
+    { runner, rules, events, directory, executor: port, links, node, view, messages, dmCounters, metrics, clock, log },
+    { port: api_port, socket: apiSocket, token: toHex(api_token), metricsToken, displayName, version: VERSION },
   )
 }
 

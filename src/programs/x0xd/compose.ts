@@ -109,6 +109,7 @@ const OWN_FILES = [
   'rexdPid',
   'apiPort',
   'apiToken',
+  'metricsToken',
   'agentKey',
   'machineKey',
   'operatorKey',
@@ -159,12 +160,28 @@ const startParts = async (
   }
 }
 
+const tokenIn = async (path: string, config: DaemonConfig): Promise<Uint8Array> =>
+  loadOrCreateSeed({ path, header: null, groupMayRead: config.share_with_group }, dataDirMode(config))
+
 /** All that the other half is told; it opens no file. */
 const networkSettings = async ({ config, machineKey }: Dependencies): Promise<NetworkSettings> => {
-  const { paths, share_with_group: groupMayRead, display_name, api_port, mdns, strangers, log_level } = config
+  const { paths, display_name, api_port, mdns, strangers, log_level } = config
   const [listen, announce, bootstrap] = [[...config.listen], [...config.announce], [...config.bootstrap]]
-  const api_token = await loadOrCreateSeed({ path: paths.apiToken, header: null, groupMayRead }, dataDirMode(config))
-  return { display_name, api_port, listen, announce, bootstrap, mdns, strangers, log_level, machine_seed: machineKey.seed, api_token }
+  const api_token = await tokenIn(paths.apiToken, config)
+  const metrics_token = config.metrics_token ? await tokenIn(paths.metricsToken, config) : null
+  return {
+    display_name,
+    api_port,
+    listen,
+    announce,
+    bootstrap,
+    mdns,
+    strangers,
+    log_level,
+    machine_seed: machineKey.seed,
+    api_token,
+    metrics_token,
+  }
 }
 
 const composeNetworkSide = (
@@ -228,7 +245,7 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies)
   const counters = new ExecCounters({ clock })
   const desk = new DeskHost({ clock, log }, { paths, dirMode: dataDirMode(config), groupMayRead, signer, name: 'x0xd', askTimeoutMs })
   const executor = new Executor(
-    { acl, cells, clock, contacts, counters, desk, guardian, journal, log, outgoing, revocations, signer },
+    { acl, cells, clock, contacts, counters, desk, deskCounts: () => desk.counts(), guardian, journal, log, outgoing, revocations, signer },
     { dataDir: paths.dir, machineId: machineKey.machineId, groupMayRead, requireOperatorProof, askTimeoutMs },
   )
   const aclCopy = new AclCopy({ log }, { path: paths.loadedAcl, loaded: () => executor.acl })

@@ -17,6 +17,27 @@ test('every route but /health wants the token', async (t) => {
   assert.equal((await door.call('GET', '/nowhere', { token: null })).status, 401)
 })
 
+test('the token for metrics opens them and nothing else', async (t) => {
+  const metricsToken = 'e'.repeat(64)
+  const [with_, without] = [await startDoor(t, {}, { metricsToken }), await startDoor(t)]
+  for (const viaSocket of [true, false]) {
+    const headers = viaSocket ? { host: 'localhost' } : {}
+    const [own, api] = await Promise.all(
+      [metricsToken, TOKEN].map(async (token) => with_.call('GET', '/metrics', { token, viaSocket, headers })),
+    )
+    assert.deepEqual([own?.status, api?.status], [200, 200])
+    assert.equal(own?.headers['content-type'], 'text/plain; version=0.0.4; charset=utf-8')
+  }
+  const { json } = await with_.call('GET', '/routes')
+  for (const { method, path } of json.routes as { method: string; path: string }[]) {
+    if (path === '/health' || path === '/metrics') continue
+    const { status } = await with_.call(method, path, { token: metricsToken, ...(method === 'POST' ? { body: {} } : {}) })
+    assert.equal(status, 401, `${method} ${path}`)
+  }
+  // As where it was left over from before.
+  assert.equal((await without.call('GET', '/metrics', { token: metricsToken })).status, 401)
+})
+
 test('a wrong token is refused whatever its length or form', async (t) => {
   const door = await startDoor(t)
   const wrong = ['', 'f', TOKEN.slice(1), `${TOKEN}f`, 'e'.repeat(64), 'x'.repeat(4096)]

@@ -1,0 +1,99 @@
+import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
+import { readFile, stat } from 'node:fs/promises'
+import { request } from 'node:http'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+import { EXEC_COUNTERS } from '../src/diagnostics/exec-counters.ts'
+import { DM_COUNTERS } from '../src/dm/counters.ts'
+import { NETWORK_METRICS } from '../src/doors/rest/metrics.ts'
+import { REQUESTER_COUNTERS } from '../src/exec/counters.ts'
+import { EXEC_METRICS } from '../src/executor/exec-metrics.ts'
+import { MeshOfDaemons, until, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
+import { readAnswer, response } from '../test/support/rest-door.ts'
+
+const scrape = async ({ dir }: TestDaemon): Promise<string> => {
+  const token = (await readFile(join(dir, 'metrics-token'), 'utf8')).trim()
+  const asked = request({
+    socketPath: join(dir, 'api.sock'),
+    path: '/metrics',
+    headers: { host: 'localhost', authorization: `Bearer ${token}` },
+  })
+  asked.end()
+  const answer = await readAnswer(await response(asked))
+  assert.equal(answer.status, 200, answer.text)
+  return answer.text
+}
+
+const samplesOf = (text: string): Map<string, number> =>
+  new Map(
+    text.split('\n').flatMap((line) => {
+      const at = line.lastIndexOf(' ')
+      return line === '' || line.startsWith('#') ? [] : [[line.slice(0, at), Number(line.slice(at))] as const]
+    }),
+  )
+
+test(
+  'a collector with the token for metrics reads what diagnostics say, and nothing that names anybody',
+  { timeout: 120_000 },
+  async (t) => {
+    const mesh = await MeshOfDaemons.create()
+    t.after(async () => mesh.stop())
+    const [alice, bob] = [mesh.add('alice'), mesh.add('bob', { env: { X0X_METRICS_TOKEN: 'true' } })]
+    await alice.start()
+    await bob.writeAcl([{ agent: alice, commands: [['echo', '<INT>'], ['false']] }])
+    await bob.start()
+    await alice.meet(bob, 'known')
+    await bob.meet(alice, 'trusted')
+    assert.equal((await stat(join(bob.dir, 'metrics-token'))).mode & 0o777, 0o600)
+    await assert.rejects(stat(join(alice.dir, 'metrics-token')), { code: 'ENOENT' })
+    for (const argv of [['echo', '7'], ['false'], ['echo', 'secret-word']]) await alice.exec(bob, argv)
+    await until('the slots are free', async () => (await bob.diagnostics()).active_sessions === 0)
+
+    const text = await scrape(bob)
+    const samples = samplesOf(text)
+    await t.test('each counter is that of the diagnostics', async () => {
+      const ask = async (what: string) => JSON.parse((await bob.ok('--json', 'diagnostics', what)) || '{}') as Record<string, unknown>
+      const [exec, dm] = [await ask('exec'), await ask('dm')]
+      const totals = exec['totals'] as Record<keyof typeof EXEC_COUNTERS, number> & { denial_breakdown: object }
+      for (const name of Object.keys(EXEC_COUNTERS))
+        assert.equal(samples.get(`x0x_exec_${name}_total`), totals[name as keyof typeof EXEC_COUNTERS], name)
+      const requester = exec['requester'] as Record<string, number>
+      for (const name of Object.keys(REQUESTER_COUNTERS)) assert.equal(samples.get(`x0x_requester_${name}_total`), requester[name], name)
+      // Links renew leases and look for each other meanwhile.
+      for (const name of Object.keys(DM_COUNTERS)) assert.ok(samples.get(`x0x_dm_${name}_total`)! <= Number(dm[name]), name)
+      assert.deepEqual(totals.denial_breakdown, { argv_not_allowed: 1 })
+    })
+    await t.test('runs are told by how they ended', () => {
+      const numbers = {
+        'x0x_exec_denials_total{reason="argv_not_allowed"}': 1,
+        'x0x_exec_denials_total{reason="trust_rejected"}': 0,
+        'x0x_exec_outcomes_total{outcome="succeeded"}': 1,
+        'x0x_exec_outcomes_total{outcome="failed"}': 1,
+        'x0x_exec_output_bytes_total{stream="stdout"}': 2,
+        x0x_exec_duration_seconds_count: 2,
+        'x0x_exec_duration_seconds_bucket{le="+Inf"}': 2,
+        'x0x_journal_writable{journal="exec"}': 1,
+        x0x_exec_network_halves_total: 1,
+        x0x_exec_sessions_active: 0,
+        x0x_dm_links: 1,
+      }
+      for (const [name, value] of Object.entries(numbers)) assert.equal(samples.get(name), value, name)
+      for (const process of ['executor', 'network'])
+        assert.ok(samples.get(`x0x_process_resident_memory_bytes{process="${process}"}`)! > 1e6, process)
+    })
+    await t.test('every metric is there, and none names an agent, a machine, a command or a place', () => {
+      const told = [...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)].map(([, name, type]) => `${name} ${type}`)
+      const known = new Set([...NETWORK_METRICS, ...EXEC_METRICS].map(({ name, type }) => `${name} ${type}`))
+      assert.deepEqual(told, [...known])
+      for (const secret of [alice.agentId, alice.machineId, bob.agentId, bob.machineId, 'echo', 'secret-word', bob.dir, 'alice'])
+        assert.ok(!text.includes(secret.slice(0, 16)), secret)
+    })
+    await t.test('promtool finds nothing wrong', (t) => {
+      const { status, stdout, stderr, error } = spawnSync('promtool', ['check', 'metrics'], { input: text, encoding: 'utf8' })
+      if (error !== undefined) return t.skip('there is no promtool')
+      assert.deepEqual([status, stdout, stderr], [0, '', ''])
+    })
+  },
+)

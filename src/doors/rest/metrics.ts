@@ -1,0 +1,94 @@
+import { byLabel, counter, counterMetrics, exposition, familiesOf, gauge, merged, type Family, type Metric } from '../../base/exposition.ts'
+import { ERROR_TABLE } from '../../base/errors.ts'
+import { processUsage, usageMetrics, type ProcessUsage } from '../../base/process-usage.ts'
+import { DM_COUNTERS, type DmCounters, type DmDiagnostics } from '../../dm/counters.ts'
+import type { Links } from '../../dm/links.ts'
+import type { ExecClient } from '../../exec/client.ts'
+import type { ExecutorClient } from '../../executor/port/client.ts'
+import { REQUESTER_COUNTERS, type RequesterCounter } from '../../exec/counters.ts'
+import type { MeshDiagnostics, MeshView } from '../../mesh/view.ts'
+
+interface NetworkFacts {
+  readonly version: string
+  readonly requester: Readonly<Record<RequesterCounter, number>>
+  /** Runs that this daemon asked for and that have not ended. */
+  readonly asked: number
+  readonly dm: DmDiagnostics
+  readonly links: number
+  readonly mesh: MeshDiagnostics
+  readonly usage: ProcessUsage
+}
+
+const directions = ({ mesh: { connections } }: NetworkFacts): Record<string, number> => {
+  const inbound = connections.filter(({ direction }) => direction === 'inbound').length
+  return { inbound, outbound: connections.length - inbound }
+}
+
+/** By a code of the error table; of errors that have none of it, by none. */
+const linkFailures = ({ dm: { link_failures } }: NetworkFacts): Record<string, number> =>
+  Object.fromEntries(Object.entries(link_failures).filter(([code]) => code in ERROR_TABLE))
+
+/** What the network's half shows a collector: the counters of `/diagnostics/dm` and `/diagnostics/mesh`, and what it asked others for. */
+export const NETWORK_METRICS: readonly Metric<NetworkFacts>[] = [
+  gauge('x0x_build_info', 'always 1; the label says which x0xd it is', ({ version }) => byLabel('version', { [version]: 1 })),
+  gauge('x0x_requester_runs_active', 'runs that this daemon asked for and that have not ended', ({ asked }) => asked),
+  ...counterMetrics('x0x_requester', REQUESTER_COUNTERS, ({ requester }: NetworkFacts) => requester),
+  gauge('x0x_dm_links', 'links that are open', ({ links }) => links),
+  ...counterMetrics('x0x_dm', DM_COUNTERS, ({ dm }: NetworkFacts) => dm),
+  counter('x0x_dm_link_failures_total', 'link handshakes that failed, by error code', (facts) => byLabel('code', linkFailures(facts))),
+  gauge('x0x_mesh_listening', '1 where peers can connect', ({ mesh }) => mesh.listening),
+  gauge('x0x_mesh_connections', 'connections that are open', (facts) => byLabel('direction', directions(facts))),
+  gauge('x0x_mesh_known_agents', 'agents whose announcement holds', ({ mesh }) => mesh.announcements.known),
+  gauge(
+    'x0x_mesh_penalised_sources',
+    'sources that are refused for their offences now',
+    ({ mesh }) => mesh.penalties.filter(({ refused }) => refused).length,
+  ),
+  counter('x0x_mesh_announcements_total', 'announcements that came, by verdict', ({ mesh: { announcements } }) => {
+    const { known: _known, ...verdicts } = announcements
+    return byLabel('verdict', verdicts)
+  }),
+  counter('x0x_mesh_refused_connections_total', 'connections refused at the gate, by reason', ({ mesh }) =>
+    byLabel('reason', mesh.refused),
+  ),
+  counter('x0x_mesh_metered_total', 'what peers did faster than they may and was refused, by kind', ({ mesh }) =>
+    byLabel('kind', mesh.metered),
+  ),
+  counter('x0x_mesh_offences_total', 'offences of sources, by kind', ({ mesh }) => byLabel('offence', mesh.offences)),
+  ...usageMetrics<NetworkFacts>('network'),
+]
+
+export interface MetricsComponents {
+  readonly executor: Pick<ExecutorClient, 'query'>
+  readonly runner: Pick<ExecClient, 'diagnostics' | 'sessions'>
+  readonly dmCounters: Pick<DmCounters, 'snapshot'>
+  readonly links: Pick<Links, 'list'>
+  readonly view: Pick<MeshView, 'diagnostics'>
+}
+
+/** What a collector is told of both halves of a daemon. */
+export class DaemonMetrics {
+  readonly #parts: MetricsComponents
+  readonly #version: string
+
+  constructor(components: MetricsComponents, init: { readonly version: string }) {
+    this.#parts = components
+    this.#version = init.version
+  }
+
+  /** In Prometheus' text format. Throws what asking the executor throws. */
+  async text(): Promise<string> {
+    const { dmCounters, executor, links, runner, view } = this.#parts
+    const ofExecutor = (await executor.query('metrics')) as Family[]
+    const facts: NetworkFacts = {
+      version: this.#version,
+      requester: runner.diagnostics(),
+      asked: runner.sessions().length,
+      dm: dmCounters.snapshot(),
+      links: links.list().length,
+      mesh: view.diagnostics(),
+      usage: processUsage(),
+    }
+    return exposition(merged([...familiesOf(NETWORK_METRICS, facts), ...ofExecutor]))
+  }
+}
