@@ -96,6 +96,7 @@ const documents = (tree, seconds, runtime) => {
   tree.write(`${doc}/copyright`, licences.join('\n'))
   const others = [readFileSync(from('dist', 'THIRD-PARTY-LICENSES.txt')), readFileSync(from('node_modules', runtime, 'LICENSE'))]
   tree.write(`${doc}/THIRD-PARTY-LICENSES.txt.gz`, gzipSync(Buffer.concat(others), { level: 9 }))
+  for (const name of ['grafana', 'prometheus']) tree.copyAll(from('deploy', name), `${doc}/examples/${name}`)
   const date = new Date(seconds * 1000).toUTCString().replace('GMT', '+0000')
   const change = `x0x (${manifest.version}) unstable; urgency=medium\n\n  * See https://keepachangelog.com: CHANGELOG.md of the sources.\n\n -- x0x maintainers <maintainers@x0x.invalid>  ${date}\n`
   tree.write(`${doc}/changelog.gz`, gzipSync(change, { level: 9 }))
