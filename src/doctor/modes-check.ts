@@ -8,7 +8,9 @@ import { placesOf, type ToolsSettings } from '../policy/modes/tools-settings.ts'
 import { ImageStore } from '../process/sandbox/image-store.ts'
 import { IMAGES_DIRECTORY, sandboxPlace } from '../policy/sandbox/sandbox-grant.ts'
 import { errorText } from '../base/errors.ts'
-import { SandboxProbe } from '../process/sandbox/sandbox-probe.ts'
+import { silentLogger } from '../base/log.ts'
+import { Cells } from '../process/cells.ts'
+import { DEFAULT_SANDBOX_PROCESSES } from '../protocol/sandbox-limits.ts'
 import type { SandboxSettings } from '../policy/sandbox/sandbox-settings.ts'
 import { deskFindings } from './desk-check.ts'
 import { ok, warn, type Finding } from './findings.ts'
@@ -38,13 +40,30 @@ const imageProblem = async (settings: SandboxSettings, userNamespace: boolean): 
   return image.then(() => null, errorText)
 }
 
+/** What a run may use at most. Where a bound is asked for, one that cannot be had is a problem already. */
+const boundsText = ({ max_memory_bytes, max_processes }: SandboxSettings, countsProcesses: boolean): string => {
+  const memory = max_memory_bytes === null ? 'its memory is not bounded (max_memory_bytes)' : `at most ${max_memory_bytes} bytes of memory`
+  const processes = countsProcesses
+    ? `at most ${max_processes ?? DEFAULT_SANDBOX_PROCESSES} processes`
+    : 'the number of its processes is not bounded, because there is no control group for it'
+  return `${memory}; ${processes}`
+}
+
 /** Whether the sandbox that a configuration describes can be had on this host, tried really; for every check and doctor. */
 export const sandboxFinding = async (settings: SandboxSettings): Promise<Finding> => {
-  const support = await new SandboxProbe().support(settings)
-  const problem = support.kind === 'works' ? await imageProblem(settings, support.userNamespace) : support.problem
-  return problem === null
-    ? ok('sandbox', `${settings.engine} makes one here`)
-    : warn('sandbox', `none can be had here, and commands that are to run in one are refused: ${problem}`, 'mend that, and check again')
+  const cells = await Cells.open({ guardian: null, log: silentLogger }, { choice: 'auto', dataDir: null, sandbox: settings })
+  try {
+    const support = await cells.sandboxSupport(settings)
+    const problem = support.kind === 'works' ? await imageProblem(settings, support.userNamespace) : support.problem
+    if (problem === null) return ok('sandbox', `${settings.engine} makes one here; ${boundsText(settings, cells.countsProcesses)}`)
+    return warn(
+      'sandbox',
+      `none can be had here, and commands that are to run in one are refused: ${problem}`,
+      'mend that, and check again',
+    )
+  } finally {
+    await cells.stop()
+  }
 }
 
 /** Where commands would run, and whether a sandbox can be had. Nothing where the configuration does not choose among hosts. */

@@ -68,8 +68,10 @@ export interface SandboxGrant {
   readonly hidden: readonly string[]
   /** Stands there empty, but for what is named above. */
   readonly home: string
-  /** At once, threads included; where control groups can be had. */
-  readonly max_processes: number
+  /** Of all its processes together; null: no bound. */
+  readonly max_memory_bytes: number | null
+  /** At once, threads included; null: a number of ours, where control groups can be had. */
+  readonly max_processes: number | null
 }
 
 /** For whom it runs. */

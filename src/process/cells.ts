@@ -8,12 +8,14 @@ import type { Startable } from '../base/startable.ts'
 import { TimeSharing } from '../base/time-sharing.ts'
 import { accountProblem, findAccount, type Account } from '../policy/account.ts'
 import { needsNamespace, type Confinement, type EnforcementJudge, type Unenforceable } from '../policy/mesh/confinement.ts'
-import type { Permit } from '../policy/permit.ts'
+import type { Permit, SandboxGrant } from '../policy/permit.ts'
 import type { Containment, ContainmentChoice } from '../protocol/reasons.ts'
+import { DEFAULT_SANDBOX_PROCESSES } from '../protocol/sandbox-limits.ts'
 import { Cell } from './cell.ts'
 import type { CgroupLeaf } from './cgroup-leaf.ts'
 import { endLeftovers, parentNamesOf, type ParentNames } from './cgroup-leftovers.ts'
 import { findCgroupPlaces, type CgroupPlace } from './cgroup-places.ts'
+import type { LimitController } from './cgroup-hierarchy.ts'
 import { Cgroups } from './cgroups.ts'
 import { writeContainmentRecord, type NotInForce } from './containment-record.ts'
 import type { Guardian } from './guardian.ts'
@@ -35,12 +37,19 @@ const REMEDIES: Readonly<Record<Containment, string>> = {
 /** Without root a program that became another user's (setuid) is killed by cgroup.kill alone, which groups of threads do not have. */
 const mayKillAll = (): boolean => process.geteuid?.() === 0
 
+/** Why nothing runs in a sandbox that is to be bounded. */
+const unbounded = (key: keyof SandboxBounds, why: string): string =>
+  `${key} cannot be enforced: ${why}; run this as root, or where control groups are delegated (systemd-run --user --scope -p Delegate=yes …), or take ${key} out of [tools.exec.sandbox]`
+
 /** In the data directory. */
 export const CONTAINMENT_FILE = 'containment.json'
 
 export type CellOpening =
   | { readonly kind: 'cell'; readonly cell: Cell; readonly inNamespace: boolean }
   | { readonly kind: 'failed'; readonly detail: string }
+
+/** What is bounded of a sandbox; each is enforced, or nothing runs. */
+type SandboxBounds = Pick<SandboxGrant, 'max_memory_bytes' | 'max_processes'>
 
 /** What starts programs in cells. */
 export type CellSource = Pick<Cells, 'open' | 'sandboxSupport'>
@@ -56,6 +65,8 @@ export interface CellsInit {
   readonly dataDir: string | null
   /** Ends what those before have left behind. Default: where there is a data directory. */
   readonly endsLeftovers?: boolean
+  /** What sandboxes are to be bounded by. Tried before the first run: while runs are in groups of threads, memory cannot be had any more. */
+  readonly sandbox?: SandboxBounds | undefined
   /** Where control groups are to be made, instead of where we live. */
   readonly places?: readonly CgroupPlace[]
 }
@@ -69,8 +80,8 @@ export class Cells implements Startable {
   readonly #sharing = new TimeSharing({ clock: systemClock })
   readonly #search = new MarkSearch({ sharing: this.#sharing })
   #inForce: Containment = 'group'
-  /** Control groups can limit processes, whatever holds runs together: those of a sandbox are. Null: nobody has tried. */
-  #limitsProcesses: boolean | null = null
+  /** Why control groups cannot limit this, as tried once; null: they can. */
+  readonly #limits = new Map<LimitController, string | null>()
   readonly #sandboxes = new SandboxProbe()
   #stronger: readonly NotInForce[] = []
 
@@ -83,7 +94,7 @@ export class Cells implements Startable {
   /** Ends what a crash has left, and tries what this host can do. `bad_config` where what was asked for is impossible. */
   static async open(
     components: CellsComponents,
-    { choice, dataDir, endsLeftovers = dataDir !== null, places = findCgroupPlaces() }: CellsInit,
+    { choice, dataDir, endsLeftovers = dataDir !== null, sandbox, places = findCgroupPlaces() }: CellsInit,
   ): Promise<Cells> {
     const names = await parentNamesOf(dataDir)
     const file = dataDir === null ? null : join(dataDir, CONTAINMENT_FILE)
@@ -92,6 +103,7 @@ export class Cells implements Startable {
     cells.#watch()
     try {
       await cells.#choose(choice)
+      if ((sandbox?.max_memory_bytes ?? null) !== null) await cells.#limitProblem('memory')
       await cells.#record()
     } catch (error) {
       await cells.stop()
@@ -109,6 +121,11 @@ export class Cells implements Startable {
     return this.#stronger
   }
 
+  /** After `sandboxSupport`: a control group can bound processes. */
+  get countsProcesses(): boolean {
+    return this.#limits.get('pids') === null
+  }
+
   /** The control groups that may hold runs. */
   get groups(): readonly string[] {
     return this.#cgroups.parents
@@ -122,8 +139,8 @@ export class Cells implements Startable {
     }
     const { contain, max_memory_bytes, max_processes, run_as } = confinement
     if (contain === 'required' && this.#inForce === 'group' && !needsNamespace(confinement)) note('contain', this.#weakness())
-    if (max_memory_bytes !== null) note('max_memory_bytes', await this.#cgroups.limitProblem('memory'))
-    if (max_processes !== null) note('max_processes', await this.#cgroups.limitProblem('pids'))
+    if (max_memory_bytes !== null) note('max_memory_bytes', await this.#limitProblem('memory'))
+    if (max_processes !== null) note('max_processes', await this.#limitProblem('pids'))
     for (const { key, tool } of toolsFor(confinement)) {
       const lookup = findTool(tool)
       if ('problem' in lookup) note(key, lookup.problem)
@@ -134,19 +151,24 @@ export class Cells implements Startable {
   }
 
   /** Tries what a sandbox needs of this host; to be called before `open` for a permit that has one. */
-  async sandboxSupport(grant: SandboxNeed): Promise<SandboxSupport> {
-    this.#limitsProcesses ??= (await this.#cgroups.limitProblem('pids')) === null
+  async sandboxSupport(grant: SandboxNeed & SandboxBounds): Promise<SandboxSupport> {
+    const pids = await this.#limitProblem('pids')
+    const memory = grant.max_memory_bytes === null ? null : await this.#limitProblem('memory')
+    if (memory !== null) return { kind: 'impossible', problem: unbounded('max_memory_bytes', memory) }
+    if (pids !== null && grant.max_processes !== null) return { kind: 'impossible', problem: unbounded('max_processes', pids) }
     return this.#sandboxes.support(grant)
   }
 
   /** The cell of one run. A strong one that cannot be made is a failure where the entry or its limits need it. */
   open(permit: Pick<Permit, 'confinement' | 'sandbox'>): CellOpening {
     const { confinement, sandbox } = permit
-    const { contain, max_memory_bytes: memory, max_processes } = confinement
+    const { contain } = confinement
+    const memory = confinement.max_memory_bytes ?? sandbox?.max_memory_bytes ?? null
+    const asked = confinement.max_processes ?? sandbox?.max_processes ?? null
     const inNamespace = this.#inForce === 'pid_namespace' || needsNamespace(confinement) || sandbox !== null
-    const most = max_processes ?? (sandbox !== null && this.#limitsProcesses === true ? sandbox.max_processes : null)
+    const most = asked ?? (sandbox !== null && this.countsProcesses ? DEFAULT_SANDBOX_PROCESSES : null)
     const processes = most === null ? null : most + (inNamespace ? NAMESPACE_PROCESSES : 0)
-    const limited = memory !== null || max_processes !== null
+    const limited = memory !== null || asked !== null
     const hold = this.#inForce === 'cgroup'
     let leaf: CgroupLeaf | null = null
     try {
@@ -154,7 +176,7 @@ export class Cells implements Startable {
     } catch (error) {
       const detail = `no control group could be made: ${errorText(error)}`
       if (limited || (contain === 'required' && !inNamespace)) return { kind: 'failed', detail }
-      this.#components.log.warn({ error: errorText(error) }, 'a run is held together by its process group alone')
+      this.#components.log.warn({ error: errorText(error) }, 'a run has no control group, which would hold it together or bound it')
     }
     const containment = inNamespace ? 'pid_namespace' : hold && leaf !== null ? 'cgroup' : 'group'
     if (containment === 'group' && contain === 'required') return { kind: 'failed', detail: 'no strong containment is in force' }
@@ -182,6 +204,14 @@ export class Cells implements Startable {
     this.#record().catch((error: unknown) =>
       this.#components.log.warn({ error: errorText(error) }, 'the containment could not be recorded'),
     )
+  }
+
+  async #limitProblem(controller: LimitController): Promise<string | null> {
+    const known = this.#limits.get(controller)
+    if (known !== undefined) return known
+    const problem = await this.#cgroups.limitProblem(controller)
+    this.#limits.set(controller, problem)
+    return problem
   }
 
   #weakness(): string {

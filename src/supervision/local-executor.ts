@@ -67,7 +67,7 @@ export const startLocalExecutor = async (init: EngineInit, env: Environment, log
   const clock = systemClock
   const routed = modesOf(init, env, log)
   const guardian = new Guardian({ log })
-  const cells = await Cells.open({ guardian, log }, { choice: 'auto', dataDir: null, endsLeftovers: true })
+  const cells = await Cells.open({ guardian, log }, { choice: 'auto', dataDir: null, endsLeftovers: true, sandbox: init.tools?.sandbox })
   const journal = audit_path === null ? null : journalAt(audit_path, sha256, { clock, log })
   const engine = new LocalEngine({
     cells,

@@ -46,6 +46,7 @@ node = "bob"
 allowed_hosts = ["sandbox", "node"]
 [tools.exec.sandbox]
 readable = ["/opt/tools"]
+max_memory_bytes = 67108864
 max_processes = 64
 [[agents.list]]
 id = "reviewer"
@@ -69,7 +70,8 @@ security = "deny"
   })
   assert.deepEqual({ ...agents['reviewer'] }, { ...NOTHING, host: 'sandbox' })
   assert.deepEqual(Object.keys(agents), ['reviewer', '__proto__'])
-  assert.deepEqual([sandbox.engine, sandbox.network, sandbox.readable, sandbox.max_processes], ['bubblewrap', false, ['/opt/tools'], 64])
+  assert.deepEqual([sandbox.engine, sandbox.network, sandbox.readable], ['bubblewrap', false, ['/opt/tools']])
+  assert.deepEqual([sandbox.max_memory_bytes, sandbox.max_processes], [67_108_864, 64])
   assert.ok(Object.isFrozen(tools) && Object.isFrozen(defaults) && Object.isFrozen(agents))
 })
 
@@ -97,6 +99,7 @@ test('what is wrong is named with its line', async (t) => {
   await hasProblem(t, '[tools.exec]\nelevated = "on"', /^2: tools\.exec\.elevated: unknown key; known here: host, security, ask,/)
   await hasProblem(t, '[tools.exec]\nallowed_hosts = ["gateway", "moon"]', /^2: tools\.exec\.allowed_hosts\[1\]: must be one of /)
   await hasProblem(t, '[tools.exec]\nnode = ""', /^2: tools\.exec\.node: is empty$/)
+  await hasProblem(t, '[tools.exec.sandbox]\nmax_memory_bytes = 1024', /^2: tools\.exec\.sandbox\.max_memory_bytes: /)
   await hasProblem(t, '[tools.exec.sandbox]\nimage = "debian"', /^2: tools\.exec\.sandbox\.image: /)
   await hasProblem(
     t,

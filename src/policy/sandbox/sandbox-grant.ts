@@ -141,7 +141,7 @@ export const sandboxGrant = (
   place: SandboxPlace = sandboxPlace(),
   image: SandboxImage | null = null,
 ): { readonly kind: 'grant'; readonly grant: SandboxGrant } | Refused => {
-  const { engine, network, allow_home, readable, max_processes } = settings
+  const { engine, network, allow_home, readable, max_memory_bytes, max_processes } = settings
   const problem = placeProblem(cwd, place, { writable: true, allowHome: allow_home })
   if (problem !== null) {
     const remedy = cwd === place.home ? `${ELSEWHERE}, or set allow_home in [tools.exec.sandbox]` : ELSEWHERE
@@ -160,6 +160,6 @@ export const sandboxGrant = (
   const hidden = cwd === place.home ? coveredIn(cwd, place.secrets) : []
   return {
     kind: 'grant',
-    grant: { engine, image, network, writable: cwd, readable: shown, hidden, home: place.home, max_processes },
+    grant: { engine, image, network, writable: cwd, readable: shown, hidden, home: place.home, max_memory_bytes, max_processes },
   }
 }

@@ -1,8 +1,8 @@
 import { isAbsolute } from 'node:path'
 
 import type { TomlPath, TomlReader } from '../../base/toml-reader.ts'
-import { DEFAULT_SANDBOX_PROCESSES, MAX_SANDBOX_READABLE } from '../../protocol/sandbox-limits.ts'
-import { MAX_PROCESSES } from '../mesh/confinement.ts'
+import { MAX_SANDBOX_READABLE } from '../../protocol/sandbox-limits.ts'
+import { MAX_PROCESSES, MIN_MEMORY_BYTES } from '../mesh/confinement.ts'
 
 const SANDBOX_ENGINES = ['bubblewrap', 'podman', 'docker'] as const
 type SandboxEngine = (typeof SANDBOX_ENGINES)[number]
@@ -22,8 +22,10 @@ export interface SandboxSettings {
   readonly allow_home: boolean
   /** Directories that are shown besides the system's own. */
   readonly readable: readonly string[]
-  /** At once, threads included; enforced where control groups can be had. */
-  readonly max_processes: number
+  /** Of all its processes together, with what it keeps in memory (`/tmp`); where that cannot be enforced nothing runs. Null: no bound. */
+  readonly max_memory_bytes: number | null
+  /** At once, threads included; where that cannot be enforced nothing runs. Null: a number of ours, where control groups can be had. */
+  readonly max_processes: number | null
 }
 
 /** Of a file that says nothing of it. */
@@ -33,7 +35,8 @@ export const DEFAULT_SANDBOX: SandboxSettings = Object.freeze({
   network: false,
   allow_home: false,
   readable: Object.freeze([]),
-  max_processes: DEFAULT_SANDBOX_PROCESSES,
+  max_memory_bytes: null,
+  max_processes: null,
 })
 
 const KEYS = Object.keys(DEFAULT_SANDBOX)
@@ -61,6 +64,7 @@ export const readSandboxSettings = (toml: TomlReader, path: TomlPath, value: unk
     network: toml.boolean(at('network'), table['network']) ?? DEFAULT_SANDBOX.network,
     allow_home: toml.boolean(at('allow_home'), table['allow_home']) ?? DEFAULT_SANDBOX.allow_home,
     readable,
-    max_processes: toml.wholeNumber(at('max_processes'), table['max_processes'], 1, MAX_PROCESSES) ?? DEFAULT_SANDBOX.max_processes,
+    max_memory_bytes: toml.wholeNumber(at('max_memory_bytes'), table['max_memory_bytes'], MIN_MEMORY_BYTES, Number.MAX_SAFE_INTEGER),
+    max_processes: toml.wholeNumber(at('max_processes'), table['max_processes'], 1, MAX_PROCESSES),
   }
 }

@@ -65,6 +65,7 @@ const setUp = async (t: TestContext): Promise<{ dir: string; run: Run }> => {
       readable: ['/srv'],
       hidden: ['/srv/x'],
       home: '/home/x',
+      max_memory_bytes: 1,
       max_processes: 1,
     },
     pins: [],

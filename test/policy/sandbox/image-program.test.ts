@@ -16,7 +16,17 @@ test('a program of an image is found through its own links, which lead to nothin
   await symlink('/../../bin/sh', join(root, 'bin/out'))
   await symlink('/bin/sh', join(writable, 'host'))
   const image = { name: 'some', id: '0'.repeat(64), root, env: {} }
-  const grant = { engine: 'podman', image, network: false, writable, readable: [], hidden: [], home: '/', max_processes: 1 } as const
+  const grant = {
+    engine: 'podman',
+    image,
+    network: false,
+    writable,
+    readable: [],
+    hidden: [],
+    home: '/',
+    max_memory_bytes: null,
+    max_processes: 1,
+  } as const
   const found = findInImage(grant, 'innocent', '/bin')
   assert.ok(found.kind === 'found')
   assert.equal(found.executable.path, '/bin/innocent')

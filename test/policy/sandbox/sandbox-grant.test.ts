@@ -33,7 +33,8 @@ test('a project of the home is granted, with nothing else of the home', async (t
     readable: [],
     hidden: [],
     home: place.home,
-    max_processes: DEFAULT_SANDBOX.max_processes,
+    max_memory_bytes: null,
+    max_processes: null,
   })
 })
 

@@ -1,0 +1,8 @@
+/** Prints what a check says of sandboxes whose settings are these, as JSON. */
+import { sandboxFinding } from '../../src/doctor/modes-check.ts'
+import { DEFAULT_SANDBOX, type SandboxSettings } from '../../src/policy/sandbox/sandbox-settings.ts'
+
+const findings = []
+for (const settings of JSON.parse(process.argv[2] ?? '[]') as readonly Partial<SandboxSettings>[])
+  findings.push(await sandboxFinding({ ...DEFAULT_SANDBOX, ...settings }))
+process.stdout.write(JSON.stringify(findings))
