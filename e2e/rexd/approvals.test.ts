@@ -6,10 +6,14 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { test, type TestContext } from 'node:test'
 
+import { connect } from '../../src/client/client.ts'
+import { stdio } from '../../src/client/stdio.ts'
 import { deskPlace, type DeskPlaceInit } from '../../test/support/desk-place.ts'
 import { decide, watching } from '../../test/support/desk-watcher.ts'
 import { soon } from '../../test/support/local-engine.ts'
+import { post } from '../../test/support/rexd-callers.ts'
 import { rexdPlace } from '../../test/support/rexd-server.ts'
+import { startWebRexd } from './server.ts'
 
 // A caller of REXD whose commands a human must allow.
 
@@ -60,16 +64,17 @@ const ECHO = { argv: ['echo', 'hello'] }
 test('exec.start waits for a human, says which question and for how long, holds up no other call, and says where it runs', async (t) => {
   const { desk, call, session, told } = await callerOf(t)
   const { human, next } = await watching(desk)
-  const started = call('exec.start', { ...session, ...ECHO, security: 'full' })
+  const started = call('exec.start', { ...session, ...ECHO, security: 'full', tell_waiting: true })
   const asked = await next()
   assert.deepEqual([asked.engine, asked.question.door, asked.question.session_id], ['rexd', 'stdio', session.session_id])
   assert.ok((await call('session.info', session)).result)
-  const { expires_in_ms: left, ...waiting } = told[0] ?? {}
+  const { expires_in_ms: left, process_id, ...waiting } = told[0] ?? {}
   assert.deepEqual([told.length, waiting], [1, { ...session, call: 2, question_id: asked.question_id }])
   assert.ok(Number(left) > 60_000 && Number(left) <= 120_000, String(left))
   await decide(human, asked, 'allow_once')
   const { result } = await started
   assert.equal(result?.ran_on?.host, 'gateway')
+  assert.equal(result?.['process_id'], process_id)
   assert.deepEqual(result?.['cut_wishes'], [{ key: 'security', asked: 'full', got: 'allowlist' }])
   const { result: ended } = await call('exec.wait', { ...session, process_id: result?.['process_id'] })
   assert.equal(ended?.['exit_code'], 0)
@@ -98,6 +103,54 @@ test('a session that is closed, and a caller that is gone, take their questions 
   const second = await next(2)
   child.stdin.end()
   assert.ok(await soon(() => settled.includes(second.question_id)))
+})
+
+test('exec.kill of what waits takes the question back, and the library does so where its call is aborted', async (t) => {
+  const { desk, call, session, told } = await callerOf(t)
+  const { next, settled } = await watching(desk)
+  const started = call('exec.start', { ...session, ...ECHO, tell_waiting: true })
+  const first = await next()
+  const { process_id } = told[0] ?? {}
+  assert.equal((await call('exec.kill', { ...session, process_id: 'p_other' })).error?.code, -32005)
+  assert.deepEqual((await call('exec.kill', { ...session, process_id })).result, { ok: true })
+  assert.deepEqual((await started).error?.data, { code: 'conflict', reason: 'withdrawn' })
+  assert.ok(await soon(() => settled.includes(first.question_id)), 'the question still waits')
+  const place = await rexdPlace(t)
+  await writeFile(place.config, `${await readFile(place.config, 'utf8')}${ON_HOST}`)
+  const command = [process.execPath, PROGRAM, '--stdio', '--config', place.config]
+  const client = await connect({ transport: stdio({ command, env: { ...process.env, X0X_DATA_DIR: desk.paths.dir } }) })
+  place.ending.push(async () => client.close())
+  const library = await client.open({ clientName: 'test' })
+  const stop = new AbortController()
+  const asked = library.exec(ECHO.argv, { signal: stop.signal })
+  const { question_id } = await next(2)
+  stop.abort(new Error('no more'))
+  await assert.rejects(asked, /no more/)
+  assert.ok(await soon(() => settled.includes(question_id)), 'the question still waits')
+  assert.equal(library.ended, false)
+})
+
+test('an older caller has no event of it among those that it counts', async (t) => {
+  const { url, token } = await startWebRexd(t, { tools: ['host = "gateway"', 'security = "full"'] })
+  const server = { url, token }
+  const { session_id } = await post(server, 'session.open', { client_name: 'older' })
+  const eventsOf = async (more: object, cursor: number): Promise<unknown[]> => {
+    const { process_id } = await post(server, 'exec.start', { session_id, ...ECHO, ask: 'always', ...more })
+    await post(server, 'exec.wait', { session_id, process_id })
+    const { events, gap } = await post(server, 'session.events', { session_id, cursor })
+    assert.equal(gap, null)
+    return (events as Answer[]).map(({ method, params }) => [method, params?.['cursor']])
+  }
+  const [OUT, END] = ['exec.stdout', 'exec.exit']
+  assert.deepEqual(await eventsOf({}, 0), [
+    [OUT, 1],
+    [END, 2],
+  ])
+  assert.deepEqual(await eventsOf({ tell_waiting: true }, 2), [
+    ['exec.waiting', 3],
+    [OUT, 4],
+    [END, 5],
+  ])
 })
 
 test('rexd exec says that its command waits and what was cut of its wishes, and Ctrl-C takes the question back', async (t) => {

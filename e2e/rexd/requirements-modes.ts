@@ -36,19 +36,24 @@ export const MODE_REQUIREMENTS: readonly Requirement[] = [
   ),
   requirement(
     'exec.start/waiting',
-    'a caller is told of which call a human is asked, by which question, and how long, and it begins when he allows it',
-    `exec.waiting exec.waiting:session_id exec.waiting:call exec.waiting:question_id exec.waiting:expires_in_ms
-     exec.start.ask`,
+    'whoever asks for it is told of which call a human is asked, by which question, and how long, and it begins when he allows it; nobody else is',
+    `session.open:tells_waiting exec.start.tell_waiting pty.open.tell_waiting exec.waiting exec.waiting:session_id
+     exec.waiting:process_id exec.waiting:call exec.waiting:question_id exec.waiting:expires_in_ms exec.start.ask`,
     async (peer) => {
       const session = await peer.session()
-      const { result } = await peer.ask('exec.start', { session_id: session.id, ...ECHO, ask: 'always' }, 'a call')
-      const log = peer.log(result?.['process_id'])
-      await log.finished()
-      assert.equal(log.stdout.toString(), 'hello\n')
-      const [{ session_id, call, question_id, expires_in_ms } = {}, ...more] = peer.waits.splice(0) as Record<string, unknown>[]
-      assert.deepEqual([session_id, call, more], [session.id, 'a call', []])
-      assert.match(String(question_id), /^q_/)
-      assert.ok(Number(expires_in_ms) > 0 && Number(expires_in_ms) <= 120_000)
+      assert.equal(session.opened['tells_waiting'], true)
+      for (const tell of [{}, { tell_waiting: false }, { tell_waiting: true }]) {
+        const { result } = await peer.ask('exec.start', { session_id: session.id, ...ECHO, ask: 'always', ...tell }, 'a call')
+        const log = peer.log(result?.['process_id'])
+        await log.finished()
+        assert.equal(log.stdout.toString(), 'hello\n')
+        if (tell.tell_waiting !== true) continue
+        const [{ session_id, process_id, call, question_id, expires_in_ms } = {}, ...more] = peer.waits as Record<string, unknown>[]
+        assert.deepEqual([session_id, process_id, call, more], [session.id, log.id, 'a call', []])
+        assert.match(String(question_id), /^q_/)
+        assert.ok(Number(expires_in_ms) > 0 && Number(expires_in_ms) <= 120_000)
+      }
+      await session.failure(-32602, 'pty.open', { ...ECHO, tell_waiting: 'yes' })
     },
     { config: ON_HOST },
   ),

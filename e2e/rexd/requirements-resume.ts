@@ -54,6 +54,7 @@ const RESUME: readonly Requirement[] = [
     'session.resume/answer',
     'with its token a session goes on over another connection, with the events behind the cursor',
     `session.resume session.resume.session_id session.resume.resume_token session.resume.cursor session.resume:protocol session.resume:server_version
+     session.resume:tells_waiting
      session.info:session_id session.info:client_name session.info:opened_at session.info:workspace_roots session.info:capabilities`,
     async (peer) => {
       const all = await kept(peer)
@@ -62,8 +63,8 @@ const RESUME: readonly Requirement[] = [
       await log.printed('one ')
       const { processes: before, ...info } = await session.call<{ processes: object[] }>('session.info')
       const next = await peer.another()
-      const { processes, protocol, server_version, ...rest } = await resumed(next, all, { cursor: 1 })
-      assert.deepEqual([protocol, rest, processes], ['rexd/1', info, before])
+      const { processes, protocol, server_version, tells_waiting, ...rest } = await resumed(next, all, { cursor: 1 })
+      assert.deepEqual([protocol, tells_waiting, rest, processes], ['rexd/1', true, info, before])
       assert.equal(server_version, session.opened['server_version'])
       await next.call('exec.input', { session_id: session.id, process_id: log.id, data: 'two', eof: true })
       const there = next.log(log.id)

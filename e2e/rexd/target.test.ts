@@ -1,22 +1,27 @@
 import assert from 'node:assert/strict'
-import { spawnSync } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { readdir, readFile } from 'node:fs/promises'
+import { once } from 'node:events'
+import { readdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 
 import { localMarksOf } from '../../src/audit/local-marks.ts'
+import { MAX_RPC_PENDING } from '../../src/protocol/rexd-limits.ts'
+import { WatchingHuman } from '../../test/support/mesh-approvals.ts'
 import { aliceBobCharlie, MeshOfDaemons, until, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
 import { post } from '../../test/support/rexd-callers.ts'
 import { startRexd } from '../../test/support/rexd-server.ts'
-import type { Params, Peer, Result } from './peer.ts'
+import type { Params, Peer, Reply, Result } from './peer.ts'
 import type { ConfigOptions } from './server.ts'
 import { overStdio } from './transports.ts'
 
 // A session for another agent: its commands are runs of the mesh, which that agent's ACL permits or denies.
 
 const LINES = 100_000
+/** Of these bob's human is asked. */
+const ASKED = ['echo', 'asked']
 const FOLLOW = ['tail', '-n', '3', '-f', '/etc/passwd']
 const REXD = fileURLToPath(new URL('../../deploy/bin/rexd.mjs', import.meta.url))
 
@@ -26,14 +31,8 @@ let bob: TestDaemon
 
 before(async () => {
   mesh = await MeshOfDaemons.create()
-  ;({ alice, bob } = await aliceBobCharlie(mesh, [
-    ['echo', '<INT>'],
-    ['sha256sum'],
-    ['sleep', '<INT>'],
-    ['seq', '<INT>'],
-    ['false'],
-    FOLLOW,
-  ]))
+  const commands = [['echo', '<INT>'], ['sha256sum'], ['sleep', '<INT>'], ['seq', '<INT>'], ['false'], FOLLOW]
+  ;({ alice, bob } = await aliceBobCharlie(mesh, commands, '', [ASKED]))
 })
 
 after(async () => mesh.stop())
@@ -136,6 +135,91 @@ test('what ran there when rexd was killed is called lost by the next', async (t)
     lost.map((line) => [line['session_id'], `p_${String(line['request_id'])}`]),
     [[session_id, process_id]],
   )
+})
+
+test('whoever asks to be told hears once that its command waits for a human over there, and exec.kill takes the question back', async (t) => {
+  const peer = await beside(t)
+  const human = await WatchingHuman.at(bob)
+  const session_id = await sessionFor(peer)
+  const here = String((await peer.call('session.open', { client_name: 'test' }))['session_id'])
+  const start = async (params: Params = {}) => {
+    const asked = peer.ask('exec.start', { session_id, argv: ASKED, ...params })
+    return { asked, pending: await human.next() }
+  }
+  const { asked, pending } = await start({ tell_waiting: true })
+  const [told, ...more] = peer.waits.splice(0)
+  assert.deepEqual([told?.['session_id'], told?.['question_id'], more], [session_id, null, []])
+  assert.ok(Number(told?.['expires_in_ms']) > 60_000 && Number(told?.['expires_in_ms']) <= 120_000)
+  await human.decide(pending, 'allow_once')
+  const { result } = await asked
+  assert.equal(result?.['process_id'], told?.['process_id'])
+  const log = peer.log(result?.['process_id'])
+  await log.exit
+  assert.equal(log.stdout.toString(), 'asked\n')
+  const taken = await start({ tell_waiting: true })
+  const { process_id } = peer.waits.splice(0)[0]!
+  await peer.failure(-32_005, 'exec.kill', { session_id: here, process_id })
+  assert.deepEqual(await peer.call('exec.kill', { session_id, process_id }), { ok: true })
+  const { error } = await taken.asked
+  assert.deepEqual([error?.code, error?.data['reason']], [-32_006, 'withdrawn'])
+  await human.nothingWaits()
+  const untold = await start()
+  assert.deepEqual(peer.waits, [])
+  await human.decide(untold.pending, 'deny')
+  assert.equal((await untold.asked).error?.data['reason'], 'approval_denied')
+  human.close()
+  await peer.close()
+})
+
+test('what waits for another agent holds no place of other calls, and no room of other batches', async (t) => {
+  const peer = await beside(t, { ...TARGETS, limits: ['max_processes_per_session = 40'] })
+  const session_id = await sessionFor(peer)
+  const here = String((await peer.call('session.open', { client_name: 'test' }))['session_id'])
+  await writeFile(join(peer.home.root, 'large'), 'x'.repeat(100_000))
+  // Bob answers nobody.
+  process.kill(bob.pid, 'SIGSTOP')
+  let answered = 0
+  const started = Array.from({ length: MAX_RPC_PENDING }, async () => {
+    await peer.ask('exec.start', { session_id, argv: ['echo', '1'] })
+    answered += 1
+  })
+  assert.ok(await peer.call('session.info', { session_id }))
+  assert.equal(answered, 0)
+  const request = (id: string, method: string, params: Params) => ({ jsonrpc: '2.0', id, method, params })
+  const batch = [
+    request('start', 'exec.start', { session_id, argv: ['echo', '2'] }),
+    request('read', 'fs.read', { session_id: here, path: 'large' }),
+  ]
+  peer.raw(JSON.stringify(batch))
+  assert.ok(await peer.call('session.info', { session_id }))
+  process.kill(bob.pid, 'SIGCONT')
+  const [, read] = await peer.stray<Reply[]>()
+  assert.equal(read?.error?.data['limit'], 'batch_answer')
+  await Promise.all(started)
+  await peer.close()
+})
+
+test('rexd exec counts down while a human over there is asked, and Ctrl-C takes the question back', async (t) => {
+  const peer = await beside(t)
+  const human = await WatchingHuman.at(bob)
+  const env = { ...process.env, X0X_DATA_DIR: alice.dir }
+  const child = spawn(process.execPath, [REXD, 'exec', '--config', peer.home.configFile, '--target', 'bob', '--', ...ASKED], { env })
+  const ended = once(child, 'close')
+  let said = ''
+  const told = new Promise<void>((resolve) => {
+    child.stderr.setEncoding('utf8').on('data', (part: string) => {
+      said += part
+      if (said.includes('Ctrl-C withdraws it\n')) resolve()
+    })
+  })
+  await human.next()
+  await told
+  assert.match(said, /^rexd: waiting for approval: asked by bob; [12]:\d\d left, Ctrl-C withdraws it\n$/)
+  child.kill('SIGINT')
+  assert.deepEqual(await ended, [130, null])
+  await human.nothingWaits()
+  human.close()
+  await peer.close()
 })
 
 test('what the mesh does not carry is refused before anybody is asked', async (t) => {

@@ -34,7 +34,7 @@ export interface CallInit<M extends Method, T> {
   accept(result: unknown): T
   /** Called in its place where the caller has given up meanwhile. */
   late?(result: unknown): void
-  /** Called while a human is asked. */
+  /** Called when somebody is asked whether it may be done, also where the caller has given up meanwhile. */
   readonly waiting?: CallWaiting | undefined
 }
 
@@ -103,11 +103,11 @@ export class Calls {
     return call.text
   }
 
-  /** A human is asked about a call; false: nobody here made it. */
+  /** Somebody is asked about a call; false: nobody here wants to know. */
   waits(params: EventParams<'exec.waiting'>): boolean {
     const call = typeof params.call === 'number' ? this.#sent.get(params.call) : undefined
-    if (call?.abandoned === false) call.waiting?.(params)
-    return call !== undefined
+    call?.waiting?.(params)
+    return call?.waiting !== undefined
   }
 
   /** The method of what was answered; null: nothing was asked by that id. */

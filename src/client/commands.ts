@@ -1,6 +1,5 @@
 import type { Params } from '../protocol/rexd-methods.ts'
 import { toBase64 } from '../protocol/text.ts'
-import type { CallWaiting } from './calls.ts'
 import { toText, wholeOf, type DataSource } from './data.ts'
 import { present } from './fields.ts'
 import type { CutWish, Place, ProcessExit, RanOn } from './process-record.ts'
@@ -19,19 +18,18 @@ export interface PlaceOptions {
   readonly node?: string
   readonly security?: Params<'exec.start'>['security']
   readonly ask?: Params<'exec.start'>['ask']
-  /** Called when a human is asked whether it may begin, with the milliseconds that he has; no answer is a denial. */
+  /**
+   * Called when a human is asked whether it may begin, with the milliseconds that he has; no answer is a denial. Once for
+   * one of the server's host, and once for those of the agent that it is to run on. Never by a server that does not tell.
+   */
   readonly onWaiting?: (waiting: StartWaiting) => void
 }
 
 export interface StartWaiting {
-  /** As `x0x approvals pending` shows it. */
-  readonly questionId: string
+  /** As `x0x approvals pending` shows it; null: the agent that it is to run on asks, and does not say. */
+  readonly questionId: string | null
   readonly expiresInMs: number
 }
-
-/** What the caller of a start is told. */
-export const waitingFor = ({ onWaiting }: Pick<PlaceOptions, 'onWaiting'>): CallWaiting | undefined =>
-  onWaiting && (({ question_id, expires_in_ms }) => onWaiting({ questionId: question_id, expiresInMs: expires_in_ms }))
 
 export interface ExecOptions extends CallOptions, PlaceOptions {
   /** Where it runs; where the session's commands run unless told. A relative path begins there too. */

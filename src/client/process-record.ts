@@ -30,6 +30,17 @@ export interface ProcessRecordInit extends Result<'exec.start'> {
   readonly pty_id: string | null
 }
 
+/** False: it was over already. While somebody is asked whether it may begin, that is taken back. */
+export const killProcess = async (
+  { connection, link }: { readonly connection: Connection; readonly link: SessionLink },
+  asked: { readonly process_id: string; readonly signal?: string | undefined },
+  { signal }: CallOptions = {},
+): Promise<boolean> => {
+  const accept = (result: unknown): boolean => resultOf(result, 'exec.kill', ['ok']).ok
+  const params = present<Params<'exec.kill'>>({ session_id: link.id, ...asked })
+  return connection.request({ method: 'exec.kill', params, scope: link, signal, accept })
+}
+
 /** One process of a session: takes its events, checks that none is missing, and keeps its output until it is read. */
 export class ProcessRecord implements ProcessListener {
   readonly queue: OutputQueue
@@ -69,9 +80,7 @@ export class ProcessRecord implements ProcessListener {
 
   /** False: it was over already. */
   async kill(name: string | undefined, options: CallOptions): Promise<boolean> {
-    const accept = (result: unknown): boolean => resultOf(result, 'exec.kill', ['ok']).ok
-    const params = present<Params<'exec.kill'>>({ ...this.ids, signal: name })
-    return this.#connection.request({ method: 'exec.kill', params, scope: this.link, signal: options.signal, accept })
+    return killProcess({ connection: this.#connection, link: this.link }, { process_id: this.init.process_id, signal: name }, options)
   }
 
   /** Rejects what its caller waits for, and ends the process. */

@@ -113,9 +113,9 @@ export class RemoteTerminal extends RemoteProgram implements AsyncIterable<Uint8
   readonly output: RemoteOutput
   readonly #of: { readonly session_id: string; readonly pty_id: string }
 
-  constructor(components: ProgramComponents, init: { ptyId: string }) {
+  constructor(components: ProgramComponents) {
     super(components)
-    this.#of = { session_id: this.record.link.id, pty_id: init.ptyId }
+    this.#of = { session_id: this.record.link.id, pty_id: this.record.init.pty_id! }
     this.output = new RemoteOutput(this.record, { name: 'stdout' })
   }
 

@@ -1,6 +1,7 @@
 import { posix } from 'node:path'
 
-import type { Result, SessionInfo } from '../protocol/rexd-answers.ts'
+import type { EventParams, Result, SessionInfo } from '../protocol/rexd-answers.ts'
+import type { Params } from '../protocol/rexd-methods.ts'
 import {
   isCut,
   OutputCut,
@@ -9,16 +10,15 @@ import {
   terminalParams,
   type Command,
   type ExecOptions,
-  type Starting,
+  type PlaceOptions,
   type TerminalOptions,
-  waitingFor,
 } from './commands.ts'
 import type { Connection } from './connection.ts'
 import { RexdDisconnected } from './errors.ts'
 import { camelCase, type CamelCase } from './fields.ts'
 import { resultOf } from './incoming.ts'
 import { ProcessInput } from './process-input.ts'
-import { ProcessRecord } from './process-record.ts'
+import { killProcess, ProcessRecord } from './process-record.ts'
 import { orAborted, whenAborted, type CallOptions } from './promises.ts'
 import { RemoteFiles } from './remote-files.ts'
 import { RemoteProcess, RemoteTerminal, type ProgramComponents } from './remote-process.ts'
@@ -43,11 +43,6 @@ export interface SessionInit {
 /** How a session stands; limits have the names of the protocol. */
 export type SessionState = CamelCase<Omit<SessionInfo, 'limits'>> & Pick<SessionInfo, 'limits'>
 
-interface Started {
-  readonly process: RemoteProcess
-  readonly record: ProcessRecord
-}
-
 /**
  * What the server keeps for one client: what it may do, and what it has running. It ends with its connection, unless it is
  * `resumable`: then the client makes the connection again and goes on with it where it was. What was asked and not answered
@@ -71,6 +66,8 @@ export class RexdSession {
   readonly #connection: Connection
   readonly #link: SessionLink
   readonly #records = new Set<ProcessRecord>()
+  /** What the server tells of a start where it is asked to: one that does not say so would refuse the question. */
+  readonly #tells: Pick<Params<'exec.start'>, 'tell_waiting'>
   #closing: Promise<{ terminated: number }> | null = null
 
   constructor(components: { connection: Connection; link: SessionLink }, { opened, cwd }: SessionInit) {
@@ -84,6 +81,7 @@ export class RexdSession {
     this.target = opened.target ?? null
     this.resumeWindowMs = this.#link.lasting ? (opened.resume_window_ms ?? null) : null
     this.cwd = cwd
+    this.#tells = opened.tells_waiting === true ? { tell_waiting: true } : {}
     const readChunk = Math.min(FILE_CHUNK, opened.limits['max_file_read_bytes'] ?? FILE_CHUNK)
     this.files = new RemoteFiles(components, { cwd, readChunk, writeChunk: FILE_CHUNK })
   }
@@ -95,7 +93,7 @@ export class RexdSession {
 
   /** Starts a program; resolves when it runs. Aborting before that rejects; afterwards it ends the program, with SIGTERM and then SIGKILL. */
   async exec(command: Command, options: ExecOptions = {}): Promise<RemoteProcess> {
-    return (await this.#start(command, options)).process
+    return new RemoteProcess(await this.#start(command, options))
   }
 
   /**
@@ -103,8 +101,9 @@ export class RexdSession {
    * too much; and with an `OutputCut`, which has the result, when the server cut output off that no `maxOutputBytes` named.
    */
   async run(command: Command, { maxCollected = MAX_COLLECTED, ...options }: RunOptions = {}): Promise<RunResult> {
-    const { process, record } = await this.#start(command, options)
-    const { stdout, stderr, exited } = process
+    const started = await this.#start(command, options)
+    const { record } = started
+    const { stdout, stderr, exited } = new RemoteProcess(started)
     try {
       const [out, err, exit] = await Promise.all([stdout.bytes(maxCollected), stderr.bytes(maxCollected), exited])
       const result = new RunResult(exit, { stdout: out, stderr: err }, record.place)
@@ -118,23 +117,9 @@ export class RexdSession {
 
   /** Starts a program on a terminal of its own, which the server must allow. Aborting is as with `exec`. */
   async openTerminal(command: Command, options: TerminalOptions = {}): Promise<RemoteTerminal> {
-    const { signal } = options
-    const opened = (result: unknown): { record: ProcessRecord; ptyId: string } => {
-      const { pty_id: ptyId } = resultOf(result, 'pty.open', ['pty_id'])
-      return { record: this.#record(result, ptyId), ptyId }
-    }
-    return this.#connection.request({
-      method: 'pty.open',
-      params: terminalParams(this.id, command, { ...options, cwd: this.#directory(options.cwd) }),
-      scope: this.#link,
-      signal,
-      accept: (result) => {
-        const { record, ptyId } = opened(result)
-        return new RemoteTerminal(this.#watched(record, signal), { ptyId })
-      },
-      late: (result) => opened(result).record.abandon(signal?.reason),
-      waiting: waitingFor(options),
-    })
+    const params = terminalParams(this.id, command, { ...options, cwd: this.#directory(options.cwd) })
+    const opened = (result: unknown): ProcessRecord => this.#record(result, resultOf(result, 'pty.open', ['pty_id']).pty_id)
+    return new RemoteTerminal(await this.#begin('pty.open', params, options, opened))
   }
 
   /** How it stands, and its processes. */
@@ -170,18 +155,35 @@ export class RexdSession {
     }
   }
 
-  async #start(command: Command, options: ExecOptions): Promise<Started> {
-    const { signal } = options
+  async #start(command: Command, options: ExecOptions): Promise<ProgramComponents> {
     const { params, feed } = startParams(this.id, command, { ...options, cwd: this.#directory(options.cwd) })
-    return this.#connection.request({
-      method: 'exec.start',
-      params,
-      scope: this.#link,
-      signal,
-      accept: (result) => this.#started(this.#record(result, null), feed, signal),
-      late: (result) => this.#record(result, null).abandon(signal?.reason),
-      waiting: waitingFor(options),
-    })
+    const started = await this.#begin('exec.start', params, options, (result) => this.#record(result, null))
+    const { record, input } = started
+    if (feed !== null) input.feed(feed.source, feed).catch((error: unknown) => record.abandon(error))
+    return started
+  }
+
+  /** Asks for a program. Aborting takes back what somebody is asked about it, and ends one that has begun all the same. */
+  async #begin<M extends 'exec.start' | 'pty.open'>(
+    method: M,
+    params: Params<M>,
+    { signal, onWaiting }: CallOptions & PlaceOptions,
+    record: (result: unknown) => ProcessRecord,
+  ): Promise<ProgramComponents> {
+    const connection = this.#connection
+    const scope = this.#link
+    let release = (): void => undefined
+    const waiting = ({ process_id, question_id, expires_in_ms }: EventParams<'exec.waiting'>): void => {
+      release()
+      release = whenAborted(signal, () => void killProcess({ connection, link: scope }, { process_id }).catch(() => undefined))
+      const told = { questionId: question_id, expiresInMs: expires_in_ms }
+      // In a microtask of its own: what it throws must not reach the connection.
+      if (signal?.aborted !== true) queueMicrotask(() => onWaiting?.(told))
+    }
+    const accept = (result: unknown): ProgramComponents => this.#watched(record(result), signal)
+    const late = (result: unknown): void => record(result).abandon(signal?.reason)
+    const asked = connection.request({ method, params: { ...params, ...this.#tells }, scope, signal, accept, late, waiting })
+    return asked.finally(() => release())
   }
 
   /** Where a program runs: with the directory of the session before it, where that has one. */
@@ -206,11 +208,5 @@ export class RexdSession {
       whenAborted(signal, (reason) => record.abandon(reason)),
     )
     return { connection, record, input: new ProcessInput({ connection, record }) }
-  }
-
-  #started(record: ProcessRecord, feed: Starting['feed'], signal: AbortSignal | undefined): Started {
-    const components = this.#watched(record, signal)
-    if (feed !== null) components.input.feed(feed.source, feed).catch((error: unknown) => record.abandon(error))
-    return { process: new RemoteProcess(components), record }
   }
 }

@@ -57,7 +57,12 @@ const INFO = {
   detached: optional(list(record(SUMMARY))),
 }
 
-const SERVER = { protocol: text(), server_version: text() }
+const SERVER = {
+  protocol: text(),
+  server_version: text(),
+  /** It takes `tell_waiting` of a start, and tells of it only who asks so. A server of before says nothing. */
+  tells_waiting: optional(flag()),
+}
 
 const STARTED = {
   process_id: text(),
@@ -124,12 +129,14 @@ export const EVENTS = {
     message: text(),
     data: any<Readonly<Record<string, unknown>>>(),
   },
-  /** A human is asked whether a command may begin, whose start is not answered yet. `call`: the `id` of that call. */
+  /**
+   * Somebody is asked whether a command may begin, whose start is not answered yet. `call`: the `id` of that call.
+   * `question_id`: null where it is not this host that asks, but the agent that it is to run on.
+   */
   'exec.waiting': {
-    ...SESSION,
-    cursor: optional(whole()),
+    ...EVENT,
     call: any<string | number | null>(),
-    question_id: text(),
+    question_id: orNull(text()),
     expires_in_ms: whole(),
   },
   'pty.output': { ...OUTPUT, pty_id: text() },

@@ -55,6 +55,8 @@ const PROGRAM = {
   /** These narrow what is configured. */
   security: optional(oneOf(SECURITIES)),
   ask: optional(oneOf(ASKS)),
+  /** Be told by `exec.waiting` that somebody must allow it first. Of a server that says `tells_waiting`. */
+  tell_waiting: NO,
 }
 
 /** What a session may ask for below what the server grants. */
@@ -114,7 +116,7 @@ export const METHODS = {
   },
   /** `timeout_ms`: how long to wait for the end of the process; 0 asks only for its status. Default: without limit. */
   'exec.wait': { ...PROCESS, timeout_ms: optional(whole()) },
-  /** `signal`: as `KILL` or `SIGKILL`. */
+  /** `signal`: as `KILL` or `SIGKILL`. While somebody is asked whether it may begin, any takes that back. */
   'exec.kill': { ...PROCESS, signal: byDefault('TERM', text({ min: 1, max: MAX_SIGNAL_NAME })) },
   /** `eof`: nothing more comes. It counts only where all of `data` was taken. */
   'exec.input': { ...PROCESS, data: text(), encoding: ENCODED, eof: NO },

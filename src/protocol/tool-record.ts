@@ -68,8 +68,8 @@ const OUTCOME = {
 /** Fields of each event of a run besides its name; results follow from them. */
 const RUN_EVENTS = {
   request: { request: tableOf(REQUEST), request_hash: text, asked_at: number },
-  /** A human is asked whether it may begin. */
-  waiting: { question_id: text, expires_at_ms: count },
+  /** Somebody is asked whether it may begin; `question_id` null: by its target. */
+  waiting: { question_id: orNull(text), expires_at_ms: count },
   /** `ran_on`, `cuts`: absent where the configuration does not choose among hosts. */
   started: {
     started_at: text,

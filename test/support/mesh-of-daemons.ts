@@ -490,10 +490,16 @@ export const isRunning = (pid: number): boolean => {
 }
 
 /** Alice may ask bob; charlie knows bob, whom nobody told about him. Bob trusts and pins both as people, his ACL names alice. */
-export const aliceBobCharlie = async (mesh: MeshOfDaemons, commands: readonly (readonly string[])[], aclKeys = '') => {
+export const aliceBobCharlie = async (
+  mesh: MeshOfDaemons,
+  commands: AclEntry['commands'],
+  aclKeys = '',
+  asked: AclEntry['commands'] = [],
+) => {
   const [alice, bob, charlie] = [mesh.add('alice'), mesh.add('bob'), mesh.add('charlie')]
   await Promise.all([alice.start(), charlie.start()])
-  await bob.writeAcl([{ agent: alice, commands }], aclKeys)
+  const askedEntry = { agent: alice, commands: asked, description: 'asked', keys: 'ask = "always"\n' }
+  await bob.writeAcl([{ agent: alice, commands }, ...(asked.length === 0 ? [] : [askedEntry])], aclKeys)
   await bob.start()
   await Promise.all([alice.meet(bob, 'known'), charlie.meet(bob, 'known')])
   await bob.meet(alice, 'trusted')

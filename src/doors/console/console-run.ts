@@ -81,7 +81,7 @@ export class ConsoleRun {
     if (this.#aborted) return null
     const sink = {
       event: (event: LocalRunEvent) => this.#take(event),
-      waiting: ({ question_id }: RunWaiting) => this.#waits(question_id),
+      waiting: ({ question_id }: RunWaiting) => void (question_id !== null && this.#waits(question_id)),
       gone: this.#leaving.signal,
     }
     const run = await this.#components.executor.start(this.#start(session), sink)

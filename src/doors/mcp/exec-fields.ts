@@ -123,7 +123,9 @@ export const RESULT = z.strictObject({
     .optional()
     .describe('what was wished for and is wider than what is configured, which counts'),
   approval: z
-    .strictObject({ question_id: z.string(), expires_at: z.string() })
+    .strictObject({ question_id: z.string().nullable(), expires_at: z.string() })
     .optional()
-    .describe('a human is asked whether it may begin, until then: exec_wait waits for the answer'),
+    .describe(
+      'a human is asked whether it may begin, until then: exec_wait waits for the answer; question_id is null where the target asks',
+    ),
 })

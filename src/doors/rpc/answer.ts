@@ -61,10 +61,10 @@ export const answerMessage = async (message: RpcMessage, components: AnswerCompo
 }
 
 /** May it take as long as a program, or as a human who is asked? */
-const waits = (part: RpcCall | RpcResponse, { mayAsk }: Methods): boolean => {
+const waits = (part: RpcCall | RpcResponse, methods: Methods): boolean => {
   if (!isCall(part)) return false
-  const { timeout_ms: timeout } = part.params
-  if (part.method === 'exec.start' || part.method === 'pty.open') return mayAsk
+  const { timeout_ms: timeout, session_id: session } = part.params
+  if (part.method === 'exec.start' || part.method === 'pty.open') return methods.mayAsk(session)
   return (part.method === 'exec.wait' && timeout !== 0) || (part.method === 'session.events' && timeout !== undefined && timeout !== 0)
 }
 

@@ -4,16 +4,15 @@ import type * as z from 'zod'
 
 import { AppError } from '../../base/errors.ts'
 import { giveBack } from '../../base/give-back.ts'
-import type { FileCall, LocalRun, RunStart, TerminalSize } from '../../executor/port/local-executor.ts'
-import { MAX_ARGV_BYTES, MAX_ARGV_TOKENS } from '../../protocol/limits.ts'
-import { MAX_FILE_CHUNK, MAX_INLINE_STDIN, MAX_VARIABLE_TEXT } from '../../protocol/rexd-limits.ts'
+import type { FileCall, LocalRun, TerminalSize } from '../../executor/port/local-executor.ts'
+import { MAX_FILE_CHUNK, MAX_INLINE_STDIN } from '../../protocol/rexd-limits.ts'
 import type { FullParams as Params, Method } from '../../protocol/rexd-methods.ts'
-import { wishOf } from '../../protocol/run-place.ts'
-import { NO_BYTES } from '../../protocol/schema.ts'
 import { parseWith } from '../check-with.ts'
 import { contentBytes } from '../content-bytes.ts'
 import { unfinished } from './output-text.ts'
+import { argvOf, runOf } from './run-start.ts'
 import {
+  callerLeft,
   SessionMethods,
   type Answered,
   type CallSubject,
@@ -53,9 +52,9 @@ export class Methods {
     this.#sessions = new SessionMethods(components, init)
   }
 
-  /** A human may be asked before a program begins. */
-  get mayAsk(): boolean {
-    return this.#components.executor.mayAsk === true
+  /** Whoever starts a program in this session may wait for a human: one of this host, or one of its target. */
+  mayAsk(session: unknown): boolean {
+    return this.#components.executor.mayAsk === true || this.#sessions.targetOf(session) !== null
   }
 
   /** Throws an `AppError`, `bad_request` where the params do not fit. */
@@ -74,7 +73,7 @@ export class Methods {
   /** The connection is gone: nobody waits, and everything that it had running is ended. */
   async close(): Promise<void> {
     await this.#sessions.leave()
-    this.#left.abort()
+    this.#left.abort(callerLeft())
   }
 
   readonly #handlers: { readonly [M in Method]: (params: Params<M>, context: CallContext) => Promise<Answered> } = {
@@ -87,9 +86,10 @@ export class Methods {
     'session.events': async (params, { gone, place }) => ({ result: await this.#sessions.eventsOf(params, place, this.#until(gone)) }),
     'exec.start': async (params, { id, gone, place }) => this.#start(params, { id, place, gone: this.#until(gone) }),
     'exec.wait': async (params, { gone, place }) => this.#wait(params, place, this.#until(gone)),
-    'exec.kill': async ({ session_id, process_id, signal }) => ({
-      result: { ok: this.#process(session_id, process_id).run.signal(signal) },
-    }),
+    'exec.kill': async ({ session_id, process_id, signal }) => {
+      const isWithdrawn = [...this.#session(session_id).starting].some((one) => one.withdraw(process_id))
+      return { result: { ok: isWithdrawn || this.#process(session_id, process_id).run.signal(signal) } }
+    },
     'exec.input': async ({ session_id, process_id, data, encoding, eof }) => {
       const bytes = contentBytes(data, encoding, 'data', MAX_INLINE_STDIN)
       return { result: { accepted_bytes: this.#process(session_id, process_id).run.input(bytes, eof) } }
@@ -203,7 +203,7 @@ export class Methods {
     const argv = argvOf(params)
     const init = {
       sessionId: session.id,
-      call,
+      call: params.tell_waiting ? call : undefined,
       argv,
       failOnLimit: params.fail_on_limit,
       terminal: terminal !== null,
@@ -211,13 +211,15 @@ export class Methods {
     }
     const process = new RpcProcess({ emit: (method, params) => session.events.emit(method, params), clock, gone }, init)
     const start = async (): Promise<LocalRun> => {
-      const run = await executor.start(runOf(session.id, argv, params, terminal), process)
+      session.starting.add(process)
+      const asked = executor.start(runOf(session.id, argv, params, terminal), process)
+      const run = await asked.finally(() => session.starting.delete(process))
       void process.attach(run)
       sessions.began(session, process)
       return run
     }
     // A human may take his time, and holds up no other call. Whoever is gone by then has a program in his session all the same.
-    const run = await (this.mayAsk ? place.outside(start).finally(() => gone.aborted && process.release()) : start())
+    const run = await (this.mayAsk(session.id) ? place.outside(start).finally(() => gone.aborted && process.release()) : start())
     const failed = await run.begun
     if (failed?.denial_reason === 'audit_unavailable') {
       // Nobody is told its id, and so nothing of it.
@@ -250,49 +252,9 @@ export class Methods {
   }
 }
 
-/** A shell is only another program: its text becomes the last token, or a text of ours is, and the tokens stand behind it as they are. */
-const argvOf = ({ argv, command, shell, login }: Params<'exec.start'>): readonly string[] => {
-  const asLogin = login ? ['-l'] : []
-  if (shell) {
-    if (command === undefined || argv !== undefined) throw new AppError('bad_request', 'shell: true takes a command, and no argv')
-    return ['/bin/sh', ...asLogin, '-c', command]
-  }
-  if (command !== undefined) throw new AppError('bad_request', 'command: only with shell: true; without it, argv is a list of strings')
-  if (argv === undefined) throw new AppError('bad_request', 'argv: missing; expected a list of strings')
-  return login ? ['/bin/sh', ...asLogin, '-c', 'exec "$0" "$@"', ...argv] : argv
-}
-
 const startedOf = ({ startedAt, caps, ranOn = null, cuts = [] }: LocalRun) => ({
   started_at: startedAt,
   ...caps,
   ...(ranOn === null ? {} : { ran_on: ranOn }),
   ...(cuts.length === 0 ? {} : { cut_wishes: cuts }),
 })
-
-const runOf = (session: string, argv: readonly string[], params: Params<'exec.start'>, terminal: TerminalSize | null): RunStart => {
-  const texts = [...argv, ...Object.entries(params.env).flat()]
-  if (texts.some((text) => !text.isWellFormed() || text.includes('\0')))
-    throw new AppError('bad_request', 'argv, env: not valid Unicode, or with a NUL character')
-  if (argv.length > MAX_ARGV_TOKENS || argv.some((token) => Buffer.byteLength(token) > MAX_ARGV_BYTES))
-    throw new AppError('bad_request', `argv: expected at most ${MAX_ARGV_TOKENS} texts of at most ${MAX_ARGV_BYTES} bytes`)
-  if (Object.values(params.env).some((value) => Buffer.byteLength(value) > MAX_VARIABLE_TEXT))
-    throw new AppError('bad_request', `env: expected texts of at most ${MAX_VARIABLE_TEXT} bytes`)
-  const wish = wishOf(params)
-  return {
-    session,
-    argv,
-    // A login shell is one, whatever it starts.
-    shell: params.shell || params.login,
-    cwd: params.cwd ?? null,
-    env: params.env,
-    stdin: params.stdin === undefined ? NO_BYTES : contentBytes(params.stdin, params.stdin_encoding, 'stdin', MAX_INLINE_STDIN),
-    input: params.stdin_open,
-    // 0 asks for the usual time, as existing clients do.
-    timeout_ms: params.timeout_ms === undefined || params.timeout_ms === 0 ? null : params.timeout_ms,
-    max_output_bytes: params.max_output_bytes ?? null,
-    fail_on_limit: params.fail_on_limit,
-    detach: params.detach,
-    terminal,
-    ...(wish && { wish }),
-  }
-}

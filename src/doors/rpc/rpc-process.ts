@@ -12,8 +12,8 @@ export type Emit = (method: string, params: Readonly<Record<string, unknown>>) =
 
 export interface RpcProcessInit {
   readonly sessionId: string
-  /** By which its caller knows the call that starts it. */
-  readonly call: RpcId
+  /** By which its caller knows the call that starts it; undefined: it does not want to be told that somebody is asked first. */
+  readonly call: RpcId | undefined
   readonly argv: readonly string[]
   /** It is ended when output is dropped. */
   readonly failOnLimit: boolean
@@ -55,13 +55,16 @@ export class RpcProcess implements LocalRunSink {
   #taken = false
   #timedOut = false
   #limitHit = false
+  /** Its id while somebody is asked whether it may begin; null before. */
+  #asked: string | null = null
+  readonly #withdrawn = new AbortController()
 
   /** Aborted when nobody waits for the answer that it has begun. */
   readonly gone: AbortSignal
 
   constructor(components: { emit: Emit; clock: Clock; gone?: AbortSignal }, init: RpcProcessInit) {
     this.#emit = components.emit
-    this.gone = components.gone ?? new AbortController().signal
+    this.gone = AbortSignal.any([this.#withdrawn.signal, ...(components.gone === undefined ? [] : [components.gone])])
     this.#clock = components.clock
     this.#init = init
     this.argvSize = Buffer.byteLength(JSON.stringify(init.argv))
@@ -115,10 +118,20 @@ export class RpcProcess implements LocalRunSink {
     this.#released.resolve()
   }
 
-  /** Its caller knows no id of it yet, and is told all the same. */
-  waiting({ question_id, expires_at_ms }: RunWaiting): void {
+  /** Its call is not answered yet, and may be told all the same. */
+  waiting({ request_id, question_id, expires_at_ms }: RunWaiting): void {
     const { sessionId: session_id, call } = this.#init
-    void this.#emit('exec.waiting', { session_id, call, question_id, expires_in_ms: Math.max(0, expires_at_ms - this.#clock.now()) })
+    const process_id = `p_${request_id}`
+    this.#asked = process_id
+    const expires_in_ms = Math.max(0, expires_at_ms - this.#clock.now())
+    if (call !== undefined) void this.#emit('exec.waiting', { session_id, process_id, call, question_id, expires_in_ms })
+  }
+
+  /** Takes back what is asked about the process of this id, if that is this one. */
+  withdraw(id: string): boolean {
+    if (this.#asked !== id) return false
+    this.#withdrawn.abort(new AppError('conflict', 'it was taken back before it began', { data: { reason: 'withdrawn' } }))
+    return true
   }
 
   async event(event: LocalRunEvent): Promise<void> {

@@ -19,6 +19,8 @@ export class RpcSession {
   readonly init: RpcSessionInit
   readonly events: SessionEvents
   readonly processes = new KnownProcesses()
+  /** Whose start is not answered yet. */
+  readonly starting = new Set<RpcProcess>()
 
   constructor(init: RpcSessionInit) {
     this.init = init

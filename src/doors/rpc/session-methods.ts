@@ -13,6 +13,9 @@ import { RpcSession } from './rpc-session.ts'
 import type { Arrived, EventsSince, Send, SessionEvents } from './session-events.ts'
 import type { Sessions } from './sessions.ts'
 
+/** What the server says of itself to whoever opens a session or comes back to it. */
+const SERVER = { protocol: PROTOCOL, server_version: VERSION, tells_waiting: true } as const
+
 /** How long a session waits for its caller: one whose connection is gone, or who asks over HTTP. */
 export const RESUME_WINDOW_MS = 60_000
 export const HTTP_IDLE_MS = 600_000
@@ -85,6 +88,12 @@ export class SessionMethods {
     return session
   }
 
+  /** Null: it is none of this caller, or has none. */
+  targetOf(session: unknown): string | null {
+    const found = typeof session === 'string' ? this.#components.sessions.find(session, this) : null
+    return found?.init.grant.target ?? null
+  }
+
   /** Journals a question about another caller's session or process, which is an attempt; an id that is nobody's is a mistake. */
   async noteForeign(method: Method, { session_id: session, process_id, pty_id }: CallSubject, error: unknown): Promise<void> {
     const { executor, sessions } = this.#components
@@ -128,7 +137,7 @@ export class SessionMethods {
     })
     if (this.#left) {
       await executor.close(id)
-      throw new AppError('unknown_session', 'its caller has left')
+      throw callerLeft()
     }
     const kept = resumable || send === null
     const session = new RpcSession({ id, grant, clientName, openedAt: new Date(clock.now()).toISOString(), kept })
@@ -137,7 +146,7 @@ export class SessionMethods {
     if (send === null) sessions.closeAfter(session, HTTP_IDLE_MS)
     const lost = (): void => void sessions.end(session).catch(() => 0)
     const resume = token === null ? {} : { resume_token: token, resume_window_ms: this.#window }
-    return { result: { session_id: id, protocol: PROTOCOL, server_version: VERSION, ...grant, ...resume }, lost }
+    return { result: { session_id: id, ...SERVER, ...grant, ...resume }, lost }
   }
 
   /** Its events go on behind the cursor that its caller has. */
@@ -145,9 +154,9 @@ export class SessionMethods {
     const { send, arrived, sessions } = this.#components
     if (!this.#init.resumes) throw new AppError('unsupported_capability', undefined, { data: { capability: 'resume' } })
     // It may have waited for a place: a session that it took now would be nobody's.
-    if (this.#left) throw new AppError('unknown_session', 'its caller has left')
+    if (this.#left) throw callerLeft()
     const session = sessions.take(session_id, resume_token, this, ({ events }) => requireHeard(events, cursor))
-    const result = { ...this.info(session), protocol: PROTOCOL, server_version: VERSION }
+    const result = { ...this.info(session), ...SERVER }
     if (send === null) {
       sessions.closeAfter(session, HTTP_IDLE_MS)
       return { result }
@@ -200,6 +209,9 @@ export class SessionMethods {
     return this.#components.send === null ? HTTP_IDLE_MS : RESUME_WINDOW_MS
   }
 }
+
+/** Whoever asked is gone, and nobody has what was asked about. */
+export const callerLeft = (): AppError => new AppError('unknown_session', 'its caller has left')
 
 /** Behind a cursor that no event has yet, the next ones would be left out. */
 const requireHeard = ({ last }: SessionEvents, cursor: number): void => {

@@ -25,7 +25,7 @@ import { failure, tooLong } from './message.ts'
 import { Methods } from './methods.ts'
 import { RpcMetrics } from './metrics.ts'
 import { parseBytes } from './parse-bytes.ts'
-import type { MethodsComponents } from './session-methods.ts'
+import { callerLeft, type MethodsComponents } from './session-methods.ts'
 import { Sessions } from './sessions.ts'
 import { PipelinedRequests } from './pipelined-requests.ts'
 import { Unproven } from '../unproven.ts'
@@ -124,7 +124,7 @@ export class RpcWebDoor implements Startable {
 
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const gone = new AbortController()
-    response.once('close', () => gone.abort())
+    response.once('close', () => gone.abort(callerLeft()))
     try {
       this.#admit(request, request.headers.authorization)
       if (request.url === '/metrics') return this.#tellMetrics(request, response)

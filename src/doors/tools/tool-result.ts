@@ -63,8 +63,8 @@ export interface ToolResult {
   readonly ran_on?: RanOn | null
   /** Wishes of its caller that were wider than what is configured; absent: none was. */
   readonly cut_wishes?: readonly CutWish[]
-  /** The question that a human is asked; absent: none is asked now. */
-  readonly approval?: { readonly question_id: string; readonly expires_at: string }
+  /** The question that a human is asked, `question_id` null: by its target; absent: none is asked now. */
+  readonly approval?: { readonly question_id: string | null; readonly expires_at: string }
 }
 
 /** A part of the text of one stream. Places are bytes of it, from 0. */

@@ -42,8 +42,8 @@ export class ToolRun implements LocalRunSink {
   #stdin: Uint8Array
   #run: FollowedRun | null = null
   #end: RunEnd | null = null
-  /** A human is asked; null: none was. */
-  #waiting: RunWaiting | null = null
+  /** Somebody is asked; null: nobody was. */
+  #waiting: Omit<RunWaiting, 'request_id'> | null = null
   #timedOut = false
   /** By its target. */
   #timeoutClamped = false
@@ -103,9 +103,9 @@ export class ToolRun implements LocalRunSink {
     return stdin
   }
 
-  waiting(waiting: RunWaiting): void {
-    this.#recorder?.note(this.id, { event: 'waiting', ...waiting })
-    this.#waiting = waiting
+  waiting({ question_id, expires_at_ms }: Omit<RunWaiting, 'request_id'>): void {
+    this.#waiting = { question_id, expires_at_ms }
+    this.#recorder?.note(this.id, { event: 'waiting', ...this.#waiting })
   }
 
   event(event: LocalRunEvent): void {

@@ -166,8 +166,8 @@ const permittedRun = (
 
 /** The mesh is asked for its command, which is permitted or denied there. */
 const beginThere = async (asked: Asked, rights: SessionRights, routed: Routed | null): Promise<SessionRun> => {
-  const { engine, session, start, telling } = asked
-  const { targets } = engine.components
+  const { engine, session, start, sink, telling } = asked
+  const { targets, clock } = engine.components
   if (session.closed) throw new AppError('unknown_session')
   if (targets === null) throw new AppError('unsupported_capability', 'there is no mesh here', { data: { capability: 'target' } })
   const exec = routed && inForce(routed.place, session, start, routed.modes.tools)
@@ -177,10 +177,12 @@ const beginThere = async (asked: Asked, rights: SessionRights, routed: Routed | 
   if (verdict.kind === 'ask') return askAndBegin(asked, verdict.question, routed, null)
   const { grant, slot } = verdict
   const { requestId, story } = telling
-  const target = new TargetProgram(
-    { targets, clock: engine.components.clock },
-    { requestId, grant, stdin: start.stdin.length === 0 ? null : start.stdin, onWaiting: (ms) => story?.waits(ms) },
-  )
+  const onWaiting = (ms: number): void => {
+    story?.waits(ms)
+    sink.waiting?.({ request_id: requestId, question_id: null, expires_at_ms: clock.now() + ms })
+  }
+  const stdin = start.stdin.length === 0 ? null : start.stdin
+  const target = new TargetProgram({ targets, clock }, { requestId, grant, stdin, onWaiting, gone: sink.gone })
   const request = {
     argv: grant.argv,
     matched_acl: 'security.allow_targets',

@@ -45,8 +45,10 @@ export interface TargetProgramInit {
   readonly requestId: RequestId
   readonly grant: TargetGrant
   readonly stdin: Uint8Array | null
-  /** Somebody over there must allow it, for so long at most. May be called again. */
+  /** Somebody over there must allow it, and has so long for that at most. Called once. */
   readonly onWaiting?: (expiresInMs: number) => void
+  /** Aborted, with an `AppError`, when nobody waits any more for what they say: that is taken back. */
+  readonly gone?: AbortSignal | undefined
 }
 
 type Exit = Extract<RunPart, { type: 'exit' }>
@@ -77,6 +79,8 @@ export class TargetProgram implements Program {
   /** Null: nobody was asked, or its daemon is not waited for any more. */
   #patience: Timer | null = null
   #isEnding = false
+  /** Why nobody waits for its beginning any more; null: somebody does. */
+  #withdrawn: AppError | null = null
   #left: number
   /** What came, dropped bytes included. */
   readonly #came = { stdout: 0, stderr: 0 }
@@ -100,11 +104,11 @@ export class TargetProgram implements Program {
     try {
       const asked = { target, argv, stdin, timeout_ms, request_id: requestId }
       const parts = this.#targets.run(asked, this.#givenUp.signal)[Symbol.asyncIterator]()
-      const first = await this.#first(parts)
+      const { first, warnings } = await this.#first(parts)
       if (first === null) return this.#unheard('the daemon did not say what became of the command')
       if (first.type === 'error') throw new AppError(errorCodeOf(first.error), first.message)
-      if (first.type === 'exit' && first.denial_reason !== null) throw denied(target, first)
-      this.ended = this.#follow(first, parts, handlers)
+      if (first.type === 'exit' && first.denial_reason !== null) throw this.#withdrawn ?? denied(target, first)
+      this.ended = this.#follow([...warnings, first], parts, handlers)
       return { kind: 'started', process: this }
     } catch (error) {
       if (this.#givenUp.signal.aborted) return this.#unheard(errorText(this.#givenUp.signal.reason))
@@ -185,15 +189,38 @@ export class TargetProgram implements Program {
     return done === true ? null : value
   }
 
-  /** The first part of a run that is allowed: where somebody must be asked over there, that takes its time. */
-  async #first(parts: AsyncIterator<RunPart>): Promise<RunPart | null> {
-    for (;;) {
-      const part = await this.#next(parts)
-      if (part?.type !== 'waiting_for_approval') return part
-      this.#init.onWaiting?.(part.expires_in_ms)
-      this.#patience?.cancel()
-      this.#patience = this.#lateIn(part.expires_in_ms + this.#init.grant.timeout_ms + TARGET_SILENCE_MS)
+  /** What tells whether it runs; a warning does not. Where somebody must be asked over there, that takes its time. */
+  async #first(parts: AsyncIterator<RunPart>): Promise<{ readonly first: RunPart | null; readonly warnings: readonly RunPart[] }> {
+    const warnings: RunPart[] = []
+    const leave = new AbortController()
+    let isAsked = false
+    try {
+      for (;;) {
+        const part = await this.#next(parts)
+        if (part?.type === 'warning') warnings.push(part)
+        else if (part?.type !== 'waiting_for_approval') return { first: part, warnings }
+        else {
+          if (!isAsked) this.#asked(part.expires_in_ms, leave.signal)
+          isAsked = true
+          this.#patience?.cancel()
+          this.#patience = this.#lateIn(part.expires_in_ms + this.#init.grant.timeout_ms + TARGET_SILENCE_MS)
+        }
+      }
+    } finally {
+      leave.abort()
     }
+  }
+
+  /** Until it is known whether it runs, whoever goes takes back what is asked. */
+  #asked(expiresInMs: number, known: AbortSignal): void {
+    const { gone, onWaiting } = this.#init
+    const withdraw = (): void => {
+      this.#withdrawn = gone?.reason as AppError
+      this.terminate()
+    }
+    gone?.addEventListener('abort', withdraw, { signal: known })
+    onWaiting?.(expiresInMs)
+    if (gone?.aborted === true) withdraw()
   }
 
   /** Resolves when output may be handed on. */
@@ -203,10 +230,11 @@ export class TargetProgram implements Program {
     this.#isHeld = false
   }
 
-  async #follow(first: RunPart, rest: AsyncIterator<RunPart>, handlers: ProcessHandlers): Promise<ProcessEnd> {
+  async #follow(first: readonly RunPart[], rest: AsyncIterator<RunPart>, handlers: ProcessHandlers): Promise<ProcessEnd> {
     let lost = 'the daemon went away before it told how the command ended'
     try {
-      for (let part: RunPart | null = first; part !== null; part = await this.#next(rest)) {
+      const early = [...first]
+      for (let part = early.shift() ?? null; part !== null; part = early.shift() ?? (await this.#next(rest))) {
         await this.#room()
         if (part.type === 'exit') {
           if (part.incomplete) this.lost = part.message ?? 'the connection to the target was lost, or bytes are missing'

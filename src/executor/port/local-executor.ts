@@ -111,16 +111,19 @@ export type LocalRunEvent =
   | { readonly type: 'stdout' | 'stderr'; readonly data: Uint8Array }
   | { readonly type: 'warning'; readonly kind: WarningKind }
 
-/** A human is asked whether the run may begin. */
+/** Somebody is asked whether the run may begin. */
 export interface RunWaiting {
-  readonly question_id: string
+  /** Of the run that there is to be. */
+  readonly request_id: RequestId
+  /** Null: those whom the target asks, of whom it says no more. */
+  readonly question_id: string | null
   readonly expires_at_ms: number
 }
 
 export interface LocalRunSink {
-  /** Told once at most, before the run is accepted or refused. */
+  /** Told once of the human of this host, and once of those whom a target asks, before the run is accepted or refused. */
   waiting?(waiting: RunWaiting): void
-  /** Aborted when nobody waits for that human's answer any more. */
+  /** Aborted, with an `AppError`, when nobody waits for their answer any more. */
   readonly gone?: AbortSignal
   /** One event at a time. A promise holds what follows, and with it the program. A rejection cancels the run. */
   event(event: LocalRunEvent): void | Promise<void>

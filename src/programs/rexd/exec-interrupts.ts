@@ -27,8 +27,14 @@ export class Interrupts {
   #isSlow = false
   /** Nobody knows whether the command was told of the first. */
   #untold = false
+  /** The agent that it is to run on, as it was named. */
+  readonly #node: string
   readonly #line = new CountdownLine({ stderr: process.stderr, clock: systemClock })
   readonly #unlisten = onStopSignal((name) => this.#hear(name))
+
+  constructor(init: { readonly node: string }) {
+    this.#node = init.node
+  }
 
   /** Aborted where we are told to end while a human is, or may be, asked whether it may begin. */
   get unbegun(): AbortSignal {
@@ -59,8 +65,8 @@ export class Interrupts {
   readonly waiting = ({ questionId, expiresInMs }: StartWaiting): void => {
     this.begunOrNot()
     this.#isSlow = true
-    const text = (left: number): string =>
-      shownLine(`rexd: waiting for approval: a human there is asked (${questionId}); ${clockText(left)} left, Ctrl-C withdraws it`)
+    const whom = questionId === null ? `asked by ${this.#node}` : `a human there is asked (${questionId})`
+    const text = (left: number): string => shownLine(`rexd: waiting for approval: ${whom}; ${clockText(left)} left, Ctrl-C withdraws it`)
     void this.#line.show(text, expiresInMs)
   }
 

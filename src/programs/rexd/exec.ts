@@ -162,7 +162,7 @@ export const rexdExec = async (argv: readonly string[]): Promise<number> => {
     process.stdout.write(flags)
     return 0
   }
-  const interrupts = new Interrupts()
+  const interrupts = new Interrupts({ node: flags.target ?? flags.place.node ?? 'its node' })
   // Whoever reads us has enough, as `head`: the write fails, and that ends it, without a word.
   for (const output of [process.stdout, process.stderr]) output.on('error', () => undefined)
   try {
