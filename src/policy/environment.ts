@@ -6,6 +6,12 @@ import { AppError, attempt } from '../base/errors.ts'
 /** Where programs are looked for, whatever the daemon's own PATH says. */
 export const SCRUBBED_PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
 
+/** Variables that only change what is shown, or say who asks. What programs make of any other name cannot be known. */
+const HARMLESS = /^(CI|TERM|COLORTERM|COLUMNS|LINES|TZ|LANG|LANGUAGE|LC_[A-Z]+|NO_COLOR|FORCE_COLOR|CLICOLOR|CLICOLOR_FORCE|REXEC_WHOAMI)$/
+
+/** False where a variable may decide what code a program loads or starts. */
+export const isHarmless = (name: string): boolean => HARMLESS.test(name)
+
 /** The whole environment of a child, built from nothing; `home` is the home directory of the daemon's user. */
 export const scrubbedEnvironment = (home: string = homeOfUser()): Readonly<Record<string, string>> =>
   Object.freeze({ PATH: SCRUBBED_PATH, HOME: home, LANG: 'C.UTF-8', LC_ALL: 'C.UTF-8' })

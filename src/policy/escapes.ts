@@ -1,6 +1,6 @@
-import { realpathSync } from 'node:fs'
 import { posix } from 'node:path'
 
+import { realPath } from '../base/real-path.ts'
 import type { AllowedCommand } from './mesh/acl.ts'
 import { findExecutable, MULTI_CALL } from './executable.ts'
 
@@ -220,7 +220,8 @@ const MANY_NAMES: readonly string[] = [...MULTI_CALL, 'systemctl']
 /** The name that a program is known by: `/usr/bin/python3.12` is python, `nc.openbsd` is nc. */
 export const programName = (argv0: string): string => {
   const base = posix.basename(argv0)
-  if (/^ld(64)?(-[^/]*)?\.so(\.\d+)*$/.test(base)) return 'ld.so'
+  // In musl the C library is its loader.
+  if (/^(ld(64)?(-[^/]*)?|libc(\.musl-[^/]*)?)\.so(\.\d+)*$/.test(base)) return 'ld.so'
   // A script of somebody's own is not what it is called after.
   if (KNOWN.has(base) || /\.(sh|bash|py|pl|rb|js)$/.test(base)) return base
   const plain = base.replace(/^[a-z0-9_]+-linux-(gnu|musl)[a-z]*-/, '').replace(/-?[0-9].*$|\..*$/, '')
@@ -231,7 +232,7 @@ export const programName = (argv0: string): string => {
 const resolvedName = (argv0: string): string | null => {
   const lookup = findExecutable(argv0)
   if (lookup.kind !== 'found') return null
-  const name = programName(realpathSync(lookup.executable.path))
+  const name = programName(realPath(lookup.executable.path))
   return MANY_NAMES.includes(name) || name === programName(argv0) ? null : name
 }
 

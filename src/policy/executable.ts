@@ -1,8 +1,9 @@
-import { accessSync, constants, realpathSync, statSync } from 'node:fs'
+import { accessSync, constants, statSync } from 'node:fs'
 import { basename, dirname, isAbsolute, join } from 'node:path'
 
 import { attempt, errorText } from '../base/errors.ts'
 import { writableByOthers } from '../base/file-rights.ts'
+import { realPath } from '../base/real-path.ts'
 import { SCRUBBED_PATH } from './environment.ts'
 import { interpreterProblems, type FindProgram } from './interpreters.ts'
 import type { Executable } from './permit.ts'
@@ -49,7 +50,7 @@ export const isApplet = (executable: Executable, path = SCRUBBED_PATH): boolean 
   if (MULTI_CALL.includes(basename(executable.path))) return false
   return (
     MULTI_CALL.some((name) => isCalled(executable, name, path) || isCalled(executable, join(dirname(executable.path), name))) ||
-    MULTI_CALL.includes(basename(realpathSync(executable.path)))
+    MULTI_CALL.includes(basename(realPath(executable.path)))
   )
 }
 

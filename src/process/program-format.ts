@@ -1,8 +1,9 @@
-import { accessSync, constants, realpathSync, statSync } from 'node:fs'
+import { accessSync, constants, statSync } from 'node:fs'
 import { dirname } from 'node:path'
 
 import { errorText } from '../base/errors.ts'
 import { programFormat } from '../base/program-head.ts'
+import { realPath } from '../base/real-path.ts'
 import type { Account } from '../policy/account.ts'
 import { MAX_INTERPRETERS } from '../policy/interpreters.ts'
 
@@ -17,7 +18,7 @@ const mayExecute = (path: string, { uid, gid }: Account): boolean => {
 const checkAccess = (path: string, account: Account | null): void => {
   accessSync(path, constants.X_OK)
   if (account === null) return
-  const real = realpathSync(path)
+  const real = realPath(path)
   for (let at = real; ; at = dirname(at)) {
     if (!mayExecute(at, account)) throw new Error(`${account.name} may not ${at === real ? 'execute' : 'enter'} ${at}`)
     if (at === dirname(at)) return

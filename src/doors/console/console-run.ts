@@ -117,7 +117,7 @@ export class ConsoleRun {
 
   #waits(question: string): void {
     const { whoami, exec } = this.#request
-    this.#components.screen.note(`${nameText(whoami)} waits for an approval of ${wordsText(exec)}: x0x approvals show ${question}`)
+    this.#components.screen.note(`${nameText(whoami)} waits for an approval of ${wordsText(exec)}: x0x approvals approve ${question}`)
   }
 
   #take(event: LocalRunEvent): void {

@@ -1,14 +1,16 @@
-import { realpathSync, statSync } from 'node:fs'
+import { statSync } from 'node:fs'
 import { basename, isAbsolute, posix } from 'node:path'
 
 import { attempt } from '../../base/errors.ts'
-import { wayTo } from '../../base/way.ts'
+import { namesOf, wayTo } from '../../base/way.ts'
+import { realPath } from '../../base/real-path.ts'
 import { ESCAPES, programName } from '../escapes.ts'
+import { isHarmless } from '../environment.ts'
 import { finderIn, MULTI_CALL } from '../executable.ts'
 import { scriptOf } from '../given-script.ts'
 import type { Executable } from '../permit.ts'
 import { loadingOption } from './plain-options.ts'
-import { isDangerous, shellText, unwrap, WRAPPER_NAMES, type Word } from './wrappers.ts'
+import { shellText, unwrap, WRAPPER_NAMES, type Word } from './wrappers.ts'
 
 /** Wrappers behind one another, and commands of one command, that are followed. */
 const MAX_DEPTH = 16
@@ -49,16 +51,18 @@ export interface Meanings {
   readonly opaque: string | null
 }
 
-const SHELLS = ['sh', 'bash', 'rbash', 'dash', 'ash', 'zsh', 'ksh', 'mksh', 'fish', 'csh', 'tcsh', 'busybox', 'toybox']
+/** Whose text is read: others have words of their own before a command, as `noglob` and `=x` of zsh. */
+const SHELLS = ['sh', 'bash', 'rbash', 'dash', 'ash', 'ksh']
 const INTERPRETERS: readonly string[] = ESCAPES.flatMap(({ scripts, programs }) => (scripts === true ? programs : []))
-/** An interpreter that only says who it is. */
-const SAYS_WHO = /^(--version|-V|--help)$/
+/** Those that with this word alone only say who they are; others take it for a file or an option, and run their stdin. */
+const SAY_WHO = ['sh', 'bash', 'rbash', 'dash', 'zsh', 'python', 'pypy', 'perl', 'ruby', 'node', 'nodejs', 'php']
+const SAYS_WHO = /^(--version|--help)$/
 
 /** What a command means: each wrapper is taken off, each name looked up, each link followed. `open`: words that nobody knows may follow. */
 export const meaningsOf = (argv: readonly Word[], variables: readonly string[], around: Surroundings, open = false): Meanings => {
   const reader = new Reader()
-  const dangerous = variables.find(isDangerous)
-  if (dangerous !== undefined) reader.opaque = `${dangerous} decides what a program runs`
+  const risky = variables.find((name) => !isHarmless(name))
+  if (risky !== undefined) reader.opaque = `${risky} may decide what a program runs`
   reader.read(argv, open, around, 0)
   return reader
 }
@@ -73,7 +77,8 @@ class Reader implements Meanings {
   read(argv: readonly Word[], open: boolean, around: Surroundings, depth: number): void {
     if (this.#isTooMuch(argv, depth)) return
     const [called, ...words] = argv
-    if (called === undefined || called === null || called === '')
+    // What begins as an option does is the value of one that was not understood.
+    if (called === undefined || called === null || called === '' || called.startsWith('-'))
       return this.#unknown('which program it starts is not known before it runs')
     if (called.length > MAX_PATH || basename(called).length > MAX_NAME) return this.#unknown('a name is too long for a program')
     const file = fileOf(called, around)
@@ -81,7 +86,7 @@ class Reader implements Meanings {
     if (file !== null && isOfProcess(file.path)) this.#unknown(`${called} is another file for each process that looks`)
     // A wrapper of its own name, such as an applet of busybox, is not there as a file.
     if (file === null && depth === 0 && around.path !== null) this.#unknown(`${called} is not found`)
-    for (const name of namesOf(called, words[0], file, around, this.#files)) this.#readAs(name, words, open, { around, depth })
+    for (const name of knownAs(called, words[0], file, around, this.#files)) this.#readAs(name, words, open, { around, depth })
   }
 
   #readAs(name: string, words: readonly Word[], open: boolean, at: { around: Surroundings; depth: number }): void {
@@ -94,8 +99,7 @@ class Reader implements Meanings {
       return
     }
     if (unwrapped.kind === 'opaque') return this.#unknown(unwrapped.why)
-    // What a program then starts by name is of that path, too.
-    if (unwrapped.path !== null) this.#unknown(`${name} sets PATH, which decides what a program runs`)
+    if (unwrapped.beside !== null) this.#unknown(unwrapped.beside)
     const next = { cwd: unwrapped.moved ? null : around.cwd, path: around.path === null ? null : (unwrapped.path ?? around.path) }
     for (const command of unwrapped.commands) {
       if (MULTI_CALL.includes(name)) this.#applet(command, open || unwrapped.open, next, depth + 1)
@@ -127,10 +131,10 @@ class Reader implements Meanings {
     const known = words.filter((word) => word !== null)
     if (known.length !== words.length) return this.#unknown(`${name} is given words that nobody knows before it runs`)
     const [only] = known
-    if (known.length === 1 && !open && SAYS_WHO.test(only ?? '')) return
+    if (known.length === 1 && !open && SAY_WHO.includes(name) && SAYS_WHO.test(only ?? '')) return
     const given = scriptOf(name, known)
     if (given.kind === 'script') {
-      const path = isAbsolute(given.word) ? given.word : around.cwd === null ? null : posix.resolve(around.cwd, given.word)
+      const path = placeOf(given.word, around.cwd)
       if (path === null) return this.#unknown(`${given.word} is looked for where nobody knows before it runs`)
       this.scripts.push(path)
       if (around.path !== null && isOfProcess(path)) this.#unknown(`${given.word} is another file for each process that looks`)
@@ -174,19 +178,19 @@ const isOfProcess = (path: string): boolean =>
     return false
   }) ?? true
 
+/** As the kernel goes on from there: `..` behind a link leads elsewhere than its text says. Null: from where is not known. */
+const placeOf = (path: string, cwd: string | null): string | null => {
+  if (isAbsolute(path)) return path
+  return cwd === null ? null : ['', ...namesOf(cwd), ...namesOf(path)].join('/')
+}
+
 const fileOf = (called: string, { cwd, path }: Surroundings): Meaning['file'] => {
   if (path === null) return null
-  const place = isAbsolute(called)
-    ? called
-    : called.includes('/')
-      ? cwd === null
-        ? null
-        : posix.resolve(cwd, called)
-      : finderIn(path)(called)
+  const place = called.includes('/') ? placeOf(called, cwd) : finderIn(path)(called)
   if (place === null) return null
   return attempt(() => {
     const info = statSync(place, { bigint: true })
-    return { path: place, dev: info.dev, ino: info.ino, real: realpathSync(place) }
+    return { path: place, dev: info.dev, ino: info.ino, real: realPath(place) }
   })
 }
 
@@ -212,13 +216,13 @@ class KnownFiles {
 }
 
 /** Whatever it may be known by: the name that it is called by, that of the file behind links, and of a wrapper or an interpreter that is the same file. */
-const namesOf = (called: string, first: Word | undefined, file: Meaning['file'], { path }: Surroundings, known: KnownFiles): string[] => {
+const knownAs = (called: string, first: Word | undefined, file: Meaning['file'], { path }: Surroundings, known: KnownFiles): string[] => {
   const names = new Set([programName(called), basename(called)])
   if (file === null || path === null) return [...names]
   const real = basename(file.real)
   // One file that is many acts by the name that it is called by, and under one that begins with its own, or told so, as itself.
   const isItself = basename(called).startsWith(real) || (first?.startsWith('--coreutils-prog') ?? true)
-  if (!MULTI_CALL.includes(real) || isItself) names.add(programName(file.real))
+  if (!MULTI_CALL.includes(real) || isItself) names.add(programName(file.real)).add(real)
   const links = attempt(() => statSync(file.real).nlink) ?? 1
   if (links > 1 && !MULTI_CALL.includes(real)) for (const name of known.namesOf(file, path)) names.add(name)
   return [...names]

@@ -1,6 +1,7 @@
-import { fstatSync, realpathSync, statSync } from 'node:fs'
+import { fstatSync, statSync } from 'node:fs'
 
 import { attempt, errorText } from '../../base/errors.ts'
+import { realPath } from '../../base/real-path.ts'
 import { SCRUBBED_PATH } from '../environment.ts'
 import { finderIn } from '../executable.ts'
 import { fileMark, hashFile, type FilePin } from '../file-mark.ts'
@@ -79,7 +80,7 @@ export const permitFacts = (fields: PermitFields, by: AskedBy): PermitFacts => {
 const scriptOf = (first: { readonly path: string; readonly read: ReturnType<typeof hashFile> } | undefined): Question['script'] =>
   first === undefined || first.read === null ? null : { path: first.path, sha256: first.read.sha256 }
 
-const realOf = (path: string): string => attempt(() => realpathSync(path)) ?? path
+const realOf = (path: string): string => attempt(() => realPath(path)) ?? path
 
 /** What "always" binds as well as "once": the command, its files as they stand, where and for whom it runs. */
 const frameOf = (domain: string, fields: PermitFields, by: AskedBy): Framed => {

@@ -4,9 +4,9 @@ const MAX_WORDS = 256
 /** What a shell itself acts on outside of quotes; with any of it the text is more than words. */
 const SPECIAL = /[$`\\*?[\]{}()<>~#!^]/
 const SEPARATOR = /[;&|\n]/
-/** Begin more than a command, or run what their words say. */
+/** Begin more than a command, run what their words say, or expand them once more, in a subscript: `test -v 'a[$(x)]'`. */
 const SHELL_WORDS =
-  /^(eval|\.|source|exec|command|builtin|trap|alias|unalias|if|then|elif|else|fi|for|while|until|do|done|case|esac|in|function|select|time|coproc|set|shopt|enable|export|declare|typeset|local|readonly|hash|bind|complete|fc|mapfile|readarray|read|let|unset|umask|ulimit)$/
+  /^(test|\[|printf|jobs|compgen|eval|\.|source|exec|command|builtin|trap|alias|unalias|if|then|elif|else|fi|for|while|until|do|done|case|esac|in|function|select|time|coproc|set|shopt|enable|export|declare|typeset|local|readonly|hash|bind|complete|fc|mapfile|readarray|read|let|unset|umask|ulimit)$/
 /** Sets a variable for the command behind it. */
 const ASSIGNMENT = /^[A-Za-z_][A-Za-z0-9_]*\+?=/
 

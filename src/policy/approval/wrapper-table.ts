@@ -102,14 +102,14 @@ const OWN: readonly WrapperRow[] = [
     // A name that is none of its own may be an alias; another directory has settings of its own.
     subcommands: subcommands(
       [
-        'add apply blame branch cat-file checkout clean commit count-objects describe fsck gc init ls-files ls-tree merge-base mv reflog remote ' +
+        'add apply blame branch cat-file checkout clean commit count-objects describe fsck gc init ls-files ls-tree merge-base mv reflog ' +
           'reset restore rev-list rev-parse rm shortlog show-ref status switch tag version worktree stash',
         /^--(t$|t=|te|ed|fi)|::/,
       ],
       ['diff log show', /^--(ext|te|ou)/],
       ['cherry-pick merge revert', /^--(st|ed)|^-[A-Za-z]*[sXe]/],
       // A place on another host is reached by ssh, as the user's settings say, and `a:b` is one.
-      ['clone fetch pull push ls-remote', /^--(u|rec|e|st|co|te)|^-[A-Za-z]*[sXuco]|::|^(?!(https?|git|file):\/\/)[^/]*:/],
+      ['clone fetch pull push ls-remote remote', /^--(u|rec|e|st|co|te)|^-[A-Za-z]*[sXuco]|::|^(?!(https?|git|file):\/\/)[^/]*:/],
       ['grep', /^--(o|te)|^-[A-Za-z]*O/],
     ),
   }),
@@ -187,6 +187,44 @@ const OWN: readonly WrapperRow[] = [
     valued: /^-[OTt]$/,
     behind: 'own',
   }),
+  row('rg', {
+    plain:
+      /^(-[0FHILNPSUVachilnopqsuvwxz.]+|-[ABCEMTdefgmrt].+|--(after-context|before-context|case-sensitive|color|context|count|count-matches|encoding|files|files-with-matches|files-without-match|fixed-strings|follow|glob|hidden|iglob|ignore-case|invert-match|json|line-number|max-columns|max-count|max-depth|max-filesize|multiline|no-config|no-filename|no-heading|no-ignore|no-line-number|no-messages|null|only-matching|pcre2|pretty|quiet|regexp|replace|smart-case|sort|stats|text|trim|type|type-list|type-not|version|vimgrep|with-filename|word-regexp)(=.*)?)$/,
+    valued: /^-[ABCEMTdefgmrt]$/,
+    behind: 'own',
+  }),
+  row('fd fdfind', {
+    plain:
+      /^(-[01FHILagilpsu]+|-[ESdetcoj].+|--(absolute-path|case-sensitive|color|exclude|extension|fixed-strings|follow|full-path|glob|hidden|ignore-case|max-depth|max-results|min-depth|no-ignore|print0|regex|size|type|version)(=.*)?)$/,
+    valued: /^-[ESdetcoj]$/,
+    behind: 'own',
+  }),
+  row('diff3', { plain: /^(-[aAeEimTxX3]+|--(easy-only|ed|merge|overlap-only|show-all|show-overlap|text|help|version))$/, behind: 'own' }),
+  // `--plugin` loads code.
+  row('ar nm ranlib objcopy objdump strip gcc-ar gcc-nm gcc-ranlib', {
+    plain:
+      /^(-[A-Za-z0-9]+|--(all-headers|demangle|disassemble|disassemble-all|dynamic|dynamic-syms|file-headers|full-contents|help|line-numbers|print-size|private-headers|reloc|section-headers|size-sort|source|strip-all|strip-debug|strip-unneeded|syms|undefined-only|version))$/,
+    starts: /^@/,
+    behind: 'own',
+  }),
+  row('iptables', {
+    plain:
+      /^(-[ACDFILNPRSXZdgijlmnopstvwx]+|--(append|comment|ctstate|delete|dport|exact|icmp-type|insert|jump|line-numbers|list|list-rules|match|numeric|sport|state|table|verbose|version|wait))$/,
+    behind: 'own',
+  }),
+  row('tc', { plain: /^-(d|details|s|stats|p|pretty|j|json)$/, behind: 'own', subcommands: subcommands(['qdisc class filter monitor']) }),
+  row('systemctl', {
+    plain:
+      /^(-[alq]+|-[npto].+|--(all|failed|full|no-ask-password|no-block|no-legend|no-pager|now|plain|quiet|system|user|value)|--(lines|output|property|state|type)=.*)$/,
+    valued: /^-[npto]$/,
+    behind: 'own',
+    // A path is a unit that whoever asks has written; another host or root has units of its own.
+    subcommands: subcommands([
+      'cat daemon-reload disable enable get-default is-active is-enabled is-failed is-system-running kill list-dependencies list-jobs list-sockets ' +
+        'list-timers list-unit-files list-units mask reload reload-or-restart reset-failed restart show start status stop try-restart unmask',
+      /\/|^(-[A-Za-z]*[HM]|--(h|im|m|r))/,
+    ]),
+  }),
   row('nmap', { plain: /^-([nFv46]+|p[0-9,-]+|s[STUV]|P[n0]|T[0-5])$/, behind: 'own' }),
   row('tcpdump', { plain: /^-[nvpqtAxXe]+$/, valued: /^-[nvpqtAxXe]*[ci]$/, behind: 'own' }),
 ]
@@ -207,7 +245,24 @@ const UNKNOWN =
   'nc ncat netcat telnet hg svn cargo rustup go cmake ninja rake mvn gradle ant pip poetry uv composer gem bundle just tox conda mamba pixi nix nix-shell guix ' +
   'ansible ansible-playbook ansible-pull ansible-console terraform tofu packer puppet chef-client salt-call rclone restic borg openvpn pppd ' +
   'xdg-open open sensible-browser x-www-browser w3m lynx links elinks redis-cli groff troff tex latex pdftex pdflatex xelatex gs tig ranger nnn vidir vipe ' +
-  'apt apt-get aptitude dpkg rpm yum dnf zypper apk pacman snap flatpak'
+  'apt apt-get aptitude dpkg rpm yum dnf zypper apk pacman snap flatpak ' +
+  // Run the command that their words name, around it or for each of something.
+  'agetty autoexpect bear buildah cage ccache coresched distcc sccache icecc dtach abduco zellij enosys fsck mkfs gprofng grc gtester lli logsave luit lxc-attach lxc-execute lxc-unshare ' +
+  'lxc-usernsexec memusage msgexec msgfilter multitime multitail lnav not pexec pg_virtualenv pidstat pipesz procmail maildrop run-mailcap runc crun schroot pbuilder sbuild mmdebstrap scan-build ' +
+  'scriptlive service setlock sdiff sotruss supervise svscan timed-run torify tsp ttyd ttyrec asciinema websockify xtrace login sulogin invoke-rc.d deb-systemd-invoke debconf dpkg-architecture ' +
+  'checkinstall libtool apptainer singularity toolbox distrobox flatpak-spawn firecracker kernel-install etcdctl consul envconsul nq fq pueue foreman honcho pm2 forever ' +
+  // Call a service that starts programs.
+  'busctl dbus-send dbus-daemon gdbus qdbus gio gapplication varlinkctl systemd-mount supervisord supervisorctl ' +
+  // Have an option, a key or a language that starts one, or load code that they name.
+  'ld gold cpan prove perlbug perldoc pydoc pdb ipython bpython ptpython pygmentize erb pry byebug cowsay cowthink exiftool pandoc octave gnuplot maxima sage ocaml erl iex elixir mix sbcl clisp racket swipl ' +
+  'gforth scala sbt kotlin dotnet mono qjs gjs cjs slsh pike newlisp rc es convert magick mogrify identify montage composite blender gimp inkscape soffice libreoffice mpv ' +
+  'nroff pic dvips etex pdfetex luatex lualatex xetex latexmk mpost mf asy bzless bzmore xzless xzmore lzless lzmore zstdless lv pspg delta emacsclient emacs-nox emacs-gtk emacs-lucid ' +
+  'xemacs jmacs jpico jstar rjoe red ne zile mg jove nvi elvis vile gedit kate geany code codium subl cscope crash debugfs tdbtool iftop hping3 ispell ncdu ncftp minicom scanmem top htop atop ' +
+  'gcore gdbtui strace-log-merge gpg gpg2 gpgsm gpg-connect-agent gpgconf dirmngr ssh-keygen ssh-add ssh-copy-id sshfs sshd slogin dbclient plink pscp psftp rsh rlogin rcp sshuttle ' +
+  'ksu sudoedit super calife please gh glab hub jj scalar gitk dnsmasq wg-quick openconnect vpnc stunnel xinetd tcpserver certbot lego dehydrated facter knife latexindent ' +
+  'smbclient tshark wireshark dumpcap ettercap scrot rtorrent aria2c yt-dlp youtube-dl sqlmap tailscale task tasksh rpmquery rpmverify rpmdb rustc rustdoc ghc runghc stack cabal opam dune ' +
+  'duckdb mysqlsh pgcli mycli litecli cqlsh sqlplus isql pg_ctl pg_ctlcluster aws az gcloud ctest cpack bugpoint opt llc jdb javac pkcs11-tool p11tool mdadm smartd dump restore star ' +
+  'chromium google-chrome firefox x-terminal-emulator gnome-terminal konsole kitty alacritty foot wezterm urxvt rxvt terminator xfce4-terminal rofi dmenu_run i3-msg swaymsg'
 
 export const WRAPPER_ROWS: readonly WrapperRow[] = [...COMMANDS, ...OWN, row(UNKNOWN, { behind: 'unknown' })]
 

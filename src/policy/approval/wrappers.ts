@@ -1,3 +1,4 @@
+import { isHarmless } from '../environment.ts'
 import { commandsOf } from './shell-text.ts'
 import { WRAPPER_ROWS, wrapperRow, type WrapperRow } from './wrapper-table.ts'
 
@@ -6,13 +7,14 @@ export type Word = string | null
 
 /** What a wrapper makes of its words. */
 export type Unwrapped =
-  /** Commands that it starts. `open`: words that nobody knows may follow. `moved`: somewhere else than here. */
+  /** Commands that it starts. `open`: words that nobody knows may follow. `moved`: somewhere else than here. `beside`: why something else may run. */
   | {
       readonly kind: 'commands'
       readonly commands: readonly (readonly Word[])[]
       readonly open: boolean
       readonly path: string | null
       readonly moved: boolean
+      readonly beside: string | null
     }
   /** It starts nothing. */
   | { readonly kind: 'nothing' }
@@ -23,13 +25,14 @@ const NOTHING: Unwrapped = { kind: 'nothing' }
 const opaque = (why: string): Unwrapped => ({ kind: 'opaque', why })
 const starts = (
   commands: readonly (readonly Word[])[],
-  more: { open?: boolean; path?: string | null; moved?: boolean } = {},
+  more: { open?: boolean; path?: string | null; moved?: boolean; beside?: string | null } = {},
 ): Unwrapped => ({
   kind: 'commands',
   commands,
   open: more.open ?? false,
   path: more.path ?? null,
   moved: more.moved ?? false,
+  beside: more.beside ?? null,
 })
 
 /** A word that is an option; `-` alone and what is not known are none. */
@@ -104,20 +107,18 @@ const ENV_ALONE =
 const ENV_VALUED = /^(-u|--unset)$/
 const ENV_SPLIT = /^(?:-[iv0]*S|--split-string=)(.*)$/s
 const ENV_MOVED = /^(-C.+|--chdir=.*)$/
+/** Of a name that a sentence says. */
+const MAX_SHOWN = 64
 /** Texts of `-S` within one another. */
 const MAX_SPLITS = 16
 /** Inside the text of `-S` these mean more than themselves. */
 const ENV_QUOTING = /["'\\$#]/
 const ASSIGNMENT = /^([^=]+)=(.*)$/s
-/** Decide what code a program runs, or what a shell does before its text. */
-export const isDangerous = (name: string): boolean => DANGEROUS.test(name)
-const DANGEROUS =
-  /^(LD_.*|DYLD_.*|GLIBC_TUNABLES|GCONV_PATH|LOCPATH|BASH_ENV|ENV|BASH_FUNC_.*|BASHOPTS|SHELLOPTS|PS4|PROMPT_COMMAND|ZDOTDIR|NODE_(OPTIONS|PATH)|PYTHON.*|PERL.*|RUBY.*|GIT_.*|(_|JDK_)?JAVA_.*|CLASSPATH|LESS(OPEN|CLOSE)|IFS|PATH|HOME|XDG_CONFIG_.*|LUA_INIT.*|LUA_C?PATH.*|PHPRC|PHP_INI_SCAN_DIR|R_(PROFILE|ENVIRON).*|TCLLIBPATH|MAKEFLAGS|[A-Z_]*EDITOR|VISUAL|[A-Z_]*PAGER|TAR_OPTIONS|[A-Z]+_RSH|ZIPOPT|MAKEFILES|OPENSSL_.*|AWK(LIB)?PATH|GCC_EXEC_PREFIX|COMPILER_PATH|VALGRIND_OPTS|[nN][pP][mM]_[cC][oO][nN][fF][iI][gG]_.*|WGETRC|SSH_ASKPASS|SUDO_ASKPASS|SHELL|BROWSER|CURL_HOME|KUBECONFIG|DOCKER_.*|KRB5_CONFIG|GO(FLAGS|ROOT|PATH|ENV)|CARGO_.*|RUST(C|UP|DOC).*|CC|CXX|CPP|LD|FPATH|VIMINIT|EXINIT|IP_LIB_DIR|GTK_.*|GIO_.*|QT_.*)$/
-
 const env = (given: readonly Word[]): Unwrapped => {
   let words = given
   let at = 0
   let path: string | null = null
+  let beside: string | null = null
   let moved = false
   let optionsEnded = false
   for (let splits = 0; at < words.length;) {
@@ -141,10 +142,10 @@ const env = (given: readonly Word[]): Unwrapped => {
       at += ENV_VALUED.test(word) || word === '-C' || word === '--chdir' ? 2 : 1
     } else {
       const assigned = ASSIGNMENT.exec(word)
-      if (assigned === null) return starts([words.slice(at)], { path, moved })
+      if (assigned === null) return starts([words.slice(at)], { path, moved, beside })
       const [, name = '', value = ''] = assigned
-      if (name !== 'PATH' && isDangerous(name)) return opaque(`env sets ${name}, which decides what a program runs`)
       if (name === 'PATH') path = value
+      if (!isHarmless(name)) beside ??= `env sets ${name.slice(0, MAX_SHOWN)}, which may decide what a program runs`
       optionsEnded = true
       at += 1
     }
@@ -162,7 +163,8 @@ const find = (words: readonly Word[]): Unwrapped => {
   let open = false
   for (let at = 0; at < words.length; at++) {
     if (!FIND_STARTS.test(words[at] ?? '')) continue
-    const end = words.findIndex((word, index) => index > at && (word === ';' || (word === '+' && words[index - 1] === '{}')))
+    const mayJoin = words[at] === '-exec' || words[at] === '-execdir'
+    const end = words.findIndex((word, index) => index > at && (word === ';' || (mayJoin && word === '+' && words[index - 1] === '{}')))
     const command = words.slice(at + 1, end === -1 ? words.length : end).map((word) => (word?.includes('{}') === true ? null : word))
     if (words[end] === '+') open = true
     commands.push(command)
@@ -204,7 +206,10 @@ const OWN_READERS: Readonly<Record<string, (words: readonly Word[]) => Unwrapped
 export const unwrap = (name: string, words: readonly Word[]): Unwrapped | null => {
   if (Object.hasOwn(OWN_READERS, name)) return OWN_READERS[name]!(words)
   const row = wrapperRow(name)
-  return row === null ? null : byRow(name, words, row)
+  if (row !== null) return byRow(name, words, row)
+  // Each command of git stands beside it by a name of its own.
+  const [, command] = /^git-(.+)$/s.exec(name) ?? []
+  return command === undefined ? null : unwrap('git', [command, ...words])
 }
 
 /** Names whose files are looked for under other names too. */

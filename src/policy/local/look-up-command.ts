@@ -1,7 +1,7 @@
-import { realpathSync } from 'node:fs'
 import { posix } from 'node:path'
 
 import { attempt, type ErrorCode } from '../../base/errors.ts'
+import { realPath } from '../../base/real-path.ts'
 import type { CommandLookup } from '../../protocol/command-lookup.ts'
 import { SCRUBBED_PATH } from '../environment.ts'
 import { findExecutable, type ExecutableLookup } from '../executable.ts'
@@ -57,7 +57,7 @@ export const lookUpCommand = (command: string, policy: LocalPolicy, rights: Sess
   return {
     found: lookup.kind === 'found',
     path: at,
-    real_path: at === null ? null : attempt(() => realpathSync(at)),
+    real_path: at === null ? null : attempt(() => realPath(at)),
     searched: command.includes(posix.sep) ? null : path.split(':'),
     problem: problemOf(lookup),
     ...verdict,

@@ -1,13 +1,14 @@
-import { lstatSync, realpathSync, statSync } from 'node:fs'
+import { lstatSync, statSync } from 'node:fs'
 import { isAbsolute, normalize } from 'node:path'
 
 import type { Environment } from '../../base/environment.ts'
 import { errnoOf, errorText } from '../../base/errors.ts'
 import type { TomlReader, TomlPath, TomlTable } from '../../base/toml-reader.ts'
+import { realPath } from '../../base/real-path.ts'
 import { MAX_NAME } from '../../protocol/limits.ts'
 import { MAX_FILE_CHUNK } from '../../protocol/rexd-limits.ts'
 import type { Capability } from '../../protocol/rexd-names.ts'
-import { scrubbedEnvironment } from '../environment.ts'
+import { isHarmless, scrubbedEnvironment } from '../environment.ts'
 import type { Root } from './file-permit.ts'
 import { DEFAULT_LOCAL_LIMITS, type CommandRule, type LocalLimits, type LocalPolicy } from './policy.ts'
 import { parseToken } from '../../protocol/argv-template.ts'
@@ -40,8 +41,6 @@ const VARIABLE = /^[A-Za-z_][A-Za-z0-9_]{0,127}$/
 /** Variables that make a program run other code than what was allowed. */
 const DANGEROUS_VARIABLES =
   /^(LD_.*|DYLD_.*|GLIBC_TUNABLES|GCONV_PATH|LOCPATH|BASH_ENV|ENV|BASH_FUNC_.*|BASHOPTS|SHELLOPTS|PS4|PROMPT_COMMAND|ZDOTDIR|NODE_(OPTIONS|PATH)|PYTHON.*|PERL.*|RUBY.*|GIT_.*|(_|JDK_)?JAVA_.*|CLASSPATH|LESS(OPEN|CLOSE)|PAGER|EDITOR|VISUAL|BROWSER|IFS|PATH|SHELL)$/
-/** Variables that only change what is shown. What programs make of any other name cannot be known. */
-const HARMLESS_VARIABLES = /^(CI|TERM|COLORTERM|COLUMNS|LINES|TZ|LANG|LANGUAGE|LC_[A-Z]+|NO_COLOR|FORCE_COLOR|CLICOLOR|CLICOLOR_FORCE)$/
 
 const MAX: Readonly<Record<keyof LocalLimits, number>> = {
   max_output_bytes: Number.MAX_SAFE_INTEGER,
@@ -125,7 +124,7 @@ const rootAt = (toml: TomlReader, place: TomlPath, text: string): Root[] => {
   const plain = normalize(text)
   const path = plain === '/' ? '/' : plain.replace(/\/$/, '')
   try {
-    const real = realpathSync(path)
+    const real = realPath(path)
     const info = statSync(real, { bigint: true })
     if (!info.isDirectory()) toml.problem(place, `${JSON.stringify(path)} is no directory`)
     if (real === '/') toml.warning(place, 'is the whole file system: whoever may connect reads and writes all that this user can')
@@ -164,7 +163,7 @@ const readVariables = (toml: TomlReader, security: TomlTable, key: 'allow_env' |
     else if (key === 'pass_env') continue
     else if (DANGEROUS_VARIABLES.test(name))
       toml.problem(['security', key, index], `${name} decides what is run: it can be passed on (pass_env), not left to callers`)
-    else if (!HARMLESS_VARIABLES.test(name))
+    else if (!isHarmless(name))
       toml.warning(
         ['security', key, index],
         `${name} is not known to be harmless: callers set it for every program that they may run, and many programs load or start what a variable says`,

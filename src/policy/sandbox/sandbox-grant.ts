@@ -1,8 +1,9 @@
-import { existsSync, lstatSync, readdirSync, realpathSync } from 'node:fs'
+import { existsSync, lstatSync, readdirSync } from 'node:fs'
 import { homedir, userInfo } from 'node:os'
 import { isAbsolute, join } from 'node:path'
 
 import { attempt } from '../../base/errors.ts'
+import { realPath } from '../../base/real-path.ts'
 import type { SandboxGrant, SandboxImage } from '../permit.ts'
 import { refused, type Refused } from '../local/intent.ts'
 import type { SandboxSettings } from './sandbox-settings.ts'
@@ -68,7 +69,7 @@ export interface SandboxPlace {
   readonly secrets: readonly string[]
 }
 
-const realOf = (path: string): string => attempt((): string => realpathSync(path)) ?? path
+const realOf = (path: string): string => attempt((): string => realPath(path)) ?? path
 
 /** True where `path` is the directory or lies below it. */
 const isWithin = (path: string, directory: string): boolean =>

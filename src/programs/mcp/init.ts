@@ -1,9 +1,10 @@
-import { fstatSync, readlinkSync, realpathSync, statSync } from 'node:fs'
+import { fstatSync, readlinkSync, statSync } from 'node:fs'
 import { mkdir, unlink, writeFile } from 'node:fs/promises'
 import { basename, dirname, join, resolve } from 'node:path'
 
 import type { Environment } from '../../base/environment.ts'
 import { AppError, attempt, errnoOf } from '../../base/errors.ts'
+import { realPath } from '../../base/real-path.ts'
 import { loadRexdConfig } from '../../config/rexd-config.ts'
 import { configHome, dataDirOf, instanceChoice } from '../../local-api/paths.ts'
 import type { McpFlags } from './flags.ts'
@@ -61,7 +62,7 @@ const firstConfig = (root: string, env: Environment): string => {
 
 /** The directory as links lead to it. Throws `bad_config` for what is none. */
 const rootOf = (directory: string): string => {
-  const root = attempt(() => realpathSync(resolve(directory)))
+  const root = attempt(() => realPath(resolve(directory)))
   if (root !== null && statSync(root).isDirectory()) return root
   throw new AppError('bad_config', `--init: ${resolve(directory)} is no directory; make it, or name another`)
 }

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto'
-import { realpathSync } from 'node:fs'
+
 import { open } from 'node:fs/promises'
 import type { Socket } from 'node:net'
 import { homedir } from 'node:os'
@@ -12,6 +12,7 @@ import { socketDirProblems } from '../../base/private-socket.ts'
 import { Waiters } from '../../base/waiters.ts'
 import { KeeperLink, type KeeperLinkInit } from '../../local-api/keeper-link.ts'
 import { dialOwn } from '../../base/own-socket.ts'
+import { realPath } from '../../base/real-path.ts'
 import { KEEPER_START_MS, MAX_KEEPER_LOG } from '../../protocol/tool-limits.ts'
 import { ownProgram, programArguments, startOwnProcess } from '../../supervision/own-process.ts'
 
@@ -32,7 +33,7 @@ export const keepersDirectory = (): string => join(homedir(), '.local', 'state',
 /** The files of the keeper of a configuration and a name. */
 export const keeperPlace = ({ config, whoami }: KeeperChoice) => {
   const path = resolve(config)
-  const real = attempt(() => realpathSync(path)) ?? path
+  const real = attempt(() => realPath(path)) ?? path
   const name = createHash('sha256')
     .update(JSON.stringify([real, whoami]))
     .digest('hex')

@@ -1,12 +1,13 @@
-import { existsSync, realpathSync } from 'node:fs'
+import { existsSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 
+import { realPath } from '../../base/real-path.ts'
 import type { RexdConfig } from '../../config/rexd-config.ts'
 import { namesBelow } from '../../policy/local/authorize.ts'
 import { keepersDirectory } from './keeper-place.ts'
 
 /** Where a path leads whose end is not made yet. */
-const leadsTo = (path: string): string => (existsSync(path) ? realpathSync(path) : join(leadsTo(dirname(path)), basename(path)))
+const leadsTo = (path: string): string => (existsSync(path) ? realPath(path) : join(leadsTo(dirname(path)), basename(path)))
 
 /** True when a path is a directory or stands below it, as links lead to both, which need not be there. */
 export const standsIn = (path: string, directory: string): boolean => namesBelow(leadsTo(path), leadsTo(directory)) !== null

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
-import { chmod, link, mkdir, symlink, writeFile } from 'node:fs/promises'
+import { chmod, link, mkdir, readFile, symlink, writeFile } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
@@ -74,6 +74,19 @@ test('a path written another way, a link and another name of the same file are t
     if (!program.startsWith('/proc') || existsSync(program)) assert.ok(asks([program, 'push']), program)
 })
 
+test('a script behind a link is the one that its interpreter opens, and not the one that its text says', async (t) => {
+  const { dir } = await withPub(t)
+  await mkdir(join(dir, 'work'))
+  await mkdir(join(dir, 'other', 'deep'), { recursive: true })
+  await symlink(join(dir, 'other', 'deep'), join(dir, 'work', 'link'))
+  for (const place of ['work', 'other']) await writeFile(join(dir, place, 'x.sh'), place, { mode: 0o755 })
+  const at = { cwd: join(dir, 'work'), path: SCRUBBED_PATH }
+  const script = meaningsOf(['sh', './link/../x.sh'], [], at).scripts.at(-1)
+  assert.equal(await readFile(script ?? '', 'utf8'), 'other')
+  assert.equal(meaningsOf(['nice', 'link/../x.sh'], [], at).all.at(-1)?.file?.real, join(dir, 'other', 'x.sh'))
+  assert.deepEqual(new Set(meaningsOf(['sh', './x.sh'], [], at).scripts), new Set([join(dir, 'work', 'x.sh')]))
+})
+
 test('the name that a command of a program has by itself is that command', async (t) => {
   const { dir, asks } = await withPub(t)
   await symlink(join(dir, 'pub'), join(dir, 'pub-push'))
@@ -106,9 +119,12 @@ test('an interpreter that is told to load more than its script, and variables th
     ['node', '--require=other', 'own'],
     ['env', 'PATH=/tmp', '/bin/sh', 'own'],
     ['env', 'HOME=/tmp', '/bin/sh', 'own'],
+    ['env', 'GNUMAKEFLAGS=--eval=x', 'true'],
+    ['env', 'DBUS_SESSION_BUS_ADDRESS=unixexec:path=x', 'true'],
   ])
     if (existsSync(join('/usr/bin', basename(argv[0]!)))) assert.notEqual(opaque(argv), null, argv.join(' '))
-  for (const variable of ['PATH', 'HOME', 'LUA_INIT', 'EDITOR']) assert.notEqual(opaque(['sh', 'own'], [variable]), null, variable)
+  for (const variable of ['PATH', 'HOME', 'LUA_INIT', 'EDITOR', 'RIPGREP_CONFIG_PATH', 'ANY_OTHER'])
+    assert.notEqual(opaque(['sh', 'own'], [variable]), null, variable)
   assert.equal(opaque(['sh', 'own'], ['LANG']), null)
 })
 

@@ -67,6 +67,7 @@ const WITNESSES: Readonly<Record<string, { readonly asks: readonly string[]; rea
       'ls-remote me@host:x/y',
       'fetch git+ssh://host/x',
       'config alias.x !sh',
+      'remote add -f x me@host:y',
       'difftool -x sh',
     ],
     plain: '--no-pager status -s',
@@ -101,6 +102,16 @@ const WITNESSES: Readonly<Record<string, { readonly asks: readonly string[]; rea
   ip: { asks: ['netns exec x sh', '-b x', 'vrf exec x sh', 'netn exec x sh'], plain: '-j addr show' },
   cc: { asks: ['-wrapper sh,-c x.c', '@x', '-fplugin=x x.c', '-B/x x.c', '-specs=x x.c'], plain: '-O2 -Wall -o x x.c' },
   wget: { asks: ['--use-askpass=sh x', '-e use_askpass=sh x', '--config=x y'], plain: '-q -O x https://y' },
+  rg: { asks: ['--pre sh x', '--pre=sh x', '--hostname-bin sh x'], plain: '-n --pretty x .' },
+  fd: { asks: ['-x {}', '-HX {}', '--exec {}', '--exec-batch={}'], plain: '-H --type f x' },
+  diff3: { asks: ['--diff-program=sh a b c', '--diff=sh a b c', '-o x a b'], plain: '-m a b c' },
+  ar: { asks: ['--plugin=x.so a', '--plug x.so a', '@x'], plain: '-rcs x.a y.o' },
+  iptables: { asks: ['-M sh -L', '--modprobe=sh -L', '-nM sh'], plain: '-n -L --line-numbers' },
+  tc: { asks: ['exec bpf import x run sh', '-b x'], plain: '-s qdisc show' },
+  systemctl: {
+    asks: ['-H host status', 'status --host=h', 'edit x', 'link /x', 'enable /tmp/x.service', 'start x --root=/x'],
+    plain: '--no-pager status x',
+  },
   nmap: { asks: ['--script=x y', '--interactive'], plain: '-sT -p80 y' },
   tcpdump: { asks: ['-G 1 -w x -z sh', '-nz sh'], plain: '-nc 5 -i x' },
   chroot: { asks: ['', '/ {}'] },
@@ -148,9 +159,58 @@ test('a name stands in one row', () => {
   )
 })
 
+test('a command of git by its own name is that command, and one that is not known may be anything', () => {
+  for (const argv of [
+    ['git-fetch', 'status', '--upload-pack=sh'],
+    ['/usr/lib/git-core/git-ls-remote', 'status', '--upload-pack=sh'],
+    ['git-annex', 'sync'],
+    ['git-remote-ext', 'x', 'sh'],
+  ])
+    assert.ok(asks(argv), argv.join(' '))
+  assert.ok(!asks(['git-status', '-s']))
+})
+
+test('what a shell expands once more behind its quotes, and words that only one shell has, are not told', () => {
+  for (const [shell, text] of [
+    ['bash', "test -v 'a[$(pub push)]'"],
+    ['bash', "'[' -v 'a[$(pub push)]' ]"],
+    ['bash', "printf -v 'a[$(pub push)]' x"],
+    ['bash', 'jobs -x pub push'],
+    ['bash', 'compgen -C pub x'],
+    ['zsh', 'noglob pub push'],
+    ['zsh', 'nice =pub push'],
+    ['fish', 'not pub push'],
+  ] as const)
+    assert.ok(asks([shell, '-c', text]), `${shell} -c ${text}`)
+})
+
+test('the word by which one interpreter says who it is is nothing to another, which runs its stdin', () => {
+  for (const argv of [
+    ['zsh', '-V'],
+    ['tclsh', '--version'],
+    ['expect', '--help'],
+    ['wish', '-V'],
+  ])
+    assert.ok(asks(argv), argv.join(' '))
+  for (const argv of [
+    ['zsh', '--version'],
+    ['python3', '--version'],
+  ])
+    assert.ok(!asks(argv), argv.join(' '))
+})
+
 test('find that writes a file which its words name is not told', () => {
   for (const option of ['-fprint', '-fprint0', '-fprintf', '-fls', '-files0-from']) assert.ok(asks(['find', '.', option, '/x']), option)
   assert.ok(!asks(['find', '.', '-name', '-x']))
+})
+
+test('what find starts ends where find says, and is no option that was taken for it', () => {
+  for (const argv of [
+    ['find', '.', '-name', '-exec', '-exec', 'pub', 'push', ';'],
+    ['find', '5', '-ok', 'nice', '{}', '+', ';', '-exec', 'pub', 'push', ';'],
+    ['find', '.', '-okdir', 'timeout', '{}', '+', 'pub', 'push', ';'],
+  ])
+    assert.ok(asks(argv), argv.join(' '))
 })
 
 test('whatever chain of rows stands before it, a command of a rule asks', () => {
@@ -184,6 +244,8 @@ test('what reads as an option behind another is never taken for an operand, howe
     'install -s --strip-prog=x a b',
     '/lib/x86_64-linux-gnu/ld-2.31.so /bin/pub',
     '/lib64/ld64.so.2 /bin/pub',
+    '/usr/lib/x86_64-linux-musl/libc.so /bin/pub',
+    '/lib/libc.musl-x86_64.so.1 /bin/pub',
   ])
     assert.ok(asks(argv.split(' ')), argv)
   assert.ok(asks(['watch', '-x', './a b', 'push']), 'a name with a space is one program')

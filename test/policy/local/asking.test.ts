@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict'
 import { appendFile, chmod, mkdir, rename, symlink, unlink, writeFile } from 'node:fs/promises'
-import { join } from 'node:path'
+import { join, resolve } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
+import { judge } from '../../../src/policy/approval/judge.ts'
 import { ANSWER_FRESH_MS, openApproval, signAnswer, SpentAnswers } from '../../../src/policy/approval/open-approval.ts'
 import type { Approval, Question } from '../../../src/policy/approval/question.ts'
 import { authorizeLocalRun } from '../../../src/policy/local/authorize.ts'
@@ -69,6 +70,25 @@ const questionOf = (verdict: ReturnType<Ask>): Question => {
   return verdict.question
 }
 const codeOf = (verdict: ReturnType<Ask>): string => (verdict.kind === 'refused' ? verdict.code : verdict.kind)
+
+test('B12: a program behind `..` of a link is the one that runs, to a human and to an allowlist, and not the one that its text says', async (t) => {
+  const { dir, ask } = await setUp(t)
+  // As many names above it as the link has, so that the text of the path ends in /usr/bin.
+  const up = dir.split('/').length
+  const deep = join(dir, 'own', ...Array<string>(up).fill('d'))
+  await mkdir(deep, { recursive: true })
+  await mkdir(join(dir, 'own', 'usr', 'bin'), { recursive: true })
+  const own = join(dir, 'own', 'usr', 'bin', 'sort')
+  await writeFile(own, '#!/bin/sh\n', { mode: 0o755 })
+  await symlink(deep, join(dir, 'link'))
+  const program = `${dir}/link${'/..'.repeat(up)}/usr/bin/sort`
+  assert.equal(resolve(program), '/usr/bin/sort')
+  const question = questionOf(ask({ argv: [program] }))
+  assert.deepEqual([question.executable, question.programs], [own, [own]])
+  const listed = { security: 'allowlist', ask: 'on-miss', allowlist: [{ pattern: '/usr/bin/sort' }] } as const
+  const defaults = { security: 'deny', ask: 'on-miss', ask_fallback: 'deny' } as const
+  assert.equal(judge(question, { defaults, agents: { coder: listed }, grants: [], home: '/root' }, 0).kind, 'ask')
+})
 
 test('a run on this host is a question first, which takes no slot, and then a permit for exactly that', async (t) => {
   const { dir, ask, active } = await setUp(t)
