@@ -9,8 +9,9 @@ import { OUT, ran, sourceDate, WORK } from './place.mjs'
 const ARCHITECTURES = { x64: 'amd64', arm64: 'arm64' }
 const LIB = 'usr/lib/x0x'
 const PROGRAMS = { x0x: 'x0x.cjs', x0xd: 'x0xd.mjs', rexd: 'rexd.mjs', rexec: 'rexec.cjs' }
-const UNITS = ['x0xd.service', 'x0xd-executor.service', 'x0xd-executor.socket', 'x0xd-network.service', 'x0xd-api.socket']
+const UNITS = ['x0xd.service', 'x0xd-executor.service', 'x0xd-executor.socket', 'x0xd-network.service', 'x0xd-api.socket', 'rexd.service']
 const CONFIGURATION = ['config.toml', 'exec-acl.toml']
+const LOGROTATE = 'etc/logrotate.d/x0x'
 const COMPLETIONS = {
   bash: 'usr/share/bash-completion/completions/x0x',
   zsh: 'usr/share/zsh/vendor-completions/_x0x',
@@ -74,16 +75,17 @@ const programs = (tree, runtime) => {
 }
 
 /** The units name the runtime and the bundles where this package has them. */
+const unitText = (unit) =>
+  readFileSync(from('deploy', unit), 'utf8')
+    .replaceAll('/usr/bin/node', `/${LIB}/bin/node`)
+    .replaceAll('/usr/lib/node_modules/x0x', `/${LIB}`)
+
 const system = (tree) => {
-  for (const unit of UNITS) {
-    const text = readFileSync(from('deploy', unit), 'utf8')
-      .replaceAll('/usr/bin/node', `/${LIB}/bin/node`)
-      .replaceAll('/usr/lib/node_modules/x0x', `/${LIB}`)
-      .replaceAll('/usr/bin/env x0xd', '/usr/bin/x0xd')
-    tree.write(`usr/lib/systemd/system/${unit}`, text)
-  }
-  tree.copy(debian('sysusers.conf'), 'usr/lib/sysusers.d/x0x.conf')
-  tree.copy(debian('tmpfiles.conf'), 'usr/lib/tmpfiles.d/x0x.conf')
+  for (const unit of UNITS) tree.write(`usr/lib/systemd/system/${unit}`, unitText(unit))
+  tree.write('usr/lib/systemd/user/x0xd.service', unitText('x0xd-user.service'))
+  tree.copy(from('deploy', 'x0x.sysusers'), 'usr/lib/sysusers.d/x0x.conf')
+  tree.copy(from('deploy', 'x0x.tmpfiles'), 'usr/lib/tmpfiles.d/x0x.conf')
+  tree.copy(from('deploy', 'x0x.logrotate'), LOGROTATE)
   for (const name of CONFIGURATION) tree.copy(from('deploy', name), `etc/x0x/${name}`)
   tree.copy(debian('lintian-overrides'), 'usr/share/lintian/overrides/x0x')
 }
@@ -96,6 +98,7 @@ const documents = (tree, seconds, runtime) => {
   tree.write(`${doc}/copyright`, licences.join('\n'))
   const others = [readFileSync(from('dist', 'THIRD-PARTY-LICENSES.txt')), readFileSync(from('node_modules', runtime, 'LICENSE'))]
   tree.write(`${doc}/THIRD-PARTY-LICENSES.txt.gz`, gzipSync(Buffer.concat(others), { level: 9 }))
+  tree.copy(from('deploy', 'rexd.toml'), `${doc}/examples/rexd.toml`)
   for (const name of ['grafana', 'prometheus']) tree.copyAll(from('deploy', name), `${doc}/examples/${name}`)
   const date = new Date(seconds * 1000).toUTCString().replace('GMT', '+0000')
   const change = `x0x (${manifest.version}) unstable; urgency=medium\n\n  * See https://keepachangelog.com: CHANGELOG.md of the sources.\n\n -- x0x maintainers <maintainers@x0x.invalid>  ${date}\n`
@@ -118,7 +121,8 @@ const control = (tree, version) => {
   }
   const text = Object.entries(fields).map(([name, value]) => `${name}: ${value}\n`)
   tree.write('DEBIAN/control', text.join(''))
-  tree.write('DEBIAN/conffiles', CONFIGURATION.map((name) => `/etc/x0x/${name}\n`).join(''))
+  const conffiles = [...CONFIGURATION.map((name) => `etc/x0x/${name}`), LOGROTATE]
+  tree.write('DEBIAN/conffiles', conffiles.map((path) => `/${path}\n`).join(''))
   for (const name of ['postinst', 'prerm', 'postrm']) tree.copy(debian(name), `DEBIAN/${name}`, 0o755)
   const files = [...tree.entries()].filter((path) => lstatSync(join(tree.root, path)).isFile() && !path.startsWith('etc/'))
   tree.write('DEBIAN/md5sums', ran('md5sum', files, { cwd: tree.root }))

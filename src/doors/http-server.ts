@@ -1,5 +1,5 @@
 import { createServer, type Server } from 'node:http'
-import { createServer as createTlsServer } from 'node:https'
+import { createServer as createTlsServer, Server as TlsServer } from 'node:https'
 import type { AddressInfo } from 'node:net'
 
 import { AppError, errorText } from '../base/errors.ts'
@@ -30,13 +30,27 @@ export const makeServer = (tls: Tls): Server => {
   return server
 }
 
-const makeTlsServer = ({ cert, key, clientCa }: NonNullable<Tls>, options: object): Server => {
-  const clients = clientCa === null ? {} : { ca: clientCa, requestCert: true, rejectUnauthorized: true }
+const withCertificates = <T>(work: () => T): T => {
   try {
-    return createTlsServer({ ...options, handshakeTimeout: REST_HEADERS_MS, cert, key, minVersion: 'TLSv1.3', ...clients })
+    return work()
   } catch (error) {
     throw new AppError('bad_config', `the certificates cannot be used: ${errorText(error)}`, { cause: error })
   }
+}
+
+/** What a handshake is made with. */
+const contextOf = ({ cert, key, clientCa }: NonNullable<Tls>) =>
+  ({ cert, key, minVersion: 'TLSv1.3', ...(clientCa !== null && { ca: clientCa }) }) as const
+
+const makeTlsServer = (tls: NonNullable<Tls>, options: object): Server => {
+  const clients = tls.clientCa === null ? {} : { requestCert: true, rejectUnauthorized: true }
+  return withCertificates(() => createTlsServer({ ...options, handshakeTimeout: REST_HEADERS_MS, ...contextOf(tls), ...clients }))
+}
+
+/** The next handshake is made with these; what is open goes on with what it has. Throws `bad_config`, and those of before stay. */
+export const renewCertificates = (server: Server, tls: NonNullable<Tls>): void => {
+  if (!(server instanceof TlsServer)) throw new AppError('internal', 'this door has no certificates')
+  withCertificates(() => server.setSecureContext(contextOf(tls)))
 }
 
 /** Where it listens on the network. */

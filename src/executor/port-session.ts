@@ -55,6 +55,7 @@ export class PortSession {
   readonly #closed = Promise.withResolvers<Error | null>()
   /** Resolves when the channel is gone: null when it ended cleanly. */
   readonly closed = this.#closed.promise
+  #pinged: PromiseWithResolvers<void> | null = null
   #greeted = false
   #calls = 0
 
@@ -82,6 +83,13 @@ export class PortSession {
   /** Asks the other half to give its callers their outcomes and to end. */
   askToStop(): void {
     this.#channel.send({ type: 'stop' })
+  }
+
+  /** Asks whether the other half works on its events; resolves when it does. */
+  async ping(): Promise<void> {
+    this.#pinged ??= Promise.withResolvers()
+    this.#channel.send({ type: 'ping' })
+    return this.#pinged.promise
   }
 
   /** Contacts or revocations have changed: links are judged again, and the other half is told. */
@@ -131,6 +139,10 @@ export class PortSession {
         return void this.#components.authority.httpRefused(message)
       case 'approval_answer':
         return this.#components.approvers.answered(message.ask, message.frame)
+      case 'pong':
+        this.#pinged?.resolve()
+        this.#pinged = null
+        return
       default:
         void this.#answer(message)
     }

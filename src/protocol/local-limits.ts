@@ -44,6 +44,13 @@ export const NETWORK_STOP_MS = 4_000
 /** Addresses that one setting may list; they travel in one message to the network's half. */
 export const MAX_CONFIG_ADDRESSES = 1_024
 
+/** How long a half may work on no event until it is ended and started again. No message takes a hundredth of that, and a machine that swaps gets through. */
+export const WATCHDOG_MS = 30_000
+/** Of the line that a service manager shows. */
+export const MAX_STATUS_TEXT = 400
+/** How long a daemon waits behind a signal to read its files again: those that come together, as of a service manager and of its unit, are one. */
+export const RELOAD_SETTLE_MS = 100
+
 // ---- processes of ours beside the executor ----
 /** How long the start of the daemon waits for REXD to listen, to go on without it. */
 export const REXD_START_MS = 10_000

@@ -45,6 +45,11 @@ export class NetworkSocket implements Startable {
     server.on('error', (error) => this.#log.error({ err: errorText(error) }, 'the socket for the network half failed'))
   }
 
+  /** One has come, and is there. */
+  get isUp(): boolean {
+    return this.#session !== null
+  }
+
   /** The runtime takes the name away with the listener that bound it. */
   async stop(): Promise<void> {
     this.#server?.close()

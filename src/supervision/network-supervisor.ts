@@ -13,6 +13,7 @@ import { HandedSocket } from './api-socket.ts'
 import { NetworkProgram, startNetworkProcess, type NetworkProcess } from './network-process.ts'
 import type { NetworkUser } from './network-user.ts'
 import type { DataPaths } from '../local-api/paths.ts'
+import { Pulse } from './pulse.ts'
 import { Supervisor, type Child } from './supervisor.ts'
 
 /** How long the network half may live on when its channel is closed. */
@@ -31,6 +32,8 @@ export interface NetworkSupervisorInit {
   readonly paths: DataPaths
   readonly socketMode: number
   readonly portFileMode: number
+  /** How long it may work on no event until it is ended and started again. */
+  readonly watchdogMs: number
 }
 
 /** The network's half, with a port of the executor's for each child that it starts. */
@@ -40,6 +43,7 @@ export class NetworkSupervisor implements Startable {
   readonly #supervisor: Supervisor
   /** Files that were made here, to be removed at the end. */
   readonly #made = new Set<string>()
+  #pulse: Pulse | null = null
   #port: number | null = null
   #program: NetworkProgram | null = null
 
@@ -59,6 +63,16 @@ export class NetworkSupervisor implements Startable {
   get apiPort(): number {
     if (this.#port === null) throw new AppError('internal', 'the network half never listened')
     return this.#port
+  }
+
+  /** It listens. */
+  get isUp(): boolean {
+    return this.#pulse !== null
+  }
+
+  /** False: it is hung and does not even die. */
+  get isInHand(): boolean {
+    return this.#pulse === null || !this.#pulse.isBeyondHelp
   }
 
   /** Throws what kept the first from listening. */
@@ -82,8 +96,9 @@ export class NetworkSupervisor implements Startable {
     const session = executor.attach(child.channel, { settings, onReady: resolve, onFailed: reject })
     void child.ended.then((how) => reject(new AppError('internal', `the network's half ended before it listened: ${how}`)))
     void this.#endWithChannel(session, child)
+    const ready = this.#serves(listening, session, child)
     const { pid, ended } = child
-    return { pid, ended, ready: this.#listens(listening), askToStop: () => session.askToStop(), kill: () => child.kill() }
+    return { pid, ended, ready, askToStop: () => session.askToStop(), kill: () => child.kill() }
   }
 
   #spawn(socket: HandedSocket): NetworkProcess {
@@ -108,8 +123,24 @@ export class NetworkSupervisor implements Startable {
     timer.cancel()
   }
 
-  async #listens(port: Promise<number>): Promise<void> {
+  /** From when it listens until it ends. */
+  async #watch(session: PortSession, child: NetworkProcess): Promise<void> {
+    const { clock, log } = this.#components
+    const onHung = (): void => {
+      log.error({ network_pid: child.pid }, "the network's half works on no event any more, and is ended")
+      child.kill()
+    }
+    const pulse = new Pulse({ clock }, { patienceMs: this.#init.watchdogMs, ask: async () => session.ping(), onHung })
+    pulse.start()
+    this.#pulse = pulse
+    await child.ended
+    pulse.stop()
+    if (this.#pulse === pulse) this.#pulse = null
+  }
+
+  async #serves(port: Promise<number>, session: PortSession, child: NetworkProcess): Promise<void> {
     this.#port = await port
+    void this.#watch(session, child)
     this.#made.add(this.#init.paths.apiPort)
     await writeFileAtomic(this.#init.paths.apiPort, `127.0.0.1:${this.#port}\n`, this.#init.portFileMode)
   }

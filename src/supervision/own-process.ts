@@ -10,7 +10,7 @@ export interface OwnProcess {
   readonly stdio: ChildProcess['stdio']
   /** Resolves when it is over and says how. */
   readonly ended: Promise<string>
-  kill(signal: 'SIGTERM' | 'SIGKILL'): void
+  kill(signal: 'SIGTERM' | 'SIGKILL' | 'SIGHUP'): void
 }
 
 export interface OwnProcessInit {

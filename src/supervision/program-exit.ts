@@ -29,11 +29,15 @@ export const EXIT_BAD_CONFIG = 2
 /** Exit status for anything else. */
 export const EXIT_FAILURE = 1
 
+/** `failure`: for all but a wrong command line or configuration. */
+export const exitStatusOf = (error: unknown, failure = EXIT_FAILURE): number =>
+  isAppError(error) && ERROR_TABLE[error.code].exit === EXIT_BAD_CONFIG ? EXIT_BAD_CONFIG : failure
+
 /** Writes to standard error why the program ends, each line behind its name, and answers the exit status; `failure`: for all but a wrong command line or configuration. */
 export const reportFailure = (program: string, error: unknown, failure = EXIT_FAILURE): number => {
   const lines = errorText(error).split('\n')
   process.stderr.write(`${lines.map((line) => `${program}: ${line}`).join('\n')}\n`)
-  return isAppError(error) && ERROR_TABLE[error.code].exit === EXIT_BAD_CONFIG ? EXIT_BAD_CONFIG : failure
+  return exitStatusOf(error, failure)
 }
 
 /**
@@ -78,10 +82,10 @@ export const firstCrash = (log: Logger, { unhandledRejections }: { readonly unha
     process.on('uncaughtException', stop)
   })
 
-/** Aborts at the first stop signal, at an uncaught error, or, `untilEof`, when who started us has closed our input or died. `status`: the exit status that follows; null: nothing asked it to end. */
+/** Aborts at the first of `signals`, at an uncaught error, or, `untilEof`, when who started us has closed our input or died. `status`: the exit status that follows; null: nothing asked it to end. */
 export const stopConditions = (
   log: Logger,
-  { untilEof }: { readonly untilEof: boolean },
+  { untilEof, signals = STOP_SIGNALS }: { readonly untilEof: boolean; readonly signals?: readonly NodeJS.Signals[] },
 ): { readonly signal: AbortSignal; status(): number | null } => {
   const controller = new AbortController()
   let status: number | null = null
@@ -89,7 +93,7 @@ export const stopConditions = (
     status ??= as
     controller.abort()
   }
-  onStopSignal((signal) => end(exitOfSignal(signal)))
+  onStopSignal((signal) => end(exitOfSignal(signal)), signals)
   void firstCrash(log, { unhandledRejections: 'stop' }).then(() => end(EXIT_FAILURE))
   if (untilEof) {
     const over = (): void => controller.abort()

@@ -5,7 +5,7 @@ import { AppError } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import { REXD_START_MS, REXD_STOP_MS } from '../protocol/local-limits.ts'
-import { ownProgram, programArguments, startOwnProcess } from './own-process.ts'
+import { ownProgram, programArguments, startOwnProcess, type OwnProcess } from './own-process.ts'
 import type { DataPaths } from '../local-api/paths.ts'
 import { loadHttpRexdConfig } from '../config/rexd-config.ts'
 import { Supervisor, type Child } from './supervisor.ts'
@@ -24,6 +24,8 @@ export class RexdSupervisor implements Startable {
   readonly #init: RexdSupervisorInit
   readonly #supervisor: Supervisor
   #url: string | null = null
+  #child: OwnProcess | null = null
+  #reloadAsked = false
 
   constructor(components: { clock: Clock; log: Logger }, init: RexdSupervisorInit) {
     this.#init = init
@@ -46,6 +48,12 @@ export class RexdSupervisor implements Startable {
     await this.#supervisor.start()
   }
 
+  /** Has it read its certificates again, as soon as it listens: before that a signal could find it without its handler. */
+  reload(): void {
+    if (this.#url === null) this.#reloadAsked = true
+    else this.#child?.kill('SIGHUP')
+  }
+
   /** Asks it to end its programs and itself, and does not wait for that. */
   askToStop(): void {
     this.#supervisor.askToStop()
@@ -66,6 +74,7 @@ export class RexdSupervisor implements Startable {
       stdio: ['pipe', 'pipe', 2],
       user: null,
     })
+    this.#child = child
     const { pid, ended } = child
     const ready = this.#listens(child.stdio[1] as Readable, ended)
     return { pid, ended, ready, askToStop: () => child.kill('SIGTERM'), kill: () => child.kill('SIGKILL') }
@@ -87,5 +96,7 @@ export class RexdSupervisor implements Startable {
     const remedy = `its own line before this says why; rexd --check --config ${this.#init.config} looks at what it is told`
     void ended.then((how) => reject(new AppError('internal', `it ended before it listened (${how}): ${remedy}`)))
     this.#url = await promise
+    if (this.#reloadAsked) this.reload()
+    this.#reloadAsked = false
   }
 }

@@ -54,6 +54,7 @@ const TO_NETWORK: Record<ToNetwork['type'], Readonly<Record<string, string>>> = 
   stop: {},
   approval_ask: { ask: NUMBER, agent_id: 'whom to dial: an approver of a run that waits, and of no other' },
   approval_withdrawn: { ask: NUMBER },
+  ping: {},
 }
 
 /** Names of the fields of each variant, as its description in CDDL has them. */

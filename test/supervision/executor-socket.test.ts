@@ -113,7 +113,7 @@ test('the network half ends at once when its executor is killed, and says how it
   executor.kill('SIGKILL')
   assert.equal(await ended(network), 75)
   const { status, stderr } = spawnSync(process.execPath, [NETWORK], { encoding: 'utf8' })
-  assert.equal(status, 1)
+  assert.equal(status, 2)
   assert.match(stderr, /^x0xd-network: .*x0xd, which starts it\. Alone: node x0xd-network\.mjs --executor SOCKET/)
 })
 

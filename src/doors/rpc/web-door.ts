@@ -18,7 +18,7 @@ import {
 } from '../../protocol/rexd-limits.ts'
 import { CAPABILITY_NAMES } from '../../protocol/rexd-names.ts'
 import { checkHost, httpRefusalOf, TokenCheck, type AllowedNames, type HttpRefusal } from '../access.ts'
-import { closeServer, listenerOf, makeServer, urlOf, type Tls } from '../http-server.ts'
+import { closeServer, listenerOf, makeServer, renewCertificates, urlOf, type Tls } from '../http-server.ts'
 import { answerMessage, type MessageAnswer } from './answer.ts'
 import { CallPlaces } from './call-places.ts'
 import { failure, tooLong } from './message.ts'
@@ -91,6 +91,11 @@ export class RpcWebDoor implements Startable {
     const place = listen.kind === 'unix' ? listen.path : `${listen.host}:${listen.port}`
     await listenAt(server, listen, `${place} is in use by another; stop what listens there, or choose another place in server.http_listen`)
     server.on('error', (error) => this.#components.log.error({ err: errorText(error) }, 'the listener failed'))
+  }
+
+  /** For the callers to come. Throws `bad_config`, and those of before stay. */
+  renewCertificates(tls: NonNullable<Tls>): void {
+    renewCertificates(this.#listening, tls)
   }
 
   /** Takes nothing new and hangs up; what runs is for the engine to end. */

@@ -256,6 +256,8 @@ export class ExecutorClient implements Startable {
         return
       case 'stop':
         return this.#stopAsked.resolve()
+      case 'ping':
+        return void this.#channel.send({ type: 'pong' })
       default:
         if (!this.#calls.settle(message)) this.#log.warn({ id: message.id, type: message.type }, 'an answer to no call of ours')
     }

@@ -162,10 +162,12 @@ export const toExecutor = union('to-executor', {
   sign_approval_request: [24, { ...call, ...link, ask: uint(), request_id: requestId, stream_nonce: bytes(NONCE_BYTES) }],
   /** What the approver of an `approval_ask` answered: an encoded exec-frame. */
   approval_answer: [25, { ask: uint(), frame: bytes(1, MAX_SEALED_FRAME) }],
+  /** Answers `ping`: this half works on its events. */
+  pong: [26, {}],
 })
 /** Of the messages above, those whose number is a run's, and those that nobody waits for. */
 export const RUN_TAGS: readonly number[] = [11, 12, 13, 17, 18]
-export const UNANSWERED_TAGS: readonly number[] = [5, 6, 8, 20, 21, 22, 25]
+export const UNANSWERED_TAGS: readonly number[] = [5, 6, 8, 20, 21, 22, 25, 26]
 export type ToExecutor = ValueOf<typeof toExecutor>
 
 export type HttpRefused = Omit<Extract<ToExecutor, { type: 'http_refused' }>, 'type'>
@@ -261,6 +263,8 @@ export const toNetwork = union('to-network', {
   approval_ask: [15, { ask: uint(), agent_id: id32 }],
   /** Its word is not needed any more: close the stream. */
   approval_withdrawn: [16, { ask: uint() }],
+  /** Answer: pong, at once. */
+  ping: [17, {}],
 })
 export type ToNetwork = ValueOf<typeof toNetwork>
 

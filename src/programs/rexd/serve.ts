@@ -10,10 +10,13 @@ import { CAPABILITY_NAMES } from '../../protocol/rexd-names.ts'
 import type { Environment } from '../../base/environment.ts'
 import { fail, reportFindings } from '../../doctor/findings.ts'
 import { startLocalExecutor, type RunningExecutor } from '../../supervision/local-executor.ts'
-import { logStopFailures, stopConditions } from '../../supervision/program-exit.ts'
+import { DAEMON_STOP_SIGNALS, logStopFailures, stopConditions } from '../../supervision/program-exit.ts'
+import { ReloadSignal } from '../../supervision/reload-signal.ts'
+import { ServiceManager } from '../../supervision/service-manager.ts'
 import { modesFindings } from '../../doctor/modes-check.ts'
 import { inspectRexd, rexdFindings } from '../../doctor/rexd-check.ts'
 import { loadRexdConfig, withoutHttp, type RexdConfig } from '../../config/rexd-config.ts'
+import { renewCertificates } from './certificates.ts'
 import type { RexdFlags } from './flags.ts'
 import { readTlsMaterial } from '../../config/rexd-http-config.ts'
 
@@ -31,28 +34,36 @@ const overStdio: Serve = async ({ config, log, rexd }, signal) => {
   await serveLines(door, { door: 'stdio', available: OVER_STDIO }, signal)
 }
 
-const overHttp: Serve = async ({ config, log, rexd }, signal) => {
-  if (config.http === null) throw withoutHttp(config)
-  const { listen, token_file: tokenFile, allowed_hosts: hosts, allowed_origins: origins } = config.http
-  const tls = await readTlsMaterial(config.http)
-  const token = toHex(await loadOrCreateSeed({ path: tokenFile, header: null }))
-  // Nothing of HTTP is loaded for standard input.
-  const { RpcWebDoor } = await import('../../doors/rpc/web-door.ts')
-  const door = new RpcWebDoor(
-    { executor: rexd.executor, clock: systemClock, log },
-    { listen, token, allowed: { hosts, origins }, tls, onRefused: rexd.refused },
-  )
-  await door.start()
-  process.stdout.write(`rexd ${VERSION} ready: ${door.url}, token in ${tokenFile}, configuration ${config.path}\n`)
-  await aborted(signal)
-  await door.stop()
-}
+const overHttp =
+  (reloads: ReloadSignal): Serve =>
+  async ({ config, log, rexd }, signal) => {
+    const { http } = config
+    if (http === null) throw withoutHttp(config)
+    const { listen, token_file: tokenFile, allowed_hosts: hosts, allowed_origins: origins } = http
+    const manager = ServiceManager.here(log)
+    const tls = await readTlsMaterial(http)
+    const token = toHex(await loadOrCreateSeed({ path: tokenFile, header: null }))
+    // Nothing of HTTP is loaded for standard input.
+    const { RpcWebDoor } = await import('../../doors/rpc/web-door.ts')
+    const door = new RpcWebDoor(
+      { executor: rexd.executor, clock: systemClock, log },
+      { listen, token, allowed: { hosts, origins }, tls, onRefused: rexd.refused },
+    )
+    await door.start()
+    process.stdout.write(`rexd ${VERSION} ready: ${door.url}, token in ${tokenFile}, configuration ${config.path}\n`)
+    let reloaded = ''
+    manager.ready({ status: () => `${door.url}${reloaded}`, isWell: () => true })
+    reloads.serve({ log, manager, work: async () => (reloaded = await renewCertificates({ door, log }, http)) })
+    await aborted(signal)
+    manager.stopping()
+    await door.stop()
+  }
 
-const run = async (flags: RexdFlags, env: Environment, serve: Serve): Promise<number> => {
+const run = async (flags: RexdFlags, env: Environment, serve: Serve, signals?: readonly NodeJS.Signals[]): Promise<number> => {
   const { config, warnings } = await loadRexdConfig(flags.config, env)
   const log = createLogger({ name: 'rexd', level: config.log_level })
   for (const warning of warnings) log.warn(warning)
-  const stop = stopConditions(log, { untilEof: flags.exitOnEof })
+  const stop = stopConditions(log, { untilEof: flags.exitOnEof, ...(signals && { signals }) })
   const rexd = await startLocalExecutor({ ...config, name: 'rexd' }, env, log)
   try {
     await serve({ config, log, rexd }, stop.signal)
@@ -79,6 +90,7 @@ export const serveRexd = async (flags: RexdFlags, env: Environment): Promise<num
     case 'stdio':
       return run(flags, env, overStdio)
     case 'http':
-      return run(flags, env, overHttp)
+      // Before anything else: a start is not ended by its signal either.
+      return run(flags, env, overHttp(new ReloadSignal()), DAEMON_STOP_SIGNALS)
   }
 }

@@ -46,6 +46,8 @@ export interface NetworkHalf {
   readonly entries: readonly StartableEntry[]
   /** Once started. */
   apiPort(): number
+  /** How many connections there are to other machines. */
+  connections(): number
 }
 
 /** Everything about where others are and how to reach them. */
@@ -110,6 +112,7 @@ export const composeNetwork = (dependencies: NetworkDependencies, port: Executor
   const rest = composeRest(dependencies, port, mesh, dm)
   return {
     apiPort: () => rest.port,
+    connections: () => mesh.node.connections().length,
     entries: [
       { name: 'messages', startable: dm.messages },
       { name: 'standings', startable: mesh.standings },

@@ -12,7 +12,8 @@ import type { ApiSocket } from '../../doors/rest/components.ts'
 import { ExecutorClient } from '../../executor/port/client.ts'
 import { machineKeyOf } from '../../identity/machine-key.ts'
 import { composeNetwork, type NetworkHalf } from './compose.ts'
-import { EXIT_FAILURE, firstCrash, logStopFailures, onStopSignal } from '../../supervision/program-exit.ts'
+import { EXIT_FAILURE, exitStatusOf, firstCrash, logStopFailures, onStopSignal } from '../../supervision/program-exit.ts'
+import { ServiceManager } from '../../supervision/service-manager.ts'
 import { activatedSocket } from '../../supervision/socket-activation.ts'
 
 const NAME = 'x0xd-network'
@@ -80,10 +81,14 @@ const serve = async ({ channel, apiSocket, standsAlone }: Place): Promise<number
     if (isAppError(error, 'shutting_down')) return EXIT_NO_EXECUTOR
     closedByUs = true
     await port.failed(isAppError(error) ? error : new AppError('internal', errorText(error)))
-    return EXIT_FAILURE
+    return exitStatusOf(error)
   }
   port.ready(network.apiPort())
+  const manager = ServiceManager.here(log)
+  const status = (): string => `api 127.0.0.1:${network.apiPort()}, connections to other machines: ${network.connections()}`
+  manager.ready({ status, isWell: () => true })
   const reason = await Promise.race([stopping, port.stopAsked, crash])
+  manager.stopping()
   const failures = await stopAll(network.entries)
   logStopFailures(log, failures)
   closedByUs = true
@@ -100,6 +105,6 @@ export const main = async (argv: readonly string[]): Promise<number> => {
     process.exit(status)
   } catch (error) {
     process.stderr.write(`${NAME}: ${errorText(error)}\n`)
-    return isAppError(error, 'shutting_down') ? EXIT_NO_EXECUTOR : EXIT_FAILURE
+    return isAppError(error, 'shutting_down') ? EXIT_NO_EXECUTOR : exitStatusOf(error)
   }
 }

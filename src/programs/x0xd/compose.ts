@@ -16,7 +16,7 @@ import { loadAcl, type AclStatus, type LoadedAcl } from '../../policy/mesh/load-
 import { Cells } from '../../process/cells.ts'
 import { Guardian } from '../../process/guardian.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
-import { ASKED_BYTES, ASKED_FLOORS, NETWORK_START_MS, REXD_START_MS, REXD_STOP_MS } from '../../protocol/local-limits.ts'
+import { ASKED_BYTES, ASKED_FLOORS, NETWORK_START_MS, REXD_START_MS, REXD_STOP_MS, WATCHDOG_MS } from '../../protocol/local-limits.ts'
 import { Contacts } from '../../trust/contacts.ts'
 import { Revocations } from '../../trust/revocations.ts'
 import type { DaemonConfig } from '../../config/config.ts'
@@ -41,7 +41,11 @@ export interface Daemon {
   readonly execStatus: AclStatus
   /** Where REXD is served; null: it is not to be. */
   readonly rexd: string | null
-  /** Takes what the ACL file has become, where that is narrower. */
+  /** The network's half serves. */
+  readonly networkIsUp: boolean
+  /** False: a part that it should have started again is lost. */
+  readonly isWell: boolean
+  /** Takes what the ACL file has become, where that is narrower, and has REXD read its certificates. */
   reload(): Promise<ReloadOutcome>
   /** Ends every child first, then everything else. */
   stop(): Promise<readonly StopFailure[]>
@@ -59,6 +63,8 @@ interface Dependencies {
   readonly clock: Clock
   readonly log: Logger
   readonly machineKey: MachineKey
+  /** How long a process that is started here may work on no event. */
+  readonly watchdogMs: number
 }
 
 interface ExecutorHalf {
@@ -74,10 +80,12 @@ interface NetworkSide {
   readonly startable: Startable
   /** Once started. */
   where(): string
+  isUp(): boolean
+  isInHand(): boolean
 }
 
 /** Starts this half and, unless another does, the network's. Throws what was wrong; then nothing is left running. */
-export const startDaemon = async (config: DaemonConfig, log: Logger): Promise<Daemon> => {
+export const startDaemon = async (config: DaemonConfig, log: Logger, watchdogMs = WATCHDOG_MS): Promise<Daemon> => {
   if (config.rexd_config !== null) await loadHttpRexdConfig(config.rexd_config, process.env)
   const user = await chooseUser(config, log)
   await ensurePrivateDir(config.paths.dir, dataDirMode(config))
@@ -88,7 +96,7 @@ export const startDaemon = async (config: DaemonConfig, log: Logger): Promise<Da
     },
   ]
   await startAll(lock)
-  return startParts(config, log, lock, user).catch(async (error: unknown) => {
+  return startParts({ config, log, watchdogMs }, lock, user).catch(async (error: unknown) => {
     await stopAll(lock)
     throw error
   })
@@ -118,8 +126,7 @@ const OWN_FILES = [
 ] as const satisfies readonly (keyof DataPaths)[]
 
 const startParts = async (
-  config: DaemonConfig,
-  log: Logger,
+  { config, log, watchdogMs }: Pick<Dependencies, 'config' | 'log' | 'watchdogMs'>,
   lock: readonly StartableEntry[],
   user: NetworkUser | null,
 ): Promise<Daemon> => {
@@ -130,7 +137,7 @@ const startParts = async (
   )
   await shareWithGroup(config)
   const machineKey = await loadOrCreateMachineKey(config.paths.dir, dataDirMode(config))
-  const dependencies: Dependencies = { config, clock: systemClock, log, machineKey }
+  const dependencies: Dependencies = { config, clock: systemClock, log, machineKey, watchdogMs }
   const settings = await networkSettings(dependencies)
   const half = await composeExecutor(dependencies)
   const network = composeNetworkSide(dependencies, half, settings, user)
@@ -155,7 +162,17 @@ const startParts = async (
     where: network.where(),
     execStatus: half.acl.status,
     rexd: rexd?.supervisor.where ?? null,
-    reload: async () => (stopping === null ? half.reload() : 'unchanged'),
+    get networkIsUp() {
+      return network.isUp()
+    },
+    get isWell() {
+      return network.isInHand()
+    },
+    reload: async () => {
+      if (stopping !== null) return 'unchanged'
+      rexd?.supervisor.reload()
+      return half.reload()
+    },
     stop: async () => (stopping ??= stopAll([...lock, ...started])),
   }
 }
@@ -185,16 +202,21 @@ const networkSettings = async ({ config, machineKey }: Dependencies): Promise<Ne
 }
 
 const composeNetworkSide = (
-  { config, clock, log }: Dependencies,
+  { config, clock, log, watchdogMs }: Dependencies,
   { executor }: ExecutorHalf,
   settings: NetworkSettings,
   user: NetworkUser | null,
 ): NetworkSide => {
   const { executor_socket: path, paths, share_with_group } = config
-  if (path !== null) return { startable: new NetworkSocket({ executor, clock, log }, { settings, path }), where: () => `executor ${path}` }
+  if (path !== null) {
+    const socket = new NetworkSocket({ executor, clock, log }, { settings, path })
+    // Its service manager looks after it.
+    return { startable: socket, where: () => `executor ${path}`, isUp: () => socket.isUp, isInHand: () => true }
+  }
   const [socketMode, portFileMode] = share_with_group ? [0o660, 0o640] : [0o600, 0o600]
-  const supervisor = new NetworkSupervisor({ executor, clock, log }, { settings, user, paths, socketMode, portFileMode })
-  return { startable: supervisor, where: () => `api 127.0.0.1:${supervisor.apiPort}` }
+  const supervisor = new NetworkSupervisor({ executor, clock, log }, { settings, user, paths, socketMode, portFileMode, watchdogMs })
+  const where = (): string => `api 127.0.0.1:${supervisor.apiPort}`
+  return { startable: supervisor, where, isUp: () => supervisor.isUp, isInHand: () => supervisor.isInHand }
 }
 
 /** Its programs have five seconds to end: it is asked first, and awaited when all that others wait for is over. */

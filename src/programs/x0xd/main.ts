@@ -12,7 +12,9 @@ import { makeFirstFiles } from '../../config/first-files.ts'
 import { reportFindings } from '../../doctor/findings.ts'
 import { parseDaemonFlags, type DaemonFlags } from './flags.ts'
 import { endHolder } from '../../supervision/end-holder.ts'
+import type { ReloadOutcome } from '../../executor/acl-reload.ts'
 import { ReloadSignal } from '../../supervision/reload-signal.ts'
+import { ServiceManager } from '../../supervision/service-manager.ts'
 import { DAEMON_STOP_SIGNALS, EXIT_FAILURE, firstCrash, logStopFailures, onStopSignal, runProgram } from '../../supervision/program-exit.ts'
 
 /** Time for the last words on standard error. */
@@ -44,6 +46,17 @@ const readyLine = ({ paths }: DaemonConfig, { agentId, machineId, where, execSta
   return `x0xd ${VERSION} ready: agent ${agentId}, machine ${machineId}, ${where}, exec ${execStatus}${served}, data ${paths.dir}\n`
 }
 
+/** What an operator who asked for it finds in `systemctl status`. */
+const RELOADED: Readonly<Record<ReloadOutcome, string>> = {
+  taken: '; the ACL was read again and is in force',
+  unchanged: '',
+  refused: '; the ACL file allows more than what is in force and was not taken: a restart is needed',
+  invalid: '; the ACL file is not valid and was not taken',
+}
+
+const statusLine = ({ agentId, where, execStatus, networkIsUp }: Daemon, reloaded: ReloadOutcome): string =>
+  `agent ${agentId}, ${where}, exec ${execStatus}, network half ${networkIsUp ? 'up' : 'not there'}${RELOADED[reloaded]}`
+
 const run = async (config: DaemonConfig, reloads: ReloadSignal): Promise<number> => {
   const log = createLogger({ name: 'x0xd', level: config.log_level })
   if (config.log_level === 'debug') logStages(log)
@@ -52,10 +65,14 @@ const run = async (config: DaemonConfig, reloads: ReloadSignal): Promise<number>
   // Before anything is started, so that no signal finds the process without its handler.
   const stopping = Promise.race([stopSignal(), launcherGone()])
   const crash = firstCrash(log, { unhandledRejections: 'stop' })
-  const daemon = await startDaemon(config, log)
+  const manager = ServiceManager.here(log)
+  const daemon = await startDaemon(config, log, manager.watchdogMs)
   process.stdout.write(readyLine(config, daemon))
-  reloads.serve(log, () => daemon.reload())
+  let reloaded: ReloadOutcome = 'unchanged'
+  manager.ready({ status: () => statusLine(daemon, reloaded), isWell: () => daemon.isWell })
+  reloads.serve({ log, manager, work: async () => (reloaded = await daemon.reload()) })
   const reason = await Promise.race([stopping, crash])
+  manager.stopping()
   const failures = await daemon.stop()
   logStopFailures(log, failures)
   const status = reason === undefined && failures.length === 0 ? 0 : EXIT_FAILURE

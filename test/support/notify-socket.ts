@@ -1,0 +1,57 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { createInterface } from 'node:readline'
+import type { TestContext } from 'node:test'
+
+import { until } from './mesh-of-daemons.ts'
+
+/** Does as systemd for a unit with OpenFile=: the program gets one end of a pair of datagram sockets as descriptor 3. What it says comes out, a line for each message. */
+const MANAGER = `use Socket;
+$| = 1;
+socketpair(my $ours, my $theirs, AF_UNIX, SOCK_DGRAM, PF_UNSPEC) or die $!;
+my $pid = fork;
+if (!$pid) {
+  use POSIX 'dup2';
+  dup2(fileno($theirs), 3) or die $!;
+  $^F = 3;
+  @ENV{'LISTEN_PID', 'LISTEN_FDS', 'LISTEN_FDNAMES'} = ($$, 1, 'x0x-notify');
+  open STDOUT, '>', '/dev/null';
+  exec @ARGV or die $!;
+}
+print "pid $pid\\n";
+$SIG{TERM} = sub { kill 'KILL', $pid };
+$SIG{CHLD} = sub { waitpid $pid, 0; while (recv $ours, my $text, 4096, MSG_DONTWAIT) { pass($text) } exit 0 };
+sub pass { my $text = shift; $text =~ s/\\n/|/g; print "$text\\n" }
+while (1) { defined recv($ours, my $text, 4096, 0) or next; pass($text) }
+`
+
+export interface Notified {
+  readonly pid: number
+  /** Messages, the lines of each behind one another. */
+  readonly messages: readonly string[]
+  /** Resolves when it has said so, since the last that was waited for. */
+  says(message: RegExp): Promise<string>
+  readonly ended: Promise<unknown>
+}
+
+/** Starts a program whose service manager is told how it is. Ended with the test. */
+export const startNotified = async (t: TestContext, argv: readonly string[], env: NodeJS.ProcessEnv): Promise<Notified> => {
+  const child = spawn('perl', ['-e', MANAGER, ...argv], { stdio: ['ignore', 'pipe', 'inherit'], env })
+  const ended = once(child, 'exit')
+  t.after(async () => {
+    child.kill('SIGTERM')
+    await ended
+  })
+  const messages: string[] = []
+  createInterface(child.stdout).on('line', (line) => messages.push(line))
+  let seen = 0
+  const says = async (message: RegExp): Promise<string> =>
+    until(`it says ${message}`, () => {
+      const at = messages.findIndex((one, index) => index >= seen && message.test(one))
+      if (at < 0) return false
+      seen = at + 1
+      return messages[at]!
+    })
+  const pid = Number(/\d+/.exec(await says(/^pid /)))
+  return { pid, messages, says, ended }
+}
