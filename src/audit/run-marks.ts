@@ -117,7 +117,7 @@ export abstract class RunMarks {
       this.ours.delete(name)
       await rm(join(this.directory, name), { force: true })
     } catch (error) {
-      this.log.warn({ error: errorText(error) }, 'the mark of an ended run could not be removed')
+      this.log.warn({ request_id: key.request_id, error: errorText(error) }, 'the mark of an ended run could not be removed')
     }
   }
 

@@ -1,5 +1,6 @@
 import { pino, stdTimeFunctions } from 'pino'
 
+import { leadsToJournald, withPriority } from './journald.ts'
 import type { LogLevel } from './log-level.ts'
 
 interface LogMethod {
@@ -22,25 +23,37 @@ export interface LoggerInit {
   readonly level?: LogLevel
   /** Default standard error. One JSON object and a line feed per call. */
   readonly destination?: { write(line: string): void }
+  /** Lines are for systemd's journal. Default: where standard error leads there. */
+  readonly journald?: boolean
 }
 
 /** The second lock: a field of one of these names never shows its value, whoever logs it. */
 const SECRET_FIELDS = ['token', 'authorization', 'cookie', 'secret', 'key', 'private_key', 'privateKey', 'stdin', 'stdin_b64']
 const NESTING = ['', '*.', '*.*.']
 
-/** JSON lines with ISO 8601 time; written synchronously, so that the last line before a crash is there. */
-export const createLogger = (init: LoggerInit): Logger =>
-  pino(
+/** What pino writes first. */
+const LEVEL = /^\{"level":"(\w+)"/
+
+/**
+ * JSON lines with ISO 8601 time; written synchronously, so that the last line before a crash is there. In systemd's journal,
+ * which has the time and the process of each line, a priority stands in front in their place.
+ */
+export const createLogger = (init: LoggerInit): Logger => {
+  const { name, level = 'warn', destination = pino.destination({ dest: 2, sync: true }) } = init
+  const journald = init.journald ?? (init.destination === undefined && leadsToJournald())
+  const prefixed = { write: (line: string) => destination.write(withPriority(LEVEL.exec(line)?.[1], line)) }
+  return pino(
     {
-      name: init.name,
-      level: init.level ?? 'warn',
-      base: { name: init.name, pid: process.pid },
-      timestamp: stdTimeFunctions.isoTime,
+      name,
+      level,
+      base: { name, pid: process.pid },
+      timestamp: journald ? false : stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }) },
       redact: { paths: NESTING.flatMap((prefix) => SECRET_FIELDS.map((field) => prefix + field)), censor: '[redacted]' },
     },
-    init.destination ?? pino.destination({ dest: 2, sync: true }),
+    journald ? prefixed : destination,
   )
+}
 
 const nothing = (): void => undefined
 

@@ -47,7 +47,7 @@ export class Dispatcher {
     try {
       handler(channel, requestId, body)
     } catch (error) {
-      this.#log.debug({ agent: shortId(channel.link.agentId), err: errorText(error) }, 'a body ended its channel')
+      this.#log.debug({ agent: shortId(channel.link.agentId), request_id: requestId, err: errorText(error) }, 'a body ended its channel')
       channel.abort(error instanceof Error ? error : new Error(errorText(error)))
     }
   }

@@ -142,7 +142,10 @@ class PeerRun implements Keepable {
       this.#take(decodeExecBody(body), body.subarray(EXEC_PREFIX.length))
     } catch (error) {
       this.#components.counters.add('peer_malformed')
-      this.#components.log.warn({ agent: shortId(this.#channel.link.agentId) }, `a run's stream ended: ${errorText(error)}`)
+      this.#components.log.warn(
+        { agent: shortId(this.#channel.link.agentId), request_id: this.#requestId },
+        `a run's stream ended: ${errorText(error)}`,
+      )
       this.#leave((port) => port.over())
       this.#channel.abort()
     }

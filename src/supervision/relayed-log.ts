@@ -1,6 +1,7 @@
 import type { Readable } from 'node:stream'
 
 import type { Clock } from '../base/clock.ts'
+import { leadsToJournald, withPriority } from '../base/journald.ts'
 import { TokenBucket } from '../base/token-bucket.ts'
 import { visibleJson } from '../base/visible-text.ts'
 import { LINE_FEED } from '../protocol/lines.ts'
@@ -20,12 +21,20 @@ export interface RelayedLogInit {
   readonly name: string
   readonly pid: number
   readonly write: (line: string) => void
+  /** As of `LoggerInit`. */
+  readonly journald?: boolean
 }
 
-const parsed = (text: string): object => {
+interface Said {
+  readonly level?: unknown
+  readonly time?: unknown
+  readonly [field: string]: unknown
+}
+
+const parsed = (text: string): Said => {
   try {
     const value: unknown = JSON.parse(text)
-    if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value
+    if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Said
   } catch {
     // Its runtime's own words, such as the stack of a crash.
   }
@@ -39,13 +48,16 @@ const parsed = (text: string): object => {
  * and counted, and what comes without end is read no faster than `RELAYED_BYTES`.
  */
 export const relayLog = (stream: Readable, { clock }: { clock: Clock }, init: RelayedLogInit): void => {
-  const { name, pid, write } = init
+  const { name, pid, write, journald = leadsToJournald() } = init
   const rate = new TokenBucket({ clock }, { burst: RELAYED_LINES_BURST, perSecond: RELAYED_LINES_PER_SECOND })
   const bytes = new TokenBucket({ clock }, RELAYED_BYTES)
   let parts: Buffer[] = []
   let kept = 0
   let dropped = 0
-  const tell = (fields: object): void => write(`${visibleJson(JSON.stringify({ ...fields, name, pid }))}\n`)
+  const tell = ({ time, ...fields }: Said): void => {
+    const line = `${visibleJson(JSON.stringify({ ...(journald ? {} : { time }), ...fields, name, pid }))}\n`
+    write(journald ? withPriority(fields.level, line) : line)
+  }
   const keep = (more: Buffer): void => {
     const part = more.subarray(0, RELAYED_LINE_BYTES - kept)
     // A copy, so that a short beginning does not hold the whole chunk that it came in.

@@ -1,7 +1,11 @@
 import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
+import { open, readFile } from 'node:fs/promises'
+import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { createLogger, silentLogger, type LoggerInit } from '../../src/base/log.ts'
+import { tempDir } from '../support/temp-dir.ts'
 
 const capture = (init: Partial<LoggerInit> = {}) => {
   const lines: Record<string, unknown>[] = []
@@ -48,6 +52,39 @@ test('text from outside cannot forge a line', () => {
   const logger = createLogger({ name: 'x0xd', destination: { write: (line) => void written.push(line) } })
   logger.warn({ argv: 'a\n{"level":"error","msg":"forged"}\n' }, 'one\ntwo')
   assert.equal(written.join('').trimEnd().split('\n').length, 1)
+})
+
+test("for systemd's journal a line has a priority and no time", () => {
+  const written: string[] = []
+  const logger = createLogger({ name: 'x0xd', level: 'debug', journald: true, destination: { write: (line) => void written.push(line) } })
+  logger.debug('a')
+  logger.child({ part: 'mesh' }).info({ level: 'error' }, 'b')
+  logger.warn('c')
+  logger.error('<0>d')
+  assert.deepEqual(
+    written.map((line) => line.slice(0, 3)),
+    ['<7>', '<6>', '<4>', '<3>'],
+  )
+  for (const line of written) assert.ok(!('time' in JSON.parse(line.slice(3))), line)
+})
+
+test('standard error leads to the journal where systemd says so of that very file', async (t) => {
+  const file = await open(join(await tempDir(t), 'log'), 'w+')
+  t.after(async () => file.close())
+  const { dev, ino } = await file.stat({ bigint: true })
+  const log = new URL('../../src/base/log.ts', import.meta.url).href
+  const program = `import('${log}').then(({ createLogger }) => createLogger({ name: 'x0xd' }).warn('said'))`
+  for (const JOURNAL_STREAM of [`${dev}:${ino}`, `${dev}:${ino + 1n}`, undefined])
+    spawnSync(process.execPath, ['-e', program], { env: { JOURNAL_STREAM }, stdio: ['ignore', 'ignore', file.fd] })
+  const lines = (await readFile(`/proc/self/fd/${file.fd}`, 'utf8')).trim().split('\n')
+  assert.deepEqual(
+    lines.map((line) => [line.startsWith('<4>{'), line.includes('"time":')]),
+    [
+      [true, false],
+      [false, true],
+      [false, true],
+    ],
+  )
 })
 
 test('the silent logger takes everything and its child too', () => {

@@ -38,6 +38,19 @@ test('a line of JSON keeps what it says, but not who says it; anything else beco
   )
 })
 
+test("for systemd's journal each has the priority of its level, and no time", async () => {
+  const stream = new PassThrough()
+  const lines: string[] = []
+  relayLog(stream, { clock: new ManualClock() }, { name: 'half', pid: 7, write: (line) => lines.push(line), journald: true })
+  stream.end('{"level":"info","time":"2026-01-01T00:00:00.000Z","msg":"a"}\n{"level":"constructor","msg":"b"}\nno JSON\n')
+  await finished(stream)
+  assert.deepEqual(lines, [
+    '<6>{"level":"info","msg":"a","name":"half","pid":7}\n',
+    '<3>{"level":"constructor","msg":"b","name":"half","pid":7}\n',
+    '<3>{"level":"error","msg":"no JSON","name":"half","pid":7}\n',
+  ])
+})
+
 test('lines beyond the rate are dropped, counted, and told when there is room again', async () => {
   const clock = new ManualClock()
   const stream = new PassThrough()

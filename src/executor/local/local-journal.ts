@@ -45,7 +45,8 @@ export class LocalJournal {
     try {
       await writing
     } catch (error) {
-      this.#log.error({ event: event.event, error: errorText(error) }, 'a line of the journal could not be written')
+      const run = 'request_id' in event ? { request_id: event.request_id } : {}
+      this.#log.error({ event: event.event, ...run, error: errorText(error) }, 'a line of the journal could not be written')
     }
   }
 }

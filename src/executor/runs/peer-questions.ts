@@ -97,7 +97,7 @@ export class PeerQuestions {
       const answer = await this.#decide(asked, read, question.withdrawn)
       asked.outlet.send(isDenial(answer) ? await reports.denied(asked.subject, answer.reason, answer.detail) : answer)
     } catch (error) {
-      log.error({ error: errorText(error) }, 'a question for an approval could not be answered')
+      log.error({ request_id: asked.subject.key.request_id, error: errorText(error) }, 'a question for an approval could not be answered')
     } finally {
       question.answered()
       asked.outlet.close()

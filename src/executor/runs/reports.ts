@@ -54,10 +54,10 @@ export class Reports {
       started: (process) => this.#started(subject, process),
       warned: (kind, bytes) => {
         counters.warned({ kind, agent_id: key.agent_id, request_id: key.request_id, argv, bytes })
-        void this.#record(async (journal) => journal.append({ event: 'warning', ...key, kind, bytes }))
+        void this.#record(key, async (journal) => journal.append({ event: 'warning', ...key, kind, bytes }))
       },
       denied: async (reason, detail, ran = null) => {
-        if (ran !== null) void this.#record(async (journal) => journal.append({ event: 'started', ...key, ...ran }))
+        if (ran !== null) void this.#record(key, async (journal) => journal.append({ event: 'started', ...key, ...ran }))
         return this.denied(subject, reason, detail)
       },
       ended: async (facts) => this.#ended(subject, facts),
@@ -73,7 +73,7 @@ export class Reports {
     log.info({ agent: shortId(key.agent_id), request_id: key.request_id, reason, detail }, 'a request was denied')
     const [frame] = await Promise.all([
       this.#exit(subject, neverRan(reason)),
-      this.#record(async (journal) => journal.refuse({ event: 'denial', ...key, argv, reason, detail })),
+      this.#record(key, async (journal) => journal.refuse({ event: 'denial', ...key, argv, reason, detail })),
     ])
     return frame
   }
@@ -84,7 +84,7 @@ export class Reports {
     const { key, requestSha256 } = subject
     const event = { event: 'rules', ...key, listed: rules.length, left_out, detail: null } as const
     // Where there is no journal nothing can run, and there is nothing to tell.
-    if (journal !== null && !((await this.#record(async () => journal.refuse(event))) && (await journal.status()).writable))
+    if (journal !== null && !((await this.#record(key, async () => journal.refuse(event))) && (await journal.status()).writable))
       return this.denied(subject, 'audit_unavailable', 'it asked which commands it may run')
     counters.count('rules_answered')
     const body = execRules.encode({ ...this.#from(subject), request_sha256: requestSha256, rules: [...rules], left_out })
@@ -99,7 +99,7 @@ export class Reports {
   ): Promise<boolean> {
     reach('permitted', key.request_id)
     const facts = { argv, stdin_bytes: stdin?.len ?? 0, request_sha256: toHex(requestSha256), ...evidenceOf(permit, stdin?.pieces ?? []) }
-    const recorded = await this.#record(async (journal) =>
+    const recorded = await this.#record(key, async (journal) =>
       journal.append({ event: 'request', ...key, ...facts, ...(approvedBy !== null && { approved_by: approvedBy }) }),
     )
     reach('journalled', key.request_id)
@@ -107,18 +107,24 @@ export class Reports {
   }
 
   #started({ key }: RunSubject, { pid, containment }: ProgramStart): void {
-    reach('spawned', key.request_id)
-    this.#components.counters.sessionStarted(key.agent_id)
-    void this.#record(async (journal) => journal.append({ event: 'started', ...key, pid, containment }))
+    const { counters, log } = this.#components
+    const { agent_id, request_id } = key
+    reach('spawned', request_id)
+    counters.sessionStarted(agent_id)
+    log.info({ agent: shortId(agent_id), request_id, program_pid: pid }, 'a program was started')
+    void this.#record(key, async (journal) => journal.append({ event: 'started', ...key, pid, containment }))
   }
 
   async #ended(subject: RunSubject, facts: ExitFacts): Promise<Uint8Array> {
     const { key } = subject
+    const { counters, log } = this.#components
     reach('ended', key.request_id)
-    this.#components.counters.sessionOutcome(facts)
+    counters.sessionOutcome(facts)
+    const { code, signal, duration_ms } = facts
+    log.info({ agent: shortId(key.agent_id), request_id: key.request_id, code, signal, duration_ms }, 'a program has ended')
     const [frame] = await Promise.all([
       this.#exit(subject, facts),
-      this.#record(async (journal) => journal.append({ event: 'exit', ...key, ...endOf(facts) })),
+      this.#record(key, async (journal) => journal.append({ event: 'exit', ...key, ...endOf(facts) })),
     ])
     reach('exit_signed', key.request_id)
     return frame
@@ -143,7 +149,7 @@ export class Reports {
   }
 
   /** Every failure is counted, unless there is no journal by intent. */
-  async #record(write: (journal: Journal) => Promise<void>): Promise<boolean> {
+  async #record({ request_id }: RunKey, write: (journal: Journal) => Promise<void>): Promise<boolean> {
     const { journal, counters, log } = this.#components
     if (journal === null) return false
     try {
@@ -151,7 +157,7 @@ export class Reports {
       return true
     } catch (error) {
       counters.count('audit_write_failures')
-      log.error({ error: errorText(error) }, 'a line of the journal could not be written')
+      log.error({ request_id, error: errorText(error) }, 'a line of the journal could not be written')
       return false
     }
   }

@@ -206,7 +206,7 @@ export class Runs {
       const frame = 'rules' in answer ? reports.told(subject, await answer.rules) : reports.denied(subject, answer.reason, answer.detail)
       outlet.send(await frame)
     } catch (error) {
-      log.error({ error: errorText(error) }, 'a request could not be answered')
+      log.error({ request_id: subject.key.request_id, error: errorText(error) }, 'a request could not be answered')
     } finally {
       outlet.close()
     }

@@ -40,7 +40,7 @@ test(
   async (t) => {
     const mesh = await MeshOfDaemons.create()
     t.after(async () => mesh.stop())
-    const [alice, bob] = [mesh.add('alice'), mesh.add('bob', { env: { X0X_METRICS_TOKEN: 'true' } })]
+    const [alice, bob] = [mesh.add('alice'), mesh.add('bob', { env: { X0X_METRICS_TOKEN: 'true', X0X_LOG_LEVEL: 'info' } })]
     await alice.start()
     await bob.writeAcl([{ agent: alice, commands: [['echo', '<INT>'], ['false']] }])
     await bob.start()
@@ -51,19 +51,26 @@ test(
     for (const argv of [['echo', '7'], ['false'], ['echo', 'secret-word']]) await alice.exec(bob, argv)
     await until('the slots are free', async () => (await bob.diagnostics()).active_sessions === 0)
 
+    const diagnosed = async (): Promise<Record<string, unknown>[]> =>
+      Promise.all(
+        ['exec', 'dm'].map(async (what) => JSON.parse((await bob.ok('--json', 'diagnostics', what)) || '{}') as Record<string, unknown>),
+      )
+    const before = await diagnosed()
     const text = await scrape(bob)
     const samples = samplesOf(text)
     await t.test('each counter is that of the diagnostics', async () => {
-      const ask = async (what: string) => JSON.parse((await bob.ok('--json', 'diagnostics', what)) || '{}') as Record<string, unknown>
-      const [exec, dm] = [await ask('exec'), await ask('dm')]
-      const totals = exec['totals'] as Record<keyof typeof EXEC_COUNTERS, number> & { denial_breakdown: object }
-      for (const name of Object.keys(EXEC_COUNTERS))
-        assert.equal(samples.get(`x0x_exec_${name}_total`), totals[name as keyof typeof EXEC_COUNTERS], name)
-      const requester = exec['requester'] as Record<string, number>
-      for (const name of Object.keys(REQUESTER_COUNTERS)) assert.equal(samples.get(`x0x_requester_${name}_total`), requester[name], name)
-      // Links renew leases and look for each other meanwhile.
-      for (const name of Object.keys(DM_COUNTERS)) assert.ok(samples.get(`x0x_dm_${name}_total`)! <= Number(dm[name]), name)
-      assert.deepEqual(totals.denial_breakdown, { argv_not_allowed: 1 })
+      // Announcements are signed, and leases renewed, meanwhile.
+      const between = (metric: string, read: (diagnostics: Record<string, unknown>[]) => unknown): void => {
+        const [least, value, most] = [Number(read(before)), samples.get(metric)!, Number(read(after))]
+        assert.ok(least <= value && value <= most, `${metric}: ${least} ≤ ${value} ≤ ${most}`)
+      }
+      const after = await diagnosed()
+      const totals = (all: Record<string, unknown>[]) => all[0]!['totals'] as Record<string, unknown>
+      for (const name of Object.keys(EXEC_COUNTERS)) between(`x0x_exec_${name}_total`, (all) => totals(all)[name])
+      for (const name of Object.keys(REQUESTER_COUNTERS))
+        between(`x0x_requester_${name}_total`, ([exec]) => (exec!['requester'] as Record<string, number>)[name])
+      for (const name of Object.keys(DM_COUNTERS)) between(`x0x_dm_${name}_total`, ([, dm]) => dm![name])
+      assert.deepEqual(totals(after)['denial_breakdown'], { argv_not_allowed: 1 })
     })
     await t.test('runs are told by how they ended', () => {
       const numbers = {
@@ -89,6 +96,17 @@ test(
       assert.deepEqual(told, [...known])
       for (const secret of [alice.agentId, alice.machineId, bob.agentId, bob.machineId, 'echo', 'secret-word', bob.dir, 'alice'])
         assert.ok(!text.includes(secret.slice(0, 16)), secret)
+    })
+    await t.test('what the log says of a run has the id that it has in the journal', async () => {
+      const logged = (await bob.log())
+        .split('\n')
+        .flatMap((line) => (line.startsWith('{') ? [JSON.parse(line) as Record<string, unknown>] : []))
+      const ofRuns = logged.filter(({ request_id }) => request_id !== undefined).map(({ request_id, msg }) => [request_id, msg])
+      const journal = await bob.journal()
+      const said: Record<string, string> = { started: 'a program was started', exit: 'a program has ended', denial: 'a request was denied' }
+      const expected = journal.flatMap(({ event, request_id }) => (said[event] === undefined ? [] : [[request_id, said[event]]]))
+      assert.equal(expected.length, 5)
+      assert.deepEqual(ofRuns.toSorted(), expected.toSorted())
     })
     await t.test('promtool finds nothing wrong', (t) => {
       const { status, stdout, stderr, error } = spawnSync('promtool', ['check', 'metrics'], { input: text, encoding: 'utf8' })
