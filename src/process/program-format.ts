@@ -1,7 +1,7 @@
 import { accessSync, constants, statSync } from 'node:fs'
 import { dirname } from 'node:path'
 
-import { errorText } from '../base/errors.ts'
+import { attempt, errorText } from '../base/errors.ts'
 import { programFormat } from '../base/program-head.ts'
 import { realPath } from '../base/real-path.ts'
 import type { Account } from '../policy/account.ts'
@@ -28,6 +28,10 @@ const checkAccess = (path: string, account: Account | null): void => {
 /** Where on this host a path stands that means something else where the program runs. Throws the system's error. */
 type PlaceOf = (path: string) => string
 
+/** Of a script in a sandbox. */
+export const notShown = (path: string, interpreter: string): string =>
+  `${path} names ${interpreter}, which the sandbox does not show; tools.exec.sandbox.readable can name its directory`
+
 /**
  * Why the kernel would not start this program, or null. Looked at before, because whoever executes it
  * by execvp(3) would hand what is no program to a shell, and a wrapper would report the rest as an exit
@@ -41,6 +45,7 @@ export const launchObstacle = (path: string, account: Account | null, placeOf: P
     if (format.kind === 'foreign') return `${path} is neither an ELF file of this machine nor a script that names its interpreter`
     if (format.kind === 'direct') return null
     if (depth >= MAX_INTERPRETERS) return `${path} names too many interpreters`
+    if (attempt(() => placeOf(format.interpreter)) === null) return notShown(path, format.interpreter)
     return launchObstacle(format.interpreter, account, placeOf, depth + 1)
   } catch (error) {
     return errorText(error)

@@ -2,7 +2,6 @@ import { execFile, execFileSync } from 'node:child_process'
 import { chmod, copyFile, mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { TestContext } from 'node:test'
 import { promisify } from 'node:util'
 
 import { attempt } from '../../src/base/errors.ts'
@@ -30,8 +29,13 @@ export interface PodmanPlace {
   import(fill: (root: string) => Promise<unknown>, changes?: readonly string[]): Promise<void>
 }
 
+/** A test or a table of tests, at whose end something is taken away. */
+export interface Ending {
+  after(end: () => Promise<void>): void
+}
+
 /** A storage of podman's own for one test, whose images need no registry. */
-export const podmanPlace = async (t: Pick<TestContext, 'after'>): Promise<PodmanPlace> => {
+export const podmanPlace = async (t: Ending): Promise<PodmanPlace> => {
   const base = await mkdtemp(join(tmpdir(), 'x0x-podman-'))
   const before = process.env['CONTAINERS_STORAGE_CONF']
   const conf = join(base, 'storage.conf')

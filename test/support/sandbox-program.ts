@@ -1,7 +1,7 @@
-/** Starts a run in a sandbox and says `ready`, as a daemon that is killed then: `HOME PROJECT MARK`. */
-import { startSandboxed } from './sandboxed.ts'
+/** Starts a run in a sandbox and says `ready`, as a daemon that is killed then: `HOME PROJECT MARK FORM`. */
+import { startSandboxed, type SandboxForm } from './sandboxed.ts'
 
-const [, , home = '', project = '', mark = ''] = process.argv
+const [, , home = '', project = '', mark = '', form = 'null'] = process.argv
 const t = { after: () => undefined }
 const place = { home, secrets: [] }
 const argv = [
@@ -9,7 +9,7 @@ const argv = [
   '-c',
   `MARK=${mark} setsid sh -c "trap '' TERM HUP; while :; do sleep 0.05; done" & echo ready; while :; do sleep 0.05; done`,
 ]
-const started = await startSandboxed(t, { home, project, place }, argv)
+const started = await startSandboxed(t, { home, project, place, form: JSON.parse(form) as SandboxForm | null }, argv)
 if ('failed' in started) throw new Error(started.failed)
 const timer = setInterval(() => {
   if (!started.stdout().includes('ready')) return

@@ -29,6 +29,13 @@ export interface Household {
   readonly home: string
   readonly project: string
   readonly place: SandboxPlace
+  /** How its sandboxes are made; null: of this host's programs. */
+  readonly form: SandboxForm | null
+}
+
+export interface SandboxForm {
+  readonly settings: SandboxSettings
+  readonly image: SandboxImage
 }
 
 export const household = async (t: Pick<TestContext, 'after'>): Promise<Household> => {
@@ -37,7 +44,7 @@ export const household = async (t: Pick<TestContext, 'after'>): Promise<Househol
   const home = join(base, 'person')
   const project = join(home, 'project')
   for (const path of [project, join(home, '.ssh'), join(home, '.x0x')]) await mkdir(path, { recursive: true })
-  return { home, project, place: { home, secrets: [join(home, '.ssh'), join(home, '.x0x')] } }
+  return { home, project, place: { home, secrets: [join(home, '.ssh'), join(home, '.x0x')] }, form: null }
 }
 
 export interface SandboxedOptions {
@@ -56,8 +63,11 @@ export interface SandboxedOptions {
   readonly meanwhile?: () => Promise<unknown>
 }
 
-export const grantFor = ({ place, project }: Household, { settings, image, cwd = project }: SandboxedOptions = {}): SandboxGrant => {
-  const verdict = sandboxGrant({ ...DEFAULT_SANDBOX, ...settings }, cwd, place, image)
+export const grantFor = (
+  { place, project, form }: Household,
+  { settings, image = form?.image, cwd = project }: SandboxedOptions = {},
+): SandboxGrant => {
+  const verdict = sandboxGrant({ ...(form?.settings ?? DEFAULT_SANDBOX), ...settings }, cwd, place, image)
   assert.ok(verdict.kind === 'grant', verdict.kind === 'refused' ? verdict.message : '')
   return verdict.grant
 }

@@ -10,6 +10,7 @@ import { seenFrom } from '../../policy/sandbox/seen-from.ts'
 import { SANDBOX_START_MS } from '../../protocol/sandbox-limits.ts'
 import type { PidNamespace } from '../pid-namespace.ts'
 import { CELL_LOOK_MS } from '../process-tree.ts'
+import { notShown } from '../program-format.ts'
 
 const identityOf = (path: string): Pick<BigIntStats, 'dev' | 'ino'> => statSync(path, { bigint: true })
 
@@ -18,8 +19,7 @@ const missingInterpreter = (root: string, path: string, depth = 0): string | nul
   const format = programFormat(seenFrom(root, path))
   if (format.kind !== 'through' || depth >= MAX_INTERPRETERS) return null
   const { interpreter } = format
-  if (attempt(() => seenFrom(root, interpreter)) === null)
-    return `${path} names ${interpreter}, which the sandbox does not show; tools.exec.sandbox.readable can name its directory`
+  if (attempt(() => seenFrom(root, interpreter)) === null) return notShown(path, interpreter)
   return missingInterpreter(root, interpreter, depth + 1)
 }
 

@@ -1,0 +1,108 @@
+import assert from 'node:assert/strict'
+import { chmod, copyFile, mkdir, rename, symlink, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+
+import { errorText } from '../../src/base/errors.ts'
+import { runSandboxed, startSandboxed, type Household, type SandboxedOptions } from '../../test/support/sandboxed.ts'
+import { row, type Row } from './row.ts'
+
+// What runs in a sandbox is what was permitted: that file, in that directory; or nothing.
+
+const program = async (path: string, text: string): Promise<string> => {
+  await writeFile(path, text)
+  await chmod(path, 0o755)
+  return path
+}
+
+const failureOf = async (
+  t: Parameters<typeof startSandboxed>[0],
+  house: Household,
+  argv: readonly string[],
+  options: SandboxedOptions,
+): Promise<string> => {
+  const started = await startSandboxed(t, house, argv, options).catch((error: unknown) => ({ failed: errorText(error) }))
+  assert.ok('failed' in started, 'it runs')
+  return started.failed
+}
+
+export const IDENTITY_ROWS: readonly Row[] = [
+  row('a program of the directory that is replaced after it was permitted does not run', async (t, house) => {
+    const tool = await program(join(house.project, 'tool'), '#!/bin/sh\necho permitted\n')
+    assert.equal((await runSandboxed(t, house, [tool])).stdout, 'permitted\n')
+    const meanwhile = async (): Promise<void> => {
+      await program(`${tool}.new`, '#!/bin/sh\necho another\n')
+      await rename(`${tool}.new`, tool)
+    }
+    assert.match(await failureOf(t, house, [tool], { meanwhile }), /was replaced after it was permitted/)
+  }),
+
+  row('a link that the sandbox sees otherwise than the host does not run', async (t, house, form) => {
+    // Outside it leads to a program of the home; inside, to nothing.
+    const tool = await program(join(house.home, 'tool'), '#!/bin/sh\necho host\n')
+    await symlink(tool, join(house.project, 'link'))
+    assert.match(
+      await failureOf(t, house, [join(house.project, 'link')], {}),
+      form === 'host' ? /the sandbox could not be looked at: ENOENT/ : /link" is no program in the image/,
+    )
+  }),
+
+  row('a directory in whose place another stands by then is not the one that is shown', async (t, house) => {
+    await writeFile(join(house.home, '.ssh', 'id'), 'a key')
+    const meanwhile = async (): Promise<void> => {
+      await rename(house.project, join(house.home, 'moved'))
+      await symlink(join(house.home, '.ssh'), house.project)
+    }
+    assert.match(
+      await failureOf(t, house, ['cat', 'id'], { meanwhile }),
+      /is another directory in the sandbox than the one that was permitted/,
+    )
+  }),
+
+  row(
+    'a program from elsewhere is shown alone, without its neighbours',
+    async (t, house) => {
+      const bin = join(house.home, 'bin')
+      await mkdir(bin)
+      await writeFile(join(bin, 'neighbour'), 'a letter')
+      const tool = await program(
+        join(bin, 'tool'),
+        '#!/bin/sh\nls "$(dirname "$0")"\ncat "$(dirname "$0")/neighbour" 2>/dev/null\necho x 2>/dev/null > "$0"\necho end\n',
+      )
+      assert.equal((await runSandboxed(t, house, [tool])).stdout, 'tool\nend\n')
+    },
+    { only: 'host' },
+  ),
+
+  row(
+    'a program from elsewhere is none of the image',
+    async (t, house) => {
+      const tool = await program(join(house.home, 'tool'), '#!/bin/sh\necho ran\n')
+      assert.match(await failureOf(t, house, [tool], {}), /tool" is no program in the image/)
+    },
+    { only: 'image' },
+  ),
+
+  row('a script whose interpreter is not shown says so, and runs where the configuration shows it', async (t, house) => {
+    const tools = join(house.home, 'tools')
+    await mkdir(tools)
+    await copyFile('/bin/sh', join(tools, 'shell'))
+    await chmod(join(tools, 'shell'), 0o755)
+    const script = await program(join(house.project, 'script'), `#!${tools}/shell\necho ran\n`)
+    assert.match(
+      await failureOf(t, house, [script], {}),
+      /names .*tools\/shell, which the sandbox does not show; tools\.exec\.sandbox\.readable/,
+    )
+    assert.equal((await runSandboxed(t, house, [script], { settings: { readable: [tools] } })).stdout, 'ran\n')
+  }),
+
+  row('two runs see nothing of each other but the directory', async (t, house) => {
+    const first = await startSandboxed(t, house, ['sh', '-c', 'echo x > /tmp/mine; touch there; sleep 1000'])
+    assert.ok(!('failed' in first))
+    const second = await runSandboxed(t, house, [
+      'sh',
+      '-c',
+      'while ! [ -e there ]; do sleep 0.01; done; ls /tmp/mine 2>/dev/null; grep -l sleep /proc/[0-9]*/comm; ls',
+    ])
+    assert.equal(second.stdout, 'there\n')
+  }),
+]
