@@ -131,6 +131,7 @@ const goodRequests = async (): Promise<Record<Exclude<RouteKey, 'GET /direct/eve
     },
     'POST /contacts/trust': { body: { contact: 'bob', level: 'trusted' }, operation: 'contact_trust' },
     'POST /contacts/pin': { body: pin, operation: 'contact_pin' },
+    'GET /trust/evaluate': { query: `?agent=bob&machine_id=${bob.machineId}` },
     'GET /peers': {},
     'POST /agents/connect': { body: { agent: 'bob' } },
     'POST /direct/send': { body: { agent: 'bob', payload_b64: 'AA==' } },

@@ -10,12 +10,13 @@ import { aliceBobCharlie, MeshOfDaemons, type TestDaemon } from '../test/support
 let mesh: MeshOfDaemons
 let alice: TestDaemon
 let bob: TestDaemon
+let charlie: TestDaemon
 let waits = ''
 
 before(async () => {
   mesh = await MeshOfDaemons.create()
   waits = await mesh.program('waits', 'echo ready; exec sleep 1000')
-  ;({ alice, bob } = await aliceBobCharlie(mesh, [[waits], ['echo', '<INT>']]))
+  ;({ alice, bob, charlie } = await aliceBobCharlie(mesh, [[waits], ['echo', '<INT>']]))
 })
 
 after(async () => mesh.stop())
@@ -52,4 +53,23 @@ test('what runs here for another is listed and ended by its id; the other side i
   assert.equal(gone.status, 1)
   assert.match(gone.stderr, /^x0x: nothing runs here for another agent under that id/)
   assert.match(await bob.ok('audit', 'tail'), /authority .*exec_incoming_cancel/)
+})
+
+test('what would be decided is told with its reason and what changes it, and the exit status says which', async () => {
+  const evaluate = async (who: TestDaemon, agent: string, machine: string) => {
+    const { status, stdout, stderr } = await who.cli(['--json', 'trust', 'evaluate', agent, machine])
+    const { decision, cause, in_acl } = JSON.parse(stdout.toString()) as Record<string, unknown>
+    return [status, decision, cause, in_acl, stderr]
+  }
+  assert.deepEqual(await evaluate(bob, 'alice', alice.machineId), [0, 'accept', 'trusted_and_pinned', true, ''])
+  assert.deepEqual(await evaluate(bob, 'charlie', charlie.machineId), [0, 'accept', 'trusted_and_pinned', false, ''])
+  assert.deepEqual(await evaluate(bob, 'alice', charlie.machineId), [5, 'reject_machine_mismatch', 'pinned_elsewhere', false, ''])
+  assert.deepEqual(await evaluate(alice, 'bob', bob.machineId), [3, 'accept_with_flag', 'known', false, ''])
+  assert.deepEqual(await evaluate(alice, charlie.agentId, charlie.machineId), [4, 'unknown', 'no_contact', false, ''])
+  assert.deepEqual(await evaluate(bob, bob.agentId, bob.machineId), [0, 'accept', 'own_agent', false, ''])
+  const shown = await alice.cli(['trust', 'evaluate', 'bob', bob.machineId])
+  assert.match(
+    shown.stdout.toString(),
+    /^accept_with_flag .*trust_rejected.*\nagent +bob \([0-9a-f]{64}\)\nwhy .*\nacl .*\nmend +x0x contacts trust bob trusted\n$/,
+  )
 })

@@ -3,6 +3,7 @@ import { APPROVALS, EXEC_MODE } from './approvals.ts'
 import type { CommandSpec, OptionSpec } from './command.ts'
 import { FIRST_COMMANDS } from './first.ts'
 import { EXEC, X0X_OPTIONS } from './exec.ts'
+import { TRUST } from './trust.ts'
 
 const id: CommandSpec = {
   name: 'id',
@@ -226,6 +227,7 @@ export const X0X: CommandSpec = {
     { name: 'card', text: "print this agent's card: a signed link for x0x contacts import on the other side" },
     ...FIRST_COMMANDS,
     contacts,
+    TRUST,
     { name: 'peers', text: 'who is connected and who was discovered' },
     direct,
     events,

@@ -73,6 +73,8 @@ export class Calls {
         return result(id, await operations.run(call.operation, call.body, call.proof))
       case 'query':
         return result(id, await views.query(call.what))
+      case 'evaluate_trust':
+        return result(id, views.evaluate(call.agent, call.machine))
       case 'settings':
         return { type: 'settings', id, ...this.#settings() }
       case 'revocations':

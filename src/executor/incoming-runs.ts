@@ -3,7 +3,7 @@ import { AppError } from '../base/errors.ts'
 import type { AgentId, RequestId } from '../protocol/ids.ts'
 import { OWN_LINK } from './links/links.ts'
 import type { TrustJudge } from './links/trust-judge.ts'
-import type { IncomingRun } from './port/messages.ts'
+import type { IncomingRun } from './port/shown.ts'
 import type { Active, ActiveCommand } from './runs/answers.ts'
 import type { Runs } from './runs/runs.ts'
 

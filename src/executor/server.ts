@@ -106,7 +106,10 @@ export class Executor implements Startable {
     const inForce = new AclInForce(acl)
     this.#inForce = inForce
     const { deskCounts = () => null } = components
-    this.#views = new Views({ inForce, contacts, counters, deskCounts, journal, outgoing, revocations }, { ...own, requireOperatorProof })
+    this.#views = new Views(
+      { inForce, contacts, counters, deskCounts, judge: this.#judge, journal, outgoing, revocations },
+      { ...own, requireOperatorProof },
+    )
     this.#revocations = new PeerRevocations(
       { inForce, contacts, counters, log, revocations },
       { agentId: signer.agentId, onRevoked: () => this.#trustChanged() },

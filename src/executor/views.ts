@@ -6,16 +6,19 @@ import { processUsage } from '../base/process-usage.ts'
 import type { DeskCounts } from '../desk/open-desk.ts'
 import type { AclInForce } from '../policy/mesh/acl-in-force.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
+import type { TrustJudge } from './links/trust-judge.ts'
 import type { Contacts } from '../trust/contacts.ts'
 import type { Revocations } from '../trust/revocations.ts'
 import { contactRecord } from './operations.ts'
 import type { ContactRecord, Query, Snapshot } from './port/messages.ts'
+import type { TrustEvaluation } from './port/shown.ts'
 
 export interface ViewsComponents {
   readonly inForce: AclInForce
   readonly contacts: Contacts
   readonly counters: ExecCounters
   readonly deskCounts: () => DeskCounts | null
+  readonly judge: TrustJudge
   readonly journal: Journal | null
   readonly outgoing: Journal
   readonly revocations: Revocations
@@ -66,6 +69,19 @@ export class Views {
         return this.#aclStatus()
       case 'metrics':
         return familiesOf(EXEC_METRICS, { diagnostics: await this.#diagnostics(), usage: processUsage() })
+    }
+  }
+
+  /** What would be decided of a pair, and why. */
+  evaluate(agent_id: AgentId, machine_id: MachineId): TrustEvaluation {
+    const { contacts, inForce, judge, revocations } = this.#components
+    const contact = contacts.byAgent(agent_id)
+    return {
+      agent_id,
+      machine_id,
+      ...judge.judge(agent_id, machine_id),
+      in_acl: inForce.acl.allow.some((entry) => entry.agent_id === agent_id && entry.machine_id === machine_id),
+      contact: contact && contactRecord(contact, revocations),
     }
   }
 

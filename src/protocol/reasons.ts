@@ -72,6 +72,21 @@ export type LocalDoor = (typeof LOCAL_DOORS)[number]
 export const TRUST_LEVELS = ['blocked', 'unknown', 'known', 'trusted'] as const
 export type TrustLevel = (typeof TRUST_LEVELS)[number]
 
+/** Why the trust rules say what they say of one (agent, machine). */
+export const TRUST_CAUSES = [
+  'own_agent',
+  'revoked',
+  'no_contact',
+  'blocked',
+  'pinned_elsewhere',
+  'level_unknown',
+  'known',
+  'known_and_pinned',
+  'trusted',
+  'trusted_and_pinned',
+] as const
+export type TrustCause = (typeof TRUST_CAUSES)[number]
+
 /** What the trust rules say of one (agent, machine) at this moment. Exec needs `accept`. */
 export const TRUST_DECISIONS = [
   'accept',

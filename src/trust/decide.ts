@@ -1,5 +1,5 @@
 import type { MachineId } from '../protocol/ids.ts'
-import type { TrustDecision } from '../protocol/reasons.ts'
+import type { TrustCause, TrustDecision } from '../protocol/reasons.ts'
 import type { Contact } from './contact.ts'
 
 export interface TrustQuestion {
@@ -11,20 +11,27 @@ export interface TrustQuestion {
   readonly revoked: boolean
 }
 
-/** What the trust rules say of one (agent, machine). Total and without side effects; only `accept` lets a command run. */
-export const decideTrust = ({ contact, machineId, revoked }: TrustQuestion): TrustDecision => {
-  if (revoked) return 'reject_revoked'
-  if (contact === null) return 'unknown'
+export interface TrustVerdict {
+  readonly decision: TrustDecision
+  readonly cause: TrustCause
+}
+
+/** What the trust rules say of one (agent, machine), and which of them says it. Total and without side effects; only `accept` lets a command run. */
+export const judgeTrust = ({ contact, machineId, revoked }: TrustQuestion): TrustVerdict => {
+  if (revoked) return { decision: 'reject_revoked', cause: 'revoked' }
+  if (contact === null) return { decision: 'unknown', cause: 'no_contact' }
   const { trust, machines } = contact
-  if (trust === 'blocked') return 'reject_blocked'
+  if (trust === 'blocked') return { decision: 'reject_blocked', cause: 'blocked' }
   const pinned = machines.includes(machineId)
-  if (machines.length > 0 && !pinned) return 'reject_machine_mismatch'
+  if (machines.length > 0 && !pinned) return { decision: 'reject_machine_mismatch', cause: 'pinned_elsewhere' }
   switch (trust) {
     case 'trusted':
-      return 'accept'
+      return { decision: 'accept', cause: pinned ? 'trusted_and_pinned' : 'trusted' }
     case 'known':
-      return pinned ? 'accept' : 'accept_with_flag'
+      return pinned ? { decision: 'accept', cause: 'known_and_pinned' } : { decision: 'accept_with_flag', cause: 'known' }
     case 'unknown':
-      return 'unknown'
+      return { decision: 'unknown', cause: 'level_unknown' }
   }
 }
+
+export const decideTrust = (question: TrustQuestion): TrustDecision => judgeTrust(question).decision

@@ -37,6 +37,7 @@ export const restComponents = (over: Partial<RestComponents> = {}): RestComponen
     snapshot: { contacts: [], known_pairs: [], revoked_agents: [], self_revoked: false, require_operator_proof: false },
     query: async () => ({ status: 'enabled', journal: { writable: true } }),
     operate: refuse('an operation'),
+    evaluateTrust: refuse('an evaluation'),
     signCard: refuse('a signature'),
     httpRefused: () => undefined,
   },

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { TRUST_LEVELS, type TrustDecision, type TrustLevel } from '../../src/protocol/reasons.ts'
-import { decideTrust } from '../../src/trust/decide.ts'
+import { decideTrust, judgeTrust } from '../../src/trust/decide.ts'
 
 const HERE = 'aa'.repeat(32)
 const ELSEWHERE = 'bb'.repeat(32)
@@ -31,4 +31,28 @@ for (const trust of TRUST_LEVELS) {
 test('no contact: unknown, or reject_revoked', () => {
   assert.equal(decideTrust({ contact: null, machineId: HERE, revoked: false }), 'unknown')
   assert.equal(decideTrust({ contact: null, machineId: HERE, revoked: true }), 'reject_revoked')
+})
+
+test('the verdict names the rule that decides, and no two rules share a name', () => {
+  const causes = TRUST_LEVELS.flatMap((trust) =>
+    [PINS.none, PINS.here, PINS.elsewhere].map(
+      (machines) => judgeTrust({ contact: { trust, machines }, machineId: HERE, revoked: false }).cause,
+    ),
+  )
+  assert.deepEqual(causes, [
+    'blocked',
+    'blocked',
+    'blocked',
+    'level_unknown',
+    'level_unknown',
+    'pinned_elsewhere',
+    'known',
+    'known_and_pinned',
+    'pinned_elsewhere',
+    'trusted',
+    'trusted_and_pinned',
+    'pinned_elsewhere',
+  ])
+  assert.equal(judgeTrust({ contact: null, machineId: HERE, revoked: false }).cause, 'no_contact')
+  assert.equal(judgeTrust({ contact: null, machineId: HERE, revoked: true }).cause, 'revoked')
 })

@@ -16,7 +16,10 @@ import type { DaemonMetrics } from './metrics.ts'
 export type RestRunner = Pick<ExecClient, 'run' | 'checkRoom' | 'cancel' | 'sessions' | 'output'> & { diagnostics(): object }
 export type RestRules = Pick<RulesClient, 'ask'>
 export type RestDirectory = Pick<AgentDirectory, 'resolve'>
-export type RestExecutor = Pick<ExecutorClient, 'identity' | 'snapshot' | 'query' | 'operate' | 'signCard' | 'httpRefused'>
+export type RestExecutor = Pick<
+  ExecutorClient,
+  'identity' | 'snapshot' | 'query' | 'evaluateTrust' | 'operate' | 'signCard' | 'httpRefused'
+>
 
 /** Of `Links`. */
 export interface RestLinks extends Pick<Links, 'list'> {

@@ -6,6 +6,8 @@ import { CARD_TTL_MS } from '../../protocol/limits.ts'
 import type { RestComponents, RestInit } from './components.ts'
 import { define, type Definition, type Definitions } from './definition.ts'
 import { operatorRoute } from './operator-route.ts'
+import { trustEvaluation, trustQuery } from './operator-schemas.ts'
+import { targetOf } from './run-request.ts'
 import { cardImport, contactMeet, contactPin, contactRemove, contactTrust, identityRevoke, okObject } from './schemas.ts'
 
 /** Who we are and whom we know. What changes anything goes to the executor as it came: it alone can check the proof. */
@@ -35,6 +37,14 @@ export const contactRoutes = (components: RestComponents, init: RestInit) => {
     'GET /contacts': define({
       response: okObject,
       handle: async () => ({ ok: true, contacts: await executor.query('contacts') }),
+    }),
+    'GET /trust/evaluate': define({
+      query: trustQuery,
+      response: trustEvaluation,
+      handle: async ({ query }) => ({
+        ok: true as const,
+        ...(await executor.evaluateTrust(targetOf(components.directory, query), query.machine_id)),
+      }),
     }),
     'POST /agent/card/import': operation('card_import', cardImport),
     'POST /agent/revoke': operation('identity_revoke', identityRevoke),

@@ -9,14 +9,11 @@ import { define, type Definitions, type RestRequest } from './definition.ts'
 import { EventStream } from './event-stream.ts'
 import { MAX_JSON_BODY } from './held-bodies.ts'
 import { operatorRoute } from './operator-route.ts'
+import { incomingCancel, incomingEnded, incomingList, incomingRuns } from './operator-schemas.ts'
 import { targetOf, toRunSpec } from './run-request.ts'
 import { AggregatedRun, callerGone, StreamedRun, streamFormat } from './run-response.ts'
 import {
   cancelRequest,
-  incomingCancel,
-  incomingEnded,
-  incomingList,
-  incomingRuns,
   okObject,
   rawRunEvent,
   rules,

@@ -26,6 +26,7 @@ const ROWS = [
   ['POST', '/contacts/pin', 'contacts', 'x0x contacts pin', 'Pin a contact to a machine'],
   ['POST', '/contacts/unpin', 'contacts', 'x0x contacts unpin', 'Remove a pin'],
   ['POST', '/contacts/remove', 'contacts', 'x0x contacts remove', 'Forget a contact'],
+  ['GET', '/trust/evaluate', 'contacts', 'x0x trust evaluate', 'What the trust rules say of an agent on a machine now, and why'],
   ['GET', '/peers', 'mesh', 'x0x peers', 'Connected and discovered peers'],
   ['POST', '/agents/connect', 'mesh', null, 'Dial an agent and prove the link'],
   ['POST', '/direct/send', 'direct', 'x0x direct send', 'Send a direct message'],

@@ -3,26 +3,30 @@ import * as z from 'zod'
 import { MAX_ADDRESS_TEXT, MAX_CARD_ADDRESSES, MAX_NAME, MAX_STDIN_BYTES, MAX_STDIN_PIECES, MAX_TEXT } from '../../protocol/limits.ts'
 import { MAX_SESSION_NAME } from '../../protocol/lifecycle-limits.ts'
 import { LIFECYCLE_DOORS, LIFECYCLE_TYPES } from '../../protocol/lifecycle.ts'
-import { DENIAL_REASONS, RUN_STATES, TRUST_DECISIONS, TRUST_LEVELS, WAITING_REASONS, WARNING_KINDS } from '../../protocol/reasons.ts'
+import { DENIAL_REASONS, TRUST_DECISIONS, TRUST_LEVELS, WAITING_REASONS, WARNING_KINDS } from '../../protocol/reasons.ts'
 
 /**
  * The bodies of the REST door: closed, so that a key nobody knows is an error and not a silent
  * misunderstanding. The OpenAPI document is made from these same schemas.
  */
 
-const hexId = z
+export const hexId = z
   .string()
   .regex(/^[0-9a-f]{64}$/)
   .describe('64 lower-case hex characters')
-const requestId = z
+export const requestId = z
   .string()
   .regex(/^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/)
   .describe('a UUID in lower case')
 const base64 = z.string().describe('standard base64 with padding')
-const agentName = z.string().min(1).max(MAX_NAME).describe('64 hex characters, a unique prefix of at least 6, or the name of a contact')
+export const agentName = z
+  .string()
+  .min(1)
+  .max(MAX_NAME)
+  .describe('64 hex characters, a unique prefix of at least 6, or the name of a contact')
 
 /** What may be left out may also be null, as many clients write it. */
-const optional = <T extends z.ZodType>(type: T) => type.nullish().transform((value) => value ?? undefined)
+export const optional = <T extends z.ZodType>(type: T) => type.nullish().transform((value) => value ?? undefined)
 
 const sessionName = z
   .string()
@@ -68,11 +72,6 @@ export const eventsQuery = z.strictObject({
 })
 
 export const cancelRequest = z.strictObject({ request_id: requestId })
-export const incomingList = z.strictObject({})
-export const incomingCancel = z.strictObject({
-  request_id: requestId,
-  agent_id: optional(hexId).describe('whose it is, where more than one agent has a run under that id'),
-})
 export const connectRequest = z.strictObject(target)
 export const sendRequest = z.strictObject({
   ...target,
@@ -198,25 +197,6 @@ export const events = z
     more: z.boolean().describe('there are more already'),
   })
   .meta({ id: 'LifecycleEvents' })
-
-const incomingRun = z
-  .strictObject({
-    request_id: requestId,
-    agent_id: hexId,
-    machine_id: hexId,
-    name: z.string().nullable().describe('what the operator calls the agent; null: it is no contact'),
-    argv: z.array(z.string()),
-    argv_cut: z
-      .strictObject({ tokens: z.int(), bytes: z.int(), sha256: hexId })
-      .optional()
-      .describe('argv is only its beginning; this is of the whole'),
-    started_at: z.iso.datetime(),
-    state: z.enum(RUN_STATES),
-  })
-  .meta({ id: 'IncomingRun' })
-
-export const incomingRuns = z.strictObject({ ok: z.literal(true), sessions: z.array(incomingRun) })
-export const incomingEnded = z.strictObject({ ok: z.literal(true), session: incomingRun })
 
 /** Limits: docs/rest.md. */
 export const rules = z

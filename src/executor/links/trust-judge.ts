@@ -1,7 +1,7 @@
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import type { TrustDecision } from '../../protocol/reasons.ts'
 import type { Contacts } from '../../trust/contacts.ts'
-import { decideTrust } from '../../trust/decide.ts'
+import { judgeTrust, type TrustVerdict } from '../../trust/decide.ts'
 import type { Revocations } from '../../trust/revocations.ts'
 
 export interface TrustJudgeComponents {
@@ -25,9 +25,14 @@ export class TrustJudge {
   }
 
   decide(agentId: AgentId, machineId: MachineId): TrustDecision {
+    return this.judge(agentId, machineId).decision
+  }
+
+  /** The decision, and why. */
+  judge(agentId: AgentId, machineId: MachineId): TrustVerdict {
     const { contacts, revocations } = this.#components
     const revoked = revocations.isRevoked(agentId, machineId)
-    if (!revoked && agentId === this.#own.agentId && machineId === this.#own.machineId) return 'accept'
-    return decideTrust({ contact: contacts.byAgent(agentId), machineId, revoked })
+    if (!revoked && agentId === this.#own.agentId && machineId === this.#own.machineId) return { decision: 'accept', cause: 'own_agent' }
+    return judgeTrust({ contact: contacts.byAgent(agentId), machineId, revoked })
   }
 }

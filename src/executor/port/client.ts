@@ -27,6 +27,7 @@ import {
   type ToExecutor,
   type ToNetwork,
 } from './messages.ts'
+import type { TrustEvaluation } from './shown.ts'
 
 export interface PortIdentity {
   readonly agentId: AgentId
@@ -176,6 +177,10 @@ export class ExecutorClient implements Startable {
 
   async query(what: Query): Promise<unknown> {
     return parseResult(await this.#call('query', { what }))
+  }
+
+  async evaluateTrust(agent: AgentId, machine: MachineId): Promise<TrustEvaluation> {
+    return parseResult(await this.#call('evaluate_trust', { agent, machine })) as TrustEvaluation
   }
 
   /** How many of the peer's revocations were new and concern us. */

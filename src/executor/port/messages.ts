@@ -22,7 +22,7 @@ import {
   SEED_BYTES,
 } from '../../protocol/limits.ts'
 import { MAX_CONFIG_ADDRESSES, MAX_PROVEN_REQUEST, MAX_REFUSED_HTTP_TEXT } from '../../protocol/local-limits.ts'
-import { HTTP_REFUSALS, TRUST_DECISIONS, type RunState, type TrustLevel } from '../../protocol/reasons.ts'
+import { HTTP_REFUSALS, TRUST_DECISIONS, type TrustLevel } from '../../protocol/reasons.ts'
 import { bool, bytes, id32, list, NO_BYTES, nullable, oneOf, requestId, text, uint, union, type ValueOf } from '../../protocol/schema.ts'
 
 const MAX_TCP_PORT = 65_535
@@ -56,21 +56,6 @@ export type Operation = (typeof OPERATIONS)[number]
 /** What the network's half may read as JSON. */
 export const QUERIES = ['exec_diagnostics', 'contacts', 'acl_status', 'metrics'] as const
 export type Query = (typeof QUERIES)[number]
-
-/** What runs here for another agent. */
-export interface IncomingRun {
-  readonly request_id: string
-  readonly agent_id: string
-  readonly machine_id: string
-  /** What the operator calls the agent; null: it is no contact. */
-  readonly name: string | null
-  readonly argv: readonly string[]
-  /** Absent where argv is whole. */
-  readonly argv_cut?: { readonly tokens: number; readonly bytes: number; readonly sha256: string }
-  /** When it was asked for; ISO 8601. */
-  readonly started_at: string
-  readonly state: RunState
-}
 
 /** From the network's half to the executor. */
 export const toExecutor = union('to-executor', {
@@ -164,6 +149,8 @@ export const toExecutor = union('to-executor', {
   approval_answer: [25, { ask: uint(), frame: bytes(1, MAX_SEALED_FRAME) }],
   /** Answers `ping`: this half works on its events. */
   pong: [26, {}],
+  /** What would the trust rules say of this pair now, and why? Answer: result. */
+  evaluate_trust: [27, { ...call, agent: id32, machine: id32 }],
 })
 /** Of the messages above, those whose number is a run's, and those that nobody waits for. */
 export const RUN_TAGS: readonly number[] = [11, 12, 13, 17, 18]
@@ -286,6 +273,7 @@ export const ANSWERS = {
   operate: 'result',
   query: 'result',
   revocations: 'result',
+  evaluate_trust: 'result',
   settings: 'settings',
 } as const satisfies Partial<Record<ToExecutor['type'], ToNetwork['type']>>
 type Answers = typeof ANSWERS

@@ -90,6 +90,8 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
     return runInvite(context, line.words[0] ?? '', line.behindDashes === null ? null : carriedCommand(line, 1))
   },
   join: async (context, line) => (await import('./commands/invite.ts')).runJoin(context, line.words[0] ?? '', line.value('as')),
+  'trust evaluate': async (context, { words: [agent = '', machine = ''] }) =>
+    (await import('./commands/trust.ts')).runTrustEvaluate(context, agent, machine),
   peers: async (context) => (await import('./commands/peers.ts')).runPeers(context),
   'direct send': async (context, line) =>
     (await import('./commands/direct.ts')).runDirectSend(context, line.words[0] ?? '', {

@@ -1,0 +1,23 @@
+import type { CommandSpec } from './command.ts'
+
+export const TRUST: CommandSpec = {
+  name: 'trust',
+  text: 'what the trust rules say',
+  group: true,
+  examples: ['x0x trust evaluate laptop 6e1f…'],
+  commands: [
+    {
+      name: 'evaluate',
+      text: 'what would be decided now of an agent on a machine, and why; nothing is asked of it',
+      arguments: [
+        { flags: '<agent>', text: 'a contact, an id, or its first 6 or more characters' },
+        { flags: '<machine>', text: '64 characters, from x0x id on that machine' },
+      ],
+      examples: ['x0x trust evaluate laptop 6e1f…', 'x0x trust evaluate laptop 6e1f… --json'],
+      notes: [
+        'Exit status 0: accepted, its commands go on to the ACL. 3: accepted for messages alone. 4: unknown, it gets nothing.',
+        '5: rejected, links to it are closed.',
+      ],
+    },
+  ],
+}

@@ -1,0 +1,53 @@
+import * as z from 'zod'
+
+import { RUN_STATES, TRUST_CAUSES, TRUST_DECISIONS, TRUST_LEVELS } from '../../protocol/reasons.ts'
+import { agentName, hexId, optional, requestId } from './schemas.ts'
+
+export const incomingList = z.strictObject({})
+export const incomingCancel = z.strictObject({
+  request_id: requestId,
+  agent_id: optional(hexId).describe('whose it is, where more than one agent has a run under that id'),
+})
+
+export const trustQuery = z.strictObject({ agent_id: hexId.optional(), agent: agentName.optional(), machine_id: hexId })
+
+const contactRecord = z.strictObject({
+  name: z.string(),
+  agent_id: hexId,
+  trust: z.enum(TRUST_LEVELS),
+  machines: z.array(hexId).describe('that it is pinned to'),
+  addresses: z.array(z.string()),
+  revoked: z.boolean(),
+  revoked_machines: z.array(hexId),
+})
+
+export const trustEvaluation = z
+  .strictObject({
+    ok: z.literal(true),
+    agent_id: hexId,
+    machine_id: hexId,
+    decision: z.enum(TRUST_DECISIONS),
+    cause: z.enum(TRUST_CAUSES).describe('which rule says so'),
+    in_acl: z.boolean().describe('the ACL has an entry for exactly this pair'),
+    contact: contactRecord.nullable(),
+  })
+  .meta({ id: 'TrustEvaluation' })
+
+const incomingRun = z
+  .strictObject({
+    request_id: requestId,
+    agent_id: hexId,
+    machine_id: hexId,
+    name: z.string().nullable().describe('what the operator calls the agent; null: it is no contact'),
+    argv: z.array(z.string()),
+    argv_cut: z
+      .strictObject({ tokens: z.int(), bytes: z.int(), sha256: hexId })
+      .optional()
+      .describe('argv is only its beginning; this is of the whole'),
+    started_at: z.iso.datetime(),
+    state: z.enum(RUN_STATES),
+  })
+  .meta({ id: 'IncomingRun' })
+
+export const incomingRuns = z.strictObject({ ok: z.literal(true), sessions: z.array(incomingRun) })
+export const incomingEnded = z.strictObject({ ok: z.literal(true), session: incomingRun })
