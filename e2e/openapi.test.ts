@@ -134,6 +134,7 @@ const goodRequests = async (): Promise<Record<Exclude<RouteKey, 'GET /direct/eve
     'GET /trust/evaluate': { query: `?agent=bob&machine_id=${bob.machineId}` },
     'GET /peers': {},
     'POST /agents/connect': { body: { agent: 'bob' } },
+    'POST /agents/ping': { body: { agent_id: alice.agentId } },
     'POST /direct/send': { body: { agent: 'bob', payload_b64: 'AA==' } },
     'POST /exec/run': { body: run },
     'GET /exec/rules': { query: `?agent_id=${alice.agentId}` },

@@ -3,6 +3,7 @@ import { rename } from 'node:fs/promises'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 
+import type { Pinged } from '../src/dm/pings.ts'
 import { aliceBobCharlie, MeshOfDaemons, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 
 // What an operator looks at and stops, by the command line: alice may ask bob, charlie may not.
@@ -72,4 +73,31 @@ test('what would be decided is told with its reason and what changes it, and the
     shown.stdout.toString(),
     /^accept_with_flag .*trust_rejected.*\nagent +bob \([0-9a-f]{64}\)\nwhy .*\nacl .*\nmend +x0x contacts trust bob trusted\n$/,
   )
+})
+
+test('a ping tells the round trip, the way, both versions; who is not accepted there gets nothing and is told where to look', async () => {
+  const answer = await alice.json<{ readonly answered: number; readonly last: Pinged }>('ping', 'bob', '-c', '2', '-i', '0.1')
+  const { machine_id, decision, path, version, own_version, clock_ahead_ms } = answer.last
+  assert.deepEqual([answer.answered, machine_id, decision, version], [2, bob.machineId, 'accept_with_flag', own_version])
+  assert.ok(path?.direct === true && path.address.startsWith('/ip4/127.0.0.1/tcp/'), JSON.stringify(path))
+  assert.ok(Math.abs(clock_ahead_ms) < 1_000)
+  const shown = await alice.ok('ping', 'bob', '-c', '1')
+  assert.match(
+    shown,
+    /^bob: seq=1 time=\S+ ms  \/ip4\/\S+ direct.*\n1 asked, 1 answered; [^\n]*\nmachine [0-9a-f]{64}, here accept_with_flag; [^\n]*its clock is ours\n$/,
+  )
+  assert.match(await alice.ok('ping', alice.agentId, '-c', '1'), /this agent itself/)
+  // Charlie knows bob, and alice knows nobody of that name.
+  await alice.meet(charlie, 'known')
+  const stranger = await alice.cli(['ping', 'charlie', '-c', '1'])
+  assert.equal(stranger.status, 255)
+  assert.match(stranger.stdout.toString(), /^charlie: seq=1 peer_rejected\n$/)
+  assert.match(stranger.stderr, /does not accept this agent on this machine[^]*there: x0x trust evaluate AGENT MACHINE/)
+  assert.equal((await charlie.get<{ readonly pings_ignored: number }>('/diagnostics/dm')).pings_ignored, 1)
+  assert.equal((await alice.cli(['ping', 'nobody'])).status, 1)
+  for (const flags of [
+    ['-c', '0'],
+    ['-i', '0.01'],
+  ])
+    assert.equal((await alice.cli(['ping', 'bob', ...flags])).status, 2)
 })

@@ -3,6 +3,7 @@ import { APPROVALS, EXEC_MODE } from './approvals.ts'
 import type { CommandSpec, OptionSpec } from './command.ts'
 import { FIRST_COMMANDS } from './first.ts'
 import { EXEC, X0X_OPTIONS } from './exec.ts'
+import { PING } from './ping.ts'
 import { TRUST } from './trust.ts'
 
 const id: CommandSpec = {
@@ -228,6 +229,7 @@ export const X0X: CommandSpec = {
     ...FIRST_COMMANDS,
     contacts,
     TRUST,
+    PING,
     { name: 'peers', text: 'who is connected and who was discovered' },
     direct,
     events,

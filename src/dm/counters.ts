@@ -22,6 +22,8 @@ export const DM_COUNTERS = {
   messages_without_listener: 'direct messages accepted while nobody listened',
   receipts_received: 'receipts received for our messages',
   listeners_cut_off: 'listeners of direct messages that fell too far behind',
+  pings_answered: 'pings of accepted agents that were answered',
+  pings_ignored: 'pings of agents that are not accepted, or that came too fast',
   revocations_received: 'lists of revocations received',
 } as const satisfies Record<string, string>
 export type DmCounter = keyof typeof DM_COUNTERS

@@ -3,6 +3,13 @@ import type { MeshConnection } from '../mesh/connection.ts'
 import { toHex, type AgentId, type MachineId } from '../protocol/ids.ts'
 import type { TrustDecision } from '../protocol/reasons.ts'
 
+export interface LinkPath {
+  /** The peer's, as text. */
+  readonly address: string
+  /** The peer dialled us. */
+  readonly inbound: boolean
+}
+
 /** A proven pair of agents over a proven pair of machines. */
 export interface Link {
   readonly agentId: AgentId
@@ -11,6 +18,10 @@ export interface Link {
   readonly agentPublicKey: Uint8Array
   /** Its number on the executor's port. */
   readonly number: number
+  /** What it says that it speaks; the signatures of the link cover it. */
+  readonly versions: readonly number[]
+  /** How its connection leads there. */
+  readonly path: LinkPath
   /** What our executor's trust rules say of the peer now: for display and messages; the executor itself decides about runs. */
   readonly decision: TrustDecision
   /** Grows with whatever comes from the peer on the connection of this link. */
@@ -25,6 +36,7 @@ export interface LinkFacts {
   readonly agentId: AgentId
   readonly agentPublicKey: Uint8Array
   readonly number: number
+  readonly versions: readonly number[]
   readonly decision: TrustDecision
   readonly initiator: boolean
   readonly secret: Uint8Array
@@ -39,6 +51,7 @@ export class OpenLink implements Link {
   readonly machineId: MachineId
   readonly agentPublicKey: Uint8Array
   readonly number: number
+  readonly versions: readonly number[]
   readonly initiator: boolean
   /** Its name on the wire, as hex. */
   readonly id: string
@@ -58,12 +71,18 @@ export class OpenLink implements Link {
     this.agentId = init.agentId
     this.agentPublicKey = init.agentPublicKey
     this.number = init.number
+    this.versions = init.versions
     this.decision = init.decision
     this.initiator = init.initiator
     this.openedAtMs = init.openedAtMs
     this.#secret = init.secret
     this.#transcript = init.transcript
     this.id = toHex(linkIdOf(init.transcript))
+  }
+
+  get path(): LinkPath {
+    const { address, inbound } = this.connection
+    return { address, inbound }
   }
 
   get heard(): number {

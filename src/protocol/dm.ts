@@ -40,6 +40,22 @@ export type DirectMessage = ValueOf<typeof directMessage>
 export const directReceipt = record('direct-receipt', { outcome: oneOf(['delivered', 'no_listener', 'rejected']) })
 export type DirectReceipt = ValueOf<typeof directReceipt>
 
+export const PING_PREFIX = prefix('x0x-ping-v1\0')
+export const PONG_PREFIX = prefix('x0x-pong-v1\0')
+
+/** Is it there? One for each stream, and only to a peer that says `OPERATOR_VERSION`. */
+export const directPing = record('direct-ping', {
+  /** Of the asker's program. */
+  program_version: text(MAX_NAME),
+})
+
+/** The only answer to it, for accepted agents alone. */
+export const directPong = record('direct-pong', {
+  program_version: text(MAX_NAME),
+  /** The wall clock over there when the ping came. */
+  received_at_ms: uint(),
+})
+
 /** Handed over when a link opens. */
 export const revocationList = record('revocation-list', { items: list(bytes(1, MAX_CARD_BYTES), MAX_REVOCATIONS_PER_LINK) })
 

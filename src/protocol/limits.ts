@@ -145,10 +145,15 @@ export const LINK_VERSION = 1
 export const RULES_VERSION = 2
 /** As version 2; and whoever speaks it is told that its run waits for an approval (`waiting`). */
 export const WAITING_VERSION = 3
-/** As version 3; and whoever speaks it knows that an operator may end its run (`ended_by_operator`). */
+/** As version 3; and whoever speaks it knows that an operator may end its run (`ended_by_operator`), and answers a `direct-ping`. */
 export const OPERATOR_VERSION = 4
 /** What M1 and M2 say that we speak. */
 export const LINK_VERSIONS: readonly number[] = [LINK_VERSION, RULES_VERSION, WAITING_VERSION, OPERATOR_VERSION]
+/** Pings that one accepted agent is answered: a burst and a rate above what people type. */
+export const PING_BURST = 20
+export const PINGS_PER_SECOND = 10
+/** How long a pong is waited for. */
+export const PING_ANSWER_MS = 5_000
 /** How long a link handshake waits for a message of the peer; what we take ourselves does not count. */
 export const LINK_HANDSHAKE_MS = 5_000
 /** A link is renewed after this. */

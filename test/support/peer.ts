@@ -16,6 +16,7 @@ import { DmCounters } from '../../src/dm/counters.ts'
 import { Dispatcher } from '../../src/dm/dispatcher.ts'
 import { Links } from '../../src/dm/links.ts'
 import { Messages } from '../../src/dm/messages.ts'
+import { Pings } from '../../src/dm/pings.ts'
 import { RequesterCounters } from '../../src/exec/counters.ts'
 import { ExecService } from '../../src/exec/service.ts'
 import { Executor } from '../../src/executor/server.ts'
@@ -183,16 +184,18 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit & { readon
   const exec = { executor: port, counters: new RequesterCounters(), log: components.log, onStrangerDenied: () => undefined }
   if (init.runs) new ExecService(exec).register(dispatcher)
   const messages = new Messages({ ...components, links, dispatcher, counters })
+  const pings = new Pings({ ...components, links, dispatcher, counters }, { version: '9.9.9' })
   const view = new MeshView({ node, announcements, reconnect, clock, linkedAgent: (machineId) => links.linkedAgent(machineId) })
   const startables: StartableEntry[] = [
     { name: 'standings', startable: standings },
     { name: 'links', startable: links },
     { name: 'messages', startable: messages },
+    { name: 'pings', startable: pings },
     { name: 'discovery', startable: discovery },
     { name: 'mesh', startable: node },
     { name: 'reconnect', startable: reconnect },
   ]
-  return { node, announcements, book, reconnect, discovery, counters, links, dispatcher, messages, view, startables }
+  return { node, announcements, book, reconnect, discovery, counters, links, dispatcher, messages, pings, view, startables }
 }
 
 const freshDir = async (t: Pick<TestContext, 'after'>): Promise<string> => {

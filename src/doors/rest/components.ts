@@ -3,6 +3,7 @@ import type { Logger } from '../../base/log.ts'
 import type { Link } from '../../dm/link.ts'
 import type { Links } from '../../dm/links.ts'
 import type { Messages } from '../../dm/messages.ts'
+import type { Pings } from '../../dm/pings.ts'
 import type { AgentDirectory } from '../../exec/agents.ts'
 import type { ExecClient } from '../../exec/client.ts'
 import type { RulesClient } from '../../exec/rules-client.ts'
@@ -30,6 +31,8 @@ export type RestNode = Pick<MeshNode, 'addresses' | 'listening'>
 export type RestView = Pick<MeshView, 'peers'> & { diagnostics(): object }
 export type RestMessages = Pick<Messages, 'send' | 'subscribe'>
 
+export type RestPings = Pick<Pings, 'ping'>
+
 /** Of the runs that this daemon asked for. */
 export type RestEvents = Pick<LifecycleLog, 'id' | 'last' | 'look' | 'wait'>
 
@@ -43,6 +46,7 @@ export interface RestComponents {
   readonly node: RestNode
   readonly view: RestView
   readonly messages: RestMessages
+  readonly pings: RestPings
   /** Of `DmCounters`. */
   readonly dmCounters: { snapshot(): object }
   readonly metrics: Pick<DaemonMetrics, 'text'>

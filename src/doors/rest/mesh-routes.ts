@@ -5,6 +5,7 @@ import type { RestComponents } from './components.ts'
 import { define, type Definitions } from './definition.ts'
 import { EventStream } from './event-stream.ts'
 import { decodeBase64 } from './ndjson.ts'
+import { pinged } from './operator-schemas.ts'
 import { targetOf } from './run-request.ts'
 import { callerGone } from './run-response.ts'
 import { connectRequest, directEvent, okObject, sendRequest } from './schemas.ts'
@@ -16,7 +17,7 @@ const PAYLOAD_LIMIT = `a payload has at most ${MAX_DIRECT_PAYLOAD} bytes (48 KiB
 
 /** Links, and what agents say to each other beside runs. `stopping` ends the streams of events. */
 export const meshRoutes = (components: RestComponents, stopping: AbortSignal) => {
-  const { directory, links, messages, view } = components
+  const { directory, links, messages, pings, view } = components
   return {
     'GET /peers': define({ response: okObject, handle: async () => ({ ok: true, peers: view.peers() }) }),
     'POST /agents/connect': define({
@@ -26,6 +27,11 @@ export const meshRoutes = (components: RestComponents, stopping: AbortSignal) =>
         const link = await links.link(targetOf(directory, body), callerGone(reply))
         return { ok: true, agent_id: link.agentId, machine_id: link.machineId, decision: link.decision }
       },
+    }),
+    'POST /agents/ping': define({
+      body: connectRequest,
+      response: pinged,
+      handle: async ({ body }, reply) => ({ ok: true as const, ...(await pings.ping(targetOf(directory, body), callerGone(reply))) }),
     }),
     'POST /direct/send': define({
       body: sendRequest,

@@ -51,3 +51,21 @@ const incomingRun = z
 
 export const incomingRuns = z.strictObject({ ok: z.literal(true), sessions: z.array(incomingRun) })
 export const incomingEnded = z.strictObject({ ok: z.literal(true), session: incomingRun })
+
+export const pinged = z
+  .strictObject({
+    ok: z.literal(true),
+    agent_id: hexId,
+    machine_id: hexId,
+    decision: z.enum(TRUST_DECISIONS).describe('what our trust rules say of it'),
+    path: z
+      .strictObject({ address: z.string(), inbound: z.boolean().describe('it dialled us'), direct: z.boolean() })
+      .nullable()
+      .describe('null: it is this agent itself'),
+    connect_ms: z.number().describe('until there was a stream to ask on'),
+    rtt_ms: z.number(),
+    version: z.string().describe('of the x0xd over there, as it says'),
+    own_version: z.string(),
+    clock_ahead_ms: z.int().describe('how far its clock is ahead of ours'),
+  })
+  .meta({ id: 'Pinged' })

@@ -29,6 +29,7 @@ const ROWS = [
   ['GET', '/trust/evaluate', 'contacts', 'x0x trust evaluate', 'What the trust rules say of an agent on a machine now, and why'],
   ['GET', '/peers', 'mesh', 'x0x peers', 'Connected and discovered peers'],
   ['POST', '/agents/connect', 'mesh', null, 'Dial an agent and prove the link'],
+  ['POST', '/agents/ping', 'mesh', 'x0x ping', 'Whether an agent answers, how fast, by which way, and of which version it is'],
   ['POST', '/direct/send', 'direct', 'x0x direct send', 'Send a direct message'],
   ['GET', '/direct/events', 'direct', 'x0x direct listen', 'Direct messages as they arrive (server-sent events)'],
   ['POST', '/exec/run', 'exec', 'x0x exec', 'Run a command on an agent'],

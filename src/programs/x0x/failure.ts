@@ -83,21 +83,23 @@ const nextLines = (error: AppError): string[] => {
     case 'peer_unreachable':
       return unreachableLines(error)
     case 'peer_rejected':
-      return ['the other side may have blocked or not pinned this agent or machine; compare: x0x id']
+      return [
+        'the other side may have blocked or not pinned this agent or machine; there: x0x trust evaluate AGENT MACHINE (from x0x id here)',
+      ]
     default:
       return []
   }
 }
 
 /** What happened, then what to do next. */
-const failureLines = (error: unknown): string[] => {
+export const failureLines = (error: unknown): string[] => {
   // The message for programs names every address as well.
   const listed = isAppError(error) && triedLines(error).length > 0
   const said = listed ? [ERROR_TABLE[error.code].text] : errorText(error).split('\n')
   return isAppError(error) ? [...said, ...nextLines(error)] : said
 }
 
-const exitStatusOf = (error: unknown): number => (isAppError(error) ? ERROR_TABLE[error.code].exit : ERROR_TABLE.internal.exit)
+export const exitStatusOf = (error: unknown): number => (isAppError(error) ? ERROR_TABLE[error.code].exit : ERROR_TABLE.internal.exit)
 
 const failureJson = (error: unknown): object => ({
   ok: false,

@@ -92,6 +92,11 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
   join: async (context, line) => (await import('./commands/invite.ts')).runJoin(context, line.words[0] ?? '', line.value('as')),
   'trust evaluate': async (context, { words: [agent = '', machine = ''] }) =>
     (await import('./commands/trust.ts')).runTrustEvaluate(context, agent, machine),
+  ping: async (context, line) =>
+    (await import('./commands/ping.ts')).runPing(context, line.words[0] ?? '', {
+      count: line.value('count') ?? '',
+      interval: line.value('interval') ?? '',
+    }),
   peers: async (context) => (await import('./commands/peers.ts')).runPeers(context),
   'direct send': async (context, line) =>
     (await import('./commands/direct.ts')).runDirectSend(context, line.words[0] ?? '', {

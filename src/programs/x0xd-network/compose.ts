@@ -8,6 +8,7 @@ import { DmCounters } from '../../dm/counters.ts'
 import { Dispatcher } from '../../dm/dispatcher.ts'
 import { Links } from '../../dm/links.ts'
 import { Messages } from '../../dm/messages.ts'
+import { Pings } from '../../dm/pings.ts'
 import type { ApiSocket } from '../../doors/rest/components.ts'
 import { DaemonMetrics } from '../../doors/rest/metrics.ts'
 import { RestDoor } from '../../doors/rest/server.ts'
@@ -78,18 +79,19 @@ const composeDm = ({ clock, log, machineKey }: NetworkDependencies, port: Execut
   const onStrangerDenied = (peer: { number: number }): void => links.penalise(peer, 'denied')
   new ExecService({ executor: port, counters: requester, log, onStrangerDenied }).register(dispatcher)
   const messages = new Messages({ links, dispatcher, port, counters, clock, log })
+  const pings = new Pings({ links, dispatcher, port, counters, clock }, { version: VERSION })
   const events = new LifecycleLog({ id: randomBytes(6).toString('hex'), now: () => clock.now() })
   const runner = new ExecClient({ links, executor: port, clock, counters: requester, lifecycle: events })
   const rules = new RulesClient({ links, executor: port, clock, counters: requester })
   const approvers = new ApproverClient({ links, executor: port, clock, counters: requester, log })
-  return { approvers, counters, events, links, messages, rules, runner }
+  return { approvers, counters, events, links, messages, pings, rules, runner }
 }
 
 type Dm = ReturnType<typeof composeDm>
 
 const composeRest = ({ settings, clock, log, apiSocket }: NetworkDependencies, port: ExecutorClient, mesh: Mesh, dm: Dm): RestDoor => {
   const { announcements, node, reconnect } = mesh
-  const { counters: dmCounters, events, links, messages, rules, runner } = dm
+  const { counters: dmCounters, events, links, messages, pings, rules, runner } = dm
   const directory = new AgentDirectory({
     ownAgentId: () => port.identity.agentId,
     contacts: () => port.snapshot.contacts,
@@ -100,7 +102,7 @@ const composeRest = ({ settings, clock, log, apiSocket }: NetworkDependencies, p
   const { api_port, api_token, display_name: displayName, metrics_token } = settings
   const metricsToken = metrics_token === null ? null : toHex(metrics_token)
   return new RestDoor(
-    { runner, rules, events, directory, executor: port, links, node, view, messages, dmCounters, metrics, clock, log },
+    { runner, rules, events, directory, executor: port, links, node, view, messages, pings, dmCounters, metrics, clock, log },
     { port: api_port, socket: apiSocket, token: toHex(api_token), metricsToken, displayName, version: VERSION },
   )
 }
@@ -115,6 +117,7 @@ export const composeNetwork = (dependencies: NetworkDependencies, port: Executor
     connections: () => mesh.node.connections().length,
     entries: [
       { name: 'messages', startable: dm.messages },
+      { name: 'pings', startable: dm.pings },
       { name: 'standings', startable: mesh.standings },
       { name: 'links', startable: dm.links },
       { name: 'discovery', startable: mesh.discovery },
