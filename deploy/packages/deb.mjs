@@ -4,9 +4,11 @@ import { dirname, join } from 'node:path'
 import { gzipSync } from 'node:zlib'
 
 import { packageRoot } from '../runtime.mjs'
-import { OUT, ran, sourceDate, WORK } from './place.mjs'
+import { pinnedRuntime } from './pinned.mjs'
+import { ARCHITECTURES, OUT, ran, sourceDate, WORK } from './place.mjs'
 
-const ARCHITECTURES = { x64: 'amd64', arm64: 'arm64' }
+/** What Debian calls them. */
+export const DEBIAN = { x64: 'amd64', arm64: 'arm64' }
 const LIB = 'usr/lib/x0x'
 const PROGRAMS = { x0x: 'x0x.cjs', x0xd: 'x0xd.mjs', rexd: 'rexd.mjs', rexec: 'rexec.cjs' }
 const UNITS = ['x0xd.service', 'x0xd-executor.service', 'x0xd-executor.socket', 'x0xd-network.service', 'x0xd-api.socket', 'rexd.service']
@@ -53,25 +55,30 @@ class Tree {
   }
 }
 
-const programs = (tree, runtime) => {
-  const modules = from('node_modules')
-  tree.copy(join(modules, runtime, 'bin', 'node'), `${LIB}/bin/node`, 0o755)
-  for (const name of [`@lydell/node-pty`, `@lydell/node-pty-linux-${process.arch}`])
-    tree.copyAll(join(modules, name), `${LIB}/node_modules/${name}`)
+/** What the built x0x prints, under the runtime of this machine. */
+const printed = (...words) => ran(process.execPath, [from('dist', 'x0x.cjs'), ...words])
+
+const programs = async (tree, { node, terminals }, isOurs) => {
+  tree.copy(node, `${LIB}/bin/node`, 0o755)
+  for (const [name, path] of [
+    ['@lydell/node-pty', from('node_modules', '@lydell', 'node-pty')],
+    [terminals.name, terminals.path],
+  ])
+    tree.copyAll(path, `${LIB}/node_modules/${name}`)
   tree.copyAll(from('deploy', 'bin'), `${LIB}/deploy/bin`)
   tree.copy(from('deploy', 'runtime.mjs'), `${LIB}/deploy/runtime.mjs`)
   tree.copy(from('package.json'), `${LIB}/package.json`)
+  // How rexd was compiled is of the runtime of this machine.
+  const apart = isOurs ? /dist\/(packages|types|client\.mjs|THIRD-PARTY)/ : /dist\/(packages|types|client\.mjs|THIRD-PARTY|rexd\.cache)/
   cpSync(from('dist'), join(tree.root, LIB, 'dist'), {
     recursive: true,
-    filter: (source) => !/dist\/(packages|types|client\.mjs|THIRD-PARTY)/.test(source) && !source.endsWith('.tmp'),
+    filter: (source) => !apart.test(source) && !source.endsWith('.tmp'),
   })
   for (const [name, script] of Object.entries(PROGRAMS)) {
     tree.write(`usr/bin/${name}`, `#!/bin/sh\nexec /${LIB}/bin/node /${LIB}/deploy/bin/${script} "$@"\n`, 0o755)
-    const manual = ran(join(modules, runtime, 'bin', 'node'), [from('dist', 'x0x.cjs'), 'man', name])
-    tree.write(`usr/share/man/man1/${name}.1.gz`, gzipSync(manual, { level: 9 }))
+    tree.write(`usr/share/man/man1/${name}.1.gz`, gzipSync(await printed('man', name), { level: 9 }))
   }
-  for (const [shell, path] of Object.entries(COMPLETIONS))
-    tree.write(path, ran(join(modules, runtime, 'bin', 'node'), [from('dist', 'x0x.cjs'), 'completion', shell]))
+  for (const [shell, path] of Object.entries(COMPLETIONS)) tree.write(path, await printed('completion', shell))
 }
 
 /** The units name the runtime and the bundles where this package has them. */
@@ -90,13 +97,13 @@ const system = (tree) => {
   tree.copy(debian('lintian-overrides'), 'usr/share/lintian/overrides/x0x')
 }
 
-const documents = (tree, seconds, runtime) => {
+const documents = (tree, seconds, licence) => {
   const doc = 'usr/share/doc/x0x'
   const licences = [
     'Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\nUpstream-Name: x0x\n\nFiles: *\nCopyright: 2026, the authors of x0x\nLicense: Apache-2.0\n On Debian systems the whole text is in /usr/share/common-licenses/Apache-2.0.\n',
   ]
   tree.write(`${doc}/copyright`, licences.join('\n'))
-  const others = [readFileSync(from('dist', 'THIRD-PARTY-LICENSES.txt')), readFileSync(from('node_modules', runtime, 'LICENSE'))]
+  const others = [readFileSync(from('dist', 'THIRD-PARTY-LICENSES.txt')), readFileSync(licence)]
   tree.write(`${doc}/THIRD-PARTY-LICENSES.txt.gz`, gzipSync(Buffer.concat(others), { level: 9 }))
   tree.copy(from('deploy', 'rexd.toml'), `${doc}/examples/rexd.toml`)
   for (const name of ['grafana', 'prometheus']) tree.copyAll(from('deploy', name), `${doc}/examples/${name}`)
@@ -105,14 +112,14 @@ const documents = (tree, seconds, runtime) => {
   tree.write(`${doc}/changelog.gz`, gzipSync(change, { level: 9 }))
 }
 
-const control = (tree, version) => {
+const control = async (tree, version, arch) => {
   const size = [...tree.entries()].reduce((sum, path) => sum + Math.ceil(lstatSync(join(tree.root, path)).size / 1024), 0)
   const fields = {
     Package: 'x0x',
     Version: version,
     Section: 'net',
     Priority: 'optional',
-    Architecture: ARCHITECTURES[process.arch],
+    Architecture: DEBIAN[arch],
     Maintainer: 'x0x maintainers <maintainers@x0x.invalid>',
     'Installed-Size': String(size),
     Depends: 'libc6 (>= 2.28), libgcc-s1, libstdc++6, passwd',
@@ -125,30 +132,27 @@ const control = (tree, version) => {
   tree.write('DEBIAN/conffiles', conffiles.map((path) => `/${path}\n`).join(''))
   for (const name of ['postinst', 'prerm', 'postrm']) tree.copy(debian(name), `DEBIAN/${name}`, 0o755)
   const files = [...tree.entries()].filter((path) => lstatSync(join(tree.root, path)).isFile() && !path.startsWith('etc/'))
-  tree.write('DEBIAN/md5sums', ran('md5sum', files, { cwd: tree.root }))
+  tree.write('DEBIAN/md5sums', await ran('md5sum', files, { cwd: tree.root }))
 }
 
-/** For this architecture: the runtime inside is the one that is installed here. `inside`: of dist/. */
-export const makeDeb = (inside, version = manifest.version) => {
-  const runtime = `node-linux-${process.arch}`
-  const tree = new Tree(join(WORK, 'deb'))
-  const seconds = sourceDate()
-  programs(tree, runtime)
+/** Has the runtime of that architecture inside. `inside`: of dist/. */
+const makeDeb = async (inside, version, arch) => {
+  const runtime = await pinnedRuntime(arch)
+  const tree = new Tree(join(WORK, `deb-${arch}`))
+  const seconds = await sourceDate()
+  await programs(tree, runtime, arch === process.arch)
   system(tree)
-  documents(tree, seconds, runtime)
-  control(tree, version)
-  ran('chmod', ['-R', 'u=rwX,go=rX', tree.root])
+  documents(tree, seconds, runtime.licence)
+  await control(tree, version, arch)
+  await ran('chmod', ['-R', 'u=rwX,go=rX', tree.root])
   // What names a `node` that need not be there is started by that of the package alone.
-  ran('find', [join(tree.root, LIB), '-type', 'f', '!', '-path', '*/bin/node', '-exec', 'chmod', '0644', '{}', '+'])
-  const name = `x0x_${version}_${ARCHITECTURES[process.arch]}.deb`
+  await ran('find', [join(tree.root, LIB), '-type', 'f', '!', '-path', '*/bin/node', '-exec', 'chmod', '0644', '{}', '+'])
+  const name = `x0x_${version}_${DEBIAN[arch]}.deb`
   // gzip: a minute less than xz, on the two processors that make it, for a quarter more of size.
   const env = { ...process.env, SOURCE_DATE_EPOCH: String(seconds) }
-  ran('dpkg-deb', ['--root-owner-group', '-Zgzip', '-z6', '--build', tree.root, join(OUT, name)], { env })
+  await ran('dpkg-deb', ['--root-owner-group', '-Zgzip', '-z6', '--build', tree.root, join(OUT, name)], { env })
   rmSync(tree.root, { recursive: true })
-  const { optionalDependencies: theirs } = manifest
-  const added = [
-    { name: runtime, version: theirs[runtime], license: 'MIT' },
-    { name: '@lydell/node-pty', version: theirs['@lydell/node-pty'], license: 'MIT' },
-  ]
-  return { names: [name], inside: [...inside, ...added] }
+  return { names: [name], inside: [...inside, ...runtime.parts] }
 }
+
+export const makeDebs = (inside) => Promise.all(ARCHITECTURES.map((arch) => makeDeb(inside, manifest.version, arch)))

@@ -7,8 +7,9 @@ import { parseArgs } from 'node:util'
 import { buildAll } from '../build.mjs'
 import { packageRoot } from '../runtime.mjs'
 import { checkPackages } from './check.mjs'
-import { makeDeb } from './deb.mjs'
+import { makeDebs } from './deb.mjs'
 import { makeClient, makePackage } from './npm.mjs'
+import { makeOneFileRexd } from './one-file-rexd.mjs'
 import { OUT, sourceDate, WORK } from './place.mjs'
 import { sbomOf } from './sbom.mjs'
 import { makeSingleFiles } from './single-file.mjs'
@@ -22,8 +23,9 @@ const make = async () => {
   }
   try {
     const inside = await buildAll()
-    const made = [makePackage(inside), await makeClient(), await makeSingleFiles(), makeDeb(inside)]
-    const seconds = sourceDate()
+    const making = [makePackage(inside), makeClient(), makeSingleFiles(), makeOneFileRexd(inside), makeDebs(inside)]
+    const made = (await Promise.all(making)).flat()
+    const seconds = await sourceDate()
     for (const { names, inside: parts } of made)
       for (const name of names) {
         const sbom = sbomOf({ name, version, seconds, inside: parts })

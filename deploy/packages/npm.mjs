@@ -10,15 +10,15 @@ import { OUT, ran, WORK } from './place.mjs'
 const manifest = JSON.parse(readFileSync(join(packageRoot, 'package.json'), 'utf8'))
 
 /** Packs a directory; answers the tarball's name. */
-const pack = (directory) => {
+const pack = async (directory) => {
   const [{ filename }] = JSON.parse(
-    ran('npm', ['pack', '--json', '--silent', '--ignore-scripts', '--pack-destination', OUT], { cwd: directory }),
+    await ran('npm', ['pack', '--json', '--silent', '--ignore-scripts', '--pack-destination', OUT], { cwd: directory }),
   )
   return filename
 }
 
 /** All programs; the runtime comes along as an optional dependency. `inside`: of dist/. */
-export const makePackage = (inside) => ({ names: [pack(packageRoot)], inside })
+export const makePackage = async (inside) => ({ names: [await pack(packageRoot)], inside })
 
 /** What programs import: one file and its types, without a dependency. */
 export const makeClient = async () => {
@@ -45,5 +45,5 @@ export const makeClient = async () => {
   ])
     cpSync(join(packageRoot, from), join(place, to), { recursive: true })
   const { metafile } = await bundle(TARGETS.client)
-  return { names: [pack(place)], inside: await packagesIn([metafile]) }
+  return { names: [await pack(place)], inside: await packagesIn([metafile]) }
 }

@@ -1,4 +1,4 @@
-// Packages of npm that are only needed to make ours: fetched when asked for, and taken only if they are what is written here.
+// Packages of npm that are needed to make ours and for nothing else, or for another machine than this: fetched when asked for, and taken only if they are what is written here.
 import { createHash } from 'node:crypto'
 import { existsSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync } from 'node:fs'
 import { basename, join } from 'node:path'
@@ -7,23 +7,26 @@ import { packageRoot } from '../runtime.mjs'
 import { ran } from './place.mjs'
 
 export const BUN = '1.4.5'
+export const POSTJECT = '1.0.0-alpha.6'
 
 const INTEGRITY = {
   [`@oven/bun-linux-x64@${BUN}`]: 'sha512-IWX9BELoGHAUtMonkeSaNaZwXzRk+oDw6Mk+HBFXd3KHYIBNBsIGRupMZPcgNoDbJpLu6gAJjIoIVPZtt1aJ1g==',
   [`@oven/bun-linux-aarch64@${BUN}`]: 'sha512-4BXmsSKnjOrlGWqZV4x/oWa7AVoR+B6lCXddMzOAXBIm3t50eslg9wb66gmtW1AamEQ1l1CDvmmruysEhqOWMg==',
+  [`postject@${POSTJECT}`]: 'sha512-b9Eb8h2eVqNE8edvKdwqkrY6O7kAwmI8kcnBv1NScolYJbo59XUF0noFq+lxbC1yN20bmC0WBEbDC5H/7ASb0A==',
 }
+const lock = JSON.parse(readFileSync(join(packageRoot, 'package-lock.json'), 'utf8')).packages
 
 const CACHE = join(packageRoot, 'node_modules', '.cache', 'packages')
 
-const fetched = (spec) => {
+const fetched = async (spec, wanted) => {
   const into = `${join(CACHE, basename(spec))}.${process.pid}.tmp`
   mkdirSync(into, { recursive: true })
   try {
-    ran('npm', ['pack', '--silent', '--pack-destination', into, spec], { cwd: packageRoot })
+    await ran('npm', ['pack', '--silent', '--pack-destination', into, spec], { cwd: packageRoot })
     const tarball = join(into, readdirSync(into)[0])
     const integrity = `sha512-${createHash('sha512').update(readFileSync(tarball)).digest('base64')}`
-    if (integrity !== INTEGRITY[spec]) throw new Error(`${spec} is not what it was: ${integrity} instead of ${INTEGRITY[spec]}`)
-    ran('tar', ['-xzf', tarball, '-C', into, '--no-same-owner'])
+    if (integrity !== wanted) throw new Error(`${spec} is not what it was: ${integrity} instead of ${wanted}`)
+    await ran('tar', ['-xzf', tarball, '-C', into, '--no-same-owner', '--exclude=package/include'])
     rmSync(tarball)
     renameSync(join(into, 'package'), join(CACHE, basename(spec)))
   } finally {
@@ -31,9 +34,33 @@ const fetched = (spec) => {
   }
 }
 
-/** The path of a file of a pinned package. Needs the registry the first time. */
-export const pinnedFile = (spec, file) => {
-  const path = join(CACHE, basename(spec), file)
-  if (!existsSync(path)) fetched(spec)
+const fetches = new Map()
+
+/** The directory of a package that has this hash. Needs the registry the first time. */
+const fetchedOnce = async (spec, integrity) => {
+  const path = join(CACHE, basename(spec))
+  if (!existsSync(path)) {
+    if (!fetches.has(spec)) fetches.set(spec, fetched(spec, integrity))
+    await fetches.get(spec)
+  }
   return path
+}
+
+/** The path of a file of a pinned package. */
+export const pinnedFile = async (spec, file) => join(await fetchedOnce(spec, INTEGRITY[spec]), file)
+
+/** Where a package of the lockfile stands: installed here, or fetched where it is one of another architecture. */
+const locked = async (name) => {
+  const installed = join(packageRoot, 'node_modules', name)
+  if (existsSync(join(installed, 'package.json'))) return installed
+  const { version, integrity } = lock[`node_modules/${name}`]
+  return fetchedOnce(`${name}@${version}`, integrity)
+}
+
+/** What the daemons of an architecture need that is compiled: where it stands, and what it is called in lists. */
+export const pinnedRuntime = async (arch) => {
+  const [runtime, terminals] = [`node-linux-${arch}`, `@lydell/node-pty-linux-${arch}`]
+  const [node, pty] = [await locked(runtime), await locked(terminals)]
+  const parts = [runtime, '@lydell/node-pty'].map((name) => ({ name, version: lock[`node_modules/${name}`].version, license: 'MIT' }))
+  return { node: join(node, 'bin', 'node'), licence: join(node, 'LICENSE'), terminals: { name: terminals, path: pty }, parts }
 }

@@ -6,9 +6,10 @@ import { bundle, TARGETS } from '../build.mjs'
 import { packagesIn } from '../licences.mjs'
 import { packageRoot } from '../runtime.mjs'
 import { BUN, pinnedFile } from './pinned.mjs'
-import { OUT, ran, WORK } from './place.mjs'
+import { ARCHITECTURES, OUT, ran, WORK } from './place.mjs'
 
-const ARCHITECTURES = { x64: 'x64', arm64: 'aarch64' }
+/** What Bun calls them. */
+const THEIRS = { x64: 'x64', arm64: 'aarch64' }
 
 const BUN_HASH = join(packageRoot, 'deploy', 'packages', 'bun-hash.mjs')
 const bunHash = {
@@ -26,9 +27,9 @@ export const makeSingleFiles = async () => {
   mkdirSync(sources, { recursive: true })
   const bundles = await Promise.all(PARTS.map(bundle))
   PARTS.forEach(({ out }, i) => writeFileSync(join(sources, basename(out)), bundles[i].text))
-  const bun = pinnedFile(`@oven/bun-linux-${ARCHITECTURES[process.arch] ?? 'x64'}@${BUN}`, 'bin/bun')
-  const names = Object.entries(ARCHITECTURES).map(([arch, theirs]) => {
-    const runtime = pinnedFile(`@oven/bun-linux-${theirs}@${BUN}`, 'bin/bun')
+  const bunFor = (arch) => pinnedFile(`@oven/bun-linux-${THEIRS[arch]}@${BUN}`, 'bin/bun')
+  const bun = await bunFor(process.arch)
+  const made = ARCHITECTURES.map(async (arch) => {
     const name = `x0x-linux-${arch}`
     // Neither a configuration nor variables of the directory that it is started in are its own.
     const closed = ['--no-compile-autoload-dotenv', '--no-compile-autoload-bunfig']
@@ -38,11 +39,12 @@ export const makeSingleFiles = async () => {
       '--bytecode',
       '--format=cjs',
       `--target=bun-linux-${arch}`,
-      `--compile-executable-path=${runtime}`,
+      `--compile-executable-path=${await bunFor(arch)}`,
     ]
-    ran(bun, ['build', ...how, ...closed, 'x0x.cjs', '--outfile', join(OUT, name)], { cwd: sources })
+    await ran(bun, ['build', ...how, ...closed, 'x0x.cjs', '--outfile', join(OUT, name)], { cwd: sources })
     return name
   })
+  const names = await Promise.all(made)
   rmSync(sources, { recursive: true })
   const inside = await packagesIn(bundles.map(({ metafile }) => metafile))
   return { names, inside: [...inside, { name: 'bun', version: BUN, license: 'MIT' }] }

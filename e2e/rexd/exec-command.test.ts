@@ -9,12 +9,13 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 
 import { isAlive } from '../../test/support/processes.ts'
+import { rexdCommand } from '../../test/support/rexd-command.ts'
 import { gone, pidIn, rexdPlace, startRexd } from '../../test/support/rexd-server.ts'
 import { NO_TERMINALS } from './server.ts'
 
 // `rexd exec`, as it is installed: one command through a rexd, with the status that a shell expects.
 
-const REXD = fileURLToPath(new URL('../../deploy/bin/rexd.mjs', import.meta.url))
+const REXD = rexdCommand('deploy/bin/rexd.mjs')
 const X0X = fileURLToPath(new URL('../../deploy/bin/x0x.cjs', import.meta.url))
 const TIMEOUT = { timeout: 60_000 }
 
@@ -24,7 +25,8 @@ interface Ended {
   readonly stderr: string
 }
 
-const begin = (argv: readonly string[], program = [REXD, 'exec']): ChildProcess => spawn(process.execPath, [...program, ...argv])
+const begin = (argv: readonly string[], [file, ...words]: readonly string[] = [...REXD, 'exec']): ChildProcess =>
+  spawn(file!, [...words, ...argv])
 
 const ended = async (child: ChildProcess): Promise<Ended> => {
   const [out, err]: [Buffer[], Buffer[]] = [[], []]
@@ -48,7 +50,7 @@ test('a command runs through a rexd of this host, with its output, its exit code
   assert.equal((await run(['--config', config, '--', 'sh', '-c', 'kill -9 $$'])).status, 137)
   const timed = await run(['--config', config, '--timeout', '1', '--', 'sleep', '600'])
   assert.deepEqual([timed.status, timed.stderr], [143, 'rexd: its time was up; --timeout gives another, up to limits.hard_timeout_ms\n'])
-  const same = await run(['--config', config, '--cwd', '.', '--', 'pwd'], '', [X0X, 'rexd', 'exec'])
+  const same = await run(['--config', config, '--cwd', '.', '--', 'pwd'], '', [process.execPath, X0X, 'rexd', 'exec'])
   assert.deepEqual([same.status, same.stdout.toString().endsWith('/root\n')], [0, true])
 })
 

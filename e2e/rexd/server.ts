@@ -1,22 +1,19 @@
 import assert from 'node:assert/strict'
 import { spawn, type ChildProcessWithoutNullStreams } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, readFileSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { constants, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { fileURLToPath } from 'node:url'
 
 import { deskPlace } from '../../test/support/desk-place.ts'
 import { decide } from '../../test/support/desk-watcher.ts'
 import { isLifeEvent } from '../../test/support/journal.ts'
 import { processesNaming, until } from '../../test/support/mesh-of-daemons.ts'
-
-/** What users run: the bundle that `npm run build` makes. */
-const REXD = fileURLToPath(new URL('../../dist/rexd.mjs', import.meta.url))
+import { rexdCommand } from '../../test/support/rexd-command.ts'
 
 /** How long a server may take to stop: its programs are asked to end, and killed after five seconds. */
 const STOP_MS = 15_000
@@ -148,9 +145,8 @@ export class RexdProcess {
     argv: readonly string[] = ['--stdio', '--config', home.configFile],
     { env = {}, through = [] }: { readonly env?: Readonly<Record<string, string>>; readonly through?: readonly string[] } = {},
   ) {
-    assert.ok(existsSync(REXD), 'dist/rexd.mjs is missing: npm run build')
     this.home = home
-    const [program, ...words] = [...through, process.execPath, REXD, ...argv]
+    const [program, ...words] = [...through, ...rexdCommand(), ...argv]
     this.child = spawn(program!, words, { env: { ...process.env, ...env }, stdio: ['pipe', 'pipe', 'pipe'] })
     // A server that has gone away is noticed by its exit.
     this.child.stdin.on('error', () => undefined)

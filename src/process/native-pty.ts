@@ -1,6 +1,7 @@
 import { createRequire } from 'node:module'
 
 import { errorText } from '../base/errors.ts'
+import { heldModule } from './held-module.ts'
 
 /** What `@lydell/node-pty` has below its own classes, which end a terminal with output unread (its version is pinned for that). */
 export interface NativePty {
@@ -23,18 +24,23 @@ export interface NativePty {
 }
 
 export const PTY_PACKAGE = '@lydell/node-pty'
+const PTY_BINARY = 'pty.node'
 
 const isNative = (thing: unknown): thing is NativePty =>
   typeof thing === 'object' &&
   thing !== null &&
   ['fork', 'open', 'resize'].every((name) => typeof (thing as Record<string, unknown>)[name] === 'function')
 
+const installed = (require: NodeJS.Require): unknown => {
+  const { requireBinary } = require(`${PTY_PACKAGE}/requireBinary.js`) as { requireBinary: (file: string) => unknown }
+  return requireBinary(PTY_BINARY)
+}
+
 /** The native part, and the program that it starts others by where it needs one; or why there is none. */
 export const loadPty = (): { readonly native: NativePty; readonly helper: string } | { readonly problem: string } => {
   try {
     const require = createRequire(import.meta.url)
-    const { requireBinary } = require(`${PTY_PACKAGE}/requireBinary.js`) as { requireBinary: (file: string) => unknown }
-    const native = requireBinary('pty.node')
+    const native = heldModule(PTY_BINARY) ?? installed(require)
     if (!isNative(native)) return { problem: `${PTY_PACKAGE} is of a version that is not known here` }
     const darwin = process.platform === 'darwin'
     return { native, helper: darwin ? require.resolve(`${PTY_PACKAGE}-darwin-${process.arch}/spawn-helper`) : 'none' }

@@ -4,6 +4,7 @@ import { fileURLToPath } from 'node:url'
 
 import { attempt } from '../base/errors.ts'
 import type { Terminal } from '../policy/permit.ts'
+import { isOneFile } from './held-module.ts'
 import { PTY_PACKAGE } from './native-pty.ts'
 
 /** Our sources run as they are, or a bundle does. Looked at when it is needed: the command line's bundle has no URL, and no terminals. */
@@ -28,6 +29,8 @@ export const terminalWords = ({ cols, rows, raw = false }: Terminal, control: nu
 /** What that process reads of this host besides the system's own: the runtime, its program, and the native part. */
 export const terminalFiles = (): string[] => {
   const { fromSources, host } = placeOf()
+  // One file has them inside.
+  if (isOneFile()) return [process.execPath]
   const packages = attempt(() => dirname(dirname(createRequire(import.meta.url).resolve(`${PTY_PACKAGE}/requireBinary.js`))))
   const root = fileURLToPath(new URL('../..', import.meta.url))
   const program = fromSources ? [join(root, 'src'), join(root, 'package.json')] : [host]

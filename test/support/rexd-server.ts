@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict'
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync } from 'node:fs'
 import { mkdir, mkdtemp, readFile, realpath, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -9,10 +8,10 @@ import type { TestContext } from 'node:test'
 
 import { wholeLines } from './journal.ts'
 import { isAlive, until } from './processes.ts'
+import { rexdCommand } from './rexd-command.ts'
 
 /** Ending all children takes at most 8 s, and the rest a little more. */
 const MAX_STOP_MS = 12_000
-const PROGRAM = join(import.meta.dirname, '../../dist/rexd.mjs')
 
 /** Lines of TOML for each section, beside those that let it start at all. */
 export interface RexdSettings {
@@ -90,8 +89,8 @@ export interface RexdServer extends RexdPlace {
 
 /** A program to its end: its status and what it said. */
 export const runRexd = async (...argv: readonly string[]): Promise<{ status: number | null; stdout: string; stderr: string }> => {
-  assert.ok(existsSync(PROGRAM), 'dist/ is missing: npm run build')
-  const child = spawn(process.execPath, [PROGRAM, ...argv], { stdio: ['ignore', 'pipe', 'pipe'] })
+  const [file, ...words] = rexdCommand()
+  const child = spawn(file, [...words, ...argv], { stdio: ['ignore', 'pipe', 'pipe'] })
   const said = { stdout: '', stderr: '' }
   for (const name of ['stdout', 'stderr'] as const) child[name].on('data', (part: Buffer) => (said[name] += part.toString()))
   await once(child, 'close')
@@ -107,10 +106,12 @@ export const startRexd = async (
   made?: RexdPlace,
   { flags = [], stdin = 'ignore', env = {} }: RexdOptions = {},
 ): Promise<RexdServer> => {
-  assert.ok(existsSync(PROGRAM), 'dist/ is missing: npm run build')
   const place = made ?? (await rexdPlace(t, settings))
-  const argv = [PROGRAM, '--http', ...flags, '--config', place.config]
-  const child = spawn(process.execPath, argv, { stdio: [stdin, 'pipe', 'pipe'], env: { ...process.env, ...env } })
+  const [file, ...words] = rexdCommand()
+  const child = spawn(file, [...words, '--http', ...flags, '--config', place.config], {
+    stdio: [stdin, 'pipe', 'pipe'],
+    env: { ...process.env, ...env },
+  })
   let [ready, said] = ['', '']
   child.stderr!.on('data', (part: Buffer) => (said += part.toString()))
   child.stdout!.on('data', (part: Buffer) => (ready += part.toString()))

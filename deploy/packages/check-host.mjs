@@ -1,0 +1,104 @@
+// A Debian in a directory, on which packages are tried.
+import { spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+
+import { DEBIAN } from './deb.mjs'
+import { OUT, ran } from './place.mjs'
+
+const RELEASE = 'bookworm'
+const KEYS = ['agent.key', 'machine.key', 'contacts.json']
+
+const archive = () => {
+  const said = spawnSync('apt-get', ['indextargets', '--format', '$(SITE) $(CREATED_BY)'], { encoding: 'utf8' })
+  return /^(\S*\/debian) Packages$/m.exec(said.stdout ?? '')?.[1]
+}
+
+/** Why there can be no such host; undefined: there can. */
+export const cannotInstall = () => {
+  if (process.getuid() !== 0) return 'needs root'
+  for (const tool of ['debootstrap', 'bwrap', 'setpriv']) if (spawnSync(tool, ['--version']).error) return `needs ${tool}`
+  return archive() === undefined ? 'needs an apt-get with an archive of Debian' : undefined
+}
+
+/** Fills an empty directory with what every Debian has. */
+export const makeRoot = (root) => ran('debootstrap', ['--variant=minbase', RELEASE, root, archive()])
+
+/** As after `env -i`, with a home of its own. */
+export const bare = (home, path = '') => ({ HOME: home, PATH: `${path}/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin` })
+
+/** The words behind which a program runs on a host in this directory as its root, with the devices and processes of a host. */
+export const onHost = (root) => [
+  'bwrap',
+  '--bind',
+  root,
+  '/',
+  '--dev',
+  '/dev',
+  '--proc',
+  '/proc',
+  '--die-with-parent',
+  '--chdir',
+  '/',
+  '--',
+]
+
+/** A daemon whose line on standard output says that it is ready. `daemons` are ended with the check, whatever becomes of it. */
+export const started = async (daemons, [file, ...argv], options, ready) => {
+  const child = spawn(file, argv, { ...options, stdio: ['ignore', 'pipe', 'inherit'] })
+  const exited = once(child, 'exit')
+  daemons.push({ child, exited })
+  let said = ''
+  for await (const part of child.stdout.iterator({ destroyOnReturn: false })) {
+    said += part
+    const found = ready.exec(said)
+    if (found) return { ...found.groups, child, stop: async (signal = 'SIGTERM') => (child.kill(signal), exited) }
+  }
+  throw new Error(`${file} ${argv.join(' ')} did not start: ${said}`)
+}
+
+export const X0XD_READY = /agent (?<agent>\w+), machine (?<machine>\w+),/
+
+export class Host {
+  constructor(root, version) {
+    this.root = root
+    this.deb = `x0x_${version}_${DEBIAN[process.arch]}.deb`
+    this.kept = KEYS.map((name) => `var/lib/x0x/${name}`)
+  }
+
+  run(...argv) {
+    return ran('chroot', [this.root, ...argv], { env: { ...bare('/root'), DEBIAN_FRONTEND: 'noninteractive' } })
+  }
+
+  x0x(...argv) {
+    return this.run('setpriv', '--reuid=x0x', '--regid=x0x', '--clear-groups', 'x0x', '--data-dir', '/var/lib/x0x', ...argv)
+  }
+
+  start(daemons) {
+    const flags = ['--data-dir', '/var/lib/x0x', '--config', '/etc/x0x/config.toml', '--api-port', '0', '--listen', '/ip4/127.0.0.1/tcp/0']
+    const argv = ['chroot', this.root, 'setpriv', '--reuid=x0x', '--regid=x0x', '--clear-groups', 'x0xd', ...flags]
+    return started(daemons, argv, { env: { ...bare('/var/lib/x0x'), X0X_MDNS: 'false' } }, X0XD_READY)
+  }
+
+  async install(file = join(OUT, this.deb)) {
+    await ran('cp', [file, join(this.root, 'root', this.deb)])
+    await this.run('dpkg', '--install', `/root/${this.deb}`)
+  }
+
+  /** The same package as a later version. */
+  async upgrade(version) {
+    const [tree, file] = [`${this.root}.deb`, `${this.root}-later.deb`]
+    await ran('dpkg-deb', ['--raw-extract', join(OUT, this.deb), tree])
+    const control = join(tree, 'DEBIAN/control')
+    writeFileSync(control, readFileSync(control, 'utf8').replace(/^Version: .*$/m, `Version: ${version}`))
+    await ran('dpkg-deb', ['--root-owner-group', '-Znone', '--build', tree, file])
+    await this.install(file)
+    const installed = await this.run('dpkg-query', '--show', '--showformat=${Version}', 'x0x')
+    if (installed !== version) throw new Error(`after the upgrade there is ${installed}`)
+  }
+
+  hashes() {
+    return this.run('sha256sum', ...this.kept.map((path) => `/${path}`))
+  }
+}
