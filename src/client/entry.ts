@@ -46,6 +46,7 @@ export type {
 } from './remote-files.ts'
 export type { RemoteProcess, RemoteProgram, RemoteTerminal, WaitOptions } from './remote-process.ts'
 export type { RexdSession, RunOptions, SessionState } from './session.ts'
+export type { SessionEvent, SessionEvents } from './session-events.ts'
 export { stdio, type StdioOptions } from './stdio.ts'
 export {
   TargetRouter,

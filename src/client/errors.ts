@@ -107,6 +107,13 @@ export const textOf = (error: unknown): string => (error instanceof Error ? erro
 /** As `base/visible-text.ts`, which the library does without: what a terminal would obey, or nobody would see. */
 const INVISIBLE = /[\p{C}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]+/gu
 
+/** Foreign text of several lines, with a blank for what is not visible. */
+export const visibleLines = (text: string): string =>
+  text
+    .split('\n')
+    .map((line) => line.replaceAll(INVISIBLE, ' '))
+    .join('\n')
+
 /** Foreign text as part of one line of ours: without what is not visible, and bounded. */
 export const quote = (text: string, max = MAX_QUOTED): string => {
   const short = text.length > max ? `${text.slice(0, max)}…` : text

@@ -1,5 +1,6 @@
 import type { EventParams, Result, RexdEvent } from '../protocol/rexd-answers.ts'
 import type { Params } from '../protocol/rexd-methods.ts'
+import type { RunStory } from '../protocol/run-story.ts'
 import type { Connection } from './connection.ts'
 import { RexdError, RexdProtocolError, type RexdGap } from './errors.ts'
 import { camelCase, present, type CamelCase } from './fields.ts'
@@ -56,6 +57,8 @@ export class ProcessRecord implements ProcessListener {
   /** Aborted when the server has said its last word about it, or cannot say it. */
   readonly gone: AbortSignal = this.#gone.signal
   readonly #streams = { stdout: { seq: 0, bytes: 0 }, stderr: { seq: 0, bytes: 0 } }
+  /** Told what it writes; null: nobody is. */
+  story: Pick<RunStory, 'output'> | null = null
   /** Its session is being closed: what it still writes is not looked at. */
   #cut = false
 
@@ -138,6 +141,7 @@ export class ProcessRecord implements ProcessListener {
     }
     const bytes = bytesOf(data, encoding, `exec.${name}`)
     stream.bytes += bytes.length
+    this.story?.output(bytes)
     this.queue.push({ stream: name, data: bytes, seq })
   }
 

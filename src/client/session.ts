@@ -22,6 +22,7 @@ import { killProcess, ProcessRecord } from './process-record.ts'
 import { orAborted, whenAborted, type CallOptions } from './promises.ts'
 import { RemoteFiles } from './remote-files.ts'
 import { RemoteProcess, RemoteTerminal, type ProgramComponents } from './remote-process.ts'
+import { KeptSessionEvents, type SessionEvents } from './session-events.ts'
 import type { SessionLink } from './session-link.ts'
 
 /** What one message carries of a file, where the session may have that much: half of what the server takes. */
@@ -68,6 +69,8 @@ export class RexdSession {
   readonly #records = new Set<ProcessRecord>()
   /** What the server tells of a start where it is asked to: one that does not say so would refuse the question. */
   readonly #tells: Pick<Params<'exec.start'>, 'tell_waiting'>
+  /** Null: nobody has asked for them. */
+  #events: KeptSessionEvents | null = null
   #closing: Promise<{ terminated: number }> | null = null
 
   constructor(components: { connection: Connection; link: SessionLink }, { opened, cwd }: SessionInit) {
@@ -122,6 +125,15 @@ export class RexdSession {
     return new RemoteTerminal(await this.#begin('pty.open', params, options, opened))
   }
 
+  /**
+   * What becomes of its programs from the first call of this on: that they began, wait for a human, ended with how much of
+   * their output, or were denied. Take it when an agent has its next turn. Programs of `client.call` are not among them.
+   */
+  events(): SessionEvents {
+    this.#events ??= new KeptSessionEvents({ session: this.id })
+    return this.#events
+  }
+
   /** How it stands, and its processes. */
   async info({ signal }: CallOptions = {}): Promise<SessionState> {
     const accept = (result: unknown): SessionState => {
@@ -167,22 +179,30 @@ export class RexdSession {
   async #begin<M extends 'exec.start' | 'pty.open'>(
     method: M,
     params: Params<M>,
-    { signal, onWaiting }: CallOptions & PlaceOptions,
+    { signal, onWaiting, node }: CallOptions & PlaceOptions,
     record: (result: unknown) => ProcessRecord,
   ): Promise<ProgramComponents> {
     const connection = this.#connection
     const scope = this.#link
+    const events = this.#events?.program(this.target ?? node)
     let release = (): void => undefined
-    const waiting = ({ process_id, question_id, expires_in_ms }: EventParams<'exec.waiting'>): void => {
+    const waiting = (event: EventParams<'exec.waiting'>): void => {
+      const { process_id, question_id, expires_in_ms } = event
+      events?.waiting(event)
       release()
       release = whenAborted(signal, () => void killProcess({ connection, link: scope }, { process_id }).catch(() => undefined))
       const told = { questionId: question_id, expiresInMs: expires_in_ms }
       // In a microtask of its own: what it throws must not reach the connection.
       if (signal?.aborted !== true) queueMicrotask(() => onWaiting?.(told))
     }
-    const accept = (result: unknown): ProgramComponents => this.#watched(record(result), signal)
+    const accept = (result: unknown): ProgramComponents => {
+      const begun = record(result)
+      events?.begun(begun)
+      return this.#watched(begun, signal)
+    }
     const late = (result: unknown): void => record(result).abandon(signal?.reason)
     const asked = connection.request({ method, params: { ...params, ...this.#tells }, scope, signal, accept, late, waiting })
+    asked.catch((error: unknown) => events?.failed(error))
     return asked.finally(() => release())
   }
 
