@@ -18,6 +18,8 @@ before(async () => {
   mesh = await MeshOfDaemons.create()
   waits = await mesh.program('waits', 'echo ready; exec sleep 1000')
   ;({ alice, bob, charlie } = await aliceBobCharlie(mesh, [[waits], ['echo', '<INT>']]))
+  await bob.writeAcl([{ agent: alice, commands: [[waits], ['echo', '<INT>']], keys: 'discoverable = true\n' }])
+  await bob.restart()
 })
 
 after(async () => mesh.stop())
@@ -100,4 +102,41 @@ test('a ping tells the round trip, the way, both versions; who is not accepted t
     ['-i', '0.01'],
   ])
     assert.equal((await alice.cli(['ping', 'bob', ...flags])).status, 2)
+})
+
+interface Findings {
+  readonly ok: boolean
+  readonly findings: readonly { readonly standing: string; readonly topic: string; readonly text: string; readonly remedy: string | null }[]
+}
+
+const examined = async (who: TestDaemon, ...argv: readonly string[]) => {
+  const { status, stdout, stderr } = await who.cli(['--json', 'doctor', ...argv])
+  assert.ok(stdout.length > 0, stderr)
+  const { ok, findings } = JSON.parse(stdout.toString()) as Findings
+  for (const { standing, remedy } of findings) assert.equal(remedy === null, standing === 'ok')
+  return { status, ok, of: (topic: string) => findings.find((finding) => finding.topic === topic), findings }
+}
+
+test('a relation is examined from both ends, each finding with what mends it; a command by the rules that are told', async () => {
+  const good = await examined(alice, 'bob', '--', 'echo', '7')
+  assert.deepEqual([good.status, good.ok], [0, true], JSON.stringify(good.findings))
+  for (const topic of ['here', 'contact', 'addresses', 'link', 'ping', 'versions', 'clock', 'trust there', 'command'])
+    assert.equal(good.of(topic)?.standing, 'ok', topic)
+  // Alice only knows bob: what he asked of her would be denied.
+  const { standing, remedy } = good.of('trust here') ?? {}
+  assert.deepEqual([standing, remedy], ['warn', 'x0x contacts trust bob trusted'])
+  const other = await examined(alice, 'bob', '--', 'date')
+  assert.match(`${other.of('command')?.standing} ${other.of('command')?.remedy}`, /^warn there .*x0x acl explain .* -- date$/)
+  assert.equal((await examined(alice, 'bob', '--', 'a;b')).of('command')?.standing, 'fail')
+  // Charlie does not trust alice; his daemon then ends.
+  const stranger = await examined(alice, 'charlie')
+  assert.equal(stranger.status, 1)
+  assert.equal(stranger.of('ping')?.standing, 'fail')
+  assert.match(stranger.of('trust there')?.remedy ?? '', new RegExp(`x0x contacts pin NAME ${alice.machineId}$`))
+  await charlie.stop()
+  const gone = await examined(alice, 'charlie')
+  assert.deepEqual([gone.status, gone.of('link')?.standing], [1, 'fail'])
+  assert.match(gone.of('link')?.remedy ?? '', /x0xd --doctor/)
+  assert.match((await alice.cli(['doctor', 'charlie'])).stdout.toString(), /\nfail +link +[^\n]*\n +-> on its machine/)
+  await charlie.start()
 })

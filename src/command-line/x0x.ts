@@ -1,6 +1,7 @@
 import { ACL } from './acl.ts'
 import { APPROVALS, EXEC_MODE } from './approvals.ts'
 import type { CommandSpec, OptionSpec } from './command.ts'
+import { DOCTOR } from './doctor.ts'
 import { FIRST_COMMANDS } from './first.ts'
 import { EXEC, X0X_OPTIONS } from './exec.ts'
 import { PING } from './ping.ts'
@@ -230,6 +231,7 @@ export const X0X: CommandSpec = {
     contacts,
     TRUST,
     PING,
+    DOCTOR,
     { name: 'peers', text: 'who is connected and who was discovered' },
     direct,
     events,

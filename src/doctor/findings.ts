@@ -15,10 +15,10 @@ export const ok = (topic: string, text: string): Finding => ({ standing: 'ok', t
 export const warn = (topic: string, text: string, remedy: string): Finding => ({ standing: 'warn', topic, text, remedy })
 export const fail = (topic: string, text: string, remedy: string | null): Finding => ({ standing: 'fail', topic, text, remedy })
 
-const isWell = (findings: readonly Finding[]): boolean => findings.every(({ standing }) => standing !== 'fail')
+export const isWell = (findings: readonly Finding[]): boolean => findings.every(({ standing }) => standing !== 'fail')
 
 /** One line each, its remedy indented below; topics aligned. */
-const findingsText = (findings: readonly Finding[]): string => {
+export const findingsText = (findings: readonly Finding[]): string => {
   const width = Math.max(...findings.map(({ topic }) => topic.length))
   return findings
     .flatMap(({ standing, topic, text, remedy }) => [
@@ -29,10 +29,8 @@ const findingsText = (findings: readonly Finding[]): string => {
     .concat('\n')
 }
 
-const findingsJson = (findings: readonly Finding[]): string => `${JSON.stringify({ ok: isWell(findings), findings })}\n`
-
 /** Prints them and answers the exit status. */
 export const reportFindings = (findings: readonly Finding[], { json }: { readonly json: boolean }): number => {
-  process.stdout.write(json ? findingsJson(findings) : findingsText(findings))
+  process.stdout.write(json ? `${JSON.stringify({ ok: isWell(findings), findings })}\n` : findingsText(findings))
   return isWell(findings) ? 0 : EXIT_BAD_CONFIG
 }

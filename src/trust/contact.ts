@@ -119,7 +119,7 @@ export const contactsFile = (contacts: readonly Contact[]): unknown => ({ versio
  * The contact that a human means: 64 hex digits, a name, or a prefix of an id that fits one only.
  * Throws `unknown_agent`, or `ambiguous_agent` with `data.candidates`.
  */
-export const findContact = (contacts: readonly Contact[], query: string): Contact => {
+export const findContact = <C extends Pick<Contact, 'name' | 'agent_id'>>(contacts: readonly C[], query: string): C => {
   const found = contacts.find((contact) => contact.name === query || contact.agent_id === query)
   if (found) return found
   const fitting = ID_PREFIX.test(query) ? contacts.filter((contact) => contact.agent_id.startsWith(query)) : []

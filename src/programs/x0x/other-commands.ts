@@ -97,6 +97,10 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
       count: line.value('count') ?? '',
       interval: line.value('interval') ?? '',
     }),
+  doctor: async (context, line) => {
+    const { runDoctor } = await import('./commands/doctor.ts')
+    return runDoctor(context, { agent: line.words[0] ?? '', argv: line.behindDashes === null ? null : carriedCommand(line, 1) })
+  },
   peers: async (context) => (await import('./commands/peers.ts')).runPeers(context),
   'direct send': async (context, line) =>
     (await import('./commands/direct.ts')).runDirectSend(context, line.words[0] ?? '', {

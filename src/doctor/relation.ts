@@ -1,0 +1,155 @@
+import { AppError, errorText, isAppError } from '../base/errors.ts'
+import { shellWord, shellWords } from '../base/shell-word.ts'
+import type { Pinged } from '../dm/pings.ts'
+import type { ContactRecord } from '../executor/port/messages.ts'
+import type { LocalApi } from '../local-api/local-api.ts'
+import { CAUSE_TEXT, evaluateTrust, trustRemedy } from '../local-api/trust.ts'
+import type { MeshView } from '../mesh/view.ts'
+import { MAX_CLOCK_SKEW_MS } from '../protocol/limits.ts'
+import { findContact } from '../trust/contact.ts'
+import { fail, ok, warn, type Finding } from './findings.ts'
+import { ruleFindings } from './relation-rules.ts'
+
+/** Above this somebody looks at a clock; above MAX_CLOCK_SKEW_MS cards and announcements are refused. */
+const CLOCK_DOUBT_MS = 30_000
+
+/** Who we are. */
+export interface OwnAgent {
+  readonly agent_id: string
+  readonly machine_id: string
+  readonly version: string
+  readonly revoked: boolean
+}
+
+/** What is asked: about whom, as a person names it, and of which command. */
+export interface RelationQuestion {
+  readonly agent: string
+  /** Null: of none. */
+  readonly argv: readonly string[] | null
+}
+
+/** What others do so that this agent may ask for commands there. */
+const trustThere = ({ machine_id }: OwnAgent): string =>
+  `there: x0x contacts import LINK --as NAME (here: x0x card), x0x contacts trust NAME trusted, x0x contacts pin NAME ${machine_id}`
+
+/** The decision there, and why. */
+const lookThere = ({ agent_id, machine_id }: OwnAgent): string => `there: x0x trust evaluate ${agent_id} ${machine_id}`
+
+const NEW_CARD = 'there: x0x card, here: x0x contacts import LINK'
+
+const contactOf = async (api: LocalApi, agent: string): Promise<ContactRecord | null> => {
+  const { contacts } = await api.json<{ readonly contacts: readonly ContactRecord[] }>({ method: 'GET', path: '/contacts' })
+  try {
+    return findContact(contacts, agent)
+  } catch (error) {
+    if (isAppError(error, 'unknown_agent')) return null
+    throw error
+  }
+}
+
+const contactFinding = (agent: string, contact: ContactRecord | null): Finding => {
+  if (contact === null) return warn('contact', `${agent} is no contact here; it can be asked, and may ask for nothing here`, NEW_CARD)
+  const { name, agent_id, trust, machines, revoked } = contact
+  if (revoked)
+    return fail('contact', `${name} has declared its key void for ever: nobody accepts it`, 'import the card of its new identity')
+  const pins = machines.length === 0 ? 'not pinned' : `pinned to ${machines.join(', ')}`
+  return ok('contact', `${name}: agent ${agent_id}, ${trust}, ${pins}`)
+}
+
+/** Every address that we have of it. */
+const addressFinding = async (api: LocalApi, agent: string, contact: ContactRecord | null): Promise<Finding> => {
+  const { peers } = await api.json<{ readonly peers: ReturnType<MeshView['peers']> }>({ method: 'GET', path: '/peers' })
+  const seen = peers.filter(({ agent_id }) => agent_id !== null && (agent_id === contact?.agent_id || agent_id.startsWith(agent)))
+  const addresses = [...new Set([...(contact?.addresses ?? []), ...seen.flatMap((peer) => peer.addresses)])]
+  if (addresses.length === 0) return warn('addresses', 'none is known: it can be reached only while it dials us', NEW_CARD)
+  return ok('addresses', `${addresses.join(', ')}${seen.length > 0 ? '' : '; it is not announced in the mesh now'}`)
+}
+
+const REACH =
+  'on its machine: x0xd --doctor; is its port open in the firewall? Its addresses may be old: there x0x card, here x0x contacts import LINK'
+
+const linkFailure = (error: unknown, own: OwnAgent): Finding => {
+  if (isAppError(error, 'peer_unreachable') || isAppError(error, 'timeout')) return fail('link', errorText(error), REACH)
+  if (isAppError(error, 'peer_rejected')) return fail('link', errorText(error), lookThere(own))
+  return fail('link', errorText(error), isAppError(error, 'unknown_agent') ? NEW_CARD : 'x0x diagnostics mesh, x0x diagnostics dm')
+}
+
+const clockFinding = ({ clock_ahead_ms: ahead }: Pinged): Finding => {
+  const text = `its clock is ${(Math.abs(ahead) / 1000).toFixed(1)} s ${ahead < 0 ? 'behind' : 'ahead of'} ours`
+  if (Math.abs(ahead) < CLOCK_DOUBT_MS) return ok('clock', text)
+  const limit = `cards and announcements that are dated ${MAX_CLOCK_SKEW_MS / 60_000} minutes ahead are refused`
+  return warn('clock', `${text}; ${limit}, and journals cannot be compared`, 'on the machine that is wrong: timedatectl set-ntp true')
+}
+
+const versionFinding = ({ version, own_version }: Pinged): Finding =>
+  version === own_version
+    ? ok('versions', `x0x ${version} on both sides`)
+    : warn(
+        'versions',
+        `x0x ${version} there, ${own_version} here: what is newer than the older of them does not work`,
+        'update the older one',
+      )
+
+/** What the sealed link says when it is asked. */
+const pingFindings = async (api: LocalApi, agent: string, own: OwnAgent): Promise<Finding[]> => {
+  let pinged: Pinged
+  try {
+    pinged = await api.json<Pinged>({ method: 'POST', path: '/agents/ping', body: { agent } })
+  } catch (error) {
+    if (isAppError(error, 'not_offered')) return [warn('ping', errorText(error), 'update x0xd there; commands run all the same')]
+    if (isAppError(error, 'peer_rejected')) return [fail('ping', 'it does not accept this agent on this machine', trustThere(own))]
+    return [fail('ping', errorText(error), REACH)]
+  }
+  const { path, rtt_ms } = pinged
+  const way =
+    path === null ? 'this agent itself' : `${path.address}, ${path.direct ? 'direct' : 'relayed'}${path.inbound ? '; it dialled us' : ''}`
+  return [ok('ping', `${rtt_ms} ms by ${way}`), versionFinding(pinged), clockFinding(pinged)]
+}
+
+/** What it may ask of us. */
+const trustFindings = async (api: LocalApi, agent: string, machine: string): Promise<Finding[]> => {
+  const evaluation = await evaluateTrust(api, agent, machine)
+  const { decision, cause, contact, in_acl } = evaluation
+  const [text, remedy] = [`${decision}: ${CAUSE_TEXT[cause]}`, trustRemedy(evaluation)]
+  if (decision !== 'accept') {
+    const mend = remedy ?? 'x0x contacts list'
+    return [
+      decision.startsWith('reject_')
+        ? fail('trust here', text, mend)
+        : warn('trust here', `${text}; what it asks to run here is denied`, mend),
+    ]
+  }
+  const pin =
+    remedy === null ? ok('trust here', text) : warn('trust here', `${text}, so that a stolen key of its could be used anywhere`, remedy)
+  const whose = contact?.name ?? 'it'
+  const acl = in_acl ? `has an entry for ${whose} on that machine` : `has no entry for ${whose} on that machine, so it may run nothing here`
+  return [pin, ok('acl here', `our ACL ${acl}`)]
+}
+
+const ownOf = async (api: LocalApi): Promise<OwnAgent> => api.json<OwnAgent>({ method: 'GET', path: '/agent' })
+
+/** Both ends of one relation, as far as each may be seen from here. Throws what the local daemon says of a question that makes no sense. */
+export const relationFindings = async (api: LocalApi, { agent, argv }: RelationQuestion): Promise<Finding[]> => {
+  const own = await ownOf(api)
+  const here = own.revoked
+    ? fail('here', 'this agent has been revoked for ever: nobody accepts it', 'start x0xd on a new data directory for a new identity')
+    : ok('here', `agent ${own.agent_id}, machine ${own.machine_id}, x0x ${own.version}`)
+  const contact = await contactOf(api, agent)
+  const findings = [here, contactFinding(agent, contact), await addressFinding(api, agent, contact)]
+  let link: { readonly agent_id: string; readonly machine_id: string }
+  try {
+    link = await api.json({ method: 'POST', path: '/agents/connect', body: { agent } })
+  } catch (error) {
+    if (error instanceof AppError && ['daemon_unreachable', 'ambiguous_agent', 'unauthorized'].includes(error.code)) throw error
+    const [pinned] = contact?.machines ?? []
+    const trust = contact === null || pinned === undefined ? [] : await trustFindings(api, contact.agent_id, pinned)
+    return [...findings, linkFailure(error, own), ...trust]
+  }
+  findings.push(ok('link', `agent and machine have proven themselves: machine ${link.machine_id}`))
+  findings.push(...(await trustFindings(api, link.agent_id, link.machine_id)), ...(await pingFindings(api, link.agent_id, own)))
+  const remedies = { trust: trustThere(own), explain: explainThere(own, argv) }
+  return [...findings, ...(await ruleFindings(api, { agent, agentId: link.agent_id, argv }, remedies))]
+}
+
+const explainThere = ({ agent_id, machine_id }: OwnAgent, argv: readonly string[] | null): string =>
+  `there (which file it reads: x0xd --doctor): x0x acl explain /etc/x0x/exec-acl.toml --agent ${shellWord(agent_id)} --machine ${machine_id} -- ${argv === null ? 'ARGV...' : shellWords(argv)}`

@@ -1,0 +1,18 @@
+import { findingsText, isWell } from '../../../doctor/findings.ts'
+import { relationFindings, type RelationQuestion } from '../../../doctor/relation.ts'
+import { shownLine } from '../../../base/visible-text.ts'
+import { write } from '../../../supervision/program-output.ts'
+import type { CliContext } from '../context.ts'
+import { printAnswer } from '../print.ts'
+
+/** `x0x doctor AGENT`: 0, or 1 where something fails. */
+export const runDoctor = async (context: CliContext, question: RelationQuestion): Promise<number> => {
+  const findings = await relationFindings(context.api, question)
+  const shown = findings.map((finding) => ({
+    ...finding,
+    text: shownLine(finding.text),
+    remedy: finding.remedy && shownLine(finding.remedy),
+  }))
+  await printAnswer(context, { ok: isWell(findings), findings }, async () => write(context.stdout, findingsText(shown)))
+  return isWell(findings) ? 0 : 1
+}
