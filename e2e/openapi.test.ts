@@ -73,7 +73,8 @@ const schemaOf = (route: string, status: number, type: string): z.ZodType => {
   const [method, path] = route.split(' ')
   const { responses } = document.paths[path!]![method!.toLowerCase()]!
   const { content } = responses[status] ?? responses['default']!
-  const schema = content[type]?.schema
+  // A text has its version behind it.
+  const schema = (content[type] ?? Object.entries(content).find(([name]) => name.startsWith(`${type};`))?.[1])?.schema
   assert.ok(schema, `${route}: ${status} may be ${Object.keys(content).join(', ')}, not ${type}`)
   const text = JSON.stringify({ ...schema, $defs: document.components.schemas })
   return z.fromJSONSchema(JSON.parse(text.replaceAll('#/components/schemas/', '#/$defs/')) as never)
