@@ -29,6 +29,14 @@ test('lines without end, without sense and of any depth are answered, and the ne
   server.send('x'.repeat(60_000_000))
   server.send(callOf(6, 'exec_status', { command: 'true' }))
   assert.equal((await server.answer(6)).result?.structuredContent?.['success'], true)
+  // What a run is known by is kept for as long as its key: none of it is as long as a message.
+  for (const [id, name] of [
+    [10, 'target'],
+    [11, 'cwd'],
+  ] as const) {
+    server.send(callOf(id, 'exec_status', { command: 'true', [name]: 'x'.repeat(3_000_000), idempotency_key: name }))
+    assert.match(String((await server.answer(id)).result?.content?.[0]?.text), new RegExp(`^bad_request: ${name}: `))
+  }
   assert.match(String((await server.answer(2)).result?.content?.[0]?.text), /^bad_request: command: expected the program.*not a list/)
   assert.equal((await server.answer(5)).result?.isError, true)
   assert.deepEqual(

@@ -12,6 +12,7 @@ import {
   MAX_VIEW_BYTES,
 } from '../../protocol/tool-limits.ts'
 import { MAX_NAME } from '../../protocol/limits.ts'
+import { MAX_PATH } from '../../protocol/rexd-limits.ts'
 import { ASKS, HOSTS, SECURITIES } from '../../protocol/question.ts'
 import { LAUNCH_ERRORS, RUN_STATES } from '../tools/tool-result.ts'
 
@@ -57,14 +58,19 @@ export const EXEC_FIELDS = {
     .max(MAX_TOOL_ARGUMENTS)
     .default([])
     .describe('a list of strings: the arguments one by one, exactly as the program is to get them (default: none)'),
-  cwd: z.string().min(1).optional().describe('the directory to run in, below an allowed root (default: the first root); not with target'),
+  cwd: z
+    .string()
+    .min(1)
+    .max(MAX_PATH)
+    .optional()
+    .describe('the directory to run in, below an allowed root (default: the first root); not with target'),
   timeout_seconds: z
     .int()
     .min(1)
     .max(MAX_TOOL_SECONDS)
     .default(DEFAULT_TOOL_SECONDS)
     .describe(`a whole number of seconds, after which it is ended with all that it started (default ${DEFAULT_TOOL_SECONDS})`),
-  target: z.string().min(1).optional().describe('the name or id of an agent of the mesh to run it on (default: this host)'),
+  target: z.string().min(1).max(MAX_NAME).optional().describe('the name or id of an agent of the mesh to run it on (default: this host)'),
   idempotency_key: z
     .string()
     .min(1)

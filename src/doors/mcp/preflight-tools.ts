@@ -6,11 +6,12 @@ import { shown } from '../../base/visible-text.ts'
 import { shellWords } from '../../base/shell-word.ts'
 import { VERSION } from '../../base/version.ts'
 import { ALLOWED_ARGUMENTS, type CommandLookup } from '../../protocol/command-lookup.ts'
+import { MAX_NAME } from '../../protocol/limits.ts'
 import type { RulesJson } from '../../protocol/rules-json.ts'
 import { LAUNCH_ERRORS, type ToolAnswer } from '../tools/tool-result.ts'
 import { tool, type Tool, type ToolCall, type ToolContext } from './tool.ts'
 
-const targetField = (text: string) => z.string().min(1).optional().describe(text)
+const targetField = (text: string) => z.string().min(1).max(MAX_NAME).optional().describe(text)
 
 const PROBLEM = z.strictObject({ code: z.string(), message: z.string() }).nullable()
 

@@ -16,14 +16,15 @@ const THERE: readonly Capability[] = ['exec', 'events', 'target']
 
 /**
  * What a session may do on an agent that one of its runs is for: no more than there, and no more than a session that was opened for it.
- * `security.allow_targets` names it by its contact's name, by its id or by the beginning of that; what an agent calls itself counts for nothing.
+ * `security.allow_targets` names it by its contact's name, by its id or, where it is a contact, by the beginning of that: a stranger can make
+ * an id that begins as it likes. What an agent calls itself counts for nothing.
  */
 export const rightsOnNode = (
   { agent_id, name }: NodeMeant,
   policy: LocalPolicy,
   { capabilities, limits, target }: SessionRights,
 ): { readonly kind: 'rights'; readonly rights: SessionRights } | Refused => {
-  const prefix = policy.targets?.find((text) => text.length >= MIN_ID_PREFIX && agent_id.startsWith(text))
+  const prefix = name === null ? undefined : policy.targets?.find((text) => text.length >= MIN_ID_PREFIX && agent_id.startsWith(text))
   const named = [agent_id, prefix, name].find((text) => typeof text === 'string' && policy.targets?.includes(text) === true)
   const asked = { roots: null, capabilities: null, limits: {}, target: named ?? name ?? agent_id }
   const available = THERE.filter((one) => capabilities.has(one) || (one === 'target' && target !== null))

@@ -24,3 +24,15 @@ test('a session that asked for less than commands on other agents has none there
   refused(onBob({ capabilities: ['fs', 'target'] }), 'unsupported_capability', /exec/, { capability: 'exec' })
   assert.equal(onBob({ target: 'bob' }).kind, 'permit')
 })
+
+test('the beginning of an id in allow_targets means a contact: anybody can make an id that begins so', () => {
+  const named = policyOf(['/usr'], { security: `allow_targets = ["facade", "${'ab'.repeat(32)}"]` })
+  const session = askSession(named, {})
+  assert.ok(session.kind === 'rights')
+  const verdictOf = (agent_id: string, name: string | null): string => rightsOnNode({ agent_id, name }, named, session.rights).kind
+  const facade = `facade${'0'.repeat(58)}`
+  assert.equal(verdictOf(facade, null), 'refused')
+  assert.equal(verdictOf(facade, 'carol'), 'rights')
+  assert.equal(verdictOf(BOB.agent_id, 'facade'), 'rights')
+  assert.equal(verdictOf('ab'.repeat(32), null), 'rights')
+})
