@@ -166,7 +166,7 @@ test('a program that is replaced after it was shown is another permit', async (t
   await rename(other, program)
   await human.decide(asked, 'allow_once')
   const result = await running
-  assert.equal(result.success, false)
+  assert.deepEqual([result.success, result.denial_reason], [false, 'approval_mismatch'])
   assert.ok(!existsSync(file))
 })
 

@@ -50,7 +50,7 @@ test('with an empty list nothing may run', () => {
 })
 
 test('an allowed command is matched token by token, byte for byte, and nothing may follow', () => {
-  const policy = allowing([['echo', 'a b', '']], [['/bin/echo', '-n']])
+  const policy = allowing([['echo', 'a b', '']], [['/bin/echo', '-n']], [['sort', '--key=2']])
   assert.equal(verdictOf(policy, ['echo', 'a b', '']), 'permit allow_commands[0]')
   assert.equal(verdictOf(policy, ['/bin/echo', '-n']), 'permit allow_commands[1]')
   const others = [
@@ -62,6 +62,13 @@ test('an allowed command is matched token by token, byte for byte, and nothing m
     ['echo', 'a b '],
     ['echo a b '],
     ['/bin/echo', 'a b', ''],
+    // The same option of a rule, abbreviated, with its value apart or attached, and another beside it.
+    ['sort', '--ke=2'],
+    ['sort', '--key', '2'],
+    ['sort', '-k2'],
+    ['sort', '--key=2', '--output=x'],
+    ['sort', '--key=2 --output=x'],
+    ['/bin/echo', '-ne'],
   ]
   for (const argv of [...others, ['/usr/bin/echo', '-n'], ['echo', '-n'], ['./echo', '-n']])
     assert.equal(verdictOf(policy, argv), 'command_denied', argv.join('|'))
