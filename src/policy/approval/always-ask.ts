@@ -1,8 +1,9 @@
-import { basename, isAbsolute } from 'node:path'
+import { basename } from 'node:path'
 
 import type { TomlPath, TomlReader } from '../../base/toml-reader.ts'
 import { isCalled, MULTI_CALL } from '../executable.ts'
-import { matchesToken, parseToken, type PatternToken } from '../../protocol/argv-template.ts'
+import { matchesToken, type PatternToken } from '../../protocol/argv-template.ts'
+import { readToken } from '../read-token.ts'
 import type { AlwaysAskRule, CommandPattern } from './ask-rules.ts'
 import type { Meaning, Meanings } from './meanings.ts'
 import type { Word } from './wrappers.ts'
@@ -26,11 +27,9 @@ export const readPattern = (toml: TomlReader, path: TomlPath, value: unknown, al
   if (anyArguments && fixed.length === 0) toml.problem(path, `${ANY_TOKEN} stands behind the program`)
   const tokens = fixed.map((text, index): PatternToken => {
     if (allowShell && index === 0 && text === SHELL_TOKEN) return { kind: 'literal', text }
-    const token = text === ANY_TOKEN ? `${ANY_TOKEN} must be the last token` : parseToken(text)
-    if (typeof token === 'string') toml.problem([...path, index], token)
-    else if (index === 0 && (token.kind !== 'literal' || text === '' || (text.includes('/') && !isAbsolute(text))))
-      toml.problem([...path, index], 'must be an absolute path or a bare name')
-    return typeof token === 'string' ? { kind: 'literal', text } : token
+    if (text !== ANY_TOKEN) return readToken(toml, [...path, index], text, index === 0)
+    toml.problem([...path, index], `${ANY_TOKEN} must be the last token`)
+    return { kind: 'literal', text }
   })
   return { argv, tokens, anyArguments }
 }

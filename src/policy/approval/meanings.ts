@@ -7,9 +7,8 @@ import { realPath } from '../../base/real-path.ts'
 import { ESCAPES, programName } from '../escapes.ts'
 import { isHarmless } from '../environment.ts'
 import { finderIn, MULTI_CALL } from '../executable.ts'
-import { scriptOf } from '../given-script.ts'
+import { loadingOption, saysWho, scriptOf } from '../given-script.ts'
 import type { Executable } from '../permit.ts'
-import { loadingOption } from './plain-options.ts'
 import { shellText, unwrap, WRAPPER_NAMES, type Word } from './wrappers.ts'
 
 /** Wrappers behind one another, and commands of one command, that are followed. */
@@ -54,10 +53,6 @@ export interface Meanings {
 /** Whose text is read: others have words of their own before a command, as `noglob` and `=x` of zsh. */
 const SHELLS = ['sh', 'bash', 'rbash', 'dash', 'ash', 'ksh']
 const INTERPRETERS: readonly string[] = ESCAPES.flatMap(({ scripts, programs }) => (scripts === true ? programs : []))
-/** Those that with this word alone only say who they are; others take it for a file or an option, and run their stdin. */
-const SAY_WHO = ['sh', 'bash', 'rbash', 'dash', 'zsh', 'python', 'pypy', 'perl', 'ruby', 'node', 'nodejs', 'php']
-const SAYS_WHO = /^(--version|--help)$/
-
 /** What a command means: each wrapper is taken off, each name looked up, each link followed. `open`: words that nobody knows may follow. */
 export const meaningsOf = (argv: readonly Word[], variables: readonly string[], around: Surroundings, open = false): Meanings => {
   const reader = new Reader()
@@ -130,8 +125,7 @@ class Reader implements Meanings {
   #interpreter(name: string, words: readonly Word[], open: boolean, { around, depth }: { around: Surroundings; depth: number }): void {
     const known = words.filter((word) => word !== null)
     if (known.length !== words.length) return this.#unknown(`${name} is given words that nobody knows before it runs`)
-    const [only] = known
-    if (known.length === 1 && !open && SAY_WHO.includes(name) && SAYS_WHO.test(only ?? '')) return
+    if (!open && saysWho(name, known)) return
     const given = scriptOf(name, known)
     if (given.kind === 'script') {
       const path = placeOf(given.word, around.cwd)

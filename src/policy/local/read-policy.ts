@@ -11,7 +11,7 @@ import type { Capability } from '../../protocol/rexd-names.ts'
 import { isHarmless, scrubbedEnvironment } from '../environment.ts'
 import type { Root } from './file-permit.ts'
 import { DEFAULT_LOCAL_LIMITS, type CommandRule, type LocalLimits, type LocalPolicy } from './policy.ts'
-import { parseToken } from '../../protocol/argv-template.ts'
+import { readToken } from '../read-token.ts'
 import { judgeWritablePrograms } from '../writable-programs.ts'
 
 /** Each key that grants something, what, and whether it does where the file does not say. */
@@ -146,13 +146,7 @@ const readRules = (toml: TomlReader, security: TomlTable, key: 'allow_commands' 
     if (argv.length === 0) toml.problem([...at, 'argv'], 'names at least the program')
     const args = table['args']
     if (args !== undefined && args !== 'any') toml.problem([...at, 'args'], 'may only be "any": whatever follows the tokens of argv')
-    const tokens = argv.map((text, token) => {
-      const parsed = parseToken(text)
-      if (typeof parsed === 'string') toml.problem([...at, 'argv', token], parsed)
-      else if (token === 0 && (parsed.kind !== 'literal' || text === '' || (text.includes('/') && !isAbsolute(text))))
-        toml.problem([...at, 'argv', 0], 'must be an absolute path or a bare name')
-      return typeof parsed === 'string' ? ({ kind: 'literal', text } as const) : parsed
-    })
+    const tokens = argv.map((text, token) => readToken(toml, [...at, 'argv', token], text, token === 0))
     return [{ argv, tokens, anyArguments: args === 'any', line: toml.document.lineOf(at) }]
   })
 

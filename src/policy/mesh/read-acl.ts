@@ -1,12 +1,11 @@
-import { isAbsolute } from 'node:path'
-
 import type { TomlDocument } from '../../base/toml-file.ts'
 import { deepFreeze, nameOf, TomlReader, type TomlPath as Path, type TomlTable as Table } from '../../base/toml-reader.ts'
-import { findMetacharacter, literalOf, parseToken, type PatternToken } from '../../protocol/argv-template.ts'
+import type { PatternToken } from '../../protocol/argv-template.ts'
 import { isHexId } from '../../protocol/ids.ts'
 import { MAX_DESCRIPTION_BYTES, MAX_STDIN_BYTES } from '../../protocol/limits.ts'
 import { DEFAULT_CAPS, type Acl, type AllowedCommand, type AllowEntry, type Caps, type RunLimits } from './acl.ts'
 import { readAlwaysAsk } from '../approval/always-ask.ts'
+import { readToken, warnOfMetacharacter } from '../read-token.ts'
 import { ASKING_KEYS, readAsking } from './read-asking.ts'
 import { CONFINEMENT_KEYS, readConfinement, readContain, type Contain } from './confinement.ts'
 
@@ -192,23 +191,9 @@ class AclReader {
   }
 
   #token(path: Path, text: string, index: number): PatternToken {
-    const token = parseToken(text)
-    if (typeof token === 'string') {
-      this.#toml.problem(path, token)
-      return { kind: 'literal', text }
-    }
-    if (index === 0) this.#program(path, text, token)
-    const meta = findMetacharacter([literalOf(token)])
-    if (meta)
-      this.#toml.warning(path, `contains ${JSON.stringify(meta.character)}, which every request is refused for: this command can never run`)
+    const token = readToken(this.#toml, path, text, index === 0)
+    warnOfMetacharacter(this.#toml, path, token)
     return token
-  }
-
-  #program(path: Path, text: string, token: PatternToken): void {
-    if (token.kind !== 'literal') this.#toml.problem(path, 'a template cannot name the program')
-    else if (text === '') this.#toml.problem(path, 'is empty: it names the program')
-    else if (text.includes('/') && !isAbsolute(text))
-      this.#toml.problem(path, `${JSON.stringify(text)} must be an absolute path or a bare name`)
   }
 
   #id(path: Path, value: unknown): string {

@@ -1,11 +1,9 @@
 import type { TomlPath, TomlReader, TomlTable } from '../../base/toml-reader.ts'
-import { findMetacharacter, literalOf } from '../../protocol/argv-template.ts'
 import { isHexId, type AgentId } from '../../protocol/ids.ts'
+import { MAX_MESH_APPROVERS } from '../../protocol/waiting-limits.ts'
 import { readPattern } from '../approval/always-ask.ts'
+import { warnOfMetacharacter } from '../read-token.ts'
 import type { AskPattern, EntryAsking } from './acl.ts'
-
-/** Agents whose word one entry may need. */
-export const MAX_APPROVERS = 16
 
 export const ASKING_KEYS = ['ask', 'ask_patterns', 'approvers', 'approvals_needed'] as const
 
@@ -35,10 +33,7 @@ const readAskPattern = (toml: TomlReader, path: TomlPath, value: unknown): AskPa
   if (table === null) return []
   const at = [...path, 'argv']
   const pattern = readPattern(toml, at, table['argv'], false)
-  for (const [index, token] of pattern.tokens.entries()) {
-    const meta = findMetacharacter([literalOf(token)])
-    if (meta !== null) toml.warning([...at, index], `contains ${JSON.stringify(meta.character)}, which every request is refused for`)
-  }
+  for (const [index, token] of pattern.tokens.entries()) warnOfMetacharacter(toml, [...at, index], token)
   return { ...pattern, stdin: toml.boolean([...path, 'stdin'], table['stdin']) ?? true, line: toml.document.lineOf(at) }
 }
 
@@ -50,9 +45,9 @@ const readApprovers = (toml: TomlReader, path: TomlPath, table: TomlTable): Agen
     toml.problem(at, 'must be a list of at least one { agent_id = "…" }')
     return []
   }
-  if (approvers.length > MAX_APPROVERS) toml.problem(at, `has ${approvers.length} agents, where ${MAX_APPROVERS} are allowed`)
+  if (approvers.length > MAX_MESH_APPROVERS) toml.problem(at, `has ${approvers.length} agents, where ${MAX_MESH_APPROVERS} are allowed`)
   const found: AgentId[] = []
-  for (const [index, item] of approvers.slice(0, MAX_APPROVERS).entries()) {
+  for (const [index, item] of approvers.slice(0, MAX_MESH_APPROVERS).entries()) {
     const row = toml.table([...at, index], item, ['agent_id'])
     if (row === null) continue
     const id = row['agent_id']
@@ -68,7 +63,7 @@ const readApprovers = (toml: TomlReader, path: TomlPath, table: TomlTable): Agen
 /** All of them, unless the entry says fewer. */
 const readNeeded = (toml: TomlReader, path: TomlPath, table: TomlTable, count: number): number => {
   const at = [...path, 'approvals_needed']
-  const needed = toml.wholeNumber(at, table['approvals_needed'], 1, MAX_APPROVERS)
+  const needed = toml.wholeNumber(at, table['approvals_needed'], 1, MAX_MESH_APPROVERS)
   if (needed === null) return count
   if (table['approvers'] === undefined) toml.problem(at, 'is given, and the entry has no approvers')
   else if (needed > count) toml.problem(at, `is ${needed}, more than the approvers there are (${count})`)

@@ -293,8 +293,8 @@ test('rules are read strictly, each problem with its line', () => {
   for (const [text, problem] of [
     ['[[always_ask]]\nargv = ["x"]\n', /^rules\.toml:1: always_ask\[0\]\.reason: is required/],
     [ruleText([]), /:2: always_ask\[0\]\.argv: is empty/],
-    [ruleText(['./x']), /argv\[0\]: must be an absolute path or a bare name/],
-    [ruleText(['<INT>']), /must be an absolute path or a bare name/],
+    [ruleText(['./x']), /argv\[0\]: "\.\/x" must be an absolute path or a bare name/],
+    [ruleText(['<INT>']), /a template cannot name the program/],
     [ruleText(['<ANY...>']), /stands behind the program/],
     [ruleText(['x', '<ANY...>', 'y']), /argv\[1\]: <ANY\.\.\.> must be the last token/],
     [ruleText(['x', '<ANY>']), /unknown template <ANY>/],

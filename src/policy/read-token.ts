@@ -1,0 +1,25 @@
+import { isAbsolute } from 'node:path'
+
+import type { TomlPath, TomlReader } from '../base/toml-reader.ts'
+import { findMetacharacter, literalOf, parseToken, type PatternToken } from '../protocol/argv-template.ts'
+
+/** A token of a command as files have it; the first one names the program. What is wrong is the reader's. */
+export const readToken = (toml: TomlReader, path: TomlPath, text: string, isProgram: boolean): PatternToken => {
+  const token = parseToken(text)
+  const problem = typeof token === 'string' ? token : isProgram ? programProblem(text, token) : null
+  if (problem !== null) toml.problem(path, problem)
+  return typeof token === 'string' ? { kind: 'literal', text } : token
+}
+
+const programProblem = (text: string, { kind }: PatternToken): string | null => {
+  if (kind !== 'literal') return 'a template cannot name the program'
+  if (text === '') return 'is empty: it names the program'
+  return text.includes('/') && !isAbsolute(text) ? `${JSON.stringify(text)} must be an absolute path or a bare name` : null
+}
+
+/** Of what the mesh may ask for: a literal that every request is refused for. */
+export const warnOfMetacharacter = (toml: TomlReader, path: TomlPath, token: PatternToken): void => {
+  const meta = findMetacharacter([literalOf(token)])
+  if (meta !== null)
+    toml.warning(path, `contains ${JSON.stringify(meta.character)}, which every request is refused for: this command can never run`)
+}
