@@ -8,6 +8,14 @@ export interface Waiting {
   readonly expires_at_ms: number
 }
 
+/** Runs of an engine, whose output is told only while somebody looks at it. */
+export interface RunsFollowed {
+  /** Those that go on now. */
+  readonly running: readonly LifecycleEvent[]
+  /** These are followed from now on, by `runOf`, and no others: what they have written is told at once, and as they write. */
+  follow(runs: readonly string[]): void
+}
+
 /**
  * How an engine asks its desk, wherever that is. The desk's word is not enough to run anything: the answer goes back through
  * policy, which opens it with `approvalKey`.
@@ -21,6 +29,8 @@ export interface DeskLink {
   ask(question: Question, signal: AbortSignal, onPending: (waiting: Waiting) => void): Promise<SignedAnswer>
   /** Tells those who watch; what cannot be told is lost. */
   event(event: LifecycleEvent): void
+  /** From then on `runs` hears which of them are followed. Once. */
+  serve(runs: RunsFollowed): void
   /**
    * What a human has set for this session, or else saved for this agent; null: nothing. Where no desk is there,
    * what is saved. Throws `approval_unavailable` where that cannot be said, or a desk was there and went away: what it may have

@@ -3,6 +3,7 @@ import { homedir } from 'node:os'
 import { AppError } from '../base/errors.ts'
 import { parsePathPattern } from '../policy/approval/path-pattern.ts'
 import type { Grant, HumanBody } from '../protocol/desk.ts'
+import type { LifecycleEvent } from '../protocol/lifecycle.ts'
 import { MAX_DESK_REPLY } from '../protocol/desk-limits.ts'
 import type { ApprovalStore } from './approval-store.ts'
 import type { DeskJournal } from './desk-journal.ts'
@@ -55,6 +56,11 @@ export class DeskRecords {
         return { lines: newest(lines) }
       }
     }
+  }
+
+  /** Runs that go on, as many of the newest as one answer has room for. */
+  running(events: readonly LifecycleEvent[]): object {
+    return { running: newest(events.toSorted((a, b) => (a.ts < b.ts ? -1 : 1))) }
   }
 
   /** What is set for sessions, the latest last, and what is saved for agents. */

@@ -15,6 +15,7 @@ import type { DeskJournal } from './desk-journal.ts'
 import type { DeskRecords } from './desk-records.ts'
 import type { Desk } from './desk.ts'
 import { EngineSession, type DeskSession } from './engine-session.ts'
+import type { FollowedRuns } from './followed-runs.ts'
 import { HumanSession } from './human-session.ts'
 import { humanKeyOf } from './seal.ts'
 import { tokenBytes } from './store-shape.ts'
@@ -25,6 +26,7 @@ export interface DeskServerComponents {
   readonly desk: Desk
   readonly journal: DeskJournal
   readonly records: DeskRecords
+  readonly runs: FollowedRuns
   readonly store: ApprovalStore
 }
 

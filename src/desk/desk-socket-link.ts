@@ -1,16 +1,17 @@
 import type { Socket } from 'node:net'
 
 import { systemClock, within, type Clock } from '../base/clock.ts'
-import { AppError, errorCodeOf, errorText, isAppError } from '../base/errors.ts'
+import { AppError, errorText, isAppError } from '../base/errors.ts'
 import { FairTurns } from '../base/fair-turns.ts'
 import { dialOwn } from '../base/own-socket.ts'
 import { TokenBucket } from '../base/token-bucket.ts'
-import { DESK_EVENTS, DESK_OPEN_MS, DESK_OUTPUTS, DESK_REQUESTS, MAX_DESK_LINE, MAX_DESK_UNREAD } from '../protocol/desk-limits.ts'
-import { readHello, readToEngineBody, type EngineBody, type ModeOverride, type ToEngineBody } from '../protocol/desk.ts'
+import { DESK_EVENTS, DESK_OPEN_MS, DESK_OUTPUTS, DESK_REQUESTS, MAX_DESK_LINE, MAX_TOLD_RUNNING } from '../protocol/desk-limits.ts'
+import { readHello, type ModeOverride } from '../protocol/desk.ts'
 import type { LifecycleEvent } from '../protocol/lifecycle.ts'
 import { linesOf } from '../protocol/lines.ts'
 import type { Question, SignedAnswer } from '../protocol/question.ts'
-import type { DeskLink, Waiting } from './desk-link.ts'
+import type { DeskLink, RunsFollowed, Waiting } from './desk-link.ts'
+import { bodyOf, EngineConnection, unavailable } from './engine-connection.ts'
 import { Seal } from './seal.ts'
 import { loadStore } from './store-file.ts'
 import { tokenBytes } from './store-shape.ts'
@@ -24,138 +25,12 @@ export interface DeskSocketLinkInit {
   readonly name: string
 }
 
-const unavailable = (why: string, cause?: unknown): AppError =>
-  new AppError('approval_unavailable', `nobody can be asked whether this may run (${why}): start x0xd, or x0x desk, as this user`, {
-    cause,
-  })
-
 /** Nobody listens: then nothing is set by anybody. */
 class NoDesk extends AppError {
   constructor(socket: string) {
     const { code, message } = unavailable(`no desk answers on ${socket}`)
     super(code, message)
   }
-}
-
-/** What waits for a line of the desk. */
-interface Asked {
-  readonly onPending: (waiting: Waiting) => void
-  readonly resolve: (value: SignedAnswer | ModeOverride | null) => void
-  readonly reject: (error: AppError) => void
-}
-
-/** One connection that is open. */
-class EngineConnection {
-  readonly key: Uint8Array
-  readonly #socket: Socket
-  readonly #seal: Seal
-  readonly #asked = new Map<number, Asked>()
-  #count = 0
-  #isOpen = true
-
-  constructor(init: { socket: Socket; seal: Seal; key: Uint8Array; lines: AsyncIterator<Buffer, void, undefined> }) {
-    this.key = init.key
-    this.#socket = init.socket
-    this.#seal = init.seal
-    const lost = (error?: unknown): void => this.close(unavailable(error === undefined ? 'the desk went away' : errorText(error)))
-    this.#read(init.lines).then(lost, lost)
-  }
-
-  get isOpen(): boolean {
-    return this.#isOpen
-  }
-
-  /** The desk has not read all that it was told. */
-  get isBehind(): boolean {
-    return this.#socket.writableLength > 0
-  }
-
-  close(why: AppError): void {
-    this.#isOpen = false
-    this.#socket.destroy()
-    for (const { reject } of this.#asked.values()) reject(why)
-    this.#asked.clear()
-  }
-
-  async ask(question: Question, signal: AbortSignal, onPending: (waiting: Waiting) => void): Promise<SignedAnswer> {
-    const id = ++this.#count
-    const withdraw = (): void => {
-      if (this.#asked.delete(id)) this.send({ type: 'withdraw', id })
-    }
-    return (await this.#wait({ type: 'ask', id, question }, id, onPending, signal, withdraw)) as SignedAnswer
-  }
-
-  async override(session: string, agent: string | null, signal: AbortSignal): Promise<ModeOverride | null> {
-    const id = ++this.#count
-    const request = { type: 'override_get', id, session, agent } as const
-    return (await this.#wait(
-      request,
-      id,
-      () => undefined,
-      signal,
-      () => this.#asked.delete(id),
-    )) as ModeOverride | null
-  }
-
-  send(body: EngineBody): void {
-    if (this.#isOpen) this.#socket.write(this.#seal.line(body))
-    if (this.#socket.writableLength > MAX_DESK_UNREAD) this.close(unavailable('the desk does not take what it is asked'))
-  }
-
-  async #wait(
-    body: EngineBody,
-    id: number,
-    onPending: Asked['onPending'],
-    signal: AbortSignal,
-    drop: () => void,
-  ): Promise<SignedAnswer | ModeOverride | null> {
-    // It may have ended while this waited for its turn: nobody would answer.
-    if (!this.#isOpen) throw unavailable('the desk went away')
-    const { promise, resolve, reject } = Promise.withResolvers<SignedAnswer | ModeOverride | null>()
-    const gone = (): void => {
-      drop()
-      reject(signal.reason)
-    }
-    signal.addEventListener('abort', gone, { once: true })
-    this.#asked.set(id, { onPending, resolve, reject })
-    this.send(body)
-    try {
-      return await promise
-    } finally {
-      signal.removeEventListener('abort', gone)
-      this.#asked.delete(id)
-    }
-  }
-
-  async #read(lines: AsyncIterator<Buffer, void, undefined>): Promise<void> {
-    for (let next = await lines.next(); next.done !== true; next = await lines.next()) this.#take(bodyOf(this.#seal, next.value))
-  }
-
-  #take(body: ToEngineBody): void {
-    if (body.type === 'opened') return
-    if (body.type === 'error' && body.id === null) throw unavailable(body.message)
-    const asked = this.#asked.get(body.id ?? 0)
-    switch (body.type) {
-      case 'pending':
-        return asked?.onPending({ question_id: body.question_id, expires_at_ms: body.expires_at_ms })
-      case 'answer':
-        return asked?.resolve(body.answer)
-      case 'override':
-        return asked?.resolve(body.override)
-      case 'error': {
-        const code = errorCodeOf(body.code)
-        return asked?.reject(code === 'approval_unavailable' ? new AppError(code, body.message) : unavailable(body.message))
-      }
-    }
-  }
-}
-
-const bodyOf = (seal: Seal, line: Buffer): ToEngineBody => {
-  const unsealed = seal.open(line)
-  if (unsealed.kind === 'refused') throw unavailable(`what answers is not the desk: ${unsealed.problem}`)
-  const body = readToEngineBody(unsealed.body)
-  if (typeof body === 'string') throw unavailable(`the desk sent what is none of its lines: ${body}`)
-  return body
 }
 
 /** The way of an engine to the desk of another process of this user. Connects when it is first needed, and anew when the desk was started again. */
@@ -169,6 +44,7 @@ export class DeskSocketLink implements DeskLink {
   #connection: EngineConnection | null = null
   #connecting: Promise<EngineConnection> | null = null
   #key: Uint8Array | null = null
+  #runs: RunsFollowed | null = null
 
   constructor(init: DeskSocketLinkInit, clock: Clock = systemClock) {
     this.#init = init
@@ -193,6 +69,10 @@ export class DeskSocketLink implements DeskLink {
     const connection = this.#connection
     if (connection?.isOpen !== true || (event.type === 'exec.output' && (connection.isBehind || !this.#outputs.take()))) return
     if (this.#events.take()) connection.send({ type: 'event', event })
+  }
+
+  serve(runs: RunsFollowed): void {
+    this.#runs = runs
   }
 
   async override(session: string, agent: string | null): Promise<ModeOverride | null> {
@@ -252,12 +132,19 @@ export class DeskSocketLink implements DeskLink {
         socket.destroy()
         throw error
       })
-      if (connection !== null && !this.#ending.signal.aborted) return connection
+      if (connection !== null && !this.#ending.signal.aborted) return this.#told(connection)
       socket.destroy()
       throw unavailable('the desk does not answer')
     } catch (error) {
       throw isAppError(error, 'approval_unavailable') ? error : unavailable(errorText(error), error)
     }
+  }
+
+  /** A desk that begins does not know what goes on. */
+  #told(connection: EngineConnection): EngineConnection {
+    for (const event of this.#runs?.running.slice(-MAX_TOLD_RUNNING) ?? [])
+      if (this.#events.take()) connection.send({ type: 'running', event })
+    return connection
   }
 
   async #open(socket: Socket, approvals: string): Promise<EngineConnection> {
@@ -273,6 +160,6 @@ export class DeskSocketLink implements DeskLink {
     const body = bodyOf(seal, second.value)
     if (body.type === 'error') throw unavailable(body.message)
     if (body.type !== 'opened') throw unavailable('the desk did not open')
-    return new EngineConnection({ socket, seal, key, lines })
+    return new EngineConnection({ socket, seal, key, lines, onFollow: (runs) => this.#runs?.follow(runs) })
   }
 }

@@ -3,6 +3,7 @@ import { hasShare } from '../base/share.ts'
 import { MAX_QUESTIONS_OF_ENGINE } from '../protocol/desk-limits.ts'
 import { readEngineBody, type EngineBody, type ToEngineBody } from '../protocol/desk.ts'
 import type { Desk } from './desk.ts'
+import type { EngineRuns, FollowedRuns } from './followed-runs.ts'
 import { callerOf, type Engine } from './waiting-questions.ts'
 
 /** A question that is not answered yet. */
@@ -23,11 +24,18 @@ export class EngineSession implements DeskSession {
   readonly #engine: Engine
   readonly #send: (body: ToEngineBody) => void
   readonly #asked = new Map<number, Asked>()
+  readonly #followed: FollowedRuns
+  readonly #runs: EngineRuns
 
-  constructor(components: { readonly desk: Desk }, init: { readonly engine: Engine; readonly send: (body: ToEngineBody) => void }) {
+  constructor(
+    components: { readonly desk: Desk; readonly runs: FollowedRuns },
+    init: { readonly engine: Engine; readonly send: (body: ToEngineBody) => void },
+  ) {
     this.#desk = components.desk
     this.#engine = init.engine
     this.#send = init.send
+    this.#followed = components.runs
+    this.#runs = this.#followed.engine((runs) => this.#send({ type: 'follow', runs }))
   }
 
   take(bytes: Uint8Array): string | null {
@@ -42,7 +50,11 @@ export class EngineSession implements DeskSession {
         this.#asked.get(body.id)?.ending.abort(new Error('withdrawn'))
         return null
       case 'event':
+        this.#runs.heard(body.event)
         this.#desk.event(body.event)
+        return null
+      case 'running':
+        this.#runs.heard(body.event)
         return null
       case 'override_get':
         void this.#override(body)
@@ -52,6 +64,7 @@ export class EngineSession implements DeskSession {
 
   /** Whatever it asked is withdrawn. */
   end(): void {
+    this.#followed.gone(this.#runs)
     for (const { ending } of this.#asked.values()) ending.abort(new Error('the engine is gone'))
   }
 

@@ -2,8 +2,9 @@ import { errorText, isAppError } from '../base/errors.ts'
 import { MAX_DESK_REPLY, MAX_HUMAN_REQUESTS } from '../protocol/desk-limits.ts'
 import { readHumanBody, type HumanBody, type ToHumanBody } from '../protocol/desk.ts'
 import type { Desk } from './desk.ts'
+import type { FollowedRuns } from './followed-runs.ts'
 import type { DeskRecords } from './desk-records.ts'
-import { isOutput } from './watchers.ts'
+import { isOutput, type News } from './watchers.ts'
 import type { DeskSession } from './engine-session.ts'
 
 type Request = Exclude<HumanBody, { type: 'open' }>
@@ -11,6 +12,7 @@ type Request = Exclude<HumanBody, { type: 'open' }>
 export interface HumanSessionComponents {
   readonly desk: Desk
   readonly records: DeskRecords
+  readonly runs: FollowedRuns
 }
 
 /** Serves a window of a human, who is told of every question and may decide and change. */
@@ -41,6 +43,7 @@ export class HumanSession implements DeskSession {
 
   end(): void {
     this.#isOver = true
+    this.#components.runs.follow(this, [])
     this.#leave?.()
     this.#unlisten?.()
   }
@@ -60,14 +63,18 @@ export class HumanSession implements DeskSession {
   }
 
   async #do(body: Request): Promise<object> {
-    const { desk, records } = this.#components
+    const { desk, records, runs } = this.#components
     switch (body.type) {
       case 'subscribe':
-        return this.#subscribe(body.output === true)
+        if (!this.#isOver) this.#leave ??= desk.watch({ tell: (news) => this.#hears(news) && this.#send(news) })
+        return desk.waiting
       case 'listen':
         // Whoever watches hears it already.
         if (!this.#isOver) this.#unlisten ??= desk.listen({ tell: (news) => this.#leave === null && !isOutput(news) && this.#send(news) })
         return {}
+      case 'follow':
+        if (!this.#isOver) runs.follow(this, body.runs)
+        return records.running(runs.running)
       case 'pending':
         return desk.waiting
       case 'decide': {
@@ -94,11 +101,9 @@ export class HumanSession implements DeskSession {
     }
   }
 
-  /** What waits, and from then on every change of it. */
-  #subscribe(output: boolean): object {
-    const { desk } = this.#components
-    if (!this.#isOver) this.#leave ??= desk.watch({ tell: (news) => (output || !isOutput(news)) && this.#send(news) })
-    return desk.waiting
+  /** What a run writes only while it follows that one. */
+  #hears(news: News): boolean {
+    return !isOutput(news) || this.#components.runs.isFollowed(this, news.event)
   }
 
   #fail(id: number, code: string, message: string, wonBy?: string, decision?: string): void {

@@ -4,11 +4,13 @@ import type { Question, SignedAnswer } from '../protocol/question.ts'
 import { AppError } from '../base/errors.ts'
 import { storeProblem, type ApprovalStore } from './approval-store.ts'
 import type { Desk } from './desk.ts'
-import type { DeskLink, Waiting } from './desk-link.ts'
+import type { DeskLink, RunsFollowed, Waiting } from './desk-link.ts'
+import type { EngineRuns, FollowedRuns } from './followed-runs.ts'
 import { tokenBytes } from './store-shape.ts'
 
 export interface LocalDeskLinkComponents {
   readonly desk: Desk
+  readonly runs: FollowedRuns
   readonly store: ApprovalStore
 }
 
@@ -17,6 +19,7 @@ export class LocalDeskLink implements DeskLink {
   readonly #components: LocalDeskLinkComponents
   readonly #name: string
   #key: Uint8Array | null = null
+  #runs: EngineRuns | null = null
 
   /** `name`: what the engine calls itself. */
   constructor(components: LocalDeskLinkComponents, init: { readonly name: string }) {
@@ -32,7 +35,13 @@ export class LocalDeskLink implements DeskLink {
   }
 
   event(event: LifecycleEvent): void {
+    this.#runs?.heard(event)
     this.#components.desk.event(event)
+  }
+
+  serve(runs: RunsFollowed): void {
+    this.#runs = this.#components.runs.engine((followed) => runs.follow(followed))
+    for (const event of runs.running) this.#runs.heard(event)
   }
 
   async override(session: string, agent: string | null): Promise<ModeOverride | null> {

@@ -9,6 +9,7 @@ import { DeskJournal } from './desk-journal.ts'
 import { DeskRecords } from './desk-records.ts'
 import { DeskServer } from './desk-server.ts'
 import { Desk } from './desk.ts'
+import { FollowedRuns } from './followed-runs.ts'
 import type { DeskLink } from './desk-link.ts'
 import { LocalDeskLink } from './local-desk-link.ts'
 
@@ -50,8 +51,9 @@ export const openDesk = (components: { clock: Clock; log: Logger }, init: OpenDe
   const journal = new DeskJournal({ journal: lines })
   const store = new ApprovalStore({ ...components, journal: lines }, { path: paths.approvals, socketPath: paths.approvalsSocket })
   const desk = new Desk({ ...components, journal, store }, { askTimeoutMs })
+  const runs = new FollowedRuns(components)
   const records = new DeskRecords({ store, journal, modes: desk.modes })
-  const server = new DeskServer({ ...components, desk, journal, records, store }, { path: paths.approvalsSocket, operatorKey })
+  const server = new DeskServer({ ...components, desk, journal, records, runs, store }, { path: paths.approvalsSocket, operatorKey })
   return {
     entries: [
       { name: 'journal of approvals', startable: lines },
@@ -60,7 +62,7 @@ export const openDesk = (components: { clock: Clock; log: Logger }, init: OpenDe
       // Stopped first: whoever waits is told so, on a connection that is still there.
       { name: 'desk', startable: desk },
     ],
-    link: (name) => new LocalDeskLink({ desk, store }, { name }),
+    link: (name) => new LocalDeskLink({ desk, runs, store }, { name }),
     counts: () => ({ waiting: desk.waiting.questions.length, windows: desk.waiting.windows, outcomes: journal.outcomes }),
   }
 }

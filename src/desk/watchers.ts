@@ -5,8 +5,8 @@ import { UI_GRACE_MS } from '../protocol/desk-limits.ts'
 /** What a watching human is told without having asked. */
 export type News = Extract<ToHumanBody, { type: 'question' | 'settled' | 'flood' | 'event' }>
 
-/** What a run has written so far: only whoever asks for it is told, and it is told again. */
-export const isOutput = (news: object): boolean =>
+/** What a run has written so far: only whoever follows it is told, and it is told again. */
+export const isOutput = (news: object): news is Extract<News, { type: 'event' }> =>
   'type' in news && news.type === 'event' && (news as Extract<News, { type: 'event' }>).event.type === 'exec.output'
 
 export interface Watcher {

@@ -1,59 +1,71 @@
 import type { Clock, Timer } from '../base/clock.ts'
+import type { DeskLink, RunsFollowed } from '../desk/desk-link.ts'
 import { LIVE_AGAIN_MS, LIVE_OUTPUT_MS, MAX_LIVE_AT_ONCE } from '../protocol/lifecycle-limits.ts'
-import { lifecycleEvent, type LifecycleEvent, type LifecycleFacts } from '../protocol/lifecycle.ts'
+import { isOver, lifecycleEvent, runOf, type LifecycleEvent, type LifecycleFacts } from '../protocol/lifecycle.ts'
 import { RunStory } from '../protocol/run-story.ts'
 
-/** Tells those who watch over this host what becomes of runs and, now and then, what those that go on have written. It holds no run up. */
-export class RunWatch {
+/** Tells those who watch over this host what becomes of runs and, of those that somebody follows, now and then what they have written. It holds no run up. */
+export class RunWatch implements RunsFollowed {
   readonly #clock: Clock
-  readonly #tell: (event: LifecycleEvent) => void
-  /** Runs that go on, and when each was last told; the longest ago first. */
-  readonly #stories = new Map<RunStory, number>()
+  readonly #desk: Pick<DeskLink, 'event'>
+  /** Runs that go on, by `runOf`. */
+  readonly #stories = new Map<string, RunStory>()
+  /** When each was last told, the longest ago first. */
+  #followed = new Map<string, number>()
   /** Of the last event. */
   #n = 0
   #timer: Timer | null = null
 
-  /** `tell` must not throw. */
-  constructor(components: { readonly clock: Clock; readonly tell: (event: LifecycleEvent) => void }) {
+  constructor(components: { readonly clock: Clock; readonly desk: Pick<DeskLink, 'event' | 'serve'> }) {
     this.#clock = components.clock
-    this.#tell = components.tell
+    this.#desk = components.desk
+    components.desk.serve(this)
   }
 
   tell(facts: LifecycleFacts): void {
-    this.#tell(lifecycleEvent(facts, { n: ++this.#n, ts: new Date(this.#clock.now()).toISOString() }))
+    this.#n += 1
+    if (isOver(facts)) this.#stories.delete(runOf(facts))
+    this.#desk.event(this.#event(facts))
   }
 
   /** A run of which nobody else hears. */
   story(about: ConstructorParameters<typeof RunStory>[1]): RunStory {
     const story = new RunStory({ tell: (facts) => this.tell(facts) }, about)
-    this.follow(story)
+    this.add(story)
     return story
   }
 
-  /** Tells of its output until it is over. */
-  follow(story: RunStory): void {
-    this.#stories.set(story, this.#clock.monotonic())
-    if (this.#timer === null) this.#wait()
+  /** One whose facts are told here as well. */
+  add(story: RunStory): void {
+    this.#stories.set(story.run, story)
   }
 
-  #wait(): void {
-    this.#timer = this.#clock.setTimeout(() => this.#look(), LIVE_OUTPUT_MS, { unref: true })
+  get running(): readonly LifecycleEvent[] {
+    return [...this.#stories.values()].flatMap(({ running }) => (running === null ? [] : [this.#event(running)]))
+  }
+
+  follow(runs: readonly string[]): void {
+    this.#followed = new Map(runs.map((run) => [run, -LIVE_AGAIN_MS]))
+    this.#timer?.cancel()
+    this.#look()
+  }
+
+  #event(facts: LifecycleFacts): LifecycleEvent {
+    return lifecycleEvent(facts, { n: this.#n, ts: new Date(this.#clock.now()).toISOString() })
   }
 
   #look(): void {
-    const now = this.#clock.monotonic()
     let room = MAX_LIVE_AT_ONCE
-    const stories = [...this.#stories]
-    for (const [story, told] of stories) {
-      if (story.over) this.#stories.delete(story)
-      const facts = room > 0 ? story.soFar(now - told >= LIVE_AGAIN_MS) : null
+    const now = this.#clock.monotonic()
+    const followed = [...this.#followed].filter(([run]) => this.#stories.has(run))
+    for (const [run, told] of followed) {
+      const facts = room > 0 ? (this.#stories.get(run)?.soFar(now - told >= LIVE_AGAIN_MS) ?? null) : null
       if (facts === null) continue
       room -= 1
-      this.#stories.delete(story)
-      this.#stories.set(story, now)
+      this.#followed.delete(run)
+      this.#followed.set(run, now)
       this.tell(facts)
     }
-    this.#timer = null
-    if (this.#stories.size > 0) this.#wait()
+    this.#timer = followed.length === 0 ? null : this.#clock.setTimeout(() => this.#look(), LIVE_OUTPUT_MS, { unref: true })
   }
 }

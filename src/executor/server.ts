@@ -127,7 +127,7 @@ export class Executor implements Startable {
     const signatures = this.#signatures
     const questions = new PeerQuestions({ clock, counters, desk, judge: this.#judge, log, reports, signatures }, own)
     this.#approvers = new ApproverAsks({ clock, counters, judge: this.#judge, signatures }, own)
-    const watch = desk && new RunWatch({ clock, tell: (event) => desk.event(event) })
+    const watch = desk && new RunWatch({ clock, desk })
     this.#runs = new Runs(
       {
         approvers: this.#approvers,

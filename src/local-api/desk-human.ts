@@ -16,6 +16,7 @@ import {
 } from '../protocol/desk.ts'
 import { DESK_ANSWER_MS, DESK_OPEN_MS, MAX_DESK_REPLY } from '../protocol/desk-limits.ts'
 import type { Fields } from '../protocol/field-checks.ts'
+import type { LifecycleEvent } from '../protocol/lifecycle.ts'
 import { linesOf } from '../protocol/lines.ts'
 import type { Decision } from '../protocol/question.ts'
 import { operatorKey } from './operator.ts'
@@ -44,11 +45,9 @@ export interface HumanDecision {
 /** What is absent goes absent. */
 type WithoutId<B> = B extends { readonly type: 'decide' }
   ? HumanDecision & { readonly type: 'decide' }
-  : B extends { readonly type: 'subscribe' }
-    ? { readonly type: 'subscribe'; readonly output?: boolean }
-    : B extends { readonly id: number }
-      ? Omit<B, 'id'>
-      : never
+  : B extends { readonly id: number }
+    ? Omit<B, 'id'>
+    : never
 type Request = WithoutId<HumanBody>
 
 const lost = (): AppError =>
@@ -85,10 +84,15 @@ export class DeskHuman {
     this.closed = this.#read(init.lines)
   }
 
-  /** As a window that a human sees: questions wait for it, and `listener` hears of each and of how it ended; of what runs write where it asks for `output`. */
-  async subscribe(listener: (news: DeskNews) => void, { output = false }: { readonly output?: boolean } = {}): Promise<Waiting> {
+  /** As a window that a human sees: questions wait for it, and `listener` hears of each and of how it ended. */
+  async subscribe(listener: (news: DeskNews) => void): Promise<Waiting> {
     this.#listener = listener
-    return this.#ask<Waiting>({ type: 'subscribe', ...(output && { output }) })
+    return this.#ask<Waiting>({ type: 'subscribe' })
+  }
+
+  /** From then on `listener` hears what these runs write, by `runOf`, and of no others. Answers those that go on. */
+  async follow(runs: readonly string[]): Promise<readonly LifecycleEvent[]> {
+    return (await this.#ask<{ readonly running: readonly LifecycleEvent[] }>({ type: 'follow', runs })).running
   }
 
   /** Hears of runs of this host's engines, and counts as nobody who could be asked. */

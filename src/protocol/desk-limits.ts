@@ -38,6 +38,18 @@ export const MAX_DESK_NAME = 64
 /** How soon a daemon looks again whether it can host the desk. */
 export const DESK_RETRY_MS = 2_000
 
+// ---- runs that are followed ----
+/** What a run is called: its session or owner, and its id. */
+export const MAX_RUN_NAME = 512
+/** Runs that one window follows: as many as a person may have before him. */
+export const MAX_FOLLOWED_RUNS = 32
+/** Runs of one engine that go on and are known to the desk; of more the oldest cannot be followed. */
+export const MAX_KNOWN_RUNS = 256
+/** Runs that an engine tells of as it connects, the newest: less than what it may tell at once, so that the ends of runs are not lost for it. */
+export const MAX_TOLD_RUNNING = 64
+/** How soon engines are told what is followed: windows that change their minds all the time cost them ten lines a second. */
+export const FOLLOW_TELL_MS = 100
+
 // ---- questions ----
 /** What waits of one asker, and of all: as many as a human may look through. */
 export const MAX_QUESTIONS_OF_ASKER = 16

@@ -2,16 +2,19 @@ import { isVisible } from '../base/visible-text.ts'
 import { closedProblemOf, listUpTo, matching, oneOf, textUpTo, wholeUpTo } from './closed-fields.ts'
 import {
   DESK_SHAPE,
+  MAX_DESK_CONNECTIONS,
   MAX_DESK_NAME,
+  MAX_FOLLOWED_RUNS,
   MAX_GRANT_MS,
   MAX_GRANT_USES,
   MAX_HISTORY,
   MAX_PATTERN,
   MAX_QUESTION_TEXT,
+  MAX_RUN_NAME,
   MAX_SESSION_NAME,
 } from './desk-limits.ts'
 import { ANSWER_FIELDS, answerCheck, askText, hostText, QUESTION_FIELDS, questionCheck, securityText, sha256Text } from './desk-question.ts'
-import { flag, orMissing, orNull, table, tableOf, text, type Checked, type FieldCheck } from './field-checks.ts'
+import { orMissing, orNull, table, tableOf, text, type Checked, type FieldCheck } from './field-checks.ts'
 import { parseTable } from './json-shape.ts'
 import { lifecycleProblem, type LifecycleEvent } from './lifecycle.ts'
 import { DECISIONS } from './question.ts'
@@ -20,7 +23,7 @@ import { DECISIONS } from './question.ts'
  * The prompt protocol (docs/approvals.md): lines of JSON over the desk's socket. The desk says `hello`; every line after it,
  * both ways, is a sealed body. `proto/desk-vectors.json` has examples of all.
  */
-export const DESK_VERSION = 1
+export const DESK_VERSION = 2
 
 export const DESK_ROLES = ['engine', 'human'] as const
 export type DeskRole = (typeof DESK_ROLES)[number]
@@ -35,6 +38,9 @@ const anyLabel = textUpTo(MAX_QUESTION_TEXT, 1)
 /** A name of an agent in the store. */
 const label: FieldCheck<string> = { ...anyLabel, is: (value) => anyLabel.is(value) && value !== '__proto__' }
 const question = questionCheck
+/** As `runOf` says. */
+const run = textUpTo(MAX_RUN_NAME, 1)
+const followed = listUpTo(run, MAX_FOLLOWED_RUNS)
 const event: FieldCheck<LifecycleEvent> = { is: (value) => lifecycleProblem(value) === null, what: 'an event of a run' }
 
 /** What a human sets for a session, or saves for an agent; null: as configured. `elevated` stands above the others while it is there. */
@@ -112,14 +118,17 @@ const FROM_ENGINE = {
   ask: { type: oneOf(['ask']), id, question },
   withdraw: { type: oneOf(['withdraw']), id },
   event: { type: oneOf(['event']), event },
+  /** A run that goes on as this engine connects: nobody is told, and windows may follow it. */
+  running: { type: oneOf(['running']), event },
   override_get: { type: oneOf(['override_get']), id, session, agent: orNull(label) },
 } satisfies Readonly<Record<string, Readonly<Record<string, FieldCheck>>>>
 
 /** To the desk, by a human: each has an id, which its result or error repeats. */
 const FROM_HUMAN = {
   open: OPEN,
-  /** `output`: it is also told what runs that go on have written. */
-  subscribe: { type: oneOf(['subscribe']), id, output: orMissing(flag) },
+  subscribe: { type: oneOf(['subscribe']), id },
+  /** It is told what these runs write, and no others, until it names others or none. */
+  follow: { type: oneOf(['follow']), id, runs: followed },
   /** Hears of runs alone: nobody who could decide is there for that. */
   listen: { type: oneOf(['listen']), id },
   pending: { type: oneOf(['pending']), id },
@@ -161,6 +170,8 @@ const TO_ENGINE = {
   pending: { type: oneOf(['pending']), id, question_id: questionId, expires_at_ms: time },
   answer: { type: oneOf(['answer']), id, answer: answerCheck },
   override: { type: oneOf(['override']), id, override: orNull(override) },
+  /** Which of its runs are followed from now on: what they have written is told now, and as they write. */
+  follow: { type: oneOf(['follow']), runs: listUpTo(run, MAX_FOLLOWED_RUNS * MAX_DESK_CONNECTIONS.human) },
   error: ERROR,
 } satisfies Readonly<Record<string, Readonly<Record<string, FieldCheck>>>>
 
@@ -207,6 +218,9 @@ const HELLO_FIELDS = {
 export const readHello = (line: Uint8Array): { readonly nonce: string } | string => {
   const fields = parseTable(line, DESK_SHAPE)
   if (typeof fields === 'string') return fields
+  const { type, version } = fields
+  if (type === 'hello' && typeof version === 'number' && version !== DESK_VERSION)
+    return `it speaks version ${version} of the prompt protocol, and this program version ${DESK_VERSION}: start the older of the two again`
   return closedProblemOf(fields, HELLO_FIELDS) ?? { nonce: String(fields['nonce']) }
 }
 

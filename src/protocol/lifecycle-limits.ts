@@ -22,9 +22,9 @@ export const MAX_EVENTS_TEXT = 65_536
 export const EVENTS_TOLD_MS = 1_000
 /** The name of a session that a caller of the API chooses. */
 export const MAX_SESSION_NAME = 64
-/** How often those who watch are told what runs have written so far. Milliseconds. */
+/** How often those who follow a run are told what it has written so far. Milliseconds. */
 export const LIVE_OUTPUT_MS = 500
-/** As long as nothing is written they are told again, for whoever began to watch since. Milliseconds. */
+/** As long as nothing is written they are told again: a slow reader, or desk, may have missed it. Milliseconds. */
 export const LIVE_AGAIN_MS = 5_000
 /** Runs whose output is told at once: whole tails of them are less than a megabyte. */
 export const MAX_LIVE_AT_ONCE = 4

@@ -90,6 +90,9 @@ export const lifecycleEvent = (facts: LifecycleFacts, { n, ts }: Pick<LifecycleE
 export const runOf = ({ session, owner, run_id }: Pick<LifecycleEvent, 'session' | 'owner' | 'run_id'>): string =>
   `${session ?? owner} ${run_id}`
 
+/** True for the last event of a run. */
+export const isOver = ({ type }: Pick<LifecycleEvent, 'type'>): boolean => type === 'exec.finished' || type === 'exec.denied'
+
 /** True for a run that is not on another machine. */
 export const isHere = ({ node }: LifecycleEvent): boolean => node === HERE || node === SANDBOX
 

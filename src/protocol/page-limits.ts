@@ -36,6 +36,8 @@ export const PAGE_NOTES = { burst: 20, perSecond: 0.2 } as const
 export const MAX_PAGE_EVENTS = 200
 /** Characters of them as JSON: less than what may wait for a page, which could else never begin. */
 export const MAX_PAGE_EVENTS_JSON = 1024 * 1024
+/** How long a run is followed after a page has asked for it: it asks again every two seconds for as long as somebody sees it. */
+export const PAGE_FOLLOW_MS = 6_000
 /** Lines of a journal that one answer has. */
 export const MAX_PAGE_LINES = 500
 /** Lines of a journal that are looked through for them. */

@@ -125,7 +125,14 @@ export interface PageRun {
   readonly output: string | null
 }
 
+/** Whose output the page shows, by `runOf`. */
+export interface PageRunsQuery {
+  readonly followed: readonly string[]
+}
+
 export interface PageRuns {
+  /** Runs of engines that go on, as the desk knows them; by `runOf`. */
+  readonly going: readonly string[]
   readonly running: readonly PageRun[]
   readonly recent: readonly PageRun[]
   readonly problems: readonly string[]

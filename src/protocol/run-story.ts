@@ -1,4 +1,4 @@
-import { lifecycleLabel, lifecycleName, type LifecycleEvent, type LifecycleFacts } from './lifecycle.ts'
+import { lifecycleLabel, lifecycleName, runOf, type LifecycleEvent, type LifecycleFacts } from './lifecycle.ts'
 import { OutputTail } from './output-tail.ts'
 
 /** How a run ended. */
@@ -41,6 +41,16 @@ export class RunStory {
   output(data: Uint8Array): void {
     this.#tail.push(data)
     this.#wrote = true
+  }
+
+  /** As `runOf` has it. */
+  get run(): string {
+    return runOf(this.#of)
+  }
+
+  /** That it runs, where it does. */
+  get running(): LifecycleFacts | null {
+    return this.#began && !this.#over ? { type: 'exec.started', ...this.#of } : null
   }
 
   /** What it has written, while it goes on. Null: nothing since this was last asked, unless `again`. */

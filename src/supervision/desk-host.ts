@@ -2,7 +2,7 @@ import type { Clock, Timer } from '../base/clock.ts'
 import { errorText, isAppError } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import { startAll, stopAll, type Startable, type StartableEntry } from '../base/startable.ts'
-import type { DeskLink, Waiting } from '../desk/desk-link.ts'
+import type { DeskLink, RunsFollowed, Waiting } from '../desk/desk-link.ts'
 import { DeskSocketLink } from '../desk/desk-socket-link.ts'
 import { openDesk, type DeskCounts } from '../desk/open-desk.ts'
 import { loadOrCreateSeed } from '../identity/key-file.ts'
@@ -59,6 +59,7 @@ export class DeskHost implements Startable, DeskLink {
   readonly #elsewhere: DeskSocketLink
   #hosted: HostedDesk | null = null
   #answered: DeskLink
+  #runs: RunsFollowed | null = null
   #timer: Timer | null = null
   #trying: Promise<void> = Promise.resolve()
   #problem: string | null = null
@@ -96,6 +97,12 @@ export class DeskHost implements Startable, DeskLink {
     this.#link.event(event)
   }
 
+  serve(runs: RunsFollowed): void {
+    this.#runs = runs
+    this.#elsewhere.serve(runs)
+    this.#hosted?.link.serve(runs)
+  }
+
   async override(session: string, agent: string | null): Promise<ModeOverride | null> {
     return this.#link.override(session, agent)
   }
@@ -117,6 +124,7 @@ export class DeskHost implements Startable, DeskLink {
     const { clock, log } = this.#components
     try {
       this.#hosted = await hostDesk(this.#components, this.#init)
+      if (this.#runs !== null) this.#hosted.link.serve(this.#runs)
       if (this.#problem !== null) log.warn({}, 'the desk is hosted here now')
     } catch (error) {
       const problem = errorText(error)

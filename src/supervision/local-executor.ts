@@ -79,7 +79,7 @@ export const startLocalExecutor = async (init: EngineInit, env: Environment, log
     targets: policy.granted.has('target')
       ? new DaemonTargets({ daemon: () => daemonApi(env) }, { asOperator: policy.targets_as_operator })
       : null,
-    ...(routed && { modes: routed.modes, watched: (event) => routed.desk.event(event) }),
+    ...(routed && { modes: routed.modes, watched: routed.desk }),
   })
   const entries: StartableEntry[] = [
     ...(routed === null ? [] : [{ name: 'desk', startable: { stop: async () => routed.desk.close() } }]),

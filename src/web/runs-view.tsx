@@ -1,8 +1,9 @@
-import { lifecycleText, runOf, type LifecycleEvent } from '../protocol/lifecycle.ts'
+import { isOver, lifecycleText, runOf, type LifecycleEvent } from '../protocol/lifecycle.ts'
+import { MAX_FOLLOWED_RUNS } from '../protocol/desk-limits.ts'
 import { LiveOutput } from './live-output.tsx'
 import { More } from './more.tsx'
 import type { PageRun, PageRuns } from '../protocol/page.ts'
-import { isOver, isSilent, lastOfEach, type PageState } from './store.ts'
+import { isSilent, lastOfEach, type PageState } from './store.ts'
 import { usePolled } from './use-polled.ts'
 import { Name, Output, Token } from './visible.tsx'
 
@@ -70,10 +71,14 @@ const Told = ({ event, argv = [] }: { readonly event: LifecycleEvent; readonly a
 
 /** What runs, what ran, and how it ended. */
 export const RunsView = ({ state }: { readonly state: PageState }) => {
-  const { value, problem } = usePolled<PageRuns>('runs', {}, POLL_MS)
   const told = lastOfEach(state.events)
+  const followed = told.filter((event) => !isOver(event)).map(runOf)
+  const { value, problem } = usePolled<PageRuns>('runs', { followed: followed.slice(0, MAX_FOLLOWED_RUNS) }, POLL_MS)
+  const isGoing = new Set(value?.going)
   const listed = new Set(value?.running.map(({ key }) => key))
-  const going = told.filter((event) => !isOver(event) && !isSilent(event, Date.now()) && !listed.has(runOf(event)))
+  const going = told.filter(
+    (event) => !isOver(event) && (isGoing.has(runOf(event)) || !isSilent(event, Date.now())) && !listed.has(runOf(event)),
+  )
   const ended = told.filter(isOver)
   const over = new Set(ended.map(runOf))
   const commands = new Map([...(value?.running ?? []), ...(value?.recent ?? [])].map((run) => [run.key, run.argv]))

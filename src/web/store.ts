@@ -100,10 +100,8 @@ export const reduce = (state: PageState, action: Action): PageState => {
 export const lastOfEach = (events: readonly LifecycleEvent[]): readonly LifecycleEvent[] =>
   [...new Map(events.toReversed().map((event) => [runOf(event), event])).values()].toReversed()
 
-export const isOver = ({ type }: LifecycleEvent): boolean => type === 'exec.finished' || type === 'exec.denied'
-
-/** Its engine tells of a run that goes on every few seconds: what was silent for longer has ended unheard. */
-const SILENT_MS = 60_000
+/** What the desk does not know any more as a run that goes on, and was silent for so long, has ended unheard. */
+const SILENT_MS = 10_000
 
 export const isSilent = ({ ts, expires_in_ms }: LifecycleEvent, now: number): boolean =>
   now - Date.parse(ts) > SILENT_MS + (expires_in_ms ?? 0)

@@ -1,4 +1,4 @@
-import { useEffect, useState } from 'preact/hooks'
+import { useEffect, useRef, useState } from 'preact/hooks'
 
 import { call } from './api.ts'
 
@@ -10,12 +10,14 @@ export interface Polled<T> {
 /** What a call answers, asked again every `ms` while the page is seen; 0: once for each `key`. */
 export const usePolled = <T>(name: string, body: object, ms: number, key = ''): Polled<T> => {
   const [polled, setPolled] = useState<Polled<T>>({ value: null, problem: null })
+  const latest = useRef(body)
+  latest.current = body
   useEffect(() => {
     const stop = new AbortController()
     let timer: ReturnType<typeof setTimeout> | undefined
     const ask = async (): Promise<void> => {
       try {
-        if (!document.hidden) setPolled({ value: await call<T>(name, body, stop.signal), problem: null })
+        if (!document.hidden) setPolled({ value: await call<T>(name, latest.current, stop.signal), problem: null })
       } catch (error) {
         if (!stop.signal.aborted) setPolled((last) => ({ ...last, problem: error instanceof Error ? error.message : String(error) }))
       }

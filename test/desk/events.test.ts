@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import type { DeskNews } from '../../src/local-api/desk-human.ts'
-import { lifecycleEvent, type LifecycleEvent } from '../../src/protocol/lifecycle.ts'
+import { lifecycleEvent, runOf, type LifecycleEvent } from '../../src/protocol/lifecycle.ts'
 import { deskPlace } from '../support/desk-place.ts'
 import { questionOf } from '../support/question.ts'
 
@@ -47,7 +47,7 @@ test('B20: who only listens is nobody who could decide: what is asked falls back
   assert.deepEqual(news, [])
 })
 
-test('what runs write while they go on is told to the window that asks for it, and to nobody else', async (t) => {
+test('what a run writes while it goes on is told to the window that follows it, and to nobody else', async (t) => {
   const place = await deskPlace(t)
   const [page, terminal, listening] = [await place.human('page'), await place.human('terminal'), await place.human('events')]
   const news: Record<string, string[]> = { page: [], terminal: [], listening: [] }
@@ -57,16 +57,64 @@ test('what runs write while they go on is told to the window that asks for it, a
     news[who]!.push(one.event.type)
     if (Object.values(news).every((types) => types.includes('exec.finished'))) over.resolve()
   }
-  await page.subscribe(hear('page'), { output: true })
+  await page.subscribe(hear('page'))
   await terminal.subscribe(hear('terminal'))
   await listening.listen(hear('listening'))
   const engine = place.engine('x0x mcp')
   await engine.override('s_1', null)
   const { code: _, ...facts } = event(1)
+  const told = Promise.withResolvers<readonly string[]>()
+  engine.serve({ running: [], follow: told.resolve })
+  engine.event({ ...facts, type: 'exec.started', tail: null, code: null })
+  // What the desk was told before this is known to it.
+  await engine.override('s_1', null)
+  assert.deepEqual(
+    (await page.follow([runOf(event(1))])).map(({ type, run_id }) => [type, run_id]),
+    [['exec.started', 'r1']],
+  )
+  assert.deepEqual(await told.promise, [runOf(event(1))])
   // More than the desk is told of: how a run ended is told in any case.
   for (let n = 0; n < 40; n++) engine.event({ ...facts, type: 'exec.output', n, code: null })
   engine.event(event(41))
   await over.promise
-  assert.deepEqual([news['terminal'], news['listening']], [['exec.finished'], ['exec.finished']])
-  assert.ok(news['page']!.length > 1 && news['page']!.length < 40)
+  const started = ['exec.started', 'exec.finished']
+  assert.deepEqual([news['terminal'], news['listening']], [started, started])
+  assert.ok(news['page']!.length > 2 && news['page']!.length < 40)
+})
+
+test('an engine hears of its own runs alone, whenever somebody begins to look or nobody does any more, also behind a new start of the desk', async (t) => {
+  const place = await deskPlace(t)
+  const { code: _, tail: __, ...facts } = event(1)
+  const started = (run_id: string): LifecycleEvent => ({ ...facts, type: 'exec.started', run_id, code: null, tail: null })
+  const [mine, other] = [runOf(started('mine')), runOf(started('other'))]
+  const engineOf = async (name: string, running: readonly LifecycleEvent[]) => {
+    const heard: (readonly string[])[] = []
+    let more = nothing
+    const engine = place.engine(name)
+    engine.serve({ running, follow: (runs) => (heard.push(runs), more()) })
+    await engine.override('s_1', null)
+    const next = async (count: number): Promise<readonly string[]> => {
+      while (heard.length < count) await new Promise<void>((resolve) => (more = resolve))
+      return heard[count - 1]!
+    }
+    return { engine, heard, next }
+  }
+  const [one, two] = [await engineOf('one', [started('mine')]), await engineOf('two', [started('other')])]
+  const [first, second] = [await place.human('first'), await place.human('second')]
+  await first.follow([mine, 'nobody has it'])
+  assert.deepEqual(await one.next(1), [mine])
+  // Somebody else begins to look: whatever it has written is to be told again.
+  await second.follow([mine, other])
+  assert.deepEqual([await one.next(2), await two.next(1)], [[mine], [other]])
+  await first.follow([])
+  second.close()
+  assert.deepEqual([await one.next(3), await two.next(2)], [[], []])
+  assert.deepEqual([one.heard.length, two.heard.length], [3, 2])
+  await place.restart()
+  const again = await engineOf('one', [started('mine')])
+  await (await place.human()).follow([mine])
+  assert.deepEqual(await again.next(1), [mine])
+  again.engine.event({ ...event(1), run_id: 'mine' })
+  await again.engine.override('s_1', null)
+  assert.deepEqual(await (await place.human()).follow([mine]), [])
 })

@@ -15,7 +15,8 @@ import { LocalJournal } from '../../src/executor/local/local-journal.ts'
 import type { TargetRunner } from '../../src/executor/local/target-program.ts'
 import type { LocalOutcome, LocalRunEvent, LocalRunSink, RunStart } from '../../src/executor/port/local-executor.ts'
 import type { LocalLimits, LocalPolicy } from '../../src/policy/local/policy.ts'
-import type { LifecycleEvent, LifecycleFacts } from '../../src/protocol/lifecycle.ts'
+import type { DeskLink } from '../../src/desk/desk-link.ts'
+import type { LifecycleFacts } from '../../src/protocol/lifecycle.ts'
 import { CAPABILITY_NAMES } from '../../src/protocol/rexd-names.ts'
 import type { Cells } from '../../src/process/cells.ts'
 import { Guardian } from '../../src/process/guardian.ts'
@@ -34,7 +35,7 @@ export interface LocalHostOptions extends RulesText {
   /** Default: there is no mesh. */
   readonly targets?: TargetRunner
   /** Hears what becomes of every run. */
-  readonly watched?: (event: LifecycleEvent) => void
+  readonly watched?: Pick<DeskLink, 'event' | 'serve'>
   /** The last word on the policy. */
   readonly amend?: (policy: LocalPolicy) => LocalPolicy
 }

@@ -17,6 +17,9 @@ import { questionOf } from './question.ts'
 export class SpokenDesk implements PageDesk {
   readonly listeners = new Set<DeskListener>()
   readonly decided: PageDecision[] = []
+  /** What was followed, each time that it was said. */
+  readonly followed: (readonly string[])[] = []
+  running: readonly LifecycleEvent[] = []
   refuses: AppError | null = null
   isThere = true
   #gone = Promise.withResolvers<string>()
@@ -30,6 +33,10 @@ export class SpokenDesk implements PageDesk {
         if (this.refuses !== null) throw this.refuses
         this.decided.push(decision)
         return { question_id: decision.question_id, decision: decision.decision, grant_id: null }
+      },
+      follow: async (runs: readonly string[]) => {
+        this.followed.push(runs)
+        return this.running
       },
       close: () => void this.listeners.delete(listener),
     }

@@ -4,8 +4,8 @@ import { AppError, errorText } from '../../base/errors.ts'
 import type { Flood, PendingQuestion } from '../../protocol/desk.ts'
 import { runOf, type LifecycleEvent } from '../../protocol/lifecycle.ts'
 import type { PageDecision, PageNews } from '../../protocol/page.ts'
-import { MAX_ASKERS } from '../../protocol/desk-limits.ts'
-import { MAX_PAGE_EVENTS, MAX_PAGE_EVENTS_JSON } from '../../protocol/page-limits.ts'
+import { MAX_ASKERS, MAX_FOLLOWED_RUNS } from '../../protocol/desk-limits.ts'
+import { MAX_PAGE_EVENTS, MAX_PAGE_EVENTS_JSON, PAGE_FOLLOW_MS } from '../../protocol/page-limits.ts'
 import type { DeskListener, DeskWatch, PageDesk } from './page-desk.ts'
 
 /** How long until a desk that is gone is looked for again. */
@@ -25,6 +25,9 @@ export class DeskFeed {
   #problem: string | null = null
   #trying: AbortController | null = null
   #again: Timer | null = null
+  /** Runs that pages show, and until when they are followed; the latest last. */
+  readonly #followed = new BoundedMap<string, number>({ max: MAX_FOLLOWED_RUNS })
+  #unfollow: Timer | null = null
 
   constructor(components: { readonly desk: PageDesk; readonly clock: Clock }) {
     this.#desk = components.desk
@@ -50,6 +53,30 @@ export class DeskFeed {
     const watch = this.#watch
     if (watch === null) throw new AppError('daemon_unreachable', this.#problem ?? 'the desk is not there')
     return watch.decide(decision)
+  }
+
+  /** A page shows these runs: what they write is told for as long as it asks again. Answers those that go on; the desk may be gone. */
+  async followRuns(runs: readonly string[]): Promise<readonly string[]> {
+    const until = this.#clock.monotonic() + PAGE_FOLLOW_MS
+    for (const run of runs) this.#followed.set(run, until)
+    const going = await this.#follow().catch(() => [])
+    for (const event of going) if (!this.#events.some((kept) => runOf(kept.event) === runOf(event))) this.#hear(event)
+    return going.map(runOf)
+  }
+
+  /** Asks the desk for what is followed now, and again when some of it is not any more. */
+  async #follow(): Promise<readonly LifecycleEvent[]> {
+    const now = this.#clock.monotonic()
+    for (const [run, until] of this.#followed) if (until <= now) this.#followed.delete(run)
+    this.#unfollow?.cancel()
+    const lapses = () => void this.#follow().catch(() => undefined)
+    this.#unfollow = this.#followed.size === 0 ? null : this.#clock.setTimeout(lapses, PAGE_FOLLOW_MS, { unref: true })
+    return (await this.#watch?.follow([...this.#followed.keys()])) ?? []
+  }
+
+  #hear(event: LifecycleEvent): void {
+    this.#keep(event)
+    this.#tell({ type: 'event', event })
   }
 
   #state(): PageNews {
@@ -122,6 +149,8 @@ export class DeskFeed {
 
   #close(): void {
     this.#again?.cancel()
+    this.#unfollow?.cancel()
+    this.#followed.clear()
     this.#trying?.abort()
     this.#trying = null
     this.#watch?.close()

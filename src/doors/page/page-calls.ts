@@ -1,9 +1,9 @@
 import { AppError } from '../../base/errors.ts'
 import { closedProblemOf, listUpTo, oneOf, textUpTo, wholeUpTo } from '../../protocol/closed-fields.ts'
-import { MAX_GRANT_MS, MAX_GRANT_USES, MAX_SESSION_NAME } from '../../protocol/desk-limits.ts'
+import { MAX_GRANT_MS, MAX_FOLLOWED_RUNS, MAX_GRANT_USES, MAX_RUN_NAME, MAX_SESSION_NAME } from '../../protocol/desk-limits.ts'
 import { isText, orNull, text, type FieldCheck, type Fields } from '../../protocol/field-checks.ts'
 import { isHexId } from '../../protocol/ids.ts'
-import type { PageDecision, PageExplainQuery, PageJournalQuery } from '../../protocol/page.ts'
+import type { PageDecision, PageExplainQuery, PageJournalQuery, PageRunsQuery } from '../../protocol/page.ts'
 import { DECISIONS } from '../../protocol/question.ts'
 import type { DeskFeed } from './desk-feed.ts'
 import type { PageSources } from './page-sources.ts'
@@ -29,7 +29,14 @@ const id: FieldCheck = { is: (value) => isText(value) && isHexId(value), what: '
 /** What the page may ask of us: by name, behind `/api/`. */
 export const PAGE_CALLS: Readonly<Record<string, CallDefinition>> = {
   about: { fields: {}, run: async ({ sources }, _body, signal) => sources.about(signal) },
-  runs: { fields: {}, run: async ({ sources }, _body, signal) => sources.runs(signal) },
+  runs: {
+    fields: { followed: listUpTo(textUpTo(MAX_RUN_NAME, 1), MAX_FOLLOWED_RUNS) },
+    run: async ({ feed, sources }, body, signal) => {
+      const { followed } = body as unknown as PageRunsQuery
+      const [going, runs] = await Promise.all([feed.followRuns(followed), sources.runs(signal)])
+      return { going, ...runs }
+    },
+  },
   peers: { fields: {}, run: async ({ sources }, _body, signal) => sources.peers(signal) },
   journal: {
     fields: { journal: word, event: orNull(word), text: orNull(word) },

@@ -16,6 +16,8 @@ export interface DeskWatch {
   readonly ended: Promise<string>
   /** Throws `conflict` where another was first, and what else the desk refuses. */
   decide(decision: PageDecision): Promise<object>
+  /** Hears what these runs write, and of no others; answers those that go on. */
+  follow(runs: readonly string[]): Promise<readonly LifecycleEvent[]>
   close(): void
 }
 

@@ -14,7 +14,7 @@ import type {
 export interface PageSources {
   about(signal: AbortSignal): Promise<PageAbout>
   /** Runs that the daemon has asked other hosts for, and those of this host. */
-  runs(signal: AbortSignal): Promise<PageRuns>
+  runs(signal: AbortSignal): Promise<Omit<PageRuns, 'going'>>
   peers(signal: AbortSignal): Promise<{ readonly peers: readonly PagePeer[] }>
   journal(query: PageJournalQuery, signal: AbortSignal): Promise<PageJournal>
   policy(signal: AbortSignal): Promise<PagePolicy>

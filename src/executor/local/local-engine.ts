@@ -16,12 +16,12 @@ import { Slots } from '../../policy/slots.ts'
 import type { CellSource } from '../../process/cells.ts'
 import type { Guardian } from '../../process/guardian.ts'
 import { terminalProblem } from '../../process/native-pty.ts'
-import type { LifecycleEvent } from '../../protocol/lifecycle.ts'
 import { CAPABILITY_GROUPS, type Capability } from '../../protocol/rexd-names.ts'
 import type { SessionOpening } from '../port/local-executor.ts'
 import type { EngineModes } from './exec-place.ts'
 import type { LocalJournal } from './local-journal.ts'
 import { LocalSession } from './local-session.ts'
+import type { DeskLink } from '../../desk/desk-link.ts'
 import { RunWatch } from '../run-watch.ts'
 import { RunSet } from './run-set.ts'
 import type { TargetRunner } from './target-program.ts'
@@ -38,7 +38,7 @@ export interface LocalEngineComponents {
   /** Where commands run and whom to ask; absent: on this host or on the session's target, as `policy` alone says. */
   readonly modes?: EngineModes
   /** Hears what becomes of every run, for those who watch over this host; absent: nobody does. It must not throw. */
-  readonly watched?: (event: LifecycleEvent) => void
+  readonly watched?: Pick<DeskLink, 'event' | 'serve'>
 }
 
 /** The error that a refusal is told as. */
@@ -70,7 +70,7 @@ export class LocalEngine implements Startable {
   constructor(components: LocalEngineComponents) {
     this.components = components
     const { clock, watched } = components
-    this.watch = watched === undefined ? null : new RunWatch({ clock, tell: watched })
+    this.watch = watched === undefined ? null : new RunWatch({ clock, desk: watched })
     this.#timeSharing = new TimeSharing(components)
     const max = components.policy.limits.max_detached_processes
     this.detached = { runs: new RunSet(components), slots: new Slots({ max_concurrent_per_agent: max, max_concurrent_total: max }) }

@@ -36,7 +36,7 @@ export class RunTelling {
     const { client_name: owner, session_id, door } = key
     if (this.#story === null) {
       this.#story = new RunStory({ tell }, { owner, session: session_id, door, run_id: this.requestId, node: this.#node })
-      this.#watch?.follow(this.#story)
+      this.#watch?.add(this.#story)
     }
     return this.#story
   }

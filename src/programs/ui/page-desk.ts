@@ -30,7 +30,7 @@ export const pageDesk = (paths: DataPaths): PageDesk => ({
   watch: async (listener) => {
     const desk = await openDesk(paths, NAME)
     try {
-      const { questions, floods } = await desk.subscribe((news) => tell(listener, news), { output: true })
+      const { questions, floods } = await desk.subscribe((news) => tell(listener, news))
       for (const question of questions) listener.question(question)
       for (const flood of floods) listener.flood(flood)
     } catch (error) {
@@ -50,6 +50,7 @@ export const pageDesk = (paths: DataPaths): PageDesk => ({
           ...(expires_in_ms === null ? {} : { expires_in_ms }),
           ...(uses === null ? {} : { uses }),
         }),
+      follow: async (runs) => desk.follow(runs),
       close: () => desk.close(),
     }
   },

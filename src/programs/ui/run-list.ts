@@ -72,7 +72,7 @@ const runsIn = (lines: readonly Fields[]): readonly PageRun[] => {
 const isOver = ({ state }: PageRun): boolean => state !== 'running' && state !== 'requested'
 
 /** What runs and what ran: here by the journal, elsewhere by what the daemon asks for now. */
-export const runsOf = async (api: LocalApi, book: JournalBook, signal: AbortSignal): Promise<PageRuns> => {
+export const runsOf = async (api: LocalApi, book: JournalBook, signal: AbortSignal): Promise<Omit<PageRuns, 'going'>> => {
   const problems: string[] = []
   const noted =
     <T>(fallback: T) =>

@@ -13,6 +13,7 @@ import {
   MAX_PAGE_LINKS,
   MAX_PAGE_SESSIONS,
   MAX_PAGE_UNPROVEN,
+  PAGE_FOLLOW_MS,
   PAGE_IDLE_MS,
   PAGE_LINK_MS,
   PAGE_REQUESTS,
@@ -176,6 +177,28 @@ const following = async (host: PageHost, session: { cookie: string; proof: strin
 const until = async (isSo: () => boolean): Promise<void> => {
   while (!isSo()) await new Promise((resolve) => setTimeout(resolve, 5))
 }
+
+test('a run is followed at the desk for as long as a page that shows it asks again, and what goes on there is told to the page', async (t) => {
+  const clock = new ManualClock()
+  const host = await pageHost(t, { clock })
+  const session = await signInTo(host)
+  const watching = await following(host, session)
+  for (let isOpen = false; !isOpen;) isOpen = (await watching.next())?.['open'] === true
+  host.desk.running = [lifecycleEvent({ ...eventOf(7, ''), type: 'exec.started', code: null }, { n: 7, ts: new Date(0).toISOString() })]
+  const asked = async (...followed: string[]): Promise<unknown> => JSON.parse((await call(host, 'runs', session, { followed })).text).going
+  assert.deepEqual(await asked(), ['reviewer run_7'])
+  const told = (await watching.next())?.['event'] as LifecycleEvent | undefined
+  assert.deepEqual([told?.type, told?.run_id], ['exec.started', 'run_7'])
+  await asked('reviewer run_7')
+  await clock.advance(PAGE_FOLLOW_MS / 2)
+  await asked('reviewer run_8')
+  await clock.advance(PAGE_FOLLOW_MS / 2)
+  await asked()
+  await clock.advance(PAGE_FOLLOW_MS)
+  const [seven, eight] = ['reviewer run_7', 'reviewer run_8']
+  assert.deepEqual(host.desk.followed, [[], [seven], [seven, eight], [eight], []])
+  assert.equal((await call(host, 'runs', session, { followed: Array(33).fill('x') })).status, 400)
+})
 
 test('the desk is followed while a page is open, and not a moment longer', async (t) => {
   const host = await pageHost(t)

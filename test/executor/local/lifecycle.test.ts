@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
+import type { RunsFollowed } from '../../../src/desk/desk-link.ts'
 import {
   lifecycleEvent,
   lifecycleProblem,
+  runOf,
   lifecycleText,
   type LifecycleEvent,
   type LifecycleFacts,
@@ -70,7 +72,10 @@ test('B28: a session is told of its own runs and of no other, also under the sam
 
 test('those who watch over the host hear of every run, numbered', async (t) => {
   const events: LifecycleEvent[] = []
-  const host = await LocalHost.start(t, { scripts: { hello: 'echo hello' }, watched: (event) => void events.push(event) })
+  const host = await LocalHost.start(t, {
+    scripts: { hello: 'echo hello' },
+    watched: { event: (event) => void events.push(event), serve: () => undefined },
+  })
   for (let n = 0; n < 2; n++) await (await host.run(await host.open(), [host.program('hello')])).outcome()
   assert.deepEqual(
     events.map(({ n, type }) => [n, type]),
@@ -147,18 +152,25 @@ test('a run whose output nobody takes is told when it has ended, with a tail tha
   assert.deepEqual([heard.facts[1]?.tail_truncated, heard.facts[1]?.tail?.length], [true, MAX_EVENT_TAIL])
 })
 
-test('those who watch see what a run writes while it goes on, and whoever asked for it is not told twice', async (t) => {
+test('those who follow a run see what it writes while it goes on, nobody is told who follows none, and whoever asked for it is not told twice', async (t) => {
   const events: LifecycleEvent[] = []
+  const served = Promise.withResolvers<RunsFollowed>()
   const host = await LocalHost.start(t, {
     scripts: { slow: 'echo first; read line; echo $line' },
-    watched: (event) => void events.push(event),
+    watched: { event: (event) => void events.push(event), serve: served.resolve },
   })
   const heard = new Heard()
   const session = await host.open({ told: heard.told })
   const run = await host.run(session, [host.program('slow')], { input: true })
+  const runs = await served.promise
+  assert.ok(await soon(() => runs.running.length === 1))
+  runs.follow([runOf(runs.running[0]!), 'another run'])
   assert.ok(await soon(() => events.some(({ type, tail }) => type === 'exec.output' && tail === 'first\n')))
+  runs.follow([])
+  const told = events.length
   run.run.input(Buffer.from('second\n'), true)
   await run.outcome()
+  assert.deepEqual([events.length - told, runs.running], [1, []])
   assert.deepEqual([events[0]?.type, events.at(-1)?.type, events.at(-1)?.tail], ['exec.started', 'exec.finished', 'first\nsecond\n'])
   assert.ok(events.every((event) => lifecycleProblem(event) === null && event.run_id === run.run.requestId))
   assert.deepEqual(

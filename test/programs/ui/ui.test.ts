@@ -93,7 +93,7 @@ test('without a daemon x0x ui shows what the files of this host say, and ends as
   assert.equal(asked.outcome, 'asked')
   assert.match(policy.pairs[0]?.commands[1]?.note ?? '', /a human of this host is asked/)
   assert.match(no.text, /argv_not_allowed/)
-  const runs = await call<PageRuns>('runs')
+  const runs = await call<PageRuns>('runs', { followed: [] })
   assert.deepEqual([runs.running, runs.recent], [[], []])
   assert.ok(runs.problems.some((text) => text.includes('no daemon answers')))
 
