@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
+import { existsSync } from 'node:fs'
 import { readFile, stat } from 'node:fs/promises'
 import { request } from 'node:http'
 import { join } from 'node:path'
@@ -10,8 +11,12 @@ import { DM_COUNTERS } from '../src/dm/counters.ts'
 import { NETWORK_METRICS } from '../src/doors/rest/metrics.ts'
 import { REQUESTER_COUNTERS } from '../src/exec/counters.ts'
 import { EXEC_METRICS } from '../src/executor/exec-metrics.ts'
+import { DatagramReceiver } from '../test/support/datagram-receiver.ts'
+import { tempDir } from '../test/support/temp-dir.ts'
 import { MeshOfDaemons, until, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 import { readAnswer, response } from '../test/support/rest-door.ts'
+
+const perl = existsSync('/usr/bin/perl')
 
 const scrape = async ({ dir }: TestDaemon): Promise<string> => {
   const token = (await readFile(join(dir, 'metrics-token'), 'utf8')).trim()
@@ -40,7 +45,10 @@ test(
   async (t) => {
     const mesh = await MeshOfDaemons.create()
     t.after(async () => mesh.stop())
-    const [alice, bob] = [mesh.add('alice'), mesh.add('bob', { env: { X0X_METRICS_TOKEN: 'true', X0X_LOG_LEVEL: 'info' } })]
+    const socket = join(await tempDir(t), 'log.sock')
+    const env = { X0X_METRICS_TOKEN: 'true', X0X_LOG_LEVEL: 'info', ...(perl ? { X0X_SYSLOG: socket } : {}) }
+    const syslog = perl ? await DatagramReceiver.start(t, socket) : null
+    const [alice, bob] = [mesh.add('alice'), mesh.add('bob', { env })]
     await alice.start()
     await bob.writeAcl([{ agent: alice, commands: [['echo', '<INT>'], ['false']] }])
     await bob.start()
@@ -108,6 +116,28 @@ test(
       assert.equal(expected.length, 5)
       assert.deepEqual(ofRuns.toSorted(), expected.toSorted())
     })
+    await t.test(
+      'syslog has a copy of every line of the journals but signatures',
+      { skip: syslog === null ? 'there is no perl' : false },
+      async () => {
+        const read = async (file: string) =>
+          (await readFile(join(bob.dir, file), 'utf8'))
+            .trim()
+            .split('\n')
+            .map((line) => JSON.parse(line) as Record<string, unknown>)
+        const lines = (await Promise.all(['exec.log', 'requests.jsonl', 'approvals.jsonl'].map(read)))
+          .flat()
+          .filter(({ event }) => event !== 'head')
+        const names = lines.map(({ chain, event, n }) => `${String(event)} [x0x@32473 chain="${String(chain)}" n="${String(n)}"`)
+        await syslog!.has((messages) => messages.length >= names.length)
+        const told = syslog!.messages.map((message) =>
+          message.replace(/^<8[4-6]>1 \S+ \S+ x0xd \d+ (\S+ \[x0x@32473 chain="[^"]+" n="\d+").*$/, '$1'),
+        )
+        for (const name of names) assert.ok(told.includes(name), name)
+        assert.equal(samples.get('x0x_exec_syslog_lost_total'), 0)
+        assert.ok(syslog!.messages.some((message) => message.includes(' argv="[\\"echo\\",\\"secret-word\\"\\]"')))
+      },
+    )
     await t.test('promtool finds nothing wrong', (t) => {
       const { status, stdout, stderr, error } = spawnSync('promtool', ['check', 'metrics'], { input: text, encoding: 'utf8' })
       if (error !== undefined) return t.skip('there is no promtool')

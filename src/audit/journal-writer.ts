@@ -17,6 +17,8 @@ export interface JournalWriterInit extends LifeInit {
   readonly floors: number
   /** A sync or a head is due, for which no line waits: call `doDue`. */
   onDue(): void
+  /** Hears each line that is in the file; null: nobody does. */
+  readonly onWritten: ((line: Uint8Array) => void) | null
 }
 
 /** Lines that announce no effect, so that no caller waits for their sync: they are synced with the next line that does, or after NOTE_SYNC_MS. */
@@ -30,6 +32,7 @@ export class JournalWriter {
   readonly #file: JournalFile
   readonly #life: Life
   readonly #onDue: () => void
+  readonly #onWritten: ((line: Uint8Array) => void) | null
   readonly #due = new Set<'sync' | 'head'>()
   #syncTimer: Timer | null = null
   #headTimer: Timer | null = null
@@ -47,6 +50,7 @@ export class JournalWriter {
     this.#file = new JournalFile({ path, shared, floors })
     this.#life = new Life(components, { path, policySha256 })
     this.#onDue = init.onDue
+    this.#onWritten = init.onWritten
   }
 
   get path(): string {
@@ -174,6 +178,7 @@ export class JournalWriter {
       whole += 1
     }
     this.#life.chain.commit(lines.slice(0, whole))
+    if (this.#onWritten !== null) for (const { bytes } of lines.slice(0, whole)) this.#onWritten(bytes)
     return whole
   }
 

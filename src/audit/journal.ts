@@ -32,6 +32,8 @@ export interface JournalComponents {
   readonly log: Logger
   /** Whose key signs heads. Default: null, nobody's. */
   readonly signer?: AgentSigner | null
+  /** Hears each line that is in the file, without its line feed; it must neither wait nor throw. Default: null, nobody. */
+  readonly onWritten?: ((line: Uint8Array) => void) | null
 }
 
 /** For diagnostics. */
@@ -70,11 +72,11 @@ export class Journal implements Startable {
   #open = false
 
   constructor(components: JournalComponents, init: JournalInit) {
-    const { clock, log, signer = null } = components
+    const { clock, log, signer = null, onWritten = null } = components
     const { path, marks, policySha256 = null, rate, shared = false, floors = 1 } = init
     this.#clock = clock
     this.#log = log
-    this.#writer = new JournalWriter({ clock, signer }, { path, policySha256, shared, floors, onDue: () => this.#kick() })
+    this.#writer = new JournalWriter({ clock, signer }, { path, policySha256, shared, floors, onDue: () => this.#kick(), onWritten })
     this.#marks = marks
     this.#refusals = new Refusals({ clock }, { write: async (event) => this.#enqueue(event) })
     this.#rate = rate ? new TokenBucket({ clock }, rate) : null

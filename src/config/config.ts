@@ -58,6 +58,7 @@ const defaultsFor = (name: string | null, paths: DataPaths): Settings => ({
   ask_timeout: ASK_TIMEOUT_MS / 1000,
   rexd_config: null,
   metrics_token: false,
+  syslog: null,
 })
 
 /** Settings of one source over those of a weaker one; problems are collected, not thrown. */

@@ -121,6 +121,8 @@ export const SETTINGS = {
   ask_timeout: { parse: askTimeout, fromText: asNumber, flag: null },
   /** Configuration of the REXD that is served beside the daemon; null: none is. */
   rexd_config: { parse: path, fromText: same, flag: null },
+  /** A datagram socket of this host that gets a copy of each line of the journals; null: none does. */
+  syslog: { parse: path, fromText: same, flag: null },
   /** A collector has a token of its own, which opens GET /metrics and nothing else. */
   metrics_token: { parse: boolean, fromText: asBoolean, flag: null },
   /** What holds a run's processes together. */
@@ -131,7 +133,7 @@ export const SETTINGS = {
 export type SettingKey = keyof typeof SETTINGS
 
 /** Those whose default is null. */
-type Nullable = 'network_user' | 'rexd_config'
+type Nullable = 'network_user' | 'rexd_config' | 'syslog'
 
 /** What `config.toml`, the environment and flags may set. The names are those of the file. */
 export type Settings = {

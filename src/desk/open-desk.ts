@@ -1,7 +1,5 @@
 import type { ApprovalOutcome } from '../audit/desk-events.ts'
-import { Journal } from '../audit/journal.ts'
-import type { Clock } from '../base/clock.ts'
-import type { Logger } from '../base/log.ts'
+import { Journal, type JournalComponents } from '../audit/journal.ts'
 import type { StartableEntry } from '../base/startable.ts'
 import type { AgentSigner } from '../identity/signing.ts'
 import { ApprovalStore } from './approval-store.ts'
@@ -45,7 +43,7 @@ export interface OpenDesk {
   counts(): DeskCounts
 }
 
-export const openDesk = (components: { clock: Clock; log: Logger }, init: OpenDeskInit): OpenDesk => {
+export const openDesk = (components: Omit<JournalComponents, 'signer'>, init: OpenDeskInit): OpenDesk => {
   const { paths, operatorKey, askTimeoutMs, signer } = init
   const lines = new Journal({ ...components, signer }, { path: paths.approvalsJournal, marks: null })
   const journal = new DeskJournal({ journal: lines })

@@ -35,6 +35,7 @@ export const EXEC_COUNTERS = {
   approvals_asked: 'questions of other hosts whether this agent approves a run there',
   statements_refused: 'statements of approvers that were for another request, target, permit or moment, or not theirs',
   resumes_refused: 'attempts to resume a run that is not there, is not of that peer, or on a nonce used before',
+  syslog_lost: 'lines of the journal of which syslog got no copy',
   network_halves: "network's halves that were served; each but the first is one that died and was started again",
 } as const
 export type ExecCounter = keyof typeof EXEC_COUNTERS

@@ -36,6 +36,9 @@ export const ASKED_FLOORS = 2
 /** What is read of an ended program beyond the window: both pipes, at ten times the 0.2 MiB that one holds by default of Linux. */
 export const MAX_LEFT_IN_PIPES = 4 * 1024 * 1024
 
+/** Of a journal's copy for syslog, what waits for a receiver that is behind: some thousand lines, and then lines are lost. */
+export const MAX_DATAGRAM_BACKLOG = 2 * 1024 * 1024
+
 // ---- the two halves ----
 /** How long the network's half may take until it listens: loading it takes most of that on a small machine. */
 export const NETWORK_START_MS = 30_000

@@ -1,6 +1,6 @@
-import type { Clock, Timer } from '../base/clock.ts'
+import type { JournalComponents } from '../audit/journal.ts'
+import type { Timer } from '../base/clock.ts'
 import { errorText, isAppError } from '../base/errors.ts'
-import type { Logger } from '../base/log.ts'
 import { startAll, stopAll, type Startable, type StartableEntry } from '../base/startable.ts'
 import type { DeskLink, RunsFollowed, Waiting } from '../desk/desk-link.ts'
 import { DeskSocketLink } from '../desk/desk-socket-link.ts'
@@ -39,7 +39,7 @@ interface HostedDesk {
 
 /** One desk per data directory, in whichever process has its lock. Throws `conflict` where another has it, and what keeps it from starting. */
 export const hostDesk = async (
-  components: { clock: Clock; log: Logger },
+  components: Omit<JournalComponents, 'signer'>,
   { paths, dirMode, groupMayRead, signer, name, askTimeoutMs = ASK_TIMEOUT_MS }: DeskHostInit,
 ): Promise<HostedDesk> => {
   const operatorKey = await loadOrCreateSeed({ path: paths.operatorKey, header: null, groupMayRead }, dirMode)
@@ -54,7 +54,7 @@ export const hostDesk = async (
  * tried again; until then whatever must be asked is denied.
  */
 export class DeskHost implements Startable, DeskLink {
-  readonly #components: { readonly clock: Clock; readonly log: Logger }
+  readonly #components: Omit<JournalComponents, 'signer'>
   readonly #init: DeskHostInit
   readonly #elsewhere: DeskSocketLink
   #hosted: HostedDesk | null = null
@@ -65,7 +65,7 @@ export class DeskHost implements Startable, DeskLink {
   #problem: string | null = null
   #stopped = false
 
-  constructor(components: { clock: Clock; log: Logger }, init: DeskHostInit) {
+  constructor(components: Omit<JournalComponents, 'signer'>, init: DeskHostInit) {
     this.#components = components
     this.#init = init
     this.#elsewhere = new DeskSocketLink({ ...init.paths, name: init.name }, components.clock)

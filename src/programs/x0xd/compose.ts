@@ -1,4 +1,4 @@
-import { Journal } from '../../audit/journal.ts'
+import { Journal, type JournalComponents } from '../../audit/journal.ts'
 import { RunningMarks } from '../../audit/running-marks.ts'
 import { removeTemporaries } from '../../base/atomic-file.ts'
 import { systemClock, type Clock } from '../../base/clock.ts'
@@ -25,6 +25,7 @@ import type { DataPaths } from '../../local-api/paths.ts'
 import { AclCopy } from '../../supervision/acl-copy.ts'
 import { DeskHost } from '../../supervision/desk-host.ts'
 import { DataDirLock } from '../../supervision/lock.ts'
+import { copyToSyslog } from '../../supervision/journal-copy.ts'
 import { NetworkSocket } from '../../supervision/network-socket.ts'
 import { NetworkSupervisor } from '../../supervision/network-supervisor.ts'
 import { checkUnreadable, networkUserOf, type NetworkUser } from '../../supervision/network-user.ts'
@@ -232,6 +233,13 @@ const composeRexdSide = ({ config: { rexd_config, paths }, clock, log }: Depende
   }
 }
 
+/** Null where the ACL names none. */
+const journalOf = (components: JournalComponents, { acl, sha256 }: LoadedAcl, { runs }: DataPaths): Journal | null => {
+  const { audit_log_path: path } = acl
+  if (path === null) return null
+  return new Journal(components, { path, marks: new RunningMarks(components, { directory: runs, journal: path }), policySha256: sha256 })
+}
+
 /** The half that holds the agent key, decides, journals and runs. It has no socket. */
 const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies): Promise<ExecutorHalf> => {
   const { paths, share_with_group: groupMayRead, require_operator_proof: requireOperatorProof } = config
@@ -241,6 +249,8 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies)
   await revocations.load()
   const signer = await loadOrCreateAgentKey(paths.dir, dataDirMode(config))
   const askTimeoutMs = config.ask_timeout * 1000
+  const counters = new ExecCounters({ clock })
+  const { onWritten, entries: copying } = copyToSyslog({ clock, log, counters }, config.syslog)
   const guardian = new Guardian({ log })
   // The last that can fail but for what is undone here: it leaves groups behind until it is stopped.
   const cells = await Cells.open({ guardian, log }, { choice: config.containment, dataDir: paths.dir })
@@ -251,21 +261,13 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies)
     throw error
   })
   for (const warning of acl.warnings) log.warn(warning)
-  const journalPath = acl.acl.audit_log_path
-  const journal =
-    journalPath === null
-      ? null
-      : new Journal(
-          { clock, log, signer },
-          {
-            path: journalPath,
-            marks: new RunningMarks({ log }, { directory: paths.runs, journal: journalPath }),
-            policySha256: acl.sha256,
-          },
-        )
-  const outgoing = new Journal({ clock, log, signer }, { path: paths.outgoing, marks: null, rate: ASKED_BYTES, floors: ASKED_FLOORS })
-  const counters = new ExecCounters({ clock })
-  const desk = new DeskHost({ clock, log }, { paths, dirMode: dataDirMode(config), groupMayRead, signer, name: 'x0xd', askTimeoutMs })
+  const components = { clock, log, signer, onWritten }
+  const journal = journalOf(components, acl, paths)
+  const outgoing = new Journal(components, { path: paths.outgoing, marks: null, rate: ASKED_BYTES, floors: ASKED_FLOORS })
+  const desk = new DeskHost(
+    { clock, log, onWritten },
+    { paths, dirMode: dataDirMode(config), groupMayRead, signer, name: 'x0xd', askTimeoutMs },
+  )
   const executor = new Executor(
     { acl, cells, clock, contacts, counters, desk, deskCounts: () => desk.counts(), guardian, journal, log, outgoing, revocations, signer },
     { dataDir: paths.dir, machineId: machineKey.machineId, groupMayRead, requireOperatorProof, askTimeoutMs },
@@ -283,6 +285,7 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies)
     entries: [
       // First, so that whatever else does not start, this is stopped.
       { name: 'cells', startable: cells },
+      ...copying,
       ...(journal === null ? [] : [{ name: 'journal', startable: journal }]),
       { name: 'copy of the ACL', startable: aclCopy },
       { name: 'outgoing journal', startable: outgoing },
