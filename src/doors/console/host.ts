@@ -8,6 +8,7 @@ import { HIDDEN_VALUE, type TranscriptEntry } from '../../protocol/transcript-en
 import type { EndedCommand } from '../../protocol/transcript-output.ts'
 import { ExecutorSessions } from '../executor-sessions.ts'
 import { ConsoleRun, type RunEnd } from './console-run.ts'
+import { nameText } from './entry-text.ts'
 import type { ConsoleControls, ConsoleScreen } from './screen.ts'
 
 /** What keeps commands in the order in which they began. */
@@ -132,7 +133,7 @@ export class ConsoleHost implements ConsoleControls {
   /** Its agent may have been paused while it waited for its turn: that turn is another's then. Throws the signal's reason. */
   async #enter(whoami: string, signal: AbortSignal): Promise<() => void> {
     for (;;) {
-      if (this.#paused.has(whoami)) this.#screen.note(`${whoami} is paused: a command of it waits`)
+      if (this.#paused.has(whoami)) this.#screen.note(`${nameText(whoami)} is paused: a command of it waits`)
       while (this.#paused.has(whoami)) {
         await this.#resumed.wait({ clock: this.#components.clock, timeoutMs: null, signal })
         signal.throwIfAborted()

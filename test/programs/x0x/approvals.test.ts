@@ -208,6 +208,9 @@ test('a pattern is given to an agent and taken back', async (t) => {
   const { dir, asked } = await deskOf(t, [], { allowlist_add: {}, allowlist_remove: {} })
   const { status, stdout } = await runCli(['--data-dir', dir, 'approvals', 'allowlist', 'add', 'reviewer', '/usr/bin/*'])
   assert.deepEqual([status, stdout], [0, '/usr/bin/*: may run without a question, by reviewer\n'])
+  const risky = await runCli(['--data-dir', dir, 'approvals', 'allowlist', 'add', 'reviewer', '/usr/bin/git'])
+  assert.match(risky.stderr, /^x0x: note: git runs hooks, filters, aliases/)
+  asked.pop()
   assert.equal((await runCli(['--data-dir', dir, 'approvals', 'allowlist', 'remove', 'reviewer', '/usr/bin/*'])).status, 0)
   assert.deepEqual(
     asked.map(({ type, agent, pattern }) => [type, agent, pattern]),

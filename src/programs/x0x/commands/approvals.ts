@@ -1,9 +1,12 @@
+import { basename } from 'node:path'
+
 import { shownLine } from '../../../base/visible-text.ts'
 import { durationOf } from '../../../command-line/duration.ts'
 import { openDesk, type DeskHuman } from '../../../local-api/desk-human.ts'
 import type { DataPaths } from '../../../local-api/paths.ts'
 import { countdown, questionLines } from '../../../local-api/question-text.ts'
 import { shellWords } from '../../../base/shell-word.ts'
+import { suggestionWarnings } from '../../../policy/mesh/suggest.ts'
 import type { Grant, PendingQuestion } from '../../../protocol/desk.ts'
 import { MAX_GRANT_MS, MAX_GRANT_USES, MAX_HISTORY } from '../../../protocol/desk-limits.ts'
 import type { Decision, Question } from '../../../protocol/question.ts'
@@ -217,10 +220,17 @@ export const runAllowlist = async (
       throw new AppError('conflict', change === 'allowlist_add' ? `${agent} has that pattern already` : `${agent} has no such pattern`, {
         data: { next: 'what is allowed: x0x approvals list' },
       })
+    if (change === 'allowlist_add') for (const risk of risksOf(pattern)) await write(context.stderr, `x0x: note: ${shownLine(risk)}\n`)
     return printAnswer(context, { ok: true, agent, pattern, ...answer }, async () =>
       printLine(context, shownLine(`${pattern}: ${done}, by ${agent}`)),
     )
   })
+
+/** What a program of that name does beyond what its words say, which nobody is asked about from then on. */
+const risksOf = (pattern: string): string[] => {
+  const name = basename(pattern)
+  return /[*?]/.test(name) ? [] : suggestionWarnings([name])
+}
 
 type HistoryLine = Readonly<Record<string, unknown>>
 
