@@ -1,4 +1,6 @@
 import { AppError } from '../../base/errors.ts'
+import { hasShape } from '../../protocol/json-shape.ts'
+import { MAX_ARGV_TOKENS } from '../../protocol/limits.ts'
 import { linesOf } from '../../protocol/lines.ts'
 import { fromBase64, utf8Text } from '../../protocol/text.ts'
 
@@ -12,8 +14,16 @@ export const utf8 = (bytes: Uint8Array): string => {
   return text
 }
 
+/** More than any request has: eight times the words of a command. A value of two bytes takes dozens once it is parsed, and the time of everybody's runs. */
+export const MAX_BODY_SHAPE = { depth: 32, values: 8 * MAX_ARGV_TOKENS } as const
+
 /** Throws `bad_request` with the parser's own words. */
 export const parseJson = (bytes: Uint8Array): unknown => {
+  if (!hasShape(bytes, MAX_BODY_SHAPE))
+    throw new AppError(
+      'bad_request',
+      `the body has more than ${MAX_BODY_SHAPE.values} values, or is nested more than ${MAX_BODY_SHAPE.depth} deep`,
+    )
   try {
     return JSON.parse(utf8(bytes)) as unknown
   } catch (error) {

@@ -31,6 +31,17 @@ test('lines come out whole wherever the chunks end', async () => {
   )
 })
 
+test('what is built of more values than any request has is refused before it is parsed', () => {
+  const words = (count: number): Buffer => Buffer.from(`{"argv":[${'"a",'.repeat(count - 1)}"a"]}`)
+  assert.equal((parseJson(words(8_000)) as { argv: string[] }).argv.length, 8_000)
+  assert.equal((parseJson(Buffer.from(`{"stdin_b64":"${',[{'.repeat(1_000_000)}"}`)) as { stdin_b64: string }).stdin_b64.length, 3_000_000)
+  const before = process.cpuUsage()
+  for (const bytes of [words(20_000_000), Buffer.alloc(50_000_000, '['), Buffer.from('{"a":'.repeat(33))])
+    assert.throws(() => parseJson(bytes), { code: 'bad_request', message: /^the body has more than 8192 values/ })
+  // Parsed and checked, the first alone takes five seconds, in which nobody's run is served.
+  assert.ok(process.cpuUsage(before).user < 2_000_000)
+})
+
 test('a line may be as long as the limit and no longer', async () => {
   const body = bodyLines(
     from([Buffer.alloc(MAX_NDJSON_LINE, 0x78), Buffer.from('\n'), Buffer.alloc(MAX_NDJSON_LINE, 0x78), Buffer.from('x')]),
