@@ -60,6 +60,8 @@ export const TARGETS = {
   'x0x-ui': { ...PROGRAM, entry: 'src/programs/ui/main.ts', out: 'dist/x0x-ui.mjs', end: AT_ONCE },
   // Holds what a human must allow, where no daemon does.
   'x0x-desk': { ...PROGRAM, entry: 'src/programs/desk/main.ts', out: 'dist/x0x-desk.mjs', end: AT_ONCE },
+  // Examines an installation for whoever helps.
+  'x0x-bundle': { ...PROGRAM, entry: 'src/programs/bundle/main.ts', out: 'dist/x0x-bundle.mjs', end: AT_ONCE },
   // The host of a console.
   console: { ...PROGRAM, entry: 'src/programs/console/main.ts', out: 'dist/console.mjs', end: AT_ONCE },
   // Its tools for agents, which load the Model Context Protocol.

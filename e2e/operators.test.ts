@@ -1,10 +1,12 @@
 import assert from 'node:assert/strict'
-import { rename } from 'node:fs/promises'
+import { spawnSync } from 'node:child_process'
+import { readFile, rename, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
+import { fileURLToPath } from 'node:url'
 
 import type { Pinged } from '../src/dm/pings.ts'
-import { aliceBobCharlie, MeshOfDaemons, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
+import { aliceBobCharlie, cleanEnvironment, MeshOfDaemons, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 
 // What an operator looks at and stops, by the command line: alice may ask bob, charlie may not.
 
@@ -18,7 +20,9 @@ before(async () => {
   mesh = await MeshOfDaemons.create()
   waits = await mesh.program('waits', 'echo ready; exec sleep 1000')
   ;({ alice, bob, charlie } = await aliceBobCharlie(mesh, [[waits], ['echo', '<INT>']]))
-  await bob.writeAcl([{ agent: alice, commands: [[waits], ['echo', '<INT>']], keys: 'discoverable = true\n' }])
+  await bob.writeAcl([
+    { agent: alice, commands: [[waits], ['echo', '<INT>'], ['echo', 'marked-allowed-7f3a']], keys: 'discoverable = true\n' },
+  ])
   await bob.restart()
 })
 
@@ -139,4 +143,82 @@ test('a relation is examined from both ends, each finding with what mends it; a 
   assert.match(gone.of('link')?.remedy ?? '', /x0xd --doctor/)
   assert.match((await alice.cli(['doctor', 'charlie'])).stdout.toString(), /\nfail +link +[^\n]*\n +-> on its machine/)
   await charlie.start()
+})
+
+const BUNDLE = fileURLToPath(new URL('../dist/x0x-bundle.mjs', import.meta.url))
+
+interface Bundle {
+  readonly processes: Readonly<Record<string, { readonly life: string }>>
+  readonly findings: readonly { readonly topic: string }[]
+  readonly diagnostics: { readonly exec: { readonly totals: { readonly denial_breakdown: Readonly<Record<string, number>> } } }
+  readonly journal: readonly { readonly reason?: string }[]
+  readonly log: readonly { readonly msg: string; readonly argv: string }[]
+}
+
+/** In every way in which somebody might write it. */
+const formsOf = async (file: string): Promise<string[]> => {
+  const text = await readFile(file, 'latin1').catch(() => '')
+  return (text.match(/[0-9a-f]{32,}/g) ?? []).flatMap((hex) => {
+    const bytes = Buffer.from(hex, 'hex')
+    return [hex, bytes.toString('base64').replace(/=+$/, ''), bytes.toString('base64url')]
+  })
+}
+
+test('a support bundle has what helps, and of this stage no key, token, id, name, address, path or word of a command', async () => {
+  await alice.exec('bob', ['echo', 'marked-allowed-7f3a'])
+  await alice.exec('bob', ['cat', 'marked-denied-9c1d'])
+  const log = join(mesh.root, 'some.log')
+  const line = {
+    level: 'warn',
+    time: '2026-05-21T09:42:18.011Z',
+    name: 'x0xd',
+    agent: alice.agentId.slice(0, 8),
+    path: bob.dir,
+    argv: ['marked-logged-5e2b'],
+  }
+  await writeFile(
+    log,
+    `${JSON.stringify({ ...line, msg: 'a request was denied', err: `alice may not marked-denied-9c1d in ${bob.dir}` })}\nmarked-foreign-line\n`,
+  )
+  const file = join(mesh.root, 'bundle.json')
+  const bundle = (...argv: readonly string[]) =>
+    spawnSync(process.execPath, [BUNDLE, ...argv], { encoding: 'utf8', env: cleanEnvironment(), cwd: mesh.root })
+  const made = bundle('--data-dir', bob.dir, '--exec-acl', bob.aclFile, '--log', log, '--json', file)
+  assert.equal(made.status, 0, made.stderr)
+  const text = await readFile(file, 'utf8')
+  assert.deepEqual(JSON.parse(made.stdout), { ok: true, file, bytes: Buffer.byteLength(text) })
+  assert.equal((await stat(file)).mode & 0o777, 0o600)
+
+  const keys = ['agent.key', 'machine.key', 'operator.key', 'api-token'].map(async (name) => formsOf(join(bob.dir, name)))
+  const secrets = (await Promise.all(keys)).flat()
+  assert.ok(secrets.length >= 12)
+  const lines = await bob.journal()
+  const ids = [alice, bob, charlie].flatMap(({ agentId, machineId }) => [agentId, machineId, agentId.slice(0, 8), machineId.slice(0, 8)])
+  const ofRuns = lines.flatMap(({ request_id }) => (request_id === undefined ? [] : [request_id]))
+  const words = [
+    waits,
+    mesh.root,
+    bob.dir,
+    'marked-',
+    '"alice"',
+    'alice',
+    'charlie',
+    '127.0.0.1',
+    (await bob.peerSuffix()).slice('/p2p/'.length),
+  ]
+  assert.ok(ofRuns.length > 2)
+  for (const forbidden of [...secrets, ...ids, ...ofRuns, ...words]) assert.ok(!text.includes(forbidden), `it has ${forbidden}`)
+
+  const told = JSON.parse(text) as Bundle
+  assert.deepEqual([told.processes['daemon']?.life, told.processes['network']?.life], ['alive', 'alive'])
+  const topics = told.findings.map(({ topic }) => topic)
+  for (const topic of ['runtime', 'daemon', 'acl', 'journal', 'contacts']) assert.ok(topics.includes(topic), topic)
+  assert.equal(told.diagnostics.exec.totals.denial_breakdown.argv_not_allowed, 1)
+  assert.ok(told.journal.some(({ reason }) => reason === 'argv_not_allowed'))
+  assert.match(told.log[0]?.msg ?? '', /^a request was denied$/)
+  assert.deepEqual([told.log.length, told.log[0]?.argv], [2, '… of 1'])
+
+  const again = bundle('--data-dir', bob.dir, file)
+  assert.deepEqual([again.status, again.stderr], [1, `x0x bundle: ${file} is there already, and nothing is written over\n`])
+  assert.equal(await readFile(file, 'utf8'), text)
 })

@@ -6,7 +6,7 @@ const { join } = require('node:path')
 
 const bundle = join(__dirname, '..', '..', 'dist', 'x0x.cjs')
 /** Programs of their own, each under the runtime that it needs, in this very process where that is it. */
-const PROGRAMS = { rexd: './rexd.mjs', mcp: './mcp.mjs', ui: './ui.mjs', desk: './desk.mjs' }
+const PROGRAMS = { rexd: './rexd.mjs', mcp: './mcp.mjs', ui: './ui.mjs', desk: './desk.mjs', bundle: './bundle.mjs' }
 const program = Object.hasOwn(PROGRAMS, process.argv[2] ?? '') ? PROGRAMS[process.argv[2]] : undefined
 if (program !== undefined) {
   process.argv.splice(2, 1)

@@ -7,6 +7,7 @@ import { test } from 'node:test'
 import type { CommandPath, CommandSpec } from '../../src/command-line/command.ts'
 import { completions, COMPLETION_SCRIPTS } from '../../src/command-line/completion.ts'
 import { helpText } from '../../src/command-line/help.ts'
+import { BUNDLE } from '../../src/command-line/bundle.ts'
 import { DESK } from '../../src/command-line/desk.ts'
 import { MCP } from '../../src/command-line/mcp.ts'
 import { manualPage } from '../../src/command-line/man.ts'
@@ -19,7 +20,7 @@ import { OTHER_COMMANDS } from '../../src/programs/x0x/other-commands.ts'
 import { runCli } from '../support/fake-daemon.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
-const PROGRAMS: readonly CommandSpec[] = [X0X, MCP, UI, DESK, X0XD, REXD, REXD_EXEC, REXEC]
+const PROGRAMS: readonly CommandSpec[] = [X0X, MCP, UI, DESK, BUNDLE, X0XD, REXD, REXD_EXEC, REXEC]
 
 const pathsBelow = (path: CommandPath): CommandPath[] => [
   path,
@@ -61,7 +62,7 @@ test('help tells every option, command and argument, in 80 columns or those of t
 
 test('a manual page tells the same, and a formatter takes it without a word', async () => {
   for (const [program, ...parts] of [
-    ['x0x', X0X, MCP, UI, DESK],
+    ['x0x', X0X, MCP, UI, DESK, BUNDLE],
     ['x0xd', X0XD],
     ['rexd', REXD, REXD_EXEC],
     ['rexec', REXEC],

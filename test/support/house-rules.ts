@@ -21,6 +21,8 @@ const MCP_ENTRY = 'src/programs/mcp/main.ts'
 const UI_ENTRY = 'src/programs/ui/main.ts'
 /** The desk where no daemon runs. */
 const DESK_ENTRY = 'src/programs/desk/main.ts'
+/** What helps whoever helps. */
+const BUNDLE_ENTRY = 'src/programs/bundle/main.ts'
 const WEB_ENTRY = 'src/web/main.tsx'
 const SIGN_IN_ENTRY = 'src/web/sign-in.ts'
 /** Door and executor of a console, and its client. */
@@ -40,6 +42,7 @@ const ENTRY_POINTS = [
   MCP_ENTRY,
   UI_ENTRY,
   DESK_ENTRY,
+  BUNDLE_ENTRY,
   WEB_ENTRY,
   SIGN_IN_ENTRY,
   CONSOLE_ENTRY,

@@ -1,6 +1,7 @@
 import type { CommandSpec } from '../../../command-line/command.ts'
 import { completions, COMPLETION_SCRIPTS, SHELLS } from '../../../command-line/completion.ts'
 import { manualPage } from '../../../command-line/man.ts'
+import { BUNDLE } from '../../../command-line/bundle.ts'
 import { DESK } from '../../../command-line/desk.ts'
 import { MCP } from '../../../command-line/mcp.ts'
 import { REXD, REXD_EXEC } from '../../../command-line/rexd.ts'
@@ -13,7 +14,7 @@ import { usageError } from '../failure.ts'
 import { write } from '../../../supervision/program-output.ts'
 
 const PAGES: Readonly<Record<string, readonly [CommandSpec, ...CommandSpec[]]>> = {
-  x0x: [X0X, MCP, UI, DESK],
+  x0x: [X0X, MCP, UI, DESK, BUNDLE],
   x0xd: [X0XD],
   rexd: [REXD, REXD_EXEC],
   rexec: [REXEC],

@@ -1,0 +1,113 @@
+import { arch, freemem, loadavg, platform, release, totalmem, uptime } from 'node:os'
+
+import type { Environment } from '../../base/environment.ts'
+import { AppError, isAppError } from '../../base/errors.ts'
+import { VERSION } from '../../base/version.ts'
+import { readConfig, type DaemonConfig } from '../../config/config.ts'
+import { SETTING_KEYS } from '../../config/settings.ts'
+import { doctor } from '../../doctor/doctor.ts'
+import type { Examiner } from '../../doctor/examiner.ts'
+import type { Finding } from '../../doctor/findings.ts'
+import { LocalApi } from '../../local-api/local-api.ts'
+import { defaultAclPath } from '../../local-api/paths.ts'
+import { inspectAcl } from '../../policy/mesh/load-acl.ts'
+import type { BundleFlags } from './flags.ts'
+import { knownNames } from './known-names.ts'
+import { processesOf } from './processes.ts'
+import { Redactor } from './redactor.ts'
+import { assertWithout, secretsOf } from './secrets.ts'
+import { lastLines, linesOfStream } from './tails.ts'
+
+/** More than what all its bounded parts can be. */
+const MAX_BUNDLE_BYTES = 8 * 1024 * 1024
+
+/** Findings whose text is ours but for names that can be found in it. What others quote of a file is left out. */
+const TOLD_TOPICS = new Set(
+  'runtime,data,user,group,agent key,machine key,operator key,api token,contacts,revocations,strangers,clock,daemon,halves,peers,journal,outgoing journal,containment,desk,humans,api port,api socket,mesh port'.split(
+    ',',
+  ),
+)
+
+/** Of these, where nothing is wrong. */
+const TOLD_WHEN_WELL = new Set(['config', 'acl'])
+
+const DIAGNOSTICS = { exec: '/diagnostics/exec', dm: '/diagnostics/dm', mesh: '/diagnostics/mesh', health: '/health' } as const
+
+const findingOf = (redactor: Redactor, { standing, topic, text, remedy }: Finding): object => {
+  const isTold = TOLD_TOPICS.has(topic) || (standing === 'ok' && TOLD_WHEN_WELL.has(topic))
+  if (!isTold) return { standing, topic, text: '… (it may quote a file: x0xd --doctor)' }
+  return { standing, topic, text: redactor.sentence(text), remedy: remedy === null ? null : redactor.sentence(remedy) }
+}
+
+/** What it counts; in place of an answer, the code of why there is none. */
+const diagnosticsOf = async (api: LocalApi): Promise<Record<string, unknown>> => {
+  const asked = Object.entries(DIAGNOSTICS).map(async ([name, path]): Promise<[string, unknown]> => [
+    name,
+    await api.json<unknown>({ method: 'GET', path }).catch((error: unknown) => ({ error: isAppError(error) ? error.code : 'internal' })),
+  ])
+  return Object.fromEntries(await Promise.all(asked))
+}
+
+/** Whether each setting is what it is by default is not told: its value is, where that names nothing. */
+const settingsOf = (config: DaemonConfig): Record<string, unknown> => ({
+  ...Object.fromEntries(SETTING_KEYS.map((key) => [key, config[key]])),
+  exec_acl: config.exec_acl === defaultAclPath(config.name, config.paths) ? 'enabled' : config.exec_acl,
+  network_user: config.network_user === null ? null : 'another',
+})
+
+const logLines = (redactor: Redactor, lines: readonly (Readonly<Record<string, unknown>> | null)[]): unknown[] =>
+  lines.map((line) => {
+    if (line === null) return '… (no line of ours)'
+    const { msg, err, error, ...fields } = line
+    const said = Object.entries({ msg, err, error }).flatMap(([name, text]) =>
+      typeof text === 'string' ? [[name, redactor.sentence(text)]] : [],
+    )
+    return { ...(redactor.value(fields) as object), ...Object.fromEntries(said) }
+  })
+
+/** The bundle as a text for people and programs. Throws `internal` where a secret would stand in it. */
+export const collect = async (
+  flags: BundleFlags,
+  examiner: Examiner,
+  env: Environment,
+  stdin: () => NodeJS.ReadStream,
+): Promise<string> => {
+  const log = flags.log === null ? null : flags.log === '-' ? await linesOfStream(stdin()) : await lastLines(flags.log)
+  if (flags.log !== null && log === null) throw new AppError('not_found', `--log: ${flags.log} cannot be read`)
+  const reading = await readConfig(flags, env)
+  const { config } = reading
+  const api = new LocalApi({ instance: { name: config.name, dataDir: config.paths.dir }, url: null, env })
+  const diagnostics = await diagnosticsOf(api)
+  const { acl } = await inspectAcl(config.exec_acl).catch(() => ({ acl: null }))
+  const journalPath = acl?.audit_log_path ?? null
+  const journals = {
+    journal: journalPath === null ? null : await lastLines(journalPath),
+    requests: await lastLines(config.paths.outgoing),
+    approvals: await lastLines(config.paths.approvalsJournal),
+  }
+  const lines = [...Object.values(journals).flatMap((some) => some ?? []), ...(log ?? [])]
+  const redactor = new Redactor(await knownNames(config, acl, lines))
+  const bundle = {
+    about: 'A support bundle of x0x. #… are hashes under a key that was thrown away; … was left out. Read it before you send it.',
+    bundle_version: 1,
+    made_at: new Date().toISOString(),
+    versions: {
+      x0x: VERSION,
+      node: process.versions.node,
+      openssl: process.versions.openssl,
+      system: `${platform()} ${release()} ${arch()}`,
+    },
+    machine: { memory: totalmem(), free: freemem(), load: loadavg(), uptime_secs: Math.round(uptime()) },
+    processes: await processesOf(config.paths),
+    configuration: redactor.value(settingsOf(config)),
+    configuration_problems: reading.problems.length,
+    findings: (await doctor(reading, examiner, env)).map((finding) => findingOf(redactor, finding)),
+    diagnostics: redactor.value(diagnostics),
+    ...Object.fromEntries(Object.entries(journals).map(([name, some]) => [name, some && some.map((line) => line && redactor.value(line))])),
+    log: log && logLines(redactor, log),
+  }
+  const text = `${JSON.stringify(bundle, null, 1)}\n`
+  if (text.length > MAX_BUNDLE_BYTES) throw new AppError('too_large', `the bundle would have ${text.length} bytes`)
+  assertWithout(text, await secretsOf(config.paths))
+  return text
+}

@@ -1,0 +1,53 @@
+import { readFile } from 'node:fs/promises'
+import { hostname, userInfo } from 'node:os'
+
+import { attempt } from '../../base/errors.ts'
+import { readPasswd } from '../../base/passwd.ts'
+import type { DaemonConfig } from '../../config/config.ts'
+import type { Acl } from '../../policy/mesh/acl.ts'
+
+type Fields = Readonly<Record<string, unknown>>
+
+/** What stands in a text as any other word, and is not the same everywhere. */
+export interface KnownNames {
+  /** Of contacts, agents, hosts and users. */
+  readonly names: readonly string[]
+  /** Of commands, and of what was said about them. */
+  readonly words: readonly string[]
+}
+
+/** People of this system, as useradd(8) counts them. */
+const isPerson = (uid: number | null): boolean => uid !== null && uid >= 1_000 && uid <= 60_000
+
+const jsonOf = async (path: string): Promise<Fields> => {
+  const text = await readFile(path, 'utf8').catch(() => '{}')
+  return attempt(() => JSON.parse(text) as Fields) ?? {}
+}
+
+const textsOf = (value: unknown): string[] => (Array.isArray(value) ? value : [value]).filter((text) => typeof text === 'string')
+const keysOf = (value: unknown): string[] => (typeof value === 'object' && value !== null ? Object.keys(value) : [])
+
+/** A word, and each part of it that might stand alone. */
+const partsOf = (text: string): string[] => [text, ...text.split(/[/=:,\s]+/)].filter((part) => part.length > 2)
+
+/** Of the installation's own files, and of the lines that are about to be told of. */
+export const knownNames = async (config: DaemonConfig, acl: Acl | null, lines: readonly (Fields | null)[]): Promise<KnownNames> => {
+  const { contacts } = await jsonOf(config.paths.contacts)
+  const store = await jsonOf(config.paths.approvals)
+  const ofLines = (keys: readonly string[]): string[] => lines.flatMap((line) => keys.flatMap((key) => textsOf(line?.[key])))
+  const ofAcl = (acl?.allow ?? []).flatMap(({ described, commands }) => [...textsOf(described), ...commands.flatMap(({ argv }) => argv)])
+  const persons = (attempt(readPasswd) ?? []).flatMap(({ name, uid }) => (isPerson(uid) ? [name] : []))
+  return {
+    names: [
+      ...(Array.isArray(contacts) ? contacts : []).flatMap((contact) => textsOf((contact as Fields | null)?.['name'])),
+      ...['agents', 'modes'].flatMap((key) => keysOf(store[key])),
+      ...ofLines(['client_name', 'session']),
+      ...textsOf(config.display_name),
+      ...textsOf(config.name),
+      hostname(),
+      userInfo().username,
+      ...persons,
+    ],
+    words: [...ofAcl, ...ofLines(['argv', 'cwd', 'matched_acl'])].flatMap(partsOf),
+  }
+}

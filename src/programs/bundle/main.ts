@@ -1,0 +1,43 @@
+import { open, rm } from 'node:fs/promises'
+import { resolve } from 'node:path'
+
+import type { Environment } from '../../base/environment.ts'
+import { AppError, errnoOf, errorText } from '../../base/errors.ts'
+import { instanceOf } from '../../config/config.ts'
+import { examinerOf } from '../../doctor/examiner.ts'
+import { loadPrimitives } from '../../identity/primitives.ts'
+import { runProgram } from '../../supervision/program-exit.ts'
+import { collect } from './collect.ts'
+import { parseBundleFlags, type BundleFlags } from './flags.ts'
+
+const defaultFile = (): string => `x0x-bundle-${new Date().toISOString().replaceAll(/[:.]/g, '-')}.json`
+
+const write = async (flags: BundleFlags, env: Environment): Promise<number> => {
+  const path = resolve(flags.file ?? defaultFile())
+  // Before root becomes the user of the data directory, who may not write here.
+  const file = await open(path, 'wx', 0o600).catch((error: unknown) => {
+    const why = errnoOf(error) === 'EEXIST' ? 'is there already, and nothing is written over' : `cannot be made: ${errorText(error)}`
+    throw new AppError('conflict', `${path} ${why}`, { cause: error })
+  })
+  try {
+    await loadPrimitives()
+    const examiner = await examinerOf(instanceOf(flags, env).paths.dir)
+    const text = await collect(flags, examiner, env, () => process.stdin)
+    await file.writeFile(text)
+    await file.sync()
+    const bytes = Buffer.byteLength(text)
+    process.stdout.write(
+      flags.json ? `${JSON.stringify({ ok: true, file: path, bytes })}\n` : `${path}: ${bytes} bytes; read it before you send it\n`,
+    )
+    return 0
+  } catch (error) {
+    await rm(path, { force: true }).catch(() => undefined)
+    throw error
+  } finally {
+    await file.close()
+  }
+}
+
+/** Runs `x0x bundle` with the words behind it and answers the exit status: 0; 1 where nothing was written; 2 for flags that are wrong. */
+export const main = async (argv: readonly string[], env: Environment): Promise<number> =>
+  runProgram('x0x bundle', argv, parseBundleFlags, async (flags) => write(flags, env))

@@ -1,0 +1,116 @@
+import { createHmac, randomBytes } from 'node:crypto'
+
+import type { KnownNames } from './known-names.ts'
+import { KNOWN_WORDS } from './known-words.ts'
+
+/** Items of one list, and levels of one value, that are told. */
+const MAX_ITEMS = 256
+const MAX_DEPTH = 8
+/** Characters of a sentence. */
+const MAX_TEXT = 1_000
+const HASH_DIGITS = 10
+
+const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,3})?Z$/
+/** Names of fields of ours. Of a person's choice would be neither. */
+const FIELD = /^[a-z][a-z0-9]*(?:_[a-z0-9]+)*$/
+const MAX_FIELD = 40
+/** Fields that hold what somebody ran, or where, or what they called it. Of a list of words its length is told. */
+const LEFT_OUT = new Set([
+  'argv',
+  'argv_cut',
+  'env',
+  'cwd',
+  'path',
+  'pattern',
+  'detail',
+  'text',
+  'tail',
+  'roots',
+  'session',
+  'client_name',
+  'tool',
+])
+
+const MULTIADDR = /\/(ip4|ip6|dns|dns4|dns6|dnsaddr)\/([^/\s]+)(?=\/)/g
+/** In the order in which they are looked for. */
+const NAMES: readonly RegExp[] = [
+  /"(?:[^"\\]|\\.)*"/g,
+  /'[^']*'/g,
+  /\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b/gi,
+  /\b[0-9a-f]{8,}\b/gi,
+  /\b(?:12D3Koo|Qm)[1-9A-HJ-NP-Za-km-z]{20,}\b/g,
+  /\bx0x:\/\/\S+/g,
+  /\b\d{1,3}(?:\.\d{1,3}){3}\b/g,
+  /(?<![\w/])~?\/(?!(?:ip4|ip6|dns|dns4|dns6|dnsaddr|tcp|p2p)\/)[^\s,;:()]+/g,
+  /\b[\w.-]+@[\w.-]+\b/g,
+]
+
+/**
+ * Takes out of a text or a value what names somebody or something here. Everything is hashed unless it is known to be the
+ * same everywhere; the key of the hashes is kept nowhere, so that no guess can be checked against them.
+ */
+export class Redactor {
+  readonly #key = randomBytes(32)
+  readonly #names: ReadonlySet<string>
+  /** The longest first. */
+  readonly #known: readonly string[]
+
+  constructor(known: KnownNames) {
+    const told = (word: string): boolean => word.trim() === '' || KNOWN_WORDS.has(word)
+    this.#names = new Set(known.names.filter((name) => !told(name)))
+    this.#known = [...new Set([...known.names, ...known.words])].filter((word) => !told(word)).sort((a, b) => b.length - a.length)
+  }
+
+  /** The same word has the same hash, within one bundle. */
+  hash(word: string): string {
+    return `#${createHmac('sha256', this.#key).update(word).digest('hex').slice(0, HASH_DIGITS)}`
+  }
+
+  /** A sentence of ours that may quote something. */
+  sentence(text: string): string {
+    // What was found stands as a number between two characters that no text of ours has, until all is found.
+    const marks: string[] = []
+    const mark = (word: string): string => `\ue000${marks.push(this.hash(word)) - 1}\ue000`
+    let left = text.slice(0, MAX_TEXT).replaceAll('\ue000', '')
+    left = left.replaceAll(MULTIADDR, (_all, kind: string, host: string) => `/${kind}/${mark(host)}`)
+    for (const word of this.#known) left = left.replaceAll(wholeWord(word), () => mark(word))
+    for (const pattern of NAMES)
+      left = left.replaceAll(pattern, (found) => (found.includes('\ue000') ? found.replaceAll(/[^\ue000\d]+/g, '…') : mark(found)))
+    return left.replaceAll(/\ue000(\d+)\ue000/g, (_all, at: string) => marks[Number(at)] ?? '#').replaceAll('\ue000', '')
+  }
+
+  /** A value of ours: numbers and known words stay, all other texts are hashed, and what somebody ran is left out. */
+  value(value: unknown, depth = 0): unknown {
+    if (value === null || typeof value === 'boolean' || typeof value === 'number') return value
+    if (typeof value === 'string') return this.#text(value)
+    if (typeof value !== 'object' || depth >= MAX_DEPTH) return '…'
+    if (Array.isArray(value)) {
+      const items = value.slice(0, MAX_ITEMS).map((item) => this.value(item, depth + 1))
+      return value.length > MAX_ITEMS ? [...items, `… ${value.length - MAX_ITEMS} more`] : items
+    }
+    const fields = Object.entries(value).slice(0, MAX_ITEMS)
+    return Object.fromEntries(fields.map(([name, field]) => this.#field(name, field, depth)))
+  }
+
+  #field(name: string, field: unknown, depth: number): [string, unknown] {
+    const isOurs = FIELD.test(name) && name.length <= MAX_FIELD && !this.#names.has(name)
+    if (!isOurs) return [this.hash(name), this.value(field, depth + 1)]
+    if (!LEFT_OUT.has(name) || field === null) return [name, this.value(field, depth + 1)]
+    return [name, Array.isArray(field) ? `… of ${field.length}` : '…']
+  }
+
+  #text(text: string): string {
+    if (KNOWN_WORDS.has(text) || TIME.test(text)) return text
+    return text.startsWith('/ip') || text.startsWith('/dns') ? this.#address(text) : this.hash(text)
+  }
+
+  /** Its kind and its port are told. */
+  #address(text: string): string {
+    const [, kind = '', host = '', transport = '', port = ''] = text.split('/')
+    const known = /^(?:ip4|ip6|dns|dns4|dns6)$/.test(kind) && transport === 'tcp' && /^\d{1,5}$/.test(port)
+    return known ? `/${kind}/${this.hash(host)}/tcp/${port}` : this.hash(text)
+  }
+}
+
+const wholeWord = (word: string): RegExp =>
+  new RegExp(`(?<![\\w\ue000])${word.replaceAll(/[.*+?^${}()|[\]\\/-]/g, '\\$&')}(?![\\w\ue000])`, 'g')

@@ -1,0 +1,60 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { Redactor } from '../../src/programs/bundle/redactor.ts'
+
+const redactor = (): Redactor => new Redactor({ names: ['bob', 'lab'], words: ['/srv/hidden', 'secretword'] })
+
+test('a sentence keeps its words and loses what it names: ids, addresses, paths, quotes, names, words of commands', () => {
+  const id = 'ab12'.repeat(16)
+  for (const [text, shape] of [
+    [`agent ${id} and ${id.slice(0, 8)}`, /^agent #\w{10} and #\w{10}$/],
+    ['trusted from any machine: bob, lab', /^trusted from any machine: #\w{10}, #\w{10}$/],
+    [
+      '/ip4/192.0.2.7/tcp/5483/p2p/12D3KooWBCpcEXZJabcdefghijkmnopq is not reached',
+      /^\/ip4\/#\w{10}\/tcp\/5483\/p2p\/#\w{10} is not reached$/,
+    ],
+    ['chmod 700 /home/carol/.x0x', /^chmod 700 #\w{10}$/],
+    ['the token "hunter2" and \'other\'', /^the token #\w{10} and #\w{10}$/],
+    ['run 01890a5d-ac96-774b-bcce-b302099a8057 of secretword in /srv/hidden', /^run #\w{10} of #\w{10} in #\w{10}$/],
+    ['sudo -u carol@host and 10.0.0.1', /^sudo -u #\w{10} and #\w{10}$/],
+    ['a bobsled is no bob', /^a bobsled is no #\w{10}$/],
+    ['Node 24.21.0, 3 connected', /^Node 24.21.0, 3 connected$/],
+  ] as const)
+    assert.match(redactor().sentence(text), shape, text)
+})
+
+test('of a value only numbers, times, known words and our own names of fields stay', () => {
+  const told = redactor().value({
+    event: 'denial',
+    reason: 'argv_not_allowed',
+    ts: '2026-05-21T09:42:18.011Z',
+    argv: ['rm', '-rf'],
+    cwd: '/srv/hidden',
+    agent_id: 'ab12'.repeat(16),
+    bob: 1,
+    'A key': 2,
+    address: '/ip4/192.0.2.7/tcp/5483',
+    nested: { free: 'text of somebody', code: 3, none: null },
+  }) as Record<string, unknown>
+  const { event, reason, ts, argv, cwd, nested } = told
+  assert.deepEqual([event, reason, ts, argv, cwd], ['denial', 'argv_not_allowed', '2026-05-21T09:42:18.011Z', '… of 2', '…'])
+  assert.match(JSON.stringify(nested), /^\{"free":"#\w{10}","code":3,"none":null\}$/)
+  assert.match(String(told['agent_id']), /^#\w{10}$/)
+  assert.match(String(told['address']), /^\/ip4\/#\w{10}\/tcp\/5483$/)
+  assert.ok(!('bob' in told) && !('A key' in told))
+})
+
+test('the same word has one hash within a bundle, and another in the next', () => {
+  const one = redactor()
+  assert.equal(one.hash('x'), one.hash('x'))
+  assert.notEqual(one.hash('x'), redactor().hash('x'))
+})
+
+test('what is too long or too deep is cut', () => {
+  let deep: unknown = 1
+  for (let at = 0; at < 20; at++) deep = [deep]
+  assert.ok(JSON.stringify(redactor().value(deep)).length < 100)
+  assert.equal((redactor().value(Array.from({ length: 1_000 }, () => 0)) as unknown[]).length, 257)
+  assert.ok(redactor().sentence('word '.repeat(10_000)).length <= 1_000)
+})
