@@ -34,5 +34,6 @@ exec unshare --pid --fork --kill-child --mount --uts --ipc --net --cgroup sh -eu
   pivot_root . mnt
   umount -l /mnt
   export container=other
-  exec /lib/systemd/systemd --log-target=journal </dev/null >/dev/null 2>&1
+  # The first two words, as of the command line of a kernel, let a systemd from 256 on start beside control groups of version 1.
+  exec /lib/systemd/systemd systemd.unified_cgroup_hierarchy=0 SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1 --log-target=journal </dev/null >/dev/null 2>&1
 ' sh "$root"

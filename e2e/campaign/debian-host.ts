@@ -7,7 +7,8 @@ import { until } from '../../test/support/mesh-of-daemons.ts'
 
 const ROOT = join(import.meta.dirname, '..', '..')
 const PACKAGE = '/usr/lib/node_modules/x0x'
-const RELEASE = 'bookworm'
+/** With a systemd that knows all lines of our units. */
+const RELEASE = 'trixie'
 
 const ran = (file: string, argv: readonly string[], cwd = '/'): string => {
   const { status, stdout, stderr, error } = spawnSync(file, argv, { encoding: 'utf8', cwd, maxBuffer: 64 * 1024 * 1024 })
@@ -44,8 +45,10 @@ export class DebianHost {
   /** Takes about a minute and some 300 MB of `dir`. */
   static make(dir: string): DebianHost {
     // The root directory of others, so not as private as what it stands in.
-    mkdirSync(dir, { mode: 0o755 })
-    ran('debootstrap', ['--variant=minbase', '--include=systemd,systemd-sysv,dbus', RELEASE, dir, debianArchive()!])
+    if (process.env['DEVROOT']) ran('cp', ['-a', process.env['DEVROOT'], dir])
+    else mkdirSync(dir, { mode: 0o755 })
+    if (!process.env['DEVROOT'])
+      ran('debootstrap', ['--variant=minbase', '--include=systemd,systemd-sysv,dbus', RELEASE, dir, debianArchive()!])
     mkdirSync(join(dir, PACKAGE), { recursive: true })
     const packed = JSON.parse(ran('npm', ['pack', '--json', '--silent', '--pack-destination', dir], ROOT)) as { filename: string }[]
     const tarball = join(dir, packed[0]!.filename)
@@ -55,6 +58,8 @@ export class DebianHost {
       chmodSync(join(dir, PACKAGE, 'deploy/bin', program), 0o755)
       ran('ln', ['-s', `${PACKAGE}/deploy/bin/${program}`, join(dir, 'usr/bin', name)])
     }
+    // It has no kernel of its own to load modules into.
+    ran('ln', ['-sf', '/dev/null', join(dir, 'etc/systemd/system/systemd-modules-load.service')])
     return new DebianHost(dir)
   }
 
@@ -93,7 +98,10 @@ export class DebianHost {
   /** What must succeed. */
   must(file: string, ...argv: readonly string[]): string {
     const { status, stdout, stderr } = this.run(file, argv)
-    if (status !== 0) throw new Error(`${file} ${argv.join(' ')}: ${stderr || stdout}`)
+    if (status !== 0)
+      throw new Error(
+        `${file} ${argv.join(' ')}: ${stderr || stdout}${this.run('journalctl', ['--boot', '--no-pager', '-n', '20']).stdout}`,
+      )
     return stdout
   }
 
@@ -104,12 +112,24 @@ export class DebianHost {
     this.must('bash', '-ec', [`cd ${PACKAGE}/deploy`, ...steps].join('\n'))
   }
 
+  dropIn(unit: string, text: string): void {
+    const dir = `/etc/systemd/system/${unit}.d`
+    this.must('mkdir', '-p', dir)
+    this.write(`${dir}/test.conf`, text)
+    this.must('systemctl', 'daemon-reload')
+  }
+
   write(path: string, text: string): void {
     writeFileSync(join(this.#dir, path), text)
   }
 
   read(path: string): string {
     return readFileSync(join(this.#dir, path), 'utf8')
+  }
+
+  /** The value of one property of a unit. */
+  show(unit: string, property: string): string {
+    return this.must('systemctl', 'show', '--value', `--property=${property}`, unit).trim()
   }
 
   /** `active`, `failed`, `inactive` … */

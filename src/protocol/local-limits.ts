@@ -51,8 +51,6 @@ export const MAX_CONFIG_ADDRESSES = 1_024
 export const WATCHDOG_MS = 30_000
 /** Of the line that a service manager shows. */
 export const MAX_STATUS_TEXT = 400
-/** How long a daemon waits behind a signal to read its files again: those that come together, as of a service manager and of its unit, are one. */
-export const RELOAD_SETTLE_MS = 100
 
 // ---- processes of ours beside the executor ----
 /** How long the start of the daemon waits for REXD to listen, to go on without it. */

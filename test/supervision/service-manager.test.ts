@@ -25,7 +25,7 @@ argv = ["true"]
 `
 
 test(
-  'a daemon says when it serves, is heard in time, reads again once for two signals, and starts a hung half again',
+  'a daemon says when it serves, is heard in time, says what became of a reload, and starts a hung half again',
   { ...needsPerl, ...TIMEOUT },
   async (t) => {
     const dir = await tempDir(t)
@@ -42,20 +42,17 @@ test(
     await daemon.says(/^WATCHDOG=1$/)
 
     await writeFile(acl, none + WIDER)
-    for (let signal = 0; signal < 2; signal++) process.kill(daemon.pid, 'SIGHUP')
+    process.kill(daemon.pid, 'SIGHUP')
     assert.match(await daemon.says(/^RELOADING=1/), /^RELOADING=1\|MONOTONIC_USEC=\d+$/)
     assert.match(
       await daemon.says(/^READY=1/),
       /network half up; the ACL file allows more than what is in force and was not taken: a restart is needed$/,
     )
-    const journal = await readFile(join(dir, 'exec.log'), 'utf8')
-    assert.equal(journal.match(/"event":"reload"/g)?.length, 1)
-
     const networkPid = async (): Promise<string> => (await readFile(join(dir, 'network.pid'), 'utf8')).split(' ')[0]!
     const before = await networkPid()
     process.kill(Number(before), 'SIGSTOP')
     await until('another network half', async () => (await networkPid().catch(() => before)) !== before)
-    await daemon.says(/^STATUS=.*network half up/)
+    await daemon.says(/^WATCHDOG=1$/)
     assert.ok(!daemon.messages.some((message) => message.startsWith('STOPPING')), 'the executor has gone on')
     process.kill(daemon.pid, 'SIGTERM')
     await daemon.says(/^STOPPING=1/)
