@@ -41,14 +41,14 @@ export const ACL: CommandSpec = {
       text: 'print the entry that would have allowed what was denied last, and nothing more, to be pasted; what allows more takes a restart',
       options: [
         { flags: '--request <id>', text: 'not the last denial but this one' },
-        { flags: '--agent <agent>', text: 'the last of this agent: a contact, an id or how it begins' },
+        { flags: '--agent <agent>', completes: 'agents', text: 'the last of this agent: a contact, an id or how it begins' },
       ],
       examples: ['x0x acl suggest', 'x0x acl suggest --agent alice >> ~/.x0x/exec-acl.toml'],
     },
     {
       name: 'mine',
       text: 'which commands this agent may run on another, as that one tells it: those of entries with discoverable = true',
-      arguments: [{ flags: '<agent>', text: 'a contact, an id, or its first 6 or more characters' }],
+      arguments: [{ flags: '<agent>', completes: 'agents', text: 'a contact, an id, or its first 6 or more characters' }],
       examples: ['x0x acl mine bob', 'x0x acl mine bob --json'],
       notes: ['Exit status 255: the agent was not reached, or would not say.'],
     },

@@ -1,3 +1,8 @@
+/** What the local daemon knows that may stand there. */
+export type AskedWords = 'agents' | 'contacts' | 'machines' | 'runs'
+/** Words that may stand there, or who knows them. */
+export type Completes = AskedWords | readonly string[]
+
 /** An option as help shows it, which is all that parsing needs: `-n, --lines <count>`, `--raw`. */
 export interface OptionSpec {
   readonly flags: string
@@ -8,12 +13,14 @@ export interface OptionSpec {
   readonly conflicts?: readonly string[]
   /** Names of options of which one must stand beside it. */
   readonly goesWith?: readonly string[]
+  readonly completes?: Completes
 }
 
 /** `<name>` must be there, `[text]` may be, `[files...]` takes all that is left. */
 export interface ArgumentSpec {
   readonly flags: string
   readonly text?: string
+  readonly completes?: Completes
 }
 
 /** One command: what its line may hold, and what is told of it. Parsing, help, manual pages and completion are made from it. */

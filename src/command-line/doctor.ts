@@ -4,7 +4,10 @@ export const DOCTOR: CommandSpec = {
   name: 'doctor',
   text: 'both ends of one relation: addresses, link, trust, pins, clocks, versions, and whether a command would be allowed there',
   usage: 'AGENT [options] [-- ARGV...]',
-  arguments: [{ flags: '<agent>', text: 'a contact, an id, or its first 6 or more characters' }, { flags: '[argv...]' }],
+  arguments: [
+    { flags: '<agent>', completes: 'agents', text: 'a contact, an id, or its first 6 or more characters' },
+    { flags: '[argv...]' },
+  ],
   carries: true,
   examples: ['x0x doctor bob', 'x0x doctor bob -- systemctl --no-pager status x0xd', 'x0x doctor bob --json'],
   notes: [

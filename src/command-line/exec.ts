@@ -14,13 +14,13 @@ export const EXEC: CommandSpec = {
   summary: 'run a command on an agent',
   text: 'Runs a command on another agent and streams its output. AGENT: a contact, an id, or its first 6 or more characters.',
   usage: 'AGENT [options] -- ARGV...',
-  arguments: [{ flags: '[agent]' }, { flags: '[argv...]' }],
+  arguments: [{ flags: '[agent]', completes: 'agents' }, { flags: '[argv...]' }],
   carries: true,
   options: [
     { flags: '--timeout <secs>', text: 'end the command after this time; clamped to the cap there' },
     { flags: '--session <name>', text: 'a name of your own: x0x events --session shows its runs alone' },
     { flags: '--stdin-file <file>', text: 'give the command this stdin; - reads our own to its end' },
-    { flags: '--cancel <id>', text: 'cancel this run instead; needs no AGENT' },
+    { flags: '--cancel <id>', completes: 'runs', text: 'cancel this run instead; needs no AGENT' },
     { flags: '--raw', text: 'control characters to the terminal as they come' },
   ],
   examples: [
@@ -41,7 +41,7 @@ export const EXEC: CommandSpec = {
     {
       name: 'cancel',
       text: 'end one of them: one of ours, else one that runs here for another agent, which is told that an operator ended it',
-      arguments: [{ flags: '<id>', text: 'from x0x exec sessions or x0x exec sessions --incoming' }],
+      arguments: [{ flags: '<id>', completes: 'runs', text: 'from x0x exec sessions or x0x exec sessions --incoming' }],
       options: [
         { flags: '--incoming', text: 'only one that runs here for another agent' },
         { flags: '--agent <id>', text: 'whose it is, where two agents chose the same id: all 64 characters', goesWith: ['incoming'] },

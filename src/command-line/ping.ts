@@ -3,7 +3,7 @@ import type { CommandSpec } from './command.ts'
 export const PING: CommandSpec = {
   name: 'ping',
   text: 'is an agent there, how far away, by which way, of which version',
-  arguments: [{ flags: '<agent>', text: 'a contact, an id, or its first 6 or more characters' }],
+  arguments: [{ flags: '<agent>', completes: 'agents', text: 'a contact, an id, or its first 6 or more characters' }],
   options: [
     { flags: '-c, --count <count>', text: 'how many times, at most 10000', default: '4' },
     { flags: '-i, --interval <secs>', text: 'time between two of them, at least 0.1', default: '1' },

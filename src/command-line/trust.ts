@@ -10,8 +10,8 @@ export const TRUST: CommandSpec = {
       name: 'evaluate',
       text: 'what would be decided now of an agent on a machine, and why; nothing is asked of it',
       arguments: [
-        { flags: '<agent>', text: 'a contact, an id, or its first 6 or more characters' },
-        { flags: '<machine>', text: '64 characters, from x0x id on that machine' },
+        { flags: '<agent>', completes: 'agents', text: 'a contact, an id, or its first 6 or more characters' },
+        { flags: '<machine>', completes: 'machines', text: '64 characters, from x0x id on that machine' },
       ],
       examples: ['x0x trust evaluate laptop 6e1f…', 'x0x trust evaluate laptop 6e1f… --json'],
       notes: [

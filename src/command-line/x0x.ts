@@ -1,6 +1,8 @@
 import { ACL } from './acl.ts'
 import { APPROVALS, EXEC_MODE } from './approvals.ts'
-import type { CommandSpec, OptionSpec } from './command.ts'
+import { TRUST_LEVELS } from '../protocol/reasons.ts'
+import type { ArgumentSpec, CommandSpec, OptionSpec } from './command.ts'
+import { SHELLS } from './shells.ts'
 import { DOCTOR } from './doctor.ts'
 import { FIRST_COMMANDS } from './first.ts'
 import { EXEC, X0X_OPTIONS } from './exec.ts'
@@ -22,7 +24,11 @@ const id: CommandSpec = {
   ],
 }
 
-const NAME_AND_MACHINE = [{ flags: '<name>' }, { flags: '<machine>', text: '64 characters, from x0x id on that machine' }]
+const NAME: ArgumentSpec = { flags: '<name>', completes: 'contacts' }
+const NAME_AND_MACHINE: readonly ArgumentSpec[] = [
+  NAME,
+  { flags: '<machine>', completes: 'machines', text: '64 characters, from x0x id on that machine' },
+]
 
 const contacts: CommandSpec = {
   name: 'contacts',
@@ -42,17 +48,17 @@ const contacts: CommandSpec = {
       arguments: [{ flags: '<link>', text: 'x0x://agent/…, or - for standard input' }],
       options: [
         { flags: '--as <name>', text: 'our name for it (default: agent- and the beginning of its id)' },
-        { flags: '--trust <level>', text: 'trust level of a new contact (default: unknown)' },
+        { flags: '--trust <level>', completes: TRUST_LEVELS, text: 'trust level of a new contact (default: unknown)' },
       ],
     },
     {
       name: 'trust',
       text: 'set a trust level: blocked, unknown, known or trusted; exec needs trusted',
-      arguments: [{ flags: '<name>' }, { flags: '<level>' }],
+      arguments: [NAME, { flags: '<level>', completes: TRUST_LEVELS }],
     },
     { name: 'pin', text: 'accept this contact from this machine (and others pinned) only', arguments: NAME_AND_MACHINE },
     { name: 'unpin', text: 'remove a pin; without its last pin a trusted contact is only known', arguments: NAME_AND_MACHINE },
-    { name: 'remove', text: 'forget it', arguments: [{ flags: '<name>' }] },
+    { name: 'remove', text: 'forget it', arguments: [NAME] },
   ],
 }
 
@@ -65,7 +71,10 @@ const direct: CommandSpec = {
     {
       name: 'send',
       text: 'send one message; answers when the other side has it',
-      arguments: [{ flags: '<agent>' }, { flags: '[text]', text: '- or nothing: standard input' }],
+      arguments: [
+        { flags: '<agent>', completes: 'agents' },
+        { flags: '[text]', text: '- or nothing: standard input' },
+      ],
       options: [{ flags: '--content-type <type>', text: 'what it is', default: 'text/plain' }],
     },
     { name: 'listen', text: 'print messages as they come' },
@@ -188,7 +197,7 @@ const completion: CommandSpec = {
   name: 'completion',
   text: 'print what makes bash, zsh or fish complete the command lines of x0x, x0xd, rexd and rexec',
   arguments: [
-    { flags: '<shell>', text: 'bash, zsh or fish; words: what may stand last in the command line behind --' },
+    { flags: '<shell>', completes: SHELLS, text: 'bash, zsh or fish; words: what may stand last in the command line behind --' },
     { flags: '[line...]' },
   ],
   usage: 'SHELL',
@@ -203,8 +212,9 @@ const completion: CommandSpec = {
 const man: CommandSpec = {
   name: 'man',
   text: 'print a manual page, for man -l',
-  arguments: [{ flags: '[program]', text: 'x0x, x0xd, rexd or rexec (default: x0x)' }],
-  examples: ['x0x man x0xd | man -l -'],
+  arguments: [{ flags: '[program]', completes: ['x0x', 'x0xd', 'rexd', 'rexec'], text: 'x0x, x0xd, rexd or rexec (default: x0x)' }],
+  options: [{ flags: '--markdown', text: 'all of them on one page, as docs/cli.md has it' }],
+  examples: ['x0x man x0xd | man -l -', 'x0x man --markdown > docs/cli.md'],
 }
 
 const events: CommandSpec = {

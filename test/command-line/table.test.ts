@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict'
-import { spawnSync } from 'node:child_process'
-import { chmod, writeFile } from 'node:fs/promises'
+import { execFile, spawnSync } from 'node:child_process'
+import { chmod, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { test } from 'node:test'
+import { test, type TestContext } from 'node:test'
+import { promisify } from 'node:util'
 
 import type { CommandPath, CommandSpec } from '../../src/command-line/command.ts'
 import { completions, COMPLETION_SCRIPTS } from '../../src/command-line/completion.ts'
@@ -12,12 +13,13 @@ import { DESK } from '../../src/command-line/desk.ts'
 import { MCP } from '../../src/command-line/mcp.ts'
 import { manualPage } from '../../src/command-line/man.ts'
 import { REXD, REXD_EXEC } from '../../src/command-line/rexd.ts'
+import { SHELLS, type Shell } from '../../src/command-line/shells.ts'
 import { REXEC } from '../../src/command-line/rexec.ts'
 import { UI } from '../../src/command-line/ui.ts'
 import { X0X } from '../../src/command-line/x0x.ts'
 import { X0XD } from '../../src/command-line/x0xd.ts'
 import { OTHER_COMMANDS } from '../../src/programs/x0x/other-commands.ts'
-import { runCli } from '../support/fake-daemon.ts'
+import { fakeDaemon, json, runCli } from '../support/fake-daemon.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
 const PROGRAMS: readonly CommandSpec[] = [X0X, MCP, UI, DESK, BUNDLE, X0XD, REXD, REXD_EXEC, REXEC]
@@ -78,7 +80,7 @@ test('a manual page tells the same, and a formatter takes it without a word', as
   assert.equal((await runCli(['man', 'vi'])).status, 2)
 })
 
-const words = (...line: string[]): string[] => completions(PROGRAMS, line).map(([word]) => word)
+const words = (...line: string[]): string[] => completions(PROGRAMS, line).candidates.map(([word]) => word)
 
 test('what may stand next is completed: commands, options, and nothing where a value or a file belongs', () => {
   assert.deepEqual(words('x0x', 'con'), ['contacts'])
@@ -99,25 +101,42 @@ test('what may stand next is completed: commands, options, and nothing where a v
   assert.deepEqual(words(), [])
 })
 
-/** Shells ask the program by its name. */
-const ASKING: Readonly<Record<keyof typeof COMPLETION_SCRIPTS, (script: string) => string[]>> = {
-  bash: (script) => [
+test('the page of all commands is what the table says: x0x man --markdown > docs/cli.md', async () => {
+  const { status, stdout } = await runCli(['man', '--markdown'])
+  assert.deepEqual([status, stdout], [0, await readFile(new URL('../../docs/cli.md', import.meta.url), 'utf8')])
+})
+
+/** How each shell is asked for the completions of a line; each asks the program by its name. */
+const ASKING: Readonly<Record<Shell, (script: string, line: readonly string[]) => string[]>> = {
+  bash: (script, line) => [
     'bash',
     '--norc',
     '-c',
-    `${script}\nCOMP_WORDS=(x0x contacts p); COMP_CWORD=2; _x0x; printf '%s\\n' "\${COMPREPLY[@]}"`,
+    `${script}\nCOMP_WORDS=(${line.join(' ')}); COMP_CWORD=${line.length - 1}; _x0x; printf '%s\\n' "\${COMPREPLY[@]}"`,
   ],
-  zsh: (script) => [
+  zsh: (script, line) => [
     'zsh',
     '-f',
     '-c',
-    `compdef() { :; }; _describe() { printf '%s\\n' $found; }\n${script}\nwords=(x0x contacts p); CURRENT=3; _x0x`,
+    `compdef() { :; }; _describe() { printf '%s\\n' $found; }\n${script}\nwords=(${line.join(' ')}); CURRENT=${line.length}; _x0x`,
   ],
-  fish: (script) => ['fish', '-N', '-c', `${script}\ncomplete -C 'x0x contacts p'`],
+  fish: (script, line) => ['fish', '-N', '-c', `${script}\ncomplete -C '${line.join(' ')}'`],
 }
 
-for (const shell of ['bash', 'zsh', 'fish'] as const)
-  test(`${shell} completes by the script that is printed for it`, async (t) => {
+const AGENT = 'ab'.repeat(32)
+
+/** Knows bob, and has seen another; a foreign name tries to add a word. */
+const knowing = async (t: TestContext): Promise<string> => {
+  const answers: Readonly<Record<string, object>> = {
+    '/contacts': { contacts: [{ name: 'bob', agent_id: 'cd'.repeat(32), trust: 'trusted', machines: [] }] },
+    '/peers': { peers: [{ agent_id: AGENT, machine_id: AGENT, name: 'evil\nbox\trm:x' }] },
+  }
+  const { dir } = await fakeDaemon(t, ({ path }, response) => json(response, 200, answers[path] ?? {}))
+  return dir
+}
+
+for (const shell of SHELLS)
+  test(`${shell} completes by the script that is printed for it, with what the daemon knows`, async (t) => {
     const { stdout, status } = await runCli(['completion', shell])
     assert.deepEqual([status, stdout], [0, COMPLETION_SCRIPTS[shell]])
     const bin = await tempDir(t)
@@ -125,13 +144,39 @@ for (const shell of ['bash', 'zsh', 'fish'] as const)
     const run = `import { main } from ${JSON.stringify(main)}; process.exitCode = await main(process.argv.slice(1), process.env)`
     await writeFile(join(bin, 'x0x'), `#!/bin/sh\nexec '${process.execPath}' --input-type=module --eval '${run}' -- "$@"\n`)
     await chmod(join(bin, 'x0x'), 0o755)
-    const [file = '', ...args] = ASKING[shell](stdout)
     const env = { ...process.env, PATH: `${bin}:${process.env['PATH']}`, HOME: bin }
-    const asked = spawnSync(file, args, { encoding: 'utf8', env })
-    if (asked.error !== undefined) return t.skip(`${shell} is not installed`)
-    assert.match(asked.stdout, /^pin\b/, asked.stderr)
-    assert.equal(asked.stdout.trim().split('\n').length, 1)
+    const ask = async (...line: readonly string[]): Promise<string[]> => {
+      const [file = '', ...args] = ASKING[shell](stdout, line)
+      const answer = await promisify(execFile)(file, args, { encoding: 'utf8', env })
+      return answer.stdout.split('\n').flatMap((found) => (found.trim() === '' ? [] : [/^[\w.-]+/.exec(found)?.[0] ?? found]))
+    }
+    if (spawnSync(shell, ['--version']).error !== undefined) return t.skip(`${shell} is not installed`)
+    assert.deepEqual(await ask('x0x', 'contacts', 'p'), ['pin'])
+    const dir = await knowing(t)
+    assert.deepEqual(await ask('x0x', '--data-dir', dir, 'exec', 'b'), ['bob'])
+    assert.deepEqual(await ask('x0x', '--data-dir', dir, 'ping', 'ab'), [AGENT])
   })
+
+test('what the daemon knows is asked of it alone, and one that does not answer says nothing', async (t) => {
+  const dir = await knowing(t)
+  const asked = async (...line: string[]) => runCli(['completion', 'words', '--', 'x0x', '--data-dir', dir, ...line])
+  assert.equal(
+    (await asked('exec', '')).stdout,
+    `sessions\tcommands that this daemon asked for and that have not ended
+cancel\t${X0X.commands![0]!.commands![1]!.text.replaceAll(':', ' ')}
+bob\ttrusted
+${AGENT}\tevil\\nbox rm x
+`,
+  )
+  assert.equal((await asked('contacts', 'pin', 'bob', '')).stdout, '')
+  assert.equal((await asked('contacts', 'trust', 'bob', 'k')).stdout, 'known\t\n')
+  assert.equal((await asked('trust', 'evaluate', AGENT, 'a')).stdout, `${AGENT}\tevil\\nbox rm x\n`)
+  const { status, stdout, stderr } = await runCli(['completion', 'words', '--', 'x0x', '--data-dir', `${dir}/none`, 'ping', ''])
+  assert.deepEqual([status, stdout, stderr], [0, '', ''])
+  const mute = await fakeDaemon(t, () => undefined)
+  const late = await runCli(['completion', 'words', '--', 'x0x', '--data-dir', mute.dir, 'ping', ''])
+  assert.deepEqual([late.status, late.stdout, late.stderr], [0, '', ''])
+})
 
 test('a shell that is not known is refused by the names of those that are', async () => {
   const { status, stderr } = await runCli(['completion', 'tcsh'])

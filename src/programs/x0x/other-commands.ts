@@ -181,8 +181,9 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
     }),
   replay: async (context, { words: [file = ''] }) => (await import('./commands/replay.ts')).runReplay(context, file),
   completion: async (context, { words: [what = ''], behindDashes }) =>
-    (await import('./commands/manual.ts')).runCompletion(context, what, behindDashes ?? []),
-  man: async (context, { words: [program = 'x0x'] }) => (await import('./commands/manual.ts')).runMan(context, program),
+    (await import('./commands/completion.ts')).runCompletion(context, what, behindDashes ?? []),
+  man: async (context, line) =>
+    (await import('./commands/manual.ts')).runMan(context, line.words[0] ?? 'x0x', { markdown: line.has('markdown') }),
 }
 
 /** Runs a line that is no plain `exec`. Its failures begin and end in this bundle: in another our errors are another class. */

@@ -1,0 +1,106 @@
+import { shownLine } from '../../../base/visible-text.ts'
+import type { AskedWords } from '../../../command-line/command.ts'
+import { completions, COMPLETION_SCRIPTS, type Candidate, type Completions } from '../../../command-line/completion.ts'
+import { PAGES } from '../../../command-line/pages.ts'
+import { SHELLS } from '../../../command-line/shells.ts'
+import type { RunSession } from '../../../exec/run-spec.ts'
+import type { ContactRecord } from '../../../executor/port/messages.ts'
+import { LocalApi } from '../../../local-api/local-api.ts'
+import { instanceChoice } from '../../../local-api/paths.ts'
+import type { MeshView } from '../../../mesh/view.ts'
+import { write } from '../../../supervision/program-output.ts'
+import type { CliContext } from '../context.ts'
+import { usageError } from '../failure.ts'
+
+/** Whoever presses a key does not wait for a daemon that is busy. */
+const PATIENCE_MS = 500
+/** More than these nobody reads. */
+const MAX_ASKED = 200
+
+/** The daemon that a line means, by its own flags. */
+const apiOf = ({ env }: CliContext, line: readonly string[]): LocalApi => {
+  const flag = (name: string): string | null => {
+    const at = line.findLastIndex((word) => word === `--${name}` || word.startsWith(`--${name}=`))
+    return at === -1 ? null : line[at]!.includes('=') ? line[at]!.slice(name.length + 3) : (line[at + 1] ?? null)
+  }
+  const instance = instanceChoice({ name: flag('name'), dataDir: flag('data-dir') }, env)
+  return new LocalApi({ instance, url: flag('api') ?? env['X0X_API'] ?? null, env })
+}
+
+type Get = <T>(path: string) => Promise<T>
+
+const contactsOf = async (get: Get): Promise<readonly ContactRecord[]> =>
+  (await get<{ readonly contacts: readonly ContactRecord[] }>('/contacts')).contacts
+const peersOf = async (get: Get): Promise<ReturnType<MeshView['peers']>> =>
+  (await get<{ readonly peers: ReturnType<MeshView['peers']> }>('/peers')).peers
+
+const contactWords = (contacts: readonly ContactRecord[]): Candidate[] => contacts.map(({ name, trust }) => [name, trust])
+
+/** A contact by its name, any other agent by its id. */
+const agentWords = async (get: Get): Promise<Candidate[]> => {
+  const [contacts, peers] = await Promise.all([contactsOf(get), peersOf(get)])
+  const named = new Set(contacts.map(({ agent_id }) => agent_id))
+  const others = peers.flatMap(({ agent_id, name }): Candidate[] =>
+    agent_id === null || named.has(agent_id) ? [] : [[agent_id, name ?? '']],
+  )
+  return [...contactWords(contacts), ...others]
+}
+
+/** Those that the agent before it is pinned to or was seen on; of an agent that is not known, all. */
+const machineWords = async (get: Get, agent: string): Promise<Candidate[]> => {
+  const [contacts, peers] = await Promise.all([contactsOf(get), peersOf(get)])
+  const contact = contacts.find(({ name, agent_id }) => name === agent || agent_id === agent)
+  const id = contact?.agent_id ?? agent
+  const seen = peers.filter((peer) => peer.agent_id === id)
+  const machines = contact === undefined && seen.length === 0 ? peers : seen
+  const pinned = (contact?.machines ?? []).map((machine): Candidate => [machine, 'pinned'])
+  return [...pinned, ...machines.map(({ machine_id, name }): Candidate => [machine_id, name ?? ''])]
+}
+
+const runWords = async (get: Get): Promise<Candidate[]> =>
+  (await get<{ readonly sessions: readonly RunSession[] }>('/exec/sessions')).sessions.map(({ request_id, argv }) => [
+    request_id,
+    argv.join(' '),
+  ])
+
+const ASK: Readonly<Record<AskedWords, (get: Get, before: readonly string[]) => Promise<Candidate[]>>> = {
+  agents: agentWords,
+  contacts: async (get) => contactWords(await contactsOf(get)),
+  machines: async (get, before) => machineWords(get, before.at(-1) ?? ''),
+  runs: runWords,
+}
+
+/** What the daemon knows. One that is not there, is slow or refuses knows nothing, and nobody is told: this is asked at each key. */
+const askedWords = async (
+  context: CliContext,
+  line: readonly string[],
+  { asked, begun, before }: Completions,
+): Promise<readonly Candidate[]> => {
+  if (asked === null) return []
+  try {
+    const api = apiOf(context, line)
+    const signal = AbortSignal.timeout(PATIENCE_MS)
+    const found = await ASK[asked](async (path) => api.json({ method: 'GET', path, signal }), before)
+    const unique = [...new Map(found.toReversed())].toReversed()
+    return unique.filter(([word]) => word.startsWith(begun) && /^[\w.-]+$/.test(word)).slice(0, MAX_ASKED)
+  } catch {
+    return []
+  }
+}
+
+/** A foreign name must not end its line, or begin another column. */
+const lineOf = ([word, text]: Candidate): string => `${word}\t${shownLine(text).replaceAll(/[\t:]/g, ' ')}\n`
+
+/** `x0x completion SHELL`, and what the scripts of all shells ask: `x0x completion words -- LINE...`. */
+export const runCompletion = async (context: CliContext, what: string, line: readonly string[]): Promise<number> => {
+  const shell = SHELLS.find((name) => name === what)
+  if (shell === undefined && what !== 'words')
+    throw usageError(`${JSON.stringify(what)} is no shell that is known here`, `one of ${SHELLS.join(', ')}`)
+  if (shell !== undefined) {
+    await write(context.stdout, COMPLETION_SCRIPTS[shell])
+    return 0
+  }
+  const found = completions(Object.values(PAGES).flat(), line)
+  await write(context.stdout, [...found.candidates, ...(await askedWords(context, line, found))].map(lineOf).join(''))
+  return 0
+}
