@@ -93,9 +93,9 @@ it('no word of a daemon or of a journal about runs, peers and lines turns or hid
     files: await files(),
     sources: {
       about: async () => ({ version: '0', data_dir: bad, agent_id: null, machine_id: null, name: bad }),
-      runs: async () => ({ running: [run], recent: [], problems: [bad] }),
+      runs: async () => ({ running: [run], recent: [], more: true, problems: [bad] }),
       peers: async () => ({ peers: [{ agent_id: bad, machine_id: bad, name: bad, trust: bad, state: bad }] }),
-      journal: async () => ({ journals: ['approvals'], lines: [{ ts: bad, event: bad, more: bad }], more: false, problem: bad }),
+      journal: async () => ({ journals: ['approvals'], lines: [{ ts: bad, event: bad, more: bad }], more: true, unread: 2, problem: bad }),
     },
   })
   const { page } = await openPage(t)
@@ -109,6 +109,9 @@ it('no word of a daemon or of a journal about runs, peers and lines turns or hid
     await page.getByText('\\u202e').nth(expected).waitFor()
     const text = (await page.locator('body').textContent()) ?? ''
     for (const hidden of '\u202e\u200b') assert.ok(!text.includes(hidden), `${view}: ${JSON.stringify(text)}`)
+    // What a list leaves out is said.
+    if (view !== 'Peers')
+      assert.match(text, view === 'Runs' ? /Older runs are in the journals/ : /there are 2.*Older lines were not looked at/)
   }
 })
 

@@ -16,8 +16,6 @@ const CHUNK_BYTES = 64 * 1024
 export interface TailOptions {
   /** How many of the last lines to begin with, at most MAX_TAIL_LINES. */
   readonly lines: number
-  /** No more of the end of the file is looked at for them; absent: all of it. */
-  readonly maxBytes?: number
   /** Go on with what is appended, also into the file that takes this one's place. */
   readonly follow: boolean
 }
@@ -69,7 +67,7 @@ export async function* tailJournal(path: string, options: TailOptions, signal?: 
     if (file === null) return
     try {
       const { size } = await file.stat()
-      const reader = new LineReader(file, isRotated ? 0 : await startOfLast(file, size, options.lines, options.maxBytes))
+      const reader = new LineReader(file, isRotated ? 0 : await startOfLast(file, size, options.lines))
       yield* textsOf(reader)
       while (!stopped() && !(await isOver(path, file, reader))) {
         await sleep(TAIL_POLL_MS, undefined, signal ? { signal } : {}).catch(() => {})
@@ -86,21 +84,25 @@ export async function* tailJournal(path: string, options: TailOptions, signal?: 
   }
 }
 
-/** A named pipe would hold us until somebody writes it, and a device may have no end. */
-const openFile = async (path: string): Promise<FileHandle> => {
-  const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY)
-  if ((await file.stat()).isFile()) return file
-  await file.close()
-  throw new Error('it is no regular file')
+/** A named pipe would hold us until somebody writes it, and a device may have no end. Throws `not_found` where it cannot be opened. */
+export const openJournal = async (path: string): Promise<FileHandle> => {
+  try {
+    const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY)
+    if ((await file.stat()).isFile()) return file
+    await file.close()
+  } catch (error) {
+    throw new AppError('not_found', `${path} cannot be read: ${errorText(error)}`, { cause: error, data: { file: path } })
+  }
+  throw new AppError('not_found', `${path} cannot be read: it is no regular file`, { data: { file: path } })
 }
 
 /** In the moment of a rotation there may be no file: then it is waited for. Null = the signal came. */
 const openFor = async (path: string, wait: boolean, signal?: AbortSignal): Promise<FileHandle | null> => {
   for (;;) {
     try {
-      return await openFile(path)
+      return await openJournal(path)
     } catch (error) {
-      if (!wait) throw new AppError('not_found', `${path} cannot be read: ${errorText(error)}`, { cause: error, data: { file: path } })
+      if (!wait) throw error
     }
     if (signal?.aborted) return null
     await sleep(TAIL_POLL_MS, undefined, signal ? { signal } : {}).catch(() => {})

@@ -1,5 +1,3 @@
-import { open } from 'node:fs/promises'
-
 import {
   APPROVAL_OUTCOMES,
   type ApprovalEvent,
@@ -8,37 +6,14 @@ import {
   type StoreChangedEvent,
 } from '../audit/desk-events.ts'
 import type { Journal } from '../audit/journal.ts'
+import { lastLines } from '../audit/last-lines.ts'
 import { parseLine } from '../audit/parse-line.ts'
 import { cutOf } from '../audit/refusals.ts'
-import { isMissing } from '../base/errors.ts'
 import { HISTORY_BYTES, MAX_SHOWN_QUESTION, RECOVERY_BYTES } from '../protocol/desk-limits.ts'
-import { LINE_FEED } from '../protocol/lines.ts'
 import type { Question } from '../protocol/question.ts'
 import { askerName } from './waiting-questions.ts'
 
 const DESK_EVENTS: ReadonlySet<string> = new Set(['question', 'approval', 'store_changed', 'desk_refused'])
-
-/** The last bytes of a file, from the first whole line in them; none where there is no file. */
-const lastLines = async (path: string, max: number): Promise<Buffer[]> => {
-  const file = await open(path, 'r').catch((error: unknown) => {
-    if (isMissing(error)) return null
-    throw error
-  })
-  if (file === null) return []
-  try {
-    const { size } = await file.stat()
-    const start = Math.max(0, size - max)
-    const bytes = Buffer.alloc(size - start)
-    const { bytesRead } = await file.read(bytes, 0, bytes.length, start)
-    const from = start === 0 ? 0 : bytes.indexOf(LINE_FEED) + 1
-    const lines: Buffer[] = []
-    for (let at = from, end = bytes.indexOf(LINE_FEED, at); end !== -1 && end < bytesRead; at = end + 1, end = bytes.indexOf(LINE_FEED, at))
-      lines.push(bytes.subarray(at, end))
-    return lines
-  } finally {
-    await file.close()
-  }
-}
 
 /** What the desk writes down before it does or says anything, and what it wrote lately. */
 export class DeskJournal {
@@ -94,7 +69,7 @@ export class DeskJournal {
   /** Writes this ending for every question that has none, among the last RECOVERY_BYTES: a desk that was killed wrote none. */
   async closeOpen({ outcome, by, reason }: Pick<ApprovalEvent, 'outcome' | 'by' | 'reason'>): Promise<void> {
     const open = new Map<string, string>()
-    for (const bytes of await lastLines(this.#journal.path, RECOVERY_BYTES)) {
+    for (const bytes of await this.#last(RECOVERY_BYTES)) {
       const line = parseLine(bytes)
       if (line?.event === 'question') open.set(line.question_id, line.permit_sha256)
       else if (line?.event === 'approval' && line.question_id !== null) open.delete(line.question_id)
@@ -106,12 +81,16 @@ export class DeskJournal {
 
   /** The last lines of questions, decisions and changes, newest last; not all that was ever written. */
   async history(limit: number): Promise<readonly object[]> {
-    const lines = await lastLines(this.#journal.path, HISTORY_BYTES)
+    const lines = await this.#last(HISTORY_BYTES)
     const known: object[] = []
     for (let at = lines.length - 1; at >= 0 && known.length < limit; at--) {
       const line = parseLine(lines[at]!)
       if (line !== null && DESK_EVENTS.has(line.event)) known.unshift(line)
     }
     return known
+  }
+
+  async #last(maxBytes: number): Promise<readonly Buffer[]> {
+    return (await lastLines(this.#journal.path, { lines: Infinity, maxBytes })).lines
   }
 }

@@ -45,8 +45,10 @@ export interface PageJournal {
   readonly journals: readonly string[]
   /** The newest first. */
   readonly lines: readonly Fields[]
-  /** Older lines are there that were not looked at. */
+  /** Older lines are there that were not looked at, or have no room here. */
   readonly more: boolean
+  /** Lines among those that were looked at that only the file has: too long, or torn. */
+  readonly unread: number
   readonly problem: string | null
 }
 
@@ -135,6 +137,8 @@ export interface PageRuns {
   readonly going: readonly string[]
   readonly running: readonly PageRun[]
   readonly recent: readonly PageRun[]
+  /** Some journal has older lines than were looked at, or more runs ended than have room here. */
+  readonly more: boolean
   readonly problems: readonly string[]
 }
 

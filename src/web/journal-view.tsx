@@ -42,6 +42,17 @@ const useTyped = (text: string): string => {
 
 const orNull = (text: string): string | null => (text === '' ? null : text)
 
+/** What the list does not show, and where it is. */
+const LeftOut = ({ lines, unread, more }: PageJournal) => (
+  <>
+    {lines.length === 0 && <p class="quiet">No line fits.</p>}
+    {unread > 0 && <p class="quiet">Of lines that are too long to be shown, or torn, there are {unread}: the file has them.</p>}
+    {more && (
+      <p class="quiet">Older lines were not looked at: they are in the file, or in those that were renamed before it. x0x audit tail</p>
+    )}
+  </>
+)
+
 /** The journals of this host that the operator may read, newest line first. */
 export const JournalView = () => {
   const [journal, setJournal] = useState('approvals')
@@ -97,8 +108,7 @@ export const JournalView = () => {
           </tbody>
         </table>
       </div>
-      {value?.lines.length === 0 && <p class="quiet">No line fits.</p>}
-      {value?.more === true && <p class="quiet">Older lines are in the file: x0x audit tail</p>}
+      {value !== null && <LeftOut {...value} />}
     </>
   )
 }

@@ -105,6 +105,7 @@ export const RunsView = ({ state }: { readonly state: PageState }) => {
       <h2>Before</h2>
       {before?.length === 0 && <p class="quiet">No journal here tells of a run.</p>}
       <More all={before ?? []} of="runs" show={(run) => <Run key={run.key} run={run} />} />
+      {value?.more === true && <p class="quiet">Older runs are in the journals.</p>}
     </>
   )
 }

@@ -33,15 +33,6 @@ const follow = (path: string, lines: number) => {
   return { seen, stop }
 }
 
-test('of a file of any size no more of its end is looked at than is said', async (t) => {
-  const path = await fileOf(t, '')
-  await truncate(path, 64 * 1024 * 1024)
-  await appendFile(path, '\na\nb\n')
-  const seen: string[] = []
-  for await (const line of tailJournal(path, { lines: 99, maxBytes: 100_000, follow: false })) seen.push(line)
-  assert.deepEqual(seen.slice(1), ['a', 'b'])
-})
-
 test('the last lines come, as many as there are', async (t) => {
   const path = await fileOf(t, 'a\nb\nc\n')
   assert.deepEqual(await lastOf(path, 2), ['b', 'c'])

@@ -123,6 +123,8 @@ test('x0x desk that is killed denies what waited; the next one takes its place a
   first.kill('SIGKILL')
   await assert.rejects(asked, { code: 'approval_unavailable' })
   await ended
+  // Rotated in between: what was left open stands in the file that was renamed.
+  await rename(paths.approvalsJournal, `${paths.approvalsJournal}.1`)
   const second = await startDesk(t, paths)
   const again = await openHuman(paths, 'terminal')
   t.after(() => again.close())

@@ -69,9 +69,9 @@ export const pendingOf = (id: string, changed: Parameters<typeof questionOf>[0] 
 
 const NOTHING: PageSources = {
   about: async () => ({ version: '0', data_dir: '/x', agent_id: null, machine_id: null, name: null }),
-  runs: async () => ({ running: [], recent: [], problems: [] }),
+  runs: async () => ({ running: [], recent: [], more: false, problems: [] }),
   peers: async () => ({ peers: [] }),
-  journal: async () => ({ journals: ['approvals'], lines: [], more: false, problem: null }),
+  journal: async () => ({ journals: ['approvals'], lines: [], more: false, unread: 0, problem: null }),
   policy: async () => ({ source: null, pairs: [], problem: null }),
   modes: async () => ({ agents: [], others: [], grants: [], problems: [] }),
   revoke: async () => ({ revoked: false }),

@@ -1,5 +1,5 @@
-import { tailJournal } from '../../audit/tail.ts'
-import { AppError, attempt, errorText, isAppError } from '../../base/errors.ts'
+import { lastLines } from '../../audit/last-lines.ts'
+import { AppError, attempt, errorText } from '../../base/errors.ts'
 import type { EngineConfigs } from './engine-configs.ts'
 import type { LocalApi } from '../../local-api/local-api.ts'
 import { isTable, type Fields } from '../../protocol/field-checks.ts'
@@ -11,6 +11,15 @@ const NAMES = ['approvals', 'runs here', 'asked of others'] as const
 const parsed = (text: string): Fields | null => {
   const value: unknown = attempt(() => JSON.parse(text))
   return isTable(value) ? value : null
+}
+
+/** The end of a journal, the newest last. */
+export interface LastOf {
+  readonly lines: readonly { readonly line: Fields; readonly raw: string }[]
+  /** Older ones are there that were not looked at. */
+  readonly older: boolean
+  /** Lines that are too long, or say nothing: only the file has them. */
+  readonly unread: number
 }
 
 /** The journals of this host, as files that this user may read. */
@@ -36,7 +45,7 @@ export class JournalBook {
     const name = journals.find((one) => one === journal)
     if (name === undefined) throw new AppError('bad_request', `journal: one of ${journals.join(', ')}`)
     try {
-      const all = await this.last(name, signal)
+      const { lines: all, older, unread } = await this.last(name, signal)
       const fitting = all.filter(({ line, raw }) => (event === null || line['event'] === event) && (text === null || raw.includes(text)))
       return {
         journals,
@@ -44,31 +53,22 @@ export class JournalBook {
           .slice(-MAX_PAGE_LINES)
           .map(({ line }) => line)
           .reverse(),
-        more: all.length === MAX_PAGE_SEARCHED || fitting.length > MAX_PAGE_LINES,
+        more: older || fitting.length > MAX_PAGE_LINES,
+        unread,
         problem: null,
       }
     } catch (error) {
-      return { journals, lines: [], more: false, problem: errorText(error) }
+      return { journals, lines: [], more: false, unread: 0, problem: errorText(error) }
     }
   }
 
-  /** The last lines of one, the newest last; none where nothing was ever written. */
-  async last(
-    name: string,
-    signal: AbortSignal,
-    lines = MAX_PAGE_SEARCHED,
-  ): Promise<readonly { readonly line: Fields; readonly raw: string }[]> {
+  /** Nothing, where nothing was ever written. */
+  async last(name: string, signal: AbortSignal, lines = MAX_PAGE_SEARCHED): Promise<LastOf> {
     const path = await this.#pathOf(name, signal)
-    const found: { line: Fields; raw: string }[] = []
-    try {
-      for await (const raw of tailJournal(path, { lines, maxBytes: MAX_PAGE_JOURNAL_BYTES, follow: false }, signal)) {
-        const line = parsed(raw)
-        if (line !== null) found.push({ line, raw })
-      }
-    } catch (error) {
-      if (!isAppError(error, 'not_found')) throw error
-    }
-    return found
+    const read = await lastLines(path, { lines, maxBytes: MAX_PAGE_JOURNAL_BYTES })
+    const found = read.lines.map((bytes) => ({ line: parsed(bytes.toString()), raw: bytes.toString() }))
+    const known = found.flatMap(({ line, raw }) => (line === null ? [] : [{ line, raw }]))
+    return { lines: known, older: read.older, unread: read.tooLong + found.length - known.length }
   }
 
   async #pathOf(name: string, signal: AbortSignal): Promise<string> {

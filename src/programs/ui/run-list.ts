@@ -3,7 +3,7 @@ import type { LocalApi } from '../../local-api/local-api.ts'
 import { isText, type Fields } from '../../protocol/field-checks.ts'
 import { shortId } from '../../protocol/ids.ts'
 import type { PageRun, PageRuns } from '../../protocol/page.ts'
-import type { JournalBook } from './journal-book.ts'
+import type { JournalBook, LastOf } from './journal-book.ts'
 
 const MAX_RECENT = 50
 /** Lines of the journal of an engine that are looked through each time. */
@@ -84,13 +84,13 @@ export const runsOf = async (api: LocalApi, book: JournalBook, signal: AbortSign
   const { sessions } = await api
     .json<{ sessions: readonly Session[] }>({ method: 'GET', path: '/exec/sessions', signal })
     .catch(noted({ sessions: [] as readonly Session[] }))
-  const here = runsIn((await book.last('runs here', signal).catch(noted([]))).map(({ line }) => line))
-  const ofEngines = await Promise.all(
-    (await book.engines()).map(async (path) =>
-      runsIn((await book.last(path, signal, MAX_ENGINE_LINES).catch(noted([]))).map(({ line }) => line)),
-    ),
-  )
-  const all = [...here, ...ofEngines.flat()].toSorted((a, b) => (a.started_at < b.started_at ? -1 : 1))
+  const nothing: LastOf = { lines: [], older: false, unread: 0 }
+  const books = await Promise.all([
+    book.last('runs here', signal).catch(noted(nothing)),
+    ...(await book.engines()).map(async (path) => book.last(path, signal, MAX_ENGINE_LINES).catch(noted(nothing))),
+  ])
+  const all = books.flatMap(({ lines }) => runsIn(lines.map(({ line }) => line))).toSorted((a, b) => (a.started_at < b.started_at ? -1 : 1))
+  const over = all.filter(isOver)
   const asked = await Promise.all(
     sessions.toReversed().map(async ({ request_id, agent_id, argv, started_at, state }, at) => ({
       key: `asked ${request_id}`,
@@ -104,7 +104,8 @@ export const runsOf = async (api: LocalApi, book: JournalBook, signal: AbortSign
   )
   return {
     running: [...asked, ...all.filter((run) => !isOver(run)).reverse()],
-    recent: all.filter(isOver).slice(-MAX_RECENT).reverse(),
+    recent: over.slice(-MAX_RECENT).reverse(),
+    more: over.length > MAX_RECENT || books.some(({ older }) => older),
     problems,
   }
 }

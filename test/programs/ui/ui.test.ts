@@ -65,7 +65,7 @@ test('without a daemon x0x ui shows what the files of this host say, and ends as
   const about = await call<{ data_dir: string; agent_id: null }>('about')
   assert.deepEqual([about.data_dir, about.agent_id], [paths.dir, null])
   const all = await call<PageJournal>('journal', { journal: 'approvals', event: null, text: null })
-  assert.deepEqual([all.lines.map(({ event }) => event), all.more, all.problem], [['approval', 'question'], false, null])
+  assert.deepEqual([all.lines.map(({ event }) => event), all.more, all.unread, all.problem], [['approval', 'question'], false, 1, null])
   const one = await call<PageJournal>('journal', { journal: 'approvals', event: 'question', text: 'q_0' })
   assert.equal(one.lines.length, 1)
   await appendFile(paths.approvalsJournal, `${lines[0]}\n`)
