@@ -40,22 +40,26 @@ const SED_COMMAND = String.raw`(${SED_ADDRESS}(,${SED_ADDRESS})?!?)?([pdqDNGHhgx
 
 /** Another command follows: only what surrounds it changes. */
 const COMMANDS: readonly WrapperRow[] = [
-  row('timeout', {
+  row('timeout gtimeout', {
     plain: /^(-[fpv]+|-[ks].+|--(preserve-status|foreground|verbose)|--(signal|kill-after)=.*)$/,
     valued: /^(-k|-s|--signal|--kill-after)$/,
     skip: [/^\d+(\.\d*)?[smhd]?$/],
     behind: 'command',
   }),
-  row('nice', { plain: /^(-n.+|--?\d+|--adjustment=.*)$/, valued: /^(-n|--adjustment)$/, behind: 'command' }),
-  row('nohup', { behind: 'command' }),
+  row('nice gnice', { plain: /^(-n.+|--?\d+|--adjustment=.*)$/, valued: /^(-n|--adjustment)$/, behind: 'command' }),
+  row('nohup gnohup', { behind: 'command' }),
   row('setsid', { plain: /^(-[cfw]+|--ctty|--fork|--wait)$/, behind: 'command' }),
-  row('stdbuf', {
+  row('stdbuf gstdbuf', {
     plain: /^(-[ioe].+|--(input|output|error)=.*)$/,
     valued: /^(-[ioe]|--(input|output|error))$/,
     behind: 'command',
   }),
   row('ionice', { plain: /^(-t|--ignore|-[cn].+|--class(data)?=.*)$/, valued: /^(-[cn]|--class|--classdata)$/, behind: 'command' }),
-  row('time', { plain: /^(-[apqvV]+|--(portability|append|verbose|quiet))$/, valued: /^(-[fo]|--format|--output)$/, behind: 'command' }),
+  row('time gtime', {
+    plain: /^(-[apqvV]+|--(portability|append|verbose|quiet))$/,
+    valued: /^(-[fo]|--format|--output)$/,
+    behind: 'command',
+  }),
   row('chrt', {
     plain: /^(-[abfiorvR]+|--(batch|fifo|idle|other|rr|reset-on-fork|verbose))$/,
     skip: [/^\d+$/],
@@ -85,7 +89,7 @@ const COMMANDS: readonly WrapperRow[] = [
   }),
   row('strace', { plain: /^(-[cCfFqrtTvxy]+|-[es].+)$/, valued: /^-[esa]$/, behind: 'command' }),
   row('valgrind', { plain: /^(-[qv]|--(quiet|verbose|tool=\w+|leak-check=\w+|track-origins=\w+|error-exitcode=\d+))$/, behind: 'command' }),
-  row('xargs', {
+  row('xargs gxargs', {
     plain:
       /^(-[0rtxpo]+|-[ELnPsad].+|-[el].*|--(null|no-run-if-empty|verbose|exit|interactive|open-tty)|--(arg-file|delimiter|eof|max-lines|max-args|max-procs|max-chars|process-slot-var)=.*)$/,
     valued: /^(-[ELnPsad]|--(arg-file|delimiter|max-args|max-procs|max-chars))$/,
@@ -153,13 +157,13 @@ const OWN: readonly WrapperRow[] = [
       /^--?(engine|provider|config|propquery|keyform)/,
     ]),
   }),
-  row('sort', {
+  row('sort gsort', {
     plain:
       /^(-[bdfghiMnRrVcCmsuz]+|-[ktoS].+|--(ignore-leading-blanks|dictionary-order|ignore-case|general-numeric-sort|human-numeric-sort|numeric-sort|random-sort|reverse|version-sort|check|merge|stable|unique|zero-terminated|help|version)|--(key|field-separator|output|buffer-size|parallel)=.*)$/,
     valued: /^-[bdfghiMnRrVcCmsuz]*[ktoS]$/,
     behind: 'own',
   }),
-  row('split', {
+  row('split gsplit', {
     plain: /^(-[dexu]+|-[ablnCt].+|--(bytes|lines|number|suffix-length|additional-suffix)=.*|--(verbose|help|version))$/,
     valued: /^-[ablnCt]$/,
     behind: 'own',
@@ -251,6 +255,11 @@ const UNKNOWN =
   'lxc-usernsexec memusage msgexec msgfilter multitime multitail lnav not pexec pg_virtualenv pidstat pipesz procmail maildrop run-mailcap runc crun schroot pbuilder sbuild mmdebstrap scan-build ' +
   'scriptlive service setlock sdiff sotruss supervise svscan timed-run torify tsp ttyd ttyrec asciinema websockify xtrace login sulogin invoke-rc.d deb-systemd-invoke debconf dpkg-architecture ' +
   'checkinstall libtool apptainer singularity toolbox distrobox flatpak-spawn firecracker kernel-install etcdctl consul envconsul nq fq pueue foreman honcho pm2 forever ' +
+  // … on macOS, and by other names.
+  'arch caffeinate sandbox-exec taskpolicy launchctl xcrun xcodebuild swift dtruss gchroot gruncon sudo-rs su-rs systemd-notify systemd-dissect systemd-vmspawn incrontab fcrontab anacron ' +
+  // Run each of the files that they are given, or have a language in which a file says what runs.
+  'alpine ansible-test apache2 apache2ctl apachectl httpd nginx autoconf autoheader autoreconf autom4te bashbug bconsole bee bundler cobc codex csvtool dosbox easyrsa eb genie gitea ksshell ' +
+  'lxd msfconsole mypy needrestart neofetch opencode opkg pkg rsyslogd runscript tmate xdg-user-dir yelp zathura bc dc m4 node-gyp rgvim gvimdiff evim vimtutor rnano tnftp s-nail bsd-mailx ' +
   // Call a service that starts programs.
   'busctl dbus-send dbus-daemon gdbus qdbus gio gapplication varlinkctl systemd-mount supervisord supervisorctl ' +
   // Have an option, a key or a language that starts one, or load code that they name.

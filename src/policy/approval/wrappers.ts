@@ -195,6 +195,7 @@ export const shellText = (words: readonly Word[]): Unwrapped => {
 /** Those whose words are more than a row can say. */
 const OWN_READERS: Readonly<Record<string, (words: readonly Word[]) => Unwrapped>> = {
   env,
+  genv: env,
   find,
   gfind: find,
   busybox: applets,

@@ -204,6 +204,16 @@ test('find that writes a file which its words name is not told', () => {
   assert.ok(!asks(['find', '.', '-name', '-x']))
 })
 
+test('of several files that one program runs none is bound alone', () => {
+  for (const argv of [
+    ['m4', 'one.m4', 'two.m4'],
+    ['dc', 'one', 'two'],
+    ['/opt/homebrew/bin/gtimeout', '5', 'pub', 'push'],
+    ['genv', 'pub', 'push'],
+  ])
+    assert.ok(asks(argv), argv.join(' '))
+})
+
 test('what find starts ends where find says, and is no option that was taken for it', () => {
   for (const argv of [
     ['find', '.', '-name', '-exec', '-exec', 'pub', 'push', ';'],
