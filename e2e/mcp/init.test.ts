@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { closeSync, openSync } from 'node:fs'
-import { chmod, mkdir, readFile, realpath, stat, symlink, writeFile } from 'node:fs/promises'
+import { appendFile, chmod, mkdir, readFile, realpath, stat, symlink, writeFile } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
@@ -95,6 +95,20 @@ test('no server begins whose agent could write its configuration or its journal,
   // Who may write nothing changes nothing.
   await writeFile(inside, text.replace('allow_write = true', 'allow_write = false'), { mode: 0o600 })
   assert.equal(x0x('--check', '--config', inside).status, 0)
+})
+
+test('where a human is asked, no server begins whose agent could read what he decides with, and --check says so', async (t) => {
+  const { dir, work, x0x } = await placeOf(t)
+  const config = join(dir, 'mcp.toml')
+  assert.equal(x0x('--init', work, '--config', config).status, 0)
+  await appendFile(config, `\n[tools.exec]\n[[security.allowed_roots]]\npath = ${JSON.stringify(dir)}\n`)
+  const text = (await readFile(config, 'utf8')).replace('allow_write = true', 'allow_write = false')
+  await writeFile(config, text, { mode: 0o600 })
+  for (const flags of [['--check'], ['--whoami', 'a']]) {
+    const { status, stdout, stderr } = x0x(...flags, '--config', config)
+    assert.equal(status, 2, stdout + stderr)
+    assert.match(stdout + stderr, /the data directory .* is below the root .*operator\.key/)
+  }
 })
 
 test('--init says so when what it writes for the runtime is where the agent may write', async (t) => {

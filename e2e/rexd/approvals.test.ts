@@ -110,6 +110,8 @@ test('exec.kill of what waits takes the question back, and the library does so w
   const { next, settled } = await watching(desk)
   const started = call('exec.start', { ...session, ...ECHO, tell_waiting: true })
   const first = await next()
+  // The human may hear of it before its caller does.
+  assert.ok(await soon(() => told.length > 0))
   const { process_id } = told[0] ?? {}
   assert.equal((await call('exec.kill', { ...session, process_id: 'p_other' })).error?.code, -32005)
   assert.deepEqual((await call('exec.kill', { ...session, process_id })).result, { ok: true })

@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import type { Environment } from '../base/environment.ts'
 import type { RexdConfig } from '../config/rexd-config.ts'
 import { dataDirOf, instanceChoice, pathsIn } from '../local-api/paths.ts'
+import { exposedDataDir } from '../policy/local/own-places.ts'
 import { NO_SETTINGS, resolveExec } from '../policy/modes/settings.ts'
 import { placesOf, type ToolsSettings } from '../policy/modes/tools-settings.ts'
 import { ImageStore } from '../process/sandbox/image-store.ts'
@@ -13,7 +14,7 @@ import { Cells } from '../process/cells.ts'
 import { DEFAULT_SANDBOX_PROCESSES } from '../protocol/sandbox-limits.ts'
 import type { SandboxSettings } from '../policy/sandbox/sandbox-settings.ts'
 import { deskFindings } from './desk-check.ts'
-import { ok, warn, type Finding } from './findings.ts'
+import { fail, ok, warn, type Finding } from './findings.ts'
 
 const TOPIC = 'commands'
 
@@ -78,5 +79,7 @@ export const placeFindings = async ({ tools }: RexdConfig): Promise<Finding[]> =
 export const modesFindings = async (config: RexdConfig, env: Environment): Promise<Finding[]> => {
   if (config.tools === undefined) return []
   const paths = pathsIn(dataDirOf(instanceChoice({ name: null, dataDir: null }, env)))
-  return [...(await placeFindings(config)), ...(await deskFindings(paths))]
+  const problem = exposedDataDir(config.policy, paths.dir)
+  const exposed = problem === null ? [] : [fail(TOPIC, problem, 'name roots without the data directory')]
+  return [...exposed, ...(await placeFindings(config)), ...(await deskFindings(paths))]
 }

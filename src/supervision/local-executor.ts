@@ -1,6 +1,7 @@
 import { Journal } from '../audit/journal.ts'
 import { LocalMarks, localMarksOf } from '../audit/local-marks.ts'
 import { systemClock, type Clock } from '../base/clock.ts'
+import { AppError } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import { startAll, stopAll, type StartableEntry, type StopFailure } from '../base/startable.ts'
 import type { HttpRefusal } from '../doors/access.ts'
@@ -10,6 +11,7 @@ import { LocalEngine } from '../executor/local/local-engine.ts'
 import { LocalJournal } from '../executor/local/local-journal.ts'
 import { DoorCalls } from '../executor/local/door-calls.ts'
 import type { LocalExecutor } from '../executor/port/local-executor.ts'
+import { exposedDataDir } from '../policy/local/own-places.ts'
 import { Cells } from '../process/cells.ts'
 import { Guardian } from '../process/guardian.ts'
 import type { Environment } from '../base/environment.ts'
@@ -48,7 +50,7 @@ export interface EngineInit extends Pick<RexdConfig, 'policy' | 'audit_path' | '
   readonly console?: string
 }
 
-/** Where commands run and whom to ask; null: the configuration does not choose. Nothing is asked before the first command is. */
+/** Where commands run and whom to ask; null: the configuration does not choose. Nothing is asked before the first command is. Throws `bad_config`. */
 const modesOf = (
   { tools, policy, name = 'x0x', console }: EngineInit,
   env: Environment,
@@ -56,6 +58,8 @@ const modesOf = (
 ): { readonly modes: EngineModes; readonly desk: DeskSocketLink } | null => {
   if (tools === undefined) return null
   const paths = pathsIn(dataDirOf(instanceChoice({ name: null, dataDir: null }, env)))
+  const problem = exposedDataDir(policy, paths.dir)
+  if (problem !== null) throw new AppError('bad_config', problem)
   const desk = new DeskSocketLink({ approvals: paths.approvals, approvalsSocket: paths.approvalsSocket, name })
   const nodes = policy.granted.has('target') ? new DaemonNodes({ daemon: () => daemonApi(env) }) : null
   return { modes: new EngineModes({ tools, desk, nodes, secrets: [paths.dir], log, ...(console !== undefined && { console }) }), desk }

@@ -8,7 +8,7 @@ import { realPath } from '../../base/real-path.ts'
 import { loadRexdConfig } from '../../config/rexd-config.ts'
 import { configHome, dataDirOf, instanceChoice } from '../../local-api/paths.ts'
 import type { McpFlags } from './flags.ts'
-import { standsIn } from './own-files.ts'
+import { standsIn } from '../../policy/local/own-places.ts'
 
 /** Commands that read no file which an agent could write, and take no argument from it. */
 const FIRST_COMMANDS: readonly (readonly string[])[] = [['true'], ['date'], ['pwd'], ['ls', '-la']]

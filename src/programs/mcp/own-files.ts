@@ -1,16 +1,6 @@
-import { existsSync } from 'node:fs'
-import { basename, dirname, join } from 'node:path'
-
-import { realPath } from '../../base/real-path.ts'
 import type { RexdConfig } from '../../config/rexd-config.ts'
-import { namesBelow } from '../../policy/local/authorize.ts'
+import { standsIn } from '../../policy/local/own-places.ts'
 import { keepersDirectory } from './keeper-place.ts'
-
-/** Where a path leads whose end is not made yet. */
-const leadsTo = (path: string): string => (existsSync(path) ? realPath(path) : join(leadsTo(dirname(path)), basename(path)))
-
-/** True when a path is a directory or stands below it, as links lead to both, which need not be there. */
-export const standsIn = (path: string, directory: string): boolean => namesBelow(leadsTo(path), leadsTo(directory)) !== null
 
 /**
  * What the agent could grant itself, or take out of what is kept of it, by writing files that it may write; one text for each.
