@@ -12,6 +12,7 @@ import { NETWORK_METRICS } from '../src/doors/rest/metrics.ts'
 import { REQUESTER_COUNTERS } from '../src/exec/counters.ts'
 import { EXEC_METRICS } from '../src/executor/exec-metrics.ts'
 import { DatagramReceiver } from '../test/support/datagram-receiver.ts'
+import { TraceCollector, type Span } from '../test/support/trace-collector.ts'
 import { tempDir } from '../test/support/temp-dir.ts'
 import { MeshOfDaemons, until, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 import { readAnswer, response } from '../test/support/rest-door.ts'
@@ -48,7 +49,9 @@ test(
     const socket = join(await tempDir(t), 'log.sock')
     const env = { X0X_METRICS_TOKEN: 'true', X0X_LOG_LEVEL: 'info', ...(perl ? { X0X_SYSLOG: socket } : {}) }
     const syslog = perl ? await DatagramReceiver.start(t, socket) : null
-    const [alice, bob] = [mesh.add('alice'), mesh.add('bob', { env })]
+    const collector = await TraceCollector.start(t)
+    const otlp = { X0X_OTLP: collector.url }
+    const [alice, bob] = [mesh.add('alice', { env: otlp }), mesh.add('bob', { env: { ...env, ...otlp } })]
     await alice.start()
     await bob.writeAcl([{ agent: alice, commands: [['echo', '<INT>'], ['false']] }])
     await bob.start()
@@ -138,6 +141,48 @@ test(
         assert.ok(syslog!.messages.some((message) => message.includes(' argv="[\\"echo\\",\\"secret-word\\"\\]"')))
       },
     )
+    await t.test('a trace has what the run took on both sides, and names nobody', async () => {
+      const [traceId, caller] = ['0af7651916cd43dd8448eb211c80319c', 'b7ad6b7169203331']
+      const { status } = await alice.cli(['exec', 'bob', '--', 'echo', '8'], { env: { TRACEPARENT: `00-${traceId}-${caller}-01` } })
+      assert.equal(status, 0)
+      const inTrace = () => collector.spans.filter((span) => span.traceId === traceId)
+      const named = (name: string): Span => {
+        const all = inTrace().filter((span) => span.name === `x0x ${name}`)
+        assert.equal(all.length, 1, name)
+        return all[0]!
+      }
+      await collector.has(() => ['x0x exec', 'x0x run'].every((name) => inTrace().some((span) => span.name === name)))
+      const [exec, run] = [named('exec'), named('run')]
+      assert.deepEqual([exec.service, exec.kind, exec.parentSpanId], ['alice', 3, caller])
+      assert.deepEqual([run.service, run.kind, run.parentSpanId], ['bob', 2, exec.spanId])
+      for (const name of ['connect', 'sign', 'wait for exit', 'verify']) assert.equal(named(name).parentSpanId, exec.spanId, name)
+      for (const name of ['decide', 'journal', 'spawn', 'program', 'sign exit']) assert.equal(named(name).parentSpanId, run.spanId, name)
+      assert.equal(new Set(inTrace().map(({ spanId }) => spanId)).size, inTrace().length)
+      for (const { startTimeUnixNano: from, endTimeUnixNano: to, name } of inTrace()) {
+        assert.ok(BigInt(from) <= BigInt(to), name)
+        assert.ok(Math.abs(Number(BigInt(from) / 1_000_000n) - Date.now()) < 60_000, name)
+      }
+      const request = (await bob.journal()).find(({ event, argv }) => event === 'request' && Array.isArray(argv) && argv[1] === '8')
+      const attributes = { 'x0x.request_id': request?.request_id, 'x0x.outcome': 'ended', 'process.exit.code': '0' }
+      assert.deepEqual([exec.attributes, run.attributes], [attributes, { 'x0x.request_id': request?.request_id }])
+      for (const secret of [alice.agentId, alice.machineId, bob.agentId, bob.machineId, 'echo', bob.dir])
+        assert.ok(!collector.text.includes(secret), secret)
+    })
+    await t.test('what was denied is a trace of its own that failed, and what is not sampled is none', async () => {
+      const denied = (span: Span) => span.attributes['x0x.denial_reason'] === 'argv_not_allowed'
+      await collector.has(() => collector.spans.some(denied))
+      const span = collector.spans.find(denied)!
+      assert.deepEqual([span.parentSpanId, span.status], [undefined, { code: 2 }])
+      assert.ok(
+        collector.spans.some(
+          ({ name, traceId, parentSpanId }) => name === 'x0x run' && traceId === span.traceId && parentSpanId === span.spanId,
+        ),
+      )
+      await alice.cli(['exec', 'bob', '--', 'echo', '9'], { env: { TRACEPARENT: `00-${'1'.repeat(32)}-${'2'.repeat(16)}-00` } })
+      await alice.cli(['exec', 'bob', '--', 'echo', '10'], { env: { TRACEPARENT: `00-${'3'.repeat(32)}-${'2'.repeat(16)}-01` } })
+      await collector.has(() => collector.spans.some(({ traceId, name }) => traceId === '3'.repeat(32) && name === 'x0x exec'))
+      assert.ok(!collector.text.includes('1'.repeat(32)))
+    })
     await t.test('promtool finds nothing wrong', (t) => {
       const { status, stdout, stderr, error } = spawnSync('promtool', ['check', 'metrics'], { input: text, encoding: 'utf8' })
       if (error !== undefined) return t.skip('there is no promtool')

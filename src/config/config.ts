@@ -59,6 +59,7 @@ const defaultsFor = (name: string | null, paths: DataPaths): Settings => ({
   rexd_config: null,
   metrics_token: false,
   syslog: null,
+  otlp: null,
 })
 
 /** Settings of one source over those of a weaker one; problems are collected, not thrown. */

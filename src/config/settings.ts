@@ -79,6 +79,14 @@ const port = (value: unknown): Parsed<number> =>
     ? { value }
     : { problem: 'must be a port, 0 to 65535 (0 = any free one)' }
 
+/** Traces leave this host by the collector, and by nobody else: the half that sends them speaks to the world. */
+const COLLECTOR = /^http:\/\/(?:127\.0\.0\.1|localhost|\[::1\]):([1-9][0-9]{0,4})\/[!-~]*$/
+
+const collector = (value: unknown): Parsed<string> =>
+  typeof value === 'string' && value.length <= MAX_ADDRESS_TEXT && Number(COLLECTOR.exec(value)?.[1] ?? Number.NaN) <= 65_535
+    ? { value }
+    : { problem: 'must be a place on this host, such as "http://127.0.0.1:4318/v1/traces"' }
+
 const askTimeout = (value: unknown): Parsed<number> =>
   typeof value === 'number' && Number.isInteger(value) && value >= 1 && value <= MAX_ASK_TIMEOUT_MS / 1000
     ? { value }
@@ -123,6 +131,8 @@ export const SETTINGS = {
   rexd_config: { parse: path, fromText: same, flag: null },
   /** A datagram socket of this host that gets a copy of each line of the journals; null: none does. */
   syslog: { parse: path, fromText: same, flag: null },
+  /** The collector on this host that gets traces; null: none are kept. */
+  otlp: { parse: collector, fromText: same, flag: null },
   /** A collector has a token of its own, which opens GET /metrics and nothing else. */
   metrics_token: { parse: boolean, fromText: asBoolean, flag: null },
   /** What holds a run's processes together. */
@@ -133,7 +143,7 @@ export const SETTINGS = {
 export type SettingKey = keyof typeof SETTINGS
 
 /** Those whose default is null. */
-type Nullable = 'network_user' | 'rexd_config' | 'syslog'
+type Nullable = 'network_user' | 'otlp' | 'rexd_config' | 'syslog'
 
 /** What `config.toml`, the environment and flags may set. The names are those of the file. */
 export type Settings = {

@@ -4,18 +4,21 @@ import { reach } from '../base/stages.ts'
 import type { Startable } from '../base/startable.ts'
 import { newRequestId } from '../identity/request-id.ts'
 import type { ExecutorClient } from '../executor/port/client.ts'
-import { checkArgvSize } from '../protocol/exec.ts'
-import { isRequestId, type RequestId } from '../protocol/ids.ts'
+import { checkArgvSize, type ExecFrame } from '../protocol/exec.ts'
+import { fromHex, isRequestId, type RequestId } from '../protocol/ids.ts'
 import type { LifecycleLog } from '../protocol/lifecycle-log.ts'
-import { SHUTDOWN_MS } from '../protocol/limits.ts'
+import { SHUTDOWN_MS, TRACE_VERSION } from '../protocol/limits.ts'
 import { RunStory } from '../protocol/run-story.ts'
+import type { TraceContext } from '../protocol/trace-context.ts'
 import type { RequesterCounter, RequesterCounters } from './counters.ts'
 import type { SignedBody } from './exit.ts'
 import { storyBefore, storyEnded, storyFailed } from './lifecycle.ts'
 import { RequestedRun } from './requested-run.ts'
 import type { RunOutcome, RunSession, RunSink, RunSpec } from './run-spec.ts'
+import type { SpanAttributes } from './run-spans.ts'
+import type { RunTraces } from './run-traces.ts'
 import { Sessions, type Session } from './sessions.ts'
-import type { RunTransport } from './transport.ts'
+import type { RunPeer, RunTransport } from './transport.ts'
 import { Transports, type ChannelSource } from './transports.ts'
 
 export interface ExecClientComponents {
@@ -26,6 +29,8 @@ export interface ExecClientComponents {
   readonly counters: RequesterCounters
   /** Hears what becomes of each run. */
   readonly lifecycle: Pick<LifecycleLog, 'add'>
+  /** Absent or null: no traces are kept. */
+  readonly traces?: Pick<RunTraces, 'asked' | 'answered'> | null
 }
 
 /** Every run that a door asks for goes through here, for this agent and for others. */
@@ -57,12 +62,17 @@ export class ExecClient implements Startable {
       { owner: executor.identity.agentId, session: spec.session ?? null, door: 'rest', run_id, node: spec.agent_id },
     )
     session.story = story
+    const { trace = null } = spec
+    const traces = trace === 'not_sampled' ? null : (this.#parts.traces ?? null)
+    const context = trace === 'not_sampled' ? null : (traces?.asked(run_id, trace) ?? null)
     try {
-      const outcome = await this.#run(spec, storyBefore(story, sink), session, signal)
+      const outcome = await this.#run(spec, storyBefore(story, sink), session, signal, context)
       storyEnded(story, outcome)
+      traces?.answered(run_id, outcomeAttributes(outcome), !outcome.ok)
       return outcome
     } catch (error) {
       storyFailed(story, error, session.info.machine_id !== null)
+      traces?.answered(run_id, { 'error.type': isAppError(error) ? error.code : 'internal' }, true)
       throw error
     } finally {
       session.close()
@@ -100,7 +110,7 @@ export class ExecClient implements Startable {
   }
 
   /** Until the Request is sent, the caller leaving or the session cancelled throws the signal's reason. */
-  async #run(spec: RunSpec, sink: RunSink, session: Session, left: AbortSignal): Promise<RunOutcome> {
+  async #run(spec: RunSpec, sink: RunSink, session: Session, left: AbortSignal, trace: TraceContext | null): Promise<RunOutcome> {
     const { clock, counters, executor } = this.#parts
     const { requestId } = session
     const unsent = AbortSignal.any([session.cancelled, left])
@@ -114,7 +124,10 @@ export class ExecClient implements Startable {
       unsent.throwIfAborted()
       const expected = { requestId, from: transport.peer, to: executor.identity }
       const reopen = this.#transports.reopenerOf(transport, requestId)
-      const run = new RequestedRun({ transport, reopen, clock, counters, sink, session, sign }, { spec, expected, request })
+      const run = new RequestedRun(
+        { transport, reopen, clock, counters, sink, session, sign },
+        { spec, expected, request, trace: traceFrame(transport.peer, requestId, trace) },
+      )
       session.requested(transport.peer.machineId)
       return await run.run(left)
     } catch (error) {
@@ -138,6 +151,18 @@ export class ExecClient implements Startable {
     return this.#parts.executor.signRequest(request, proof)
   }
 }
+
+/** Null: there is none, or the other side does not know what it is. */
+const traceFrame = ({ versions = [] }: RunPeer, request_id: RequestId, trace: TraceContext | null): ExecFrame | null =>
+  trace === null || !versions.includes(TRACE_VERSION)
+    ? null
+    : { type: 'trace', request_id, trace_id: fromHex(trace.traceId), span_id: fromHex(trace.spanId) }
+
+const outcomeAttributes = ({ code, denial_reason, incomplete }: RunOutcome): SpanAttributes => ({
+  'x0x.outcome': incomplete ? 'incomplete' : denial_reason === null ? 'ended' : 'denied',
+  ...(denial_reason !== null && { 'x0x.denial_reason': denial_reason }),
+  ...(code !== null && { 'process.exit.code': code }),
+})
 
 const checkSpec = (spec: RunSpec): void => {
   if (spec.request_id !== undefined && !isRequestId(spec.request_id)) throw new AppError('bad_request', 'request_id: not a UUID')

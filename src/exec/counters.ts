@@ -15,6 +15,8 @@ export const REQUESTER_COUNTERS = {
   peer_rules_asked: 'Questions of peers which commands they may run here',
   approvers_asked: 'Questions sent to agents whose approval a run here waits for',
   peer_approvals_asked: 'Questions of peers whether this agent approves a run there',
+  spans_exported: 'Spans of traces that a collector has taken',
+  spans_dropped: 'Spans of traces that nobody has taken, or runs that were not followed because there were too many',
   peer_malformed: 'Streams of peers that ended because of a malformed message',
 } as const
 

@@ -27,6 +27,8 @@ export interface RequestedRunInit {
   readonly spec: RunSpec
   readonly expected: Omit<Expected, 'requestSha256'>
   readonly request: SignedBody
+  /** Sent behind it; null: nothing is. */
+  readonly trace?: ExecFrame | null
 }
 
 type FrameOf<T extends ExecFrame['type']> = Extract<ExecFrame, { type: T }>
@@ -122,6 +124,7 @@ export class RequestedRun {
   #begin(): void {
     this.#components.counters.add('runs_requested')
     this.#transport.send({ type: 'request', ...this.#request })
+    if (this.#init.trace) this.#transport.send(this.#init.trace)
     reach('sent', this.#id)
     this.#awaitExit(0)
     this.#stdin?.run().catch((error: unknown) => this.#callerFailed(error))

@@ -2,6 +2,7 @@ import type { RequestProof } from '../executor/port/messages.ts'
 import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
 import type { WaitingReason, WarningKind } from '../protocol/reasons.ts'
 import type { RunResultJson } from '../protocol/run-events.ts'
+import type { TraceContext } from '../protocol/trace-context.ts'
 
 /** All of stdin, known by its length and the hashes of its pieces before its first byte is sent, because the Request signs them. */
 export interface StdinSource {
@@ -27,6 +28,8 @@ export interface RunSpec {
   readonly request_id?: RequestId
   /** Of its caller, whose events are kept apart under it; absent: of none. */
   readonly session?: string
+  /** Which trace it belongs to; absent or null: it begins one, where traces are kept. */
+  readonly trace?: TraceContext | 'not_sampled' | null
   /** An operator's, over the object that this was made from; the executor compares the two. */
   readonly proof?: RequestProof
 }

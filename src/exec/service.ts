@@ -5,10 +5,12 @@ import { reach } from '../base/stages.ts'
 import type { ExecutorClient } from '../executor/port/client.ts'
 import type { RunPort } from '../executor/port/run-port.ts'
 import { decodeExecBody, EXEC_PREFIX, execExit, execFrame, type ExecFrame } from '../protocol/exec.ts'
-import { shortId, type RequestId } from '../protocol/ids.ts'
+import { shortId, toHex, type RequestId } from '../protocol/ids.ts'
 import { FRAME_COST } from '../protocol/limits.ts'
 import { isOfStranger } from '../protocol/reasons.ts'
+import type { TraceContext } from '../protocol/trace-context.ts'
 import type { RequesterCounter, RequesterCounters } from './counters.ts'
+import type { RunTraces } from './run-traces.ts'
 import type { RunChannel } from './transport.ts'
 
 /**
@@ -34,6 +36,8 @@ export interface ExecServiceComponents {
   readonly executor: Pick<ExecutorClient, 'openRun' | 'resumeRun'>
   readonly counters: RequesterCounters
   readonly log: Logger
+  /** Absent or null: no traces are kept. */
+  readonly traces?: Pick<RunTraces, 'arrived' | 'joined' | 'left'> | null
   /** The executor has denied a request of an agent that the trust rules do not accept. */
   onStrangerDenied(peer: RunChannel['link']): void
 }
@@ -139,7 +143,9 @@ class PeerRun implements Keepable {
     if (this.#ended) return
     try {
       if (requestId !== this.#requestId) throw new AppError('malformed', 'a message of another request')
-      this.#take(decodeExecBody(body), body.subarray(EXEC_PREFIX.length))
+      const frame = decodeExecBody(body)
+      if (frame.type === 'trace' && this.#run !== null) this.#components.traces?.joined(requestId, contextOf(frame))
+      else this.#take(frame, body.subarray(EXEC_PREFIX.length))
     } catch (error) {
       this.#components.counters.add('peer_malformed')
       this.#components.log.warn(
@@ -191,11 +197,12 @@ class PeerRun implements Keepable {
   }
 
   #begin(frame: ExecFrame, bytes: Uint8Array): void {
-    const { counters, executor, runs } = this.#components
+    const { counters, executor, runs, traces } = this.#components
     const { link, streamNonce } = this.#channel
     const counted = ARRIVALS[frame.type]
     if (counted !== undefined) {
       counters.add(counted)
+      if (frame.type === 'request') traces?.arrived(this.#requestId)
       reach('received', this.#requestId)
       runs.opened(this.#name, this)
       this.#stdinAcked = 0
@@ -235,6 +242,7 @@ class PeerRun implements Keepable {
   /** The executor has closed the run: sends what waits, then closes the channel. */
   #over(): void {
     this.#finished = true
+    this.#components.traces?.left(this.#requestId)
     this.#flush()
     if (this.#queue.length > 0) this.#components.runs.unread.add(this.#channel.link.agentId, this)
   }
@@ -261,3 +269,8 @@ class PeerRun implements Keepable {
 }
 
 const costOf = (bytes: Uint8Array): number => bytes.length + FRAME_COST
+
+const contextOf = ({ trace_id, span_id }: Extract<ExecFrame, { type: 'trace' }>): TraceContext => ({
+  traceId: toHex(trace_id),
+  spanId: toHex(span_id),
+})

@@ -3,6 +3,7 @@ import type { Duplex } from 'node:stream'
 import type { Clock } from '../base/clock.ts'
 import { AppError, errorText, isAppError } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
+import { onStage } from '../base/stages.ts'
 import type { ExecCounters } from '../diagnostics/exec-counters.ts'
 import { decodeCbor, type CborValue } from '../protocol/cbor.ts'
 import { MAX_PORT_CALLS, MAX_SNAPSHOT_PART, PORT_FINISH_MS } from '../protocol/limits.ts'
@@ -70,6 +71,7 @@ export class PortSession {
         holdWhenBehind: true,
       },
     )
+    if ((components.host?.settings.otlp ?? null) !== null) this.#pushStages()
   }
 
   /** Ends the channel when the other half has taken what was sent, or has had the time to. */
@@ -211,6 +213,12 @@ export class PortSession {
     const { log } = this.#components
     if (!isAppError(error)) log.error({ error: errorText(error) }, 'a call of the network half failed inside')
     this.#channel.send(failedAnswer(id, error))
+  }
+
+  /** For traces; what the other half does not read in time it does without. */
+  #pushStages(): void {
+    const stop = onStage((reached) => this.#channel.full || this.#channel.send({ type: 'run_stage', ...reached }))
+    void this.closed.then(stop)
   }
 
   #attachApprovers(): void {

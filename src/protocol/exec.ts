@@ -15,6 +15,7 @@ import {
   NONCE_BYTES,
   STDIN_PIECE_BYTES,
 } from './limits.ts'
+import { SPAN_ID_BYTES, TRACE_ID_BYTES } from './trace-context.ts'
 import { DENIAL_REASONS, WAITING_REASONS, WARNING_KINDS } from './reasons.ts'
 import { MAX_APPROVAL_WAIT_MS, MAX_MESH_APPROVERS } from './waiting-limits.ts'
 import {
@@ -219,6 +220,11 @@ export const execFrame = union('exec-frame', {
   approval_request: [16, signed],
   /** Server to client, the only answer to it but an Exit with a denial: `body` is an encoded `approval-statement`. */
   approval_statement: [17, signed],
+  /**
+   * Client to server, once, behind a Request, and only to a peer that says `TRACE_VERSION`: the trace and the span of the
+   * requester that it belongs to. It changes nothing of the run, and is for whoever observes it.
+   */
+  trace: [18, { request_id: requestId, trace_id: bytes(TRACE_ID_BYTES), span_id: bytes(SPAN_ID_BYTES) }],
 })
 export type ExecFrame = ValueOf<typeof execFrame>
 export type ExecFrameType = ExecFrame['type']

@@ -147,8 +147,10 @@ export const RULES_VERSION = 2
 export const WAITING_VERSION = 3
 /** As version 3; and whoever speaks it knows that an operator may end its run (`ended_by_operator`), and answers a `direct-ping`. */
 export const OPERATOR_VERSION = 4
+/** As version 4; and whoever speaks it may be told which trace a run belongs to (`trace`). */
+export const TRACE_VERSION = 5
 /** What M1 and M2 say that we speak. */
-export const LINK_VERSIONS: readonly number[] = [LINK_VERSION, RULES_VERSION, WAITING_VERSION, OPERATOR_VERSION]
+export const LINK_VERSIONS: readonly number[] = [LINK_VERSION, RULES_VERSION, WAITING_VERSION, OPERATOR_VERSION, TRACE_VERSION]
 /** Pings that one accepted agent is answered: a burst and a rate above what people type. */
 export const PING_BURST = 20
 export const PINGS_PER_SECOND = 10

@@ -39,6 +39,9 @@ export const MAX_LEFT_IN_PIPES = 4 * 1024 * 1024
 /** Of a journal's copy for syslog, what waits for a receiver that is behind: some thousand lines, and then lines are lost. */
 export const MAX_DATAGRAM_BACKLOG = 2 * 1024 * 1024
 
+/** Runs that are followed for traces on either side, and those that wait to be exported: as many as may run at once, a few hundred bytes each. */
+export const MAX_TRACED_RUNS = 1_024
+
 // ---- the two halves ----
 /** How long the network's half may take until it listens: loading it takes most of that on a small machine. */
 export const NETWORK_START_MS = 30_000

@@ -50,11 +50,13 @@ const TO_NETWORK: Record<ToNetwork['type'], Readonly<Record<string, string>>> = 
     machine_seed: 'a secret: Noise proves the machine with it; it signs for no agent and decides nothing',
     api_token: 'a secret: this half must know who may call its API; it changes nothing without an operator’s proof',
     metrics_token: 'a secret: this half must know who may read its counters; it opens nothing else',
+    otlp: SETTING,
   },
   stop: {},
   approval_ask: { ask: NUMBER, agent_id: 'whom to dial: an approver of a run that waits, and of no other' },
   approval_withdrawn: { ask: NUMBER },
   ping: {},
+  run_stage: { request_id: 'of a run that this half carries', stage: 'of thirteen words', at_us: NUMBER },
 }
 
 /** Names of the fields of each variant, as its description in CDDL has them. */
@@ -76,11 +78,11 @@ test('no message to the network half can carry a file, a key of the executor or 
 
 test('no message to the executor names a file, an environment, a program to start, or bytes to be signed as they are', () => {
   const fields = new Set(fieldsOf(toExecutor as Message<unknown>).flat())
-  // `argv` and `cwd` are of a Request that another host gets; `body` is what an operator proved; `path` is of a URL, a text for the journal as all of `refused`.
+  // `argv` and `cwd` are of a Request that another host gets; `body` is what an operator proved; `path` is of a URL, a text for the journal as all of `refused`; `agent` and `machine` are ids that are asked about.
   const known =
     'id version peer_machine kem_public_key handle m2 m1 kem_ciphertext m3 link count nonces request_id stream_nonce argv stdin pieces'
   const others =
-    'timeout_ms cwd clamp proven proof kind name addresses ttl_ms run frame operation body what items api_port code message ask'
+    'timeout_ms cwd clamp proven proof kind name addresses ttl_ms run frame operation body what items api_port code message ask agent machine'
   const refused = 'method path host origin remote'
   assert.deepEqual([...fields].toSorted(), `${known} ${others} ${refused}`.split(' ').toSorted())
 })

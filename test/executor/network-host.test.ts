@@ -21,6 +21,7 @@ const SETTINGS: NetworkSettings = {
   machine_seed: Buffer.alloc(32, 1),
   api_token: Buffer.alloc(32, 2),
   metrics_token: null,
+  otlp: null,
 }
 
 interface Started {

@@ -4,9 +4,9 @@ import type { TestContext } from 'node:test'
 import { systemClock } from '../../src/base/clock.ts'
 import type { ExecutorClient } from '../../src/executor/port/client.ts'
 import { RequesterCounters } from '../../src/exec/counters.ts'
-import { ExecClient } from '../../src/exec/client.ts'
+import { ExecClient, type ExecClientComponents } from '../../src/exec/client.ts'
 import { RulesClient } from '../../src/exec/rules-client.ts'
-import { ExecService } from '../../src/exec/service.ts'
+import { ExecService, type ExecServiceComponents } from '../../src/exec/service.ts'
 import type { RunChannel, RunPeer } from '../../src/exec/transport.ts'
 import type { ChannelSource } from '../../src/exec/transports.ts'
 import type { RequestId } from '../../src/protocol/ids.ts'
@@ -104,6 +104,9 @@ export interface ExecPair {
 export interface PairOptions extends HostOptions {
   /** What the responder says that it speaks. */
   readonly versions?: readonly number[]
+  /** What the requester keeps of traces, and the responder. */
+  readonly traces?: ExecClientComponents['traces']
+  readonly peerTraces?: ExecServiceComponents['traces']
   /** False: the responder does not know the requester. */
   readonly befriend?: boolean
   /** False: the responder's ACL lists another. */
@@ -131,13 +134,14 @@ export const execPair = async (t: TestContext, options: PairOptions): Promise<Ex
     executor: answering.client,
     counters: serviceCounters,
     log: silent,
+    traces: options.peerTraces ?? null,
     onStrangerDenied: (peer) => strangersDenied.push(peer),
   })
   const channels: LocalChannel[] = []
   const openChannel = async (): Promise<LocalChannel> => {
     const nonce = await back.nonce()
     const [ours, theirs] = [
-      new LocalChannel(peerOf(responder.own, out.number), nonce),
+      new LocalChannel({ ...peerOf(responder.own, out.number), versions: asking.versions }, nonce),
       new LocalChannel(peerOf(requester.own, back.number), nonce),
     ]
     ours.other = theirs
@@ -150,7 +154,7 @@ export const execPair = async (t: TestContext, options: PairOptions): Promise<Ex
   const reopenChannel: ChannelSource['reopenChannel'] = async (_to, silent, signal) => pair.reopen(silent, signal, openChannel)
   const lifecycle = newLifecycleLog()
   const parts = { links: { openChannel, reopenChannel }, executor: asking.client, clock: systemClock, counters, lifecycle }
-  const runner = new ExecClient(parts)
+  const runner = new ExecClient({ ...parts, traces: options.traces ?? null })
   const rules = new RulesClient(parts)
   const pair: ExecPair = {
     requester,

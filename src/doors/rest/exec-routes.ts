@@ -4,6 +4,7 @@ import { AppError } from '../../base/errors.ts'
 import type { RequestProof } from '../../executor/port/messages.ts'
 import { MAX_PROVEN_REQUEST } from '../../protocol/local-limits.ts'
 import { RAW_RUN_TYPE } from '../../protocol/run-events.ts'
+import { parseTraceparent } from '../../protocol/trace-context.ts'
 import type { RestComponents } from './components.ts'
 import { define, type Definitions, type RestRequest } from './definition.ts'
 import { EventStream } from './event-stream.ts'
@@ -74,7 +75,9 @@ const run = async (components: RestComponents, request: RestRequest<RunRequest>,
   // First of all, so that a caller who leaves while stdin is still being read is noticed.
   const gone = callerGone(reply)
   const proof = proofOf(components, request)
-  const spec = { ...(await toRunSpec(request.body, request.streamed, components.directory)), ...proof }
+  const { traceparent } = request.headers
+  const trace = parseTraceparent(typeof traceparent === 'string' ? traceparent : undefined)
+  const spec = { ...(await toRunSpec(request.body, request.streamed, components.directory)), ...proof, trace }
   const format = streamFormat(request.headers.accept)
   if (format === null) {
     const sink = new AggregatedRun()

@@ -2,6 +2,7 @@ import type { Duplex } from 'node:stream'
 
 import { AppError, errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
+import { reachedThere } from '../../base/stages.ts'
 import type { Startable } from '../../base/startable.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import { MAX_TEXT } from '../../protocol/limits.ts'
@@ -259,6 +260,8 @@ export class ExecutorClient implements Startable {
       case 'approval_withdrawn':
         for (const listener of this.#approvalListeners) listener(message.ask, null)
         return
+      case 'run_stage':
+        return reachedThere(message)
       case 'stop':
         return this.#stopAsked.resolve()
       case 'ping':

@@ -1,3 +1,4 @@
+import { STAGES } from '../../base/stages.ts'
 import { LOG_LEVELS } from '../../base/log-level.ts'
 import { signedStdin } from '../../protocol/exec.ts'
 import {
@@ -30,7 +31,7 @@ const address = text(MAX_ADDRESS_TEXT)
 const httpText = text(MAX_REFUSED_HTTP_TEXT)
 
 /** Version of this channel; both halves are one release, so anything else is refused. */
-export const PORT_VERSION = 7
+export const PORT_VERSION = 8
 
 /** Answers carry the `id` of the call they answer. */
 const call = { id: uint() }
@@ -242,6 +243,8 @@ export const toNetwork = union('to-network', {
       api_token: bytes(SEED_BYTES),
       /** What opens GET /metrics and nothing else; null: only the token above does. */
       metrics_token: nullable(bytes(SEED_BYTES)),
+      /** Where traces go; null: none are kept. */
+      otlp: nullable(text(MAX_ADDRESS_TEXT)),
     },
   ],
   /** Give callers their outcomes and end: every program is over. */
@@ -252,6 +255,8 @@ export const toNetwork = union('to-network', {
   approval_withdrawn: [16, { ask: uint() }],
   /** Answer: pong, at once. */
   ping: [17, {}],
+  /** A run has reached a stage here; only where traces are kept. */
+  run_stage: [18, { request_id: requestId, stage: oneOf(STAGES), at_us: uint() }],
 })
 export type ToNetwork = ValueOf<typeof toNetwork>
 

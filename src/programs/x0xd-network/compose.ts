@@ -17,6 +17,8 @@ import { RequesterCounters } from '../../exec/counters.ts'
 import { ApproverClient } from '../../exec/approver-client.ts'
 import { ExecClient } from '../../exec/client.ts'
 import { RulesClient } from '../../exec/rules-client.ts'
+import { TraceExport } from '../../exec/trace-export.ts'
+import { RunTraces } from '../../exec/run-traces.ts'
 import { ExecService } from '../../exec/service.ts'
 import type { ExecutorClient } from '../../executor/port/client.ts'
 import type { NetworkSettings } from '../../executor/port/messages.ts'
@@ -70,21 +72,39 @@ const composeMesh = ({ settings, clock, log, machineKey }: NetworkDependencies, 
 
 type Mesh = ReturnType<typeof composeMesh>
 
+/** Stages of runs in both halves, and where what they took goes. */
+const composeTraces = (
+  { settings, clock, log }: Pick<NetworkDependencies, 'settings' | 'clock' | 'log'>,
+  url: string,
+  counters: RequesterCounters,
+) => {
+  const sink = new TraceExport({ clock, counters, log }, { url, name: settings.display_name, version: VERSION })
+  const runs = new RunTraces({ sink, counters })
+  return {
+    runs,
+    entries: [
+      { name: 'export of traces', startable: sink },
+      { name: 'traces', startable: runs },
+    ],
+  }
+}
+
 /** Links and messages over them; bodies of exec go to the executor. */
-const composeDm = ({ clock, log, machineKey }: NetworkDependencies, port: ExecutorClient, { node, book, standings }: Mesh) => {
+const composeDm = ({ settings, clock, log, machineKey }: NetworkDependencies, port: ExecutorClient, { node, book, standings }: Mesh) => {
   const counters = new DmCounters()
   const dispatcher = new Dispatcher({ counters, log })
   const links = new Links({ node, book, standings, port, machineKey, primitives: primitives(), dispatcher, counters, clock, log })
   const requester = new RequesterCounters()
+  const traces = settings.otlp === null ? null : composeTraces({ settings, clock, log }, settings.otlp, requester)
   const onStrangerDenied = (peer: { number: number }): void => links.penalise(peer, 'denied')
-  new ExecService({ executor: port, counters: requester, log, onStrangerDenied }).register(dispatcher)
+  new ExecService({ executor: port, counters: requester, log, traces: traces?.runs ?? null, onStrangerDenied }).register(dispatcher)
   const messages = new Messages({ links, dispatcher, port, counters, clock, log })
   const pings = new Pings({ links, dispatcher, port, counters, clock }, { version: VERSION })
   const events = new LifecycleLog({ id: randomBytes(6).toString('hex'), now: () => clock.now() })
-  const runner = new ExecClient({ links, executor: port, clock, counters: requester, lifecycle: events })
+  const runner = new ExecClient({ links, executor: port, clock, counters: requester, lifecycle: events, traces: traces?.runs ?? null })
   const rules = new RulesClient({ links, executor: port, clock, counters: requester })
   const approvers = new ApproverClient({ links, executor: port, clock, counters: requester, log })
-  return { approvers, counters, events, links, messages, pings, rules, runner }
+  return { approvers, counters, events, links, messages, pings, rules, runner, tracing: traces?.entries ?? [] }
 }
 
 type Dm = ReturnType<typeof composeDm>
@@ -116,6 +136,7 @@ export const composeNetwork = (dependencies: NetworkDependencies, port: Executor
     apiPort: () => rest.port,
     connections: () => mesh.node.connections().length,
     entries: [
+      ...dm.tracing,
       { name: 'messages', startable: dm.messages },
       { name: 'pings', startable: dm.pings },
       { name: 'standings', startable: mesh.standings },

@@ -183,7 +183,7 @@ const tokenIn = async (path: string, config: DaemonConfig): Promise<Uint8Array> 
 
 /** All that the other half is told; it opens no file. */
 const networkSettings = async ({ config, machineKey }: Dependencies): Promise<NetworkSettings> => {
-  const { paths, display_name, api_port, mdns, strangers, log_level } = config
+  const { paths, display_name, api_port, mdns, strangers, log_level, otlp } = config
   const [listen, announce, bootstrap] = [[...config.listen], [...config.announce], [...config.bootstrap]]
   const api_token = await tokenIn(paths.apiToken, config)
   const metrics_token = config.metrics_token ? await tokenIn(paths.metricsToken, config) : null
@@ -199,6 +199,7 @@ const networkSettings = async ({ config, machineKey }: Dependencies): Promise<Ne
     machine_seed: machineKey.seed,
     api_token,
     metrics_token,
+    otlp,
   }
 }
 

@@ -40,6 +40,9 @@ const stdinSource = async (): Promise<typeof StdinSource> => import('../stdin-so
 /** The beginning of an id may mean a stranger, whom a proof has to name by the whole id. */
 const ID_BEGINNING = /^[0-9a-f]{1,63}$/
 
+/** What may stand in a header; whether it is one, the daemon says. */
+const isTraceparent = (text: string): boolean => /^[0-9a-f-]{55,128}$/.test(text)
+
 /** What proves our requests, or why nothing does. */
 const proverOf = (context: CliContext): RunProver | AppError => {
   try {
@@ -124,7 +127,8 @@ class ExecCommand {
   async #call(request: object, stdin: StdinSource.CliStdin | null, prover: RunProver | null): Promise<ApiCall> {
     const head = JSON.stringify({ ...request, ...stdin?.declared })
     const call = { method: 'POST', path: '/exec/run', signal: this.#closing.signal } as const
-    const headers = { accept: RAW_RUN_TYPE, ...prover?.(head) }
+    const { TRACEPARENT: traceparent = '' } = this.#context.env
+    const headers = { accept: RAW_RUN_TYPE, ...prover?.(head), ...(isTraceparent(traceparent) && { traceparent }) }
     if (stdin === null) return { ...call, headers, body: head }
     this.#body = (await stdinSource()).streamedBody(head, stdin)
     return { ...call, headers: { ...headers, 'content-type': 'application/x-ndjson' }, stream: this.#body }

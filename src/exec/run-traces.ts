@@ -1,0 +1,90 @@
+import { randomBytes } from 'node:crypto'
+
+import type { Startable } from '../base/startable.ts'
+import { nowUs, onStage, type StageReached } from '../base/stages.ts'
+import type { RequestId } from '../protocol/ids.ts'
+import { MAX_TRACED_RUNS } from '../protocol/local-limits.ts'
+import { SPAN_ID_BYTES, TRACE_ID_BYTES, type TraceContext } from '../protocol/trace-context.ts'
+import type { RequesterCounters } from './counters.ts'
+import { TracedRun, type SpanAttributes } from './run-spans.ts'
+
+/** Where runs go that are over. */
+export interface TraceSink {
+  add(run: TracedRun): void
+}
+
+const newId = (bytes: number): string => randomBytes(bytes).toString('hex')
+export const newSpanId = (): string => newId(SPAN_ID_BYTES)
+
+/** Follows runs, those that this daemon asks for and those of peers, by their stages in both halves, and hands over what they took. */
+export class RunTraces implements Startable {
+  readonly #sink: TraceSink
+  readonly #counters: RequesterCounters
+  readonly #runs = { client: new Map<RequestId, TracedRun>(), server: new Map<RequestId, TracedRun>() }
+  #stop: () => void = () => undefined
+
+  constructor(components: { sink: TraceSink; counters: RequesterCounters }) {
+    this.#sink = components.sink
+    this.#counters = components.counters
+  }
+
+  start(): void {
+    this.#stop = onStage((reached) => this.#reached(reached))
+  }
+
+  stop(): void {
+    this.#stop()
+  }
+
+  /** A run of ours begins. `parent`: of its caller; null: it begins a trace. Answers what the other side is told; null: there are too many. */
+  asked(requestId: RequestId, parent: TraceContext | null): TraceContext | null {
+    return this.#begin('client', requestId, parent)
+  }
+
+  /** … and has ended. */
+  answered(requestId: RequestId, attributes: SpanAttributes, failed: boolean): void {
+    this.#end('client', requestId, attributes, failed)
+  }
+
+  /** A run of a peer begins. */
+  arrived(requestId: RequestId): void {
+    this.#begin('server', requestId, null)
+  }
+
+  /** Its requester says where it belongs. */
+  joined(requestId: RequestId, parent: TraceContext): void {
+    this.#runs.server.get(requestId)?.join(parent)
+  }
+
+  /** … and the executor is done with it. */
+  left(requestId: RequestId): void {
+    this.#end('server', requestId, {}, false)
+  }
+
+  #begin(kind: 'client' | 'server', requestId: RequestId, parent: TraceContext | null): TraceContext | null {
+    const runs = this.#runs[kind]
+    if (runs.size >= MAX_TRACED_RUNS || runs.has(requestId)) {
+      this.#counters.add('spans_dropped')
+      return null
+    }
+    const run = new TracedRun({ kind, requestId, parent, traceId: newId(TRACE_ID_BYTES), spanId: newSpanId(), at: nowUs() })
+    runs.set(requestId, run)
+    return run.context
+  }
+
+  #end(kind: 'client' | 'server', requestId: RequestId, attributes: SpanAttributes, failed: boolean): void {
+    const run = this.#runs[kind].get(requestId)
+    if (run === undefined) return
+    this.#runs[kind].delete(requestId)
+    run.end(nowUs(), attributes, failed)
+    this.#sink.add(run)
+  }
+
+  /** A run to ourselves has both sides' stages, and no peer. */
+  #reached(reached: StageReached): void {
+    const { client, server } = this.#runs
+    const id = reached.request_id
+    server.get(id)?.reached(reached)
+    client.get(id)?.reached(reached)
+  }
+}

@@ -1,0 +1,109 @@
+import assert from 'node:assert/strict'
+import { test, type TestContext } from 'node:test'
+
+import { systemClock } from '../../src/base/clock.ts'
+import { RequesterCounters } from '../../src/exec/counters.ts'
+import { TracedRun } from '../../src/exec/run-spans.ts'
+import { RunTraces } from '../../src/exec/run-traces.ts'
+import { TraceExport } from '../../src/exec/trace-export.ts'
+import { decodeExecBody } from '../../src/protocol/exec.ts'
+import { LINK_VERSIONS, TRACE_VERSION } from '../../src/protocol/limits.ts'
+import { MAX_TRACED_RUNS } from '../../src/protocol/local-limits.ts'
+import type { TraceContext } from '../../src/protocol/trace-context.ts'
+import { encodeExecBody } from '../support/exec-frames.ts'
+import { execPair } from '../support/exec-pair.ts'
+import { silent } from '../support/processes.ts'
+import { TraceCollector } from '../support/trace-collector.ts'
+
+const CONTEXT: TraceContext = { traceId: '0af7651916cd43dd8448eb211c80319c', spanId: 'b7ad6b7169203331' }
+const TRACES = { asked: () => CONTEXT, answered: () => undefined }
+const sink = { event: () => undefined }
+
+test('a peer is told of a trace behind its Request, and only where its link says that it knows what that is', async (t) => {
+  for (const [versions, frames] of [
+    [LINK_VERSIONS, ['request', 'trace']],
+    [LINK_VERSIONS.filter((version) => version < TRACE_VERSION), ['request']],
+  ] as const) {
+    const joined: unknown[] = []
+    const peerTraces = {
+      arrived: () => undefined,
+      joined: (id: string, context: TraceContext) => void joined.push([id, context]),
+      left: () => undefined,
+    }
+    const pair = await execPair(t, { versions, traces: TRACES, peerTraces })
+    const spec = { argv: [pair.responder.program('hello')], stdin: null, timeout_ms: null, cwd: null, clamp: false }
+    const { ok, request_id } = await pair.runner.run({ agent_id: pair.responder.own.signer.agentId, ...spec }, sink)
+    assert.equal(ok, true)
+    const sent = pair.channels[0]!.sent.map((body) => decodeExecBody(body).type).filter((type) => type !== 'ack')
+    assert.deepEqual(sent, frames)
+    assert.deepEqual(joined, frames.length === 2 ? [[request_id, CONTEXT]] : [])
+  }
+})
+
+test('a trace opens no stream, and any number of them changes nothing of a run', async (t) => {
+  const pair = await execPair(t, {})
+  const frame = {
+    type: 'trace',
+    request_id: '01900000-0000-7000-8000-000000000001',
+    trace_id: Buffer.alloc(16, 1),
+    span_id: Buffer.alloc(8, 1),
+  } as const
+  pair.onIncoming = (channel) => {
+    const take = channel.onBody
+    channel.onBody = (id, body) => {
+      take(id, body)
+      for (let n = 0; n < 3; n++) channel.onBody(id, encodeExecBody({ ...frame, request_id: id }))
+    }
+  }
+  const spec = { argv: [pair.responder.program('hello')], stdin: null, timeout_ms: null, cwd: null, clamp: false }
+  assert.equal((await pair.runner.run({ agent_id: pair.responder.own.signer.agentId, ...spec }, sink)).ok, true)
+  assert.equal(pair.serviceCounters.get('peer_malformed'), 0)
+  pair.onIncoming = (channel) => channel.onBody(frame.request_id, encodeExecBody(frame))
+  await pair.runner.run({ agent_id: pair.responder.own.signer.agentId, ...spec }, sink).catch(() => undefined)
+  assert.equal(pair.serviceCounters.get('peer_malformed'), 1)
+})
+
+const exportTo = (t: TestContext, url: string) => {
+  const counters = new RequesterCounters()
+  const exported = new TraceExport({ clock: systemClock, counters, log: silent }, { url, name: 'n', version: 'v' })
+  t.after(async () => exported.stop())
+  return { counters, exported }
+}
+
+const traced = (): TracedRun => {
+  const run = new TracedRun({ kind: 'server', requestId: 'r', parent: null, traceId: '1'.repeat(32), spanId: '2'.repeat(16), at: 1 })
+  run.end(2, {}, false)
+  return run
+}
+
+test('nobody waits for a collector that is not there, refuses, or never answers: what it does not take is dropped and counted', async (t) => {
+  const refusing = await TraceCollector.start(t, 503)
+  for (const url of [refusing.url, 'http://127.0.0.1:1/v1/traces']) {
+    const { counters, exported } = exportTo(t, url)
+    exported.add(traced())
+    await exported.stop()
+    assert.deepEqual([counters.get('spans_exported'), counters.get('spans_dropped')], [0, 1], url)
+  }
+  const deaf = await TraceCollector.start(t, null)
+  const { counters, exported } = exportTo(t, deaf.url)
+  for (let n = 0; n < MAX_TRACED_RUNS + 3; n++) exported.add(traced())
+  assert.equal(counters.get('spans_dropped'), 3)
+  const began = performance.now()
+  await exported.stop()
+  assert.ok(performance.now() - began < 4_000)
+})
+
+test('a word of the requester that comes when the run is over still counts, the first one; and runs are followed in bounded number', () => {
+  const counters = new RequesterCounters()
+  const ended: TracedRun[] = []
+  const traces = new RunTraces({ sink: { add: (run) => void ended.push(run) }, counters })
+  traces.arrived('a')
+  traces.joined('a', CONTEXT)
+  traces.joined('a', { traceId: 'f'.repeat(32), spanId: 'f'.repeat(16) })
+  traces.left('a')
+  const [span] = ended[0]!.spans(0, () => 'x') as { traceId: string; parentSpanId: string }[]
+  assert.deepEqual([span?.traceId, span?.parentSpanId], [CONTEXT.traceId, CONTEXT.spanId])
+  for (let n = 0; n < MAX_TRACED_RUNS; n++) assert.notEqual(traces.asked(`${n}`, null), null)
+  assert.equal(traces.asked('one more', null), null)
+  assert.equal(counters.get('spans_dropped'), 1)
+})
