@@ -2,12 +2,12 @@ import type { Socket } from 'node:net'
 
 import type { Clock, Timer } from '../base/clock.ts'
 import { TokenBucket } from '../base/token-bucket.ts'
-import { DESK_LINES, DESK_OPEN_MS, MAX_DESK_LINE, MAX_DESK_UNREAD } from '../protocol/desk-limits.ts'
+import { DESK_LINES, DESK_OPEN_MS, MAX_DESK_EVENTS_UNREAD, MAX_DESK_LINE, MAX_DESK_UNREAD } from '../protocol/desk-limits.ts'
 import { DESK_ROLES, DESK_VERSION, readEngineBody, readHumanBody, type DeskRole } from '../protocol/desk.ts'
 import { LineSplitter, type Line } from '../protocol/lines.ts'
 import type { DeskSession } from './engine-session.ts'
 import { newHelloNonce, Seal } from './seal.ts'
-import { isOutput } from './watchers.ts'
+import { isEvent, isOutput } from './watchers.ts'
 
 const HANG_UP_MS = 1_000
 
@@ -126,8 +126,9 @@ export class DeskConnection {
   }
 
   #send(body: object): void {
-    // Who reads slowly misses output that is told again, and loses no question for it.
-    if (isOutput(body) && this.#socket.writableLength > 0) return
+    // Who reads slowly misses output that is told again, and what became of runs, which the journal has; and loses no question for it.
+    const unread = this.#socket.writableLength
+    if (isOutput(body) ? unread > 0 : isEvent(body) && unread > MAX_DESK_EVENTS_UNREAD) return
     if (this.#seal !== null) this.#write(this.#seal.line(body))
   }
 

@@ -5,9 +5,13 @@ import { UI_GRACE_MS } from '../protocol/desk-limits.ts'
 /** What a watching human is told without having asked. */
 export type News = Extract<ToHumanBody, { type: 'question' | 'settled' | 'flood' | 'event' }>
 
+type EventNews = Extract<News, { type: 'event' }>
+
+/** What becomes of a run. */
+export const isEvent = (news: object): news is EventNews => 'type' in news && news.type === 'event'
+
 /** What a run has written so far: only whoever follows it is told, and it is told again. */
-export const isOutput = (news: object): news is Extract<News, { type: 'event' }> =>
-  'type' in news && news.type === 'event' && (news as Extract<News, { type: 'event' }>).event.type === 'exec.output'
+export const isOutput = (news: object): news is EventNews => isEvent(news) && news.event.type === 'exec.output'
 
 export interface Watcher {
   tell(news: News): void
@@ -54,7 +58,7 @@ export class Watchers {
 
   tell(news: News): void {
     for (const watcher of this.#all) watcher.tell(news)
-    if (news.type === 'event') for (const listener of this.#listeners) listener.tell(news)
+    if (isEvent(news)) for (const listener of this.#listeners) listener.tell(news)
   }
 
   #remove(watcher: Watcher): void {

@@ -28,6 +28,8 @@ export const DESK_REQUESTS = { burst: 192, perSecond: 30, patienceMs: 2_000, wai
 export const MAX_DESK_NONCES = 2_048
 /** What a reader may leave unread before it is cut off: a list of all that waits, and some news. */
 export const MAX_DESK_UNREAD = 4 * 1024 * 1024
+/** Above this it is told no more of runs, so that an agent that starts many, or writes much, takes no window away. */
+export const MAX_DESK_EVENTS_UNREAD = MAX_DESK_UNREAD / 4
 /** One answer of the desk to a human: lists are cut so that they fit. */
 export const MAX_DESK_REPLY = 2 * 1024 * 1024
 /** Requests of one window whose results are on their way. */

@@ -22,6 +22,8 @@ export const MAX_PAGE_HEAD = 32 * 1024
 export const PAGE_REQUEST_MS = 10_000
 /** What waits for a page that does not read; beyond it the page is disconnected and begins anew. */
 export const MAX_PAGE_BEHIND = 4 * 1024 * 1024
+/** Above this it is told no more of runs: as much as the events that a page is told when it comes may have. Questions have the rest. */
+export const MAX_PAGE_EVENTS_BEHIND = 3 * 1024 * 1024
 /** A line now and then, by which the page sees that we live. */
 export const PAGE_BEAT_MS = 5_000
 /** Without a line for so long the page takes the connection for dead. */

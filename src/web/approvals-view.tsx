@@ -78,9 +78,9 @@ export const ApprovalsView = ({ state, dispatch }: { readonly state: PageState; 
           Denied, for who asks asks too much: {count} more of <Name text={asker} />
         </p>
       ))}
-      {groups.map(({ asker, questions }) => (
+      {groups.map(({ source, asker, questions }) => (
         <Group
-          key={asker}
+          key={source}
           asker={asker}
           changedAt={changedAt}
           cards={questions.map(({ question_id }) => byId.get(question_id)!).filter(Boolean)}

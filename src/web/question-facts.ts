@@ -39,17 +39,23 @@ export const stdinText = ({ stdin }: PendingQuestion['question']): string => {
 
 /** Questions of one asker after another are one line and a count; none of another asker is behind them. */
 export interface AskerGroup {
+  /** Tells it from others. */
+  readonly source: string
   readonly asker: string
   readonly questions: readonly PendingQuestion[]
 }
 
+/** Who asks as far as that is known here: a label may be anybody's, and so is known by its session; what another host says of who asked it, by that host. */
+const sourceOf = ({ asker, door, session_id, target }: PendingQuestion['question']): string =>
+  JSON.stringify([asker, door, session_id, asker.kind === 'mesh' && target.host === 'node' ? target.agent_id : null])
+
 export const groupsOf = (questions: readonly PendingQuestion[]): readonly AskerGroup[] => {
   const groups = new Map<string, PendingQuestion[]>()
   for (const one of questions) {
-    const key = JSON.stringify(one.question.asker)
+    const key = sourceOf(one.question)
     const group = groups.get(key)
     if (group === undefined) groups.set(key, [one])
     else group.push(one)
   }
-  return [...groups.values()].map((group) => ({ asker: askerText(group[0]!.question), questions: group }))
+  return [...groups].map(([source, group]) => ({ source, asker: askerText(group[0]!.question), questions: group }))
 }

@@ -4,7 +4,8 @@ import { PAGE_SILENCE_MS } from '../protocol/page-limits.ts'
 import { call, CallError, follow, forgetProof } from './api.ts'
 import { FIRST_STATE, reduce, type Action, type PageState } from './store.ts'
 
-const AGAIN_MS = 1_000
+/** Less than the desk waits for a window to come back: what waits is not denied for a moment's loss. */
+const AGAIN_MS = 300
 /** A person who moves is told of once in so long. */
 const HERE_MS = 60_000
 

@@ -9,6 +9,7 @@ import { startAll } from '../../src/base/startable.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { openDesk } from '../../src/desk/open-desk.ts'
 import { MAX_DESK_CONNECTIONS, MAX_DESK_LINE, DESK_LINES } from '../../src/protocol/desk-limits.ts'
+import { lifecycleEvent } from '../../src/protocol/lifecycle.ts'
 import { deskPlace, OPERATOR_KEY, type DeskPlaceHandle, questionWaiting } from '../support/desk-place.ts'
 import { silent } from '../support/processes.ts'
 import { questionOf } from '../support/question.ts'
@@ -256,6 +257,37 @@ test('who sends more lines than may be is cut off', async (t) => {
   await human.closed
   await place.stop()
   assert.ok((await refusals(place)).some(({ code }) => code === 'rate_limited' || code === 'malformed'))
+})
+
+test('who floods those who watch with what becomes of runs takes no window away: one that reads slowly is asked all the same', async (t) => {
+  const place = await deskPlace(t)
+  const human = await other(t, place, 'human')
+  await human.open()
+  human.send({ type: 'subscribe', id: 1 })
+  assert.equal((await human.next())?.type, 'result')
+  human.socket.pause()
+  const engine = place.engine()
+  await engine.override('s_1', null)
+  const facts = { type: 'exec.finished', owner: 'reviewer', session: 's_1', door: 'mcp', node: 'gateway', code: 0 } as const
+  for (let n = 0; n < 100; n++) {
+    engine.event(lifecycleEvent({ ...facts, run_id: `r${n}`, tail: '\u0001'.repeat(20_000) }, { n, ts: '2026-01-01T00:00:00.000Z' }))
+    // The desk has taken it.
+    if (n % 8 === 0) await engine.override('s_1', null)
+  }
+  const pending = Promise.withResolvers<{ question_id: string }>()
+  const asked = engine.ask(questionOf(), AbortSignal.timeout(60_000), pending.resolve)
+  asked.catch(() => undefined)
+  const answered = asked.then(({ decision }) => decision)
+  assert.notEqual(await Promise.race([pending.promise, answered]), 'no_ui')
+  human.socket.resume()
+  let told = await human.next()
+  let events = 0
+  for (; told !== null && told.type !== 'question'; told = await human.next()) events += 1
+  assert.equal(told?.['question_id'], (await pending.promise).question_id)
+  assert.ok(events > 0 && events < 100, `${events}`)
+  const { question_id, question } = told as unknown as { question_id: string; question: { permit_sha256: string } }
+  human.send({ type: 'decide', id: 2, question_id, permit_sha256: question.permit_sha256, decision: 'deny' })
+  assert.equal(await answered, 'deny')
 })
 
 test('a socket that another holds is never taken away, and one that a crash has left is', async (t) => {

@@ -38,6 +38,17 @@ test('each asker has a group of his own, the one who waits longest first', () =>
     groupsOf(questions).map((group) => group.questions.length),
     [2, 1, 1],
   )
+  // A name that its caller chose stands before nobody's questions, nor does what another host says of who asked it.
+  const label = { kind: 'local', label: 'reviewer' } as const
+  const agent = { kind: 'mesh', agent_id: 'a'.repeat(64), machine_id: 'b'.repeat(64), name: null } as const
+  const same = [
+    pendingOf('1', { asker: label, session_id: 's_1' }),
+    pendingOf('2', { asker: label, session_id: 's_2' }),
+    pendingOf('3', { asker: label, session_id: 's_1', door: 'console' }),
+    pendingOf('4', { asker: agent, door: 'mesh' }),
+    pendingOf('5', { asker: agent, door: 'mesh', target: { host: 'node', agent_id: 'c'.repeat(64) } }),
+  ]
+  assert.equal(new Set(groupsOf(same).map(({ source }) => source)).size, 5)
 })
 
 test('a countdown never goes below nothing', () => {
@@ -71,7 +82,7 @@ test('a run of which nothing is heard any more does not go on for ever: its engi
   )
   const at = (second: number): number => Date.UTC(2026, 0, 1, 0, 0, second)
   assert.deepEqual(
-    [isSilent(running!, at(60)), isSilent(running!, at(61)), isSilent(waiting!, at(180)), isSilent(waiting!, at(181))],
+    [isSilent(running!, at(10)), isSilent(running!, at(11)), isSilent(waiting!, at(130)), isSilent(waiting!, at(131))],
     [false, true, false, true],
   )
 })
