@@ -68,6 +68,7 @@ test('exec.start waits for a human, says which question and for how long, holds 
   const asked = await next()
   assert.deepEqual([asked.engine, asked.question.door, asked.question.session_id], ['rexd', 'stdio', session.session_id])
   assert.ok((await call('session.info', session)).result)
+  assert.ok(await soon(() => told.length > 0), 'it is told')
   const { expires_in_ms: left, process_id, ...waiting } = told[0] ?? {}
   assert.deepEqual([told.length, waiting], [1, { ...session, call: 2, question_id: asked.question_id }])
   assert.ok(Number(left) > 60_000 && Number(left) <= 120_000, String(left))

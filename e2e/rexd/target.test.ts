@@ -146,27 +146,30 @@ test('whoever asks to be told hears once that its command waits for a human over
     const asked = peer.ask('exec.start', { session_id, argv: ASKED, ...params })
     return { asked, pending: await human.next() }
   }
+  const wait = async (): Promise<Params> => until('it is told', () => peer.waits[0] ?? null)
   const { asked, pending } = await start({ tell_waiting: true })
-  const [told, ...more] = peer.waits.splice(0)
-  assert.deepEqual([told?.['session_id'], told?.['question_id'], more], [session_id, null, []])
-  assert.ok(Number(told?.['expires_in_ms']) > 60_000 && Number(told?.['expires_in_ms']) <= 120_000)
+  const told = await wait()
+  assert.deepEqual([told['session_id'], told['question_id']], [session_id, null])
+  assert.ok(Number(told['expires_in_ms']) > 60_000 && Number(told['expires_in_ms']) <= 120_000)
   await human.decide(pending, 'allow_once')
   const { result } = await asked
-  assert.equal(result?.['process_id'], told?.['process_id'])
+  assert.equal(result?.['process_id'], told['process_id'])
+  assert.equal(peer.waits.splice(0).length, 1)
   const log = peer.log(result?.['process_id'])
   await log.exit
   assert.equal(log.stdout.toString(), 'asked\n')
   const taken = await start({ tell_waiting: true })
-  const { process_id } = peer.waits.splice(0)[0]!
+  const { process_id } = await wait()
+  peer.waits.splice(0)
   await peer.failure(-32_005, 'exec.kill', { session_id: here, process_id })
   assert.deepEqual(await peer.call('exec.kill', { session_id, process_id }), { ok: true })
   const { error } = await taken.asked
   assert.deepEqual([error?.code, error?.data['reason']], [-32_006, 'withdrawn'])
   await human.nothingWaits()
   const untold = await start()
-  assert.deepEqual(peer.waits, [])
   await human.decide(untold.pending, 'deny')
   assert.equal((await untold.asked).error?.data['reason'], 'approval_denied')
+  assert.deepEqual(peer.waits, [])
   human.close()
   await peer.close()
 })

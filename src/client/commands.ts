@@ -31,38 +31,34 @@ export interface StartWaiting {
   readonly expiresInMs: number
 }
 
-export interface ExecOptions extends CallOptions, PlaceOptions {
+/** What programs on pipes and on terminals are started with. */
+interface ProgramOptions extends CallOptions, PlaceOptions {
   /** Where it runs; where the session's commands run unless told. A relative path begins there too. */
-  readonly cwd?: string
-  /** Variables beside those that the server sets; the server must allow each. */
+  readonly cwd?: string | undefined
+  /** Variables beside those that the server sets, as `TERM` on a terminal; the server must allow each. */
   readonly env?: Readonly<Record<string, string>>
+  /** Milliseconds; what the session has as default unless told, and on a terminal the longest that it has. */
+  readonly timeoutMs?: number
+  /** Bytes of all its output together; the rest is cut off. What the session has as default unless told. */
+  readonly maxOutputBytes?: number
+}
+
+export interface ExecOptions extends ProgramOptions {
   /** What it reads: all at once or as it comes, at the program's own speed. Nothing unless told. A source that fails ends the program. */
   readonly stdin?: DataSource
   /** Its stdin stays open for `write`, behind what `stdin` has. */
   readonly stdinOpen?: boolean
-  /** Milliseconds; what the session has as default unless told. */
-  readonly timeoutMs?: number
-  /** Bytes of both streams together; the rest is cut off. What the session has as default unless told. */
-  readonly maxOutputBytes?: number
   /** More output than that ends it, and `exited` rejects with `output_limit_exceeded`. */
   readonly failOnLimit?: boolean
   /** It outlives the session, where the server lets it. */
   readonly detach?: boolean
 }
 
-export interface TerminalOptions extends CallOptions, PlaceOptions {
+export interface TerminalOptions extends ProgramOptions {
   /** Characters in a line; 80 unless told. */
   readonly cols?: number
   /** Lines; 24 unless told. */
   readonly rows?: number
-  /** Where it runs; where the session's commands run unless told. A relative path begins there too. */
-  readonly cwd?: string
-  /** Variables beside those that the server sets, as `TERM`; the server must allow each. */
-  readonly env?: Readonly<Record<string, string>>
-  /** Milliseconds; the longest that the session has unless told. */
-  readonly timeoutMs?: number
-  /** Bytes; the rest is cut off. What the session has as default unless told. */
-  readonly maxOutputBytes?: number
 }
 
 /** What a command is started with, and what is written to its stdin afterwards. */
@@ -77,69 +73,35 @@ const inlineOf = (stdin: DataSource | undefined, open: boolean): Uint8Array | un
   return whole !== null && whole.length <= MAX_STDIN_WITH_START ? whole : undefined
 }
 
-const programOf = (command: Command): Pick<Params<'exec.start'>, 'argv' | 'command' | 'shell'> => {
+const commandOf = (command: Command): Pick<Params<'exec.start'>, 'argv' | 'command' | 'shell'> => {
   // What the compiler would have said.
   if (typeof command !== 'object') throw new TypeError("command: a list of tokens, as ['ls', '-l'], or { shell: 'ls -l' }")
   const shell = 'shell' in command
   return shell ? { command: command.shell, shell } : { argv: command }
 }
 
-/** What a program on a terminal is started with. */
-export const terminalParams = (
-  sessionId: string,
-  command: Command,
-  {
-    cols,
-    rows,
-    cwd,
-    env,
-    timeoutMs,
-    maxOutputBytes,
-    host,
-    node,
-    security,
-    ask,
-  }: Omit<TerminalOptions, 'cwd'> & { readonly cwd: string | undefined },
-): Params<'pty.open'> =>
-  present<Params<'pty.open'>>({
-    session_id: sessionId,
-    ...programOf(command),
-    cols,
-    rows,
-    cwd,
-    env,
-    timeout_ms: timeoutMs,
-    max_output_bytes: maxOutputBytes,
-    host,
-    node,
-    security,
-    ask,
-  })
+const programOf = (session_id: string, command: Command, options: ProgramOptions) => {
+  const { cwd, env, timeoutMs: timeout_ms, maxOutputBytes: max_output_bytes, host, node, security, ask } = options
+  return { session_id, ...commandOf(command), cwd, env, timeout_ms, max_output_bytes, host, node, security, ask }
+}
 
-export const startParams = (
-  sessionId: string,
-  command: Command,
-  options: Omit<ExecOptions, 'cwd'> & { readonly cwd: string | undefined },
-): Starting => {
-  const { cwd, env, stdin, stdinOpen = false, timeoutMs, maxOutputBytes, failOnLimit, detach, host, node, security, ask } = options
+/** What a program on a terminal is started with. */
+export const terminalParams = (sessionId: string, command: Command, options: TerminalOptions): Params<'pty.open'> => {
+  const { cols, rows } = options
+  return present<Params<'pty.open'>>({ ...programOf(sessionId, command, options), cols, rows })
+}
+
+export const startParams = (sessionId: string, command: Command, options: ExecOptions): Starting => {
+  const { stdin, stdinOpen = false, failOnLimit, detach } = options
   const inline = inlineOf(stdin, stdinOpen)
   const feed = stdin === undefined || inline !== undefined ? null : { source: stdin, end: !stdinOpen }
   const params = present<Params<'exec.start'>>({
-    session_id: sessionId,
-    ...programOf(command),
-    cwd,
-    env,
+    ...programOf(sessionId, command, options),
     stdin: inline && toBase64(inline),
     stdin_encoding: inline && 'base64',
     stdin_open: stdinOpen || feed !== null || undefined,
-    timeout_ms: timeoutMs,
-    max_output_bytes: maxOutputBytes,
     fail_on_limit: failOnLimit,
     detach,
-    host,
-    node,
-    security,
-    ask,
   })
   return { params, feed }
 }

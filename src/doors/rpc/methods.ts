@@ -19,7 +19,6 @@ import {
   type CallContext,
   type MethodsComponents,
   type MethodsInit,
-  type StartContext,
 } from './session-methods.ts'
 import { RpcProcess } from './rpc-process.ts'
 import type { RpcSession } from './rpc-session.ts'
@@ -84,8 +83,8 @@ export class Methods {
     'session.info': async ({ session_id }) => ({ result: this.#sessions.info(this.#session(session_id)) }),
     'session.resume': async (params) => this.#sessions.resume(params),
     'session.events': async (params, { gone, place }) => ({ result: await this.#sessions.eventsOf(params, place, this.#until(gone)) }),
-    'exec.start': async (params, { id, gone, place }) => this.#start(params, { id, place, gone: this.#until(gone) }),
-    'exec.wait': async (params, { gone, place }) => this.#wait(params, place, this.#until(gone)),
+    'exec.start': async (params, context) => this.#start(params, context),
+    'exec.wait': async (params, context) => this.#wait(params, context),
     'exec.kill': async ({ session_id, process_id, signal }) => {
       const isWithdrawn = [...this.#session(session_id).starting].some((one) => one.withdraw(process_id))
       return { result: { ok: isWithdrawn || this.#process(session_id, process_id).run.signal(signal) } }
@@ -94,7 +93,7 @@ export class Methods {
       const bytes = contentBytes(data, encoding, 'data', MAX_INLINE_STDIN)
       return { result: { accepted_bytes: this.#process(session_id, process_id).run.input(bytes, eof) } }
     },
-    'pty.open': async (params, { id, gone, place }) => this.#openTerminal(params, { id, place, gone: this.#until(gone) }),
+    'pty.open': async (params, context) => this.#openTerminal(params, context),
     'pty.input': async ({ session_id, pty_id, data, encoding }) => {
       const bytes = contentBytes(data, encoding, 'data', MAX_INLINE_STDIN)
       return { result: { accepted_bytes: this.#session(session_id).terminal(pty_id).run.input(bytes, false) } }
@@ -160,25 +159,22 @@ export class Methods {
     return gone === null ? this.#left.signal : AbortSignal.any([this.#left.signal, gone])
   }
 
-  async #wait(
-    { session_id, process_id, timeout_ms }: Params<'exec.wait'>,
-    place: CallContext['place'],
-    left: AbortSignal,
-  ): Promise<Answered> {
+  async #wait({ session_id, process_id, timeout_ms }: Params<'exec.wait'>, { gone, place }: CallContext): Promise<Answered> {
     const process = this.#process(session_id, process_id)
     this.#session(session_id).events.waitedFor()
     // Whoever has a connection is sent events; others may have stopped asking for them, and would wait for themselves.
     const unreadMs = this.#components.send === null ? UNREAD_MS : null
-    return { result: await place.outside(async () => process.wait({ timeoutMs: timeout_ms ?? null, unreadMs, signal: left })) }
+    const patience = { timeoutMs: timeout_ms ?? null, unreadMs, signal: this.#until(gone) }
+    return { result: await place.outside(async () => process.wait(patience)) }
   }
 
-  async #start(params: Params<'exec.start'>, context: StartContext): Promise<Answered> {
+  async #start(params: Params<'exec.start'>, context: CallContext): Promise<Answered> {
     const { process, run } = await this.#begin(params, null, context)
     return { result: { process_id: process.id, ...startedOf(run) }, afterwards: () => process.release() }
   }
 
   /** Whoever sits at a terminal thinks for longer than a command runs: its time is the longest there is. */
-  async #openTerminal({ cols, rows, timeout_ms, ...rest }: Params<'pty.open'>, context: StartContext): Promise<Answered> {
+  async #openTerminal({ cols, rows, timeout_ms, ...rest }: Params<'pty.open'>, context: CallContext): Promise<Answered> {
     const { hard_timeout_ms: longest } = this.#session(rest.session_id).init.grant.limits
     const params = {
       ...NO_STDIN,
@@ -195,12 +191,13 @@ export class Methods {
   async #begin(
     params: Params<'exec.start'>,
     terminal: TerminalSize | null,
-    { id: call, place, gone }: StartContext,
+    { id: call, place, ...context }: CallContext,
   ): Promise<{ process: RpcProcess; run: LocalRun }> {
     const session = this.#session(params.session_id)
     session.requireRead()
     const { executor, clock, metrics, sessions } = this.#components
     const argv = argvOf(params)
+    const gone = this.#until(context.gone)
     const init = {
       sessionId: session.id,
       call: params.tell_waiting ? call : undefined,

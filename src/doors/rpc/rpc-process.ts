@@ -34,11 +34,11 @@ export interface WaitInit {
 
 /** One process of a session: its output as events, and how it ended, for as long as anybody may ask. */
 export class RpcProcess implements LocalRunSink {
+  readonly init: RpcProcessInit
   /** Bytes of its argv as JSON. */
   readonly argvSize: number
   #emit: Emit
   readonly #clock: Clock
-  readonly #init: RpcProcessInit
   readonly #streams = {
     stdout: { text: new OutputText(), seq: 0, bytes: 0 },
     stderr: { text: new OutputText(), seq: 0, bytes: 0 },
@@ -66,13 +66,15 @@ export class RpcProcess implements LocalRunSink {
     this.#emit = components.emit
     this.gone = AbortSignal.any([this.#withdrawn.signal, ...(components.gone === undefined ? [] : [components.gone])])
     this.#clock = components.clock
-    this.#init = init
+    this.init = init
     this.argvSize = Buffer.byteLength(JSON.stringify(init.argv))
   }
 
   /** The run whose events this sink gets. Settles when there was room for all of its events. */
   async attach(run: LocalRun): Promise<void> {
     this.#run = run
+    // It was allowed just when that was taken back.
+    if (this.#withdrawn.signal.aborted) run.cancel()
     await this.#finish(await run.ended)
   }
 
@@ -100,17 +102,13 @@ export class RpcProcess implements LocalRunSink {
   }
 
   get summary(): Readonly<Record<string, unknown>> {
-    return { process_id: this.id, argv: this.#init.argv, started_at: this.run.startedAt, cwd: this.run.cwd, ...this.status }
+    return { process_id: this.id, argv: this.init.argv, started_at: this.run.startedAt, cwd: this.run.cwd, ...this.status }
   }
 
   /** Its session is over: what it writes is counted, and told to nobody. */
   silence(): void {
     // The old one would keep the events of the session in memory.
     this.#emit = () => undefined
-  }
-
-  get isDetached(): boolean {
-    return this.#init.detached
   }
 
   /** Its caller knows its id: events may be said. */
@@ -120,7 +118,7 @@ export class RpcProcess implements LocalRunSink {
 
   /** Its call is not answered yet, and may be told all the same. */
   waiting({ request_id, question_id, expires_at_ms }: RunWaiting): void {
-    const { sessionId: session_id, call } = this.#init
+    const { sessionId: session_id, call } = this.init
     const process_id = `p_${request_id}`
     this.#asked = process_id
     const expires_in_ms = Math.max(0, expires_at_ms - this.#clock.now())
@@ -185,7 +183,7 @@ export class RpcProcess implements LocalRunSink {
   }
 
   get #limitExceeded(): boolean {
-    return this.#limitHit && this.#init.failOnLimit
+    return this.#limitHit && this.init.failOnLimit
   }
 
   /** Of its terminal; a process without one has none. */
@@ -194,17 +192,13 @@ export class RpcProcess implements LocalRunSink {
   }
 
   get #ids(): Readonly<Record<string, string>> {
-    const { sessionId, terminal } = this.#init
+    const { sessionId, terminal } = this.init
     return { session_id: sessionId, ...(terminal ? { pty_id: this.ptyId } : {}), process_id: this.id }
-  }
-
-  get isTerminal(): boolean {
-    return this.#init.terminal
   }
 
   async #say(name: 'stdout' | 'stderr', { data, encoding }: EncodedOutput): Promise<void> {
     const seq = ++this.#streams[name].seq
-    const behind = this.#emit(this.#init.terminal ? 'pty.output' : `exec.${name}`, { ...this.#ids, seq, data, encoding })
+    const behind = this.#emit(this.init.terminal ? 'pty.output' : `exec.${name}`, { ...this.#ids, seq, data, encoding })
     if (behind === undefined) return
     this.#behind = behind
     await behind
@@ -246,6 +240,6 @@ export class RpcProcess implements LocalRunSink {
     const { exit_code, signal, bytes_stdout, bytes_stderr } = this.status
     const { duration_ms, truncated } = outcome
     const exit = { ...this.#ids, exit_code, signal, timed_out: this.#timedOut, duration_ms, bytes_stdout, bytes_stderr, truncated }
-    return this.#emit(this.#init.terminal ? 'pty.exit' : 'exec.exit', exit)
+    return this.#emit(this.init.terminal ? 'pty.exit' : 'exec.exit', exit)
   }
 }

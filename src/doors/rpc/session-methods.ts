@@ -60,9 +60,6 @@ export interface CallContext {
   readonly place: Pick<Place, 'outside'>
 }
 
-/** Of a call that starts a program. */
-export type StartContext = CallContext & { readonly gone: AbortSignal }
-
 /** The session, process or terminal that a call names. */
 export interface CallSubject {
   readonly session_id: string

@@ -140,14 +140,14 @@ export class Sessions {
 
   /** A process or terminal of another session than this, or of none. */
   isForeign(process: string, session: string): boolean {
-    const isIt = (one: RpcProcess): boolean => one.id === process || (one.isTerminal && one.ptyId === process)
+    const isIt = (one: RpcProcess): boolean => one.id === process || (one.init.terminal && one.ptyId === process)
     const owner = this.all.find(({ processes }) => processes.all.some(isIt))
     return owner === undefined ? this.detached.find(process) !== null : owner.id !== session
   }
 
   /** What outlives the session is the door's from now on. */
   #detach({ processes }: RpcSession): void {
-    for (const process of processes.all.filter((one) => one.isDetached && !one.over)) {
+    for (const process of processes.all.filter((one) => one.init.detached && !one.over)) {
       process.silence()
       processes.remove(process)
       this.detached.add(process)

@@ -23,10 +23,11 @@ import { recalledRun } from './recalled-run.ts'
 import { startRun } from './start-run.ts'
 import type { TargetRunner } from './target-program.ts'
 
-/** The `LocalExecutor` of this process: the engine, with a bound on the calls that are in work at once. */
+/** The `LocalExecutor` of this process: the engine, with a bound on the calls, and on the starts, that are in work at once. */
 export class DoorCalls implements LocalExecutor {
   readonly #engine: LocalEngine
-  #calls = 0
+  /** A start may wait for a human, or for another agent: it takes no place of other calls. */
+  readonly #inWork = { calls: 0, starts: 0 }
 
   constructor(components: { engine: LocalEngine }) {
     this.#engine = components.engine
@@ -45,7 +46,7 @@ export class DoorCalls implements LocalExecutor {
     })
   }
 
-  /** Not counted among `#calls`: what gives resources back is never refused. */
+  /** Not counted: what gives resources back is never refused. */
   async close(session: string): Promise<number> {
     return this.#engine.close(this.#engine.session(session), 'cancelled')
   }
@@ -61,7 +62,9 @@ export class DoorCalls implements LocalExecutor {
   }
 
   async start(start: RunStart, sink: LocalRunSink, signal: AbortSignal | null = null): Promise<LocalRun> {
-    return this.#call(async () => startRun({ engine: this.#engine, session: this.#engine.session(start.session), start, sink, signal }))
+    const begin = async (): Promise<LocalRun> =>
+      startRun({ engine: this.#engine, session: this.#engine.session(start.session), start, sink, signal })
+    return this.#call(begin, 'starts')
   }
 
   async lookUp(session: string, command: string): Promise<CommandLookup> {
@@ -86,7 +89,7 @@ export class DoorCalls implements LocalExecutor {
     })
   }
 
-  /** Not counted among `#calls`: they share the readings of the journal. */
+  /** Not counted: they share the readings of the journal. */
   async recall(keySha256: string): Promise<RecalledRun | null> {
     const run = await this.#engine.components.journal.recall(keySha256)
     return run && recalledRun(run)
@@ -99,16 +102,16 @@ export class DoorCalls implements LocalExecutor {
     return { target, targets }
   }
 
-  async #call<T>(work: () => Promise<T>): Promise<T> {
-    this.#calls += 1
+  async #call<T>(work: () => Promise<T>, kind: 'calls' | 'starts' = 'calls'): Promise<T> {
+    this.#inWork[kind] += 1
     try {
-      if (this.#calls > MAX_PORT_CALLS) throw new AppError('rate_limited', 'too many calls at once')
+      if (this.#inWork[kind] > MAX_PORT_CALLS) throw new AppError('rate_limited', `too many ${kind} at once`)
       return await work()
     } catch (error) {
       if (!isAppError(error)) this.#engine.components.log.error({ error: errorText(error) }, 'a call of a door failed inside')
       throw boundedError(error)
     } finally {
-      this.#calls -= 1
+      this.#inWork[kind] -= 1
     }
   }
 }

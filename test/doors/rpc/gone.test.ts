@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { appendFile } from 'node:fs/promises'
-import { test } from 'node:test'
+import { test, type TestContext } from 'node:test'
 
 import { systemClock } from '../../../src/base/clock.ts'
 import { silentLogger } from '../../../src/base/log.ts'
@@ -15,7 +15,8 @@ import { rexdPlace } from '../../support/rexd-server.ts'
 
 const NEVER = new AbortController().signal
 
-test('a caller who goes away while its command begins has it in its session, with what it writes', async (t) => {
+/** A caller of one door, with a session. */
+const callerOf = async (t: TestContext) => {
   const desk = await deskPlace(t, { security: 'full' })
   const place = await rexdPlace(t)
   await appendFile(place.config, '\n[tools.exec]\nhost = "gateway"\nsecurity = "full"\nask = "off"\n')
@@ -28,17 +29,24 @@ test('a caller who goes away while its command begins has it in its session, wit
   const methods = new Methods(components, { door: 'http', available: CAPABILITY_NAMES, resumes: false })
   const places = new CallPlaces()
   const call = async (
-    method: 'session.open' | 'session.info' | 'session.close' | 'exec.start' | 'exec.wait',
+    method: 'session.open' | 'session.info' | 'session.close' | 'exec.start' | 'exec.wait' | 'exec.kill',
     params: object,
     gone = NEVER,
   ) => {
     const at = await places.enter(gone)
-    return methods.call(method, params, { id: 1, gone, place: at }).finally(() => at.leave())
+    const answered = await methods.call(method, params, { id: 1, gone, place: at }).finally(() => at.leave())
+    answered.afterwards?.()
+    return answered
   }
   const opened = await call('session.open', { client_name: 'a caller' })
   const { session_id } = opened.result as { session_id: string }
+  place.ending.push(async () => methods.close())
+  return { executor, call, session_id, start: executor.start.bind(executor) }
+}
+
+test('a caller who goes away while its command begins has it in its session, with what it writes', async (t) => {
+  const { executor, call, session_id, start } = await callerOf(t)
   const leaving = new AbortController()
-  const start = executor.start.bind(executor)
   executor.start = async (...given) => {
     const run = await start(...given)
     leaving.abort(new Error('the connection was closed'))
@@ -51,5 +59,18 @@ test('a caller who goes away while its command begins has it in its session, wit
   const { result } = await call('exec.wait', { session_id, process_id: processes[0]?.process_id, timeout_ms: 30_000 })
   assert.equal((result as { exit_code: number | null }).exit_code, 0)
   await call('session.close', { session_id })
-  await methods.close()
+})
+
+test('a command that was allowed just when it was taken back is ended', async (t) => {
+  const { executor, call, session_id, start } = await callerOf(t)
+  executor.start = async (asked, sink) => {
+    sink.waiting?.({ request_id: 'allowed', question_id: 'q_1', expires_at_ms: systemClock.now() + 60_000 })
+    assert.deepEqual((await call('exec.kill', { session_id, process_id: 'p_allowed' })).result, { ok: true })
+    return start(asked, { event: (event) => sink.event(event) })
+  }
+  const { result } = await call('exec.start', { session_id, argv: ['sleep', '600'] })
+  const { process_id } = result as { process_id: string }
+  const waited = await call('exec.wait', { session_id, process_id, timeout_ms: 30_000 })
+  assert.notEqual((waited.result as { status: string }).status, 'running')
+  await call('session.close', { session_id })
 })

@@ -11,7 +11,9 @@ import { LocalReport } from '../../../src/executor/local/local-report.ts'
 import { SessionRun } from '../../../src/executor/local/local-run.ts'
 import { TargetProgram, type TargetRunner } from '../../../src/executor/local/target-program.ts'
 import type { RequestId } from '../../../src/protocol/ids.ts'
+import { MAX_PORT_CALLS } from '../../../src/protocol/limits.ts'
 import { TARGET_SILENCE_MS } from '../../../src/protocol/local-limits.ts'
+import { refuses } from '../../support/file-permit.ts'
 import { LocalHost, startOf, WatchedRun } from '../../support/local-engine.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 
@@ -100,6 +102,74 @@ test('a command that its daemon was asked for is lost where that says nothing of
   assert.deepEqual(await become(t, async function* () {}), [silent, 'request', 'exit'])
   assert.deepEqual(await become(t, fails(true)), ['lost: it broke off', 'request', 'exit'])
   assert.deepEqual(await become(t, fails(false)), ['refused: it broke off', 'request', 'refused'])
+})
+
+test('what a target refuses behind a warning, or behind a wait, never ran', async (t) => {
+  const ids = { request_id: ID, agent_id: 'a', machine_id: 'b' }
+  const denied = { type: 'exit', ...ids, code: null, signal: null, denial_reason: 'approval_denied', incomplete: false }
+  const warning = { type: 'warning', ...ids, kind: 'timeout_clamped', message: '' }
+  const waiting = { type: 'waiting_for_approval', ...ids, expires_in_ms: 1_000 }
+  for (const before of [[warning], [waiting, warning, waiting]]) {
+    const run: TargetRunner['run'] = async function* () {
+      yield* [...before, denied] as never[]
+    }
+    const [end, ...events] = await become(t, run)
+    assert.match(end, /^refused: bob denied it: approval_denied/)
+    assert.deepEqual(events, ['request', 'refused'])
+  }
+})
+
+test('whoever is gone while somebody over there is asked takes that back, once, and is told of the question once', async (t) => {
+  const ids = { request_id: ID, agent_id: 'a', machine_id: 'b' }
+  const waiting = { type: 'waiting_for_approval', ...ids, expires_in_ms: 1_000 }
+  const denied = { type: 'exit', ...ids, code: null, signal: null, denial_reason: 'approval_denied', incomplete: false }
+  const cancels: PromiseWithResolvers<void>[] = []
+  const targets: TargetRunner = {
+    ...NOT_ASKED,
+    run: async function* () {
+      const cancelled = Promise.withResolvers<void>()
+      cancels.push(cancelled)
+      yield* [waiting, waiting] as never[]
+      await cancelled.promise
+      yield denied as never
+    },
+    cancel: async () => cancels.shift()!.resolve(),
+  }
+  const host = await LocalHost.start(t, { targets, security: 'allow_targets = ["bob"]' })
+  const session = await host.open({ target: 'bob' })
+  for (const early of [true, false]) {
+    const leaving = new AbortController()
+    const leave = (): void => leaving.abort(new AppError('conflict', 'nobody is there'))
+    let told = 0
+    const waits = (): void => {
+      told += 1
+      setImmediate(leave)
+    }
+    if (early) leave()
+    const sink = { event: () => undefined, waiting: waits, gone: leaving.signal }
+    await refuses(host.executor.start(startOf(session, ['make']), sink), 'conflict')
+    assert.deepEqual([told, cancels], [1, []])
+  }
+})
+
+test('targets that do not answer hold up no other call of the engine', async (t) => {
+  const cancelled = Promise.withResolvers<void>()
+  const targets: TargetRunner = {
+    ...NOT_ASKED,
+    // oxlint-disable-next-line require-yield -- it says nothing
+    run: async function* () {
+      await cancelled.promise
+    },
+    cancel: async () => cancelled.resolve(),
+  }
+  const limits = `max_processes_per_session = ${MAX_PORT_CALLS}`
+  const host = await LocalHost.start(t, { targets, security: 'allow_targets = ["bob"]', limits })
+  const [session, here] = [await host.open({ target: 'bob' }), await host.open()]
+  const starts = Array.from({ length: MAX_PORT_CALLS }, async () => host.executor.start(startOf(session, ['sleep']), new WatchedRun()))
+  await refuses(host.executor.start(startOf(session, ['sleep']), new WatchedRun()), 'rate_limited')
+  await host.executor.file({ method: 'fs.stat', session: here, path: '.' })
+  await host.executor.close(session)
+  await Promise.allSettled(starts)
 })
 
 test('a command that is given up before its target has answered is ended there', async (t) => {
