@@ -1,19 +1,29 @@
 import assert from 'node:assert/strict'
-import { execFileSync } from 'node:child_process'
-import { existsSync } from 'node:fs'
-import { chmod, copyFile, link, mkdir, mkdtemp, readdir, rm, stat, symlink, utimes, writeFile } from 'node:fs/promises'
+import { execFile, execFileSync } from 'node:child_process'
+import { existsSync, readFileSync } from 'node:fs'
+import { chmod, chown, copyFile, link, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, utimes, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
 
-import { isAppError } from '../../src/base/errors.ts'
+import { attempt, isAppError } from '../../src/base/errors.ts'
 import { ImageStore } from '../../src/process/sandbox/image-store.ts'
 import { IMAGE_LEFT_MS } from '../../src/protocol/sandbox-limits.ts'
+import { isRoot } from '../../test/support/containment.ts'
 import { mcpPlace, startMcp } from '../../test/support/mcp-server.ts'
+import { NOBODY } from '../../test/support/other-user.ts'
 import { needsPodman, podmanPlace, withPodman } from '../../test/support/podman-image.ts'
 import { household, runSandboxed, startSandboxed } from '../../test/support/sandboxed.ts'
 
 // A sandbox with the files of a container's image: an engine is asked for them, and starts nothing.
+
+const ROOT = join(import.meta.dirname, '../..')
+const ORDINARY = fileURLToPath(new URL('../../test/support/ordinary-podman.ts', import.meta.url))
+const DOCKER_IMAGES = fileURLToPath(new URL('../../test/support/docker-images.ts', import.meta.url))
+/** Another user, and places of this host that are others for a test alone. */
+const needsOther = { skip: needsPodman.skip || !isRoot }
 
 const sh = (text: string): string[] => ['sh', '-c', text]
 
@@ -169,6 +179,101 @@ test(withPodman('an image is unpacked once, anew where its tag means another, an
   assert.equal((await readdir(podman.directory)).length, 2)
   await assert.rejects(
     store.image({ ...podman.settings, engine: 'docker' }, podman.directory, true),
-    unavailable(/docker (cannot be had|has no image)/),
+    unavailable(
+      /docker (cannot be had \(.*\): install it|has no image .*: docker pull|does not answer \(.*\): start it|does not let this user in)/,
+    ),
+  )
+})
+
+test(withPodman('podman of an ordinary user gives the files as root’s does, and leaves no process'), needsOther, async (t) => {
+  const base = await mkdtemp(join(tmpdir(), 'x0x-ordinary-'))
+  t.after(() => rm(base, { recursive: true, force: true }))
+  await chmod(base, 0o755)
+  const [own, repository] = [join(base, 'own'), join(base, 'repository')]
+  for (const path of [own, repository]) await mkdir(path)
+  await chown(own, NOBODY.uid, NOBODY.gid)
+  await chmod(own, 0o700)
+  // Where only root may enter the directory above, others see it here.
+  const seen = (path: string): string => (path.startsWith(`${ROOT}/`) ? join(repository, path.slice(ROOT.length)) : path)
+  const user = [
+    'setpriv',
+    `--reuid=${NOBODY.uid}`,
+    `--regid=${NOBODY.gid}`,
+    '--clear-groups',
+    'env',
+    '-i',
+    'PATH=/usr/sbin:/usr/bin:/sbin:/bin',
+  ]
+  const program = [seen(process.execPath), seen(ORDINARY)]
+  const words = ['-m', 'sh', '-c', 'mount --bind "$1" "$2"; shift 2; cd /; exec "$@"', 'sh', ROOT, repository]
+  const { stdout } = await promisify(execFile)('unshare', [...words, ...user, `HOME=${own}`, `TMPDIR=${own}`, ...program])
+  const told = JSON.parse(stdout) as { readonly none?: string; readonly uid: number; readonly stdout: string; readonly stderr: string }
+  if (told.none !== undefined) return t.skip(told.none)
+  assert.deepEqual([told.uid, told.stdout], [NOBODY.uid, 'of the image\nyes\nmade\nof-image\n'])
+  assert.match(told.stderr, /Read-only file system/)
+  assert.deepEqual(
+    (await readdir(own)).filter((name) => !name.startsWith('.')),
+    [],
+  )
+  const of = (await readdir('/proc'))
+    .filter((name) => /^\d+$/.test(name))
+    .map((pid) => attempt(() => readFileSync(`/proc/${pid}/environ`, 'latin1')) ?? '')
+  assert.deepEqual(
+    of.filter((environment) => environment.includes(`HOME=${own}\0`)),
+    [],
+  )
+})
+
+/** A stand-in, since a daemon of docker's cannot be had in a test; what the real client says without one is above. */
+test(withPodman('docker is asked for an image and its files alone, and what it complains of says what to do'), needsOther, async (t) => {
+  const state = await mkdtemp(join(tmpdir(), 'x0x-docker-'))
+  t.after(() => rm(state, { recursive: true, force: true }))
+  const [root, images] = [join(state, 'root'), join(state, 'images')]
+  for (const path of ['bin', 'etc', 'dev/pts', 'dev/shm', 'proc', 'sys']) await mkdir(join(root, path), { recursive: true })
+  for (const path of [images, join(state, 'containers')]) await mkdir(path)
+  await copyFile('/bin/busybox', join(root, 'bin/busybox'))
+  for (const name of ['sh', 'cat', 'ls', 'wc']) await symlink('/bin/busybox', join(root, 'bin', name))
+  // What Docker adds to a container that never began.
+  for (const name of ['.dockerenv', 'dev/console', 'etc/hosts', 'etc/hostname', 'etc/resolv.conf']) await writeFile(join(root, name), '')
+  await symlink('/proc/mounts', join(root, 'etc/mtab'))
+  await writeFile(join(root, 'etc/of-image'), 'of the image\n')
+  execFileSync('tar', ['-C', root, '-cf', join(state, 'files.tar'), '.'])
+  const id = 'd'.repeat(64)
+  const inspect = [
+    {
+      Id: `sha256:${id}`,
+      RepoTags: ['debian:12'],
+      Config: { Env: ['PATH=/bin', 'OF=docker'], Cmd: ['bash'], Entrypoint: null },
+      Os: 'linux',
+    },
+  ]
+  await writeFile(join(state, 'inspect.json'), JSON.stringify(inspect))
+  const ask = async (...names: readonly string[]) => {
+    const place = 'mount -t tmpfs tmpfs /usr/local/sbin; cp "$1" /usr/local/sbin/docker; chmod 755 /usr/local/sbin/docker; shift; exec "$@"'
+    const words = ['-m', 'sh', '-c', place, 'sh', join(ROOT, 'test/support/docker-28.sh'), process.execPath, DOCKER_IMAGES]
+    const { stdout } = await promisify(execFile)('unshare', [...words, images, ...names], { env: { ...process.env, DOCKER_STATE: state } })
+    const asked = (await readFile(join(state, 'asked'), 'utf8')).trim().split('\n')
+    await rm(join(state, 'asked'))
+    assert.deepEqual(await readdir(join(state, 'containers')), [])
+    return { ...(JSON.parse(stdout) as { readonly said: readonly unknown[]; readonly left: readonly string[] }), asked }
+  }
+  await writeFile(join(state, 'breaks'), '')
+  const half = await ask('half:1')
+  assert.match(String(half.said[0]), /half:1 could not be unpacked: .*(unexpected EOF|Unexpected EOF)/s)
+  assert.deepEqual(half.left, [])
+  await rm(join(state, 'breaks'))
+  const { said, left, asked } = await ask('debian:12', 'gone:1', 'stopped:1', 'closed:1', 'nameless:1')
+  const stdout = 'of the image\ndocker\nbin\ndev\netc\nproc\nrun\ntmp\nvar\n14\n'
+  assert.deepEqual([said[0], left], [{ id, env: { PATH: '/bin', OF: 'docker' }, stdout }, [`docker-${id}`]])
+  for (const [at, text] of [
+    /docker has no image gone:1 \(.*\): docker pull gone:1$/,
+    /docker does not answer \(Cannot connect .*\): start it \(systemctl start docker\)/,
+    /docker does not let this user in \(permission denied .*\): run it rootless/,
+    /docker does not say what nameless:1 is \(the engine names no id of it\): look with docker image inspect nameless:1$/,
+  ].entries())
+    assert.match(String(said[at + 1]), text)
+  assert.deepEqual(
+    asked.filter((line) => !line.startsWith('image inspect')).map((line) => line.replaceAll(/x0x-new-\w+/g, 'NEW')),
+    [`create --pull never --name NEW ${id} /x0x-never-started`, 'export NEW', 'rm NEW'],
   )
 })

@@ -1,23 +1,19 @@
-import { execFile, execFileSync } from 'node:child_process'
-import { chmod, copyFile, mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises'
+import { execFile } from 'node:child_process'
+import { chmod, copyFile, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 
 import { attempt } from '../../src/base/errors.ts'
+import { findExecutable } from '../../src/policy/executable.ts'
 import { DEFAULT_SANDBOX, type SandboxSettings } from '../../src/policy/sandbox/sandbox-settings.ts'
-import { isRoot } from './containment.ts'
 import { noSandbox } from './sandboxed.ts'
 
 const run = promisify(execFile)
-const isThere = (...command: readonly [string, ...string[]]): boolean =>
-  attempt(() => execFileSync(command[0], command.slice(1), { stdio: 'pipe' })) !== null
 
-/** Why podman is not tried here; null: it is. Without root it leaves a process behind for as long as its user is there. */
+/** Why podman is not tried here; null: it is. */
 export const noPodman =
-  noSandbox ??
-  (isRoot ? null : 'needs root') ??
-  (isThere('podman', '--version') && isThere('busybox', 'true') ? null : 'podman or busybox is not installed')
+  noSandbox ?? (['podman', 'busybox'].every((name) => findExecutable(name).kind === 'found') ? null : 'podman or busybox is not installed')
 export const needsPodman = { skip: noPodman !== null }
 export const withPodman = (name: string): string => (noPodman === null ? name : `${name} (skipped: ${noPodman})`)
 
@@ -34,16 +30,27 @@ export interface Ending {
   after(end: () => Promise<void>): void
 }
 
+/** Of an ordinary user podman leaves a process, which keeps his namespace. */
+const endPause = async (runtime: string): Promise<void> => {
+  const pid = Number(await readFile(join(runtime, 'libpod/tmp/pause.pid'), 'utf8').catch(() => ''))
+  if (pid > 1) attempt(() => process.kill(pid, 'SIGKILL'))
+}
+
 /** A storage of podman's own for one test, whose images need no registry. */
 export const podmanPlace = async (t: Ending): Promise<PodmanPlace> => {
   const base = await mkdtemp(join(tmpdir(), 'x0x-podman-'))
-  const before = process.env['CONTAINERS_STORAGE_CONF']
   const conf = join(base, 'storage.conf')
   await writeFile(conf, `[storage]\ndriver = "vfs"\ngraphroot = "${base}/graph"\nrunroot = "${base}/run"\n`)
-  process.env['CONTAINERS_STORAGE_CONF'] = conf
+  const runtime = join(base, 'runtime')
+  await mkdir(runtime, { mode: 0o700 })
+  const ours = { CONTAINERS_STORAGE_CONF: conf, XDG_RUNTIME_DIR: runtime }
+  const before = Object.keys(ours).map((name) => [name, process.env[name]] as const)
+  Object.assign(process.env, ours)
   t.after(async () => {
-    if (before === undefined) delete process.env['CONTAINERS_STORAGE_CONF']
-    else process.env['CONTAINERS_STORAGE_CONF'] = before
+    for (const [name, value] of before)
+      if (value === undefined) delete process.env[name]
+      else process.env[name] = value
+    await endPause(runtime)
     await rm(base, { recursive: true, force: true })
   })
   const image = 'localhost/x0x-test:1'
@@ -56,7 +63,7 @@ export const podmanPlace = async (t: Ending): Promise<PodmanPlace> => {
     for (const name of ['sh', 'ls', 'cat', 'mkdir', 'rm', 'sleep']) await symlink('/bin/busybox', join(root, 'bin', name))
     await writeFile(join(root, 'etc/of-image'), 'of the image\n')
     await fill(root)
-    await run('tar', ['-C', root, '-cf', `${root}.tar`, '.'])
+    await run('tar', ['-C', root, '--owner=0', '--group=0', '-cf', `${root}.tar`, '.'])
     const all = ['ENV PATH=/bin', 'ENV FROM_IMAGE=yes', ...changes]
     await run('podman', ['import', ...all.flatMap((one) => ['--change', one]), `${root}.tar`, image])
   }

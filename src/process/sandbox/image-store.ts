@@ -6,7 +6,7 @@ import { basename, join } from 'node:path'
 import { Transform } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 
-import { AppError, attempt, errorText } from '../../base/errors.ts'
+import { AppError, attempt, errnoOf, errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { findExecutable } from '../../policy/executable.ts'
 import type { SandboxImage } from '../../policy/permit.ts'
@@ -96,7 +96,6 @@ const unpack = async (engine: string, container: string, directory: string, user
   const options = ['-x', '-v', '--no-same-owner', '--no-same-permissions', '--delay-directory-restore', '-C', directory]
   // Root's tar would make directories that their owner may not write, as it had the right to write them all the same.
   const user = userNamespace ? ['--uid', '1', '--gid', '1'] : []
-  const signal = AbortSignal.timeout(IMAGE_UNPACK_MS)
   const from = spawn('/bin/sh', ['-c', EXPORT, engine, container], {
     env: engineEnv(),
     cwd: '/',
@@ -129,8 +128,12 @@ const unpack = async (engine: string, container: string, directory: string, user
     stream.on('data', (chunk: Buffer) => {
       complaint = (complaint + chunk.toString()).slice(0, MAX_WRAPPER_TEXT)
     })
-  await pipeline(from.stdout, bounded(), to.stdin, { signal }).catch((error: unknown) => stop(complaint.trim() || errorText(error)))
-  const codes = (await ends).map(([code]) => code)
+  const late = setTimeout(() => stop(`it took more than ${IMAGE_UNPACK_MS / 1_000} s`), IMAGE_UNPACK_MS)
+  await pipeline(from.stdout, bounded(), to.stdin).catch((error: unknown) => {
+    // tar has ended, whether it was done or not: how, it says itself.
+    if (!['EPIPE', 'ERR_STREAM_PREMATURE_CLOSE'].includes(errnoOf(error) ?? '')) stop(errorText(error))
+  })
+  const codes = (await ends.finally(() => clearTimeout(late))).map(([code]) => code)
   const [why] = problems
   if (why !== undefined || codes.some((code) => code !== 0)) throw new Error(why ?? (complaint.trim() || 'the engine did not export it'))
   return files
@@ -153,7 +156,7 @@ export class ImageStore {
     const found = await ask(tool.executable.path, ['image', 'inspect', name ?? ''])
       .then(inspectedOf)
       .catch((error: unknown) => {
-        throw unavailable(`${engine} has no image ${name} (${errorText(error)}): ${engine} pull ${name}`)
+        throw unavailable(engineProblem(engine, name ?? '', errorText(error)))
       })
     const root = join(directory, `${engine}-${found.id}`)
     // One after another: each finds what the one before has unpacked.
@@ -173,6 +176,34 @@ export class ImageStore {
     })
     return { name: name ?? '', id: found.id, root, env: found.env }
   }
+}
+
+/** What an engine complains of, and what mends it. */
+const ENGINE_PROBLEMS: readonly (readonly [
+  complaint: RegExp,
+  says: (engine: string, name: string) => readonly [what: string, remedy: string],
+])[] = [
+  [/no such (image|object)|image not known/i, (engine, name) => [`${engine} has no image ${name}`, `${engine} pull ${name}`]],
+  [
+    /permission denied/i,
+    (engine) => [
+      `${engine} does not let this user in`,
+      'run it rootless (whoever its socket lets in is as good as root), or take engine = "podman", which needs no daemon',
+    ],
+  ],
+  [
+    /cannot connect|connection refused/i,
+    (engine) => [
+      `${engine} does not answer`,
+      `start it (systemctl start ${engine}), say by DOCKER_HOST where it listens, or take engine = "podman", which needs no daemon`,
+    ],
+  ],
+]
+
+const engineProblem = (engine: string, name: string, complaint: string): string => {
+  const [, says] = ENGINE_PROBLEMS.find(([known]) => known.test(complaint)) ?? []
+  const [what, remedy] = says?.(engine, name) ?? [`${engine} does not say what ${name} is`, `look with ${engine} image inspect ${name}`]
+  return `${what} (${complaint}): ${remedy}`
 }
 
 const unavailable = (why: string): AppError => new AppError('sandbox_unavailable', `no sandbox can be had here: ${why}`)
@@ -195,7 +226,8 @@ const unpacked = async (
   const fresh = await mkdtemp(join(directory, NEW))
   const container = containerOf(fresh)
   try {
-    await ask(engine, ['create', '--name', container, id, NO_COMMAND])
+    // It is there; nothing is fetched.
+    await ask(engine, ['create', '--pull', 'never', '--name', container, id, NO_COMMAND])
     const files = await unpack(engine, container, fresh, userNamespace)
     // Another process may have been first: its files are the same.
     await rename(fresh, root).catch((error: unknown) => {

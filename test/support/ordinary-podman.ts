@@ -1,0 +1,21 @@
+/** As whoever starts it: a run in a sandbox of a podman image, from nothing. Prints what it saw, or why there is none. */
+import { ImageStore } from '../../src/process/sandbox/image-store.ts'
+import { noPodman, podmanPlace } from './podman-image.ts'
+import { household, runSandboxed } from './sandboxed.ts'
+
+const ends: (() => unknown)[] = []
+const t = { after: (end: () => unknown) => void ends.push(end) } as Parameters<typeof household>[0] & Parameters<typeof podmanPlace>[0]
+try {
+  if (noPodman !== null) {
+    process.stdout.write(JSON.stringify({ none: noPodman }))
+    process.exit()
+  }
+  const podman = await podmanPlace(t)
+  await podman.import(async () => undefined)
+  const image = await new ImageStore().image(podman.settings, podman.directory, true)
+  const words = ['sh', '-c', 'cat /etc/of-image; echo "$FROM_IMAGE"; echo made > file; cat file; echo x > /etc/x; ls -A /etc']
+  const { stdout, stderr } = await runSandboxed(t, await household(t), words, { image, settings: podman.settings })
+  process.stdout.write(JSON.stringify({ uid: process.getuid?.(), stdout, stderr }))
+} finally {
+  for (const end of ends.reverse()) await end()
+}
