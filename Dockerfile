@@ -1,7 +1,8 @@
 # docker build -t x0x .
-# docker run --init -d --name x0x -p 5483:5483 -v x0x:/var/lib/x0x -v /etc/x0x:/etc/x0x:ro x0x
+# docker run --init -d --name x0x -p 5483:5483 -v x0x:/var/lib/x0x -v x0x-log:/var/log/x0x -v /etc/x0x:/etc/x0x:ro x0x
 #   /etc/x0x holds config.toml (deploy/config.toml is an example; an empty one will do) and exec-acl.toml.
-# docker exec x0x x0x --data-dir /var/lib/x0x id
+# docker exec x0x x0x id
+# Three of them: deploy/compose/compose.yaml. One on each node of a cluster: deploy/kubernetes.yaml. See docs/install.md.
 
 FROM node:24-slim AS build
 WORKDIR /src
@@ -11,19 +12,22 @@ COPY . .
 RUN npm run build
 
 FROM node:24-slim
-RUN groupadd --system x0x \
-  && useradd --system --gid x0x --home-dir /var/lib/x0x --shell /usr/sbin/nologin x0x \
+# A number, by which whoever starts it can tell that it is not root. Volumes belong to it.
+RUN groupadd --gid 5483 x0x \
+  && useradd --uid 5483 --gid x0x --no-create-home --home-dir /var/lib/x0x --shell /usr/sbin/nologin x0x \
   && install -d -o x0x -g x0x -m 0700 /var/lib/x0x /var/log/x0x
 COPY --from=build /src/package.json /src/LICENSE /opt/x0x/
 COPY --from=build /src/deploy/bin /opt/x0x/deploy/bin
 COPY --from=build /src/deploy/runtime.mjs /opt/x0x/deploy/
+COPY --from=build /src/node_modules/@lydell /opt/x0x/node_modules/@lydell
 COPY --from=build /src/dist /opt/x0x/dist
-RUN ln -s /opt/x0x/deploy/bin/x0x.cjs /usr/local/bin/x0x \
-  && ln -s /opt/x0x/deploy/bin/x0xd.mjs /usr/local/bin/x0xd \
-  && ln -s /opt/x0x/deploy/bin/rexd.mjs /usr/local/bin/rexd \
+# An empty configuration, until another is mounted there; without an ACL nothing is allowed.
+RUN for name in x0x.cjs x0xd.mjs rexd.mjs rexec.cjs; do ln -s "/opt/x0x/deploy/bin/$name" "/usr/local/bin/${name%.*}" || exit 1; done \
   && install -d -m 0755 /etc/x0x && install -m 0644 /dev/null /etc/x0x/config.toml
-USER x0x
+# The command line in it asks the daemon in it.
+ENV X0X_DATA_DIR=/var/lib/x0x
+USER 5483:5483
 VOLUME ["/var/lib/x0x", "/var/log/x0x"]
 EXPOSE 5483
-HEALTHCHECK --start-period=10s CMD ["x0x", "--data-dir", "/var/lib/x0x", "peers"]
-ENTRYPOINT ["x0xd", "--data-dir", "/var/lib/x0x", "--config", "/etc/x0x/config.toml"]
+HEALTHCHECK --start-period=10s CMD ["x0x", "peers"]
+ENTRYPOINT ["x0xd", "--config", "/etc/x0x/config.toml"]

@@ -22,6 +22,12 @@ export const cannotInstall = () => {
   return archive() === undefined ? 'needs an apt-get with an archive of Debian' : undefined
 }
 
+/** Why no image can be made and run, where such a host can be; undefined: it can. */
+export const cannotContain = () => {
+  for (const tool of ['podman', 'ip', 'nsenter']) if (spawnSync(tool, ['-V']).error) return `needs ${tool}`
+  return undefined
+}
+
 /** Fills an empty directory with what every Debian has. */
 export const makeRoot = (root) => ran('debootstrap', ['--variant=minbase', RELEASE, root, archive()])
 

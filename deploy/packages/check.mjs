@@ -1,12 +1,15 @@
 // Installs each package where nothing is, and runs a first command from there: alice has the npm package or the single file,
-// bob is a Debian with nothing, then with the one file of rexd, then with the .deb.
+// bob is a Debian with nothing, then with the one file of rexd, then with the .deb. The image has its own, alice, bob and carol.
 import assert from 'node:assert/strict'
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 
-import { bare, cannotInstall, Host, makeRoot, started, X0XD_READY } from './check-host.mjs'
+import { checkCompose } from './check-compose.mjs'
+import { bare, cannotContain, cannotInstall, Host, makeRoot, started, X0XD_READY } from './check-host.mjs'
+import { checkKubernetes } from './check-kubernetes.mjs'
 import { checkOneFileRexd } from './check-rexd.mjs'
+import { makeImage } from './image.mjs'
 import { OUT, ran } from './place.mjs'
 
 /** npm's own settings stay, which say where packages come from. */
@@ -102,33 +105,76 @@ const removed = async (host) => {
   step('removed, and purged')
 }
 
-/** `version`: of the packages in dist/packages; `lintian`: that too, which takes a minute. Throws at the first thing that is not as it should be. */
-export const checkPackages = async (version, lintian) => {
-  await ran('sha256sum', ['--check', '--quiet', 'SHA256SUMS'], { cwd: OUT })
-  const place = mkdtempSync(join(tmpdir(), 'x0x-packages-'))
-  const daemons = []
+const asHost = async (host, programs, { place, daemons }) => {
+  await checkOneFileRexd(host.root, daemons)
+  step('rexd as one file on a host without Node.js: commands, files, a terminal, TLS, and what it started ends with it')
+  await host.install()
+  step('the .deb installs into an empty root')
+  await onMesh(place, await programs, host, daemons)
+  await removed(host)
+}
+
+const asImage = async (made, { place, daemons }) => {
+  const image = await made
   try {
-    const programs = await installed(place, version)
-    const why = cannotInstall()
-    if (why !== undefined) return console.log(`the .deb and rexd as one file are not tried: ${why}`)
-    const host = new Host(join(place, 'root'), version)
-    await makeRoot(host.root)
-    await checkOneFileRexd(host.root, daemons)
-    step('rexd as one file on a host without Node.js: commands, files, a terminal, TLS, and what it started ends with it')
-    await host.install()
-    step('the .deb installs into an empty root')
-    await onMesh(place, programs, host, daemons)
-    await removed(host)
-    if (lintian) {
-      await ran('lintian', ['--allow-root', '--fail-on', 'error', join(OUT, host.deb)])
-      step('lintian finds no error')
+    step('the image is built by the steps of the Dockerfile')
+    for (const [name, checked] of Object.entries({ compose: checkCompose, kubernetes: checkKubernetes })) {
+      mkdirSync(join(place, name))
+      await checked(join(place, name), image, daemons)
     }
+    step('three nodes of the compose file and a pod of the DaemonSet, beside Services of our name: healthy, asked, read-only, ended')
   } finally {
-    for (const { child, exited } of daemons)
+    await image.remove()
+  }
+}
+
+/** What takes long and needs no package: begun before they are made. */
+export class Check {
+  #place = mkdtempSync(join(tmpdir(), 'x0x-packages-'))
+  #daemons = []
+  #host
+  #image
+
+  constructor() {
+    const why = cannotInstall()
+    if (why !== undefined) {
+      console.log(`only what npm installs is tried: ${why}`)
+      return
+    }
+    const root = join(this.#place, 'root')
+    const debian = join(this.#place, 'debian')
+    this.#host = makeRoot(root).then(() => ran('cp', ['-a', root, debian]))
+    const cannot = cannotContain()
+    if (cannot === undefined) this.#image = this.#host.then(() => makeImage(this.#place, debian))
+    else console.log(`the image is not tried: ${cannot}`)
+    // Whoever waits for them is told.
+    for (const begun of [this.#host, this.#image]) begun?.catch(() => undefined)
+  }
+
+  /** `version`: of the packages in dist/packages; `lintian`: that too, which takes a minute. Throws the first thing that is not as it should be. */
+  async run(version, lintian) {
+    await ran('sha256sum', ['--check', '--quiet', 'SHA256SUMS'], { cwd: OUT })
+    const here = { place: this.#place, daemons: this.#daemons }
+    const programs = installed(this.#place, version)
+    const steps = [programs]
+    if (this.#host !== undefined) {
+      const host = new Host(join(this.#place, 'root'), version)
+      steps.push(this.#host.then(() => asHost(host, programs, here)))
+      if (lintian) steps.push(ran('lintian', ['--allow-root', '--fail-on', 'error', join(OUT, host.deb)]))
+    }
+    if (this.#image !== undefined) steps.push(asImage(this.#image, here))
+    const failed = (await Promise.allSettled(steps)).find(({ status }) => status === 'rejected')
+    if (failed !== undefined) throw failed.reason
+  }
+
+  /** Leaves nothing behind, also where it was never run. */
+  async end() {
+    await Promise.allSettled([this.#host, this.#image])
+    for (const { child, exited } of this.#daemons)
       if (child.exitCode === null && child.signalCode === null) {
         child.kill('SIGKILL')
         await exited
       }
-    rmSync(place, { recursive: true, force: true })
+    rmSync(this.#place, { recursive: true, force: true })
   }
 }

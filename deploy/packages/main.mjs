@@ -1,12 +1,12 @@
 // `npm run packages [-- --check | --lintian]`: everything that people install, into dist/packages. Needs Linux, tar and dpkg-deb, no root.
 import { createHash } from 'node:crypto'
-import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 
 import { buildAll } from '../build.mjs'
 import { packageRoot } from '../runtime.mjs'
-import { checkPackages } from './check.mjs'
+import { Check } from './check.mjs'
 import { makeDebs } from './deb.mjs'
 import { makeClient, makePackage } from './npm.mjs'
 import { makeOneFileRexd } from './one-file-rexd.mjs'
@@ -31,21 +31,31 @@ const make = async () => {
         const sbom = sbomOf({ name, version, seconds, inside: parts })
         writeFileSync(join(OUT, `${name}.cdx.json`), `${JSON.stringify(sbom, null, 2)}\n`)
       }
-    const lines = readdirSync(OUT)
+    const sums = readdirSync(OUT)
       .sort()
-      .map(
-        (name) =>
-          `${createHash('sha256')
-            .update(readFileSync(join(OUT, name)))
-            .digest('hex')}  ${name}\n`,
-      )
-    writeFileSync(join(OUT, 'SHA256SUMS'), lines.join(''))
-    process.stdout.write(lines.join(''))
+      .map((name) => [
+        createHash('sha256')
+          .update(readFileSync(join(OUT, name)))
+          .digest('hex'),
+        name,
+      ])
+    writeFileSync(join(OUT, 'SHA256SUMS'), sums.map((sum) => `${sum.join('  ')}\n`).join(''))
+    for (const [sum, name] of sums)
+      if (!name.endsWith('.cdx.json'))
+        console.log(`made ${name}, ${(statSync(join(OUT, name)).size / 1e6).toFixed(1)} MB, ${sum.slice(0, 16)}…, with its SBOM`)
   } finally {
     rmSync(WORK, { recursive: true, force: true })
   }
 }
 
 const { check, lintian } = parseArgs({ options: { check: { type: 'boolean' }, lintian: { type: 'boolean' } } }).values
-await make()
-if (check || lintian) await checkPackages(version, lintian)
+const checking = check || lintian ? new Check() : undefined
+try {
+  await make()
+  await checking?.run(version, lintian)
+} catch (error) {
+  console.error(error)
+  process.exitCode = 1
+} finally {
+  await checking?.end()
+}
