@@ -1,4 +1,5 @@
 import { errorText } from '../base/errors.ts'
+import { equalBytes } from '../identity/hash.ts'
 import { verifyAgent } from '../identity/signing.ts'
 import { EXEC_EXIT_DOMAIN, execExit, type ExecExit } from '../protocol/exec.ts'
 import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
@@ -24,8 +25,6 @@ export interface Expected {
   readonly to: { readonly agentId: AgentId; readonly machineId: MachineId }
 }
 
-const same = (a: Uint8Array, b: Uint8Array): boolean => Buffer.compare(a, b) === 0
-
 /** The Exit, when the executing agent signed it and it answers this request; otherwise what is wrong. */
 export const readExit = (frame: SignedBody, expected: Expected): ExecExit | string => {
   try {
@@ -47,7 +46,8 @@ type Parties = Pick<ExecExit, 'request_id' | 'request_sha256' | 'from_agent' | '
 
 /** What keeps signed bytes from being the answer, or null. */
 export const partiesProblem = (answer: Parties, expected: Expected): string | null => {
-  if (answer.request_id !== expected.requestId || !same(answer.request_sha256, expected.requestSha256)) return 'answers another request'
+  if (answer.request_id !== expected.requestId || !equalBytes(answer.request_sha256, expected.requestSha256))
+    return 'answers another request'
   if (answer.from_agent !== expected.from.agentId || answer.from_machine !== expected.from.machineId) return 'comes from elsewhere'
   if (answer.to_agent !== expected.to.agentId || answer.to_machine !== expected.to.machineId) return 'is meant for somebody else'
   return null
@@ -62,7 +62,7 @@ export const compareOutput = (exit: ExecExit, received: Received, warnings: read
     const { bytes, sha256 } = received[name]
     const total = exit[`${name}_bytes_total`]
     if (bytes > total || (bytes < total && !exit.truncated)) return `${bytes} of ${total} bytes of ${name} arrived`
-    if (!same(sha256, exit[`${name}_sha256`])) return `${name} is not what the agent sent`
+    if (!equalBytes(sha256, exit[`${name}_sha256`])) return `${name} is not what the agent sent`
   }
   if (warnings.includes('output_lost') || (exit.truncated && !CUTS.some((kind) => warnings.includes(kind))))
     return 'the end of the output was lost over there'

@@ -1,3 +1,4 @@
+import { unfinished } from '../../protocol/text.ts'
 import { isUtf8 } from 'node:buffer'
 
 import type * as z from 'zod'
@@ -9,7 +10,6 @@ import { MAX_FILE_CHUNK, MAX_INLINE_STDIN } from '../../protocol/rexd-limits.ts'
 import type { FullParams as Params, Method } from '../../protocol/rexd-methods.ts'
 import { parseWith } from '../check-with.ts'
 import { contentBytes } from '../content-bytes.ts'
-import { unfinished } from './output-text.ts'
 import { argvOf, runOf } from './run-start.ts'
 import {
   callerLeft,

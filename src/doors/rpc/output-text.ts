@@ -1,22 +1,10 @@
 import { isUtf8 } from 'node:buffer'
 
-import { toBase64 } from '../../protocol/text.ts'
+import { toBase64, unfinished } from '../../protocol/text.ts'
 
 export interface EncodedOutput {
   readonly data: string
   readonly encoding: 'utf8' | 'base64'
-}
-
-/** How many bytes at the end are the beginning of a character that goes on (RFC 3629). */
-export const unfinished = (bytes: Uint8Array): number => {
-  for (let back = 1; back <= Math.min(3, bytes.length); back++) {
-    const byte = bytes[bytes.length - back]!
-    // A byte in the middle of a character.
-    if ((byte & 0xc0) === 0x80) continue
-    const length = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc0 ? 2 : 1
-    return length > back ? back : 0
-  }
-  return 0
 }
 
 /** Characters: what a terminal is told now and then is read by people, and costs little as it is. */

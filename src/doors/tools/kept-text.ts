@@ -1,4 +1,4 @@
-import { unfinished } from '../rpc/output-text.ts'
+import { unfinished } from '../../protocol/text.ts'
 
 /** A part of a text. Places are bytes of its UTF-8, from 0; no character is cut in two. */
 export interface TextPart {

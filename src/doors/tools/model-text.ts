@@ -2,7 +2,7 @@ import { isUtf8 } from 'node:buffer'
 
 import { TerminalFilter } from '../../base/terminal-filter.ts'
 import { shown } from '../../base/visible-text.ts'
-import { unfinished } from '../rpc/output-text.ts'
+import { unfinished } from '../../protocol/text.ts'
 import { KeptText } from './kept-text.ts'
 
 /** Bytes of each end of a stream that are kept for as long as its run is known. */

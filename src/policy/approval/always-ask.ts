@@ -69,16 +69,19 @@ const isOf = ({ tokens, anyArguments }: AlwaysAskRule, meaning: Meaning, path: s
   const more = { anyArguments, open: meaning.open }
   if (isProgram(program.text, meaning, path, found) && fitsWords(wanted, words, more)) return true
   // A program of many commands has each by a name of its own, too: `git-push` is `git push`.
-  const [name, dashed] = [basename(meaning.argv[0] ?? ''), `${basename(program.text)}-`]
+  const [name, dashed] = [nameOf(meaning.argv[0] ?? ''), `${nameOf(program.text)}-`]
   return wanted.length > 0 && name.startsWith(dashed) && fitsWords(wanted, [name.slice(dashed.length), ...words], more)
 }
 
+/** On some file systems upper and lower case are the same. */
+const nameOf = (path: string): string => basename(path).toLowerCase()
+
 /** By its name, wherever it stands; or by its very file, whatever it is called. One file that is many programs counts by name alone. */
 const isProgram = (name: string, { argv, file }: Meaning, path: string, found: Map<string, boolean>): boolean => {
-  const wanted = basename(name)
-  if (basename(argv[0] ?? '') === wanted) return true
+  const wanted = nameOf(name)
+  if (nameOf(argv[0] ?? '') === wanted) return true
   if (file === null || MULTI_CALL.includes(basename(file.real))) return false
-  if (basename(file.real) === wanted) return true
+  if (nameOf(file.real) === wanted) return true
   // Looked up once for a name and a file, however many rules and meanings have them.
   const key = `${file.dev}:${file.ino} ${name}`
   const known = found.get(key) ?? isCalled(file, name, path)

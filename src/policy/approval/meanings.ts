@@ -211,7 +211,9 @@ class KnownFiles {
 
 /** Whatever it may be known by: the name that it is called by, that of the file behind links, and of a wrapper or an interpreter that is the same file. */
 const knownAs = (called: string, first: Word | undefined, file: Meaning['file'], { path }: Surroundings, known: KnownFiles): string[] => {
-  const names = new Set([programName(called), basename(called)])
+  // There are file systems, macOS's among them, on which `/usr/bin/ENV` is env.
+  const spelled = [called, called.toLowerCase()]
+  const names = new Set(spelled.flatMap((one) => [programName(one), basename(one)]))
   if (file === null || path === null) return [...names]
   const real = basename(file.real)
   // One file that is many acts by the name that it is called by, and under one that begins with its own, or told so, as itself.

@@ -214,6 +214,18 @@ test('of several files that one program runs none is bound alone', () => {
     assert.ok(asks(argv), argv.join(' '))
 })
 
+test('upper and lower case are the same name, as they are the same file where file systems do not tell them apart', () => {
+  for (const argv of [
+    ['/usr/bin/PUB', 'push'],
+    ['ENV', 'pub', 'push'],
+    ['/usr/bin/BusyBox', 'nice', 'Pub', 'push'],
+    ['Pub-push', 'x'],
+    ['SUDO', 'x'],
+  ])
+    assert.ok(asks(argv), argv.join(' '))
+  assert.ok(!asks(['PUB', 'PUSH']))
+})
+
 test('what find starts ends where find says, and is no option that was taken for it', () => {
   for (const argv of [
     ['find', '.', '-name', '-exec', '-exec', 'pub', 'push', ';'],
