@@ -100,7 +100,9 @@ test('a ping tells the round trip, the way, both versions; who is not accepted t
   assert.match(stranger.stdout.toString(), /^charlie: seq=1 peer_rejected\n$/)
   assert.match(stranger.stderr, /does not accept this agent on this machine[^]*there: x0x trust evaluate AGENT MACHINE/)
   assert.equal((await charlie.get<{ readonly pings_ignored: number }>('/diagnostics/dm')).pings_ignored, 1)
-  assert.equal((await alice.cli(['ping', 'nobody'])).status, 1)
+  const unknown = await alice.cli(['ping', 'charly'])
+  assert.equal(unknown.status, 1)
+  assert.match(unknown.stderr, /did you mean charlie\?/)
   for (const flags of [
     ['-c', '0'],
     ['-i', '0.01'],

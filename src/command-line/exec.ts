@@ -6,6 +6,7 @@ export const X0X_OPTIONS: readonly OptionSpec[] = [
   { flags: '--data-dir <dir>', text: 'the daemon with this data directory' },
   { flags: '--api <url>', text: 'an API elsewhere, such as http://127.0.0.1:12700; its token in X0X_API_TOKEN' },
   { flags: '--json', text: 'print one JSON object' },
+  { flags: '-q, --quiet', text: 'results and failures alone: no notice, no progress, and nothing where something was only changed' },
   VERSION_OPTION,
 ]
 

@@ -193,6 +193,12 @@ const replay: CommandSpec = {
   examples: ['x0x mcp --whoami reviewer --record run.jsonl', 'x0x replay run.jsonl'],
 }
 
+const version: CommandSpec = {
+  name: 'version',
+  text: 'of this command, its runtime, and the daemon that answers',
+  examples: ['x0x version', 'x0x version --json'],
+}
+
 const completion: CommandSpec = {
   name: 'completion',
   text: 'print what makes bash, zsh or fish complete the command lines of x0x, x0xd, rexd and rexec',
@@ -255,6 +261,7 @@ export const X0X: CommandSpec = {
     replay,
     completion,
     man,
+    version,
   ],
   examples: [
     'x0x id                                        who this daemon is',
@@ -267,6 +274,7 @@ export const X0X: CommandSpec = {
     'x0x ui                                        a page in your browser, with what waits for your decision',
     'x0x desk                                      holds what must be asked, where no daemon runs',
     'x0x console --help                            AI agents run commands here, and a human watches',
+    'x0x doctor laptop                             what is wrong between two machines, and what mends it',
     'x0x rexd --help                               commands, files and terminals for programs, over stdio, ssh and sockets',
   ],
   notes: [

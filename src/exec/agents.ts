@@ -1,4 +1,5 @@
 import { AppError } from '../base/errors.ts'
+import { didYouMean } from '../base/nearest.ts'
 import type { ContactRecord } from '../executor/port/messages.ts'
 import { isHexId, type AgentId } from '../protocol/ids.ts'
 import { MIN_ID_PREFIX } from '../protocol/limits.ts'
@@ -40,7 +41,11 @@ export class AgentDirectory {
     if (first === undefined) {
       const short = text.length < MIN_ID_PREFIX && HEX_PREFIX.test(text)
       const why = short ? `a prefix of an id needs at least ${MIN_ID_PREFIX} characters` : "no known agent's id begins so"
-      throw new AppError('unknown_agent', `no contact is named ${JSON.stringify(text)} and ${why}`)
+      const meant = didYouMean(
+        text,
+        contacts.map(({ name }) => name),
+      )
+      throw new AppError('unknown_agent', `no contact is named ${JSON.stringify(text)} and ${why}${meant}`)
     }
     if (others.length === 0) return first.agent_id
     const list = found.map(({ agent_id, name }) => (name === null ? agent_id : `${name} (${agent_id})`)).join(', ')

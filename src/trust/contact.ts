@@ -1,4 +1,5 @@
 import { AppError } from '../base/errors.ts'
+import { didYouMean } from '../base/nearest.ts'
 import { isHexId, type AgentId, type MachineId } from '../protocol/ids.ts'
 import { MAX_ADDRESS_TEXT, MAX_CARD_ADDRESSES, MAX_NAME, MIN_ID_PREFIX } from '../protocol/limits.ts'
 import { TRUST_LEVELS, type TrustLevel } from '../protocol/reasons.ts'
@@ -124,7 +125,11 @@ export const findContact = <C extends Pick<Contact, 'name' | 'agent_id'>>(contac
   if (found) return found
   const fitting = ID_PREFIX.test(query) ? contacts.filter((contact) => contact.agent_id.startsWith(query)) : []
   const [first, ...others] = fitting
-  if (!first) throw new AppError('unknown_agent', `no contact has the name or id ${JSON.stringify(query)}`, { data: { agent: query } })
+  if (!first) {
+    const names = contacts.map(({ name }) => name)
+    const problem = `no contact has the name or id ${JSON.stringify(query)}${didYouMean(query, names)}`
+    throw new AppError('unknown_agent', problem, { data: { agent: query } })
+  }
   if (others.length === 0) return first
   const candidates = fitting.map(({ name, agent_id }) => ({ name, agent_id }))
   const list = candidates.map(({ name, agent_id }) => `${name} (${agent_id})`).join(', ')

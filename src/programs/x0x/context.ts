@@ -1,10 +1,12 @@
 import type { Readable } from 'node:stream'
 
+import { systemClock } from '../../base/clock.ts'
 import type { Environment } from '../../base/environment.ts'
 import type { CommandLine } from '../../command-line/parse.ts'
-import { LocalApi } from '../../local-api/local-api.ts'
+import { LocalApi, type ApiCall, type LocalApiInit } from '../../local-api/local-api.ts'
 import { instanceChoice, type InstanceChoice } from '../../local-api/paths.ts'
 import type { Output } from '../../supervision/program-output.ts'
+import { Progress } from './progress.ts'
 
 /** What the process gives a command; tests give their own. */
 export interface CliIo {
@@ -27,14 +29,38 @@ export interface CliContext extends CliIo {
   readonly instance: InstanceChoice
   /** `--json`: one object on stdout, nothing else. */
   readonly json: boolean
+  /** `--quiet`: results and failures alone. */
+  readonly quiet: boolean
+  readonly progress: Progress
   readonly api: LocalApi
+}
+
+/** A terminal is told where the daemon lets its caller wait. */
+class WatchedApi extends LocalApi {
+  readonly #progress: Progress
+
+  constructor(components: { readonly progress: Progress }, init: LocalApiInit) {
+    super(init)
+    this.#progress = components.progress
+  }
+
+  override async json<T>(call: ApiCall): Promise<T> {
+    const answered = this.#progress.begin('waiting for the daemon')
+    try {
+      return await super.json<T>(call)
+    } finally {
+      answered()
+    }
+  }
 }
 
 /** Throws `bad_config` for a name that can be no daemon's. */
 export const contextOf = (io: CliIo, env: Environment, line: CommandLine): CliContext => {
   const instance = instanceChoice({ name: line.value('name'), dataDir: line.value('data-dir') }, env)
-  const api = new LocalApi({ instance, url: line.value('api') ?? env['X0X_API'] ?? null, env })
   const { stdout, stderr } = io
+  const quiet = line.has('quiet')
+  const progress = new Progress({ stderr, clock: systemClock }, { off: quiet || env['TERM'] === 'dumb' })
+  const api = new WatchedApi({ progress }, { instance, url: line.value('api') ?? env['X0X_API'] ?? null, env })
   return {
     get stdin() {
       return io.stdin
@@ -45,6 +71,8 @@ export const contextOf = (io: CliIo, env: Environment, line: CommandLine): CliCo
     env,
     instance,
     json: line.has('json'),
+    quiet,
+    progress,
     api,
   }
 }

@@ -182,6 +182,7 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
   replay: async (context, { words: [file = ''] }) => (await import('./commands/replay.ts')).runReplay(context, file),
   completion: async (context, { words: [what = ''], behindDashes }) =>
     (await import('./commands/completion.ts')).runCompletion(context, what, behindDashes ?? []),
+  version: async (context) => (await import('./commands/version.ts')).runVersion(context),
   man: async (context, line) =>
     (await import('./commands/manual.ts')).runMan(context, line.words[0] ?? 'x0x', { markdown: line.has('markdown') }),
 }

@@ -24,6 +24,14 @@ export const printAnswer = async (context: CliContext, answer: unknown, forPeopl
   return 0
 }
 
+/** As `printAnswer`, of what was only changed: a quiet command says nothing of it. */
+export const printDone = async (context: CliContext, answer: unknown, forPeople: () => Promise<unknown>): Promise<number> =>
+  printAnswer(context, answer, async () => (context.quiet ? undefined : forPeople()))
+
+/** On standard error, beside a result; not where that alone is wanted. */
+export const printNotice = async (context: CliContext, text: string): Promise<boolean> =>
+  context.quiet || write(context.stderr, `x0x: ${text}\n`)
+
 /** Columns padded to their widest cell; every cell is foreign text and shown as such. */
 export const table = (header: readonly string[], rows: readonly (readonly string[])[]): string[] => {
   const lines = [header, ...rows].map((row) => row.map(shownLine))

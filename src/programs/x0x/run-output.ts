@@ -39,12 +39,12 @@ export class LiveOutput implements RunOutput {
 
   async warning(event: WarningEvent): Promise<boolean> {
     // What ended the command is said once, at its end.
-    if (event.kind === 'cancelled' || KILLED_BY.includes(event.kind)) return true
+    if (this.#context.quiet || event.kind === 'cancelled' || KILLED_BY.includes(event.kind)) return true
     return write(this.#context.stderr, `x0x: warning: ${event.kind}: ${shownLine(event.message)}\n`)
   }
 
   async waiting(event: WaitingEvent): Promise<boolean> {
-    return this.#waiting.show(event)
+    return this.#context.quiet || this.#waiting.show(event)
   }
 
   async waitedEnough(): Promise<void> {

@@ -16,7 +16,7 @@ import { write } from '../../../supervision/program-output.ts'
 import { confirmed, isAtTerminal } from '../confirm.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
-import { counted, painter, printAnswer, printLine, printTable } from '../print.ts'
+import { counted, painter, printAnswer, printDone, printLine, printTable } from '../print.ts'
 
 /** As little of an id as may stand for it. */
 const MIN_PREFIX = 6
@@ -151,7 +151,7 @@ export const runDecide = async (context: CliContext, options: DecideOptions): Pr
         throw asLate(error)
       })
     const paint = painter(context.stdout, context.env)
-    return printAnswer(context, { ok: true, ...answer, permit_sha256, question: pending.question }, async () =>
+    return printDone(context, { ok: true, ...answer, permit_sha256, question: pending.question }, async () =>
       printLine(
         context,
         `${paint(options.decision === 'deny' ? 'red' : 'green', done)}: ${pending.question_id}${answer.grant_id === null ? '' : `, as ${answer.grant_id}; take it back: x0x approvals revoke ${answer.grant_id}`}`,
@@ -201,7 +201,7 @@ export const runRevokeGrant = async (context: CliContext, id: string): Promise<n
     const grant = oneOf(await desk.grants(), (one) => one.id, id, 'grant')
     const { revoked } = await desk.revoke(grant.id)
     if (!revoked) throw new AppError('conflict', `${grant.id} is gone already`, { data: { next: '' } })
-    return printAnswer(context, { ok: true, revoked: grant }, async () =>
+    return printDone(context, { ok: true, revoked: grant }, async () =>
       printLine(context, `revoked: ${grant.id}  ${shownLine(shellWords(grant.argv))}`),
     )
   })
@@ -221,7 +221,7 @@ export const runAllowlist = async (
         data: { next: 'what is allowed: x0x approvals list' },
       })
     if (change === 'allowlist_add') for (const risk of risksOf(pattern)) await write(context.stderr, `x0x: note: ${shownLine(risk)}\n`)
-    return printAnswer(context, { ok: true, agent, pattern, ...answer }, async () =>
+    return printDone(context, { ok: true, agent, pattern, ...answer }, async () =>
       printLine(context, shownLine(`${pattern}: ${done}, by ${agent}`)),
     )
   })

@@ -5,7 +5,7 @@ import { TRUST_LEVELS } from '../../../protocol/reasons.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { operate } from '../../../local-api/operator.ts'
-import { printAnswer, printLine, printTable } from '../print.ts'
+import { printAnswer, printDone, printLine, printTable } from '../print.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 
 interface Contact {
@@ -72,7 +72,7 @@ export const runContactsImport = async (context: CliContext, link: string, optio
 }
 
 const report = async (context: CliContext, answer: { contact?: Contact }): Promise<number> =>
-  printAnswer(context, answer, async () => {
+  printDone(context, answer, async () => {
     const { contact } = answer
     if (contact === undefined) return
     const pins =
@@ -91,5 +91,5 @@ export const runContactsPin = async (context: CliContext, action: 'pin' | 'unpin
 /** `x0x contacts remove NAME`. */
 export const runContactsRemove = async (context: CliContext, contact: string): Promise<number> => {
   const answer = await operate<object>(context, '/contacts/remove', { contact })
-  return printAnswer(context, answer, async () => printLine(context, shownLine(`${contact}: removed`)))
+  return printDone(context, answer, async () => printLine(context, shownLine(`${contact}: removed`)))
 }

@@ -37,7 +37,7 @@ export const runDirectSend = async (context: CliContext, agent: string, options:
   const body = { agent, content_type: options.contentType, payload_b64: payload.toString('base64') }
   const answer = await context.api.json<{ outcome?: string }>({ method: 'POST', path: '/direct/send', body })
   await printAnswer(context, answer, async () => {
-    await printLine(context, shownLine(answer.outcome ?? 'sent'))
+    if (!context.quiet) await printLine(context, shownLine(answer.outcome ?? 'sent'))
     const next = NEXT[answer.outcome ?? '']
     if (next !== undefined) await write(context.stderr, `x0x: ${next}\n`)
   })

@@ -7,7 +7,7 @@ import { isHere, lifecycleProblem, lifecycleTextWithTail, type LifecycleEvent } 
 import { linesOf } from '../../../protocol/lines.ts'
 import { untilEnded, write } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
-import { printJson } from '../print.ts'
+import { printJson, printNotice } from '../print.ts'
 
 export interface EventsOptions {
   readonly follow: boolean
@@ -119,7 +119,7 @@ const followDaemon = async (context: CliContext, options: EventsOptions, isPatie
     } catch (error) {
       if (signal.aborted || !isBroken(error) || !(wasThere || reading.isThere)) throw error
     }
-    if (reading.isThere) await write(context.stderr, 'x0x: the daemon went away; its events are read again when it is back\n')
+    if (reading.isThere) await printNotice(context, 'the daemon went away; its events are read again when it is back')
     reading.isThere = false
     await again(signal)
   }
@@ -159,7 +159,7 @@ const printDesk = async (context: CliContext, { session }: EventsOptions, desk: 
   await listening.catch(close)
   const why = await desk.closed
   signal.removeEventListener('abort', close)
-  if (!signal.aborted) await write(context.stderr, `x0x: ${shownLine(why.message)}; events of engines of this host may be missing here\n`)
+  if (!signal.aborted) await printNotice(context, `${shownLine(why.message)}; events of engines of this host may be missing here`)
 }
 
 /** `x0x events`: what became of runs that this daemon asked for; with `follow` until it is ended, and of this host's engines as well. */

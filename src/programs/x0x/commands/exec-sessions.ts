@@ -5,7 +5,7 @@ import type { RunSession } from '../../../exec/run-spec.ts'
 import type { IncomingRun } from '../../../executor/port/shown.ts'
 import { operate } from '../../../local-api/operator.ts'
 import type { CliContext } from '../context.ts'
-import { printAnswer, printLine, printTable } from '../print.ts'
+import { printAnswer, printDone, printLine, printTable } from '../print.ts'
 
 /** `x0x exec sessions`: what this daemon asked for and what has not ended. */
 export const runSessions = async (context: CliContext): Promise<number> => {
@@ -55,7 +55,7 @@ const unknownRun = (cause: AppError): AppError =>
 export const runCancelIncoming = async (context: CliContext, requestId: string, agent: string | null): Promise<number> => {
   const body = { request_id: requestId, ...(agent !== null && { agent_id: agent }) }
   const answer = await operate<{ session: IncomingRun }>(context, '/exec/incoming/cancel', body)
-  return printAnswer(context, answer, async () =>
+  return printDone(context, answer, async () =>
     printLine(context, shownLine(`asked to end: ${commandOf(answer.session)}, for ${whoseRun(answer.session)}`)),
   )
 }

@@ -70,6 +70,8 @@ class ExecCommand {
   #begun = false
   #outputLost = false
   #interrupted: NodeJS.Signals | null = null
+  /** There is output, or an end: nobody needs to be told any more that it goes on. */
+  #heard: () => void = () => undefined
 
   constructor(context: CliContext, options: ExecOptions) {
     this.#context = context
@@ -80,7 +82,10 @@ class ExecCommand {
   async run(): Promise<number> {
     const stopListening = this.#context.onSignal((signal) => this.#interrupt(signal))
     for (const output of [this.#context.stdout, this.#context.stderr]) output.on('error', () => (this.#outputLost = true))
+    const { agent, stdinFile } = this.#options
     try {
+      // Who types the stdin has the terminal for that.
+      if (stdinFile === null) this.#heard = this.#context.progress.begin(`no output of ${agent} yet`)
       return await this.#follow(await this.#ask())
     } catch (error) {
       // Interrupted before the other side was asked, or no longer waited for: the status that a shell reports of a signal.
@@ -88,6 +93,7 @@ class ExecCommand {
       if (this.#interrupted !== null && unheard) return exitOfSignal(this.#interrupted)
       throw error
     } finally {
+      this.#heard()
       await this.#output.waitedEnough()
       stopListening()
       this.#closing.abort()
@@ -138,6 +144,7 @@ class ExecCommand {
   #interrupt(signal: NodeJS.Signals): void {
     const again = this.#interrupted !== null
     this.#interrupted = signal
+    this.#heard()
     void this.#output.waitedEnough()
     if (again) void this.#leave()
     else void this.#cancel()
@@ -179,6 +186,7 @@ class ExecCommand {
   /** The exit status once the run is over or its output cannot be written any more, else null. */
   async #event(event: RunPart): Promise<number | null> {
     this.#begun = true
+    if (event.type !== 'started') this.#heard()
     if (event.type === 'waiting_for_approval') return (await this.#output.waiting(event)) ? null : EXIT_NOT_RUN
     await this.#output.waitedEnough()
     switch (event.type) {

@@ -1,7 +1,7 @@
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { operate } from '../../../local-api/operator.ts'
-import { painter, printAnswer, printLine } from '../print.ts'
+import { painter, printAnswer, printDone, printLine } from '../print.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 
 interface AgentAnswer {
@@ -40,5 +40,5 @@ export const runRevoke = async (context: CliContext, options: RevokeOptions): Pr
   const what = options.machine === null ? 'this agent on every machine' : `this agent on machine ${options.machine}`
   if (!options.yes) throw usageError(`revoking ${what} cannot be undone`, 'when that is what you want, add --yes')
   const answer = await operate<object>(context, '/agent/revoke', { machine_id: options.machine })
-  return printAnswer(context, answer, async () => printLine(context, `revoked: ${shownLine(what)}`))
+  return printDone(context, answer, async () => printLine(context, `revoked: ${shownLine(what)}`))
 }

@@ -5,12 +5,11 @@ import { SETTINGS } from '../../../config/settings.ts'
 import { loadPrimitives } from '../../../identity/primitives.ts'
 import { shellWord } from '../../../base/shell-word.ts'
 import { shownLine } from '../../../base/visible-text.ts'
-import { write } from '../../../supervision/program-output.ts'
 import { isAtTerminal } from '../confirm.ts'
 import type { CliContext } from '../context.ts'
 import { Dialogue } from '../dialogue.ts'
 import { usageError } from '../failure.ts'
-import { printAnswer, printLine, printTable } from '../print.ts'
+import { printAnswer, printLine, printNotice, printTable } from '../print.ts'
 
 export interface InitOptions {
   /** What the agent calls itself; null: not said. */
@@ -36,7 +35,7 @@ const wishesOf = async (context: CliContext, { as, reachable, service }: InitOpt
   const said = { displayName: as === null ? null : checkName(as), reachable: reachable ?? true, service: service ?? false }
   if (existsSync(context.api.paths.config)) {
     if (as !== null || reachable !== null)
-      await write(context.stderr, `x0x: ${context.api.paths.config} is there and stays: what it says is changed in it\n`)
+      await printNotice(context, `${context.api.paths.config} is there and stays: what it says is changed in it`)
     return said
   }
   if (!isAtTerminal(context) || context.json) return said

@@ -10,7 +10,7 @@ import { Asciicast } from '../../../doors/console/asciicast.ts'
 import { FILE_PAGE, pageOf, transcriptLineText } from '../../../doors/console/entry-text.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
-import { printJson, printLine } from '../print.ts'
+import { printJson, printLine, printNotice } from '../print.ts'
 import { untilEnded, write } from '../../../supervision/program-output.ts'
 
 /** As typed: `--dir`; null for the place of all consoles. */
@@ -80,7 +80,7 @@ export const runTranscriptsSearch = async (context: CliContext, options: SearchO
     if (!(await printLine(context, shownLine(`${place}  ${whoami}  ${match.text}`)))) break
   }
   if (context.json) await printJson(context, { matches, truncated })
-  else if (truncated) await write(context.stderr, `x0x: only the first ${max} are shown; -n COUNT shows more\n`)
+  else if (truncated) await printNotice(context, `only the first ${max} are shown; -n COUNT shows more`)
   return found > 0 ? 0 : 1
 }
 

@@ -1,0 +1,27 @@
+import { isAppError } from '../../../base/errors.ts'
+import { shownLine } from '../../../base/visible-text.ts'
+import { VERSION } from '../../../base/version.ts'
+import type { CliContext } from '../context.ts'
+import { printAnswer, printLine } from '../print.ts'
+
+/** What the daemon says of itself; null where none answers us. */
+const daemonVersion = async (context: CliContext): Promise<string | null> => {
+  try {
+    return (await context.api.json<{ readonly version: string }>({ method: 'GET', path: '/agent' })).version
+  } catch (error) {
+    if (isAppError(error)) return null
+    throw error
+  }
+}
+
+/** `x0x version`. */
+export const runVersion = async (context: CliContext): Promise<number> => {
+  const daemon = await daemonVersion(context)
+  const runtime = `node ${process.versions.node}`
+  return printAnswer(context, { ok: true, version: VERSION, runtime, daemon_version: daemon }, async () => {
+    await printLine(context, `x0x ${VERSION} (${runtime})`)
+    if (daemon === null) return printLine(context, 'no daemon answers')
+    const other = daemon === VERSION ? '' : ': another version than this command; restart it, or update one of them'
+    return printLine(context, shownLine(`x0xd ${daemon}${other}`))
+  })
+}
