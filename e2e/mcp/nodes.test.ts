@@ -3,7 +3,8 @@ import { after, before, test, type TestContext } from 'node:test'
 
 import type { LocalRequestEvent } from '../../src/audit/events.ts'
 import { startMcp, type McpServer } from '../../test/support/mcp-server.ts'
-import { aliceBobCharlie, MeshOfDaemons, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
+import { WatchingHuman } from '../../test/support/mesh-approvals.ts'
+import { aliceBobCharlie, MeshOfDaemons, until, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
 
 // O13: a command on an agent of the mesh that a call, or the configuration, names.
 
@@ -13,7 +14,7 @@ let bob: TestDaemon
 
 before(async () => {
   mesh = await MeshOfDaemons.create()
-  ;({ alice, bob } = await aliceBobCharlie(mesh, [['echo', '<INT>']]))
+  ;({ alice, bob } = await aliceBobCharlie(mesh, [['echo', '<INT>']], '', [['echo', 'asked']]))
 })
 
 after(async () => mesh.stop())
@@ -35,6 +36,20 @@ test('O13: a node is named by its id, the beginning of it, or its name however i
   assert.deepEqual(target.ran_on, { host: 'node', agent_id: bob.agentId, name: 'bob' })
   const request = (await server.lines()).find(({ event }) => event === 'request') as LocalRequestEvent | undefined
   assert.deepEqual([request?.target, request?.ran_on?.agent_id], [bob.agentId, bob.agentId])
+})
+
+test('a command that waits for a human over there is seen to, and runs when he allows it', async (t) => {
+  const server = await beside(t, OPEN)
+  const human = await WatchingHuman.at(bob)
+  const asked = server.run('exec_capture', { command: 'echo', args: ['asked'], host: 'node', node: 'bob' })
+  const pending = await human.next()
+  await until('it is seen to wait', async () => {
+    const { runs } = (await server.ask('exec_list')).structuredContent as { runs: { state: string }[] }
+    return runs.some(({ state }) => state === 'waiting_for_approval')
+  })
+  await human.decide(pending, 'allow_once')
+  assert.equal((await asked).stdout, 'asked\n')
+  human.close()
 })
 
 test('O20: who is meant by nobody, or by no word, is an error, and one that is not allowed is denied', async (t) => {

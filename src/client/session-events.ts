@@ -85,7 +85,7 @@ export class KeptSessionEvents implements SessionEvents {
   }
 
   #story(processId: string | null, node: string): RunStory {
-    const about = { owner: '', session: this.#session, door: 'stdio', run_id: String(processId), node } as const
+    const about = { owner: '', session: this.#session, door: 'stdio', run_id: String(processId), node: String(node) } as const
     return new RunStory({ tell: (facts) => this.#add(facts, processId) }, about)
   }
 

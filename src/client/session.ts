@@ -63,12 +63,12 @@ export class RexdSession {
   readonly cwd: string | null
   /** It outlives a connection that is lost, for as many milliseconds; null: it does not. */
   readonly resumeWindowMs: number | null
+  /** The server tells that a human is asked about a start (`onWaiting`); one that does not would refuse to be asked for it. */
+  readonly tellsWaiting: boolean
   readonly files: RemoteFiles
   readonly #connection: Connection
   readonly #link: SessionLink
   readonly #records = new Set<ProcessRecord>()
-  /** What the server tells of a start where it is asked to: one that does not say so would refuse the question. */
-  readonly #tells: Pick<Params<'exec.start'>, 'tell_waiting'>
   /** Null: nobody has asked for them. */
   #events: KeptSessionEvents | null = null
   #closing: Promise<{ terminated: number }> | null = null
@@ -84,7 +84,7 @@ export class RexdSession {
     this.target = opened.target ?? null
     this.resumeWindowMs = this.#link.lasting ? (opened.resume_window_ms ?? null) : null
     this.cwd = cwd
-    this.#tells = opened.tells_waiting === true ? { tell_waiting: true } : {}
+    this.tellsWaiting = opened.tells_waiting === true
     const readChunk = Math.min(FILE_CHUNK, opened.limits['max_file_read_bytes'] ?? FILE_CHUNK)
     this.files = new RemoteFiles(components, { cwd, readChunk, writeChunk: FILE_CHUNK })
   }
@@ -191,9 +191,8 @@ export class RexdSession {
       events?.waiting(event)
       release()
       release = whenAborted(signal, () => void killProcess({ connection, link: scope }, { process_id }).catch(() => undefined))
-      const told = { questionId: question_id, expiresInMs: expires_in_ms }
       // In a microtask of its own: what it throws must not reach the connection.
-      if (signal?.aborted !== true) queueMicrotask(() => onWaiting?.(told))
+      if (signal?.aborted !== true) queueMicrotask(() => onWaiting?.({ questionId: question_id, expiresInMs: expires_in_ms }))
     }
     const accept = (result: unknown): ProgramComponents => {
       const begun = record(result)
@@ -201,7 +200,8 @@ export class RexdSession {
       return this.#watched(begun, signal)
     }
     const late = (result: unknown): void => record(result).abandon(signal?.reason)
-    const asked = connection.request({ method, params: { ...params, ...this.#tells }, scope, signal, accept, late, waiting })
+    const told = this.tellsWaiting ? { ...params, tell_waiting: true } : params
+    const asked = connection.request({ method, params: told, scope, signal, accept, late, waiting })
     asked.catch((error: unknown) => events?.failed(error))
     return asked.finally(() => release())
   }

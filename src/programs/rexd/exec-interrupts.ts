@@ -52,12 +52,13 @@ export class Interrupts {
     this.#unlisten()
   }
 
-  /** From now on there may be a command. */
-  starting(): void {
+  /** From now on there may be a command. `tells`: the server says so where a human is asked. */
+  starting(tells: boolean): void {
     this.#starting = true
+    const why = tells ? '' : ' a human there may be asked first (x0x approvals pending);'
     this.#slow = setTimeout(() => {
       this.#isSlow = true
-      process.stderr.write('rexd: not begun yet; a human there may be asked first (x0x approvals pending); Ctrl-C withdraws it\n')
+      process.stderr.write(`rexd: not begun yet;${why} Ctrl-C withdraws it\n`)
     }, SLOW_START_MS).unref()
   }
 

@@ -170,7 +170,7 @@ export const rexdExec = async (argv: readonly string[]): Promise<number> => {
     const client = await connect({ transport: await transportOf(flags), onConnection: (state) => onConnection(state, interrupts, flags) })
     try {
       const session = await client.open({ clientName: CLIENT_NAME, ...(target === null ? {} : { target }), resumable: url !== null })
-      interrupts.starting()
+      interrupts.starting(session.tellsWaiting)
       const program = await (flags.tty ? onTerminal(session, flags, interrupts) : onPipes(session, flags, interrupts)).catch(unknownStart)
       interrupts.follow(program)
       tellPlace(program)
