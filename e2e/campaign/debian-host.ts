@@ -45,10 +45,8 @@ export class DebianHost {
   /** Takes about a minute and some 300 MB of `dir`. */
   static make(dir: string): DebianHost {
     // The root directory of others, so not as private as what it stands in.
-    if (process.env['DEVROOT']) ran('cp', ['-a', process.env['DEVROOT'], dir])
-    else mkdirSync(dir, { mode: 0o755 })
-    if (!process.env['DEVROOT'])
-      ran('debootstrap', ['--variant=minbase', '--include=systemd,systemd-sysv,dbus', RELEASE, dir, debianArchive()!])
+    mkdirSync(dir, { mode: 0o755 })
+    ran('debootstrap', ['--variant=minbase', '--include=systemd,systemd-sysv,dbus', RELEASE, dir, debianArchive()!])
     mkdirSync(join(dir, PACKAGE), { recursive: true })
     const packed = JSON.parse(ran('npm', ['pack', '--json', '--silent', '--pack-destination', dir], ROOT)) as { filename: string }[]
     const tarball = join(dir, packed[0]!.filename)
@@ -59,7 +57,7 @@ export class DebianHost {
       ran('ln', ['-s', `${PACKAGE}/deploy/bin/${program}`, join(dir, 'usr/bin', name)])
     }
     // It has no kernel of its own to load modules into.
-    ran('ln', ['-sf', '/dev/null', join(dir, 'etc/systemd/system/systemd-modules-load.service')])
+    ran('ln', ['-s', '/dev/null', join(dir, 'etc/systemd/system/systemd-modules-load.service')])
     return new DebianHost(dir)
   }
 
@@ -95,13 +93,14 @@ export class DebianHost {
     return spawnSync('nsenter', [...inside, file, ...argv], { encoding: 'utf8', timeout: 60_000 })
   }
 
+  #lately(): string {
+    return this.run('journalctl', ['--boot', '--no-pager', '-n', '20']).stdout
+  }
+
   /** What must succeed. */
   must(file: string, ...argv: readonly string[]): string {
     const { status, stdout, stderr } = this.run(file, argv)
-    if (status !== 0)
-      throw new Error(
-        `${file} ${argv.join(' ')}: ${stderr || stdout}${this.run('journalctl', ['--boot', '--no-pager', '-n', '20']).stdout}`,
-      )
+    if (status !== 0) throw new Error(`${file} ${argv.join(' ')}: ${stderr || stdout}${this.#lately()}`)
     return stdout
   }
 

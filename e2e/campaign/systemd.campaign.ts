@@ -123,7 +123,7 @@ suite('the units on a real systemd', { skip, timeout: 600_000 }, () => {
 
   test('whichever half is killed or hangs comes back, and takes the other along', async () => {
     const { agent_id } = await answers('x0x-exec')
-    for (const unit of ['x0xd-network.service', 'x0xd-executor.service']) host.dropIn(unit, '[Service]\nWatchdogSec=3\n')
+    for (const unit of ['x0xd-network.service', 'x0xd-executor.service']) host.dropIn(unit, '[Service]\nWatchdogSec=3\nRestartSec=100ms\n')
     host.must('systemctl', 'restart', 'x0xd-executor.service')
     await allActive(TWO_UNITS)
     for (const signal of ['KILL', 'STOP'])
