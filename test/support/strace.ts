@@ -43,3 +43,40 @@ export const systemCalls = async (
   }
   return new Map([...said.matchAll(/^(?!total)(\w+) +(\d+)$/gm)].map(([, name = '', count]) => [name, Number(count)] as const))
 }
+
+/** Puts a program under strace from its first call on; what it calls goes to `file`. */
+export const traced = (file: string, program: readonly string[]): readonly string[] => [
+  'strace',
+  '-f',
+  '-qq',
+  '-s',
+  '0',
+  '-e',
+  'signal=none',
+  '-e',
+  'verbose=none',
+  '-o',
+  file,
+  '--',
+  ...program,
+]
+
+const CALL = /^(\d+) +(?:<\.\.\. )?([a-z]\w+)(?: resumed>|\()(.*)/
+
+/** The calls of a program and of its threads, and of its children until they are another program. */
+export const callsIn = (trace: string): ReadonlySet<string> => {
+  const calls = new Set<string>()
+  const others = new Set<string>()
+  let first: string | null = null
+  let isStarted = false
+  for (const line of trace.split('\n')) {
+    const [, pid, call, rest] = CALL.exec(line) ?? []
+    if (pid === undefined || call === undefined || others.has(pid)) continue
+    first ??= pid
+    calls.add(call)
+    if (call !== 'execve' || !rest?.endsWith(' = 0')) continue
+    if (pid === first && !isStarted) isStarted = true
+    else others.add(pid)
+  }
+  return calls
+}
