@@ -28,8 +28,8 @@ export interface RunSpec {
   readonly request_id?: RequestId
   /** Of its caller, whose events are kept apart under it; absent: of none. */
   readonly session?: string
-  /** Which trace it belongs to; absent or null: it begins one, where traces are kept. */
-  readonly trace?: TraceContext | 'not_sampled' | null
+  /** Which trace it belongs to; absent: it begins one, where traces are kept. */
+  readonly trace?: TraceContext | 'not_sampled'
   /** An operator's, over the object that this was made from; the executor compares the two. */
   readonly proof?: RequestProof
 }

@@ -77,7 +77,7 @@ const run = async (components: RestComponents, request: RestRequest<RunRequest>,
   const proof = proofOf(components, request)
   const { traceparent } = request.headers
   const trace = parseTraceparent(typeof traceparent === 'string' ? traceparent : undefined)
-  const spec = { ...(await toRunSpec(request.body, request.streamed, components.directory)), ...proof, trace }
+  const spec = { ...(await toRunSpec(request.body, request.streamed, components.directory)), ...proof, ...(trace !== null && { trace }) }
   const format = streamFormat(request.headers.accept)
   if (format === null) {
     const sink = new AggregatedRun()
