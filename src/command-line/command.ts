@@ -42,6 +42,8 @@ export interface CommandSpec {
   readonly group?: true
   /** What stands behind `--` is a command line for somebody else and none of our arguments. */
   readonly carries?: true
+  /** Programs that are named as its commands are, first of all words, and are none of them. */
+  readonly programs?: readonly string[]
   /** Told of an option that there is not. */
   readonly hint?: string
 }

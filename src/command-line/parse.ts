@@ -156,7 +156,10 @@ const helpBelow = (path: CommandPath, about: string | undefined): ParsedLine => 
 /** A group without one of its commands. */
 const inGroup = (path: CommandPath, word: string | undefined, usage: UsageError): ParsedLine => {
   if (word === undefined) return { kind: 'help', path, asked: false }
-  const names = path.at(-1)!.commands?.map(({ name }) => name) ?? []
+  const { commands = [], programs = [] } = path.at(-1)!
+  if (programs.includes(word))
+    throw usage(`'${word}' is a program of its own: it stands first, and takes its options behind it`, `${pathText(path)} ${word}`)
+  const names = [...commands.map(({ name }) => name), ...programs]
   throw usage(`unknown command '${word}'${didYouMean(word, names)}`, pathText(path))
 }
 

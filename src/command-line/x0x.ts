@@ -238,6 +238,7 @@ export const X0X: CommandSpec = {
   name: 'x0x',
   text: 'Run strictly allowlisted commands on other machines over a peer-to-peer mesh.',
   group: true,
+  programs: ['mcp', 'ui', 'desk', 'bundle', 'rexd', 'console'],
   options: X0X_OPTIONS,
   commands: [
     EXEC,
@@ -274,6 +275,7 @@ export const X0X: CommandSpec = {
     'x0x ui                                        a page in your browser, with what waits for your decision',
     'x0x desk                                      holds what must be asked, where no daemon runs',
     'x0x console --help                            AI agents run commands here, and a human watches',
+    'x0x bundle                                    a file for whoever helps you, without a secret',
     'x0x doctor laptop                             what is wrong between two machines, and what mends it',
     'x0x rexd --help                               commands, files and terminals for programs, over stdio, ssh and sockets',
   ],

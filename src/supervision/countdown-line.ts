@@ -1,6 +1,8 @@
 import type { Clock, Timer } from '../base/clock.ts'
 import { write, type Output } from './program-output.ts'
 
+/** Of a terminal that does not say, or says 0. */
+const DEFAULT_COLUMNS = 80
 /** Goes back to the beginning of the line and empties it. */
 const EMPTY_LINE = '\r\u001b[K'
 
@@ -42,7 +44,7 @@ export class CountdownLine {
     const left = until - clock.monotonic()
     this.#shown = true
     // A line that wraps could not be taken back.
-    const fitting = text(left).slice(0, Math.max(1, (stderr.columns ?? 80) - 1))
+    const fitting = text(left).slice(0, Math.max(1, (stderr.columns || DEFAULT_COLUMNS) - 1))
     if (left > 0) this.#timer = clock.setTimeout(() => void this.#count(text, until), left % 1_000 || 1_000, { unref: true })
     return write(stderr, `${EMPTY_LINE}${fitting}`)
   }

@@ -4,6 +4,8 @@ import type { Output } from '../../supervision/program-output.ts'
 
 /** Who waits no longer than this is told nothing. */
 const SILENCE_MS = 1_000
+/** Of a terminal that does not say, or says 0. */
+const DEFAULT_COLUMNS = 80
 /** Goes back to the beginning of the line and empties it. */
 const EMPTY_LINE = '\r\u001b[K'
 
@@ -43,7 +45,7 @@ export class Progress {
     const { stderr, clock } = this.#components
     const seconds = Math.round((clock.monotonic() - since) / 1_000)
     // A line that wraps could not be taken back.
-    const fitting = `x0x: ${shownLine(what)}, ${seconds} s`.slice(0, Math.max(1, (stderr.columns ?? 80) - 1))
+    const fitting = `x0x: ${shownLine(what)}, ${seconds} s`.slice(0, Math.max(1, (stderr.columns || DEFAULT_COLUMNS) - 1))
     this.#shown = true
     stderr.write(`${EMPTY_LINE}${fitting}`)
     this.#later(what, since)
