@@ -1,5 +1,6 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { Duplex } from 'node:stream'
 
 import { errorText } from '../base/errors.ts'
 import type { Account } from '../policy/account.ts'
@@ -11,23 +12,30 @@ import { MAX_WRAPPER_TEXT } from './pid-namespace.ts'
 /** A probe of what this host can do. */
 export const PROBE_MS = 5_000
 
-/** Runs `true` in such a namespace, as this user. Says why that does not work. */
-export const namespaceProblem = async (
-  confinement: Pick<Confinement, 'no_network' | 'read_only'>,
-  account: Account | null,
+/** What bwrap says where it does not become `true` with these words; null: it does. `feed`: what it reads on descriptor 3, or it writes there. */
+export const bwrapComplaint = async (
+  bwrap: string,
+  words: readonly string[],
+  { feed = null, account = null }: { readonly feed?: Buffer | null; readonly account?: Account | null },
 ): Promise<string | null> => {
-  const [tool, program] = [findTool('bwrap'), findExecutable('true')]
-  if ('problem' in tool) return tool.problem
+  const program = findExecutable('true')
   if (program.kind !== 'found') return program.detail
   const user = account === null ? {} : { uid: account.uid, gid: account.gid }
   try {
-    const args = [...namespaceArguments(confinement, '/'), program.executable.path]
-    const child = spawn(tool.path, args, { env: {}, cwd: '/', stdio: ['ignore', 'ignore', 'pipe', 'pipe'], detached: true, ...user })
+    const child = spawn(bwrap, [...words, program.executable.path], {
+      env: {},
+      cwd: '/',
+      stdio: ['ignore', 'ignore', 'pipe', 'pipe'],
+      detached: true,
+      ...user,
+    })
     let text = ''
     child.stderr?.on('data', (chunk: Buffer) => {
       text = (text + chunk.toString()).slice(0, MAX_WRAPPER_TEXT)
     })
-    child.stdio[3]?.on('error', () => {}).on('data', () => {})
+    const other = child.stdio[3]
+    if (other instanceof Duplex) other.on('error', () => {}).resume()
+    if (other instanceof Duplex && feed !== null) other.end(feed)
     const [code, signal] = (await once(child, 'close', { signal: AbortSignal.timeout(PROBE_MS) }).catch((error: unknown) => {
       child.kill('SIGKILL')
       throw error
@@ -36,4 +44,13 @@ export const namespaceProblem = async (
   } catch (error) {
     return errorText(error)
   }
+}
+
+/** Runs `true` in such a namespace, as this user. Says why that does not work. */
+export const namespaceProblem = async (
+  confinement: Pick<Confinement, 'no_network' | 'read_only'>,
+  account: Account | null,
+): Promise<string | null> => {
+  const tool = findTool('bwrap')
+  return 'problem' in tool ? tool.problem : bwrapComplaint(tool.path, namespaceArguments(confinement, '/'), { account })
 }

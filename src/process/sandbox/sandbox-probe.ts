@@ -1,15 +1,10 @@
-import { spawn } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
-import { once } from 'node:events'
 import { readFileSync, statSync } from 'node:fs'
-import { Writable } from 'node:stream'
 
-import { attempt, errorText } from '../../base/errors.ts'
-import { findExecutable } from '../../policy/executable.ts'
+import { attempt } from '../../base/errors.ts'
 import type { SandboxGrant } from '../../policy/permit.ts'
-import { PROBE_MS } from '../namespace-probe.ts'
+import { bwrapComplaint, PROBE_MS } from '../namespace-probe.ts'
 import { findTool } from '../launch-plan.ts'
-import { MAX_WRAPPER_TEXT } from '../pid-namespace.ts'
 import { SANDBOX_RETRY_MS } from '../../protocol/sandbox-limits.ts'
 import { bubblewrapArguments } from './bubblewrap-arguments.ts'
 import { callFilter } from './call-filter.ts'
@@ -86,31 +81,11 @@ const bubblewrapComplaint = async (
   bwrap: string,
   { network, userNamespace }: { readonly network: boolean; readonly userNamespace: boolean },
 ): Promise<string | null> => {
-  const [program, filter] = [findExecutable('true'), callFilter()]
-  if (program.kind !== 'found') return program.detail
-  if (filter === null) return `no filter of system calls is known for ${process.arch}`
+  const feed = callFilter()
+  if (feed === null) return `no filter of system calls is known for ${process.arch}`
   const grant = { network, readable: [], hidden: [], home: '/', image: null }
   const marker = `.x0x-${randomBytes(16).toString('hex')}`
   const words = bubblewrapArguments({ grant, writable: null, env: {}, shown: [], marker, userNamespace })
-  try {
-    const child = spawn(bwrap, ['--seccomp', '3', ...words, '--', program.executable.path], {
-      env: {},
-      cwd: '/',
-      stdio: ['ignore', 'ignore', 'pipe', 'pipe'],
-      detached: true,
-    })
-    let text = ''
-    child.stderr?.on('data', (chunk: Buffer) => {
-      text = (text + chunk.toString()).slice(0, MAX_WRAPPER_TEXT)
-    })
-    const calls = child.stdio[3]
-    if (calls instanceof Writable) calls.on('error', () => {}).end(filter)
-    const [code, signal] = (await once(child, 'close', { signal: AbortSignal.timeout(PROBE_MS) }).catch((error: unknown) => {
-      child.kill('SIGKILL')
-      throw error
-    })) as [number | null, string | null]
-    return code === 0 ? null : text.trim().split('\n')[0] || `bwrap ended with ${signal ?? code}`
-  } catch (error) {
-    return errorText(error)
-  }
+  const complaint = await bwrapComplaint(bwrap, ['--seccomp', '3', ...words, '--'], { feed })
+  return complaint?.split('\n')[0] ?? null
 }
