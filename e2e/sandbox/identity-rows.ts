@@ -95,6 +95,23 @@ export const IDENTITY_ROWS: readonly Row[] = [
     assert.equal((await runSandboxed(t, house, [script], { settings: { readable: [tools] } })).stdout, 'ran\n')
   }),
 
+  row('what the configuration shows besides is that very directory, and not what another run has put in its place', async (t, house) => {
+    const tools = join(house.home, 'other', 'tools')
+    await mkdir(tools, { recursive: true })
+    await writeFile(join(tools, 'list'), 'a list')
+    await writeFile(join(house.home, '.ssh', 'id'), 'a key')
+    const settings = { readable: [tools] }
+    assert.equal((await runSandboxed(t, house, ['cat', join(tools, 'list')], { settings })).stdout, 'a list')
+    const meanwhile = async (): Promise<void> => {
+      await rename(tools, join(house.home, 'other', 'was'))
+      await symlink(join(house.home, '.ssh'), tools)
+    }
+    assert.match(
+      await failureOf(t, house, ['cat', join(tools, 'id')], { settings, meanwhile }),
+      /is another one in the sandbox than tools\.exec\.sandbox\.readable names/,
+    )
+  }),
+
   row('two runs see nothing of each other but the directory', async (t, house) => {
     const first = await startSandboxed(t, house, ['sh', '-c', 'echo x > /tmp/mine; touch there; sleep 1000'])
     assert.ok(!('failed' in first))

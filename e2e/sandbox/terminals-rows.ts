@@ -69,7 +69,8 @@ export const TERMINAL_ROWS: readonly Row[] = [
         terminal: SIZE,
       })
       assert.equal(stdout, `/dev/pts/0\r\n0 ptmx 30 100\r\nhere\r\n${house.project}\r\n`)
-      const started = await startSandboxed(t, house, sh('echo ready; sleep 1000'), { terminal: SIZE })
+      // No shell: one that forks in that very moment loses the signal.
+      const started = await startSandboxed(t, house, ['perl', '-e', '$| = 1; print "ready\n"; sleep 1000'], { terminal: SIZE })
       assert.ok(!('failed' in started))
       await until(() => started.stdout().includes('ready'))
       await started.process.stdin?.write(Buffer.from('\u0003'))

@@ -108,6 +108,12 @@ const coveredIn = (cwd: string, secrets: readonly string[]): string[] => {
   return [...real].filter((path) => path !== cwd && isWithin(path, cwd) && attempt(() => lstatSync(path).isSymbolicLink()) !== true)
 }
 
+/** A secret of the home that lies elsewhere in it: a run could take the link away, and a later one would find the secret uncovered. */
+const movableSecret = (home: string, secrets: readonly string[]): string | null => {
+  const link = secrets.find((path) => isWithin(path, home) && realOf(path) !== path && isWithin(realOf(path), home))
+  return link === undefined ? null : `${link} leads to ${realOf(link)}, and a run could take that link away`
+}
+
 const forbidden = (path: string, why: string, remedy: string): Refused =>
   refused('forbidden_path', `${path} cannot be the working directory of a sandbox: ${why}; ${remedy}`, { path })
 
@@ -143,9 +149,10 @@ export const sandboxGrant = (
   image: SandboxImage | null = null,
 ): { readonly kind: 'grant'; readonly grant: SandboxGrant } | Refused => {
   const { engine, network, allow_home, readable, max_memory_bytes, max_processes } = settings
-  const problem = placeProblem(cwd, place, { writable: true, allowHome: allow_home })
+  const problem =
+    placeProblem(cwd, place, { writable: true, allowHome: allow_home }) ?? (cwd === place.home ? movableSecret(cwd, place.secrets) : null)
   if (problem !== null) {
-    const remedy = cwd === place.home ? `${ELSEWHERE}, or set allow_home in [tools.exec.sandbox]` : ELSEWHERE
+    const remedy = cwd === place.home && !allow_home ? `${ELSEWHERE}, or set allow_home in [tools.exec.sandbox]` : ELSEWHERE
     return forbidden(cwd, problem, remedy)
   }
   const shown: string[] = []

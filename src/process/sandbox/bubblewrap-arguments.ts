@@ -1,5 +1,5 @@
 import { accessSync, constants, existsSync, lstatSync, readdirSync, readlinkSync, statSync } from 'node:fs'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 
 import { attempt } from '../../base/errors.ts'
 import type { SandboxGrant } from '../../policy/permit.ts'
@@ -64,6 +64,13 @@ const covered = (path: string): string[] => {
   const info = attempt(() => statSync(path))
   if (info === null) return []
   return info.isDirectory() ? ['--size', '4096', '--perms', '0555', '--tmpfs', path] : ['--ro-bind', '/dev/null', path]
+}
+
+/** Nothing that leads to what is covered can be moved away, so that a later run would find it uncovered: a place where something is mounted stays. */
+const hiddenIn = (writable: string, hidden: readonly string[]): string[] => {
+  const around = new Set<string>()
+  for (const path of hidden) for (let at = dirname(path); at.startsWith(`${writable}/`); at = dirname(at)) around.add(at)
+  return [...[...around].sort().flatMap((path) => ['--bind', path, path]), ...hidden.flatMap(covered)]
 }
 
 const systemPlace = (path: string): string[] => {
@@ -162,7 +169,7 @@ export const bubblewrapArguments = ({ grant, writable, env, shown, marker, userN
     ...(NO_HOME.test(home) ? [] : inMemory(home)),
     ...[...readable, ...shown].flatMap(readOnly),
     ...(writable === null ? [] : ['--bind', writable, writable]),
-    ...hidden.flatMap(covered),
+    ...(writable === null ? [] : hiddenIn(writable, hidden)),
     '--dir',
     `/${marker}`,
     '--remount-ro',

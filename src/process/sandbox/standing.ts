@@ -1,4 +1,4 @@
-import { existsSync, statSync, type BigIntStats } from 'node:fs'
+import { closeSync, existsSync, fstatSync, openSync, readlinkSync, statSync, type BigIntStats } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 
@@ -23,8 +23,21 @@ const missingInterpreter = (root: string, path: string, depth = 0): string | nul
   return missingInterpreter(root, interpreter, depth + 1)
 }
 
-/** What stands in the sandbox must be what was permitted: that file, and that directory. */
-const differenceIn = (root: string, { executable, cwd, cwd_descriptor }: Permit): string | null => {
+/** open(2): only to say what it is, whoever may read it. */
+const O_PATH = 0o10_000_000
+
+/** What stands at a path without a link anywhere on the way to it; null: there is one by now. */
+const standsAt = (path: string): Pick<BigIntStats, 'dev' | 'ino'> | null => {
+  const descriptor = openSync(path, O_PATH)
+  try {
+    return readlinkSync(`/proc/self/fd/${descriptor}`) === path ? fstatSync(descriptor, { bigint: true }) : null
+  } finally {
+    closeSync(descriptor)
+  }
+}
+
+/** What stands in the sandbox must be what was permitted: that file, that directory, and what is shown besides. */
+const differenceIn = (root: string, { executable, cwd, cwd_descriptor, sandbox }: Permit): string | null => {
   try {
     const program = identityOf(seenFrom(root, executable.path))
     if (program.dev !== executable.dev || program.ino !== executable.ino)
@@ -33,6 +46,12 @@ const differenceIn = (root: string, { executable, cwd, cwd_descriptor }: Permit)
     const meant = identityOf(cwd_descriptor === null ? cwd : `/proc/self/fd/${cwd_descriptor}`)
     if (directory.dev !== meant.dev || directory.ino !== meant.ino)
       return `${cwd} is another directory in the sandbox than the one that was permitted`
+    // One of them may lie in a directory that another run writes.
+    for (const path of sandbox?.readable ?? []) {
+      const [shown, named] = [identityOf(seenFrom(root, path)), standsAt(path)]
+      if (named === null || shown.dev !== named.dev || shown.ino !== named.ino)
+        return `${path} is another one in the sandbox than tools.exec.sandbox.readable names`
+    }
     return missingInterpreter(root, executable.path)
   } catch (error) {
     return `the sandbox could not be looked at: ${errorText(error)}`
