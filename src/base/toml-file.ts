@@ -1,9 +1,8 @@
 import { createHash } from 'node:crypto'
-import { constants } from 'node:fs'
-import { open } from 'node:fs/promises'
 
 import { parse, TomlError } from 'smol-toml'
 
+import { readBounded, type BoundedRead } from './bounded-file.ts'
 import { AppError, errorText, isMissing, type ErrorCode } from './errors.ts'
 import { linesOf, type KeyPath } from './toml-lines.ts'
 
@@ -22,14 +21,10 @@ export interface TomlOptions {
   readonly bigints?: boolean
 }
 
-export interface TomlFileOptions extends TomlOptions {
-  /** It may be a pipe, whose writer is waited for: for a person's command, and for nothing that goes on. */
-  readonly pipes?: boolean
-}
+export interface TomlFileOptions extends TomlOptions, Pick<BoundedRead, 'pipes'> {}
 
 /** The most bytes of a file: an ACL of a hundred thousand commands has fewer. */
 const MAX_TOML_BYTES = 16 * 1024 * 1024
-const TOML_CHUNK = 64 * 1024
 
 const sha256Of = (content: string | Uint8Array): string => createHash('sha256').update(content).digest('hex')
 
@@ -46,24 +41,6 @@ export const parseToml = (text: string, path: string, code: ErrorCode, options: 
   }
 }
 
-/** All of a file that is no larger than it may be, through the one descriptor that was looked at. */
-const readBounded = async (path: string, pipes: boolean): Promise<Buffer> => {
-  const file = await open(path, constants.O_RDONLY | constants.O_NOCTTY | (pipes ? 0 : constants.O_NONBLOCK))
-  try {
-    if (!pipes && !(await file.stat()).isFile()) throw new Error('is no regular file')
-    const parts: Buffer[] = []
-    for (let bytes = 0; ;) {
-      const { bytesRead, buffer } = await file.read(Buffer.alloc(TOML_CHUNK), 0, TOML_CHUNK, null)
-      if (bytesRead === 0) return Buffer.concat(parts)
-      bytes += bytesRead
-      if (bytes > MAX_TOML_BYTES) throw new Error(`has more than ${MAX_TOML_BYTES} bytes`)
-      parts.push(buffer.subarray(0, bytesRead))
-    }
-  } finally {
-    await file.close()
-  }
-}
-
 /** Reads a TOML file, with its bytes. A missing file is `not_found`; anything else that is wrong with it is `code`. */
 export const readToml = async (
   path: string,
@@ -72,7 +49,7 @@ export const readToml = async (
 ): Promise<TomlDocument & { readonly bytes: Buffer }> => {
   let bytes: Buffer
   try {
-    bytes = await readBounded(path, pipes)
+    bytes = await readBounded(path, { max: MAX_TOML_BYTES, pipes })
   } catch (error) {
     throw new AppError(isMissing(error) ? 'not_found' : code, `${path}: ${errorText(error)}`, { cause: error, data: { file: path } })
   }

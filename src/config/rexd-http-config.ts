@@ -1,7 +1,7 @@
-import { readFile } from 'node:fs/promises'
 import { isIP } from 'node:net'
 import { isAbsolute } from 'node:path'
 
+import { readBounded } from '../base/bounded-file.ts'
 import { AppError, errorText } from '../base/errors.ts'
 import type { ListenAddress } from '../base/private-socket.ts'
 import type { TomlReader, TomlTable } from '../base/toml-reader.ts'
@@ -33,6 +33,9 @@ type HttpKey = (typeof HTTP_KEYS)[number]
 
 /** What protects and widens a way over the network. */
 const NETWORK_KEYS = ['http_wildcard', 'tls_cert', 'tls_key', 'tls_client_ca'] as const satisfies readonly HttpKey[]
+
+/** All authorities of a system together have half of it. */
+const MAX_PEM_BYTES = 1024 * 1024
 
 const LOOPBACK = /^(127\.|\[::1\]$)/
 /** In the one spelling that a URL has for each address (WHATWG URL, host serializing). */
@@ -117,7 +120,7 @@ export const readTlsMaterial = async ({ tls }: RexdHttpConfig): Promise<TlsMater
   if (tls === null) return null
   const read = async (key: string, file: string): Promise<string> => {
     try {
-      return await readFile(file, 'utf8')
+      return (await readBounded(file, { max: MAX_PEM_BYTES })).toString()
     } catch (error) {
       throw new AppError('bad_config', `server.${key}: ${errorText(error)}`, { cause: error })
     }

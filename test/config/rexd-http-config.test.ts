@@ -1,9 +1,12 @@
 import assert from 'node:assert/strict'
+import { execFileSync } from 'node:child_process'
+import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { parseToml } from '../../src/base/toml-file.ts'
 import { TomlReader, type TomlTable } from '../../src/base/toml-reader.ts'
-import { HTTP_KEYS, readHttpConfig, type RexdHttpConfig } from '../../src/config/rexd-http-config.ts'
+import { HTTP_KEYS, readHttpConfig, readTlsMaterial, type RexdHttpConfig } from '../../src/config/rexd-http-config.ts'
+import { tempDir } from '../support/temp-dir.ts'
 
 const readHttp = (lines: string): { http: RexdHttpConfig | null; problems: readonly string[]; warnings: readonly string[] } => {
   const document = parseToml(`[server]\n${lines}\n`, 'a', 'bad_config', { bigints: true })
@@ -190,4 +193,11 @@ test('what is for a network means nothing for a unix socket', () => {
       `http_listen = "unix:/run/rexd.sock"\n${TOKEN}${key} = ${value}`,
       new RegExp(`^a:4: server\\.${key}: means nothing for a unix socket`),
     )
+})
+
+test('a pipe in the place of a certificate is named, at a start and at every reload, and holds up neither', async (t) => {
+  const cert = join(await tempDir(t), 'cert')
+  execFileSync('mkfifo', [cert])
+  const http = httpOf(`${LOCAL}tls_cert = "${cert}"\ntls_key = "${cert}"`)
+  await assert.rejects(readTlsMaterial(http), /server\.tls_cert: is no regular file/)
 })
