@@ -17,6 +17,12 @@ export class KnownProcesses {
     return this.#processes.get(id) ?? null
   }
 
+  /** The process on the terminal of this id. */
+  terminal(id: string): RpcProcess | null {
+    const process = this.find(id.replace(/^t_/, 'p_'))
+    return process?.init.terminal === true && process.ptyId === id ? process : null
+  }
+
   add(process: RpcProcess): void {
     this.#processes.set(process.id, process)
     const ended = this.all.filter(({ over, unread }) => over && !unread)

@@ -50,8 +50,8 @@ export class RpcSession {
 
   /** The process on a terminal. Throws `unknown_process`. */
   terminal(id: string): RpcProcess {
-    const process = this.processes.all.find((one) => one.init.terminal && one.ptyId === id)
-    if (process === undefined)
+    const process = this.processes.terminal(id)
+    if (process === null)
       throw new AppError('unknown_process', 'there is no such terminal of this session', { data: { pty_id: id.slice(0, 64) } })
     return process
   }

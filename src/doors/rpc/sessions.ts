@@ -140,8 +140,7 @@ export class Sessions {
 
   /** A process or terminal of another session than this, or of none. */
   isForeign(process: string, session: string): boolean {
-    const isIt = (one: RpcProcess): boolean => one.id === process || (one.init.terminal && one.ptyId === process)
-    const owner = this.all.find(({ processes }) => processes.all.some(isIt))
+    const owner = this.all.find(({ processes }) => (processes.find(process) ?? processes.terminal(process)) !== null)
     return owner === undefined ? this.detached.find(process) !== null : owner.id !== session
   }
 
