@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 
 import { pathsIn, type DataPaths } from '../../src/local-api/paths.ts'
+import { DESK_VERSION } from '../../src/protocol/desk.ts'
 import { LineSplitter } from '../../src/protocol/lines.ts'
 import { tempDir } from './temp-dir.ts'
 
@@ -33,7 +34,7 @@ type Script = (connection: DeskConnection, body: Record<string, unknown>) => voi
 export const scriptedDesk = async (
   t: TestContext,
   script: Script,
-  { hello = (nonce: string): string => `${JSON.stringify({ type: 'hello', version: 1, nonce })}\n` } = {},
+  { hello = (nonce: string): string => `${JSON.stringify({ type: 'hello', version: DESK_VERSION, nonce })}\n` } = {},
 ): Promise<{ readonly dir: string; readonly paths: DataPaths }> => {
   const dir = await tempDir(t)
   await writeFile(join(dir, 'operator.key'), `${OPERATOR_KEY}\n`, { mode: 0o600 })
