@@ -1,5 +1,6 @@
 import { stat } from 'node:fs/promises'
 
+import { errorText } from '../base/errors.ts'
 import { shellWord } from '../base/shell-word.ts'
 import type { EnforcementJudge } from '../policy/mesh/confinement.ts'
 import { inspectAcl, type AclInspection } from '../policy/mesh/load-acl.ts'
@@ -10,6 +11,7 @@ import { userNameOf } from '../supervision/network-user.ts'
 import { judgeSharing } from '../config/group-sharing.ts'
 import { dataDirMode } from '../config/settings.ts'
 import { fail, ok, warn, type Finding } from './findings.ts'
+import { checkDatagrams } from '../process/datagram-sender.ts'
 import { checkServedRexd } from './rexd-check.ts'
 
 const plural = (count: number, one: string, many: string): string => `${count} ${count === 1 ? one : many}`
@@ -75,6 +77,19 @@ export const checkSharing = async (config: DaemonConfig): Promise<Finding[]> => 
   return [warn('group', `share_with_group = true, but the group may not read ${closed.join(', ')}`, 'restart x0xd, which opens them')]
 }
 
+/** What the journals' copy for syslog needs; nothing where none is made. */
+export const checkSyslog = async ({ syslog }: DaemonConfig): Promise<Finding[]> => {
+  if (syslog === null) return []
+  try {
+    checkDatagrams()
+  } catch (error) {
+    return [fail('syslog', errorText(error), 'install perl, or leave syslog out')]
+  }
+  const info = await stat(syslog).catch(() => null)
+  if (info?.isSocket() === true) return [ok('syslog', syslog)]
+  return [warn('syslog', `${syslog} is no socket now, so that no copy of the journals reaches it`, "start this host's syslog")]
+}
+
 /** `x0xd --check`: whether a start would go through, with all that speaks against it. Starts no daemon, and leaves nothing behind but the image of a sandbox that it tried, unpacked. */
 export const check = async ({ config, problems }: ConfigReading): Promise<Finding[]> => [
   ...checkConfig({ config, problems }),
@@ -82,6 +97,7 @@ export const check = async ({ config, problems }: ConfigReading): Promise<Findin
   ...(await checkSharing(config)).filter(({ standing }) => standing === 'fail'),
   ...(await checkRuns(config)),
   ...(await checkServedRexd(config, { strict: false })),
+  ...(await checkSyslog(config)),
   // A start goes through all the same: runs are denied until it is mended.
   ...[...(await checkExecFiles(config.exec_acl)), await checkOutgoing(config.paths.outgoing)].flatMap(({ standing, topic, text, remedy }) =>
     standing === 'fail' && remedy !== null ? [warn(topic, text, remedy)] : [],

@@ -9,7 +9,7 @@ import { primitives } from '../identity/primitives.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import { Contacts } from '../trust/contacts.ts'
 import { Revocations } from '../trust/revocations.ts'
-import { checkConfig, checkDataDir, checkRuns, checkSharing } from './check.ts'
+import { checkConfig, checkDataDir, checkRuns, checkSharing, checkSyslog } from './check.ts'
 import { runningContainment } from './check-containment.ts'
 import type { Environment } from '../base/environment.ts'
 import type { ConfigReading, DaemonConfig } from '../config/config.ts'
@@ -207,6 +207,7 @@ export const doctor = async (reading: ConfigReading, examiner: Examiner, env: En
     ...(examiner.kind === 'became' ? [ok('user', `we look as ${examiner.user}, who has ${config.paths.dir}`)] : []),
     await checkDataDir(config.paths.dir, dataDirMode(config)),
     ...(await checkSharing(config)),
+    ...(await checkSyslog(config)),
     ...(await checkKeys(config)),
     await checkContacts(config.paths.contacts),
     await checkRevocations(config),

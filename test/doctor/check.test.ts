@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { existsSync } from 'node:fs'
 import { chmod, chown, link, mkdir, readdir, writeFile } from 'node:fs/promises'
 import { userInfo } from 'node:os'
 import { join } from 'node:path'
@@ -43,6 +44,15 @@ test('what share_with_group would refuse to open speaks against a start, and wha
   const refused = await checked()
   assert.deepEqual([opened.status, refused.status], [0, 2])
   assert.match(refused.stdout, /fail {2}group .*api-token is not opened to the group: it has another name, as a hard link; .*: mv /)
+})
+
+test('a socket of syslog that is not there does not keep a daemon from starting, and is told', async (t) => {
+  const dir = await tempDir(t)
+  await writeFile(join(dir, 'config.toml'), 'syslog = "no-socket"\notlp = "http://collector.example:4318/v1/traces"\n', { mode: 0o600 })
+  const { status, stdout } = await runDaemonCommand(['--check', '--data-dir', join(dir, 'data'), '--config', join(dir, 'config.toml')])
+  assert.match(stdout, existsSync('/usr/bin/perl') ? /warn {2}syslog .*no-socket is no socket now/ : /fail {2}syslog .*perl is missing/)
+  assert.equal(status, 2)
+  assert.match(stdout, /config\.toml:2: otlp: must be a place on this host/)
 })
 
 test('a bad ACL file is refused with its place and reason: missing key, bad hex, unknown template', async (t) => {
