@@ -5,6 +5,7 @@ import { journalPlaceProblems, writableByOthers } from '../base/file-rights.ts'
 import { readToml, type TomlDocument } from '../base/toml-file.ts'
 import { LOG_LEVELS, type LogLevel } from '../base/log-level.ts'
 import { deepFreeze, nameOf, TomlReader } from '../base/toml-reader.ts'
+import { exposedDataDir } from '../policy/local/own-places.ts'
 import type { LocalPolicy } from '../policy/local/policy.ts'
 import { readLocalPolicy } from '../policy/local/read-policy.ts'
 import type { Environment } from '../base/environment.ts'
@@ -78,6 +79,13 @@ export const loadHttpRexdConfig = async (file: string, env: Environment): Promis
   const { config } = await loadRexdConfig(file, env)
   if (config.http === null) throw withoutHttp(config)
   return config
+}
+
+/** Throws `bad_config` for what would keep the REXD of a daemon with this data directory from starting. */
+export const checkServedRexdConfig = async (file: string, env: Environment, dataDir: string): Promise<void> => {
+  const { policy, tools } = await loadHttpRexdConfig(file, env)
+  const problem = tools === undefined ? null : exposedDataDir(policy, dataDir)
+  if (problem !== null) throw new AppError('bad_config', `${file}: ${problem}`)
 }
 
 const read = (toml: TomlReader, env: Environment): RexdConfig => {

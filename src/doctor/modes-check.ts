@@ -68,18 +68,18 @@ export const sandboxFinding = async (settings: SandboxSettings): Promise<Finding
 }
 
 /** Where commands would run, and whether a sandbox can be had. Nothing where the configuration does not choose among hosts. */
-export const placeFindings = async ({ tools }: RexdConfig): Promise<Finding[]> => {
+export const placeFindings = async ({ tools, policy }: RexdConfig, dataDir: string): Promise<Finding[]> => {
   if (tools === undefined) return []
+  const problem = exposedDataDir(policy, dataDir)
+  const exposed = problem === null ? [] : [fail(TOPIC, problem, 'name roots without the data directory')]
   const agents = Object.keys(tools.agents).map((agent) => ok(TOPIC, `those of ${agent} run ${whereOf(tools, agent)}`))
   const others = ok(TOPIC, `${agents.length === 0 ? 'they' : 'those of others'} run ${whereOf(tools, OTHERS)}`)
-  return [...agents, others, await sandboxFinding(tools.sandbox)]
+  return [...exposed, ...agents, others, await sandboxFinding(tools.sandbox)]
 }
 
 /** The same, and whether anybody can be asked. */
 export const modesFindings = async (config: RexdConfig, env: Environment): Promise<Finding[]> => {
   if (config.tools === undefined) return []
   const paths = pathsIn(dataDirOf(instanceChoice({ name: null, dataDir: null }, env)))
-  const problem = exposedDataDir(config.policy, paths.dir)
-  const exposed = problem === null ? [] : [fail(TOPIC, problem, 'name roots without the data directory')]
-  return [...exposed, ...(await placeFindings(config)), ...(await deskFindings(paths))]
+  return [...(await placeFindings(config, paths.dir)), ...(await deskFindings(paths))]
 }

@@ -68,10 +68,10 @@ const doubt = (text: string): Finding => warn(REXD_TOPIC, text, 'mend it; until 
 const fault = (text: string): Finding => fail(REXD_TOPIC, text, 'mend it; x0xd tries again by itself')
 
 /** The configuration of the REXD that is to be served, or nothing where none is. */
-export const checkServedRexd = async ({ rexd_config: file }: DaemonConfig, { strict }: { strict: boolean }): Promise<Finding[]> => {
+export const checkServedRexd = async ({ rexd_config: file, paths }: DaemonConfig, { strict }: { strict: boolean }): Promise<Finding[]> => {
   if (file === null) return []
   const inspection = await inspectRexd(file, process.env, { http: true })
-  const places = inspection.config === null ? [] : await placeFindings(inspection.config)
+  const places = inspection.config === null ? [] : await placeFindings(inspection.config, paths.dir)
   return [...rexdFindings(inspection, { topic: REXD_TOPIC, obstacle: strict ? fault : doubt }), ...places]
 }
 

@@ -209,6 +209,14 @@ test('a configuration of REXD that is wrong keeps x0xd from starting, and --chec
       )
     }
   }
+  // Who is asked about commands decides with a key that stands here.
+  await writeFile(join(daemon.dir, 'config.toml'), `rexd_config = "${config}"\n`)
+  await writeFile(config, `${good}\n[tools.exec]\n[[security.allowed_roots]]\npath = ${JSON.stringify(daemon.dir)}\n`)
+  for (const mode of [[], ['--check'], ['--doctor']]) {
+    const { status, stdout, stderr } = await runDaemonCommand([...mode, '--data-dir', daemon.dir, ...quiet])
+    assert.equal(status, 2, stdout + stderr)
+    assert.match(stdout + stderr, /the data directory .* is below the root .*operator\.key/)
+  }
   assert.deepEqual(await readdir(daemon.dir), ['config.toml'], 'it was refused before anything was made')
 })
 

@@ -29,7 +29,7 @@ import { copyToSyslog } from '../../supervision/journal-copy.ts'
 import { NetworkSocket } from '../../supervision/network-socket.ts'
 import { NetworkSupervisor } from '../../supervision/network-supervisor.ts'
 import { checkUnreadable, networkUserOf, type NetworkUser } from '../../supervision/network-user.ts'
-import { loadHttpRexdConfig } from '../../config/rexd-config.ts'
+import { checkServedRexdConfig } from '../../config/rexd-config.ts'
 import { RexdSupervisor } from '../../supervision/rexd-supervisor.ts'
 import { dataDirMode } from '../../config/settings.ts'
 
@@ -87,7 +87,7 @@ interface NetworkSide {
 
 /** Starts this half and, unless another does, the network's. Throws what was wrong; then nothing is left running. */
 export const startDaemon = async (config: DaemonConfig, log: Logger, watchdogMs = WATCHDOG_MS): Promise<Daemon> => {
-  if (config.rexd_config !== null) await loadHttpRexdConfig(config.rexd_config, process.env)
+  if (config.rexd_config !== null) await checkServedRexdConfig(config.rexd_config, process.env, config.paths.dir)
   const user = await chooseUser(config, log)
   await ensurePrivateDir(config.paths.dir, dataDirMode(config))
   const lock = [
