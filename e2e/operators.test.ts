@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
-import { readFile, rename, stat, writeFile } from 'node:fs/promises'
+import { mkdir, readFile, rename, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
@@ -23,6 +23,10 @@ before(async () => {
   await bob.writeAcl([
     { agent: alice, commands: [[waits], ['echo', '<INT>'], ['echo', 'marked-allowed-7f3a']], keys: 'discoverable = true\n' },
   ])
+  // A directory that no bundle may name.
+  const cwd = join(mesh.root, 'marked-directory-4d6f')
+  await mkdir(cwd)
+  await writeFile(bob.aclFile, (await readFile(bob.aclFile, 'utf8')).replace('default_cwd = "/"', `default_cwd = ${JSON.stringify(cwd)}`))
   await bob.restart()
 })
 
