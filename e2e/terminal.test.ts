@@ -7,8 +7,10 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { beginRunAnswer, fakeDaemon, json, runAnswer, runEventBytes } from '../test/support/fake-daemon.ts'
-import { CLI, startCli } from '../test/support/mesh-of-daemons.ts'
+import { cliCommand, startCli } from '../test/support/mesh-of-daemons.ts'
 import { tempDir } from '../test/support/temp-dir.ts'
+
+const [PROGRAM, ...WORDS] = cliCommand
 
 // What only a real process shows: its end while a read waits, on a terminal that is gone, and on a full disk.
 
@@ -42,7 +44,7 @@ print(os.waitpid(pid, 0)[1])
 
 /** The wait status, as waitpid answers it. */
 const onTerminal = async (how: 'close' | 'interrupt', argv: readonly string[], ready: Promise<unknown>): Promise<number> => {
-  const child = spawn('python3', ['-c', ON_A_TERMINAL, how, process.execPath, CLI, ...argv], { stdio: ['pipe', 'pipe', 'inherit'] })
+  const child = spawn('python3', ['-c', ON_A_TERMINAL, how, ...cliCommand, ...argv], { stdio: ['pipe', 'pipe', 'inherit'] })
   let text = ''
   child.stdout.on('data', (part: Buffer) => (text += part.toString()))
   void ready.then(() => child.stdin.end('\n'))
@@ -82,7 +84,7 @@ test('Ctrl-C ends a command at once whose stdin is a named pipe, with a writer a
       asked.resolve,
     )
     const argv = ['--data-dir', dir, 'exec', 'bob', '--stdin-file', fifo, '--', 'cat']
-    const child = spawn(process.execPath, [CLI, ...argv], {
+    const child = spawn(PROGRAM, [...WORDS, ...argv], {
       stdio: ['ignore', 'ignore', 'inherit'],
       timeout: 30_000,
       killSignal: 'SIGKILL',
@@ -128,7 +130,7 @@ test('Ctrl-C ends a command at once whose stdin is a pipe that stays open', asyn
     asked.resolve,
   )
   const argv = ['--data-dir', dir, 'exec', 'bob', '--stdin-file', '-', '--', 'cat']
-  const child = spawn(process.execPath, [CLI, ...argv], { stdio: ['pipe', 'ignore', 'inherit'], timeout: 30_000, killSignal: 'SIGKILL' })
+  const child = spawn(PROGRAM, [...WORDS, ...argv], { stdio: ['pipe', 'ignore', 'inherit'], timeout: 30_000, killSignal: 'SIGKILL' })
   child.stdin.write('a line\n')
   await asked.promise
   child.kill('SIGINT')
@@ -162,7 +164,7 @@ test(`output that a full disk does not take is a failure with one line${withFull
     else json(response, 200, { ok: true, agent_id: 'a', machine_id: 'b', contacts: [] })
   })
   const intoFull = async (...argv: readonly string[]): Promise<[number | null, string]> => {
-    const child = spawn('/bin/sh', ['-c', `exec "$@" > ${FULL}`, 'sh', process.execPath, CLI, '--data-dir', dir, ...argv])
+    const child = spawn('/bin/sh', ['-c', `exec "$@" > ${FULL}`, 'sh', ...cliCommand, '--data-dir', dir, ...argv])
     let stderr = ''
     child.stderr.on('data', (part: Buffer) => (stderr += part.toString()))
     await once(child, 'close')

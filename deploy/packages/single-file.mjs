@@ -11,15 +11,23 @@ import { ARCHITECTURES, OUT, ran, WORK } from './place.mjs'
 /** What Bun calls them. */
 const THEIRS = { x64: 'x64', arm64: 'aarch64' }
 
-const BUN_HASH = join(packageRoot, 'deploy', 'packages', 'bun-hash.mjs')
-const bunHash = {
-  name: 'bun-hash',
-  setup: ({ onResolve }) =>
-    onResolve({ filter: /\/light-hash\.ts$/ }, ({ importer }) => (importer === BUN_HASH ? null : { path: BUN_HASH })),
+/** What stands for a module where the runtime is Bun. */
+const INSTEAD = [
+  [/\/light-hash\.ts$/, 'bun-hash.mjs'],
+  [/^node:(net|tty)$/, 'bun-net.mjs'],
+]
+const forBun = {
+  name: 'for-bun',
+  setup: ({ onResolve }) => {
+    for (const [filter, name] of INSTEAD) {
+      const path = join(packageRoot, 'deploy', 'packages', name)
+      onResolve({ filter }, ({ importer }) => (importer === path ? null : { path }))
+    }
+  },
 }
 
 /** The bundle that starts at once, and the one that it loads for all but a plain exec. */
-const PARTS = [{ ...TARGETS.x0x, banner: '', plugins: [bunHash] }, TARGETS['x0x-other-commands']]
+const PARTS = [{ ...TARGETS.x0x, banner: '', plugins: [forBun] }, TARGETS['x0x-other-commands']]
 
 /** Makes `x0x-linux-ARCH` for each architecture; answers their names and what is inside. */
 export const makeSingleFiles = async () => {

@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 
-import { CLI, cleanEnvironment } from './mesh-of-daemons.ts'
+import { cleanEnvironment, cliCommand } from './mesh-of-daemons.ts'
 
 /** A real command line that asks, and what is typed to it. */
 export interface Talk {
@@ -13,7 +13,7 @@ export interface Talk {
   interrupt(): void
 }
 
-export const talkTo = (argv: readonly string[]): Talk => talkWith([process.execPath, CLI, ...argv], cleanEnvironment())
+export const talkTo = (argv: readonly string[]): Talk => talkWith([...cliCommand, ...argv], cleanEnvironment())
 
 export const talkWith = ([program = '', ...argv]: readonly string[], env: Readonly<Record<string, string>>): Talk => {
   const child = spawn(program, argv, { env, stdio: 'pipe' })

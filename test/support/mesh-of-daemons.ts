@@ -20,6 +20,10 @@ import { wholeLines, isLifeEvent } from './journal.ts'
 const dist = (file: string): string => fileURLToPath(new URL(`../../dist/${file}`, import.meta.url))
 /** What users run: the bundles that `npm run build` makes. */
 export const CLI = dist('x0x.cjs')
+/** What is tried: the built command line, or another file that is one, whose path X0X_TEST_CLI is. */
+const OTHER_CLI = process.env['X0X_TEST_CLI']
+/** The program and the words with which it is started. */
+export const cliCommand: readonly [string, ...string[]] = OTHER_CLI === undefined ? [process.execPath, CLI] : [OTHER_CLI]
 const DAEMON = dist('x0xd.mjs')
 
 /** Long enough for a loaded machine; nothing waits this long when all is well. */
@@ -67,7 +71,8 @@ const SIGNAL_NUMBERS: Readonly<Record<string, number>> = { SIGHUP: 1, SIGINT: 2,
 /** Starts the real command line. */
 export const startCli = (argv: readonly string[], options: CliOptions = {}): RunningCli => {
   const began = performance.now()
-  const child = spawn(process.execPath, [CLI, ...argv], {
+  const [file, ...words] = cliCommand
+  const child = spawn(file, [...words, ...argv], {
     env: { ...cleanEnvironment(), ...options.env },
     stdio: [options.stdin === undefined ? 'ignore' : 'pipe', 'pipe', 'pipe'],
   })

@@ -1,0 +1,167 @@
+// Stands for node:net and node:tty in the command line where the runtime is Bun, whose own sockets need none of what those load: what
+// src/local-api/http-call.ts and src/programs/x0x/stdin-source.ts use of them, and no more.
+import { EventEmitter } from 'node:events'
+import { closeSync, readlinkSync, readSync } from 'node:fs'
+import { Readable } from 'node:stream'
+
+const aborted = (signal) =>
+  Object.assign(new Error('The operation was aborted', { cause: signal.reason }), { name: 'AbortError', code: 'ABORT_ERR' })
+
+class Connection extends EventEmitter {
+  destroyed = false
+  #closed = false
+  #socket = null
+  /** What was written and not taken yet. */
+  #waiting = []
+  #isFull = false
+  #isPaused = false
+  #signal
+  #abort = () => this.destroy(aborted(this.#signal))
+
+  constructor({ path, host, port, signal }) {
+    super()
+    this.#signal = signal
+    const where = path === undefined ? { hostname: host ?? '127.0.0.1', port: Number(port) } : { unix: path }
+    const socket = {
+      open: (socket) => this.#opened(socket),
+      data: (_, bytes) => void this.emit('data', bytes),
+      drain: () => this.#flush(),
+      end: () => void this.emit('end'),
+      close: () => this.#close(),
+      error: (_, error) => this.destroy(error),
+    }
+    if (signal?.aborted) return void queueMicrotask(this.#abort)
+    signal?.addEventListener('abort', this.#abort)
+    globalThis.Bun.connect({ ...where, socket }).catch((error) => this.destroy(error))
+  }
+
+  #opened(socket) {
+    this.#socket = socket
+    if (this.destroyed) return void socket.terminate()
+    if (this.#isPaused) socket.pause()
+    this.#flush()
+  }
+
+  #flush() {
+    while (this.#waiting.length > 0) {
+      const [first] = this.#waiting
+      const taken = this.#socket.write(first)
+      if (taken < first.length) {
+        if (taken > 0) this.#waiting[0] = first.subarray(taken)
+        return
+      }
+      this.#waiting.shift()
+    }
+    if (!this.#isFull) return
+    this.#isFull = false
+    this.emit('drain')
+  }
+
+  /** False where the writer should wait for `drain`. */
+  write(data, encoding) {
+    if (this.destroyed) return true
+    this.#waiting.push(typeof data === 'string' ? Buffer.from(data, encoding) : data)
+    if (this.#socket !== null) this.#flush()
+    this.#isFull = this.#waiting.length > 0
+    return !this.#isFull
+  }
+
+  /** What is written at once is sent at once all the same. */
+  cork() {}
+  uncork() {}
+
+  pause() {
+    this.#isPaused = true
+    this.#socket?.pause()
+  }
+
+  resume() {
+    if (!this.#isPaused) return
+    this.#isPaused = false
+    this.#socket?.resume()
+  }
+
+  destroy(error) {
+    if (this.destroyed) return
+    this.destroyed = true
+    this.#waiting.length = 0
+    if (error !== undefined) this.emit('error', error)
+    this.#socket?.end()
+    this.#close()
+  }
+
+  #close() {
+    if (this.#closed) return
+    this.#closed = true
+    this.destroyed = true
+    this.#signal?.removeEventListener('abort', this.#abort)
+    this.emit('close')
+  }
+}
+
+export const connect = (to) => new Connection(to)
+
+/** Loaded where they are used. */
+export const isIPv4 = (text) => require('node:net').isIPv4(text)
+export const isatty = (fd) => require('node:tty').isatty(fd)
+
+/** How long a descriptor that has nothing is left alone. */
+const PAUSE_MS = 5
+const READ_BYTES = 64 * 1024
+
+/**
+ * A descriptor that does not block, as a stream: Bun's own never read a pipe of another process, and hold the exit for a terminal.
+ * A named pipe may not have had its writer yet.
+ */
+class Descriptor extends Readable {
+  #fd
+  #begun
+  #timer = null
+
+  constructor(fd) {
+    super({ highWaterMark: READ_BYTES })
+    this.#fd = fd
+    this.#begun = /^(pipe:|\/dev\/)/.test(readlinkSync(`/proc/self/fd/${fd}`))
+  }
+
+  _read() {
+    if (this.#timer !== null) return
+    try {
+      this.push(this.#take())
+    } catch (error) {
+      if (error.code !== 'EAGAIN') return void this.destroy(error)
+      this.#timer = setTimeout(() => {
+        this.#timer = null
+        this._read()
+      }, PAUSE_MS)
+    }
+  }
+
+  /** What is there; null at the end. Throws EAGAIN where nothing is there yet. */
+  #take() {
+    const bytes = Buffer.allocUnsafe(READ_BYTES)
+    const begun = this.#begun
+    this.#begun = true
+    const length = readSync(this.#fd, bytes)
+    if (length > 0) return bytes.subarray(0, length)
+    if (begun) return null
+    this.#begun = false
+    throw Object.assign(new Error('nobody writes yet'), { code: 'EAGAIN' })
+  }
+
+  _destroy(error, done) {
+    clearTimeout(this.#timer)
+    closeSync(this.#fd)
+    done(error)
+  }
+}
+
+/** Of a pipe. */
+export class Socket extends Descriptor {
+  constructor({ fd }) {
+    super(fd)
+  }
+}
+
+/** Of a terminal. */
+export class ReadStream extends Descriptor {}
