@@ -30,14 +30,20 @@ class Connection extends EventEmitter {
       close: () => this.#close(),
       error: (_, error) => this.destroy(error),
     }
-    if (signal?.aborted) return void queueMicrotask(this.#abort)
+    if (signal?.aborted) {
+      queueMicrotask(this.#abort)
+      return
+    }
     signal?.addEventListener('abort', this.#abort)
     globalThis.Bun.connect({ ...where, socket }).catch((error) => this.destroy(error))
   }
 
   #opened(socket) {
     this.#socket = socket
-    if (this.destroyed) return void socket.terminate()
+    if (this.destroyed) {
+      socket.terminate()
+      return
+    }
     if (this.#isPaused) socket.pause()
     this.#flush()
   }
@@ -129,7 +135,10 @@ class Descriptor extends Readable {
     try {
       this.push(this.#take())
     } catch (error) {
-      if (error.code !== 'EAGAIN') return void this.destroy(error)
+      if (error.code !== 'EAGAIN') {
+        this.destroy(error)
+        return
+      }
       this.#timer = setTimeout(() => {
         this.#timer = null
         this._read()
