@@ -26,7 +26,7 @@ const unproven = (rows: readonly Row[], isThere: (file: string) => boolean): str
   rows
     .filter(({ shown }) => {
       const [, adr] = /^does not apply: \[ADR \d+\]\((adr\/[^)]+\.md)\)/.exec(shown) ?? []
-      return adr === undefined ? !/^`(test|e2e)\/[^`]+\.test\.ts`: \S/.test(shown) : !isThere(adr)
+      return adr === undefined ? !/^`(test|e2e)\/[^`]+(\.test|-rows)\.ts`: \S/.test(shown) : !isThere(adr)
     })
     .map(({ id }) => id)
 

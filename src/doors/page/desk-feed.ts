@@ -28,6 +28,7 @@ export class DeskFeed {
   /** Runs that pages show, and until when they are followed; the latest last. */
   readonly #followed = new BoundedMap<string, number>({ max: MAX_FOLLOWED_RUNS })
   #unfollow: Timer | null = null
+  #asking: Promise<readonly LifecycleEvent[]> | null = null
 
   constructor(components: { readonly desk: PageDesk; readonly clock: Clock }) {
     this.#desk = components.desk
@@ -71,7 +72,9 @@ export class DeskFeed {
     this.#unfollow?.cancel()
     const lapses = () => void this.#follow().catch(() => undefined)
     this.#unfollow = this.#followed.size === 0 ? null : this.#clock.setTimeout(lapses, PAGE_FOLLOW_MS, { unref: true })
-    return (await this.#watch?.follow([...this.#followed.keys()])) ?? []
+    // However often pages ask, the desk is asked once at a time: it hangs up on who asks too much.
+    this.#asking ??= this.#watch?.follow([...this.#followed.keys()]).finally(() => (this.#asking = null)) ?? null
+    return (await this.#asking) ?? []
   }
 
   #hear(event: LifecycleEvent): void {
