@@ -50,11 +50,11 @@ export const onHost = (root) => [
   '--',
 ]
 
-/** A daemon whose line on standard output says that it is ready. `daemons` are ended with the check, whatever becomes of it. */
+/** A daemon whose line on standard output says that it is ready. `daemons` are killed with the check, whatever becomes of it. */
 export const started = async (daemons, [file, ...argv], options, ready) => {
   const child = spawn(file, argv, { ...options, stdio: ['ignore', 'pipe', 'inherit'] })
   const exited = once(child, 'exit')
-  daemons.push({ child, exited })
+  daemons.push({ kill: () => child.kill('SIGKILL'), exited })
   let said = ''
   for await (const part of child.stdout.iterator({ destroyOnReturn: false })) {
     said += part

@@ -170,11 +170,10 @@ export class Check {
   /** Leaves nothing behind, also where it was never run. */
   async end() {
     await Promise.allSettled([this.#host, this.#image])
-    for (const { child, exited } of this.#daemons)
-      if (child.exitCode === null && child.signalCode === null) {
-        child.kill('SIGKILL')
-        await exited
-      }
+    for (const { kill, exited } of this.#daemons) {
+      kill()
+      await exited
+    }
     rmSync(this.#place, { recursive: true, force: true })
   }
 }

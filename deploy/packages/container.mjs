@@ -117,12 +117,24 @@ export class Container {
   async start(daemons, ready) {
     this.#process = this.#spawn(this.image.config.Entrypoint)
     const { child, exited, said } = this.#process
-    daemons.push({ child, exited })
+    // What has become another user is not ended with who started it; process 1 is, and takes all with it.
+    daemons.push({ kill: () => this.#kill(), exited })
     let status = ''
     child.stdio[3].setEncoding('utf8').on('data', (text) => (status += text))
     for await (const _ of child.stdout.iterator({ destroyOnReturn: false })) if (ready.test(said())) break
     if (!ready.test(said())) throw new Error(`${this.#init.name} did not start: ${said()}`)
     this.#pid = /"child-pid": (\d+)/.exec(status)[1]
+  }
+
+  #kill() {
+    const { child } = this.#process
+    if (child.exitCode !== null || child.signalCode !== null) return
+    try {
+      if (this.#pid !== undefined) process.kill(Number(this.#pid), 'SIGKILL')
+    } catch {
+      // It ended meanwhile.
+    }
+    child.kill('SIGKILL')
   }
 
   /** Runs a command beside its program, as the same user; answers what it prints. */
