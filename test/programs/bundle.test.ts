@@ -18,6 +18,7 @@ test('a sentence keeps its words and loses what it names: ids, addresses, paths,
     ['the token "hunter2" and \'other\'', /^the token #\w{10} and #\w{10}$/],
     ['run 01890a5d-ac96-774b-bcce-b302099a8057 of secretword in /srv/hidden', /^run #\w{10} of #\w{10} in #\w{10}$/],
     ['sudo -u carol@host and 10.0.0.1', /^sudo -u #\w{10} and #\w{10}$/],
+    ['getaddrinfo ENOTFOUND relay-7.carol.example (docs/mesh.md)', /^getaddrinfo ENOTFOUND #\w{10} \(docs\/mesh\.md\)$/],
     ['a bobsled is no bob', /^a bobsled is no #\w{10}$/],
     ['Node 24.21.0, 3 connected', /^Node 24.21.0, 3 connected$/],
   ] as const)

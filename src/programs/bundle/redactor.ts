@@ -43,6 +43,8 @@ const NAMES: readonly RegExp[] = [
   /\b\d{1,3}(?:\.\d{1,3}){3}\b/g,
   /(?<![\w/])~?\/(?!(?:ip4|ip6|dns|dns4|dns6|dnsaddr|tcp|p2p)\/)[^\s,;:()]+/g,
   /\b[\w.-]+@[\w.-]+\b/g,
+  // A host; not a file of ours.
+  /\b(?:[a-z0-9-]+\.)+(?!(?:toml|md|json|jsonl|log|sock|key|port|service|socket|pid)\b)[a-z]{2,}\b/gi,
 ]
 
 /**
