@@ -15,6 +15,9 @@ const CONFIG = '/etc/x0x/config.toml'
 const ACL = '/etc/x0x/exec-acl.toml'
 const PACKAGE = '/usr/lib/node_modules/x0x'
 
+/** A command that the ACL allows, and that would speak for its unit. */
+const SPOOF = ['env', 'NOTIFY_SOCKET=/run/systemd/notify', 'systemd-notify', '--stopping', '--status=spoofed']
+
 const skip = cannotBoot()
 const dir = skip === false ? mkdtempSync(join(tmpdir(), 'x0x-debian-')) : ''
 let host: DebianHost
@@ -49,6 +52,8 @@ agent_id = "${agent_id}"
 machine_id = "${machine_id}"
 [[exec.allow.commands]]
 argv = ["id", "--user", "--name"]
+[[exec.allow.commands]]
+argv = ${JSON.stringify(SPOOF)}
 [[exec.allow.commands]]
 argv = ["sleep", "<INT>"]
 `
@@ -123,7 +128,10 @@ suite('the units on a real systemd', { skip, timeout: 600_000 }, () => {
 
   test('whichever half is killed or hangs comes back, and takes the other along', async () => {
     const { agent_id } = await answers('x0x-exec')
-    for (const unit of ['x0xd-network.service', 'x0xd-executor.service']) host.dropIn(unit, '[Service]\nWatchdogSec=3\nRestartSec=100ms\n')
+    const soon = '[Service]\nWatchdogSec=3\nRestartSec=100ms\n'
+    host.dropIn('x0xd-executor.service', soon)
+    // It dies more often here than systemd lets it in ten seconds.
+    host.dropIn('x0xd-network.service', `${soon}[Unit]\nStartLimitIntervalSec=0\n`)
     host.must('systemctl', 'restart', 'x0xd-executor.service')
     await allActive(TWO_UNITS)
     for (const signal of ['KILL', 'STOP'])
@@ -145,6 +153,14 @@ suite('the units on a real systemd', { skip, timeout: 600_000 }, () => {
         host.show('x0xd-executor.service', 'StatusText'),
       ),
     )
+  })
+
+  test('no command of an ACL speaks for its unit', async () => {
+    const { agent_id } = await answers('x0x-exec')
+    const { status, stderr } = x0x('x0x-exec', 'exec', agent_id, '--', ...SPOOF)
+    assert.equal(status, 0, `systemd has its message: ${stderr}`)
+    assert.doesNotMatch(host.show('x0xd-executor.service', 'StatusText'), /spoofed/)
+    assert.equal(host.state('x0xd-executor.service'), 'active')
   })
 
   test('a reload takes what is narrower, and says of anything wider that a restart is needed', async () => {

@@ -58,7 +58,7 @@ export class ServiceManager {
     const fd = notifySocket()
     if (fd === null && env['NOTIFY_SOCKET'] !== undefined)
       log.warn(
-        'the service manager waits for a word that cannot be said: its unit lacks OpenFile=%t/systemd/notify:x0x-notify (systemd 253)',
+        'the service manager waits for a word that cannot be said: its unit lacks OpenFile=/run/systemd/notify:x0x-notify, or under a user of number N OpenFile=/run/user/N/systemd/notify:x0x-notify (systemd 253)',
       )
     return new ServiceManager({ clock: systemClock, log }, { fd, watchdogMs: watchdogOf(env) })
   }

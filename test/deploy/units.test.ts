@@ -49,13 +49,13 @@ test('the unit of the network half can execute nothing but the runtime, write no
   for (const unit of [network, executor]) assert.ok(unit?.get('ExecStart')?.includes(` ${path}`))
 })
 
-for (const unit of ['x0xd.service', 'x0xd-executor.service', 'x0xd-network.service', 'rexd.service', 'x0xd-user.service']) {
+for (const unit of ['x0xd.service', 'x0xd-executor.service', 'x0xd-network.service', 'rexd.service']) {
   test(`${unit} is ready when it says so, where its systemd can hear that, and is left alone where its configuration is wrong`, () => {
     const text = readFileSync(join(DEPLOY, unit), 'utf8')
     // In this order: who does not know the second keeps to the first.
     assert.match(text, /^Type=exec\nType=notify-reload$/m)
     const of = settings(unit)
-    assert.equal(of.get('OpenFile'), `${unit === 'x0xd-user.service' ? '%t' : '/run'}/systemd/notify:x0x-notify`)
+    assert.equal(of.get('OpenFile'), '/run/systemd/notify:x0x-notify')
     assert.equal(of.get('NotifyAccess'), undefined, 'nobody but the main process is heard')
     assert.equal(of.get('WatchdogSec'), undefined, 'a systemd that hears nothing would end it')
     assert.ok(of.get('RestartPreventExitStatus')?.split(' ').includes('2'))
