@@ -5,7 +5,7 @@ import { basename, dirname, join } from 'node:path'
 import { MAX_JOURNAL_LINE } from '../protocol/local-limits.ts'
 import type { LineRef } from './life-events.ts'
 import { hashLine } from './line.ts'
-import { parseLine } from './parse-line.ts'
+import { parseLaterLine, parseLine } from './parse-line.ts'
 
 /** The longest line behind which the longest torn one stands. */
 const WINDOW_BYTES = 2 * (MAX_JOURNAL_LINE + 1)
@@ -24,7 +24,7 @@ const lastOfFile = async (path: string): Promise<LineRef | null> => {
     while (end > 0) {
       const before = buffer.lastIndexOf(0x0a, end - 1)
       const bytes = buffer.subarray(before + 1, end)
-      const line = parseLine(bytes)
+      const line = parseLine(bytes) ?? parseLaterLine(bytes)
       if (line !== null) return { chain: line.chain, n: line.n, sha256: hashLine(bytes) }
       end = before
     }

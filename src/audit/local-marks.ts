@@ -57,6 +57,7 @@ export class LocalMarks extends RunMarks {
   protected override async find(): Promise<readonly LocalRunKey[]> {
     try {
       await ensurePrivateDir(this.directory)
+      this.leaveOthers(await readdir(this.directory), (name) => parseName(name) !== null)
       const left = (await listMarks(this.directory)).filter(({ owner }) => lifeOf(owner) === 'gone')
       this.#usable = true
       const taken = await Promise.all(left.map(async (mark) => ((await this.#take(mark)) ? [mark.key] : [])))

@@ -76,6 +76,16 @@ const isOfLife = (line: Fields): boolean =>
     ? isText(line['version']) && isLineRef(line['after'])
     : line['signature'] === null || isText(line['signature']))
 
+/** It has a place in a chain, as every line of every version has. */
+const isPlaced = (line: Fields): boolean =>
+  isPlace(line['n']) &&
+  isText(line['ts'], TIME) &&
+  isText(line['prev'], HEX_64) &&
+  isText(line['chain']) &&
+  isRequestId(String(line['chain']))
+
+const isKnown = (line: Fields): boolean => JOURNAL_EVENTS.some((event) => event === line['event'])
+
 const isLine = (value: unknown): value is JournalLine => {
   if (!isTable(value)) return false
   const line = value
@@ -88,11 +98,8 @@ const isLine = (value: unknown): value is JournalLine => {
       ? isId('request_id')
       : line['request_id'] === undefined)
   return (
-    JOURNAL_EVENTS.some((event) => event === line['event']) &&
-    isPlace(line['n']) &&
-    text('ts', TIME) &&
-    text('prev', HEX_64) &&
-    isId('chain') &&
+    isKnown(line) &&
+    isPlaced(line) &&
     (isOfLife(line) ||
       isCount(line) ||
       isAuthority(line) ||
@@ -104,14 +111,32 @@ const isLine = (value: unknown): value is JournalLine => {
   )
 }
 
-/** What a line says, or null when it is not a whole line of a journal. */
-export const parseLine = (bytes: Uint8Array): JournalLine | null => {
+const parsed = (bytes: Uint8Array): unknown => {
   try {
-    const value: unknown = JSON.parse(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8'))
-    return isLine(value) ? value : null
+    return JSON.parse(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8'))
   } catch {
     return null
   }
+}
+
+/** What a line says, or null when it is not a whole line of a journal. */
+export const parseLine = (bytes: Uint8Array): JournalLine | null => {
+  const value = parsed(bytes)
+  return isLine(value) ? value : null
+}
+
+/** A line whose event is none of ours: of what it says only the place in its chain is known. */
+export interface LaterLine extends Pick<JournalLine, 'chain' | 'n' | 'prev' | 'ts'> {
+  readonly event: null
+  readonly called: string
+}
+
+/** For what `parseLine` does not know: a later version, which wrote this file before we were put in its place, has other events. */
+export const parseLaterLine = (bytes: Uint8Array): LaterLine | null => {
+  const value = parsed(bytes)
+  if (!isTable(value) || !isText(value['event']) || isKnown(value) || !isPlaced(value)) return null
+  const { chain, n, prev, ts } = value as unknown as LaterLine
+  return { chain, n, prev, ts, event: null, called: String(value['event']) }
 }
 
 /**

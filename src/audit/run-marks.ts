@@ -63,6 +63,16 @@ export abstract class RunMarks {
     this.#lost = await this.find()
   }
 
+  /** Names that say nothing here stay for who made them: a later version may mark its runs in another way. */
+  protected leaveOthers(names: readonly string[], isMark: (name: string) => boolean): void {
+    const others = names.filter((name) => !isMark(name))
+    if (others.length > 0)
+      this.log.warn(
+        { directory: this.directory, count: others.length },
+        'marks of runs that this version does not know are left for a later one',
+      )
+  }
+
   get hasLost(): boolean {
     return this.#lost.length > 0
   }

@@ -39,6 +39,7 @@ export class RunningMarks extends RunMarks {
     await ensurePrivateDir(this.directory)
     const journal = await stat(dirname(this.#journal)).catch(() => null)
     this.#syncs = journal?.dev !== (await stat(this.directory)).dev
+    this.leaveOthers(await readdir(this.directory), (name) => NAME.test(name))
     return await listRunningMarks(this.directory)
   }
 

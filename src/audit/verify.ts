@@ -6,16 +6,18 @@ import { keyOf, type AnyRunKey, type JournalLine } from './events.ts'
 import { inOrder, partOf, type JournalPart } from './file-order.ts'
 import { FIRST_PREV, hashLine } from './line.ts'
 import { Lives, type ChainState, type Place, type SignedThrough } from './lives.ts'
-import { isTorn, parseLine } from './parse-line.ts'
+import { isTorn, parseLaterLine, parseLine, type LaterLine } from './parse-line.ts'
 import { readLines, type RawLine } from './read-lines.ts'
 
 /** Problems that one verification lists; it goes on counting. */
 export const MAX_VERIFY_PROBLEMS = 100
 /** Ends of chains that one verification lists: of those that no later life names there are more where several processes write one file. */
 export const MAX_VERIFY_HEADS = 1_000
+/** Characters of an event's name that a message shows. */
+const MAX_CALLED = 64
 
 /**
- * `unreadable`: not a line of a journal. `altered`: this line or the one before it in its chain is not
+ * `unreadable`: not a line of a journal, or one of a later version's. `altered`: this line or the one before it in its chain is not
  * what was written. `missing`: lines of a chain, or a whole life, are gone. `out_of_place`: a line or a life
  * stands twice, behind its successors, or where it does not belong. `head_missing`: the first lines are in none of
  * the files. `signature`: one that does not fit, is gone, or is of another agent than was said. `unfinished`: a
@@ -117,9 +119,14 @@ class Verifier {
     this.#lines += 1
     const place = { file, line: raw.number }
     const line = raw.bytes === null ? null : parseLine(raw.bytes)
+    const later = raw.bytes === null || line !== null ? null : parseLaterLine(raw.bytes)
     if (raw.bytes !== null && line !== null) {
       this.#follow(place, line, raw.bytes)
       this.#note(place, line)
+    } else if (raw.bytes !== null && later !== null) {
+      this.#follow(place, later, raw.bytes)
+      const message = `its event ${JSON.stringify(later.called.slice(0, MAX_CALLED))} is not known to this version of x0x: verify with the one that wrote it, or a later one`
+      this.#report(place, { kind: 'unreadable', message })
     } else if (raw.bytes !== null && isTorn(raw.bytes)) this.#torn += 1
     else this.#report(place, { kind: 'unreadable', message: 'this is not a line of a journal' })
   }
@@ -152,7 +159,7 @@ class Verifier {
     }
   }
 
-  #follow(place: Place, line: JournalLine, bytes: Buffer): void {
+  #follow(place: Place, line: JournalLine | LaterLine, bytes: Buffer): void {
     const { chain, n, prev } = line
     const state = this.#chains.get(chain) ?? this.#begin(place, line)
     if (n < state.next)
@@ -174,7 +181,7 @@ class Verifier {
     this.#lives.read(state)
   }
 
-  #begin(place: Place, line: JournalLine): ChainState {
+  #begin(place: Place, line: JournalLine | LaterLine): ChainState {
     const { chain, n, prev } = line
     const altered = (message: string): void => this.#report(place, { kind: 'altered', message })
     if (n === 0 && prev !== FIRST_PREV) altered(`the first line of chain ${chain} names one before it`)

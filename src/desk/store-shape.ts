@@ -1,4 +1,5 @@
 import { AppError } from '../base/errors.ts'
+import { versionProblem } from '../base/file-version.ts'
 import { closedProblemOf, listUpTo, textUpTo, wholeUpTo } from '../protocol/closed-fields.ts'
 import {
   MAX_ALLOWLIST,
@@ -61,8 +62,10 @@ const isToken = (value: unknown): boolean => {
 
 const token: FieldCheck<string> = { is: isToken, what: 'the base64 of 32 to 64 random bytes' }
 
+const STORE_VERSION = 1
+
 const STORE_FIELDS = {
-  version: wholeUpTo(1, 1),
+  version: wholeUpTo(STORE_VERSION, STORE_VERSION),
   socket: tableOf({
     path: textUpTo(MAX_QUESTION_TEXT, 1),
     token,
@@ -87,7 +90,8 @@ export const readStore = (bytes: Uint8Array, file: string): Store => {
   const bad = (problem: string): AppError => new AppError('bad_approvals', `${file}: ${problem}`, { data: { file } })
   const fields = parseTable(bytes, STORE_SHAPE)
   if (typeof fields === 'string') throw bad(fields)
-  const problem = closedProblemOf(fields, STORE_FIELDS)
+  const other = 'version' in fields ? versionProblem(fields['version'], STORE_VERSION) : null
+  const problem = other === null ? closedProblemOf(fields, STORE_FIELDS) : `version: ${other}`
   if (problem !== null) throw bad(problem)
   const store = fields as unknown as Checked<typeof STORE_FIELDS>
   return { ...store, grants: store.grants ?? [], modes: store.modes ?? {} }
@@ -100,7 +104,7 @@ export const storeText = (store: Store): string => `${JSON.stringify(store, null
 
 /** The first one: nothing is allowed, and every miss is asked about. */
 export const newStore = (socketPath: string, token: Uint8Array): Store => ({
-  version: 1,
+  version: STORE_VERSION,
   socket: { path: socketPath, token: Buffer.from(token).toString('base64') },
   defaults: { security: 'deny', ask: 'on-miss', askFallback: 'deny' },
   agents: {},

@@ -86,7 +86,7 @@ export class Calls {
     if (call.version !== PORT_VERSION)
       throw new AppError(
         'conflict',
-        `this executor speaks version ${PORT_VERSION} of the port: both halves must be of one release; restart both`,
+        `the network half speaks version ${call.version} of the port, and this executor version ${PORT_VERSION}: both halves must be of one release; install it for both, and start both again`,
       )
     const { agentId: agent_id, publicKey: agent_public_key } = this.#components.signatures
     return { type: 'welcome', id: call.id, version: PORT_VERSION, agent_id, machine_id: this.#machineId, agent_public_key }

@@ -2,6 +2,7 @@ import { dirname } from 'node:path'
 
 import { AppError, isAppError } from '../base/errors.ts'
 import { createFileAtomic } from '../base/atomic-file.ts'
+import { laterVersion } from '../base/file-version.ts'
 import { ensurePrivateDir, readPrivateFile } from '../base/file-rights.ts'
 import { fromHex, toHex } from '../protocol/ids.ts'
 import { SEED_BYTES } from '../protocol/limits.ts'
@@ -41,10 +42,22 @@ export const loadSeed = async (file: SeedFile): Promise<Uint8Array> => {
   const head = headOf(file)
   const seed = text.slice(head.length, -1)
   if (text !== `${head}${seed}\n` || !/^[0-9a-f]{64}$/.test(seed)) {
+    const later = laterThan(file.header, text)
+    if (later !== null) throw new AppError('bad_key_file', `${file.path}: ${later}`, { data: { file: file.path } })
     const form = file.header === null ? '64 hex digits' : `"${file.header}", then 64 hex digits`
     throw new AppError('bad_key_file', `${file.path} is not a key file (${form}); restore it from a backup`, { data: { file: file.path } })
   }
   return fromHex(seed)
+}
+
+const HEADER = /^(x0x-[a-z-]+-v)(\d+)$/
+
+/** What is said of a file of a later version, or null. One whose secret has no header here may have one there. */
+const laterThan = (header: string | null, text: string): string | null => {
+  const [, kind, found = 0] = HEADER.exec(text.split('\n', 1)[0] ?? '') ?? []
+  const [, ours, known = null] = HEADER.exec(header ?? '') ?? []
+  const isOurs = kind !== undefined && (header === null || kind === ours)
+  return isOurs && Number(found) > Number(known) ? laterVersion(Number(found), known === null ? null : Number(known)) : null
 }
 
 const headOf = ({ header }: SeedFile): string => (header === null ? '' : `${header}\n`)

@@ -1,3 +1,4 @@
+import { laterVersion } from '../base/file-version.ts'
 import {
   count,
   flag,
@@ -130,6 +131,8 @@ const checksOf = (event: string): Readonly<Record<string, FieldCheck>> | null =>
 const SHAPE = { depth: 8, values: 100_000 }
 
 const problemWith = (line: Fields): string | null => {
+  const version = line['event'] === 'record' ? line['version'] : RECORD_VERSION
+  if (typeof version === 'number' && version > RECORD_VERSION) return laterVersion(version, RECORD_VERSION)
   const checks = isText(line['event']) ? checksOf(line['event']) : null
   if (checks === null) return 'event is none that is known'
   const unknown = Object.keys(line).find((name) => !Object.hasOwn(checks, name))

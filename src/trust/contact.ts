@@ -3,7 +3,7 @@ import { didYouMean } from '../base/nearest.ts'
 import { isHexId, type AgentId, type MachineId } from '../protocol/ids.ts'
 import { MAX_ADDRESS_TEXT, MAX_CARD_ADDRESSES, MAX_NAME, MIN_ID_PREFIX } from '../protocol/limits.ts'
 import { TRUST_LEVELS, type TrustLevel } from '../protocol/reasons.ts'
-import { listOf, objectOf, refuse, textOf, within, type Place } from './json-file.ts'
+import { fileOf, listOf, objectOf, refuse, textOf, within, type Place } from './json-file.ts'
 
 /** One agent as the operator knows it: an entry of `contacts.json`, key for key. Never changed, only replaced. */
 export interface Contact {
@@ -99,8 +99,7 @@ const FILE_VERSION = 1
 /** The contacts of a parsed `contacts.json`. Throws `bad_contacts` naming file and place. */
 export const contactsOf = (value: unknown, file: string): Contact[] => {
   const place: Place = { file, code: 'bad_contacts', path: '' }
-  const root = objectOf(value, ['version', 'contacts'], place)
-  if (root.version !== FILE_VERSION) refuse(within(place, 'version'), `expected ${FILE_VERSION}`)
+  const root = fileOf(value, FILE_VERSION, ['contacts'], place)
   const list = within(place, 'contacts')
   const contacts = listOf(root.contacts, list, contactOf)
   for (const key of ['name', 'agent_id'] as const) {

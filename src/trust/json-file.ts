@@ -1,5 +1,6 @@
 import { AppError, errorText, isAppError, type ErrorCode } from '../base/errors.ts'
 import { writeFileAtomic } from '../base/atomic-file.ts'
+import { versionProblem } from '../base/file-version.ts'
 import { readPrivateFile } from '../base/file-rights.ts'
 
 /** Where in a file a value stands, and how to refuse it. */
@@ -52,6 +53,13 @@ export const objectOf = <const K extends string>(value: unknown, keys: readonly 
   for (const key of Object.keys(value)) if (!keys.some((known) => known === key)) refuse(within(place, key), 'unknown key')
   for (const key of keys) if (!Object.hasOwn(value, key)) refuse(within(place, key), 'missing')
   return value as Record<K, unknown>
+}
+
+/** As `objectOf`, for the whole of a file, which says its version as well. */
+export const fileOf = <const K extends string>(value: unknown, version: number, keys: readonly K[], place: Place): Record<K, unknown> => {
+  const problem = typeof value === 'object' && value !== null && 'version' in value ? versionProblem(value.version, version) : null
+  if (problem !== null) return refuse(within(place, 'version'), problem)
+  return objectOf(value, ['version', ...keys], place)
 }
 
 export const listOf = <T>(value: unknown, place: Place, item: (value: unknown, place: Place) => T): T[] => {

@@ -5,7 +5,7 @@ import { revocation, REVOCATION_DOMAIN, revocationBody } from '../protocol/dm.ts
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import { MAX_CARD_BYTES } from '../protocol/limits.ts'
 import type { ValueOf } from '../protocol/schema.ts'
-import { listOf, objectOf, readJsonFile, refuse, textOf, within, writeJsonFile, type Place } from './json-file.ts'
+import { fileOf, listOf, readJsonFile, refuse, textOf, within, writeJsonFile, type Place } from './json-file.ts'
 
 /** Machines that one agent may revoke one by one; an agent that revokes more counts as revoked everywhere. */
 export const MAX_REVOKED_MACHINES = 64
@@ -149,8 +149,7 @@ export class Revocations {
 
 const tableOf = (value: unknown, file: string): ReadonlyMap<AgentId, Revoked> => {
   const place: Place = { file, code: 'bad_revocations', path: '' }
-  const root = objectOf(value, ['version', 'revocations'], place)
-  if (root.version !== FILE_VERSION) refuse(within(place, 'version'), `expected ${FILE_VERSION}`)
+  const root = fileOf(value, FILE_VERSION, ['revocations'], place)
   const statements = listOf(root.revocations, within(place, 'revocations'), (item, where) => {
     const text = textOf(item, where)
     const bytes = Buffer.from(text, 'base64url')

@@ -143,18 +143,24 @@ test('a line cut short by hand leaves a hole; one cut short by a crash leaves no
 
 test('what is no line of a journal is named', async (t) => {
   const lines = chainOf(2)
-  const foreign = [
-    '',
-    'hello',
-    '{"ts":"x"}',
-    '[]',
-    'null',
-    lines[1]!.replace('"denial"', '"rumour"'),
-    lines[0]!.slice(5),
-    'x'.repeat(MAX_JOURNAL_LINE + 1),
-  ]
+  const foreign = ['', 'hello', '{"ts":"x"}', '[]', 'null', lines[0]!.slice(5), 'x'.repeat(MAX_JOURNAL_LINE + 1)]
   for (const line of foreign.filter((text) => text !== ''))
     assert.deepEqual(kinds(await check(t, [...lines, line])), [['unreadable', 3]], line.slice(0, 40))
+})
+
+test('a line of a later version is named, and is in its chain like any other', async (t) => {
+  const lines = chainOf(3)
+  const later = JSON.stringify({ ...(JSON.parse(lines[2]!) as object), event: 'rumour', n: 3, prev: refTo(lines).sha256 })
+  const report = await check(t, [...lines, later])
+  assert.deepEqual([kinds(report), report.heads[0]?.lines], [[['unreadable', 4]], 4])
+  assert.match(report.problems[0]!.message, /its event "rumour" is not known to this version of x0x/)
+  const forged = lines.with(1, lines[1]!.replace('"denial"', '"rumour"'))
+  assert.deepEqual(kinds(await check(t, forged)), [
+    ['unreadable', 2],
+    ['altered', 3],
+  ])
+  const next = chainOf(2, SECOND, refTo([...lines, later]))
+  assert.deepEqual(kinds(await check(t, [...lines, later, ...next])), [['unreadable', 4]], 'a life begins behind it')
 })
 
 test('chains in one file are judged each for itself', async (t) => {

@@ -245,7 +245,7 @@ test('a file with anything wrong in it stops the start, and the message says whe
     ['[]', /expected an object/],
     ['null', /expected an object/],
     ['{"contacts": []}', /version: missing/],
-    [file([], { version: 2 }), /version: expected 1/],
+    [file([], { version: 2 }), /version: version 2 is of a later x0x, and this one reads version 1: /],
     [file([], { more: 1 }), /more: unknown key/],
     [file({}), /contacts: expected a list/],
     [file([entry, null]), /contacts\[1\]: expected an object/],

@@ -12,7 +12,7 @@ import type { ApiSocket } from '../../doors/rest/components.ts'
 import { ExecutorClient } from '../../executor/port/client.ts'
 import { machineKeyOf } from '../../identity/machine-key.ts'
 import { composeNetwork, type NetworkHalf } from './compose.ts'
-import { EXIT_FAILURE, exitStatusOf, firstCrash, logStopFailures, onStopSignal } from '../../supervision/program-exit.ts'
+import { EXIT_FAILURE, exitStatusOf, firstCrash, logStopFailures, onStopSignal, reportFailure } from '../../supervision/program-exit.ts'
 import { ServiceManager } from '../../supervision/service-manager.ts'
 import { activatedSocket } from '../../supervision/socket-activation.ts'
 
@@ -80,6 +80,8 @@ const serve = async ({ channel, apiSocket, standsAlone }: Place): Promise<number
   } catch (error) {
     if (isAppError(error, 'shutting_down')) return EXIT_NO_EXECUTOR
     closedByUs = true
+    // Of one that it started itself, the executor says it.
+    if (standsAlone) reportFailure(NAME, error)
     await port.failed(isAppError(error) ? error : new AppError('internal', errorText(error)))
     return exitStatusOf(error)
   }
