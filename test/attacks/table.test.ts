@@ -29,7 +29,7 @@ const titlesOf = (source: string): Set<string> =>
       ...source
         .replaceAll(/\b(?:titled|rooted)\((.*?)\),/g, '$1,')
         .matchAll(/[(,[{]\s*(?:'((?:[^'\\\n]|\\.)*)'|"((?:[^"\\\n]|\\.)*)"|`((?:[^`\\]|\\.)*)`)\s*,/g),
-    ].map(([, one, two, three]) => (one ?? two ?? (three ?? '').replace(/^\$\{\w+\}: /, '')).replaceAll(/\\(.)/g, '$1')),
+    ].map(([, one, two, three]) => (one ?? two ?? (three ?? '').replaceAll(/^\$\{\w+\}: |\$\{\w+\}$/g, '')).replaceAll(/\\(.)/g, '$1')),
   )
 
 test('every attack of the table is tried by a test that exists', () => {
@@ -55,6 +55,6 @@ test('a row without its test would be found', () => {
   assert.deepEqual(rowsOf('| attack | what stops it | test |\n|---|---|---|\n| a | b | `f.ts`: t: u |'), [
     { attack: 'a', defence: 'b', file: 'f.ts', title: 't: u' },
   ])
-  const source = `test('a', x)\ntest("b's", x)\ntest('c\\'s', LIMIT)\n// 'no', test\n  ['of a table', true],\n test(\`\${how}: d\`, x)\ntest(titled('e'), x)`
-  assert.deepEqual([...titlesOf(source)], ['a', "b's", "c's", 'of a table', 'd', 'e'])
+  const source = `test('a', x)\ntest("b's", x)\ntest('c\\'s', LIMIT)\n// 'no', test\n  ['of a table', true],\n test(\`\${how}: d\`, x)\ntest(titled('e'), x)\ntest(\`f\${without}\`, x)`
+  assert.deepEqual([...titlesOf(source)], ['a', "b's", "c's", 'of a table', 'd', 'e', 'f'])
 })
