@@ -126,7 +126,7 @@ export class Desk implements Startable {
     }
     if (judged.kind === 'ask' && !canShow) return this.#answers.close(id, question, tooLong())
     const final = judged.kind === 'ask' ? await this.#judging.judged(question, judgeFallback) : judged
-    return this.#answers.close(id, question, await this.#judging.ending(question, final, judged.kind === 'ask' ? 'no_ui' : 'deny'))
+    return this.#answers.close(id, question, this.#judging.ending(question, final, judged.kind === 'ask' ? 'no_ui' : 'deny'))
   }
 
   /** What waits, oldest first, what was denied unseen, and how many windows of humans watch. */
@@ -268,7 +268,7 @@ export class Desk implements Startable {
     // What a human decides while the store is read comes too late.
     waiting.decider = 'desk'
     const { question } = waiting
-    await this.#end(open, await this.#judging.ending(question, await this.#judging.judged(question, judgeFallback), why))
+    await this.#end(open, this.#judging.ending(question, await this.#judging.judged(question, judgeFallback), why))
   }
 
   /** Once for each: written down, then the asker is told, then those who watch. Answers why it could not be written; then it is denied. */

@@ -1,7 +1,6 @@
 import { homedir } from 'node:os'
 
 import type { Clock } from '../base/clock.ts'
-import { errorText } from '../base/errors.ts'
 import type { judge, Judgement } from '../policy/approval/judge.ts'
 import type { Grant } from '../protocol/desk.ts'
 import { GRANT_MS } from '../protocol/desk-limits.ts'
@@ -28,38 +27,44 @@ export class Judging {
     this.#components = components
   }
 
-  /** `by`: as a question is judged at first, or as where nobody answers. A store that cannot be used denies. */
+  /**
+   * `by`: as a question is judged at first, or as where nobody answers. A use of a grant is written before anybody is told of it;
+   * where others have used it up meanwhile, it is judged as without it. A store that cannot be used denies.
+   */
   async judged(question: Question, by: typeof judge): Promise<Judgement> {
     try {
-      const store = await this.#components.store.read()
-      const override = await this.#components.modes.of(question.session_id, rowName(question))
-      return by(question, snapshotOf(store, question, override, homedir()), this.#components.clock.now())
+      for (;;) {
+        const judged = await this.#look(question, by)
+        if (judged.kind !== 'allow' || judged.grant_id === null || (await this.#use(question, judged.grant_id))) return judged
+      }
     } catch (error) {
       return { kind: 'deny', reason: storeProblem(error) }
     }
   }
 
-  /** What a judgement comes to. A use of a grant is written before anybody is told of it. `otherwise`: what a denial is called. */
-  async ending(question: Question, judged: Judgement, otherwise: 'deny' | 'no_ui' | 'timeout'): Promise<Ending> {
+  /** What a judgement comes to. `otherwise`: what a denial is called. */
+  ending(question: Question, judged: Judgement, otherwise: 'deny' | 'no_ui' | 'timeout'): Ending {
     if (judged.kind !== 'allow') return denial(otherwise, judged.kind === 'ask' ? judged.why : judged.reason)
     const { by, pattern, grant_id } = judged
     const { clock, store } = this.#components
-    const agent = rowName(question)
-    try {
-      if (grant_id !== null && !(await this.#use(agent, grant_id))) return denial(otherwise, `${by} was used up or revoked a moment ago`)
-    } catch (error) {
-      return denial(otherwise, `the use of ${by} could not be written: ${errorText(error)}`)
-    }
     if (pattern !== null) {
       const [at_ms, command] = [clock.now(), question.argv.join(' ')]
-      store.lastUsed({ agent, pattern, grant_id, at_ms, command, path: question.executable })
+      store.lastUsed({ agent: rowName(question), pattern, grant_id, at_ms, command, path: question.executable })
     }
     return { decision: 'allow', outcome: 'allowed', by, reason: '' }
   }
 
-  async #use(agent: string, grantId: string): Promise<boolean> {
+  async #look(question: Question, by: typeof judge): Promise<Judgement> {
+    const { clock, modes, store: approvals } = this.#components
+    const store = await approvals.read()
+    const override = await modes.of(question.session_id, rowName(question))
+    return by(question, snapshotOf(store, question, override, homedir()), clock.now())
+  }
+
+  async #use(question: Question, grantId: string): Promise<boolean> {
     const { clock, store } = this.#components
-    return store.change({ change: 'grant_use', by: 'desk', agent, detail: grantId }, (before) => withUse(before, grantId, clock.now()))
+    const change = { change: 'grant_use', by: 'desk', agent: rowName(question), detail: grantId } as const
+    return store.change(change, (before) => withUse(before, grantId, clock.now()))
   }
 
   /** Writes what "always" allows from now on, and answers its id. `announced`: as of the store's `change`, and throws as that. */

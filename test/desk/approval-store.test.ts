@@ -131,6 +131,26 @@ test('a grant of three uses allows three runs, the one that it was given for amo
   assert.notEqual((await place.link.ask(questionOf(), never, nothing)).decision, 'allow')
 })
 
+test('of questions that come at once, those for which no use of a grant is left are asked', async (t) => {
+  const place = await deskPlace(t)
+  await allowAlways(place, { uses: 3 })
+  const human = await place.human()
+  await human.subscribe(nothing)
+  const pending: { question_id: string }[] = []
+  const five = Promise.withResolvers<void>()
+  const asked = Array.from({ length: 7 }, async () =>
+    place.link.ask(questionOf(), never, (one) => pending.push(one) === 5 && five.resolve()),
+  )
+  await Promise.race([five.promise, Promise.all(asked)])
+  for (const { question_id } of pending)
+    await human.decide({ question_id, permit_sha256: questionOf().permit_sha256, decision: 'allow_once' })
+  const by = (await Promise.all(asked)).map((answer) => `${answer.decision} ${answer.by.split(':')[0]}`).sort()
+  assert.deepEqual(
+    by,
+    [2, 5].flatMap((count, at) => Array.from({ length: count }, () => ['allow grant', 'allow human'][at])),
+  )
+})
+
 test('a grant that has expired allows nothing', async (t) => {
   const place = await deskPlace(t)
   await allowAlways(place, { expires_in_ms: 1_000 })
