@@ -1,7 +1,12 @@
 import { isTable, type Fields } from './field-checks.ts'
 
-const [QUOTE, BACKSLASH, COMMA] = [0x22, 0x5c, 0x2c]
-const [OPENING_BRACKET, CLOSING_BRACKET, OPENING_BRACE, CLOSING_BRACE] = [0x5b, 0x5d, 0x7b, 0x7d]
+const [QUOTE, BACKSLASH] = [0x22, 0x5c]
+/** What a byte says outside of a string; 0: nothing. */
+const [OPENS, CLOSES, PARTS, QUOTES] = [1, 2, 3, 4]
+const CHARACTERS: Readonly<Record<string, number>> = { '[': OPENS, '{': OPENS, ']': CLOSES, '}': CLOSES, ',': PARTS, '"': QUOTES }
+const MEANING = Uint8Array.from({ length: 256 }, (_, byte) => CHARACTERS[String.fromCharCode(byte)] ?? 0)
+/** Bytes of a string that are looked at one by one, before the next quote is searched for. */
+const NEAR = 64
 
 /** What a JSON text may be built of. */
 export interface JsonShape {
@@ -18,11 +23,20 @@ const backslashesBefore = (bytes: Uint8Array, at: number): number => {
   return count
 }
 
-/** Where the string that begins at `at` ends: at its quote, or at the end of all. */
+/** Where the string that begins at `at` ends: at its quote, or at the end of all. A search costs as much as dozens of bytes, and quotes may stand side by side. */
 const endOfString = (bytes: Uint8Array, at: number): number => {
-  let end = bytes.indexOf(QUOTE, at + 1)
-  while (end !== -1 && backslashesBefore(bytes, end) % 2 === 1) end = bytes.indexOf(QUOTE, end + 1)
-  return end === -1 ? bytes.length : end
+  let end = at + 1
+  while (end < bytes.length) {
+    for (const near = Math.min(end + NEAR, bytes.length); end < near; end++) {
+      if (bytes[end] === QUOTE) return end
+      if (bytes[end] === BACKSLASH) end += 1
+    }
+    end = bytes.indexOf(QUOTE, end)
+    if (end === -1) break
+    if (backslashesBefore(bytes, end) % 2 === 0) return end
+    end += 1
+  }
+  return bytes.length
 }
 
 /**
@@ -30,16 +44,16 @@ const endOfString = (bytes: Uint8Array, at: number): number => {
  * many times the memory of its two bytes. What is no JSON may pass.
  */
 export const hasShape = (bytes: Uint8Array, { depth, values }: JsonShape): boolean => {
-  let open = 0
-  let count = 0
+  let [open, count] = [0, 0]
   for (let at = 0; at < bytes.length; at++) {
-    const byte = bytes[at]!
-    if (byte === QUOTE) at = endOfString(bytes, at)
-    else if (byte === OPENING_BRACKET || byte === OPENING_BRACE) {
-      open += 1
+    const meaning = MEANING[bytes[at]!]
+    if (meaning === 0) continue
+    if (meaning === QUOTES) at = endOfString(bytes, at)
+    else if (meaning === CLOSES) open -= 1
+    else {
       count += 1
-    } else if (byte === CLOSING_BRACKET || byte === CLOSING_BRACE) open -= 1
-    else if (byte === COMMA) count += 1
+      if (meaning === OPENS) open += 1
+    }
     if (open > depth || count > values) return false
   }
   return true

@@ -35,6 +35,8 @@ export const SESSION_CLOSE_MS = 8_000
 // ---- the JSON-RPC door ----
 /** One line, or one message: a chunk of a file in base64 with every character escaped once, and the fields around it. */
 export const MAX_RPC_MESSAGE = 4 * 1024 * 1024
+/** What a message is made of: twenty commands with as many words as one may have. A million values of two bytes would take the time of everybody's runs. */
+export const MAX_RPC_SHAPE = { depth: 32, values: 32 * 1024 } as const
 /** Requests in one batch. */
 export const MAX_RPC_BATCH = 100
 /** Requests of one connection that are being answered, each of a batch counted, but for those that wait for a program or an event; beyond this no more are read. Each may be answered with a chunk of a file. */

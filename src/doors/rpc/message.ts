@@ -1,4 +1,5 @@
 import { AppError, ERROR_TABLE, isAppError, type ErrorCode } from '../../base/errors.ts'
+import type { JsonShape } from '../../protocol/json-shape.ts'
 import { MAX_RPC_BATCH, MAX_RPC_ID } from '../../protocol/rexd-limits.ts'
 
 /** JSON-RPC 2.0, 4: a text, a whole number, or null. */
@@ -41,11 +42,17 @@ const refusal = (id: RpcId, code: number, message: string, data?: Record<string,
 /** A text that is no JSON, or no UTF-8. */
 export const parseFailure = (message: string): RpcMessage => ({ batch: false, parts: [refusal(null, PARSE_ERROR, message)] })
 
-/** A message that is longer than any may be. */
-export const tooLong = (max: number): RpcMessage => ({
+const limited = (message: string, data: Record<string, unknown>): RpcMessage => ({
   batch: false,
-  parts: [refusal(null, ERROR_TABLE.resource_limit.rpc, `a message has at most ${max} bytes`, { code: 'resource_limit', max })],
+  parts: [refusal(null, ERROR_TABLE.resource_limit.rpc, message, { code: 'resource_limit', ...data })],
 })
+
+/** A message that is longer than any may be. */
+export const tooLong = (max: number): RpcMessage => limited(`a message has at most ${max} bytes`, { max })
+
+/** … or is made of more. */
+export const tooManyValues = ({ depth, values }: JsonShape): RpcMessage =>
+  limited(`a message has at most ${values} values, at most ${depth} deep`, { max: values, max_depth: depth })
 
 export const methodNotFound = (id: RpcId, method: string, known: readonly string[]): RpcResponse =>
   refusal(id, METHOD_NOT_FOUND, `there is no method ${JSON.stringify(method.slice(0, MAX_RPC_ID))}`, { methods: known })

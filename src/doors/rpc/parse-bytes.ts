@@ -1,14 +1,22 @@
 import { randomUUID } from 'node:crypto'
 
 import { giveBack } from '../../base/give-back.ts'
+import { hasShape } from '../../protocol/json-shape.ts'
+import { MAX_RPC_SHAPE } from '../../protocol/rexd-limits.ts'
 import { fromBase64, utf8Text } from '../../protocol/text.ts'
-import { isCall, parseFailure, parseMessage, type RpcMessage } from './message.ts'
+import { isCall, parseFailure, parseMessage, tooManyValues, type RpcMessage } from './message.ts'
 
 /** A shorter message is parsed whole sooner than anything is looked for in it. */
 const LONG = 64 * 1024
 const CONTENT = Buffer.from('"content":"')
 const QUOTE = 0x22
 const BEGINNING = 64
+
+const parseWhole = (message: Buffer): RpcMessage => {
+  if (!hasShape(message, MAX_RPC_SHAPE)) return tooManyValues(MAX_RPC_SHAPE)
+  const text = utf8Text(message)
+  return text === null ? parseFailure('not valid UTF-8') : parseMessage(text)
+}
 
 /**
  * A request with a file in base64, which nobody looks at character by character for what is escaped: it is parsed with a token
@@ -27,17 +35,10 @@ const parseAround = (message: Buffer): RpcMessage | null => {
   if (bytes === null) return null
   giveBack(bytes)
   const token = randomUUID()
-  const text = utf8Text(Buffer.concat([message.subarray(0, start), Buffer.from(token), message.subarray(end)]))
-  if (text === null) return null
-  const { batch, parts } = parseMessage(text)
+  const { batch, parts } = parseWhole(Buffer.concat([message.subarray(0, start), Buffer.from(token), message.subarray(end)]))
   const [call] = parts
   if (batch || call === undefined || !isCall(call) || call.params['content'] !== token) return null
   return { batch, parts: [{ ...call, params: { ...call.params, content } }] }
-}
-
-const parseWhole = (message: Buffer): RpcMessage => {
-  const text = utf8Text(message)
-  return text === null ? parseFailure('not valid UTF-8') : parseMessage(text)
 }
 
 /** What the bytes of a message say; whatever they are, there is an answer to them. Their memory is given back: nobody reads them afterwards. */

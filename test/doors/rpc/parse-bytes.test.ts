@@ -2,8 +2,9 @@ import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { test } from 'node:test'
 
-import { parseFailure, parseMessage, type RpcMessage } from '../../../src/doors/rpc/message.ts'
+import { parseFailure, parseMessage, tooManyValues, type RpcMessage } from '../../../src/doors/rpc/message.ts'
 import { parseBytes } from '../../../src/doors/rpc/parse-bytes.ts'
+import { MAX_RPC_SHAPE } from '../../../src/protocol/rexd-limits.ts'
 
 /** Enough for a line that is not parsed as a whole. */
 const BASE64 = randomBytes(96 * 1024).toString('base64')
@@ -74,4 +75,14 @@ test('what is no UTF-8 is nothing, before, in and behind a file', () => {
     assert.deepEqual(parseBytes(broken), parseFailure('not valid UTF-8'))
   }
   for (const blank of ['', ' \t\r', ' '.repeat(128 * 1024)]) same(blank)
+})
+
+test('a message of more values than any request has is refused before they are made, also beside a file', () => {
+  const { values, depth } = MAX_RPC_SHAPE
+  const ones = (count: number): string => `"argv":[${Array.from({ length: count }, () => 1).join()}]`
+  // Of the request itself: it, its params and their list, and four commas.
+  for (const text of [lineOf(ones(values - 6)), lineOf(`"text":"${',[{'.repeat(values)}"`)]) same(text)
+  const deep = `"x":${'['.repeat(depth)}${']'.repeat(depth)}`
+  for (const params of [ones(values + 1), ones(2_000_000), deep, `"content":"${BASE64}",${ones(values + 1)}`])
+    assert.deepEqual(parseBytes(Buffer.from(lineOf(params))), tooManyValues(MAX_RPC_SHAPE))
 })
