@@ -80,9 +80,9 @@ export const EXEC_MODE: CommandSpec = {
     'x0x exec-mode show --agent reviewer',
     'x0x exec-mode set host=gateway security=allowlist ask=always --agent reviewer',
     'x0x exec-mode /elevated ask --agent reviewer',
-    'x0x exec-mode off --agent reviewer             as it was before',
     'x0x exec-mode list                             of all sessions and agents',
     'x0x exec-mode save --agent reviewer            for the sessions to come, too',
+    'x0x exec-mode off --agent reviewer             as it was before',
   ],
   commands: [
     { name: 'list', text: 'what is set for sessions, and saved for agents' },

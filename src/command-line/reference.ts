@@ -13,10 +13,13 @@ const rowText = ([term, text]: Row): string => `| \`${term.replaceAll('|', '\\|'
 const tableOf = (title: string, rows: readonly Row[]): string[] =>
   rows.length === 0 ? [] : ['', `| ${title} | |`, '|---|---|', ...rows.map(rowText)]
 
+/** What is said of an example behind a wide gap is a comment here: the block is a shell's. */
+const exampleLine = (example: string): string => example.replace(/ {2,}(?=\S)/, (gap) => `${gap}# `)
+
 /** What `--help` tells below the options; empty lines there only make room. */
 const afterOf = ({ examples = [], notes = [] }: CommandSpec): string[] => {
   const said = notes.filter((line) => line !== '').map(cell)
-  return [...(examples.length === 0 ? [] : ['', '```sh', ...examples, '```']), ...(said.length === 0 ? [] : ['', ...said])]
+  return [...(examples.length === 0 ? [] : ['', '```sh', ...examples.map(exampleLine), '```']), ...(said.length === 0 ? [] : ['', ...said])]
 }
 
 const sectionOf = (path: CommandPath, depth: number): string[] => {

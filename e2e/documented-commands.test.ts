@@ -1,0 +1,213 @@
+import assert from 'node:assert/strict'
+import { createRequire } from 'node:module'
+import { writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { after, before, test } from 'node:test'
+
+import { AppError } from '../src/base/errors.ts'
+import { parseCommandLine, type CommandLine } from '../src/command-line/parse.ts'
+import { rexecLine } from '../src/command-line/rexec.ts'
+import { X0X } from '../src/command-line/x0x.ts'
+import { parseBundleFlags } from '../src/programs/bundle/flags.ts'
+import { parseDeskFlags } from '../src/programs/desk/flags.ts'
+import { parseMcpFlags } from '../src/programs/mcp/flags.ts'
+import { parseRexdExecFlags } from '../src/programs/rexd/exec-flags.ts'
+import { parseRexdFlags } from '../src/programs/rexd/flags.ts'
+import { parseUiFlags } from '../src/programs/ui/flags.ts'
+import { parseDaemonFlags } from '../src/programs/x0xd/flags.ts'
+import { blocksOf, PAGES, pageText, Stage, type Block, type Call } from '../test/support/documented.ts'
+import { runCli } from '../test/support/fake-daemon.ts'
+import { MeshOfDaemons, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
+
+// Every line of a shell in the README and in docs: each command of ours is read by its own parser, those of x0x that a daemon
+// answers are asked of one, and whatever else stands there is named below with the reason why it is not run.
+
+const { rexecWords } = createRequire(import.meta.url)('../deploy/bin/console-words.cjs') as { rexecWords(words: string[]): string[] }
+
+/** Programs of others in these lines. One that no line has any more fails. */
+const NOT_RUN: Readonly<Record<string, string>> = {
+  cat: 'reads a token for curl',
+  curl: 'asks what test/doors and e2e/openapi.test.ts ask of real doors',
+  docker: 'no engine on a test machine; the three nodes are tried by npm run packages -- --check',
+  git: 'changes of whoever reads it',
+  install: 'copies a file to the system',
+  journalctl: 'needs a unit of ours in a journal of systemd',
+  jq: 'reads what x0x prints',
+  less: 'needs a reader',
+  man: 'shows a page that test/command-line/table.test.ts has a formatter take',
+  mv: 'renames a file for a collector',
+  npm: 'demo and test are steps of .ci/run, its packages are installed by npm run packages -- --check',
+  scp: 'needs another machine',
+  sha256sum: 'needs the packages, which npm run packages -- --check compares',
+  ssh: 'needs another machine; what is run there is read as a line of here',
+  sudo: 'changes the system: apt, units and files of root, tried by e2e/campaign and npm run packages -- --check',
+  sudoedit: 'needs an editor',
+  tar: 'a stdin for whoever stands behind it',
+}
+
+type Parse = (argv: readonly string[]) => unknown
+
+const refuse = (problem: string, command: string): AppError => new AppError('bad_request', `${command}: ${problem}`)
+const readLine = (argv: readonly string[]): CommandLine | null => {
+  const parsed = parseCommandLine(X0X, argv, refuse)
+  assert.ok(parsed.kind !== 'help' || parsed.asked, 'a group without one of its commands')
+  return parsed.kind === 'line' ? parsed.line : null
+}
+
+const PROGRAMS: Readonly<Record<string, Parse>> = {
+  x0x: readLine,
+  'x0x mcp': parseMcpFlags,
+  'x0x ui': (argv) => parseUiFlags(argv, {}),
+  'x0x desk': (argv) => parseDeskFlags(argv, {}),
+  'x0x bundle': parseBundleFlags,
+  'x0x rexd': parseRexdFlags,
+  'x0x console': (argv) => rexecLine(rexecWords([...argv])),
+  x0xd: parseDaemonFlags,
+  rexd: parseRexdFlags,
+  'rexd exec': parseRexdExecFlags,
+  rexec: rexecLine,
+}
+const OURS = ['x0x', 'x0xd', 'rexd', 'rexec']
+
+/** Throws what the program would say of its line. */
+const parseCall = ([name, ...argv]: Call): void => {
+  const longer = `${name} ${argv[0]}`
+  if (PROGRAMS[longer] === undefined) PROGRAMS[name]?.(argv)
+  else PROGRAMS[longer](argv.slice(1))
+}
+
+/** What one call has another machine run: behind the host of ssh, the node of compose, the dashes of x0x exec. */
+const carried = ([name, ...argv]: Call): Call | null => {
+  const at = name === 'x0x' ? (argv[0] === 'exec' ? argv.indexOf('--') + 1 : 0) : argv.findIndex((word) => OURS.includes(word))
+  const isOurs = ['x0x', 'ssh', 'docker'].includes(name) && at > 0 && OURS.includes(argv[at] ?? '')
+  return isOurs ? (argv.slice(at) as unknown as Call) : null
+}
+
+const callsOf = async (stage: Stage, block: Block): Promise<Call[]> =>
+  (await stage.calls(block)).flatMap((call) => [call, ...[carried(call)].filter((one) => one !== null)])
+
+const blocks = PAGES.flatMap((page) => blocksOf(page, pageText(page)))
+const all: { readonly at: string; readonly call: Call }[] = []
+
+let mesh: MeshOfDaemons
+
+before(async () => {
+  mesh = await MeshOfDaemons.create('x0x-documented-')
+  const stage = await Stage.create(join(mesh.root, 'stage'), [...OURS, ...Object.keys(NOT_RUN)])
+  for (const block of blocks) all.push(...(await callsOf(stage, block)).map((call) => ({ at: block.at, call })))
+})
+
+after(async () => mesh.stop())
+
+test('every line of a shell in the README and in docs is one that its program takes', () => {
+  assert.ok(blocks.length > 50 && all.length > 150, `${blocks.length} blocks, ${all.length} calls`)
+  const wrong = all.flatMap(({ at, call }) => {
+    try {
+      parseCall(call)
+      return []
+    } catch (error) {
+      return [`${at}: ${call.join(' ')}: ${(error as Error).message}`]
+    }
+  })
+  assert.deepEqual(wrong, [])
+})
+
+test('what is not run is named with a reason, and nothing is named that no line has', () => {
+  const others = new Set(all.map(({ call: [name] }) => name).filter((name) => !OURS.includes(name)))
+  assert.deepEqual([...others].sort(), Object.keys(NOT_RUN).sort())
+})
+
+/** In a sentence: `x0x acl diff FILE`. There it may lack what it takes. */
+const INLINE = /(?<!`)`((?:x0xd?|rexd|rexec) [^`\n]+)`(?!`)/g
+const IS_FALSE = /unknown (command|option)|cannot be used/
+
+test('every command that a sentence names is there, with its options', () => {
+  const wrong = PAGES.flatMap((page) =>
+    [...pageText(page).matchAll(INLINE)].flatMap(([, text = '']) => {
+      try {
+        parseCall(text.replaceAll(/ \| .*| [0-9]?[>&].*|[[\]'"]/g, '').split(' ') as unknown as Call)
+        return []
+      } catch (error) {
+        const { message } = error as Error
+        return IS_FALSE.test(message) ? [`${page}: ${text}: ${message}`] : []
+      }
+    }),
+  )
+  assert.deepEqual(wrong, [])
+})
+
+/** Commands of x0x that are read above and not asked of a daemon here. */
+const NOT_ASKED: Readonly<Record<string, string>> = {
+  init: 'makes a data directory: e2e/first-minutes.test.ts',
+  invite: 'waits for a human: e2e/first-minutes.test.ts',
+  join: 'waits for a human: e2e/first-minutes.test.ts',
+  replay: 'reads a record: test/doors/mcp',
+  'approvals watch': 'waits for a human: e2e/approvals',
+  'direct listen': 'has no end: e2e/events.test.ts',
+  'transcripts list': 'reads the home of its user: test/doors/console',
+  'transcripts print': 'the same',
+  'transcripts follow': 'the same',
+}
+
+/** What a stage without it says in place of 0: each of these is said to some line. */
+const NOT_THERE: readonly { readonly status: number; readonly said: RegExp; readonly what: string }[] = [
+  { status: 255, said: /argv_not_allowed/, what: 'a program that not every machine has is in no ACL here' },
+  { status: 1, said: /^reason +argv_not_allowed$/m, what: 'nor would it be allowed' },
+  { status: 1, said: /nothing runs here for another agent under that id/, what: 'a run that goes on' },
+  { status: 1, said: /no (question|grant) here has an id like/, what: 'a question that waits' },
+  { status: 1, said: /nobody listens there now/, what: 'somebody who listens' },
+]
+
+const OTHERS = ['alice', 'bob', 'laptop', 'saorsa-7']
+
+/** What stands for something of the reader's own is that of the stage. */
+const ofTheStage = (
+  word: string,
+  before: string,
+  { agentId, machineId, name }: TestDaemon,
+  file: (name: string) => string,
+  card: string,
+) => {
+  if (OTHERS.includes(word)) return name
+  if (before === 'import') return word === '-' ? word : card
+  if (word.startsWith('3f2a')) return agentId
+  if (word.startsWith('6e1f')) return machineId
+  return word === 'payload.bin' || word.includes('exec-acl.toml') ? file(word) : word
+}
+
+test('what x0x asks of a daemon is answered, with the status that follows', async () => {
+  const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
+  await alice.start()
+  const commands = [['echo', '<INT>'], ['df', '-h'], ['sha256sum'], ['hostname']]
+  await bob.writeAcl([{ agent: alice, commands, keys: 'discoverable = true\n' }])
+  await bob.start()
+  await Promise.all([alice.meet(bob, 'trusted'), bob.meet(alice, 'trusted')])
+  const cards = new Map(
+    await Promise.all([alice, bob].map(async (one) => [one, (await one.get<{ link: string }>('/agent/card')).link] as const)),
+  )
+  const payload = join(mesh.root, 'payload.bin')
+  await writeFile(payload, 'x')
+  const unsaid = new Set(NOT_THERE)
+  const unasked = new Set(Object.keys(NOT_ASKED))
+  const wrong: string[] = []
+  for (const { at, call } of all) {
+    const [name, ...argv] = call
+    if (name !== 'x0x' || PROGRAMS[`x0x ${argv[0]}`] !== undefined) continue
+    const line = readLine(argv)
+    unasked.delete(line?.command ?? '')
+    if (line === null || line.command in NOT_ASKED || line.has('follow')) continue
+    // A file that allows is asked about where it is in force.
+    const [here, other] = /^(acl (?!mine)|audit)/.test(line.command) ? [bob, alice] : [alice, bob]
+    const card = cards.get(other) ?? ''
+    const file = (word: string): string => (word === 'payload.bin' ? payload : bob.aclFile)
+    const words = argv.map((word, i) => ofTheStage(word, argv[i - 1] ?? '', other, file, card))
+    // Of several pings each waits for its time.
+    if (line.command === 'ping') words.push('-c', '1')
+    const { status, stdout, stderr } = await runCli([...here.selector, ...words], { stdin: card })
+    const lack = NOT_THERE.find((one) => one.status === status && one.said.test(stdout + stderr))
+    if (lack === undefined && status !== 0) wrong.push(`${at}: ${call.join(' ')}: ${status} ${stdout}${stderr}`)
+    if (lack !== undefined) unsaid.delete(lack)
+  }
+  assert.deepEqual(wrong, [])
+  assert.deepEqual([[...unsaid].map(({ what }) => what), [...unasked]], [[], []])
+})
