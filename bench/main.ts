@@ -13,6 +13,7 @@ import { leaks } from './leaks.ts'
 import { loss } from './loss.ts'
 import { mcp } from './mcp.ts'
 import { oneFile } from './one-file.ts'
+import { packages } from './packages.ts'
 import { rate } from './rate.ts'
 import { publish, type Section } from './report.ts'
 import { rexd } from './rexd.ts'
@@ -46,12 +47,13 @@ const MEASUREMENTS: Readonly<Record<string, Measurement>> = {
   rexd: { title: 'REXD', measure: rexd },
   mcp: { title: 'Tools for agents', measure: mcp },
   'one-file': { title: 'The command line as one file', measure: oneFile, onRequest: 'always' },
+  packages: { title: 'From nothing, by each package', measure: packages, onRequest: 'always' },
   leaks: { title: 'What runs leave behind', measure: leaks, onRequest: 'always' },
 }
 
 const USAGE = `npm run bench [-- [quick] [NAME…]]
 
-Measures x0x beside OpenSSH and writes bench/RESULTS.md and bench/results.json. Without a name: all but one-file, which needs npm run packages, and leaks.
+Measures x0x beside OpenSSH and writes bench/RESULTS.md and bench/results.json. Without a name: all but leaks, and one-file and packages, which need npm run packages.
 With quick: fewer rounds, without loss, printed and not written.
 
 ${Object.entries(MEASUREMENTS)

@@ -25,17 +25,19 @@ export const timed = async (call: () => Promise<unknown>): Promise<number> => {
 
 /**
  * Runs the contenders in turn, A B C A B C …, so that a machine that slows down slows all of them.
- * The first round warms up and is not counted.
+ * The first round warms up and is not counted, nor is what is done after each call.
  */
 export const interleaved = async <K extends string>(
   rounds: number,
   contenders: Record<K, () => Promise<unknown>>,
+  afterEach?: () => Promise<unknown>,
 ): Promise<Record<K, Summary>> => {
   const samples = new Map<K, number[]>()
   const entries = Object.entries(contenders) as [K, () => Promise<unknown>][]
   for (let round = 0; round <= rounds; round++) {
     for (const [name, call] of entries) {
       const took = await timed(call)
+      await afterEach?.()
       if (round > 0) samples.set(name, [...(samples.get(name) ?? []), took])
     }
   }

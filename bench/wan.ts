@@ -5,7 +5,7 @@ import { CLI, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 import { acquaint } from '../test/support/proxied-pair.ts'
 import { throughput } from './bulk.ts'
 import { DelayProxy } from './delay-proxy.ts'
-import type { SshPath } from './openssh.ts'
+import type { OpenSsh, SshPath } from './openssh.ts'
 import { TRUE, zeros } from './pair.ts'
 import { drain } from './processes.ts'
 import type { Row, Section } from './report.ts'
@@ -28,8 +28,19 @@ export interface Over {
 
 const execLine = (alice: TestDaemon, argv: readonly string[]): string[] => [CLI, '--data-dir', alice.dir, 'exec', 'bob', '--', ...argv]
 
+/** Two paths of one length, to bob and to sshd, which end with the stage. */
+export const delayed = async (
+  { after }: Stage,
+  { bob, sshd, roundTripMs }: { readonly bob: TestDaemon; readonly sshd: OpenSsh; readonly roundTripMs: () => number },
+): Promise<{ proxy: DelayProxy; sshProxy: DelayProxy }> => {
+  const proxy = await new DelayProxy(() => Number(bob.multiaddr.split('/')[4]), roundTripMs).listen()
+  const sshProxy = await new DelayProxy(() => sshd.port, roundTripMs).listen()
+  after(async () => Promise.all([proxy, sshProxy].map(async (each) => each.close())).then(() => undefined))
+  return { proxy, sshProxy }
+}
+
 /** Neither remembers where the other is: all that alice has is a card. */
-const forget = async ({ alice, bob }: Over): Promise<void> => {
+export const forget = async ({ alice, bob }: Pick<Over, 'alice' | 'bob'>): Promise<void> => {
   await alice.stop()
   await bob.restart()
   await alice.start()
@@ -83,19 +94,12 @@ export const outputOver = async (
 }
 
 /** The same over paths of several lengths, every call a process of its own on both sides. */
-export const wan = async ({ mesh, openSsh, plan, after }: Stage): Promise<Omit<Section, 'title'>> => {
+export const wan = async (stage: Stage): Promise<Omit<Section, 'title'>> => {
+  const { mesh, openSsh, plan } = stage
   const sshd = await openSsh()
   const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
   let roundTripMs = 0
-  const proxy = await new DelayProxy(
-    () => Number(bob.multiaddr.split('/')[4]),
-    () => roundTripMs,
-  ).listen()
-  const sshProxy = await new DelayProxy(
-    () => sshd.port,
-    () => roundTripMs,
-  ).listen()
-  after(async () => Promise.all([proxy, sshProxy].map(async (each) => each.close())).then(() => undefined))
+  const { proxy, sshProxy } = await delayed(stage, { bob, sshd, roundTripMs: () => roundTripMs })
   const bytes = plan.bytes / BULK_PART
   await acquaint({ mesh, alice, bob, proxy }, [TRUE, zeros(bytes)], `max_stdout_bytes = ${2 ** 32}`)
   const rows: Row[] = []

@@ -151,6 +151,8 @@ export interface DaemonOptions {
   readonly instance?: string
   /** Goes on when this process ends. */
   readonly detached?: boolean
+  /** Another that is one than the built one: it and the words with which it is started. */
+  readonly program?: readonly [string, ...string[]]
   /** Variables beside those that every daemon gets. */
   readonly env?: Readonly<Record<string, string>>
 }
@@ -237,7 +239,8 @@ export class TestDaemon {
     const acl = existsSync(this.aclFile) ? ['--exec-acl', this.aclFile] : []
     const flags = ['--api-port', '0', '--listen', this.multiaddr, ...acl, ...(this.options.flags ?? [])]
     const log = await open(this.logFile, 'w', 0o600)
-    const child = spawn(process.execPath, [DAEMON, ...this.selector, ...flags], {
+    const [file, ...words] = this.options.program ?? [process.execPath, DAEMON]
+    const child = spawn(file, [...words, ...this.selector, ...flags], {
       env: { ...daemonEnvironment(), X0X_DISPLAY_NAME: this.name, ...this.options.env },
       stdio: ['ignore', 'pipe', log.fd],
       detached: this.options.detached ?? false,
