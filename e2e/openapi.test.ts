@@ -152,6 +152,7 @@ const goodRequests = async (): Promise<Record<Exclude<RouteKey, 'GET /direct/eve
     'GET /diagnostics/dm': {},
     'GET /diagnostics/mesh': {},
     'GET /metrics': {},
+    'POST /keys/rotate-token': { body: { token: 'operator_key' }, operation: 'token_rotate' },
     'POST /contacts/unpin': { body: pin, operation: 'contact_unpin' },
     'POST /contacts/remove': { body: { contact: 'bob' }, operation: 'contact_remove' },
     // For ever, so last; another machine's presence.

@@ -6,6 +6,7 @@ import { SHELLS } from './shells.ts'
 import { DOCTOR } from './doctor.ts'
 import { FIRST_COMMANDS } from './first.ts'
 import { EXEC, X0X_OPTIONS } from './exec.ts'
+import { KEYS } from './keys.ts'
 import { PING } from './ping.ts'
 import { TRUST } from './trust.ts'
 
@@ -243,6 +244,7 @@ export const X0X: CommandSpec = {
   commands: [
     EXEC,
     id,
+    KEYS,
     { name: 'card', text: "print this agent's card: a signed link for x0x contacts import on the other side" },
     ...FIRST_COMMANDS,
     contacts,

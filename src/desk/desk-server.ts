@@ -32,8 +32,8 @@ export interface DeskServerComponents {
 
 export interface DeskServerInit {
   readonly path: string
-  /** Of this data directory's operators. */
-  readonly operatorKey: Uint8Array
+  /** Of this data directory's operators, as it is now: it may be made anew while we serve. */
+  readonly operatorKey: () => Promise<Uint8Array>
 }
 
 /** Serves the prompt protocol on the desk's socket. */
@@ -80,7 +80,7 @@ export class DeskServer implements Startable {
   async #keys(): Promise<Readonly<Record<DeskRole, Uint8Array | null>>> {
     const { store } = this.#components
     const engine = await store.read().then(tokenBytes, () => null)
-    return { engine, human: humanKeyOf(this.#init.operatorKey) }
+    return { engine, human: await this.#init.operatorKey().then(humanKeyOf, () => null) }
   }
 
   #session(role: DeskRole, name: string, send: (body: object) => void): DeskSession | null {

@@ -19,7 +19,7 @@ export interface DeskPlace {
 
 export interface OpenDeskInit {
   readonly paths: DeskPlace
-  readonly operatorKey: Uint8Array
+  readonly operatorKey: () => Promise<Uint8Array>
   /** How long a human has. */
   readonly askTimeoutMs: number
   /** Whose key signs the heads of the journal; null: nobody's. */

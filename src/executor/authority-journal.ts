@@ -13,7 +13,7 @@ export interface AuthorityJournalComponents {
   readonly log: Logger
 }
 
-type Change = Pick<AuthorityEvent, 'operation' | 'agent' | 'machine' | 'level' | 'request_id'>
+type Change = Pick<AuthorityEvent, 'operation' | 'agent' | 'machine' | 'level' | 'request_id'> & { readonly detail?: string }
 
 /** Journals changes of trust, runs that an operator ended, refused proofs of operators, and refused calls of the REST API. */
 export class AuthorityJournal {
@@ -30,7 +30,7 @@ export class AuthorityJournal {
   async announce(change: Change, { widens }: { widens: boolean }): Promise<void> {
     const { journal } = this.#components
     try {
-      await journal.append({ event: 'authority', ...change, code: null, detail: null })
+      await journal.append({ event: 'authority', ...change, code: null, detail: change.detail ?? null })
     } catch (error) {
       this.#failed(error)
       if (!widens) return

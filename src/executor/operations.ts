@@ -11,6 +11,7 @@ import type { Contact } from '../trust/contact.ts'
 import type { Contacts } from '../trust/contacts.ts'
 import { signRevocation, type Revocations } from '../trust/revocations.ts'
 import type { AuthorityJournal } from './authority-journal.ts'
+import type { CallerSecrets } from './caller-secrets.ts'
 import type { IncomingRuns } from './incoming-runs.ts'
 import { JsonBody } from './json-body.ts'
 import type { OperatorGate } from './operator-gate.ts'
@@ -24,6 +25,7 @@ export interface OperationsComponents {
   readonly contacts: Contacts
   readonly gate: OperatorGate
   readonly revocations: Revocations
+  readonly secrets: CallerSecrets
   readonly signatures: Signatures
 }
 
@@ -96,6 +98,8 @@ export class Operations {
         return { ok: true, sessions: incoming.list() }
       case 'exec_incoming_cancel':
         return this.#endRun(json.only('request_id', 'agent_id'))
+      case 'token_rotate':
+        return this.#rotate(json.only('token').text('token'))
     }
   }
 
@@ -139,6 +143,15 @@ export class Operations {
     const { agent_id: agent, machine_id: machine } = run
     await authority.announce({ operation: 'exec_incoming_cancel', agent, machine, level: null, request_id }, { widens: false })
     return { ok: true, session: run }
+  }
+
+  /** Taken from whoever had the one before: done whether or not the journal can be written. */
+  async #rotate(token: string): Promise<unknown> {
+    const { authority, secrets } = this.#components
+    const renewing = secrets.renewalOf(token)
+    const change = { operation: 'token_rotate', agent: null, machine: null, level: null, detail: token }
+    await authority.announce(change, { widens: false })
+    return { ok: true, token, file: await renewing() }
   }
 
   /** Said here for the operator; that such an agent is never let in is decided anew for every request. */

@@ -14,7 +14,7 @@ const REMEMBER_MS = 2 * OPERATOR_PROOF_MS
 /** Checks proofs of operators; each is good once. */
 export class OperatorGate {
   readonly #clock: Clock
-  readonly #key: Uint8Array
+  #key: Uint8Array
   readonly #most: number
   /** When we began: older proofs may have been used with the executor before us. */
   readonly #since: number
@@ -44,6 +44,11 @@ export class OperatorGate {
     if (this.#used.has(genuine.nonce)) throw refused("the operator's proof was used before; make a new one")
     if (this.#used.size >= this.#most) throw new AppError('rate_limited', 'too many proofs of operators at once')
     this.#used.set(genuine.nonce, this.#clock.monotonic() + REMEMBER_MS)
+  }
+
+  /** From now on proofs are made with this one; what was proven with the one before is remembered all the same. */
+  renew(key: Uint8Array): void {
+    this.#key = key
   }
 
   /** All are kept equally long and stand in the order of their use: the first that has not expired ends the loop. */

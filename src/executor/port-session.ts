@@ -5,16 +5,24 @@ import { AppError, errorText, isAppError } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import { onStage } from '../base/stages.ts'
 import type { ExecCounters } from '../diagnostics/exec-counters.ts'
-import { decodeCbor, type CborValue } from '../protocol/cbor.ts'
 import { MAX_PORT_CALLS, MAX_SNAPSHOT_PART, PORT_FINISH_MS } from '../protocol/limits.ts'
 import type { AuthorityJournal } from './authority-journal.ts'
 import type { Call, Calls } from './calls.ts'
 import type { Links, PeerLink } from './links/links.ts'
 import type { Nonces } from './links/nonces.ts'
 import type { PeerRevocations } from './links/peer-revocations.ts'
-import { PortChannel } from './port/codec.ts'
+import { headOf, PortChannel } from './port/codec.ts'
 import { failedAnswer, portError } from './port/port-error.ts'
-import { RUN_TAGS, toExecutor, toNetwork, UNANSWERED_TAGS, type NetworkSettings, type ToExecutor, type ToNetwork } from './port/messages.ts'
+import {
+  RUN_TAGS,
+  toExecutor,
+  toNetwork,
+  UNANSWERED_TAGS,
+  type CallerTokens,
+  type NetworkSettings,
+  type ToExecutor,
+  type ToNetwork,
+} from './port/messages.ts'
 import type { ApproverAsks } from './runs/approver-asks.ts'
 import type { Carried } from './runs/peer-questions.ts'
 import { RunOutlet } from './runs/outlet.ts'
@@ -99,6 +107,11 @@ export class PortSession {
     const changed = this.#components.links.rejudge()
     for (const { number: link, decision } of changed) this.#channel.send({ type: 'link_decision', link, decision })
     this.#pushSnapshot()
+  }
+
+  /** In front of the answer to the call that changed them. */
+  tellTokens(tokens: CallerTokens): void {
+    if (this.#components.host !== null && this.#greeted) this.#channel.send({ type: 'caller_tokens', ...tokens })
   }
 
   /** Sends the peer of each link what was revoked since it was last sent something. */
@@ -283,14 +296,3 @@ const isMissing = ({ code }: AppError, call: Call): boolean =>
 
 /** For a terminal, which must not obey what a captured network half says. */
 const printable = (text: string): string => text.replaceAll(/[^\P{C}\n]/gu, '?')
-
-/** A message's tag, and its call's or run's number; null where the bytes have neither, and so come from no half of ours. */
-const headOf = (payload: Uint8Array): [tag: number, number: number] | null => {
-  try {
-    const value = decodeCbor(payload)
-    const [tag, number] = Array.isArray(value) ? (value as readonly CborValue[]) : []
-    return typeof tag === 'number' && typeof number === 'number' && number >= 0 ? [tag, number] : null
-  } catch {
-    return null
-  }
-}

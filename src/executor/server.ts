@@ -23,7 +23,9 @@ import type { Contacts } from '../trust/contacts.ts'
 import type { Revocations } from '../trust/revocations.ts'
 import { AclReload, type ReloadOutcome } from './acl-reload.ts'
 import { AuthorityJournal } from './authority-journal.ts'
+import { CallerSecrets } from './caller-secrets.ts'
 import { Calls } from './calls.ts'
+import type { HeldTokens } from './held-tokens.ts'
 import { IncomingRuns } from './incoming-runs.ts'
 import { Links } from './links/links.ts'
 import { Nonces } from './links/nonces.ts'
@@ -32,6 +34,7 @@ import { OperatorGate } from './operator-gate.ts'
 import { UnackedTotal } from './runs/outbox.ts'
 import { PeerRevocations } from './links/peer-revocations.ts'
 import { PortSession, type NetworkHost } from './port-session.ts'
+import type { CallerTokens } from './port/messages.ts'
 import { Reports } from './runs/reports.ts'
 import { ApproverAsks } from './runs/approver-asks.ts'
 import { PeerQuestions } from './runs/peer-questions.ts'
@@ -62,6 +65,8 @@ export interface ExecutorComponents {
   readonly outgoing: Journal
   readonly revocations: Revocations
   readonly signer: AgentSigner
+  /** Of callers of the API; null: this executor has none that could be made anew. */
+  readonly tokens?: HeldTokens | null
 }
 
 export interface ExecutorInit {
@@ -157,11 +162,15 @@ export class Executor implements Startable {
     const key = groupMayRead ? await loadOrCreateSeed(file, SHARED_DIR) : await loadOrCreateSeed(file)
     const gate = new OperatorGate({ clock }, { key })
     const authority = new AuthorityJournal({ counters, journal: journal ?? outgoing, log })
+    const secrets = new CallerSecrets(
+      { gate, tokens: this.#components.tokens ?? null },
+      { operatorKey: file, onTokens: (tokens) => this.#tellTokens(tokens) },
+    )
     const incoming = new IncomingRuns({ judge: this.#judge, runs: this.#runs })
     this.#proven = {
       authority,
       operations: new Operations(
-        { authority, clock, contacts, gate, incoming, revocations, signatures },
+        { authority, clock, contacts, gate, incoming, revocations, secrets, signatures },
         { onRevoked: () => this.#ownRevoked() },
       ),
       requests: new Requests({ authority, clock, contacts, counters, gate, outgoing, signatures }, { machineId, requireOperatorProof }),
@@ -228,6 +237,10 @@ export class Executor implements Startable {
     counters.count('network_halves')
     void session.closed.then(() => this.#sessions.delete(session))
     return session
+  }
+
+  #tellTokens(tokens: CallerTokens): void {
+    for (const session of this.#sessions) session.tellTokens(tokens)
   }
 
   #aclNarrowed(): number {

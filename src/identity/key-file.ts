@@ -1,7 +1,7 @@
 import { dirname } from 'node:path'
 
 import { AppError, isAppError } from '../base/errors.ts'
-import { createFileAtomic } from '../base/atomic-file.ts'
+import { createFileAtomic, writeFileAtomic } from '../base/atomic-file.ts'
 import { laterVersion } from '../base/file-version.ts'
 import { ensurePrivateDir, readPrivateFile } from '../base/file-rights.ts'
 import { fromHex, toHex } from '../protocol/ids.ts'
@@ -31,9 +31,15 @@ export const loadOrCreateSeed = async (file: SeedFile, dirMode: number = PRIVATE
   } catch (error) {
     if (!isAppError(error, 'not_found')) throw error
   }
-  const content = `${headOf(file)}${toHex(randomBytes(SEED_BYTES))}\n`
-  await createFileAtomic(file.path, content, file.groupMayRead === true ? 0o640 : 0o600)
+  await createFileAtomic(file.path, contentOf(file, randomBytes(SEED_BYTES)), modeOf(file))
   return await loadSeed(file)
+}
+
+/** Puts a new secret in the place of the one that is there; readers see the one or the other. Only for secrets that name nobody. */
+export const renewSeed = async (file: SeedFile): Promise<Uint8Array> => {
+  const seed = randomBytes(SEED_BYTES)
+  await writeFileAtomic(file.path, contentOf(file, seed), modeOf(file))
+  return seed
 }
 
 /** The seed of an existing file; `not_found` when there is none. */
@@ -59,5 +65,9 @@ const laterThan = (header: string | null, text: string): string | null => {
   const isOurs = kind !== undefined && (header === null || kind === ours)
   return isOurs && Number(found) > Number(known) ? laterVersion(Number(found), known === null ? null : Number(known)) : null
 }
+
+const contentOf = (file: SeedFile, seed: Uint8Array): string => `${headOf(file)}${toHex(seed)}\n`
+
+const modeOf = ({ groupMayRead = false }: SeedFile): number => (groupMayRead ? 0o640 : 0o600)
 
 const headOf = ({ header }: SeedFile): string => (header === null ? '' : `${header}\n`)

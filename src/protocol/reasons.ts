@@ -97,3 +97,6 @@ export const TRUST_DECISIONS = [
   'reject_revoked',
 ] as const
 export type TrustDecision = (typeof TRUST_DECISIONS)[number]
+
+/** Secrets of this host's callers that an operator has made anew. */
+export const ROTATED_TOKENS = ['api_token', 'metrics_token', 'operator_key'] as const

@@ -5,7 +5,7 @@ import { startAll, stopAll, type Startable, type StartableEntry } from '../base/
 import type { DeskLink, RunsFollowed, Waiting } from '../desk/desk-link.ts'
 import { DeskSocketLink } from '../desk/desk-socket-link.ts'
 import { openDesk, type DeskCounts } from '../desk/open-desk.ts'
-import { loadOrCreateSeed } from '../identity/key-file.ts'
+import { loadOrCreateSeed, loadSeed } from '../identity/key-file.ts'
 import type { AgentSigner } from '../identity/signing.ts'
 import type { DataPaths } from '../local-api/paths.ts'
 import type { ModeOverride } from '../protocol/desk.ts'
@@ -42,7 +42,9 @@ export const hostDesk = async (
   components: Omit<JournalComponents, 'signer'>,
   { paths, dirMode, groupMayRead, signer, name, askTimeoutMs = ASK_TIMEOUT_MS }: DeskHostInit,
 ): Promise<HostedDesk> => {
-  const operatorKey = await loadOrCreateSeed({ path: paths.operatorKey, header: null, groupMayRead }, dirMode)
+  const file = { path: paths.operatorKey, header: null, groupMayRead }
+  await loadOrCreateSeed(file, dirMode)
+  const operatorKey = async (): Promise<Uint8Array> => loadSeed(file)
   const desk = openDesk(components, { paths, operatorKey, askTimeoutMs, signer })
   const entries = [lockOf(paths), ...desk.entries]
   await startAll(entries)

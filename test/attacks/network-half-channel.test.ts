@@ -57,6 +57,7 @@ const TO_NETWORK: Record<ToNetwork['type'], Readonly<Record<string, string>>> = 
   approval_withdrawn: { ask: NUMBER },
   ping: {},
   run_stage: { request_id: 'of a run that this half carries', stage: 'of thirteen words', at_us: NUMBER },
+  caller_tokens: { api_token: 'a secret: as in settings', metrics_token: 'a secret: as in settings' },
 }
 
 /** Names of the fields of each variant, as its description in CDDL has them. */
@@ -73,7 +74,13 @@ test('no message to the network half can carry a file, a key of the executor or 
   const secrets = Object.entries(TO_NETWORK).flatMap(([type, fields]) =>
     Object.entries(fields).flatMap(([name, why]) => (why.startsWith('a secret') ? [`${type}.${name}`] : [])),
   )
-  assert.deepEqual(secrets, ['settings.machine_seed', 'settings.api_token', 'settings.metrics_token'])
+  assert.deepEqual(secrets, [
+    'settings.machine_seed',
+    'settings.api_token',
+    'settings.metrics_token',
+    'caller_tokens.api_token',
+    'caller_tokens.metrics_token',
+  ])
 })
 
 test('no message to the executor names a file, an environment, a program to start, or bytes to be signed as they are', () => {

@@ -294,7 +294,7 @@ test('a socket that another holds is never taken away, and one that a crash has 
   const place = await deskPlace(t)
   const again = openDesk(
     { clock: systemClock, log: silent },
-    { paths: place.paths, operatorKey: OPERATOR_KEY, askTimeoutMs: 1_000, signer: null },
+    { paths: place.paths, operatorKey: async () => OPERATOR_KEY, askTimeoutMs: 1_000, signer: null },
   )
   await assert.rejects(startAll(again.entries), { code: 'conflict' })
   const human = await place.human()

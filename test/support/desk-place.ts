@@ -57,7 +57,7 @@ export const deskPlace = async (t: Pick<TestContext, 'after'>, init: DeskPlaceIn
   const paths = { ...own, approvalsJournal: pathsIn(init.journal ?? own.dir).approvalsJournal }
   await chmod(paths.dir, 0o700)
   await writeFile(paths.operatorKey, `${'07'.repeat(32)}\n`, { mode: 0o600 })
-  const make = () => open({ clock, log: silent }, { paths, operatorKey: OPERATOR_KEY, askTimeoutMs, signer: null })
+  const make = () => open({ clock, log: silent }, { paths, operatorKey: async () => OPERATOR_KEY, askTimeoutMs, signer: null })
   let desk = make()
   const clients: { close(): void }[] = []
   await startAll(desk.entries)

@@ -40,6 +40,8 @@ export const restComponents = (over: Partial<RestComponents> = {}): RestComponen
     evaluateTrust: refuse('an evaluation'),
     signCard: refuse('a signature'),
     httpRefused: () => undefined,
+    tokens: null,
+    onTokens: () => () => undefined,
   },
   links: { link: refuse('a link'), list: () => [] },
   node: { addresses: () => ['/ip4/127.0.0.1/tcp/1/p2p/x'], listening: true },

@@ -7,7 +7,8 @@ import { AppError } from '../../base/errors.ts'
 import { OPERATOR_PROOF_HEADER } from '../../identity/operator-proof.ts'
 import { MAX_SMALL_BODY } from '../../protocol/local-limits.ts'
 import { answerError } from './answer-error.ts'
-import { checkHost, TokenCheck, type Listener } from '../access.ts'
+import { checkHost, type Listener } from '../access.ts'
+import { Callers } from './callers.ts'
 import type { RestComponents, RestInit } from './components.ts'
 import { contactRoutes } from './contact-routes.ts'
 import type { Definition } from './definition.ts'
@@ -54,12 +55,13 @@ export const buildApp = async (components: RestComponents, init: RestAppInit): P
     frameworkErrors: (error, request, reply: FastifyReply) =>
       void reply.send(answerError(components, refusalOr(error, request.raw, init), reply)),
   })
+  const callers = new Callers(components, init)
   const definitions: Record<RouteKey, Definition> = {
     ...statusRoutes(components, init, () => openapi(init, definitions)),
     ...contactRoutes(components, init),
-    ...meshRoutes(components, init.stopping),
+    ...meshRoutes(components, callers),
     ...execRoutes(components),
-    ...eventRoutes(components, init.stopping),
+    ...eventRoutes(components, callers),
   }
   const bodies: Bodies = {
     raw: new WeakMap(),
@@ -77,7 +79,7 @@ export const buildApp = async (components: RestComponents, init: RestAppInit): P
   app.setNotFoundHandler(async (request, reply) => {
     throw noRoute(request, reply)
   })
-  addChecks(app, init, definitions)
+  addChecks(app, init, callers, definitions)
   addLimits(app, components, definitions, bodies)
   addJsonParser(app, bodies)
   await app.register(async (scope) => {
@@ -106,15 +108,12 @@ const refusalOr = (error: unknown, request: IncomingMessage, init: RestAppInit):
   }
 }
 
-const addChecks = (app: FastifyInstance, init: RestAppInit, definitions: Record<string, Definition>): void => {
-  const token = new TokenCheck(init)
-  const { metricsToken = null } = init
-  const either = metricsToken === null ? token : new TokenCheck({ token: init.token, others: [metricsToken] })
+const addChecks = (app: FastifyInstance, init: RestAppInit, callers: Callers, definitions: Record<string, Definition>): void => {
   app.addHook('onRequest', async (request, reply) => {
     reply.headers({ 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' })
     checkHost(request.raw, init.listenerOf(request.raw))
     const definition = definitions[`${request.method} ${request.routeOptions.url}`]
-    if (definition?.open !== true) (definition?.metricsToken === true ? either : token).check(request.headers.authorization)
+    if (definition?.open !== true) callers.check(request.headers.authorization, definition?.metricsToken === true)
     if (init.stopping.aborted) throw new AppError('shutting_down')
   })
 }

@@ -19,7 +19,7 @@ export type RestRules = Pick<RulesClient, 'ask'>
 export type RestDirectory = Pick<AgentDirectory, 'resolve'>
 export type RestExecutor = Pick<
   ExecutorClient,
-  'identity' | 'snapshot' | 'query' | 'evaluateTrust' | 'operate' | 'signCard' | 'httpRefused'
+  'identity' | 'snapshot' | 'query' | 'evaluateTrust' | 'operate' | 'signCard' | 'httpRefused' | 'tokens' | 'onTokens'
 >
 
 /** Of `Links`. */
@@ -63,7 +63,7 @@ export interface RestInit {
   /** 0 = any free one, then read `port`. */
   readonly port: number
   readonly socket: ApiSocket
-  /** The bearer token: content of `api-token`. */
+  /** The bearer token: content of `api-token`, until the executor says another. */
   readonly token: string
   /** Opens `GET /metrics` as well, and nothing else; null: only the other does. */
   readonly metricsToken?: string | null

@@ -6,7 +6,7 @@ import { CARD_TTL_MS } from '../../protocol/limits.ts'
 import type { RestComponents, RestInit } from './components.ts'
 import { define, type Definition, type Definitions } from './definition.ts'
 import { operatorRoute } from './operator-route.ts'
-import { trustEvaluation, trustQuery } from './operator-schemas.ts'
+import { tokenRotate, tokenRotated, trustEvaluation, trustQuery } from './operator-schemas.ts'
 import { targetOf } from './run-request.ts'
 import { cardImport, contactMeet, contactPin, contactRemove, contactTrust, identityRevoke, okObject } from './schemas.ts'
 
@@ -48,6 +48,7 @@ export const contactRoutes = (components: RestComponents, init: RestInit) => {
     }),
     'POST /agent/card/import': operation('card_import', cardImport),
     'POST /agent/revoke': operation('identity_revoke', identityRevoke),
+    'POST /keys/rotate-token': operatorRoute(executor, 'token_rotate', tokenRotate, tokenRotated),
     'POST /contacts/meet': operation('contact_meet', contactMeet),
     'POST /contacts/trust': operation('contact_trust', contactTrust),
     'POST /contacts/pin': operation('contact_pin', contactPin),

@@ -1,6 +1,7 @@
 import type { Clock } from '../../base/clock.ts'
 import { MAX_EVENTS_AT_ONCE } from '../../protocol/lifecycle-limits.ts'
 import { lifecycleText, type LifecycleEvent } from '../../protocol/lifecycle.ts'
+import type { Callers } from './callers.ts'
 import type { RestComponents, RestEvents } from './components.ts'
 import { define, type Definitions } from './definition.ts'
 import { EventStream } from './event-stream.ts'
@@ -37,8 +38,8 @@ const find = (log: RestEvents, session: string | null, { since, lost }: Place): 
 /** The number behind which a reader goes on who was given this. */
 const endOf = ({ events, gap }: Found, { since }: Place): number => events.at(-1)?.n ?? Math.max(since, gap?.through ?? 0)
 
-/** What became of runs, to whoever has the token: they are his. `stopping` ends the streams. */
-export const eventRoutes = ({ events: log, clock }: RestComponents, stopping: AbortSignal) =>
+/** What became of runs, to whoever has the token: they are his. `callers` ends the streams. */
+export const eventRoutes = ({ events: log, clock }: RestComponents, callers: Pick<Callers, 'signal'>) =>
   ({
     'GET /exec/events': define({
       query: eventsQuery,
@@ -56,7 +57,7 @@ export const eventRoutes = ({ events: log, clock }: RestComponents, stopping: Ab
         }
         const stream = new EventStream({ reply, clock }, { format: 'sse' })
         stream.begin()
-        await follow(log, { clock, session, place, stream, ended: AbortSignal.any([callerGone(reply), stopping]) })
+        await follow(log, { clock, session, place, stream, ended: AbortSignal.any([callerGone(reply), callers.signal]) })
         stream.end()
         return reply
       },

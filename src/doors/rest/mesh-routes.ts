@@ -1,6 +1,7 @@
 import { AppError } from '../../base/errors.ts'
 import { METRICS_TYPE } from '../../base/exposition.ts'
 import { MAX_DIRECT_PAYLOAD } from '../../protocol/limits.ts'
+import type { Callers } from './callers.ts'
 import type { RestComponents } from './components.ts'
 import { define, type Definitions } from './definition.ts'
 import { EventStream } from './event-stream.ts'
@@ -15,8 +16,8 @@ const MAX_DIRECT_BODY = 68 * 1024
 
 const PAYLOAD_LIMIT = `a payload has at most ${MAX_DIRECT_PAYLOAD} bytes (48 KiB)`
 
-/** Links, and what agents say to each other beside runs. `stopping` ends the streams of events. */
-export const meshRoutes = (components: RestComponents, stopping: AbortSignal) => {
+/** Links, and what agents say to each other beside runs. `callers` ends the streams of events. */
+export const meshRoutes = (components: RestComponents, callers: Pick<Callers, 'signal'>) => {
   const { directory, links, messages, pings, view } = components
   return {
     'GET /peers': define({ response: okObject, handle: async () => ({ ok: true, peers: view.peers() }) }),
@@ -51,7 +52,7 @@ export const meshRoutes = (components: RestComponents, stopping: AbortSignal) =>
         const stream = new EventStream({ reply, clock: components.clock }, { format: 'sse' })
         stream.begin()
         const subscription = messages.subscribe()
-        const ended = AbortSignal.any([callerGone(reply), stopping])
+        const ended = AbortSignal.any([callerGone(reply), callers.signal])
         ended.addEventListener('abort', () => subscription.close(), { once: true })
         if (ended.aborted) subscription.close()
         for await (const event of subscription) await stream.send(event)

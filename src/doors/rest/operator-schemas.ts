@@ -1,12 +1,19 @@
 import * as z from 'zod'
 
-import { RUN_STATES, TRUST_CAUSES, TRUST_DECISIONS, TRUST_LEVELS } from '../../protocol/reasons.ts'
+import { ROTATED_TOKENS, RUN_STATES, TRUST_CAUSES, TRUST_DECISIONS, TRUST_LEVELS } from '../../protocol/reasons.ts'
 import { agentName, hexId, optional, requestId } from './schemas.ts'
 
 export const incomingList = z.strictObject({})
 export const incomingCancel = z.strictObject({
   request_id: requestId,
   agent_id: optional(hexId).describe('whose it is, where more than one agent has a run under that id'),
+})
+
+export const tokenRotate = z.strictObject({ token: z.enum(ROTATED_TOKENS) })
+export const tokenRotated = z.strictObject({
+  ok: z.literal(true),
+  token: z.enum(ROTATED_TOKENS),
+  file: z.string().describe('where the new one is'),
 })
 
 export const trustQuery = z.strictObject({ agent_id: hexId.optional(), agent: agentName.optional(), machine_id: hexId })

@@ -20,6 +20,7 @@ const ROWS = [
   ['GET', '/agent/card', 'identity', 'x0x card', 'A freshly signed card of this agent'],
   ['POST', '/agent/card/import', 'contacts', 'x0x contacts import', "Verify another agent's card and keep it as a contact"],
   ['POST', '/agent/revoke', 'identity', 'x0x id revoke', 'Revoke this agent, or its presence on one machine, for ever'],
+  ['POST', '/keys/rotate-token', 'identity', 'x0x keys rotate-token', 'Make a secret of local callers anew'],
   ['GET', '/contacts', 'contacts', 'x0x contacts list', 'Contacts, their trust and their pins'],
   ['POST', '/contacts/meet', 'contacts', 'x0x invite, x0x join', 'Know, trust and pin, in one step, an agent whose codes fitted'],
   ['POST', '/contacts/trust', 'contacts', 'x0x contacts trust', "Set a contact's trust level"],

@@ -8,6 +8,7 @@ import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import { MAX_TEXT } from '../../protocol/limits.ts'
 import type { TrustDecision } from '../../protocol/reasons.ts'
 import { PortChannel } from './codec.ts'
+import { Listeners } from './listeners.ts'
 import { PendingCalls } from './pending-calls.ts'
 import { OpenRun, type RunPort } from './run-port.ts'
 import {
@@ -18,6 +19,7 @@ import {
   toNetwork,
   type Answer,
   type Arguments,
+  type CallerTokens,
   type CallType,
   type HttpRefused,
   type NetworkSettings,
@@ -54,10 +56,17 @@ export class ExecutorClient implements Startable {
   readonly #log: Logger
   readonly #calls = new PendingCalls()
   readonly #runs = new Map<number, OpenRun>()
-  readonly #snapshotListeners = new Set<(snapshot: Snapshot) => void>()
-  readonly #decisionListeners = new Set<(link: number, decision: TrustDecision) => void>()
-  readonly #revocationListeners = new Set<(link: number, items: readonly Uint8Array[]) => void>()
-  readonly #approvalListeners = new Set<(ask: number, agentId: AgentId | null) => void>()
+  readonly #onSnapshot = new Listeners<[snapshot: Snapshot]>()
+  readonly onSnapshot = this.#onSnapshot.add
+  readonly #onDecision = new Listeners<[link: number, decision: TrustDecision]>()
+  readonly onLinkDecision = this.#onDecision.add
+  readonly #onRevocations = new Listeners<[link: number, items: readonly Uint8Array[]]>()
+  readonly onLinkRevocations = this.#onRevocations.add
+  readonly #onTokens = new Listeners<[tokens: CallerTokens]>()
+  readonly onTokens = this.#onTokens.add
+  readonly #onApprovalAsk = new Listeners<[ask: number, agentId: AgentId | null]>()
+  /** `agentId`: whom to ask; null: that ask is withdrawn. */
+  readonly onApprovalAsk = this.#onApprovalAsk.add
   readonly #closed = Promise.withResolvers<Error | null>()
   readonly #stopAsked = Promise.withResolvers<void>()
   /** Resolves when the port is gone: null when it ended cleanly. Without it this half can do nothing. */
@@ -68,6 +77,7 @@ export class ExecutorClient implements Startable {
   readonly #snapshotParts: Uint8Array[] = []
   #lastRun = 0
   #identity: PortIdentity | null = null
+  #tokens: CallerTokens | null = null
   #snapshot: Snapshot = { contacts: [], known_pairs: [], revoked_agents: [], self_revoked: false, require_operator_proof: false }
 
   constructor(components: ExecutorClientComponents) {
@@ -108,6 +118,11 @@ export class ExecutorClient implements Startable {
     return this.#call('settings', {})
   }
 
+  /** What was said of them since the settings; null: nothing. */
+  get tokens(): CallerTokens | null {
+    return this.#tokens
+  }
+
   /** This half listens. */
   ready(apiPort: number): void {
     this.#channel.send({ type: 'network_ready', api_port: apiPort })
@@ -123,24 +138,6 @@ export class ExecutorClient implements Startable {
   /** For the journal. What comes faster than the executor reads is left out: it would not write all of that either. */
   httpRefused(refusal: HttpRefused): void {
     if (!this.#channel.full) this.#channel.send({ type: 'http_refused', ...refusal })
-  }
-
-  /** Called at every change from now on; the answer ends it. */
-  onSnapshot(listener: (snapshot: Snapshot) => void): () => void {
-    return subscribe(this.#snapshotListeners, listener)
-  }
-
-  onLinkDecision(listener: (link: number, decision: TrustDecision) => void): () => void {
-    return subscribe(this.#decisionListeners, listener)
-  }
-
-  onLinkRevocations(listener: (link: number, items: readonly Uint8Array[]) => void): () => void {
-    return subscribe(this.#revocationListeners, listener)
-  }
-
-  /** `agentId`: whom to ask; null: that ask is withdrawn. */
-  onApprovalAsk(listener: (ask: number, agentId: AgentId | null) => void): () => void {
-    return subscribe(this.#approvalListeners, listener)
   }
 
   /** `frame` is what the approver answered, encoded. */
@@ -249,19 +246,18 @@ export class ExecutorClient implements Startable {
       case 'snapshot':
         return this.#takeSnapshot(message)
       case 'link_decision':
-        for (const listener of this.#decisionListeners) listener(message.link, message.decision)
-        return
+        return this.#onDecision.tell(message.link, message.decision)
       case 'link_revocations':
-        for (const listener of this.#revocationListeners) listener(message.link, message.items)
-        return
+        return this.#onRevocations.tell(message.link, message.items)
       case 'approval_ask':
-        for (const listener of this.#approvalListeners) listener(message.ask, message.agent_id)
-        return
+        return this.#onApprovalAsk.tell(message.ask, message.agent_id)
       case 'approval_withdrawn':
-        for (const listener of this.#approvalListeners) listener(message.ask, null)
-        return
+        return this.#onApprovalAsk.tell(message.ask, null)
       case 'run_stage':
         return reachedThere(message)
+      case 'caller_tokens':
+        this.#tokens = message
+        return this.#onTokens.tell(message)
       case 'stop':
         return this.#stopAsked.resolve()
       case 'ping':
@@ -275,7 +271,7 @@ export class ExecutorClient implements Startable {
     this.#snapshotParts.push(part)
     if (!last) return
     this.#snapshot = JSON.parse(Buffer.concat(this.#snapshotParts.splice(0)).toString()) as Snapshot
-    for (const listener of this.#snapshotListeners) listener(this.#snapshot)
+    this.#onSnapshot.tell(this.#snapshot)
   }
 
   #closeRun(run: number): void {
@@ -289,11 +285,6 @@ export class ExecutorClient implements Startable {
     for (const run of this.#runs.keys()) this.#guard(() => this.#closeRun(run))
     this.#closed.resolve(error)
   }
-}
-
-const subscribe = <L>(listeners: Set<L>, listener: L): (() => void) => {
-  listeners.add(listener)
-  return () => void listeners.delete(listener)
 }
 
 const parseResult = (answer: { json: string }): unknown => JSON.parse(answer.json)

@@ -2,6 +2,7 @@ import type { Duplex } from 'node:stream'
 
 import { AppError } from '../../base/errors.ts'
 import { Waiters } from '../../base/waiters.ts'
+import { decodeCbor, type CborValue } from '../../protocol/cbor.ts'
 import { encodeFrame, encodeFrameHead, FrameDecoder, LARGE_FRAME, lengthOf } from '../../protocol/framing.ts'
 import { MAX_PORT_BACKLOG, MAX_PORT_MESSAGE } from '../../protocol/limits.ts'
 import type { Message } from '../../protocol/schema.ts'
@@ -139,5 +140,16 @@ export class PortChannel<In, Out> {
   #drained(): void {
     if (this.#duplex.isPaused()) this.#duplex.resume()
     this.#room.wake()
+  }
+}
+
+/** A message's tag, and its call's or run's number; null where the bytes have neither, and so come from no half of ours. */
+export const headOf = (payload: Uint8Array): [tag: number, number: number] | null => {
+  try {
+    const value = decodeCbor(payload)
+    const [tag, number] = Array.isArray(value) ? (value as readonly CborValue[]) : []
+    return typeof tag === 'number' && typeof number === 'number' && number >= 0 ? [tag, number] : null
+  } catch {
+    return null
   }
 }

@@ -31,7 +31,7 @@ const address = text(MAX_ADDRESS_TEXT)
 const httpText = text(MAX_REFUSED_HTTP_TEXT)
 
 /** Version of this channel; both halves are one release, so anything else is refused. */
-export const PORT_VERSION = 8
+export const PORT_VERSION = 9
 
 /** Answers carry the `id` of the call they answer. */
 const call = { id: uint() }
@@ -39,6 +39,13 @@ const call = { id: uint() }
 const link = { link: uint() }
 /** A run's number on this channel, given by the network's half when it opens the run. */
 const run = { run: uint() }
+
+const callerTokens = {
+  /** What a caller of the API must show, in hex. */
+  api_token: bytes(SEED_BYTES),
+  /** What opens GET /metrics and nothing else; null: only the token above does. */
+  metrics_token: nullable(bytes(SEED_BYTES)),
+}
 
 /** What an operator may do, each carrying a proof that the network's half cannot make. */
 export const OPERATIONS = [
@@ -51,6 +58,7 @@ export const OPERATIONS = [
   'identity_revoke',
   'exec_incoming',
   'exec_incoming_cancel',
+  'token_rotate',
 ] as const
 export type Operation = (typeof OPERATIONS)[number]
 
@@ -239,10 +247,7 @@ export const toNetwork = union('to-network', {
       log_level: oneOf(LOG_LEVELS),
       /** The seed of the machine's Ed25519 key. */
       machine_seed: bytes(SEED_BYTES),
-      /** What a caller of the API must show, in hex. */
-      api_token: bytes(SEED_BYTES),
-      /** What opens GET /metrics and nothing else; null: only the token above does. */
-      metrics_token: nullable(bytes(SEED_BYTES)),
+      ...callerTokens,
       /** Where traces go; null: none are kept. */
       otlp: nullable(text(MAX_ADDRESS_TEXT)),
     },
@@ -257,11 +262,16 @@ export const toNetwork = union('to-network', {
   ping: [17, {}],
   /** A run has reached a stage here; only where traces are kept. */
   run_stage: [18, { request_id: requestId, stage: oneOf(STAGES), at_us: uint() }],
+  /** What callers of the API must show from now on, in place of what `settings` said. */
+  caller_tokens: [19, callerTokens],
 })
 export type ToNetwork = ValueOf<typeof toNetwork>
 
 /** What the executor tells a network half of the daemon's configuration. */
 export type NetworkSettings = Omit<Extract<ToNetwork, { type: 'settings' }>, 'type' | 'id'>
+
+/** What callers of the API must show. */
+export type CallerTokens = Omit<Extract<ToNetwork, { type: 'caller_tokens' }>, 'type'>
 
 /** Which answer belongs to which call. */
 export const ANSWERS = {

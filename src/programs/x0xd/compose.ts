@@ -6,11 +6,11 @@ import type { Logger } from '../../base/log.ts'
 import { startAll, stopAll, type Startable, type StartableEntry, type StopFailure } from '../../base/startable.ts'
 import { ensurePrivateDir } from '../../base/file-rights.ts'
 import { ExecCounters } from '../../diagnostics/exec-counters.ts'
+import type { HeldTokens } from '../../executor/held-tokens.ts'
 import type { NetworkSettings } from '../../executor/port/messages.ts'
 import type { ReloadOutcome } from '../../executor/acl-reload.ts'
 import { Executor } from '../../executor/server.ts'
 import { loadOrCreateAgentKey } from '../../identity/agent-key.ts'
-import { loadOrCreateSeed } from '../../identity/key-file.ts'
 import { loadOrCreateMachineKey, type MachineKey } from '../../identity/machine-key.ts'
 import { loadAcl, type AclStatus, type LoadedAcl } from '../../policy/mesh/load-acl.ts'
 import { Cells } from '../../process/cells.ts'
@@ -26,6 +26,7 @@ import { AclCopy } from '../../supervision/acl-copy.ts'
 import { DeskHost } from '../../supervision/desk-host.ts'
 import { DataDirLock } from '../../supervision/lock.ts'
 import { copyToSyslog } from '../../supervision/journal-copy.ts'
+import { networkSettings, tokensOf } from '../../supervision/network-settings.ts'
 import { NetworkSocket } from '../../supervision/network-socket.ts'
 import { NetworkSupervisor } from '../../supervision/network-supervisor.ts'
 import { checkUnreadable, networkUserOf, type NetworkUser } from '../../supervision/network-user.ts'
@@ -139,8 +140,9 @@ const startParts = async (
   await shareWithGroup(config)
   const machineKey = await loadOrCreateMachineKey(config.paths.dir, dataDirMode(config))
   const dependencies: Dependencies = { config, clock: systemClock, log, machineKey, watchdogMs }
-  const settings = await networkSettings(dependencies)
-  const half = await composeExecutor(dependencies)
+  const tokens = await tokensOf(config)
+  const settings = networkSettings({ config, machineKey, tokens })
+  const half = await composeExecutor(dependencies, tokens)
   const network = composeNetworkSide(dependencies, half, settings, user)
   const { agentKey, operatorKey } = config.paths
   const secrets = { start: async () => (user === null ? undefined : checkUnreadable([agentKey, operatorKey], user)) }
@@ -175,31 +177,6 @@ const startParts = async (
       return half.reload()
     },
     stop: async () => (stopping ??= stopAll([...lock, ...started])),
-  }
-}
-
-const tokenIn = async (path: string, config: DaemonConfig): Promise<Uint8Array> =>
-  loadOrCreateSeed({ path, header: null, groupMayRead: config.share_with_group }, dataDirMode(config))
-
-/** All that the other half is told; it opens no file. */
-const networkSettings = async ({ config, machineKey }: Dependencies): Promise<NetworkSettings> => {
-  const { paths, display_name, api_port, mdns, strangers, log_level, otlp } = config
-  const [listen, announce, bootstrap] = [[...config.listen], [...config.announce], [...config.bootstrap]]
-  const api_token = await tokenIn(paths.apiToken, config)
-  const metrics_token = config.metrics_token ? await tokenIn(paths.metricsToken, config) : null
-  return {
-    display_name,
-    api_port,
-    listen,
-    announce,
-    bootstrap,
-    mdns,
-    strangers,
-    log_level,
-    machine_seed: machineKey.seed,
-    api_token,
-    metrics_token,
-    otlp,
   }
 }
 
@@ -242,7 +219,7 @@ const journalOf = (components: JournalComponents, { acl, sha256 }: LoadedAcl, { 
 }
 
 /** The half that holds the agent key, decides, journals and runs. It has no socket. */
-const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies): Promise<ExecutorHalf> => {
+const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies, tokens: HeldTokens): Promise<ExecutorHalf> => {
   const { paths, share_with_group: groupMayRead, require_operator_proof: requireOperatorProof } = config
   const contacts = new Contacts({ path: paths.contacts })
   const revocations = new Revocations({ path: paths.revocations })
@@ -269,8 +246,9 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies)
     { clock, log, onWritten },
     { paths, dirMode: dataDirMode(config), groupMayRead, signer, name: 'x0xd', askTimeoutMs },
   )
+  const held = { contacts, revocations, signer, tokens }
   const executor = new Executor(
-    { acl, cells, clock, contacts, counters, desk, deskCounts: () => desk.counts(), guardian, journal, log, outgoing, revocations, signer },
+    { ...held, acl, cells, clock, counters, desk, deskCounts: () => desk.counts(), guardian, journal, log, outgoing },
     { dataDir: paths.dir, machineId: machineKey.machineId, groupMayRead, requireOperatorProof, askTimeoutMs },
   )
   const aclCopy = new AclCopy({ log }, { path: paths.loadedAcl, loaded: () => executor.acl })

@@ -1,0 +1,139 @@
+import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
+import { mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { request } from 'node:http'
+import { join } from 'node:path'
+import { after, before, test } from 'node:test'
+
+import { loadOrCreateAgentKey } from '../src/identity/agent-key.ts'
+import { aliceBobCharlie, MeshOfDaemons, until, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
+import { response } from '../test/support/rest-door.ts'
+
+// What an operator does with keys: alice may ask bob.
+
+let mesh: MeshOfDaemons
+let alice: TestDaemon
+let bob: TestDaemon
+let restored: TestDaemon
+
+before(async () => {
+  mesh = await MeshOfDaemons.create()
+  ;({ alice, bob } = await aliceBobCharlie(mesh, [['echo', '<INT>']]))
+})
+
+after(async () => mesh.stop())
+
+const secretOf = async ({ dir }: TestDaemon, name: string): Promise<string> => (await readFile(join(dir, name), 'utf8')).trim()
+
+const statusOf = async (path: string, token: string): Promise<number> => {
+  const asked = request({ socketPath: join(alice.dir, 'api.sock'), path, headers: { host: 'localhost', authorization: `Bearer ${token}` } })
+  asked.end()
+  const answer = await response(asked)
+  answer.resume()
+  return answer.statusCode ?? 0
+}
+
+test('a token that got out is made anew without a restart: 401 for the old one, in a stream as well, and for a network half that comes later', async () => {
+  await writeFile(join(alice.dir, 'config.toml'), 'metrics_token = true\n', { mode: 0o600 })
+  await alice.restart()
+  const [api, metrics] = [await secretOf(alice, 'api-token'), await secretOf(alice, 'metrics-token')]
+  const stream = request({
+    socketPath: join(alice.dir, 'api.sock'),
+    path: '/direct/events',
+    headers: { host: 'localhost', authorization: `Bearer ${api}` },
+  })
+  stream.end()
+  const events = await response(stream)
+  const ended = new Promise((resolve) => events.resume().once('end', resolve))
+  assert.match(await alice.ok('keys', 'rotate-token'), /^made anew: .*api-token; the one before opens nothing more\n$/)
+  await ended
+  const renewed = await secretOf(alice, 'api-token')
+  assert.notEqual(renewed, api)
+  assert.equal((await stat(join(alice.dir, 'api-token'))).mode & 0o777, 0o600)
+  assert.deepEqual([await statusOf('/agent', api), await statusOf('/agent', renewed), await statusOf('/metrics', metrics)], [401, 200, 200])
+  await alice.ok('keys', 'rotate-token', 'metrics-token')
+  assert.deepEqual([await statusOf('/metrics', metrics), await statusOf('/metrics', await secretOf(alice, 'metrics-token'))], [401, 200])
+  // A network half of a later life is told the tokens as they are now.
+  process.kill(await alice.networkPid(), 'SIGKILL')
+  await until('the network half is back', async () => (await statusOf('/agent', renewed).catch(() => 0)) === 200)
+  assert.equal(await statusOf('/agent', api), 401)
+  const lines = (await secretOf(alice, 'requests.jsonl')).split('\n').map((line) => JSON.parse(line) as Record<string, unknown>)
+  assert.deepEqual(
+    lines.filter(({ operation }) => operation === 'token_rotate').map(({ code, detail }) => [code, detail]),
+    [
+      [null, 'api_token'],
+      [null, 'metrics_token'],
+    ],
+  )
+  const none = await bob.cli(['keys', 'rotate-token', 'metrics-token'])
+  assert.deepEqual([none.status, /metrics_token = true/.test(none.stderr)], [1, true])
+  assert.equal((await bob.cli(['keys', 'rotate-token', 'agent-key'])).status, 2)
+})
+
+test("an operator's key is made anew for the API and for the desk; who kept the old one decides nothing", async () => {
+  const file = join(alice.dir, 'operator.key')
+  const old = await readFile(file)
+  await alice.ok('keys', 'rotate-token', 'operator-key')
+  const renewed = await readFile(file)
+  assert.notDeepEqual(renewed, old)
+  await alice.ok('contacts', 'trust', 'bob', 'known')
+  assert.match(await alice.ok('approvals', 'pending'), /nothing/)
+  await writeFile(file, old)
+  const refused = await alice.cli(['contacts', 'trust', 'bob', 'trusted'])
+  assert.match(refused.stderr, /proof is wrong/)
+  await writeFile(file, renewed)
+})
+
+/** The lines that the page has under this name. */
+const documented = async (name: string): Promise<string> => {
+  const page = await readFile(new URL('../docs/keys.md', import.meta.url), 'utf8')
+  const [, lines] = new RegExp(`^\`\`\`sh ${name}\\n([^]*?)^\`\`\`$`, 'm').exec(page) ?? []
+  assert.ok(lines, name)
+  return lines
+}
+
+const shell = (script: string, env: Record<string, string>): void => {
+  const { status, stderr } = spawnSync('sh', ['-euc', script], { env: { PATH: process.env['PATH'] ?? '', ...env }, encoding: 'utf8' })
+  assert.equal(status, 0, stderr)
+}
+
+test('a backup by the lines of the page, restored elsewhere: the same agent, contacts and right to ask, and a journal that goes on', async () => {
+  const contacts = await alice.ok('contacts', 'list')
+  const was = [alice.agentId, alice.machineId]
+  assert.equal((await alice.exec('bob', ['echo', '1'])).status, 0)
+  await alice.stop()
+  const backup = join(mesh.root, 'x0x.tar.gz')
+  shell(await documented('backup'), { DATA: alice.dir, BACKUP: backup })
+  assert.equal((await stat(backup)).mode & 0o777, 0o600)
+  await rm(alice.dir, { recursive: true })
+  restored = mesh.add('restored')
+  await rm(restored.dir, { recursive: true, force: true })
+  shell(await documented('restore'), { DATA: restored.dir, BACKUP: backup })
+  await restored.start()
+  assert.deepEqual([restored.agentId, restored.machineId], was)
+  assert.equal(await restored.ok('contacts', 'list'), contacts)
+  assert.equal((await restored.exec('bob', ['echo', '2'])).status, 0)
+  await restored.stop()
+  const verified = await restored.cli(['audit', 'verify', join(restored.dir, 'requests.jsonl')])
+  assert.equal(verified.status, 0, verified.stderr)
+  const argvs = (await secretOf(restored, 'requests.jsonl'))
+    .split('\n')
+    .flatMap((line) => (JSON.parse(line) as { argv?: string[] }).argv ?? [])
+  assert.deepEqual(argvs, ['echo', '1', 'echo', '2'])
+})
+
+test('the agent key alone on another machine: pins refuse it, a pin lets it in, and the ACL still lists the pair it lists', async () => {
+  const [from, elsewhere] = [restored, mesh.add('elsewhere')]
+  await mkdir(elsewhere.dir, { recursive: true, mode: 0o700 })
+  for (const name of ['agent.key', 'contacts.json'])
+    await writeFile(join(elsewhere.dir, name), await readFile(join(from.dir, name)), { mode: 0o600 })
+  assert.equal((await loadOrCreateAgentKey(elsewhere.dir)).agentId, from.agentId)
+  await elsewhere.start()
+  assert.notEqual(elsewhere.machineId, from.machineId)
+  const refused = await elsewhere.exec('bob', ['echo', '1'])
+  assert.equal(refused.status, 255)
+  assert.match(refused.stderr, /trust_rejected/)
+  await bob.ok('contacts', 'pin', 'alice', elsewhere.machineId)
+  const denied = await elsewhere.exec('bob', ['echo', '1'])
+  assert.deepEqual([denied.status, /agent_machine_not_in_acl/.test(denied.stderr)], [255, true], denied.stderr)
+})

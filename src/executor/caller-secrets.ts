@@ -1,0 +1,50 @@
+import { AppError } from '../base/errors.ts'
+import { renewSeed, type SeedFile } from '../identity/key-file.ts'
+import { ROTATED_TOKENS } from '../protocol/reasons.ts'
+import type { HeldTokens } from './held-tokens.ts'
+import type { OperatorGate } from './operator-gate.ts'
+import type { CallerTokens } from './port/messages.ts'
+
+export interface CallerSecretsComponents {
+  readonly gate: OperatorGate
+  readonly tokens: HeldTokens | null
+}
+
+export interface CallerSecretsInit {
+  readonly operatorKey: SeedFile
+  /** Called in the very turn in which they change. */
+  onTokens(tokens: CallerTokens): void
+}
+
+/** The secrets of this host's callers, made anew while the daemon runs. */
+export class CallerSecrets {
+  readonly #components: CallerSecretsComponents
+  readonly #init: CallerSecretsInit
+
+  constructor(components: CallerSecretsComponents, init: CallerSecretsInit) {
+    this.#components = components
+    this.#init = init
+  }
+
+  /** What makes it anew and answers where it lies. Throws `bad_request` or `conflict` before anything is done. */
+  renewalOf(token: string): () => Promise<string> {
+    const known = ROTATED_TOKENS.find((one) => one === token)
+    if (known === undefined) throw new AppError('bad_request', `token: expected one of ${ROTATED_TOKENS.join(', ')}`)
+    if (known === 'operator_key') return async () => this.#renewOperatorKey()
+    const { tokens } = this.#components
+    const which = known === 'api_token' ? 'api' : 'metrics'
+    if (tokens === null || (which === 'metrics' && !tokens.hasMetrics))
+      throw new AppError('conflict', 'this daemon has no such token: metrics_token = true in config.toml makes the one of a collector')
+    return async () => {
+      const path = await tokens.renew(which)
+      this.#init.onTokens(tokens.now)
+      return path
+    }
+  }
+
+  async #renewOperatorKey(): Promise<string> {
+    const { operatorKey } = this.#init
+    this.#components.gate.renew(await renewSeed(operatorKey))
+    return operatorKey.path
+  }
+}

@@ -1,0 +1,49 @@
+import type { DaemonConfig } from '../config/config.ts'
+import { dataDirMode } from '../config/settings.ts'
+import { HeldTokens } from '../executor/held-tokens.ts'
+import type { NetworkSettings } from '../executor/port/messages.ts'
+import { loadOrCreateSeed, type SeedFile } from '../identity/key-file.ts'
+import type { MachineKey } from '../identity/machine-key.ts'
+
+export interface NetworkSettingsSources {
+  readonly config: DaemonConfig
+  readonly machineKey: MachineKey
+  readonly tokens: HeldTokens
+}
+
+/** Made where they are missing. */
+export const tokensOf = async (config: DaemonConfig): Promise<HeldTokens> => {
+  const { metrics_token, paths, share_with_group: groupMayRead } = config
+  const fileOf = (path: string): SeedFile => ({ path, header: null, groupMayRead })
+  const files = { api: fileOf(paths.apiToken), metrics: metrics_token ? fileOf(paths.metricsToken) : null }
+  const mode = dataDirMode(config)
+  return new HeldTokens(files, {
+    api_token: await loadOrCreateSeed(files.api, mode),
+    metrics_token: files.metrics && (await loadOrCreateSeed(files.metrics, mode)),
+  })
+}
+
+/** All that the other half is told; it opens no file. */
+export const networkSettings = ({ config, machineKey, tokens }: NetworkSettingsSources): NetworkSettings => {
+  const { display_name, api_port, mdns, strangers, log_level, otlp } = config
+  const [listen, announce, bootstrap] = [[...config.listen], [...config.announce], [...config.bootstrap]]
+  return {
+    display_name,
+    api_port,
+    listen,
+    announce,
+    bootstrap,
+    mdns,
+    strangers,
+    log_level,
+    machine_seed: machineKey.seed,
+    // As they are when a network half asks: a later one is told what became of them.
+    get api_token() {
+      return tokens.now.api_token
+    },
+    get metrics_token() {
+      return tokens.now.metrics_token
+    },
+    otlp,
+  }
+}
