@@ -34,14 +34,21 @@ const LEFT_OUT = new Set([
 const MULTIADDR = /\/(ip4|ip6|dns|dns4|dns6|dnsaddr)\/([^/\s]+)(?=\/)/g
 /** In the order in which they are looked for. */
 const NAMES: readonly RegExp[] = [
-  /"(?:[^"\\]|\\.)*"/g,
-  /'[^']*'/g,
+  // A quote that has no end may have been cut off. An apostrophe within a word is none.
+  /"(?:[^"\\]|\\.)*(?:"|$)/g,
+  /(?<![\w\ue000])'(?:[^']|'(?=\w))*(?:'|$)/g,
+  /`[^`]*(?:`|$)/g,
+  /“[^”]*(?:”|$)/g,
   /\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b/gi,
   /\b[0-9a-f]{8,}\b/gi,
   /\b(?:12D3Koo|Qm)[1-9A-HJ-NP-Za-km-z]{20,}\b/g,
-  /\bx0x:\/\/\S+/g,
+  /\b[a-z][a-z0-9+.-]*:\/\/\S+/gi,
   /\b\d{1,3}(?:\.\d{1,3}){3}\b/g,
+  /(?<![\w:])[0-9a-f]{0,4}:(?:[0-9a-f]{0,4}:)+[0-9a-f.]*/gi,
+  // Base64.
+  /(?=[\w+/-]*[A-Z])(?=[\w+/-]*[a-z])(?<![\w+/-])[\w+/-]{16,}={0,2}/g,
   /(?<![\w/])~?\/(?!(?:ip4|ip6|dns|dns4|dns6|dnsaddr|tcp|p2p)\/)[^\s,;:()]+/g,
+  /(?<![\w./\ue000-])(?!docs\/)[\w.-]+\/[^\s,;:()]+/g,
   /\b[\w.-]+@[\w.-]+\b/g,
   // A host; not a file of ours.
   /\b(?:[a-z0-9-]+\.)+(?!(?:toml|md|json|jsonl|log|sock|key|port|service|socket|pid)\b)[a-z]{2,}\b/gi,
@@ -77,7 +84,9 @@ export class Redactor {
     left = left.replaceAll(MULTIADDR, (_all, kind: string, host: string) => `/${kind}/${mark(host)}`)
     for (const word of this.#known) left = left.replaceAll(wholeWord(word), () => mark(word))
     for (const pattern of NAMES)
-      left = left.replaceAll(pattern, (found) => (found.includes('\ue000') ? found.replaceAll(/[^\ue000\d]+/g, '…') : mark(found)))
+      left = left.replaceAll(pattern, (found) =>
+        found.includes('\ue000') ? found.replaceAll(/(\ue000\d+\ue000)|[^\ue000]+/g, (_all, known?: string) => known ?? '…') : mark(found),
+      )
     return left.replaceAll(/\ue000(\d+)\ue000/g, (_all, at: string) => marks[Number(at)] ?? '#').replaceAll('\ue000', '')
   }
 
@@ -115,4 +124,4 @@ export class Redactor {
 }
 
 const wholeWord = (word: string): RegExp =>
-  new RegExp(`(?<![\\w\ue000])${word.replaceAll(/[.*+?^${}()|[\]\\/-]/g, '\\$&')}(?![\\w\ue000])`, 'g')
+  new RegExp(`(?<![\\w\ue000])${word.replaceAll(/[.*+?^${}()|[\]\\/-]/g, '\\$&')}(?![\\w\ue000])`, 'gi')
