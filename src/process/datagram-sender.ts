@@ -84,8 +84,13 @@ export class DatagramSocket implements Startable {
     if (this.#helper === null && this.#running && this.#clock.monotonic() - this.#launchedAt >= HELPER_RETRY_MS) this.#launch()
     const stdin = this.#helper?.stdin
     if (!this.#running || stdin === null || stdin === undefined || stdin.writableLength > MAX_DATAGRAM_BACKLOG) return false
-    stdin.write(`${message}\n`)
+    stdin.write(`${message}\n`, this.#written)
     return true
+  }
+
+  /** What a helper that ends had not taken yet. */
+  readonly #written = (error?: Error | null): void => {
+    if (error) this.#init.onLost(1, 'the process that sends it has ended')
   }
 
   #launch(): void {

@@ -55,6 +55,8 @@ test(
     await until('what waited too long is told', () => lost.length > 0)
     await socket.stop()
     assert.equal(socket.send('after the end'), false)
+    // But for what is in the pipe and at the receiver.
+    await until('what the helper had not taken is told as well', () => lost.length > taken - 200)
   },
 )
 
