@@ -9,6 +9,7 @@ import { buildPage } from './build-page.mjs'
 import { licences, packagesIn } from './licences.mjs'
 import { FUNCTION } from './rexd-script.mjs'
 import { findRuntime, packageRoot } from './runtime.mjs'
+import { LATER_BUILTINS } from './later-builtins.mjs'
 
 /** To use rexd a few times, on a machine that does much else. */
 const CACHE_MS = 60_000
@@ -33,7 +34,7 @@ const AT_ONCE = 'process.exit(status)'
 /** Of what lives long, under the runtime that the package brings along. */
 const PROGRAM = { format: 'esm', target: 'node24', banner: DAEMON_PRELUDE, supported: { 'dynamic-import': true } }
 /** Of what is started for every command, on whatever Node there is, and of what such a one loads where it needs more. */
-const LOADED = { format: 'cjs', target: 'node20', banner: '', supported: { 'dynamic-import': false } }
+const LOADED = { format: 'cjs', target: 'node20', banner: LATER_BUILTINS, supported: { 'dynamic-import': false } }
 const COMMAND = { ...LOADED, banner: SHEBANG, end: AT_ONCE }
 
 export const TARGETS = {

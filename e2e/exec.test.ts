@@ -104,10 +104,7 @@ test('an agent that is not trusted learns nothing but that', async () => {
 
 test('a denial says which command explains it, with our ids filled in', async () => {
   const { stderr } = await alice.exec(bob, ['echo', 'it is', 'x'])
-  assert.ok(
-    stderr.includes(`x0x acl explain /etc/x0x/exec-acl.toml --agent ${alice.agentId} --machine ${alice.machineId} -- echo 'it is' x`),
-    stderr,
-  )
+  assert.ok(stderr.includes(`x0x acl explain --agent ${alice.agentId} --machine ${alice.machineId} -- echo 'it is' x`), stderr)
 })
 
 test('that command explains it, with the function that the daemon uses', async () => {
@@ -117,6 +114,10 @@ test('that command explains it, with the function that the daemon uses', async (
   assert.match(refused.stdout.toString(), /argv_not_allowed/)
   assert.match(refused.stdout.toString(), /<INT>/)
   assert.equal((await bob.cli(['acl', 'explain', bob.aclFile, ...ids, '--', 'echo', '42'])).status, 0)
+  // As the denial prints it: the file is the one that the daemon reads.
+  const unnamed = await bob.cli(['acl', 'explain', ...ids, '--', 'echo', 'hello'])
+  assert.deepEqual([unnamed.status, unnamed.stdout], [refused.status, refused.stdout])
+  assert.equal((await bob.cli(['acl', 'check'])).status, 0)
 })
 
 test('stdout and stderr stay apart and the remote exit status comes back', async () => {

@@ -2,26 +2,29 @@ import type { CommandSpec } from './command.ts'
 
 export const ACL: CommandSpec = {
   name: 'acl',
-  text: 'examine an ACL file, for which no daemon is needed; ask an agent what we may run there',
+  text: 'examine an ACL file, for which no daemon is needed where the file is named; ask an agent what we may run there',
   group: true,
   examples: ['x0x acl check /etc/x0x/exec-acl.toml', 'x0x acl mine bob'],
   commands: [
     {
       name: 'check',
       text: 'every problem of the file, and what its commands could be bent to',
-      arguments: [{ flags: '<file>' }],
+      arguments: [{ flags: '[file]', text: 'without one: the file that the running daemon reads' }],
     },
     {
       name: 'explain',
       text: 'would this be allowed, and what decides',
-      usage: 'FILE --agent ID --machine ID -- ARGV...',
-      arguments: [{ flags: '<file>' }, { flags: '[argv...]' }],
+      usage: '[FILE] --agent ID --machine ID -- ARGV...',
+      arguments: [{ flags: '[file]', text: 'without one: the file that the running daemon reads' }, { flags: '[argv...]' }],
       carries: true,
       options: [
         { flags: '--agent <id>', text: 'who asks', required: true },
         { flags: '--machine <id>', text: 'from where', required: true },
       ],
-      examples: ['x0x acl explain /etc/x0x/exec-acl.toml --agent 3f2a… --machine 6e1f… -- echo 42'],
+      examples: [
+        'x0x acl explain --agent 3f2a… --machine 6e1f… -- echo 42',
+        'x0x acl explain /etc/x0x/exec-acl.toml --agent 3f2a… --machine 6e1f… -- echo 42',
+      ],
     },
     {
       name: 'diff',

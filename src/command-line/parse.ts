@@ -95,8 +95,14 @@ const unknownOption = (flag: string, { hint }: CommandSpec, options: readonly Op
   return `unknown option '${flag}'${similar}${hint === undefined ? '' : `; ${hint}`}`
 }
 
+/** Told of an option that stands behind the first word of a command for somebody else: to read it as ours would answer another question. */
+const foreignOption = (flag: string, word: string): string =>
+  `'${flag}' stands behind '${word}', with no two dashes before them; the command stands behind two dashes, such as: -- echo 42`
+
 const readLevel = (path: CommandPath, args: readonly string[]): Level => {
   const command = path.at(-1)!
+  const own =
+    command.carries === true || command.hint !== undefined ? (command.arguments ?? []).filter((one) => !isVariadic(one)).length : Infinity
   const options = [...optionsOf(path), HELP_OPTION]
   const byName = new Map(options.map((option) => [optionParts(option).name, option]))
   const [words, values]: [string[], Map<string, string[]>] = [[], new Map()]
@@ -113,7 +119,10 @@ const readLevel = (path: CommandPath, args: readonly string[]): Level => {
     }
     const option = byName.get(token.name)
     const takesValue = option !== undefined && optionParts(option).takesValue
-    if (option === undefined || (!takesValue && token.value !== undefined))
+    const foreign = words[own]
+    if (foreign !== undefined && (option === undefined || option === HELP_OPTION || option === VERSION_OPTION))
+      problem ??= foreignOption(token.rawName, foreign)
+    else if (option === undefined || (!takesValue && token.value !== undefined))
       problem ??= unknownOption(token.inlineValue === true ? `${token.rawName}=${token.value}` : token.rawName, command, options)
     else if (option === HELP_OPTION) asks ??= 'help'
     else if (option === VERSION_OPTION) asks ??= 'version'

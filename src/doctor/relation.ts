@@ -152,4 +152,4 @@ export const relationFindings = async (api: LocalApi, { agent, argv }: RelationQ
 }
 
 const explainThere = ({ agent_id, machine_id }: OwnAgent, argv: readonly string[] | null): string =>
-  `there (which file it reads: x0xd --doctor): x0x acl explain /etc/x0x/exec-acl.toml --agent ${shellWord(agent_id)} --machine ${machine_id} -- ${argv === null ? 'ARGV...' : shellWords(argv)}`
+  `there: x0x acl explain --agent ${shellWord(agent_id)} --machine ${machine_id} -- ${argv === null ? 'ARGV...' : shellWords(argv)}`

@@ -119,11 +119,11 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
   'diagnostics dm': diagnostics('dm'),
   'diagnostics mesh': diagnostics('mesh'),
   routes: async (context) => (await import('./commands/diagnostics.ts')).runRoutes(context),
-  'acl check': async (context, { words: [file = ''] }) => (await import('./commands/acl.ts')).runAclCheck(context, file),
+  'acl check': async (context, { words: [file = null] }) => (await import('./commands/acl.ts')).runAclCheck(context, file),
   'acl explain': async (context, line) => {
     const [agent, machine] = [line.value('agent') ?? '', line.value('machine') ?? '']
     const { runAclExplain } = await import('./commands/acl.ts')
-    return runAclExplain(context, { file: line.words[0] ?? '', agent, machine, argv: carriedCommand(line, 1) })
+    return runAclExplain(context, { file: line.words[0] ?? null, agent, machine, argv: carriedCommand(line, 1) })
   },
   'acl diff': async (context, { words: [old = '', next] }) =>
     (await import('./commands/acl-diff.ts')).runAclDiff(context, old, next ?? null),

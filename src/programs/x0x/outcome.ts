@@ -38,6 +38,8 @@ export interface RunFacts {
   readonly argv: readonly string[]
   /** Our own `--timeout` was given. */
   readonly timed: boolean
+  /** Ctrl-C was pressed, or another signal came. */
+  readonly interrupted?: boolean
   /** Who we are, as the other side sees us; null when the daemon could not be asked any more. */
   readonly own: { readonly agent_id: string; readonly machine_id: string; readonly revoked?: boolean } | null
 }
@@ -64,7 +66,7 @@ const REASONS: Record<DenialReason, string> = {
 const explainCommand = (facts: RunFacts): string => {
   const ids =
     facts.own === null ? '--agent ID --machine ID' : `--agent ${shellWord(facts.own.agent_id)} --machine ${shellWord(facts.own.machine_id)}`
-  return `x0x acl explain /etc/x0x/exec-acl.toml ${ids} -- ${shellWords(facts.argv)}`
+  return `x0x acl explain ${ids} -- ${shellWords(facts.argv)}`
 }
 
 const trustCommands = (facts: RunFacts): string =>
@@ -77,7 +79,7 @@ const denialNext = (reason: DenialReason, facts: RunFacts): string => {
     case 'agent_machine_not_in_acl':
     case 'argv_not_allowed':
     case 'shell_metachar_in_argv':
-      return `${there} (which file it reads: x0xd --doctor): ${explainCommand(facts)}`
+      return `${there}: ${explainCommand(facts)}`
     case 'stdin_too_large':
       return `give it less or none; max_stdin_bytes, or stdin = false of the command, in the ACL ${there} says so`
     case 'timeout_too_large':
@@ -96,7 +98,7 @@ const denialNext = (reason: DenialReason, facts: RunFacts): string => {
     case 'audit_unavailable':
       return `${there}: x0xd --doctor`
     case 'spawn_failed':
-      return `${there} (which file it reads: x0xd --doctor): x0x acl check /etc/x0x/exec-acl.toml, and x0x audit tail`
+      return `${there}: x0x acl check, and x0x audit tail`
     case 'approval_unavailable':
       return `${there}: x0x approvals watch, or x0x ui; then ask again`
     case 'approval_denied':
@@ -131,6 +133,8 @@ export const denialLines = (reason: DenialReason, facts: RunFacts): string[] => 
 
 /** What stderr says of an end that needs words: first what happened, then what to do. Empty for a plain end. */
 export const outcomeLines = (exit: ExitEvent, facts: RunFacts): string[] => {
+  if (exit.denial_reason === 'approval_denied' && facts.interrupted === true)
+    return ['cancelled: nothing ran; the question to whoever had to allow it was withdrawn']
   if (exit.denial_reason !== null) return denialLines(exit.denial_reason, facts)
   if (exit.incomplete) {
     const lost = `incomplete: ${exit.message ?? 'the connection was lost or bytes are missing; how the command ended there is not known'}`

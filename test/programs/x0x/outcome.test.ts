@@ -58,11 +58,15 @@ test('every denial is 255 and says its reason and what to do next', () => {
 
 test('a denial by the ACL names the command that explains it, ready to be pasted', () => {
   const [, next] = outcomeLines(exit({ ok: false, code: null, denial_reason: 'argv_not_allowed' }), facts)
-  const file = 'on bob (which file it reads: x0xd --doctor)'
-  assert.equal(
-    next,
-    `${file}: x0x acl explain /etc/x0x/exec-acl.toml --agent ${'c'.repeat(64)} --machine ${'d'.repeat(64)} -- echo 'it is'`,
-  )
+  assert.equal(next, `on bob: x0x acl explain --agent ${'c'.repeat(64)} --machine ${'d'.repeat(64)} -- echo 'it is'`)
+})
+
+test('whoever takes a question back is not told to ask the one who was asked', () => {
+  const denied = exit({ ok: false, code: null, denial_reason: 'approval_denied' })
+  assert.deepEqual(outcomeLines(denied, { ...facts, interrupted: true }), [
+    'cancelled: nothing ran; the question to whoever had to allow it was withdrawn',
+  ])
+  assert.match(outcomeLines(denied, facts)[0] ?? '', /^denied: approval_denied/)
 })
 
 test('what is to be pasted is quoted, whatever the daemon says of itself', () => {

@@ -1,3 +1,5 @@
+import { AppError, isAppError } from '../../../base/errors.ts'
+import type { ExecDiagnostics } from '../../../diagnostics/exec-counters.ts'
 import { checkAclFile, type AclCheck } from '../../../policy/mesh/check-acl.ts'
 import type { EnforcementJudge } from '../../../policy/mesh/confinement.ts'
 import { explain, explanationText } from '../../../policy/mesh/explain.ts'
@@ -39,8 +41,24 @@ const countsText = (summary: AclCheck['summary']): string => {
   ].join(', ')
 }
 
-/** `x0x acl check FILE`: 0 when a daemon would start with it, 2 when not. */
-export const runAclCheck = async (context: CliContext, file: string): Promise<number> => {
+/** The file that is named, else the one that the running daemon reads. */
+const fileOf = async (context: CliContext, named: string | null): Promise<string> => {
+  if (named !== null) return named
+  try {
+    const { acl_summary } = await context.api.json<ExecDiagnostics>({ method: 'GET', path: '/diagnostics/exec' })
+    return acl_summary.loaded_from
+  } catch (error) {
+    if (!isAppError(error, 'daemon_unreachable')) throw error
+    throw new AppError('daemon_unreachable', `which file? ${error.message}`, {
+      cause: error,
+      data: { next: 'name the file, for which no daemon is needed; which one a daemon would read: x0xd --check' },
+    })
+  }
+}
+
+/** `x0x acl check [FILE]`: 0 when a daemon would start with it, 2 when not. */
+export const runAclCheck = async (context: CliContext, named: string | null): Promise<number> => {
+  const file = await fileOf(context, named)
   const report = await checkHere(file)
   const status = report.ok ? 0 : 2
   if (context.json) {
@@ -65,7 +83,8 @@ export const runAclCheck = async (context: CliContext, file: string): Promise<nu
 }
 
 export interface ExplainOptions {
-  readonly file: string
+  /** Null: the one that the running daemon reads. */
+  readonly file: string | null
   readonly agent: string
   readonly machine: string
   readonly argv: readonly string[]
@@ -83,7 +102,7 @@ const checkId = (id: string, flag: string): string => {
 export const runAclExplain = async (context: CliContext, options: ExplainOptions): Promise<number> => {
   const agent_id = checkId(options.agent, '--agent')
   const machine_id = checkId(options.machine, '--machine')
-  const { acl } = await loadAcl({ path: options.file, explicit: true })
+  const { acl } = await loadAcl({ path: await fileOf(context, options.file), explicit: true })
   const explanation = explain({ acl, agent_id, machine_id, argv: options.argv })
   if (context.json) await printJson(context, explanation)
   else await printLine(context, shown(explanationText(explanation, options.argv)))

@@ -41,7 +41,7 @@ export const atDesk = async <T>(context: CliContext, work: (desk: DeskHuman) => 
 
 const oneOf = <T>(items: readonly T[], idOf: (item: T) => string, text: string, what: string): T => {
   if (text.length < MIN_PREFIX)
-    throw usageError(`${JSON.stringify(text)} is too short for the id of ${what}`, `at least its first ${MIN_PREFIX} characters`)
+    throw usageError(`${JSON.stringify(text)} is too short for the id of a ${what}`, `at least its first ${MIN_PREFIX} characters`)
   const fitting = items.filter((item) => idOf(item).startsWith(text))
   const exact = fitting.find((item) => idOf(item) === text) ?? (fitting.length === 1 ? fitting[0] : undefined)
   if (exact !== undefined) return exact

@@ -214,7 +214,7 @@ class ExecCommand {
   /** Who we are is asked only where a denial is explained. */
   async #facts(event: ExitEvent): Promise<RunFacts> {
     const { agent, argv, timeout } = this.#options
-    const facts = { agent, argv, timed: timeout !== null }
+    const facts = { agent, argv, timed: timeout !== null, interrupted: this.#interrupted !== null }
     if (event.denial_reason === null || this.#context.json) return { ...facts, own: null }
     return { ...facts, own: await this.#context.api.json<RunFacts['own']>({ method: 'GET', path: '/agent' }).catch(() => null) }
   }
