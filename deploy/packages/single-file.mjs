@@ -26,8 +26,11 @@ const forBun = {
   },
 }
 
+/** A program that ends before it has said how is no success. */
+const UNTOLD = 'process.exitCode = 70'
+
 /** The bundle that starts at once, and the one that it loads for all but a plain exec. */
-const PARTS = [{ ...TARGETS.x0x, banner: '', plugins: [forBun] }, TARGETS['x0x-other-commands']]
+const PARTS = [{ ...TARGETS.x0x, banner: UNTOLD, plugins: [forBun] }, TARGETS['x0x-other-commands']]
 
 /** Makes `x0x-linux-ARCH` for each architecture; answers their names and what is inside. */
 export const makeSingleFiles = async () => {

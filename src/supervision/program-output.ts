@@ -67,13 +67,18 @@ const GONE = new Set(['EPIPE', 'ERR_STREAM_DESTROYED'])
 export class OutputWatch {
   readonly #program: string
   readonly #io: Outputs
+  readonly #failed = new Set<Output>()
   #failure: NodeJS.ErrnoException | null = null
 
   /** Listens for as long as the process lives: what was written last may fail last. */
   constructor(program: string, io: Outputs) {
     this.#program = program
     this.#io = io
-    for (const output of [io.stdout, io.stderr]) output.on('error', (error) => (this.#failure ??= error))
+    for (const output of [io.stdout, io.stderr])
+      output.on('error', (error) => {
+        this.#failed.add(output)
+        this.#failure ??= error
+      })
   }
 
   /** The exit status when all is written: `status`, unless its output was lost. */
@@ -82,7 +87,10 @@ export class OutputWatch {
     await flush(this.#io.stderr)
     if (this.#failure === null) return status
     if (GONE.has(this.#failure.code ?? '')) return EXIT_READER_GONE
-    await write(this.#io.stderr, `${this.#program}: the output could not be written: ${shownLine(this.#failure.message)}\n`)
+    const { stderr } = this.#io
+    // One that has failed need not say so again, and whoever waits for it waits for ever.
+    if (!this.#failed.has(stderr))
+      await write(stderr, `${this.#program}: the output could not be written: ${shownLine(this.#failure.message)}\n`)
     return status === 0 ? 1 : status
   }
 }
