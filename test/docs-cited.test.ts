@@ -5,8 +5,8 @@ import { test } from 'node:test'
 
 const ROOT = join(import.meta.dirname, '..')
 
-/** `path.test.ts`: title, up to the end of the cell or line. */
-const CITATION = /`((?:test|e2e)\/[^`]+\.test\.ts)`: ([^|\n]+?)\s*(?=\||$)/gm
+/** `path.test.ts`: title, up to the next one, or the end of the cell or line. */
+const CITATION = /`((?:test|e2e)\/[^`]+\.test\.ts)`: ([^|\n]+?)\s*(?=; `(?:test|e2e)\/|\||$)/gm
 
 /** Titles that are cited and do not stand in the file that is cited. */
 const missingTitles = (markdown: string, source: (file: string) => string | null): string[] =>
@@ -28,7 +28,8 @@ test('every test that a page cites is there', () => {
 })
 
 test('a title that is not there is found', () => {
-  const page = '| a | `test/x.test.ts`: it holds |\n| b | `test/x.test.ts`: it breaks |\n| c | `test/y.test.ts`: it holds |\n'
+  const page =
+    '| a | `test/x.test.ts`: it holds |\n| b | `test/x.test.ts`: it holds; `test/x.test.ts`: it breaks |\n| c | `test/y.test.ts`: it holds |\n'
   const source = (file: string): string | null => (file === 'test/x.test.ts' ? "test('it holds', …)" : null)
   assert.deepEqual(missingTitles(page, source), ['test/x.test.ts: it breaks', 'test/y.test.ts: it holds'])
 })

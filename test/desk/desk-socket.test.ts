@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { createHash, createHmac, randomBytes } from 'node:crypto'
 import { once } from 'node:events'
-import { chmod, readFile, rm, writeFile } from 'node:fs/promises'
+import { chmod, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { connect, createServer, type Socket } from 'node:net'
 import { test, type TestContext } from 'node:test'
 
@@ -110,6 +110,7 @@ const refusals = async (place: DeskPlaceHandle): Promise<readonly Record<string,
 
 test('an engine and a window that others wrote, after the documents alone, ask, decide and are answered', async (t) => {
   const place = await deskPlace(t)
+  assert.equal((await stat(place.paths.approvalsSocket)).mode & 0o777, 0o600)
   const [engine, human] = [await other(t, place, 'engine'), await other(t, place, 'human')]
   await human.open()
   human.send({ type: 'subscribe', id: 1 })

@@ -71,12 +71,15 @@ test('an id that is in use is no run of its own, and nothing is told of it', asy
   assert.equal(told(pair).length, 2)
 })
 
-test('O16: of much output the last 20,000 characters are kept, with a suffix that says so', async (t) => {
-  const pair = await execPair(t, { scripts: { much: 'i=0; while [ $i -lt 9000 ]; do echo "line $i"; i=$((i+1)); done' } })
+test('O16: of much output the last 20,000 characters are kept, of both streams together, with a suffix that says so', async (t) => {
+  const lines = 'i=0; while [ $i -lt 9000 ]; do echo "line $i"; i=$((i+1)); done'
+  // So far apart that what was written last comes last.
+  const pair = await execPair(t, { scripts: { much: `${lines}; sleep 0.2; ${lines} >&2; sleep 0.2; echo the last of stdout` } })
   await run(pair, 'much')
   const { tail, tail_truncated } = eventsOf(pair).at(-1)!
   assert.deepEqual([tail_truncated, tail?.length], [true, MAX_EVENT_TAIL])
-  assert.ok(tail?.endsWith(`line 8999\n${TRUNCATED_SUFFIX}`))
+  assert.equal(MAX_EVENT_TAIL, 20_000)
+  assert.ok(tail?.endsWith(`line 8999\nthe last of stdout\n${TRUNCATED_SUFFIX}`), tail?.slice(-80))
 })
 
 test('B28: events of one session are not those of another', async (t) => {

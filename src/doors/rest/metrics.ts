@@ -26,7 +26,7 @@ const directions = ({ mesh: { connections } }: NetworkFacts): Record<string, num
 
 /** By a code of the error table; of errors that have none of it, by none. */
 const linkFailures = ({ dm: { link_failures } }: NetworkFacts): Record<string, number> =>
-  Object.fromEntries(Object.entries(link_failures).filter(([code]) => code in ERROR_TABLE))
+  Object.fromEntries(Object.entries(link_failures).filter(([code]) => Object.hasOwn(ERROR_TABLE, code)))
 
 /** What the network's half shows a collector: the counters of `/diagnostics/dm` and `/diagnostics/mesh`, and what it asked others for. */
 export const NETWORK_METRICS: readonly Metric<NetworkFacts>[] = [
