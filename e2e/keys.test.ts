@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 
 import { loadOrCreateAgentKey } from '../src/identity/agent-key.ts'
-import { aliceBobCharlie, MeshOfDaemons, until, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
+import { aliceBobCharlie, MeshOfDaemons, runDaemonCommand, until, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 import { response } from '../test/support/rest-door.ts'
 
 // What an operator does with keys: alice may ask bob.
@@ -136,4 +136,31 @@ test('the agent key alone on another machine: pins refuse it, a pin lets it in, 
   await bob.ok('contacts', 'pin', 'alice', elsewhere.machineId)
   const denied = await elsewhere.exec('bob', ['echo', '1'])
   assert.deepEqual([denied.status, /agent_machine_not_in_acl/.test(denied.stderr)], [255, true], denied.stderr)
+})
+
+test('an agent gets a new key: not under a running daemon; a contact follows it by name, and the ACL has to', async () => {
+  await mesh.daemons.find(({ name }) => name === 'elsewhere')!.stop()
+  await restored.start()
+  const running = await restored.cli(['keys', 'rotate', '--yes'])
+  assert.deepEqual([running.status, (await restored.cli(['keys', 'rotate'])).status], [1, 2], running.stderr)
+  assert.equal((await restored.exec('bob', ['echo', '3'])).status, 0)
+  await restored.stop()
+  const formerly = restored.agentId
+  assert.match(await restored.ok('keys', 'rotate', '--yes'), new RegExp(`^agent [0-9a-f]{64}, formerly ${formerly}\\n`))
+  await restored.start()
+  assert.notEqual(restored.agentId, formerly)
+  assert.equal((await restored.exec('bob', ['echo', '4'])).status, 255)
+  await until('bob has followed', async () =>
+    (await bob.ok('contacts', 'list')).includes(`${restored.agentId} (formerly ${formerly.slice(0, 12)}…)`),
+  )
+  const denied = await restored.exec('bob', ['echo', '5'])
+  assert.deepEqual([denied.status, /agent_machine_not_in_acl/.test(denied.stderr)], [255, true], denied.stderr)
+  assert.match(await readFile(bob.journalFile, 'utf8'), /"contact_succeed"[^\n]*formerly/)
+  assert.ok((await readFile(bob.journalFile, 'utf8')).includes(`agent_id = \\"${restored.agentId}\\"`), 'the line to write')
+  const { stdout } = await runDaemonCommand(['--check', '--data-dir', bob.dir, '--exec-acl', bob.aclFile])
+  assert.match(stdout, new RegExp(`has a new key[^]*agent_id = "${restored.agentId}"`))
+  await bob.writeAcl([{ agent: restored, commands: [['echo', '<INT>']] }])
+  await bob.restart()
+  assert.equal((await restored.exec('bob', ['echo', '6'])).status, 0)
+  assert.equal((await restored.cli(['audit', 'verify', join(restored.dir, 'requests.jsonl')])).status, 0)
 })

@@ -19,6 +19,7 @@ export const ERROR_TABLE = {
   bad_config: { status: 500, rpc: -32603, exit: 2, text: 'the configuration is not valid' },
   bad_acl: { status: 500, rpc: -32603, exit: 2, text: 'the ACL file is not valid' },
   bad_contacts: { status: 500, rpc: -32603, exit: 2, text: 'the contacts file is not valid' },
+  bad_successions: { status: 500, rpc: -32603, exit: 2, text: 'the successions file is damaged' },
   bad_revocations: { status: 500, rpc: -32603, exit: 2, text: 'the revocations file is not valid' },
   bad_card: { status: 400, rpc: -32602, exit: 1, text: 'the agent card is not valid' },
   bad_key_file: { status: 500, rpc: -32603, exit: 2, text: 'the key file is not valid' },

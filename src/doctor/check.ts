@@ -13,6 +13,7 @@ import { dataDirMode } from '../config/settings.ts'
 import { fail, ok, warn, type Finding } from './findings.ts'
 import { checkDatagrams } from '../process/datagram-sender.ts'
 import { checkServedRexd } from './rexd-check.ts'
+import { checkSuccessors } from './successor-check.ts'
 
 const plural = (count: number, one: string, many: string): string => `${count} ${count === 1 ? one : many}`
 
@@ -96,6 +97,7 @@ export const check = async ({ config, problems }: ConfigReading): Promise<Findin
   await checkDataDir(config.paths.dir, dataDirMode(config)),
   ...(await checkSharing(config)).filter(({ standing }) => standing === 'fail'),
   ...(await checkRuns(config)),
+  ...(await checkSuccessors(config)),
   ...(await checkServedRexd(config, { strict: false })),
   ...(await checkSyslog(config)),
   // A start goes through all the same: runs are denied until it is mended.

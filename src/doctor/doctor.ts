@@ -21,6 +21,7 @@ import { lookAtLock } from '../supervision/lock.ts'
 import type { DataPaths } from '../local-api/paths.ts'
 import { askWhoRuns, checkRunning } from './running.ts'
 import { checkRexdSocket, checkServedRexd, rexdListen } from './rexd-check.ts'
+import { checkSuccessors } from './successor-check.ts'
 import { dataDirMode } from '../config/settings.ts'
 
 const checkRuntime = (): Finding => {
@@ -211,6 +212,7 @@ export const doctor = async (reading: ConfigReading, examiner: Examiner, env: En
     ...(await checkKeys(config)),
     await checkContacts(config.paths.contacts),
     await checkRevocations(config),
+    ...(await checkSuccessors(config)),
     checkStrangers(config),
     await checkClock(config),
     ...(await checkServedRexd(config, { strict: true })),

@@ -1,6 +1,7 @@
 import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
 import { signCard } from '../identity/card.ts'
+import { isSuccession } from '../protocol/dm.ts'
 import { ANNOUNCE_DOMAIN, CARD_DOMAIN } from '../protocol/card.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import { ANNOUNCE_TTL_MS, CARD_TTL_MS } from '../protocol/limits.ts'
@@ -8,6 +9,7 @@ import type { Links, PeerLink } from './links/links.ts'
 import type { Nonces } from './links/nonces.ts'
 import type { Operations } from './operations.ts'
 import type { PeerRevocations } from './links/peer-revocations.ts'
+import type { PeerSuccessions } from './links/peer-successions.ts'
 import type { ApproverAsks } from './runs/approver-asks.ts'
 import { PORT_VERSION, type NetworkSettings, type ToExecutor, type ToNetwork } from './port/messages.ts'
 import type { Requests } from './runs/requests.ts'
@@ -25,6 +27,7 @@ export interface CallsComponents {
   readonly operations: Operations
   readonly requests: Requests
   readonly revocations: PeerRevocations
+  readonly successions: PeerSuccessions
   readonly signatures: Signatures
   readonly views: Views
 }
@@ -42,7 +45,7 @@ export class Calls {
   }
 
   async answer(call: Call): Promise<ToNetwork> {
-    const { approvers, links, nonces, operations, requests, revocations, views } = this.#components
+    const { approvers, links, nonces, operations, requests, views } = this.#components
     const { id } = call
     switch (call.type) {
       case 'hello':
@@ -78,7 +81,7 @@ export class Calls {
       case 'settings':
         return { type: 'settings', id, ...this.#settings() }
       case 'revocations':
-        return result(id, { accepted: await revocations.take(links.get(call.link), call.items) })
+        return result(id, { accepted: await this.#takeStatements(links.get(call.link), call.items) })
     }
   }
 
@@ -90,6 +93,17 @@ export class Calls {
       )
     const { agentId: agent_id, publicKey: agent_public_key } = this.#components.signatures
     return { type: 'welcome', id: call.id, version: PORT_VERSION, agent_id, machine_id: this.#machineId, agent_public_key }
+  }
+
+  /** Revocations first: a key that is revoked names no other. */
+  async #takeStatements(link: PeerLink, items: readonly Uint8Array[]): Promise<number> {
+    const { revocations, successions } = this.#components
+    const taking = revocations.take(
+      link,
+      items.filter((item) => !isSuccession(item)),
+    )
+    await successions.take(link, items.filter(isSuccession))
+    return taking
   }
 
   #settings(): NetworkSettings {

@@ -35,9 +35,12 @@ export interface OperationsInit {
 }
 
 /** What the network's half may know of a contact. */
-export const contactRecord = ({ name, agent_id, trust, machines, addresses }: Contact, revocations: Revocations): ContactRecord => {
+export const contactRecord = (
+  { name, agent_id, trust, machines, addresses, formerly }: Contact,
+  revocations: Revocations,
+): ContactRecord => {
   const { revoked, machines: revoked_machines } = revocations.of(agent_id)
-  return { name, agent_id, trust, machines: [...machines], addresses: [...addresses], revoked, revoked_machines }
+  return { name, agent_id, trust, machines: [...machines], addresses: [...addresses], formerly: [...formerly], revoked, revoked_machines }
 }
 
 /** What an operator changes, or alone may see, each proven. Bodies are closed: an unknown key is an error. */

@@ -11,6 +11,7 @@ import type { Call, Calls } from './calls.ts'
 import type { Links, PeerLink } from './links/links.ts'
 import type { Nonces } from './links/nonces.ts'
 import type { PeerRevocations } from './links/peer-revocations.ts'
+import type { PeerSuccessions } from './links/peer-successions.ts'
 import { headOf, PortChannel } from './port/codec.ts'
 import { failedAnswer, portError } from './port/port-error.ts'
 import {
@@ -52,6 +53,7 @@ export interface PortSessionComponents {
   readonly nonces: Nonces
   readonly revocations: PeerRevocations
   readonly runs: Runs
+  readonly successions: PeerSuccessions
   readonly views: Views
 }
 
@@ -254,7 +256,8 @@ export class PortSession {
   }
 
   #pushRevocations(link: PeerLink): void {
-    const items = this.#components.revocations.takeUnsent(link)
+    const { revocations, successions } = this.#components
+    const items = [...successions.takeUnsent(link), ...revocations.takeUnsent(link)]
     if (items.length > 0) this.#channel.send({ type: 'link_revocations', link: link.number, items })
   }
 
@@ -276,9 +279,8 @@ export class PortSession {
     try {
       work()
     } catch (error) {
-      const { counters, log } = this.#components
-      if (isAppError(error)) counters.count('malformed_frames')
-      log.warn({ error: errorText(error) }, 'a message of the network half failed')
+      if (isAppError(error)) this.#components.counters.count('malformed_frames')
+      this.#components.log.warn({ error: errorText(error) }, 'a message of the network half failed')
     }
   }
 

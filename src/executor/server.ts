@@ -21,6 +21,7 @@ import type { Guardian } from '../process/guardian.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import type { Contacts } from '../trust/contacts.ts'
 import type { Revocations } from '../trust/revocations.ts'
+import { wayBack, type Succession } from '../trust/successions.ts'
 import { AclReload, type ReloadOutcome } from './acl-reload.ts'
 import { AuthorityJournal } from './authority-journal.ts'
 import { CallerSecrets } from './caller-secrets.ts'
@@ -33,6 +34,7 @@ import { Operations } from './operations.ts'
 import { OperatorGate } from './operator-gate.ts'
 import { UnackedTotal } from './runs/outbox.ts'
 import { PeerRevocations } from './links/peer-revocations.ts'
+import { PeerSuccessions } from './links/peer-successions.ts'
 import { PortSession, type NetworkHost } from './port-session.ts'
 import type { CallerTokens } from './port/messages.ts'
 import { Reports } from './runs/reports.ts'
@@ -65,6 +67,8 @@ export interface ExecutorComponents {
   readonly outgoing: Journal
   readonly revocations: Revocations
   readonly signer: AgentSigner
+  /** What this agent's keys have said one of the other. */
+  readonly successions?: readonly Succession[]
   /** Of callers of the API; null: this executor has none that could be made anew. */
   readonly tokens?: HeldTokens | null
 }
@@ -97,7 +101,12 @@ export class Executor implements Startable {
   readonly #views: Views
   readonly #sessions = new Set<PortSession>()
   /** What answers to the operator; once `operator.key` is read. */
-  #proven: { readonly authority: AuthorityJournal; readonly operations: Operations; readonly requests: Requests } | null = null
+  #proven: {
+    readonly authority: AuthorityJournal
+    readonly operations: Operations
+    readonly requests: Requests
+    readonly successions: PeerSuccessions
+  } | null = null
   #unsubscribe: () => void = () => undefined
 
   constructor(components: ExecutorComponents, init: ExecutorInit) {
@@ -173,6 +182,10 @@ export class Executor implements Startable {
         { authority, clock, contacts, gate, incoming, revocations, secrets, signatures },
         { onRevoked: () => this.#ownRevoked() },
       ),
+      successions: new PeerSuccessions(
+        { authority, contacts, counters, log, revocations },
+        { own: wayBack(this.#components.successions ?? [], signatures.agentId) },
+      ),
       requests: new Requests({ authority, clock, contacts, counters, gate, outgoing, signatures }, { machineId, requireOperatorProof }),
     }
     this.#unsubscribe = contacts.onChange(() => this.#trustChanged())
@@ -216,8 +229,8 @@ export class Executor implements Startable {
     )
     const [approvers, revocations, views, runs] = [this.#approvers, this.#revocations, this.#views, this.#runs]
     const init = { machineId, networkSettings: host?.settings ?? null }
-    const { authority, operations, requests } = this.#proven
-    const calls = new Calls({ approvers, clock, links, nonces, operations, requests, revocations, signatures, views }, init)
+    const { authority, operations, requests, successions } = this.#proven
+    const calls = new Calls({ approvers, clock, links, nonces, operations, requests, revocations, signatures, successions, views }, init)
     const session = new PortSession({
       approvers,
       authority,
@@ -231,6 +244,7 @@ export class Executor implements Startable {
       nonces,
       revocations,
       runs,
+      successions,
       views,
     })
     this.#sessions.add(session)

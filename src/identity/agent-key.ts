@@ -1,7 +1,7 @@
 import { join } from 'node:path'
 
 import { agentIdOf } from './agent-id.ts'
-import { loadOrCreateSeed } from './key-file.ts'
+import { loadOrCreateSeed, type SeedFile } from './key-file.ts'
 import { primitives } from './primitives.ts'
 import { statement, type AgentSigner } from './signing.ts'
 
@@ -12,9 +12,11 @@ export const agentSignerOf = (seed: Uint8Array): AgentSigner => {
   return { publicKey, agentId: agentIdOf(publicKey), sign: (domain, body) => dsaSign(secret, statement(domain, body)) }
 }
 
+export const agentKeyFile = (dataDir: string): SeedFile => ({ path: join(dataDir, 'agent.key'), header: 'x0x-agent-key-v1' })
+
 /**
  * The agent of a data directory, from `agent.key`, made on first start. Only the executor's half
  * calls this. Throws `loose_permissions` or `bad_key_file`. `dirMode`: how open the directory may be.
  */
 export const loadOrCreateAgentKey = async (dataDir: string, dirMode?: number): Promise<AgentSigner> =>
-  agentSignerOf(await loadOrCreateSeed({ path: join(dataDir, 'agent.key'), header: 'x0x-agent-key-v1' }, dirMode))
+  agentSignerOf(await loadOrCreateSeed(agentKeyFile(dataDir), dirMode))

@@ -35,9 +35,8 @@ export const loadOrCreateSeed = async (file: SeedFile, dirMode: number = PRIVATE
   return await loadSeed(file)
 }
 
-/** Puts a new secret in the place of the one that is there; readers see the one or the other. Only for secrets that name nobody. */
-export const renewSeed = async (file: SeedFile): Promise<Uint8Array> => {
-  const seed = randomBytes(SEED_BYTES)
+/** Puts a new secret in the place of the one that is there; readers see the one or the other. */
+export const renewSeed = async (file: SeedFile, seed = randomBytes(SEED_BYTES)): Promise<Uint8Array> => {
   await writeFileAtomic(file.path, contentOf(file, seed), modeOf(file))
   return seed
 }

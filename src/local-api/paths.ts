@@ -52,6 +52,8 @@ export const pathsIn = (dir: string) => {
     operatorKey: `${inside}operator.key`,
     contacts: `${inside}contacts.json`,
     revocations: `${inside}revocations.json`,
+    /** What this agent's keys have said one of the other. */
+    successions: `${inside}successions.json`,
     apiToken: `${inside}api-token`,
     /** Where `metrics_token` is true. */
     metricsToken: `${inside}metrics-token`,

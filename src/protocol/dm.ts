@@ -68,3 +68,21 @@ export const revocationBody = record('revocation-body', {
   issued_at_ms: uint(),
 })
 export const revocation = record('revocation', { body: bytes(1, MAX_CARD_BYTES), signature: bytes(AGENT_SIGNATURE_BYTES) })
+
+export const SUCCESSION_DOMAIN = 'x0x-succession-v1'
+/** A key's word that another one is its agent's from now on; both sign it. In a `revocation-list`, to peers that say `SUCCESSION_VERSION`. */
+export const successionBody = record('succession-body', {
+  version: literal(1),
+  old_public_key: bytes(AGENT_PUBLIC_KEY_BYTES),
+  new_public_key: bytes(AGENT_PUBLIC_KEY_BYTES),
+  /** Where it was said: it counts only over a link that proves this machine and the new key. */
+  machine_id: id32,
+  issued_at_ms: uint(),
+})
+export const succession = record('succession', {
+  body: bytes(1, MAX_CARD_BYTES),
+  old_signature: bytes(AGENT_SIGNATURE_BYTES),
+  new_signature: bytes(AGENT_SIGNATURE_BYTES),
+})
+/** Told from a revocation by the number of its fields. */
+export const isSuccession = (item: Uint8Array): boolean => item[0] === 0x83

@@ -149,8 +149,19 @@ export const WAITING_VERSION = 3
 export const OPERATOR_VERSION = 4
 /** As version 4; and whoever speaks it may be told which trace a run belongs to (`trace`). */
 export const TRACE_VERSION = 5
+/** As version 5; and whoever speaks it may be told of a contact's new key (`succession`). */
+export const SUCCESSION_VERSION = 6
+/** Keys that an agent had one after another, as far back as a contact that missed them follows: each step costs two signatures, and one frame holds them all. */
+export const MAX_SUCCESSIONS = 4
 /** What M1 and M2 say that we speak. */
-export const LINK_VERSIONS: readonly number[] = [LINK_VERSION, RULES_VERSION, WAITING_VERSION, OPERATOR_VERSION, TRACE_VERSION]
+export const LINK_VERSIONS: readonly number[] = [
+  LINK_VERSION,
+  RULES_VERSION,
+  WAITING_VERSION,
+  OPERATOR_VERSION,
+  TRACE_VERSION,
+  SUCCESSION_VERSION,
+]
 /** Pings that one accepted agent is answered: a burst and a rate above what people type. */
 export const PING_BURST = 20
 export const PINGS_PER_SECOND = 10

@@ -15,6 +15,8 @@ export interface Contact {
   readonly machines: readonly MachineId[]
   /** Addresses of the newest imported card. */
   readonly addresses: readonly string[]
+  /** Keys that it had before, the newest first: none of them lets anybody in. */
+  readonly formerly: readonly AgentId[]
   /** base64url; null when the contact did not come from a card. */
   readonly agent_public_key: string | null
   /** Epoch milliseconds; an older card changes nothing. */
@@ -70,7 +72,8 @@ const uniqueListOf = <T>(value: unknown, place: Place, item: (value: unknown, pl
   return items
 }
 
-const KEYS = ['name', 'agent_id', 'trust', 'machines', 'addresses', 'agent_public_key', 'card_issued_at_ms'] as const
+const FIRST_KEYS = ['name', 'agent_id', 'trust', 'machines', 'addresses', 'agent_public_key', 'card_issued_at_ms'] as const
+const KEYS = [...FIRST_KEYS, 'formerly'] as const
 
 const contactOf = (value: unknown, place: Place): Contact => {
   const entry = objectOf(value, KEYS, place)
@@ -86,6 +89,7 @@ const contactOf = (value: unknown, place: Place): Contact => {
     trust: TRUST_LEVELS.find((level) => level === entry.trust) ?? refuse(at('trust'), `expected one of ${TRUST_LEVELS.join(', ')}`),
     machines: uniqueListOf(entry.machines, at('machines'), idOf),
     addresses,
+    formerly: uniqueListOf(entry.formerly, at('formerly'), idOf),
     agent_public_key: nullOr(entry.agent_public_key, at('agent_public_key'), (key, where) => {
       const text = textOf(key, where)
       return BASE64URL.test(text) ? text : refuse(where, 'expected base64url')
@@ -94,14 +98,23 @@ const contactOf = (value: unknown, place: Place): Contact => {
   }
 }
 
+/** One of version 1 has no `formerly`. */
+const firstContactOf = (value: unknown, place: Place): Contact => {
+  const entry = objectOf(value, FIRST_KEYS, place)
+  return contactOf({ ...entry, formerly: [] }, place)
+}
+
 const FILE_VERSION = 1
+/** The same, and where a contact has another key than before, those that it had: what reads version 1 alone must not forget them. */
+const WITH_FORMERLY = 2
 
 /** The contacts of a parsed `contacts.json`. Throws `bad_contacts` naming file and place. */
 export const contactsOf = (value: unknown, file: string): Contact[] => {
   const place: Place = { file, code: 'bad_contacts', path: '' }
-  const root = fileOf(value, FILE_VERSION, ['contacts'], place)
+  const isFirst = typeof value === 'object' && value !== null && 'version' in value && value.version === FILE_VERSION
+  const root = fileOf(value, isFirst ? FILE_VERSION : WITH_FORMERLY, ['contacts'], place)
   const list = within(place, 'contacts')
-  const contacts = listOf(root.contacts, list, contactOf)
+  const contacts = listOf(root.contacts, list, isFirst ? firstContactOf : contactOf)
   for (const key of ['name', 'agent_id'] as const) {
     const seen = new Set<string>()
     contacts.forEach((contact, index) => {
@@ -113,7 +126,10 @@ export const contactsOf = (value: unknown, file: string): Contact[] => {
 }
 
 /** The contents of `contacts.json`. */
-export const contactsFile = (contacts: readonly Contact[]): unknown => ({ version: FILE_VERSION, contacts })
+export const contactsFile = (contacts: readonly Contact[]): unknown =>
+  contacts.some(({ formerly }) => formerly.length > 0)
+    ? { version: WITH_FORMERLY, contacts }
+    : { version: FILE_VERSION, contacts: contacts.map(({ formerly: _, ...contact }) => contact) }
 
 /**
  * The contact that a human means: 64 hex digits, a name, or a prefix of an id that fits one only.

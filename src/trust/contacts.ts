@@ -1,6 +1,7 @@
 import { AppError } from '../base/errors.ts'
 import type { VerifiedCard } from '../identity/card.ts'
 import { isHexId, shortId, type AgentId, type MachineId } from '../protocol/ids.ts'
+import { MAX_SUCCESSIONS } from '../protocol/limits.ts'
 import type { TrustLevel } from '../protocol/reasons.ts'
 import { contactsFile, contactsOf, findContact, meetProblem, nameProblem, type Contact } from './contact.ts'
 import { readJsonFile, writeJsonFile } from './json-file.ts'
@@ -75,7 +76,7 @@ export class Contacts {
         card_issued_at_ms: card.issuedAt,
       }
       if (!known) {
-        const contact: Contact = { name, agent_id: card.agentId, trust: wish.trust ?? 'unknown', machines: [], ...fromCard }
+        const contact: Contact = { name, agent_id: card.agentId, trust: wish.trust ?? 'unknown', machines: [], formerly: [], ...fromCard }
         return { next: [...contacts, contact], contact }
       }
       if (wish.trust !== undefined && wish.trust !== known.trust) {
@@ -102,13 +103,28 @@ export class Contacts {
       this.assertMeetable(name, agent_id)
       const known = contacts.find((contact) => contact.agent_id === agent_id)
       const contact: Contact = {
-        ...(known ?? { agent_id, agent_public_key: null, card_issued_at_ms: null }),
+        ...(known ?? { agent_id, formerly: [], agent_public_key: null, card_issued_at_ms: null }),
         name,
         trust: 'trusted',
         machines: [...new Set([...(known?.machines ?? []), machine_id])],
         addresses: addresses.length === 0 ? (known?.addresses ?? []) : addresses,
       }
       return known ? replaced(contacts, contact) : { next: [...contacts, contact], contact }
+    })
+  }
+
+  /** The same contact under a new key: name, level, pins and addresses stay. Throws `unknown_agent`, or `conflict` where that key is another contact's. */
+  succeed(agentId: AgentId, next: { readonly agentId: AgentId; readonly publicKey: Uint8Array }): Promise<Contact> {
+    return this.#change((contacts) => {
+      const known = findContact(contacts, agentId)
+      if (contacts.some((contact) => contact.agent_id === next.agentId)) throw new AppError('conflict', 'that key is a contact already')
+      const contact: Contact = {
+        ...known,
+        agent_id: next.agentId,
+        agent_public_key: Buffer.from(next.publicKey).toString('base64url'),
+        formerly: [agentId, ...known.formerly].slice(0, MAX_SUCCESSIONS),
+      }
+      return { next: contacts.map((one) => (one === known ? contact : one)), contact }
     })
   }
 

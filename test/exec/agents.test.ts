@@ -15,6 +15,7 @@ const contact = (name: string, agent_id: string) => ({
   trust: 'known' as const,
   machines: [],
   addresses: [],
+  formerly: [],
   revoked: false,
   revoked_machines: [],
 })

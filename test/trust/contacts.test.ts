@@ -60,6 +60,7 @@ test('an imported agent is unknown, unpinned and not called what its card says',
     addresses: ['/ip4/10.0.0.1/tcp/1'],
     agent_public_key: 'AQID',
     card_issued_at_ms: 1000,
+    formerly: [],
   })
   assert.deepEqual(contacts.byAgent(ALICE), contact)
   assert.equal((await stat(path)).mode & 0o777, 0o600)
@@ -232,7 +233,10 @@ const entry = {
 test('a contacts file written by hand is read', async (t) => {
   const { path, again } = await open(t)
   await writeFile(path, JSON.stringify({ version: 1, contacts: [entry] }), { mode: 0o600 })
-  assert.deepEqual((await again()).list(), [entry])
+  assert.deepEqual((await again()).list(), [{ ...entry, formerly: [] }])
+  const followed = { ...entry, formerly: [BOB] }
+  await writeFile(path, JSON.stringify({ version: 2, contacts: [followed] }), { mode: 0o600 })
+  assert.deepEqual((await again()).list(), [followed])
 })
 
 test('a file with anything wrong in it stops the start, and the message says where', async (t) => {
@@ -245,7 +249,9 @@ test('a file with anything wrong in it stops the start, and the message says whe
     ['[]', /expected an object/],
     ['null', /expected an object/],
     ['{"contacts": []}', /version: missing/],
-    [file([], { version: 2 }), /version: version 2 is of a later x0x, and this one reads version 1: /],
+    [file([], { version: 3 }), /version: version 3 is of a later x0x, and this one reads version 2: /],
+    [file([{ ...entry, formerly: [] }]), /contacts\[0\]\.formerly: unknown key/],
+    [file([{ ...entry, formerly: [BOB, BOB] }], { version: 2 }), /contacts\[0\]\.formerly\[1\]: appears twice/],
     [file([], { more: 1 }), /more: unknown key/],
     [file({}), /contacts: expected a list/],
     [file([entry, null]), /contacts\[1\]: expected an object/],

@@ -24,6 +24,7 @@ const contactRecord = z.strictObject({
   trust: z.enum(TRUST_LEVELS),
   machines: z.array(hexId).describe('that it is pinned to'),
   addresses: z.array(z.string()),
+  formerly: z.array(hexId).describe('keys that it had before, the newest first'),
   revoked: z.boolean(),
   revoked_machines: z.array(hexId),
 })

@@ -13,13 +13,13 @@ import {
   NONCE_BYTES,
   OPERATOR_VERSION,
   RULES_VERSION,
+  SUCCESSION_VERSION,
   WAITING_VERSION,
 } from '../../protocol/limits.ts'
 import { LINK_DOMAINS, linkM1, linkM2, linkM2Core, linkM3 } from '../../protocol/link.ts'
 import type { TrustDecision } from '../../protocol/reasons.ts'
 import { pairKey, type Nonces } from './nonces.ts'
 import type { Signatures } from './signatures.ts'
-import type { Statement } from '../../trust/revocations.ts'
 import type { TrustJudge } from './trust-judge.ts'
 
 /** Handshakes under way: all that peers may begin (`HANDSHAKE_PLACES` of dm), and as many of our own. */
@@ -42,12 +42,16 @@ export interface PeerLink {
   readonly knowsWaiting: boolean
   /** Its peer knows what `ended_by_operator` is. */
   readonly knowsOperator: boolean
+  /** Its peer knows what a succession is. */
+  readonly knowsSuccessions: boolean
+  /** Its peer has said over this link which keys it had before. */
+  heardSuccessions: boolean
   /** `pairKey` of the two. */
   readonly pair: string
   /** How often it may ask for runs while it is not accepted. */
   readonly strangersRequests: TokenBucket
-  /** Revocations that its peer was sent over this link; null until the network's half knows of the link. */
-  sentRevocations: Set<Statement> | null
+  /** Revocations and successions that its peer was sent over this link; null until the network's half knows of the link. */
+  sentRevocations: Set<object> | null
   decision: TrustDecision
 }
 
@@ -256,6 +260,8 @@ export class Links {
       answersRules: versions.includes(RULES_VERSION),
       knowsWaiting: versions.includes(WAITING_VERSION),
       knowsOperator: versions.includes(OPERATOR_VERSION),
+      knowsSuccessions: versions.includes(SUCCESSION_VERSION),
+      heardSuccessions: false,
       pair,
       strangersRequests,
       sentRevocations: null,

@@ -24,6 +24,11 @@ export class TrustJudge {
     return this.#components.contacts.byAgent(agentId)?.name ?? null
   }
 
+  /** Keys that a contact had before. */
+  formerlyOf(agentId: AgentId): readonly AgentId[] {
+    return this.#components.contacts.byAgent(agentId)?.formerly ?? []
+  }
+
   decide(agentId: AgentId, machineId: MachineId): TrustDecision {
     return this.judge(agentId, machineId).decision
   }

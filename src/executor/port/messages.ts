@@ -181,6 +181,8 @@ export interface ContactRecord {
   machines: string[]
   /** Addresses of the imported card, each ending in /p2p/<peer id>. */
   addresses: string[]
+  /** Keys that it had before, the newest first. */
+  formerly: string[]
   /** The agent has revoked its key, for ever: nothing above lets it in. */
   revoked: boolean
   /** Machines on which the agent has revoked its presence. */

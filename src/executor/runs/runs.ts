@@ -229,7 +229,8 @@ export class Runs {
     const problem = this.#senders.problemOf(read, arrival, { name, trusted: trust === 'accept', isTaken: this.#known.has(name) })
     const { agentId: agent_id, machineId: machine_id } = link
     const key = { agent_id, machine_id, request_id: read.request.request_id }
-    const principal: Principal = { kind: 'mesh', agent_id, machine_id, verified: problem === null, trust, name: judge.nameOf(agent_id) }
+    const who = { name: judge.nameOf(agent_id), formerly: judge.formerlyOf(agent_id) }
+    const principal: Principal = { kind: 'mesh', agent_id, machine_id, verified: problem === null, trust, ...who }
     if (read.asks === 'rules') return this.#decideRules({ key, argv: [], requestSha256: read.sha256 }, principal)
     if (read.asks === 'approval') return this.#decideApproval({ key, argv: [], requestSha256: read.sha256 }, principal, read, arrival)
     const { request } = read

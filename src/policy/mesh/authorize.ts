@@ -4,7 +4,7 @@ import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import { MAX_STDIN_HELD } from '../../protocol/limits.ts'
 import type { DenialReason, TrustDecision } from '../../protocol/reasons.ts'
 import { findAccount } from '../account.ts'
-import { isStdinOpen, type Acl, type RunLimits } from './acl.ts'
+import { isStdinOpen, type Acl, type AllowEntry, type RunLimits } from './acl.ts'
 import { findExecutable } from '../executable.ts'
 import { describeMismatch, searchCommands, type CommandPlace, type NearMiss } from './match.ts'
 import type { Approval, Question } from '../approval/question.ts'
@@ -38,6 +38,8 @@ export interface Principal {
   readonly trust: TrustDecision
   /** The contact's name, for a human to read; it decides nothing. */
   readonly name?: string | null
+  /** Keys that the contact had before, to tell what a file should say; they decide nothing. */
+  readonly formerly?: readonly AgentId[]
 }
 
 export interface PolicyContext {
@@ -219,7 +221,21 @@ export const senderDenial = ({ verified, trust }: Principal): Pick<Denied, 'gate
   return null
 }
 
+/** Entries of a file for a key that a contact had before. None of them is for the key that it has. */
+export const entriesOfBefore = (
+  { allow }: Pick<Acl, 'allow'>,
+  { formerly = [] }: { readonly formerly?: readonly AgentId[] },
+): readonly AllowEntry[] => allow.filter(({ agent_id }) => formerly.includes(agent_id))
+
+export const newKeyText = ({ line, agent_id }: AllowEntry): string =>
+  `line ${line} lists agent ${agent_id.slice(0, 8)}…, whose contact has a new key`
+
+/** The line to put in the place of that of the file. */
+export const newKeyLine = ({ agent_id }: { readonly agent_id: AgentId }): string => `agent_id = "${agent_id}"`
+
 const strangerDetail = (principal: Principal, acl: Acl): string => {
+  const [before] = entriesOfBefore(acl, principal)
+  if (before !== undefined) return `${newKeyText(before)}, and the file does not list it; write there: ${newKeyLine(principal)}`
   if (acl.allow.some((entry) => entry.agent_id === principal.agent_id)) return 'the ACL lists this agent, but on another machine'
   if (acl.allow.some((entry) => entry.machine_id === principal.machine_id)) return 'the ACL lists this machine, but with another agent'
   return 'the ACL lists neither this agent nor this machine'

@@ -67,6 +67,7 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
   id: async (context) => (await import('./commands/identity.ts')).runId(context),
   'id revoke': async (context, line) =>
     (await import('./commands/identity.ts')).runRevoke(context, { machine: line.value('machine'), yes: line.has('yes') }),
+  'keys rotate': async (context, line) => (await import('./commands/keys.ts')).runRotate(context, { yes: line.has('yes') }),
   'keys rotate-token': async (context, { words: [which = 'api-token'] }) =>
     (await import('./commands/keys.ts')).runRotateToken(context, which),
   card: async (context) => (await import('./commands/identity.ts')).runCard(context),

@@ -19,6 +19,7 @@ import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import { ASKED_BYTES, ASKED_FLOORS, NETWORK_START_MS, REXD_START_MS, REXD_STOP_MS, WATCHDOG_MS } from '../../protocol/local-limits.ts'
 import { Contacts } from '../../trust/contacts.ts'
 import { Revocations } from '../../trust/revocations.ts'
+import { loadSuccessions } from '../../trust/successions.ts'
 import type { DaemonConfig } from '../../config/config.ts'
 import { shareWithGroup } from '../../config/group-sharing.ts'
 import type { DataPaths } from '../../local-api/paths.ts'
@@ -125,6 +126,7 @@ const OWN_FILES = [
   'operatorKey',
   'contacts',
   'revocations',
+  'successions',
 ] as const satisfies readonly (keyof DataPaths)[]
 
 const startParts = async (
@@ -225,6 +227,7 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies,
   const revocations = new Revocations({ path: paths.revocations })
   await contacts.load()
   await revocations.load()
+  const successions = await loadSuccessions(paths.successions)
   const signer = await loadOrCreateAgentKey(paths.dir, dataDirMode(config))
   const askTimeoutMs = config.ask_timeout * 1000
   const counters = new ExecCounters({ clock })
@@ -246,7 +249,7 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies,
     { clock, log, onWritten },
     { paths, dirMode: dataDirMode(config), groupMayRead, signer, name: 'x0xd', askTimeoutMs },
   )
-  const held = { contacts, revocations, signer, tokens }
+  const held = { contacts, revocations, signer, successions, tokens }
   const executor = new Executor(
     { ...held, acl, cells, clock, counters, desk, deskCounts: () => desk.counts(), guardian, journal, log, outgoing },
     { dataDir: paths.dir, machineId: machineKey.machineId, groupMayRead, requireOperatorProof, askTimeoutMs },

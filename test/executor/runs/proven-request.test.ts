@@ -21,6 +21,7 @@ const contact = (name: string, agent_id: string): Contact => ({
   trust: 'known',
   machines: [],
   addresses: [],
+  formerly: [],
   agent_public_key: null,
   card_issued_at_ms: null,
 })

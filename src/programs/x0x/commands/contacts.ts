@@ -16,9 +16,14 @@ interface Contact {
   /** The agent has revoked its key for ever; its level means nothing any more. */
   readonly revoked?: boolean
   readonly revoked_machines?: readonly string[]
+  readonly formerly?: readonly string[]
 }
 
 const levelShown = ({ trust, revoked = false }: Contact): string => (revoked ? `revoked (was ${trust})` : trust)
+
+/** The newest of the keys that it had before. */
+const agentShown = ({ agent_id, formerly: [before] = [] }: Contact): string =>
+  before === undefined ? agent_id : `${agent_id} (formerly ${before.slice(0, 12)}…)`
 
 const pinShown = ({ revoked_machines = [] }: Contact, machine: string, digits = 64): string =>
   `${machine.slice(0, digits)}${revoked_machines.includes(machine) ? ' (revoked)' : ''}`
@@ -30,7 +35,7 @@ export const runContactsList = async (context: CliContext): Promise<number> => {
     const rows = answer.contacts.map((contact) => [
       contact.name,
       levelShown(contact),
-      contact.agent_id,
+      agentShown(contact),
       contact.machines.map((machine) => pinShown(contact, machine)).join(' ') || '(any machine)',
     ])
     const none = 'no contacts; another side prints its card with: x0x card   then here: x0x contacts import LINK'

@@ -1,6 +1,8 @@
 import { shownLine } from '../../../base/visible-text.ts'
 import { TOKEN_NAMES } from '../../../command-line/keys.ts'
 import { operate } from '../../../local-api/operator.ts'
+import { loadPrimitives } from '../../../identity/primitives.ts'
+import { rotateAgentKey } from '../../../supervision/rotate-agent-key.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { printDone, printLine } from '../print.ts'
@@ -14,5 +16,20 @@ export const runRotateToken = async (context: CliContext, which: string): Promis
   return printDone(context, answer, async () => {
     await printLine(context, shownLine(`made anew: ${answer.file}; the one before opens nothing more`))
     if (token === 'operator-key') await printLine(context, 'windows of humans that are open stay so until they are closed')
+  })
+}
+
+/** `x0x keys rotate`: in the data directory itself, which no daemon may have. */
+export const runRotate = async (context: CliContext, { yes }: { readonly yes: boolean }): Promise<number> => {
+  if (!yes)
+    throw usageError(
+      'this agent gets another id; contacts follow it, ACLs do not: whoever lists the old id has to list the new one',
+      'when that is what you want, add --yes',
+    )
+  await loadPrimitives()
+  const rotated = await rotateAgentKey(context.api.paths)
+  return printDone(context, { ok: true, ...rotated }, async () => {
+    await printLine(context, `agent ${rotated.agent_id}, formerly ${rotated.formerly}`)
+    await printLine(context, 'start x0xd: contacts learn it when they are linked; their ACLs need an entry for the new id')
   })
 }

@@ -1,0 +1,102 @@
+import { AppError, errorText, isAppError } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
+import { shortId } from '../../protocol/ids.ts'
+import { MAX_SUCCESSIONS } from '../../protocol/limits.ts'
+import type { Contact } from '../../trust/contact.ts'
+import type { Contacts } from '../../trust/contacts.ts'
+import type { Revocations } from '../../trust/revocations.ts'
+import { decodeSuccession, verifySuccession, wayBack, type Succession } from '../../trust/successions.ts'
+import type { AuthorityJournal } from '../authority-journal.ts'
+import type { PeerLink } from './links.ts'
+
+export interface PeerSuccessionsComponents {
+  readonly authority: AuthorityJournal
+  readonly contacts: Contacts
+  readonly counters: ExecCounters
+  readonly log: Logger
+  readonly revocations: Revocations
+}
+
+/** What a contact that has a new key says of it, over the link on which it proves that key. */
+export class PeerSuccessions {
+  readonly #components: PeerSuccessionsComponents
+  /** Ours, the newest first. */
+  readonly #own: readonly Succession[]
+
+  constructor(components: PeerSuccessionsComponents, init: { own: readonly Succession[] }) {
+    this.#components = components
+    this.#own = init.own
+  }
+
+  /** Ours, once over each link to an agent that we accept; they count as sent with what is said of revocations. */
+  takeUnsent(link: PeerLink): Uint8Array[] {
+    const { sentRevocations: sent, decision } = link
+    if (sent === null || !link.knowsSuccessions || (decision !== 'accept' && decision !== 'accept_with_flag')) return []
+    const unsent = this.#own.filter((statement) => !sent.has(statement))
+    for (const statement of unsent) sent.add(statement)
+    return unsent.map(({ bytes }) => bytes)
+  }
+
+  /**
+   * Once over each link, and only of the agent at its other end: a stranger costs a look at our contacts, and one that
+   * names a contact a few signatures. What it says is not kept, but for the contact that follows.
+   */
+  async take(link: PeerLink, items: readonly Uint8Array[]): Promise<void> {
+    if (link.heardSuccessions || items.length === 0) return
+    link.heardSuccessions = true
+    const { contacts, counters, log } = this.#components
+    try {
+      const way = wayBack(items.slice(0, MAX_SUCCESSIONS).map(decodeSuccession), link.agentId)
+      const at = way.findIndex(({ from }) => contacts.byAgent(from) !== null)
+      if (at === -1) return await this.#tellFork(link, way)
+      const steps = way.slice(0, at + 1)
+      await this.#follow(link, contacts.byAgent(steps.at(-1)!.from)!, steps)
+    } catch (error) {
+      if (isAppError(error, 'malformed')) counters.count('malformed_frames')
+      log.warn({ agent: shortId(link.agentId), error: errorText(error) }, 'the new key of an agent was not followed')
+    }
+  }
+
+  async #follow(link: PeerLink, contact: Contact, steps: readonly Succession[]): Promise<void> {
+    const { authority, contacts, log } = this.#components
+    for (const step of steps) verifySuccession(step)
+    const problem = this.#problem(link, contact, steps)
+    if (problem !== null) return this.#refuse(`${contact.name} (${contact.agent_id}) is said to be agent ${link.agentId} now: ${problem}`)
+    const { agentId: agent, machineId: machine } = link
+    const detail = `${contact.name}, formerly ${contact.agent_id}`
+    await authority.announce({ operation: 'contact_succeed', agent, machine, level: contact.trust, detail }, { widens: true })
+    await contacts.succeed(contact.agent_id, { agentId: agent, publicKey: link.agentPublicKey })
+    log.warn(
+      { agent, formerly: contact.agent_id, name: contact.name },
+      'a contact has a new key; what an ACL says of the one before is not for it',
+    )
+  }
+
+  /** Null: nothing stands against it. */
+  #problem({ agentId, machineId }: PeerLink, contact: Contact, steps: readonly Succession[]): string | null {
+    const { contacts, revocations } = this.#components
+    const other = contacts.byAgent(agentId)
+    if (other !== null) return `that is the contact ${other.name} already`
+    if (contact.formerly.includes(agentId)) return 'it had that key before'
+    if (steps.some((step) => step.machineId !== machineId)) return 'it was said on another machine than that which says it'
+    if (contact.machines.length > 0 && !contact.machines.includes(machineId)) return 'it comes from a machine that is not pinned'
+    if (steps.some(({ from, to }) => [from, to].some((one) => revocations.isRevoked(one, machineId)))) return 'one of its keys is revoked'
+    return null
+  }
+
+  /** A contact that has followed one successor follows no other of the same key: whichever came second, somebody has a key that he should not have. */
+  async #tellFork(link: PeerLink, way: readonly Succession[]): Promise<void> {
+    const { contacts } = this.#components
+    const contact = contacts.list().find(({ formerly }) => way.some(({ from }) => formerly.includes(from)))
+    if (contact === undefined || contact.agent_id === link.agentId || contact.formerly.includes(link.agentId)) return
+    for (const step of way) verifySuccession(step)
+    await this.#refuse(`${contact.name} is agent ${contact.agent_id}, and a key that it had before names ${link.agentId} as well`)
+  }
+
+  async #refuse(problem: string): Promise<void> {
+    const { authority, log } = this.#components
+    log.warn({ problem }, 'the new key of a contact was not followed')
+    await authority.refused('contact_succeed', new AppError('conflict', problem))
+  }
+}

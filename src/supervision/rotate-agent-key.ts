@@ -1,0 +1,50 @@
+import { systemClock } from '../base/clock.ts'
+import { createLogger } from '../base/log.ts'
+import { startAll, stopAll } from '../base/startable.ts'
+import { Journal } from '../audit/journal.ts'
+import { agentKeyFile, agentSignerOf } from '../identity/agent-key.ts'
+import { loadSeed, renewSeed } from '../identity/key-file.ts'
+import { machineIdOfKeyFile } from '../identity/machine-key.ts'
+import { randomBytes } from '../identity/hash.ts'
+import type { DataPaths } from '../local-api/paths.ts'
+import type { AgentId } from '../protocol/ids.ts'
+import { MAX_SUCCESSIONS, SEED_BYTES } from '../protocol/limits.ts'
+import { decodeSuccession, loadSuccessions, saveSuccessions, signSuccession, wayBack } from '../trust/successions.ts'
+import { DataDirLock } from './lock.ts'
+
+export interface RotatedKey {
+  readonly agent_id: AgentId
+  readonly formerly: AgentId
+}
+
+/**
+ * Gives the agent of a data directory a new key, and keeps what the old one says of it; the old one is gone afterwards.
+ * Throws `conflict` while a daemon has the directory. The statement is on the disk before the key is: where that is as far as
+ * it came, it names a key that nobody has, and is passed over.
+ */
+export const rotateAgentKey = async (paths: DataPaths): Promise<RotatedKey> => {
+  const log = createLogger({ name: 'x0x' })
+  const lock = [{ name: 'data directory', startable: new DataDirLock({ ...paths, apiSocket: null }) }]
+  await startAll(lock)
+  try {
+    const file = agentKeyFile(paths.dir)
+    const [old, seed] = [agentSignerOf(await loadSeed(file)), randomBytes(SEED_BYTES)]
+    const next = agentSignerOf(seed)
+    const machine = await machineIdOfKeyFile(paths.dir)
+    const statement = decodeSuccession(await signSuccession(old, next, machine, systemClock.now()))
+    const before = wayBack(await loadSuccessions(paths.successions), old.agentId)
+    const journal = new Journal({ clock: systemClock, log, signer: old }, { path: paths.outgoing, marks: null })
+    await journal.start()
+    try {
+      const change = { operation: 'identity_rotate', agent: next.agentId, machine, level: null, code: null } as const
+      await journal.append({ event: 'authority', ...change, detail: `formerly ${old.agentId}` })
+      await saveSuccessions(paths.successions, [statement, ...before].slice(0, MAX_SUCCESSIONS))
+      await renewSeed(file, seed)
+    } finally {
+      await journal.stop()
+    }
+    return { agent_id: next.agentId, formerly: old.agentId }
+  } finally {
+    await stopAll(lock)
+  }
+}
