@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
-import { mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises'
 import { request } from 'node:http'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
@@ -136,6 +136,35 @@ test('the agent key alone on another machine: pins refuse it, a pin lets it in, 
   await bob.ok('contacts', 'pin', 'alice', elsewhere.machineId)
   const denied = await elsewhere.exec('bob', ['echo', '1'])
   assert.deepEqual([denied.status, /agent_machine_not_in_acl/.test(denied.stderr)], [255, true], denied.stderr)
+})
+
+test('keys that the service manager hands down are those of the data directory, which has none; two of them are none', async () => {
+  const credentials = join(mesh.root, 'credentials')
+  await mkdir(credentials, { mode: 0o700 })
+  const sealed = mesh.add('sealed', { env: { CREDENTIALS_DIRECTORY: credentials } })
+  await sealed.start()
+  const was = [sealed.agentId, sealed.machineId]
+  await sealed.stop()
+  const names = ['agent.key', 'machine.key']
+  for (const name of names) {
+    await rename(join(sealed.dir, name), join(credentials, name))
+    // As systemd leaves it: its own, which the unit reads by its group or an access control list.
+    await chmod(join(credentials, name), 0o440)
+  }
+  await sealed.start()
+  assert.deepEqual([sealed.agentId, sealed.machineId], was)
+  await sealed.stop()
+  assert.deepEqual(
+    (await readdir(sealed.dir)).filter((name) => names.includes(name)),
+    [],
+  )
+  await writeFile(join(sealed.dir, 'agent.key'), await readFile(join(credentials, 'agent.key')), { mode: 0o600 })
+  await assert.rejects(sealed.start(), /agent\.key is a credential of this unit, and .* is there too/)
+  await sealed.stop()
+  await rm(join(sealed.dir, 'agent.key'))
+  await chmod(join(credentials, 'agent.key'), 0o444)
+  await assert.rejects(sealed.start(), /lets others in/)
+  await sealed.stop()
 })
 
 test('an agent gets a new key: not under a running daemon; a contact follows it by name, and the ACL has to', async () => {

@@ -1,7 +1,7 @@
 import { join } from 'node:path'
 
 import { agentIdOf } from './agent-id.ts'
-import { loadOrCreateSeed, type SeedFile } from './key-file.ts'
+import { loadGivenOrCreateSeed, type SeedFile } from './key-file.ts'
 import { primitives } from './primitives.ts'
 import { statement, type AgentSigner } from './signing.ts'
 
@@ -16,7 +16,7 @@ export const agentKeyFile = (dataDir: string): SeedFile => ({ path: join(dataDir
 
 /**
  * The agent of a data directory, from `agent.key`, made on first start. Only the executor's half
- * calls this. Throws `loose_permissions` or `bad_key_file`. `dirMode`: how open the directory may be.
+ * calls this. Throws `loose_permissions`, `bad_key_file`, and `conflict` beside one of `credentials`. `dirMode`: how open the directory may be.
  */
-export const loadOrCreateAgentKey = async (dataDir: string, dirMode?: number): Promise<AgentSigner> =>
-  agentSignerOf(await loadOrCreateSeed(agentKeyFile(dataDir), dirMode))
+export const loadOrCreateAgentKey = async (dataDir: string, dirMode?: number, credentials: string | null = null): Promise<AgentSigner> =>
+  agentSignerOf(await loadGivenOrCreateSeed(agentKeyFile(dataDir), credentials, dirMode))

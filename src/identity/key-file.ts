@@ -1,4 +1,4 @@
-import { dirname } from 'node:path'
+import { basename, dirname, join } from 'node:path'
 
 import { AppError, isAppError } from '../base/errors.ts'
 import { createFileAtomic, writeFileAtomic } from '../base/atomic-file.ts'
@@ -33,6 +33,40 @@ export const loadOrCreateSeed = async (file: SeedFile, dirMode: number = PRIVATE
   }
   await createFileAtomic(file.path, contentOf(file, randomBytes(SEED_BYTES)), modeOf(file))
   return await loadSeed(file)
+}
+
+/** The file that a service manager hands down in place of that of the data directory: its manager owns it. */
+const givenFile = (file: SeedFile, credentials: string): SeedFile => ({
+  ...file,
+  path: join(credentials, basename(file.path)),
+  groupMayRead: true,
+})
+
+/**
+ * As `loadOrCreateSeed`; where `credentials`, a directory of the unit's secrets (systemd.exec(5)), has a file of this name it is
+ * that one, and none is made. Throws `conflict` where the data directory has one too: nobody can say which is meant.
+ */
+export const loadGivenOrCreateSeed = async (file: SeedFile, credentials: string | null, dirMode?: number): Promise<Uint8Array> => {
+  const given = credentials === null ? null : await seedOrNull(givenFile(file, credentials))
+  if (given === null) return loadOrCreateSeed(file, dirMode)
+  if ((await seedOrNull(file)) === null) return given
+  const text = `${basename(file.path)} is a credential of this unit, and ${file.path} is there too: move that one away, or leave the credential out`
+  throw new AppError('conflict', text, { data: { file: file.path } })
+}
+
+/** Where `loadGivenOrCreateSeed` has found it. */
+export const seedPath = async (file: SeedFile, credentials: string | null): Promise<string> => {
+  const given = credentials === null ? null : givenFile(file, credentials)
+  return given !== null && (await seedOrNull(given)) !== null ? given.path : file.path
+}
+
+const seedOrNull = async (file: SeedFile): Promise<Uint8Array | null> => {
+  try {
+    return await loadSeed(file)
+  } catch (error) {
+    if (isAppError(error, 'not_found')) return null
+    throw error
+  }
 }
 
 /** Puts a new secret in the place of the one that is there; readers see the one or the other. */

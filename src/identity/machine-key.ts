@@ -2,7 +2,7 @@ import { createPrivateKey, createPublicKey, sign } from 'node:crypto'
 import { join } from 'node:path'
 
 import { fromHex, toHex, type MachineId } from '../protocol/ids.ts'
-import { loadOrCreateSeed, loadSeed, type SeedFile } from './key-file.ts'
+import { loadGivenOrCreateSeed, loadSeed, type SeedFile } from './key-file.ts'
 import { statement } from './signing.ts'
 
 /** The machine's Ed25519 key (RFC 8032): libp2p's identity, and the machine's half of a link's signatures. */
@@ -28,9 +28,9 @@ export const machineKeyOf = (seed: Uint8Array): MachineKey => {
 
 const machineFile = (dataDir: string): SeedFile => ({ path: join(dataDir, 'machine.key'), header: 'x0x-machine-key-v1' })
 
-/** The machine of a data directory, from `machine.key`, made on first start. Throws `loose_permissions` or `bad_key_file`. */
-export const loadOrCreateMachineKey = async (dataDir: string, dirMode?: number): Promise<MachineKey> =>
-  machineKeyOf(await loadOrCreateSeed(machineFile(dataDir), dirMode))
+/** The machine of a data directory, from `machine.key`, made on first start. Throws as `loadOrCreateAgentKey`. */
+export const loadOrCreateMachineKey = async (dataDir: string, dirMode?: number, credentials: string | null = null): Promise<MachineKey> =>
+  machineKeyOf(await loadGivenOrCreateSeed(machineFile(dataDir), credentials, dirMode))
 
 /** The id alone, of an existing `machine.key`; `not_found` when there is none yet. */
 export const machineIdOfKeyFile = async (dataDir: string): Promise<MachineId> =>

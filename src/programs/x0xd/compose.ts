@@ -10,7 +10,8 @@ import type { HeldTokens } from '../../executor/held-tokens.ts'
 import type { NetworkSettings } from '../../executor/port/messages.ts'
 import type { ReloadOutcome } from '../../executor/acl-reload.ts'
 import { Executor } from '../../executor/server.ts'
-import { loadOrCreateAgentKey } from '../../identity/agent-key.ts'
+import { agentKeyFile, loadOrCreateAgentKey } from '../../identity/agent-key.ts'
+import { seedPath } from '../../identity/key-file.ts'
 import { loadOrCreateMachineKey, type MachineKey } from '../../identity/machine-key.ts'
 import { loadAcl, type AclStatus, type LoadedAcl } from '../../policy/mesh/load-acl.ts'
 import { Cells } from '../../process/cells.ts'
@@ -113,6 +114,9 @@ const chooseUser = async ({ executor_socket, network_user, paths }: DaemonConfig
   return user
 }
 
+/** Where systemd puts what a unit loads by LoadCredential= and LoadCredentialEncrypted=. */
+const CREDENTIALS = process.env['CREDENTIALS_DIRECTORY'] ?? null
+
 /** What only the daemon that has the directory writes there. */
 const OWN_FILES = [
   'pid',
@@ -140,14 +144,14 @@ const startParts = async (
     OWN_FILES.map((name) => paths[name]),
   )
   await shareWithGroup(config)
-  const machineKey = await loadOrCreateMachineKey(config.paths.dir, dataDirMode(config))
+  const machineKey = await loadOrCreateMachineKey(config.paths.dir, dataDirMode(config), CREDENTIALS)
   const dependencies: Dependencies = { config, clock: systemClock, log, machineKey, watchdogMs }
   const tokens = await tokensOf(config)
   const settings = networkSettings({ config, machineKey, tokens })
   const half = await composeExecutor(dependencies, tokens)
   const network = composeNetworkSide(dependencies, half, settings, user)
-  const { agentKey, operatorKey } = config.paths
-  const secrets = { start: async () => (user === null ? undefined : checkUnreadable([agentKey, operatorKey], user)) }
+  const agentKey = await seedPath(agentKeyFile(paths.dir), CREDENTIALS)
+  const secrets = { start: async () => (user === null ? undefined : checkUnreadable([agentKey, paths.operatorKey], user)) }
   // Last to start, so first to stop: no child outlives the wish to stop, and its Exit still finds a network.
   const programs = { name: 'programs', startable: { stop: () => half.executor.endRuns() }, deadlineMs: EXECUTOR_STOP_MS }
   const rexd = composeRexdSide(dependencies)
@@ -228,7 +232,7 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies,
   await contacts.load()
   await revocations.load()
   const successions = await loadSuccessions(paths.successions)
-  const signer = await loadOrCreateAgentKey(paths.dir, dataDirMode(config))
+  const signer = await loadOrCreateAgentKey(paths.dir, dataDirMode(config), CREDENTIALS)
   const askTimeoutMs = config.ask_timeout * 1000
   const counters = new ExecCounters({ clock })
   const { onWritten, entries: copying } = copyToSyslog({ clock, log, counters }, config.syslog)
