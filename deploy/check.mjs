@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { packageRoot } from './runtime.mjs'
 
 const tool = (name) => join(packageRoot, 'node_modules', '.bin', name)
-const test = (file) => [process.execPath, '--test', '--test-reporter=spec', file]
+const test = (...files) => [process.execPath, '--test', '--test-reporter=spec', ...files]
 
 const CHECKS = {
   types: [tool('tsc'), '--noEmit'],
@@ -14,7 +14,7 @@ const CHECKS = {
   lint: [tool('oxlint'), '--type-aware', '--deny-warnings'],
   format: [tool('oxfmt'), '--check'],
   architecture: test('test/architecture.test.ts'),
-  docs: test('test/docs-complete.test.ts'),
+  docs: test('test/docs-complete.test.ts', 'test/docs-links.test.ts'),
   'dead code': [tool('knip'), '--no-progress'],
 }
 

@@ -35,6 +35,7 @@ const NOT_RUN: Readonly<Record<string, string>> = {
   jq: 'reads what x0x prints',
   less: 'needs a reader',
   man: 'shows a page that test/command-line/table.test.ts has a formatter take',
+  mkdir: 'of a restore, which e2e/keys.test.ts does',
   mv: 'renames a file for a collector',
   npm: 'demo and test are steps of .ci/run, its packages are installed by npm run packages -- --check',
   scp: 'needs another machine',
@@ -168,10 +169,10 @@ const ofTheStage = (
   file: (name: string) => string,
   card: string,
 ) => {
-  if (OTHERS.includes(word)) return name
+  if (OTHERS.includes(word) || word === 'NAME') return name
   if (before === 'import') return word === '-' ? word : card
   if (word.startsWith('3f2a')) return agentId
-  if (word.startsWith('6e1f')) return machineId
+  if (word.startsWith('6e1f') || word === 'MACHINE') return machineId
   return word === 'payload.bin' || word.includes('exec-acl.toml') ? file(word) : word
 }
 

@@ -5,8 +5,8 @@ import { test } from 'node:test'
 
 const ROOT = join(import.meta.dirname, '..')
 
-/** `path.test.ts`: title, up to the next one, or the end of the cell or line. */
-const CITATION = /`((?:test|e2e)\/[^`]+\.test\.ts)`: ([^|\n]+?)\s*(?=; `(?:test|e2e)\/|\||$)/gm
+/** `path.test.ts`: title, up to the next one, or the end of the cell or line; also of the campaign and of tables of rows. */
+const CITATION = /`((?:test|e2e)\/[^`]+(?:\.test|\.campaign|-rows)\.ts)`: ([^|\n]+?)\s*(?=; `(?:test|e2e)\/|\||$)/gm
 
 /** Titles that are cited and do not stand in the file that is cited. */
 const missingTitles = (markdown: string, source: (file: string) => string | null): string[] =>

@@ -5,6 +5,7 @@ const HEAD = `# The command line
 
 Every command, as \`--help\` tells it, the manual pages (\`x0x man x0x | man -l -\`) and completion
 (\`x0x completion bash|zsh|fish\`): all are made from one table. This page is what \`x0x man --markdown\` prints; a test compares them.
+Back to [all pages](README.md).
 `
 
 const cell = (text: string): string => text.replaceAll('|', '\\|').replaceAll('<', '&lt;')

@@ -36,7 +36,7 @@ const linesOf = (language: string, body: string): Typed[] =>
     })
 
 export const blocksOf = (page: string, markdown: string): Block[] =>
-  [...markdown.matchAll(/^```(sh|bash|shell|console)\n(.*?)^```$/gms)].map(({ 1: language = '', 2: body = '', index }) => ({
+  [...markdown.matchAll(/^```(sh|bash|shell|console)\b[^\n]*\n(.*?)^```$/gms)].map(({ 1: language = '', 2: body = '', index }) => ({
     at: `${page}:${markdown.slice(0, index).split('\n').length}`,
     lines: linesOf(language, body),
   }))
