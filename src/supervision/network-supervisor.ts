@@ -18,6 +18,8 @@ import { Supervisor, type Child } from './supervisor.ts'
 
 /** How long the network half may live on when its channel is closed. */
 const NETWORK_EXIT_MS = 1_000
+/** How often it may take the time of the watchdog until it listens: a machine that begins everything at once is slow. */
+const START_TIMES = 2
 
 export interface NetworkSupervisorComponents {
   readonly executor: Executor
@@ -138,8 +140,18 @@ export class NetworkSupervisor implements Startable {
     if (this.#pulse === pulse) this.#pulse = null
   }
 
+  /** What hangs before it listens answers nothing that could be missed. */
+  async #inTime(port: Promise<number>, child: NetworkProcess): Promise<number> {
+    const { clock, log } = this.#components
+    const timer = clock.setTimeout(() => {
+      log.error({ network_pid: child.pid }, "the network's half does not listen in time, and is ended")
+      child.kill()
+    }, START_TIMES * this.#init.watchdogMs)
+    return port.finally(() => timer.cancel())
+  }
+
   async #serves(port: Promise<number>, session: PortSession, child: NetworkProcess): Promise<void> {
-    this.#port = await port
+    this.#port = await this.#inTime(port, child)
     void this.#watch(session, child)
     this.#made.add(this.#init.paths.apiPort)
     await writeFileAtomic(this.#init.paths.apiPort, `127.0.0.1:${this.#port}\n`, this.#init.portFileMode)

@@ -49,9 +49,14 @@ test(
       /network half up; the ACL file allows more than what is in force and was not taken: a restart is needed$/,
     )
     const networkPid = async (): Promise<string> => (await readFile(join(dir, 'network.pid'), 'utf8')).split(' ')[0]!
-    const before = await networkPid()
-    process.kill(Number(before), 'SIGSTOP')
-    await until('another network half', async () => (await networkPid().catch(() => before)) !== before)
+    let now = await networkPid()
+    // The second hangs before it listens.
+    for (const which of ['second', 'third']) {
+      const before = now
+      process.kill(Number(before), 'SIGSTOP')
+      await until(`a ${which} network half`, async () => (now = await networkPid().catch(() => before)) !== before)
+    }
+    await daemon.says(/network half up/)
     await daemon.says(/^WATCHDOG=1$/)
     assert.ok(!daemon.messages.some((message) => message.startsWith('STOPPING')), 'the executor has gone on')
     process.kill(daemon.pid, 'SIGTERM')
