@@ -1,7 +1,11 @@
 import assert from 'node:assert/strict'
+import { writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { Redactor } from '../../src/programs/bundle/redactor.ts'
+import { linesOfFile } from '../../src/programs/bundle/tails.ts'
+import { tempDir } from '../support/temp-dir.ts'
 
 const redactor = (): Redactor => new Redactor({ names: ['bob', 'lab'], words: ['/srv/hidden', 'secretword'] })
 
@@ -67,4 +71,12 @@ test('what is too long or too deep is cut', () => {
   assert.ok(JSON.stringify(redactor().value(deep)).length < 100)
   assert.equal((redactor().value(Array.from({ length: 1_000 }, () => 0)) as unknown[]).length, 257)
   assert.ok(redactor().sentence('word '.repeat(10_000)).length <= 1_000)
+})
+
+test('lines are those of the end of a file, also of the one that was renamed before it; of none there is nothing', async (t) => {
+  const path = join(await tempDir(t), 'exec.log')
+  assert.equal(await linesOfFile(path), null)
+  await writeFile(`${path}.1`, '{"n":0,"event":"started"}\n{"n":1}\n')
+  await writeFile(path, '<6>{"n":2}\nno line of ours\n')
+  assert.deepEqual(await linesOfFile(path), [{ n: 0, event: 'started' }, { n: 1 }, { n: 2 }, null])
 })

@@ -16,7 +16,7 @@ import { knownNames } from './known-names.ts'
 import { processesOf } from './processes.ts'
 import { Redactor } from './redactor.ts'
 import { assertWithout, secretsOf } from './secrets.ts'
-import { lastLines, linesOfStream } from './tails.ts'
+import { linesOfFile, linesOfStream } from './tails.ts'
 
 /** More than what all its bounded parts can be. */
 const MAX_BUNDLE_BYTES = 8 * 1024 * 1024
@@ -72,7 +72,7 @@ export const collect = async (
   env: Environment,
   stdin: () => NodeJS.ReadStream,
 ): Promise<string> => {
-  const log = flags.log === null ? null : flags.log === '-' ? await linesOfStream(stdin()) : await lastLines(flags.log)
+  const log = flags.log === null ? null : flags.log === '-' ? await linesOfStream(stdin()) : await linesOfFile(flags.log)
   if (flags.log !== null && log === null) throw new AppError('not_found', `--log: ${flags.log} cannot be read`)
   const reading = await readConfig(flags, env)
   const { config } = reading
@@ -81,9 +81,9 @@ export const collect = async (
   const { acl } = await inspectAcl(config.exec_acl).catch(() => ({ acl: null }))
   const journalPath = acl?.audit_log_path ?? null
   const journals = {
-    journal: journalPath === null ? null : await lastLines(journalPath),
-    requests: await lastLines(config.paths.outgoing),
-    approvals: await lastLines(config.paths.approvalsJournal),
+    journal: journalPath === null ? null : await linesOfFile(journalPath),
+    requests: await linesOfFile(config.paths.outgoing),
+    approvals: await linesOfFile(config.paths.approvalsJournal),
   }
   const lines = [...Object.values(journals).flatMap((some) => some ?? []), ...(log ?? [])]
   const redactor = new Redactor(await knownNames(config, acl, lines))
