@@ -188,6 +188,7 @@ test('an agent gets a new key: not under a running daemon; a contact follows it 
   assert.ok((await readFile(bob.journalFile, 'utf8')).includes(`agent_id = \\"${restored.agentId}\\"`), 'the line to write')
   const { stdout } = await runDaemonCommand(['--check', '--data-dir', bob.dir, '--exec-acl', bob.aclFile])
   assert.match(stdout, new RegExp(`has a new key[^]*agent_id = "${restored.agentId}"`))
+  assert.match(await bob.ok('acl', 'check', bob.aclFile), new RegExp(`has a new key: alice; write there: agent_id = "${restored.agentId}"`))
   await bob.writeAcl([{ agent: restored, commands: [['echo', '<INT>']] }])
   await bob.restart()
   assert.equal((await restored.exec('bob', ['echo', '6'])).status, 0)

@@ -4,23 +4,25 @@ import { Contacts } from '../trust/contacts.ts'
 import type { DaemonConfig } from '../config/config.ts'
 import { warn, type Finding } from './findings.ts'
 
-/** Entries of the ACL for keys that a contact had before; what is wrong with either file has a line of its own. */
-export const checkSuccessors = async ({ exec_acl, paths }: DaemonConfig): Promise<Finding[]> => {
-  const contacts = new Contacts({ path: paths.contacts })
-  const { acl } = await inspectAcl(exec_acl)
-  if (
-    acl === null ||
-    !(await contacts.load().then(
-      () => true,
-      () => false,
-    ))
+/** Entries of an ACL for keys that a contact had before, each with the line to write; what is wrong with either file is told elsewhere. */
+export const successorDoubts = async (
+  aclPath: string,
+  contactsPath: string,
+): Promise<{ readonly text: string; readonly remedy: string }[]> => {
+  const contacts = new Contacts({ path: contactsPath })
+  const { acl } = await inspectAcl(aclPath)
+  const isRead = await contacts.load().then(
+    () => true,
+    () => false,
   )
-    return []
-  return contacts
-    .list()
-    .flatMap((contact) =>
-      entriesOfBefore(acl, contact).map((entry) =>
-        warn('acl', `${exec_acl}: ${newKeyText(entry)}: ${contact.name}`, `write there: ${newKeyLine(contact)}`),
-      ),
-    )
+  if (acl === null || !isRead) return []
+  return contacts.list().flatMap((contact) =>
+    entriesOfBefore(acl, contact).map((entry) => ({
+      text: `${aclPath}: ${newKeyText(entry)}: ${contact.name}`,
+      remedy: `write there: ${newKeyLine(contact)}`,
+    })),
+  )
 }
+
+export const checkSuccessors = async ({ exec_acl, paths }: DaemonConfig): Promise<Finding[]> =>
+  (await successorDoubts(exec_acl, paths.contacts)).map(({ text, remedy }) => warn('acl', text, remedy))

@@ -1,6 +1,7 @@
 import { AppError, isAppError } from '../../../base/errors.ts'
 import type { ExecDiagnostics } from '../../../diagnostics/exec-counters.ts'
 import { checkAclFile, type AclCheck } from '../../../policy/mesh/check-acl.ts'
+import { successorDoubts } from '../../../doctor/successor-check.ts'
 import type { EnforcementJudge } from '../../../policy/mesh/confinement.ts'
 import { explain, explanationText } from '../../../policy/mesh/explain.ts'
 import { loadAcl } from '../../../policy/mesh/load-acl.ts'
@@ -59,7 +60,8 @@ const fileOf = async (context: CliContext, named: string | null): Promise<string
 /** `x0x acl check [FILE]`: 0 when a daemon would start with it, 2 when not. */
 export const runAclCheck = async (context: CliContext, named: string | null): Promise<number> => {
   const file = await fileOf(context, named)
-  const report = await checkHere(file)
+  const [checked, successors] = [await checkHere(file), await successorDoubts(file, context.api.paths.contacts)]
+  const report = { ...checked, warnings: [...checked.warnings, ...successors.map(({ text, remedy }) => `${text}; ${remedy}`)] }
   const status = report.ok ? 0 : 2
   if (context.json) {
     await printJson(context, report)
