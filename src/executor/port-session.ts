@@ -122,10 +122,9 @@ export class PortSession {
   }
 
   #receive(message: ToExecutor): void {
-    if (!this.#greeted && message.type !== 'hello') {
-      this.#channel.close(new AppError('malformed', `${message.type} before hello`))
-      return
-    }
+    // A half of another release gets no welcome, and says so.
+    if (!this.#greeted && message.type !== 'hello' && message.type !== 'network_failed')
+      return this.#channel.close(new AppError('malformed', `${message.type} before hello`))
     const { links } = this.#components
     switch (message.type) {
       case 'link_dropped':

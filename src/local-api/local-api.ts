@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import { isIPv4 } from 'node:net'
 import type { Readable } from 'node:stream'
 
-import { AppError, attempt, errnoOf, errorCodeOf } from '../base/errors.ts'
+import { AppError, attempt, errnoOf, errorCodeOf, isAppError } from '../base/errors.ts'
 import type { Environment } from '../base/environment.ts'
 import { httpCall, type HttpAnswer, type HttpCall } from './http-call.ts'
 import { dataDirOf, pathsIn, type DataPaths, type InstanceChoice } from './paths.ts'
@@ -26,6 +26,8 @@ export interface ApiCall {
 
 /** An answer of the daemon is small but for diagnostics and aggregated output. */
 const MAX_ANSWER = 256 * 1024 * 1024
+
+const ROUTES = '/routes'
 
 const NO_DAEMON = new Set(['ENOENT', 'ECONNREFUSED', 'ENOTSOCK', 'ENOTDIR'])
 
@@ -61,8 +63,21 @@ export class LocalApi {
     try {
       return await bodyOf(call, await httpCall(to, this.#request(call, url)))
     } catch (error) {
+      if (isAppError(error, 'not_found')) throw await this.#notFound(call, error)
       throw NO_DAEMON.has(errnoOf(error) ?? '') ? this.#notRunning() : asUnreachable(error, call.signal)
     }
+  }
+
+  /** One that has no such route at all is of another release, and has not been started again since an upgrade. */
+  async #notFound({ method, path }: ApiCall, error: AppError): Promise<AppError> {
+    const [asked] = path.split('?', 1)
+    if (asked === ROUTES) return error
+    const answer = await this.json<{ routes: readonly { path: string }[] }>({ method: 'GET', path: ROUTES }).catch(() => null)
+    if (!Array.isArray(answer?.routes) || answer.routes.some((route: { path?: unknown }) => route.path === asked)) return error
+    return new AppError('not_found', `this daemon has no ${method} ${asked}: it is of another release than this program`, {
+      cause: error,
+      data: { next: 'which ones: x0x version; start the daemon again after an upgrade: x0xd --replace, or its service' },
+    })
   }
 
   /** True where the daemon is surely that of our data directory: by its socket, or by a URL of the very port that it says it has. */

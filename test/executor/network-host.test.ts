@@ -67,6 +67,20 @@ test('one that cannot begin says why and ends; what it says cannot steer a termi
   )
 })
 
+test('one that was not welcome, as of another release, is heard all the same', async (t) => {
+  const host = await ExecutorHost.start(t)
+  const [ours, theirs] = duplexPair()
+  const failed: string[] = []
+  const session = host.executor.attach(ours, {
+    settings: SETTINGS,
+    onReady: () => assert.fail('it is not ready'),
+    onFailed: ({ message }) => void failed.push(message),
+  })
+  await new ExecutorClient({ duplex: theirs, log: silentLogger }).failed(new AppError('conflict', 'of another release'))
+  assert.equal(await session.closed, null)
+  assert.deepEqual(failed, ['of another release'])
+})
+
 test('one that is asked to stop hears of it, and its calls are answered to the end', async (t) => {
   const { client, session } = await startHalf(t)
   session.askToStop()

@@ -17,14 +17,14 @@ import { operate } from '../../src/local-api/operator.ts'
 import { CARD_DOMAIN, cardBody } from '../../src/protocol/card.ts'
 import { wholeLines, isLifeEvent } from './journal.ts'
 
-const dist = (file: string): string => fileURLToPath(new URL(`../../dist/${file}`, import.meta.url))
 /** What users run: the bundles that `npm run build` makes. */
-export const CLI = dist('x0x.cjs')
+export const DIST = fileURLToPath(new URL('../../dist', import.meta.url))
+export const CLI = join(DIST, 'x0x.cjs')
 /** What is tried: the built command line, or another file that is one, whose path X0X_TEST_CLI is. */
 const OTHER_CLI = process.env['X0X_TEST_CLI']
 /** The program and the words with which it is started. */
 export const cliCommand: readonly [string, ...string[]] = OTHER_CLI === undefined ? [process.execPath, CLI] : [OTHER_CLI]
-const DAEMON = dist('x0xd.mjs')
+const DAEMON = join(DIST, 'x0xd.mjs')
 
 /** Long enough for a loaded machine; nothing waits this long when all is well. */
 const PATIENCE_MS = 30_000
@@ -64,6 +64,8 @@ export interface CliOptions {
   readonly env?: Readonly<Record<string, string>>
   /** Leave stdout unread. */
   readonly unread?: boolean
+  /** Where the bundles of another release are, whose command line it is. */
+  readonly release?: string | null
 }
 
 const SIGNAL_NUMBERS: Readonly<Record<string, number>> = { SIGHUP: 1, SIGINT: 2, SIGKILL: 9, SIGTERM: 15 }
@@ -71,7 +73,8 @@ const SIGNAL_NUMBERS: Readonly<Record<string, number>> = { SIGHUP: 1, SIGINT: 2,
 /** Starts the real command line. */
 export const startCli = (argv: readonly string[], options: CliOptions = {}): RunningCli => {
   const began = performance.now()
-  const [file, ...words] = cliCommand
+  const { release = null } = options
+  const [file, ...words] = release === null ? cliCommand : [process.execPath, join(release, 'x0x.cjs')]
   const child = spawn(file, [...words, ...argv], {
     env: { ...cleanEnvironment(), ...options.env },
     stdio: [options.stdin === undefined ? 'ignore' : 'pipe', 'pipe', 'pipe'],
@@ -167,6 +170,8 @@ export class TestDaemon {
   readonly name: string
   readonly dir: string
   readonly options: DaemonOptions
+  /** Where the bundles of the release are that it is from its next start on; null: this one. */
+  release: string | null = null
   agentId = ''
   machineId = ''
   apiPort = 0
@@ -239,7 +244,8 @@ export class TestDaemon {
     const acl = existsSync(this.aclFile) ? ['--exec-acl', this.aclFile] : []
     const flags = ['--api-port', '0', '--listen', this.multiaddr, ...acl, ...(this.options.flags ?? [])]
     const log = await open(this.logFile, 'w', 0o600)
-    const [file, ...words] = this.options.program ?? [process.execPath, DAEMON]
+    const here = this.options.program ?? ([process.execPath, DAEMON] as const)
+    const [file, ...words] = this.release === null ? here : [process.execPath, join(this.release, 'x0xd.mjs')]
     const child = spawn(file, [...words, ...this.selector, ...flags], {
       env: { ...daemonEnvironment(), X0X_DISPLAY_NAME: this.name, ...this.options.env },
       stdio: ['ignore', 'pipe', log.fd],
@@ -281,7 +287,7 @@ export class TestDaemon {
   }
 
   startCli(argv: readonly string[], options: CliOptions = {}): RunningCli {
-    return startCli([...this.selector, ...argv], options)
+    return startCli([...this.selector, ...argv], { release: this.release, ...options })
   }
 
   /** `x0x exec AGENT -- ARGV`. */
