@@ -100,7 +100,7 @@ const audit: CommandSpec = {
   name: 'audit',
   text: 'the journal of every decision and run on this host, and of what this agent asks of others',
   group: true,
-  examples: ['x0x audit tail --lines 50 --follow', 'x0x audit verify'],
+  examples: ['x0x audit tail --lines 50 --follow', 'x0x audit timeline', 'x0x audit verify'],
   commands: [
     {
       name: 'tail',
@@ -111,6 +111,12 @@ const audit: CommandSpec = {
         { flags: '-f, --follow', text: 'go on as lines come' },
         OUTGOING,
       ],
+    },
+    {
+      name: 'timeline',
+      text: 'draw its newest runs and refusals over time: whose, what, how long, and how each ended',
+      arguments: [{ flags: '[file]', text: 'default: the journal of the running daemon' }],
+      options: [{ flags: '-n, --count <count>', text: 'how many', default: '20' }],
     },
     {
       name: 'verify',
@@ -251,7 +257,11 @@ export const X0X: CommandSpec = {
     TRUST,
     PING,
     DOCTOR,
-    { name: 'peers', text: 'who is connected and who was discovered' },
+    {
+      name: 'peers',
+      text: 'who is connected and who was discovered',
+      options: [{ flags: '--graph', text: 'draw it: this daemon, a line to each of them, and how far it is' }],
+    },
     direct,
     events,
     diagnostics,

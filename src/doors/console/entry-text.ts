@@ -116,7 +116,7 @@ export const keptBanner = (banner: Banner, look: Look): string => copied(bannerT
 export const noteText = (note: string): string => `[… ${shownLine(note)}]`
 
 /** `2.3 s`, `4 min 10 s`, `2 h 5 min`. */
-const durationText = (ms: number): string => {
+export const durationText = (ms: number): string => {
   if (ms < 60_000) return `${tenths(ms)} s`
   const minutes = Math.floor(ms / 60_000)
   return minutes < 60 ? `${minutes} min ${Math.floor((ms % 60_000) / 1000)} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`

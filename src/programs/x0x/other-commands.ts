@@ -104,7 +104,7 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
     const { runDoctor } = await import('./commands/doctor.ts')
     return runDoctor(context, { agent: line.words[0] ?? '', argv: line.behindDashes === null ? null : carriedCommand(line, 1) })
   },
-  peers: async (context) => (await import('./commands/peers.ts')).runPeers(context),
+  peers: async (context, line) => (await import('./commands/peers.ts')).runPeers(context, { graph: line.has('graph') }),
   'direct send': async (context, line) =>
     (await import('./commands/direct.ts')).runDirectSend(context, line.words[0] ?? '', {
       text: line.words[1] ?? null,
@@ -137,6 +137,11 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
       lines: line.value('lines') ?? '',
       follow: line.has('follow'),
       outgoing: line.has('outgoing'),
+    }),
+  'audit timeline': async (context, line) =>
+    (await import('./commands/audit-timeline.ts')).runAuditTimeline(context, {
+      file: line.words[0] ?? null,
+      count: line.value('count') ?? '',
     }),
   'audit verify': async (context, line) =>
     (await import('./commands/audit.ts')).runAuditVerify(context, {

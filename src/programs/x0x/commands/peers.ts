@@ -1,6 +1,9 @@
 import type { PeerJson } from '../../../mesh/view.ts'
 import type { CliContext } from '../context.ts'
+import { drawingFor } from '../drawing.ts'
 import { printAnswer, printLine, printTable } from '../print.ts'
+import { write } from '../../../supervision/program-output.ts'
+import { peersGraph } from './peers-graph.ts'
 
 interface Contacts {
   readonly contacts: readonly { readonly name: string; readonly agent_id: string }[]
@@ -13,9 +16,27 @@ const nameOf = (peer: PeerJson, { contacts }: Contacts): string =>
   contacts.find((contact) => contact.agent_id === peer.agent_id)?.name ?? (peer.name === null ? '-' : JSON.stringify(peer.name))
 
 /** `x0x peers`: who is connected and who was discovered. */
-export const runPeers = async (context: CliContext): Promise<number> => {
+export const runPeers = async (context: CliContext, { graph }: { readonly graph: boolean }): Promise<number> => {
   const answer = await context.api.json<{ peers: readonly PeerJson[] }>({ method: 'GET', path: '/peers' })
-  return printAnswer(context, answer, async () => printPeers(context, answer.peers))
+  return printAnswer(context, answer, async () => (graph ? drawPeers : printPeers)(context, answer.peers))
+}
+
+interface Agent {
+  readonly agent_id: string
+  readonly machine_id: string
+  readonly name: string | null
+}
+
+const drawPeers = async (context: CliContext, peers: readonly PeerJson[]): Promise<unknown> => {
+  if (peers.length === 0) return printPeers(context, peers)
+  const [contacts, agent] = await Promise.all([
+    context.api.json<Contacts>({ method: 'GET', path: '/contacts' }),
+    context.api.json<Agent>({ method: 'GET', path: '/agent' }),
+  ])
+  const named = peers.map((peer) => ({ ...peer, name: nameOf(peer, contacts) }))
+  const self = `${agent.name ?? 'this daemon'}, agent ${agent.agent_id.slice(0, 12)} on machine ${agent.machine_id.slice(0, 12)}`
+  const lines = peersGraph({ self, peers: named }, drawingFor(context.stdout, context.env))
+  return write(context.stdout, `${lines.join('\n')}\n`)
 }
 
 const printPeers = async (context: CliContext, peers: readonly PeerJson[]): Promise<unknown> => {
