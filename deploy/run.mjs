@@ -31,6 +31,7 @@ const TASKS = {
     env: KEPT_CODE,
   },
   campaign: { builds: true, run: campaignArgs, env: { ...KEPT_CODE, X0X_TEST_CAMPAIGN: 'true' } },
+  pictures: { builds: true, run: (args) => ['e2e/pictures/main.ts', ...args] },
   packages: { run: (args) => ['deploy/packages/main.mjs', ...args] },
   bench: { builds: true, run: (args) => ['bench/main.ts', ...args] },
   check: { run: (args) => ['deploy/check.mjs', ...args] },

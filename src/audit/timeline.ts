@@ -37,26 +37,12 @@ export class Timeline {
   }
 
   add(line: JournalLine): void {
-    switch (line.event) {
-      case 'request':
-        this.#entries.set(keyOf(line), { ...this.#begun(line, line.argv), ended_at: null, end: null })
-        break
-      case 'exit':
-        this.#end(keyOf(line), line.ts, { code: line.code, signal: line.signal })
-        break
-      case 'lost':
-        this.#end(keyOf(line), null, 'lost')
-        break
-      case 'denial':
-        this.#refuse(line, line.argv, line.reason)
-        break
-      case 'refused':
-        this.#refuse(line, line.argv ?? [line.method], line.code)
-        break
-      case 'refusals_suppressed':
-        this.suppressed += line.count
-        break
-    }
+    if (line.event === 'request') this.#entries.set(keyOf(line), { ...this.#begun(line, line.argv), ended_at: null, end: null })
+    else if (line.event === 'exit') this.#end(keyOf(line), line.ts, { code: line.code, signal: line.signal })
+    else if (line.event === 'lost') this.#end(keyOf(line), null, 'lost')
+    else if (line.event === 'denial') this.#refuse(line, line.argv, line.reason)
+    else if (line.event === 'refused') this.#refuse(line, line.argv ?? [line.method], line.code)
+    else if (line.event === 'refusals_suppressed') this.suppressed += line.count
   }
 
   #begun(

@@ -50,7 +50,7 @@ const REASONS: Record<DenialReason, string> = {
   exec_disabled: 'exec is switched off there',
   agent_machine_not_in_acl: 'its ACL has no entry for this agent on this machine',
   shell_metachar_in_argv: 'a token has a character that a shell would act on: ; | & > < ` $ newline or NUL',
-  argv_not_allowed: 'its ACL allows this agent other commands, not this one',
+  argv_not_allowed: 'its ACL lists other commands for this agent',
   cwd_not_allowed: 'a working directory cannot be asked for',
   stdin_too_large: 'stdin is larger than its cap',
   timeout_too_large: 'the timeout is longer than its cap',

@@ -95,7 +95,7 @@ test('a timeline has a row for each run and each refusal, in the order of their 
   const bars = lines.slice(1, 6).map((line) => line.slice(line.search(/[━╸✗›]/)).trimEnd())
   assert.deepEqual(
     bars.map((line) => line.replaceAll(/━+/g, '━').replaceAll(/ {2,}/g, '  ')),
-    ['━  0, 2 s', '━›  no end yet', '✗  argv_not_allowed', '━  SIGTERM, 1 s', '╸  lost'],
+    ['━  exit 0, 2 s', '━›  no end yet', '✗  argv_not_allowed', '━  SIGTERM, 1 s', '╸  lost'],
   )
   assert.ok(lines[1]!.indexOf('━') < lines[3]!.indexOf('✗') && lines[3]!.indexOf('✗') < lines[5]!.indexOf('╸'))
   assert.match(lines.at(-1)!, /^2 refusals more/)

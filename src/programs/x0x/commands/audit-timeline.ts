@@ -36,7 +36,7 @@ const outcomeOf = (entry: TimelineEntry): string => {
   if (end === null) return 'no end yet'
   if (end === 'lost') return 'lost'
   if ('refused' in end) return end.refused
-  return `${end.signal === null ? end.code : (signalName(end.signal) ?? `signal ${end.signal}`)}, ${took}`
+  return `${end.signal === null ? `exit ${end.code}` : (signalName(end.signal) ?? `signal ${end.signal}`)}, ${took}`
 }
 
 const colourOf = ({ end }: TimelineEntry): Parameters<Paint>[0] => {
