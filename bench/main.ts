@@ -15,7 +15,7 @@ import { mcp } from './mcp.ts'
 import { oneFile } from './one-file.ts'
 import { packages } from './packages.ts'
 import { rate } from './rate.ts'
-import { publish, type Section } from './report.ts'
+import { drawCharts, publish, type Section } from './report.ts'
 import { rexd } from './rexd.ts'
 import { sandbox } from './sandbox.ts'
 import { PLANS, Stage } from './stage.ts'
@@ -51,10 +51,11 @@ const MEASUREMENTS: Readonly<Record<string, Measurement>> = {
   leaks: { title: 'What runs leave behind', measure: leaks, onRequest: 'always' },
 }
 
-const USAGE = `npm run bench [-- [quick] [NAME…]]
+const USAGE = `npm run bench [-- [quick] [NAME…] | charts]
 
-Measures x0x beside OpenSSH and writes bench/RESULTS.md and bench/results.json. Without a name: all but leaks, and one-file and packages, which need npm run packages.
-With quick: fewer rounds, without loss, printed and not written.
+Measures x0x beside OpenSSH and writes bench/RESULTS.md, bench/results.json and bench/charts. Without a name: all but leaks, and one-file and packages, which need npm run packages.
+With quick: fewer rounds, without loss, printed and not written. With charts: nothing is measured,
+and what bench/results.json has is drawn again.
 
 ${Object.entries(MEASUREMENTS)
   .map(([name, { title }]) => `  ${name.padEnd(12)} ${title}`)
@@ -80,6 +81,10 @@ const main = async (argv: readonly string[]): Promise<number> => {
   const { values, positionals } = parseArgs({ args: [...argv], options: { help: { type: 'boolean', short: 'h' } }, allowPositionals: true })
   if (values.help === true) {
     process.stdout.write(USAGE)
+    return 0
+  }
+  if (positionals.length === 1 && positionals[0] === 'charts') {
+    await drawCharts()
     return 0
   }
   const names = positionals.filter((name) => name !== 'quick')

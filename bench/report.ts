@@ -1,8 +1,9 @@
 import { execFile } from 'node:child_process'
-import { readFile, writeFile } from 'node:fs/promises'
+import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { cpus, release, totalmem } from 'node:os'
 import { promisify } from 'node:util'
 
+import { ratioChart } from './chart.ts'
 import type { Summary } from './stats.ts'
 
 export type Mode = 'full' | 'quick'
@@ -56,8 +57,15 @@ const rowCells = ({ what, unit, ours, uncontained, theirs, peer, target, limit, 
   limit === undefined ? '' : `${figure(limit.median)} (${limitOf})`,
 ]
 
-const textOf = ({ title, intro, rows, table, on, command }: Written): string =>
-  [`## ${title}`, `\`${command}\`, ${on}. ${intro}`, rows === undefined ? (table ?? '') : tableOf(HEAD, rows.map(rowCells))].join('\n\n')
+/** Of a section's picture, by the word that measures it. */
+const chartFile = ({ command }: Written): string => `charts/${command.split(' ').at(-1)}.svg`
+
+const textOf = (written: Written): string => {
+  const { title, intro, rows, table, on, command } = written
+  const chart = ratioChart(title, rows ?? []) === null ? [] : [`![${title}: ours beside theirs](${chartFile(written)})`]
+  const figures = rows === undefined ? (table ?? '') : tableOf(HEAD, rows.map(rowCells))
+  return [`## ${title}`, `\`${command}\`, ${on}. ${intro}`, ...chart, figures].join('\n\n')
+}
 
 const RESULTS = new URL('RESULTS.md', import.meta.url)
 const RAW = new URL('results.json', import.meta.url)
@@ -80,21 +88,41 @@ ratios, not the figures. The account's shell start-up files are switched off for
 \`containment = "auto"\` finds here, and where a second column says so by their process group only. Raw figures are in
 \`results.json\` beside this file.`
 
-/** Prints the section, and in full mode puts it into `bench/RESULTS.md` and `bench/results.json`, in the order of `titles`. */
+const written = async (): Promise<Written[]> =>
+  readFile(RAW, 'utf8').then(
+    (text) => JSON.parse(text) as Written[],
+    () => [],
+  )
+
+/** The pictures of these sections: where each belongs below `bench/`, and what it is. */
+const chartsOf = (sections: readonly Written[]): [file: string, svg: string][] =>
+  sections.flatMap((section) => {
+    const svg = ratioChart(section.title, section.rows ?? [])
+    return svg === null ? [] : [[chartFile(section), svg]]
+  })
+
+/** What `bench/results.json` says, as pictures. */
+export const charts = async (): Promise<[file: string, svg: string][]> => chartsOf(await written())
+
+/** Draws `bench/results.json` again. */
+export const drawCharts = async (): Promise<void> => {
+  await mkdir(new URL('charts/', import.meta.url), { recursive: true })
+  for (const [file, svg] of await charts()) await writeFile(new URL(file, import.meta.url), svg)
+}
+
+/** Prints the section, and in full mode puts it into `bench/RESULTS.md`, `bench/results.json` and `bench/charts`, in the order of `titles`. */
 export const publish = async (
   section: Section,
   init: { readonly mode: Mode; readonly name: string; readonly titles: readonly string[] },
 ): Promise<void> => {
   const command = `npm run bench -- ${init.name}${init.mode === 'quick' ? ' quick' : ''}`
-  const written: Written = { ...section, on: new Date().toISOString().slice(0, 10), command }
-  process.stdout.write(`${textOf(written)}\n\n`)
+  const measured: Written = { ...section, on: new Date().toISOString().slice(0, 10), command }
+  process.stdout.write(`${textOf(measured)}\n\n`)
   if (init.mode === 'quick') return
-  const last = await readFile(RAW, 'utf8').then(
-    (text) => JSON.parse(text) as Written[],
-    () => [],
-  )
-  const all = [...last.filter(({ title }) => title !== section.title && init.titles.includes(title)), written]
+  const last = await written()
+  const all = [...last.filter(({ title }) => title !== section.title && init.titles.includes(title)), measured]
   all.sort((a, b) => init.titles.indexOf(a.title) - init.titles.indexOf(b.title))
   await writeFile(RAW, `${JSON.stringify(all, null, 1)}\n`)
   await writeFile(RESULTS, `${[await headOf(), ...all.map(textOf)].join('\n\n')}\n`)
+  await drawCharts()
 }
