@@ -5,6 +5,7 @@ import { test } from 'node:test'
 
 import { SCENES } from '../e2e/pictures/scenes.ts'
 import { svgRows } from '../e2e/pictures/terminal-svg.ts'
+import { AppError } from '../src/base/errors.ts'
 import { helpText } from '../src/command-line/help.ts'
 import { parseCommandLine } from '../src/command-line/parse.ts'
 import { X0X } from '../src/command-line/x0x.ts'
@@ -37,7 +38,7 @@ test('the lines typed in a picture are those of its scene, and the programs stil
     for (const { line } of panes.flatMap(({ steps }) => steps)) {
       const [program = '', ...argv] = line.split(' ')
       if (program in PROGRAMS)
-        parseCommandLine(PROGRAMS[program as keyof typeof PROGRAMS], argv, (problem) => new Error(`${name}: ${problem}`))
+        parseCommandLine(PROGRAMS[program as keyof typeof PROGRAMS], argv, (problem) => new AppError('bad_request', `${name}: ${problem}`))
     }
   }
 })

@@ -21,7 +21,7 @@ export class RecordedTerminal {
     this.#columns = init.columns
     this.#prompt = `${init.who}$`
     this.#screen = new xterm.Terminal({ cols: init.columns, rows: ROWS, allowProposedApi: true })
-    const env = { ...init.env, PS1: `${this.#prompt} `, TERM: 'xterm-256color', LANG: 'C.UTF-8', LC_ALL: 'C.UTF-8' }
+    const env: Record<string, string> = { ...init.env, PS1: `${this.#prompt} `, TERM: 'xterm-256color', LANG: 'C.UTF-8', LC_ALL: 'C.UTF-8' }
     const size = { cols: init.columns, rows: ROWS }
     this.#pty = spawn('bash', ['--norc', '--noprofile', '--noediting'], { name: 'xterm-256color', ...size, cwd: env['HOME'] ?? '/', env })
     this.#pty.onData((data) => this.#screen.write(data))
