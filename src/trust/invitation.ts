@@ -131,6 +131,13 @@ const spoken = (bytes: Uint8Array, characters: number): string => {
 
 const heard = (code: string): string => [...code.toLowerCase().replaceAll(/[\s-]/g, '')].map((one) => SLIPS[one] ?? one).join('')
 
+/** What cannot be a code, or what is read back, is a slip of the tongue: nothing was tried with it. */
+export const codeProblem = (text: string, what: 'code' | 'answer'): string | null => {
+  const expected = what === 'code' ? KEY_CHARACTERS + PROOF_CHARACTERS : PROOF_CHARACTERS
+  const got = heard(text).length
+  return got === expected ? null : `that has ${got} characters, and ${expected} were read aloud`
+}
+
 const sameText = (one: string, other: string): boolean => equalBytes(Buffer.from(one), Buffer.from(other))
 
 /**

@@ -36,6 +36,7 @@ test('two machines know, trust and pin each other; who stands between them is fo
     assert.match(text, /the codes are of different lines: somebody changed one on its way/)
     await invite.type('no')
     assert.equal((await invite.ended).status, 1)
+    assert.match((await invite.ended).text, /they refused: nothing was changed here/)
     await unchanged()
   })
 
@@ -61,7 +62,10 @@ test('two machines know, trust and pin each other; who stands between them is fo
     await invite.type(reply.slice(0, -3))
     await invite.until(/copy it whole/)
     await invite.type(reply)
-    await join.type(await invite.until(/\w{4}-\w{4}-\w{4}/))
+    const code = await invite.until(/\w{4}-\w{4}-\w{4}/)
+    await join.type(code.slice(1))
+    await join.until(/that has 11 characters, and 12 were read aloud/)
+    await join.type(code)
     await invite.type(await join.until(/(?<=Read this back aloud: {2})\w{4}/))
     assert.deepEqual([(await invite.ended).status, (await join.ended).status], [0, 0])
     const seen = async (daemon: TestDaemon) =>

@@ -4,7 +4,7 @@ import { Socket } from 'node:net'
 import { Readable } from 'node:stream'
 import { isatty, ReadStream } from 'node:tty'
 
-import { AppError, errorText } from '../../base/errors.ts'
+import { AppError, errorText, isMissing } from '../../base/errors.ts'
 import { toHex } from '../../protocol/ids.ts'
 import { MAX_STDIN_BYTES, MAX_STDIN_SPOOL } from '../../protocol/limits.ts'
 import { usageError } from './failure.ts'
@@ -98,7 +98,7 @@ export const openStdin = async (path: string, own: Readable, signal: AbortSignal
     if (info.isFile()) return await fromFile(path, signal)
     return new PipedStdin(() => openPipe(path, info.isFIFO()))
   } catch (error) {
-    throw usageError(`--stdin-file: ${path}: ${errorText(error)}`)
+    throw usageError(`--stdin-file: ${path}: ${isMissing(error) ? 'there is no such file' : errorText(error)}`)
   }
 }
 

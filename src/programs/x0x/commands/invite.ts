@@ -3,6 +3,7 @@ import { shownLine } from '../../../base/visible-text.ts'
 import { operate } from '../../../local-api/operator.ts'
 import { entryText, suggestionWarnings, unsuggestable } from '../../../policy/mesh/suggest.ts'
 import {
+  codeProblem,
   makeInvitation,
   makeReply,
   readInvitation,
@@ -48,6 +49,13 @@ const inDialogue = async <T>(context: CliContext, work: (dialogue: Dialogue) => 
   } finally {
     dialogue.close()
   }
+}
+
+/** One that is whole is tried once: who guesses has no second try. */
+const whole = (text: string, what: 'code' | 'answer'): string => {
+  const problem = codeProblem(text, what)
+  if (problem !== null) throw new AppError('bad_request', problem)
+  return text
 }
 
 /** Asks again where what was typed is wrong in itself. */
@@ -96,7 +104,9 @@ const compareAsInviter = async (dialogue: Dialogue, invited: Uint8Array, { encod
   const codes = new SpokenCodes({ invited, replied })
   const code = codes.code()
   await dialogue.say(`\nRead this aloud to whoever sits there:  ${code}\n`)
-  const answer = await dialogue.ask('Type the four characters that are read back to you (no: they refused): ')
+  const question = 'Type the four characters that are read back to you (no: they refused): '
+  const answer = await askFor(dialogue, question, (text) => (text.toLowerCase() === 'no' ? null : whole(text, 'answer')))
+  if (answer === null) throw new AppError('conflict', 'they refused: nothing was changed here; begin anew, when you know why')
   if (!codes.isAnswer(answer, code)) throw new AppError('conflict', MIDDLE)
 }
 
@@ -110,7 +120,7 @@ export const runJoin = async (context: CliContext, line: string, as: string | nu
   await inDialogue(context, async (dialogue) => {
     await dialogue.say(`Paste this line where x0x invite waits:\n\n  ${reply.line}\n`)
     const codes = new SpokenCodes({ invited: invitation.encoded, replied: reply.encoded })
-    const answer = codes.answerTo(await dialogue.ask('Type the code that is read to you: '))
+    const answer = codes.answerTo(await askFor(dialogue, 'Type the code that is read to you: ', (text) => whole(text, 'code')))
     if (answer === null) throw new AppError('conflict', MIDDLE)
     await meet(context, name, invitation.party)
     await dialogue.say(`\nRead this back aloud:  ${answer}\n`)
