@@ -1,8 +1,10 @@
 import { errorText } from '../../base/errors.ts'
 import { VERSION } from '../../base/version.ts'
+import type { ExecDiagnostics } from '../../diagnostics/exec-counters.ts'
 import type { PageSources } from '../../doors/page/page-sources.ts'
 import type { LocalApi } from '../../local-api/local-api.ts'
 import { defaultAclPath } from '../../local-api/paths.ts'
+import type { LoadAclInit } from '../../policy/mesh/load-acl.ts'
 import type { PagePeer } from '../../protocol/page.ts'
 import type { UiFlags } from './flags.ts'
 import { EngineConfigs } from './engine-configs.ts'
@@ -47,6 +49,13 @@ const peersOf = async (api: LocalApi, signal: AbortSignal): Promise<{ readonly p
   return { peers: [...seen, ...absent.map((contact) => ({ ...contact, machine_id: null, state: 'not seen' }))] }
 }
 
+/** The file that is named, else the one that the running daemon reads: the default place may have none, or another. */
+const aclOf = async (api: LocalApi, { execAcl, instance }: Pick<UiFlags, 'execAcl' | 'instance'>): Promise<LoadAclInit> => {
+  if (execAcl !== null) return { path: execAcl, explicit: true }
+  const exec = await api.json<Pick<ExecDiagnostics, 'acl_summary'>>({ method: 'GET', path: '/diagnostics/exec' }).catch(() => null)
+  return { path: exec?.acl_summary.loaded_from ?? defaultAclPath(instance.name, api.paths), explicit: false }
+}
+
 /** What the page shows, of the daemon where one runs and of files that this user may read. */
 export const pageSources = (
   api: LocalApi,
@@ -54,7 +63,7 @@ export const pageSources = (
 ): PageSources => {
   const configs = new EngineConfigs({ config, env })
   const book = new JournalBook(api, configs)
-  const acl = { path: execAcl ?? defaultAclPath(instance.name, api.paths), explicit: execAcl !== null }
+  const acl = async (): Promise<LoadAclInit> => aclOf(api, { execAcl, instance })
   return {
     about: async (signal) => {
       const agent = await api
@@ -71,10 +80,11 @@ export const pageSources = (
     runs: async (signal) => runsOf(api, book, signal),
     peers: async (signal) => peersOf(api, signal),
     journal: async (query, signal) => book.lines(query, signal),
-    policy: async (signal) => policyHere(acl, await contactsOf(api, signal).catch(() => [])),
+    policy: async (signal) => policyHere(await acl(), await contactsOf(api, signal).catch(() => [])),
     modes: async () => localModes(api.paths, configs),
     revoke: async (id) => revokeGrant(api.paths, id),
     takeBackModes: async (agent, what) => takeBackModes(api.paths, agent, what),
-    explain: async (query) => explainHere(acl, query).catch((error: unknown) => ({ outcome: 'denied' as const, text: errorText(error) })),
+    explain: async (query) =>
+      explainHere(await acl(), query).catch((error: unknown) => ({ outcome: 'denied' as const, text: errorText(error) })),
   }
 }

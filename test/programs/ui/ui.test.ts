@@ -6,6 +6,7 @@ import { test } from 'node:test'
 import type { PageExplanation, PageJournal, PagePolicy, PageRuns } from '../../../src/protocol/page.ts'
 import { PAGE_PROOF_HEADER } from '../../../src/protocol/page.ts'
 import { pathsIn } from '../../../src/local-api/paths.ts'
+import { fakeDaemon, json } from '../../support/fake-daemon.ts'
 import { tempDir } from '../../support/temp-dir.ts'
 import { linkOf, startUi } from '../../support/ui-program.ts'
 
@@ -127,4 +128,20 @@ test('flags that make no sense, and a port that is taken, end it with a reason',
   const second = startUi(t, ['--data-dir', dir, '--port', String(port)])
   assert.deepEqual(await second.ended, [1, null])
   assert.match(second.stderr(), /is in use: leave --port out/)
+})
+
+test('the policy that is shown is of the file that the running daemon reads, wherever that is', async (t) => {
+  const { dir } = await fakeDaemon(t, ({ path }, response) =>
+    json(
+      response,
+      200,
+      path === '/diagnostics/exec' ? { ok: true, acl_summary: { loaded_from: join(dir, 'here.toml') } } : { ok: true, contacts: [] },
+    ),
+  )
+  await writeFile(join(dir, 'here.toml'), acl(join(dir, 'exec.log')), { mode: 0o600 })
+  const call = await signIn(await startUi(t, ['--data-dir', dir, '--json']).next())
+  const { source, pairs, problem } = await call<PagePolicy>('policy')
+  assert.deepEqual([source, pairs.length, problem], [join(dir, 'here.toml'), 1, null])
+  const query = { agent_id: AGENT, machine_id: MACHINE, argv: ['true', '7'] }
+  assert.equal((await call<PageExplanation>('explain', query)).outcome, 'allowed')
 })
