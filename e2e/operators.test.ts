@@ -136,7 +136,7 @@ test('a relation is examined from both ends, each finding with what mends it; a 
   const { standing, remedy } = good.of('trust here') ?? {}
   assert.deepEqual([standing, remedy], ['warn', 'x0x contacts trust bob trusted'])
   const other = await examined(alice, 'bob', '--', 'date')
-  assert.match(`${other.of('command')?.standing} ${other.of('command')?.remedy}`, /^warn there .*x0x acl explain .* -- date$/)
+  assert.match(`${other.of('command')?.standing} ${other.of('command')?.remedy}`, /^warn there: x0x acl explain --agent .* -- date$/)
   assert.equal((await examined(alice, 'bob', '--', 'a;b')).of('command')?.standing, 'fail')
   // Charlie does not trust alice; his daemon then ends.
   const stranger = await examined(alice, 'charlie')
