@@ -43,6 +43,8 @@ const NOT_RUN: Readonly<Record<string, string>> = {
   ssh: 'needs another machine; what is run there is read as a line of here',
   sudo: 'changes the system: apt, units and files of root, tried by e2e/campaign and npm run packages -- --check',
   sudoedit: 'needs an editor',
+  systemctl: 'needs units of ours in a systemd that was booted: e2e/campaign',
+  'systemd-creds': 'seals to a machine',
   tar: 'a stdin for whoever stands behind it',
 }
 
@@ -77,11 +79,16 @@ const parseCall = ([name, ...argv]: Call): void => {
   else PROGRAMS[longer](argv.slice(1))
 }
 
-/** What one call has another machine run: behind the host of ssh, the node of compose, the dashes of x0x exec. */
-const carried = ([name, ...argv]: Call): Call | null => {
-  const at = name === 'x0x' ? (argv[0] === 'exec' ? argv.indexOf('--') + 1 : 0) : argv.findIndex((word) => OURS.includes(word))
-  const isOurs = ['x0x', 'ssh', 'docker'].includes(name) && at > 0 && OURS.includes(argv[at] ?? '')
-  return isOurs ? (argv.slice(at) as unknown as Call) : null
+/** Where the program begins that one call has somebody else run: another user, machine or node, or whoever allows it. */
+const carriedAt = ([name, ...argv]: Call): number => {
+  if (name === 'x0x') return argv[0] === 'exec' && argv.includes('--') ? argv.indexOf('--') + 1 : -1
+  if (name === 'sudo') return argv[0] === '-u' ? 2 : 0
+  return ['ssh', 'docker'].includes(name) ? argv.findIndex((word) => OURS.includes(word)) : -1
+}
+
+const carried = (call: Call): Call | null => {
+  const words = call.slice(1 + carriedAt(call))
+  return carriedAt(call) >= 0 && OURS.includes(words[0] ?? '') ? (words as unknown as Call) : null
 }
 
 const callsOf = async (stage: Stage, block: Block): Promise<Call[]> =>
@@ -142,6 +149,7 @@ const NOT_ASKED: Readonly<Record<string, string>> = {
   init: 'makes a data directory: e2e/first-minutes.test.ts',
   invite: 'waits for a human: e2e/first-minutes.test.ts',
   join: 'waits for a human: e2e/first-minutes.test.ts',
+  'keys rotate': 'of a daemon that is stopped: e2e/keys.test.ts',
   replay: 'reads a record: test/doors/mcp',
   'approvals watch': 'waits for a human: e2e/approvals',
   'direct listen': 'has no end: e2e/events.test.ts',
