@@ -1,5 +1,5 @@
 import { systemClock } from '../base/clock.ts'
-import { createLogger } from '../base/log.ts'
+import type { Logger } from '../base/log.ts'
 import { startAll, stopAll } from '../base/startable.ts'
 import { Journal } from '../audit/journal.ts'
 import { agentKeyFile, agentSignerOf } from '../identity/agent-key.ts'
@@ -22,8 +22,7 @@ export interface RotatedKey {
  * Throws `conflict` while a daemon has the directory. The statement is on the disk before the key is: where that is as far as
  * it came, it names a key that nobody has, and is passed over.
  */
-export const rotateAgentKey = async (paths: DataPaths): Promise<RotatedKey> => {
-  const log = createLogger({ name: 'x0x' })
+export const rotateAgentKey = async ({ log }: { readonly log: Logger }, paths: DataPaths): Promise<RotatedKey> => {
   const lock = [{ name: 'data directory', startable: new DataDirLock({ ...paths, apiSocket: null }) }]
   await startAll(lock)
   try {

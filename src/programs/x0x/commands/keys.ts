@@ -1,4 +1,5 @@
-import { shownLine } from '../../../base/visible-text.ts'
+import type { Logger } from '../../../base/log.ts'
+import { shownLine, visibleJson } from '../../../base/visible-text.ts'
 import { TOKEN_NAMES } from '../../../command-line/keys.ts'
 import { operate } from '../../../local-api/operator.ts'
 import { loadPrimitives } from '../../../identity/primitives.ts'
@@ -19,6 +20,10 @@ export const runRotateToken = async (context: CliContext, which: string): Promis
   })
 }
 
+const tell = (fields: object | string, text = ''): void => void process.stderr.write(`${visibleJson(JSON.stringify({ text, fields }))}\n`)
+/** What goes wrong with the journal, without the logger of the daemons, which takes long to load. */
+const TOLD: Logger = { debug: () => undefined, info: () => undefined, warn: tell, error: tell, child: () => TOLD }
+
 /** `x0x keys rotate`: in the data directory itself, which no daemon may have. */
 export const runRotate = async (context: CliContext, { yes }: { readonly yes: boolean }): Promise<number> => {
   if (!yes)
@@ -27,7 +32,7 @@ export const runRotate = async (context: CliContext, { yes }: { readonly yes: bo
       'when that is what you want, add --yes',
     )
   await loadPrimitives()
-  const rotated = await rotateAgentKey(context.api.paths)
+  const rotated = await rotateAgentKey({ log: TOLD }, context.api.paths)
   return printDone(context, { ok: true, ...rotated }, async () => {
     await printLine(context, `agent ${rotated.agent_id}, formerly ${rotated.formerly}`)
     await printLine(context, 'start x0xd: contacts learn it when they are linked; their ACLs need an entry for the new id')
