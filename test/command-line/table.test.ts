@@ -7,11 +7,13 @@ import { promisify } from 'node:util'
 
 import type { CommandPath, CommandSpec } from '../../src/command-line/command.ts'
 import { completions, COMPLETION_SCRIPTS } from '../../src/command-line/completion.ts'
+import { EXEC } from '../../src/command-line/exec.ts'
 import { helpText } from '../../src/command-line/help.ts'
 import { BUNDLE } from '../../src/command-line/bundle.ts'
 import { DESK } from '../../src/command-line/desk.ts'
 import { MCP } from '../../src/command-line/mcp.ts'
 import { manualPage } from '../../src/command-line/man.ts'
+import { PLAIN_EXEC } from '../../src/command-line/plain-exec.ts'
 import { REXD, REXD_EXEC } from '../../src/command-line/rexd.ts'
 import { SHELLS, type Shell } from '../../src/command-line/shells.ts'
 import { REXEC } from '../../src/command-line/rexec.ts'
@@ -28,6 +30,11 @@ const pathsBelow = (path: CommandPath): CommandPath[] => [
   path,
   ...(path.at(-1)?.commands ?? []).flatMap((command) => pathsBelow([...path, command])),
 ]
+
+test('a plain exec is told from the commands of exec by their names', () => {
+  const names = ({ commands }: CommandSpec) => commands?.map(({ name }) => name)
+  assert.deepEqual(names(PLAIN_EXEC), names(EXEC))
+})
 
 test('every command of the table is run by somebody, and nobody runs another', () => {
   const runnable = pathsBelow([X0X]).filter((path) => path.at(-1)?.group !== true)

@@ -1,6 +1,6 @@
 import type { Environment } from '../../base/environment.ts'
 import { isAppError } from '../../base/errors.ts'
-import { PLAIN_X0X } from '../../command-line/exec.ts'
+import { PLAIN_X0X } from '../../command-line/plain-exec.ts'
 import { parseCommandLine, type CommandLine } from '../../command-line/parse.ts'
 import { carriedCommand } from './carried-command.ts'
 import { runExec } from './commands/exec.ts'
