@@ -42,6 +42,9 @@ const refusal = (id: RpcId, code: number, message: string, data?: Record<string,
 /** A text that is no JSON, or no UTF-8. */
 export const parseFailure = (message: string): RpcMessage => ({ batch: false, parts: [refusal(null, PARSE_ERROR, message)] })
 
+export const isParseFailure = ({ parts: [part] }: RpcMessage): boolean =>
+  part !== undefined && 'error' in part && part.error.code === PARSE_ERROR
+
 const limited = (message: string, data: Record<string, unknown>): RpcMessage => ({
   batch: false,
   parts: [refusal(null, ERROR_TABLE.resource_limit.rpc, message, { code: 'resource_limit', ...data })],

@@ -4,7 +4,7 @@ import { giveBack } from '../../base/give-back.ts'
 import { hasShape } from '../../protocol/json-shape.ts'
 import { MAX_RPC_SHAPE } from '../../protocol/rexd-limits.ts'
 import { fromBase64, utf8Text } from '../../protocol/text.ts'
-import { isCall, parseFailure, parseMessage, tooManyValues, type RpcMessage } from './message.ts'
+import { isCall, isParseFailure, parseFailure, parseMessage, tooManyValues, type RpcMessage } from './message.ts'
 
 /** A shorter message is parsed whole sooner than anything is looked for in it. */
 const LONG = 64 * 1024
@@ -12,10 +12,13 @@ const CONTENT = Buffer.from('"content":"')
 const QUOTE = 0x22
 const BEGINNING = 64
 
+/** Too many values are refused before they are made. Few that are nested too deeply may be no JSON, which only a parser can tell. */
 const parseWhole = (message: Buffer): RpcMessage => {
-  if (!hasShape(message, MAX_RPC_SHAPE)) return tooManyValues(MAX_RPC_SHAPE)
+  const fits = hasShape(message, MAX_RPC_SHAPE)
+  if (!fits && !hasShape(message, { ...MAX_RPC_SHAPE, depth: Infinity })) return tooManyValues(MAX_RPC_SHAPE)
   const text = utf8Text(message)
-  return text === null ? parseFailure('not valid UTF-8') : parseMessage(text)
+  const said = text === null ? parseFailure('not valid UTF-8') : parseMessage(text)
+  return fits || isParseFailure(said) ? said : tooManyValues(MAX_RPC_SHAPE)
 }
 
 /**

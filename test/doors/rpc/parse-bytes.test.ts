@@ -85,4 +85,7 @@ test('a message of more values than any request has is refused before they are m
   const deep = `"x":${'['.repeat(depth)}${']'.repeat(depth)}`
   for (const params of [ones(values + 1), ones(2_000_000), deep, `"content":"${BASE64}",${ones(values + 1)}`])
     assert.deepEqual(parseBytes(Buffer.from(lineOf(params))), tooManyValues(MAX_RPC_SHAPE))
+  for (const text of ['['.repeat(values), lineOf(deep).slice(0, -1)])
+    assert.match(JSON.stringify(parseBytes(Buffer.from(text))), /-32700.*not valid JSON/)
+  assert.deepEqual(parseBytes(Buffer.from('['.repeat(values + 1))), tooManyValues(MAX_RPC_SHAPE))
 })
