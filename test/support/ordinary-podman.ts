@@ -1,13 +1,13 @@
 /** As whoever starts it: a run in a sandbox of a podman image, from nothing. Prints what it saw, or why there is none. */
 import { ImageStore } from '../../src/process/sandbox/image-store.ts'
-import { noPodman, podmanPlace } from './podman-image.ts'
+import { podmanMissing, podmanPlace } from './podman-image.ts'
 import { household, runSandboxed } from './sandboxed.ts'
 
 const ends: (() => unknown)[] = []
 const t = { after: (end: () => unknown) => void ends.push(end) } as Parameters<typeof household>[0] & Parameters<typeof podmanPlace>[0]
 try {
-  if (noPodman !== null) {
-    process.stdout.write(JSON.stringify({ none: noPodman }))
+  if (podmanMissing !== null) {
+    process.stdout.write(JSON.stringify({ none: podmanMissing }))
     process.exit()
   }
   const podman = await podmanPlace(t)

@@ -7,13 +7,16 @@ import { promisify } from 'node:util'
 import { attempt } from '../../src/base/errors.ts'
 import { findExecutable } from '../../src/policy/executable.ts'
 import { DEFAULT_SANDBOX, type SandboxSettings } from '../../src/policy/sandbox/sandbox-settings.ts'
+import { isRoot } from './containment.ts'
 import { noSandbox } from './sandboxed.ts'
 
 const run = promisify(execFile)
 
-/** Why podman is not tried here; null: it is. */
-export const noPodman =
+/** Why podman cannot be tried here; null: it can. */
+export const podmanMissing =
   noSandbox ?? (['podman', 'busybox'].every((name) => findExecutable(name).kind === 'found') ? null : 'podman or busybox is not installed')
+/** Why it is not tried here. Root tries it as an ordinary user, too, with nothing of what a host may lack for those it knows. */
+export const noPodman = podmanMissing ?? (isRoot ? null : 'needs root')
 export const needsPodman = { skip: noPodman !== null }
 export const withPodman = (name: string): string => (noPodman === null ? name : `${name} (skipped: ${noPodman})`)
 
