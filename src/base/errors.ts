@@ -21,6 +21,7 @@ export const ERROR_TABLE = {
   bad_contacts: { status: 500, rpc: -32603, exit: 2, text: 'the contacts file is not valid' },
   bad_successions: { status: 500, rpc: -32603, exit: 2, text: 'the successions file is damaged' },
   bad_revocations: { status: 500, rpc: -32603, exit: 2, text: 'the revocations file is not valid' },
+  bad_runs: { status: 500, rpc: -32603, exit: 1, text: 'the file of detached runs cannot be used' },
   bad_card: { status: 400, rpc: -32602, exit: 1, text: 'the agent card is not valid' },
   bad_key_file: { status: 500, rpc: -32603, exit: 2, text: 'the key file is not valid' },
   loose_permissions: { status: 500, rpc: -32603, exit: 2, text: 'a file is readable or writable by others' },

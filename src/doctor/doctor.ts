@@ -1,7 +1,9 @@
 import { stat } from 'node:fs/promises'
 import { createServer } from 'node:net'
 
+import { systemClock, type Clock } from '../base/clock.ts'
 import { errorText, isAppError } from '../base/errors.ts'
+import { AskedRuns } from '../executor/asked/asked-runs.ts'
 import { agentSignerOf } from '../identity/agent-key.ts'
 import { loadSeed } from '../identity/key-file.ts'
 import { machineIdOfKeyFile } from '../identity/machine-key.ts'
@@ -70,6 +72,16 @@ const checkContacts = async (path: string): Promise<Finding> => {
   } catch (error) {
     return fail('contacts', errorText(error), 'mend the file or move it away')
   }
+}
+
+/** What outlives the daemon, and decides nothing: it starts without. */
+const checkDetachedRuns = async (path: string, clock: Clock): Promise<Finding> => {
+  const asked = new AskedRuns({ clock }, { path })
+  const problem = await asked.load()
+  const lost = 'no detached run can be asked for or seen'
+  return problem === null
+    ? ok('detached runs', `${asked.size} remembered`)
+    : warn('detached runs', `${problem.message}; ${lost}`, 'mend the file or move it away')
 }
 
 /** Who has revoked what, and whether that is us. */
@@ -212,6 +224,7 @@ export const doctor = async (reading: ConfigReading, examiner: Examiner, env: En
     ...(await checkKeys(config)),
     await checkContacts(config.paths.contacts),
     await checkRevocations(config),
+    await checkDetachedRuns(config.paths.detachedRuns, systemClock),
     ...(await checkSuccessors(config)),
     checkStrangers(config),
     await checkClock(config),

@@ -5,6 +5,8 @@ import { isSuccession } from '../protocol/dm.ts'
 import { ANNOUNCE_DOMAIN, CARD_DOMAIN } from '../protocol/card.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import { ANNOUNCE_TTL_MS, CARD_TTL_MS } from '../protocol/limits.ts'
+import { answerAsked } from './asked/answer-asked.ts'
+import type { AskedRuns } from './asked/asked-runs.ts'
 import type { Links, PeerLink } from './links/links.ts'
 import type { Nonces } from './links/nonces.ts'
 import type { Operations } from './operations.ts'
@@ -21,6 +23,8 @@ export type Call = Extract<ToExecutor, { id: number }>
 
 export interface CallsComponents {
   readonly approvers: ApproverAsks
+  /** Detached runs that this daemon asked for. */
+  readonly asked: AskedRuns
   readonly clock: Clock
   readonly links: Links
   readonly nonces: Nonces
@@ -45,7 +49,7 @@ export class Calls {
   }
 
   async answer(call: Call): Promise<ToNetwork> {
-    const { approvers, links, nonces, operations, requests, views } = this.#components
+    const { approvers, asked, clock, links, nonces, operations, requests, views } = this.#components
     const { id } = call
     switch (call.type) {
       case 'hello':
@@ -80,6 +84,12 @@ export class Calls {
         return result(id, views.evaluate(call.agent, call.machine))
       case 'settings':
         return { type: 'settings', id, ...this.#settings() }
+      case 'asked_add':
+      case 'asked_page':
+      case 'asked_get':
+      case 'asked_note':
+      case 'asked_forget':
+        return result(id, await answerAsked(asked, clock, call))
       case 'revocations':
         return result(id, { accepted: await this.#takeStatements(links.get(call.link), call.items) })
     }

@@ -23,6 +23,7 @@ import type { Contacts } from '../trust/contacts.ts'
 import type { Revocations } from '../trust/revocations.ts'
 import { wayBack, type Succession } from '../trust/successions.ts'
 import { AclReload, type ReloadOutcome } from './acl-reload.ts'
+import type { AskedRuns } from './asked/asked-runs.ts'
 import { AuthorityJournal } from './authority-journal.ts'
 import { CallerSecrets } from './caller-secrets.ts'
 import { Calls } from './calls.ts'
@@ -50,6 +51,8 @@ import { Views } from './views.ts'
 /** Contacts and revocations are loaded, journal and guardian started before the executor is. */
 export interface ExecutorComponents {
   readonly acl: LoadedAcl
+  /** Detached runs that this daemon asked for. */
+  readonly asked: AskedRuns
   /** Has judged the ACL. */
   readonly cells: CellSource
   readonly clock: Clock
@@ -230,7 +233,11 @@ export class Executor implements Startable {
     const [approvers, revocations, views, runs] = [this.#approvers, this.#revocations, this.#views, this.#runs]
     const init = { machineId, networkSettings: host?.settings ?? null }
     const { authority, operations, requests, successions } = this.#proven
-    const calls = new Calls({ approvers, clock, links, nonces, operations, requests, revocations, signatures, successions, views }, init)
+    const { asked } = this.#components
+    const calls = new Calls(
+      { approvers, asked, clock, links, nonces, operations, requests, revocations, signatures, successions, views },
+      init,
+    )
     const session = new PortSession({
       approvers,
       authority,

@@ -54,6 +54,8 @@ export const pathsIn = (dir: string) => {
     revocations: `${inside}revocations.json`,
     /** What this agent's keys have said one of the other. */
     successions: `${inside}successions.json`,
+    /** Detached runs that this daemon asked for. */
+    detachedRuns: `${inside}detached-runs.json`,
     apiToken: `${inside}api-token`,
     /** Where `metrics_token` is true. */
     metricsToken: `${inside}metrics-token`,

@@ -155,6 +155,7 @@ test('the doctor names each part of an installation that is not there yet, and f
     'api token',
     'contacts',
     'revocations',
+    'detached runs',
     'strangers',
     'acl',
     'journal',

@@ -9,6 +9,7 @@ import { systemClock, type Clock } from '../../src/base/clock.ts'
 import type { DeskLink } from '../../src/desk/desk-link.ts'
 import { ExecCounters, type ExecTotals } from '../../src/diagnostics/exec-counters.ts'
 import type { PortSession } from '../../src/executor/port-session.ts'
+import { AskedRuns } from '../../src/executor/asked/asked-runs.ts'
 import { Executor } from '../../src/executor/server.ts'
 import { decodeOperatorKey, OPERATOR_KEY_FILE, proveOperation } from '../../src/identity/operator-proof.ts'
 import { ASKED_BYTES } from '../../src/protocol/local-limits.ts'
@@ -145,9 +146,12 @@ export class ExecutorHost {
     await this.journal?.start()
     await this.outgoing.start()
     this.#guardian.start()
+    const asked = new AskedRuns({ clock }, { path: join(this.dir, 'detached-runs.json') })
+    await asked.load()
     this.executor = new Executor(
       {
         acl,
+        asked,
         cells,
         clock,
         contacts: this.contacts,

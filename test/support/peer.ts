@@ -19,6 +19,7 @@ import { Messages } from '../../src/dm/messages.ts'
 import { Pings } from '../../src/dm/pings.ts'
 import { RequesterCounters } from '../../src/exec/counters.ts'
 import { ExecService } from '../../src/exec/service.ts'
+import { AskedRuns } from '../../src/executor/asked/asked-runs.ts'
 import { Executor } from '../../src/executor/server.ts'
 import { ExecutorClient } from '../../src/executor/port/client.ts'
 import { loadOrCreateAgentKey } from '../../src/identity/agent-key.ts'
@@ -83,9 +84,12 @@ export const startPeer = async (t: Pick<TestContext, 'after'>, init: PeerInit) =
   await journal?.start()
   const guardian = new Guardian({ log })
   if (journal !== null) guardian.start()
+  const asked = new AskedRuns({ clock }, { path: join(dataDir, 'detached-runs.json') })
+  await asked.load()
   const executor = new Executor(
     {
       acl,
+      asked,
       cells: await groupCells(),
       clock,
       contacts,

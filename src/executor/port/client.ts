@@ -7,20 +7,18 @@ import type { Startable } from '../../base/startable.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import { MAX_TEXT } from '../../protocol/limits.ts'
 import type { TrustDecision } from '../../protocol/reasons.ts'
+import { AskedCalls } from './asked-calls.ts'
 import { PortChannel } from './codec.ts'
 import { Listeners } from './listeners.ts'
 import { PendingCalls } from './pending-calls.ts'
 import { OpenRun, type RunPort } from './run-port.ts'
+import { ANSWERS, type Answer, type Arguments, type CallType } from './answers.ts'
 import {
-  ANSWERS,
   NO_PROOF,
   PORT_VERSION,
   toExecutor,
   toNetwork,
-  type Answer,
-  type Arguments,
   type CallerTokens,
-  type CallType,
   type HttpRefused,
   type NetworkSettings,
   type Operation,
@@ -52,6 +50,7 @@ export class ExecutorClient implements Startable {
   readonly signCard = this.#caller('sign_card')
   readonly signApprovalRequest = this.#caller('sign_approval_request')
   readonly signRulesRequest = this.#caller('sign_rules_request')
+  readonly asked = new AskedCalls(async (type, call) => this.#call(type, call))
   readonly #channel: PortChannel<ToNetwork, ToExecutor>
   readonly #log: Logger
   readonly #calls = new PendingCalls()

@@ -24,6 +24,7 @@ import {
 } from '../../protocol/limits.ts'
 import { MAX_CONFIG_ADDRESSES, MAX_PROVEN_REQUEST, MAX_REFUSED_HTTP_TEXT } from '../../protocol/local-limits.ts'
 import { HTTP_REFUSALS, TRUST_DECISIONS, type TrustLevel } from '../../protocol/reasons.ts'
+import { ASKED_MESSAGES } from './asked-messages.ts'
 import { bool, bytes, id32, list, NO_BYTES, nullable, oneOf, requestId, text, uint, union, type ValueOf } from '../../protocol/schema.ts'
 
 const MAX_TCP_PORT = 65_535
@@ -31,7 +32,7 @@ const address = text(MAX_ADDRESS_TEXT)
 const httpText = text(MAX_REFUSED_HTTP_TEXT)
 
 /** Version of this channel; both halves are one release, so anything else is refused. */
-export const PORT_VERSION = 9
+export const PORT_VERSION = 10
 
 /** Answers carry the `id` of the call they answer. */
 const call = { id: uint() }
@@ -160,6 +161,7 @@ export const toExecutor = union('to-executor', {
   pong: [26, {}],
   /** What would the trust rules say of this pair now, and why? Answer: result. */
   evaluate_trust: [27, { ...call, agent: id32, machine: id32 }],
+  ...ASKED_MESSAGES,
 })
 /** Of the messages above, those whose number is a run's, and those that nobody waits for. */
 export const RUN_TAGS: readonly number[] = [11, 12, 13, 17, 18]
@@ -274,27 +276,3 @@ export type NetworkSettings = Omit<Extract<ToNetwork, { type: 'settings' }>, 'ty
 
 /** What callers of the API must show. */
 export type CallerTokens = Omit<Extract<ToNetwork, { type: 'caller_tokens' }>, 'type'>
-
-/** Which answer belongs to which call. */
-export const ANSWERS = {
-  hello: 'welcome',
-  link_open: 'link_opened',
-  link_confirm: 'link_ready',
-  link_accept: 'link_accepted',
-  link_finish: 'link_ready',
-  mint_nonces: 'nonces',
-  sign_request: 'signed',
-  sign_rules_request: 'signed',
-  sign_approval_request: 'signed',
-  sign_card: 'signed',
-  operate: 'result',
-  query: 'result',
-  revocations: 'result',
-  evaluate_trust: 'result',
-  settings: 'settings',
-} as const satisfies Partial<Record<ToExecutor['type'], ToNetwork['type']>>
-type Answers = typeof ANSWERS
-export type CallType = keyof Answers
-type WithoutId<T> = T extends unknown ? Omit<T, 'type' | 'id'> : never
-export type Arguments<C extends CallType> = WithoutId<Extract<ToExecutor, { type: C }>>
-export type Answer<C extends CallType> = WithoutId<Extract<ToNetwork, { type: Answers[C] }>>

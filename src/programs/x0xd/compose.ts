@@ -9,6 +9,7 @@ import { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import type { HeldTokens } from '../../executor/held-tokens.ts'
 import type { NetworkSettings } from '../../executor/port/messages.ts'
 import type { ReloadOutcome } from '../../executor/acl-reload.ts'
+import { AskedRuns } from '../../executor/asked/asked-runs.ts'
 import { Executor } from '../../executor/server.ts'
 import { agentKeyFile, loadOrCreateAgentKey } from '../../identity/agent-key.ts'
 import { seedPath } from '../../identity/key-file.ts'
@@ -131,6 +132,7 @@ const OWN_FILES = [
   'contacts',
   'revocations',
   'successions',
+  'detachedRuns',
 ] as const satisfies readonly (keyof DataPaths)[]
 
 const startParts = async (
@@ -253,7 +255,10 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies,
     { clock, log, onWritten },
     { paths, dirMode: dataDirMode(config), groupMayRead, signer, name: 'x0xd', askTimeoutMs },
   )
-  const held = { contacts, revocations, signer, successions, tokens }
+  const asked = new AskedRuns({ clock }, { path: paths.detachedRuns })
+  const problem = await asked.load()
+  if (problem !== null) log.error({ problem: problem.message }, 'detached runs can be neither asked for nor seen')
+  const held = { asked, contacts, revocations, signer, successions, tokens }
   const executor = new Executor(
     { ...held, acl, cells, clock, counters, desk, deskCounts: () => desk.counts(), guardian, journal, log, outgoing },
     { dataDir: paths.dir, machineId: machineKey.machineId, groupMayRead, requireOperatorProof, askTimeoutMs },

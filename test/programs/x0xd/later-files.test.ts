@@ -57,14 +57,18 @@ test('what decides nothing by itself keeps no daemon away: store, marks and jour
   const mark = join(daemon.dir, 'runs', 'v2-of-a-later-version')
   const later = { ts: '2026-01-01T00:00:00.000Z', event: 'weather', chain: '01900000-0000-7000-8000-00000000c0de', n: 0 }
   const line = JSON.stringify({ ...later, prev: '0'.repeat(64), sky: 'clear' })
+  const runs = join(daemon.dir, 'detached-runs.json')
   await put(store, json({ agents: {} }))
+  await put(runs, json({ runs: [] }))
   await put(mark, '')
   await put(daemon.journalFile, `${line}\n`)
   await daemon.writeAcl([])
   await daemon.start()
   assert.match(await daemon.log(), /exec-approvals\.json: version: version 2 is of a later x0x, and this one reads version 1: /)
+  assert.match(await daemon.log(), /detached-runs\.json: version: version 2 is of a later x0x, and this one reads version 1: /)
   assert.equal(await daemon.stop(), 0)
 
+  assert.equal(await readFile(runs, 'utf8'), json({ runs: [] }))
   assert.equal(await readFile(store, 'utf8'), json({ agents: {} }))
   assert.ok((await readdir(dirname(mark))).includes('v2-of-a-later-version'))
   assert.match(await daemon.log(), /marks of runs that this version does not know are left for a later one/)
