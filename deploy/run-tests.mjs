@@ -7,7 +7,7 @@ import { pathToFileURL } from 'node:url'
 
 import { CAMPAIGN_FILES } from './campaign-files.mjs'
 import { packageRoot, runInstead } from './runtime.mjs'
-import { grouped } from './test-groups.mjs'
+import { grouped, testFiles } from './test-groups.mjs'
 
 const TEST_FILES = ['test/**/*.test.ts', 'e2e/**/*.test.ts']
 /** For who runs the campaign too, which does all that these do, and more of it. */
@@ -32,7 +32,7 @@ const main = async (args) => {
   const flags = args.filter((arg) => arg.startsWith('-') && arg !== WITHOUT_CAMPAIGN)
   const named = args.filter((arg) => !arg.startsWith('-'))
   const later = args.includes(WITHOUT_CAMPAIGN) ? CAMPAIGN_FILES : []
-  const wanted = globSync(named.length > 0 ? named : TEST_FILES).filter((file) => !later.includes(file))
+  const wanted = globSync(named.length > 0 ? named.map(testFiles) : TEST_FILES).filter((file) => !later.includes(file))
   const { groups, alone } = grouped(wanted.sort())
   const directory = await mkdtemp(join(tmpdir(), 'x0x-test-groups-'))
   try {

@@ -1,8 +1,11 @@
 // Which files of tests share a process: to start one and to load what they test takes longer than most of them do.
-import { readFileSync } from 'node:fs'
+import { readFileSync, statSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
 
 import { packageRoot } from './runtime.mjs'
+
+/** What is to be run where this is named: of a directory, every test below it. */
+export const testFiles = (name) => (statSync(name, { throwIfNoEntry: false })?.isDirectory() ? join(name, '**/*.test.ts') : name)
 
 /** Beside so many others a file waits for its turn no longer than it would take to start it. */
 const MOST_IN_GROUP = 12

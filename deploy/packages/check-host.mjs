@@ -1,11 +1,10 @@
 // A Debian in a directory, on which packages are tried.
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { readFileSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 
-import { DEBIAN } from './deb.mjs'
-import { OUT, ran } from './place.mjs'
+import { DEBIAN, relabelled } from './deb.mjs'
+import { ran } from './place.mjs'
 
 const RELEASE = 'bookworm'
 const KEYS = ['agent.key', 'machine.key', 'contacts.json']
@@ -87,19 +86,16 @@ export class Host {
     return started(daemons, argv, { env: { ...bare('/var/lib/x0x'), X0X_MDNS: 'false' } }, X0XD_READY)
   }
 
-  async install(file = join(OUT, this.deb)) {
-    await ran('cp', [file, join(this.root, 'root', this.deb)])
-    await this.run('dpkg', '--install', `/root/${this.deb}`)
+  /** `file`: on this machine. */
+  async install(file) {
+    const there = join('/root', basename(file))
+    if (file !== join(this.root, there)) await ran('cp', [file, join(this.root, there)])
+    await this.run('dpkg', '--install', there)
   }
 
   /** The same package as a later version. */
   async upgrade(version) {
-    const [tree, file] = [`${this.root}.deb`, `${this.root}-later.deb`]
-    await ran('dpkg-deb', ['--raw-extract', join(OUT, this.deb), tree])
-    const control = join(tree, 'DEBIAN/control')
-    writeFileSync(control, readFileSync(control, 'utf8').replace(/^Version: .*$/m, `Version: ${version}`))
-    await ran('dpkg-deb', ['--root-owner-group', '-Znone', '--build', tree, file])
-    await this.install(file)
+    await this.install(await relabelled(join(this.root, 'root', this.deb), version))
     const installed = await this.run('dpkg-query', '--show', '--showformat=${Version}', 'x0x')
     if (installed !== version) throw new Error(`after the upgrade there is ${installed}`)
   }

@@ -9,6 +9,7 @@ import { checkCompose } from './check-compose.mjs'
 import { bare, cannotContain, cannotInstall, Host, makeRoot, started, X0XD_READY } from './check-host.mjs'
 import { checkKubernetes } from './check-kubernetes.mjs'
 import { checkOneFileRexd } from './check-rexd.mjs'
+import { checkTests } from './check-tests.mjs'
 import { makeImage } from './image.mjs'
 import { OUT, ran } from './place.mjs'
 
@@ -108,7 +109,7 @@ const removed = async (host) => {
 const asHost = async (host, programs, { place, daemons }) => {
   await checkOneFileRexd(host.root, daemons)
   step('rexd as one file on a host without Node.js: commands, files, a terminal, TLS, and what it started ends with it')
-  await host.install()
+  await host.install(join(OUT, host.deb))
   step('the .deb installs into an empty root')
   await onMesh(place, await programs, host, daemons)
   await removed(host)
@@ -156,7 +157,7 @@ export class Check {
     await ran('sha256sum', ['--check', '--quiet', 'SHA256SUMS'], { cwd: OUT })
     const here = { place: this.#place, daemons: this.#daemons }
     const programs = installed(this.#place, version)
-    const steps = [programs]
+    const steps = [programs, checkTests().then(() => step('tests of x0x and of rexd hold for their single files'))]
     if (this.#host !== undefined) {
       const host = new Host(join(this.#place, 'root'), version)
       steps.push(this.#host.then(() => asHost(host, programs, here)))

@@ -112,11 +112,11 @@ const documents = (tree, seconds, licence) => {
   tree.write(`${doc}/changelog.gz`, gzipSync(change, { level: 9 }))
 }
 
-const control = async (tree, version, arch) => {
+const control = async (tree, arch) => {
   const size = [...tree.entries()].reduce((sum, path) => sum + Math.ceil(lstatSync(join(tree.root, path)).size / 1024), 0)
   const fields = {
     Package: 'x0x',
-    Version: version,
+    Version: manifest.version,
     Section: 'net',
     Priority: 'optional',
     Architecture: DEBIAN[arch],
@@ -135,24 +135,36 @@ const control = async (tree, version, arch) => {
   tree.write('DEBIAN/md5sums', await ran('md5sum', files, { cwd: tree.root }))
 }
 
-/** Has the runtime of that architecture inside. `inside`: of dist/. */
-const makeDeb = async (inside, version, arch) => {
+/** Has the runtime of that architecture inside. `inside`: of dist/. `into`: an existing directory. Answers its name there and what is inside. */
+export const makeDeb = async (inside, arch, into) => {
   const runtime = await pinnedRuntime(arch)
   const tree = new Tree(join(WORK, `deb-${arch}`))
   const seconds = await sourceDate()
   await programs(tree, runtime, arch === process.arch)
   system(tree)
   documents(tree, seconds, runtime.licence)
-  await control(tree, version, arch)
+  await control(tree, arch)
   await ran('chmod', ['-R', 'u=rwX,go=rX', tree.root])
   // What names a `node` that need not be there is started by that of the package alone.
   await ran('find', [join(tree.root, LIB), '-type', 'f', '!', '-path', '*/bin/node', '-exec', 'chmod', '0644', '{}', '+'])
-  const name = `x0x_${version}_${DEBIAN[arch]}.deb`
+  const name = `x0x_${manifest.version}_${DEBIAN[arch]}.deb`
   // gzip: a minute less than xz, on the two processors that make it, for a quarter more of size.
   const env = { ...process.env, SOURCE_DATE_EPOCH: String(seconds) }
-  await ran('dpkg-deb', ['--root-owner-group', '-Zgzip', '-z6', '--build', tree.root, join(OUT, name)], { env })
+  await ran('dpkg-deb', ['--root-owner-group', '-Zgzip', '-z6', '--build', tree.root, join(into, name)], { env })
   rmSync(tree.root, { recursive: true })
   return { names: [name], inside: [...inside, ...runtime.parts] }
 }
 
-export const makeDebs = (inside) => Promise.all(ARCHITECTURES.map((arch) => makeDeb(inside, manifest.version, arch)))
+export const makeDebs = (inside) => Promise.all(ARCHITECTURES.map((arch) => makeDeb(inside, arch, OUT)))
+
+/** The same package as another version, beside it: what its upgrade is tried with. Answers its path. */
+export const relabelled = async (deb, version) => {
+  const tree = `${deb}.tree`
+  const labelled = join(dirname(deb), `x0x_${version}_${DEBIAN[process.arch]}.deb`)
+  await ran('dpkg-deb', ['--raw-extract', deb, tree])
+  const file = join(tree, 'DEBIAN/control')
+  writeFileSync(file, readFileSync(file, 'utf8').replace(/^Version: .*$/m, `Version: ${version}`))
+  await ran('dpkg-deb', ['--root-owner-group', '-Znone', '--build', tree, labelled])
+  rmSync(tree, { recursive: true })
+  return labelled
+}

@@ -1,7 +1,8 @@
-import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
+import { execFile, spawn, spawnSync, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { chmodSync, cpSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
+import { promisify } from 'node:util'
 
 import { until } from '../../test/support/mesh-of-daemons.ts'
 
@@ -32,7 +33,7 @@ export const cannotBoot = (): string | false => {
   return debianArchive() === null ? 'needs a Debian whose apt-get has an archive' : false
 }
 
-/** A Debian in a directory with its own systemd as PID 1, in namespaces of its own, and x0x installed as `npm install --global` would. */
+/** A Debian in a directory with its own systemd as PID 1, in namespaces of its own. */
 export class DebianHost {
   readonly #dir: string
   #outer: ChildProcess | null = null
@@ -42,11 +43,27 @@ export class DebianHost {
     this.#dir = dir
   }
 
-  /** Takes about a minute and some 300 MB of `dir`. */
-  static make(dir: string): DebianHost {
+  /** One without anything of ours. Takes half a minute and some 300 MB of `dir`. */
+  static async make(dir: string): Promise<DebianHost> {
     // The root directory of others, so not as private as what it stands in.
     mkdirSync(dir, { mode: 0o755 })
-    ran('debootstrap', ['--variant=minbase', '--include=systemd,systemd-sysv,dbus', RELEASE, dir, debianArchive()!])
+    await promisify(execFile)('debootstrap', ['--variant=minbase', '--include=systemd,systemd-sysv,dbus', RELEASE, dir, debianArchive()!], {
+      maxBuffer: 64 * 1024 * 1024,
+    })
+    // It has no kernel of its own to load modules into.
+    ran('ln', ['-s', '/dev/null', join(dir, 'etc/systemd/system/systemd-modules-load.service')])
+    return new DebianHost(dir)
+  }
+
+  /** Another that is as this one, which was not booted yet. */
+  copy(dir: string): DebianHost {
+    ran('cp', ['-a', this.#dir, dir])
+    return new DebianHost(dir)
+  }
+
+  /** x0x, as `npm install --global` would have it. */
+  installByNpm(): void {
+    const dir = this.#dir
     mkdirSync(join(dir, PACKAGE), { recursive: true })
     const packed = JSON.parse(ran('npm', ['pack', '--json', '--silent', '--pack-destination', dir], ROOT)) as { filename: string }[]
     const tarball = join(dir, packed[0]!.filename)
@@ -56,9 +73,6 @@ export class DebianHost {
       chmodSync(join(dir, PACKAGE, 'deploy/bin', program), 0o755)
       ran('ln', ['-s', `${PACKAGE}/deploy/bin/${program}`, join(dir, 'usr/bin', name)])
     }
-    // It has no kernel of its own to load modules into.
-    ran('ln', ['-s', '/dev/null', join(dir, 'etc/systemd/system/systemd-modules-load.service')])
-    return new DebianHost(dir)
   }
 
   /** Starts systemd and waits until it says that everything is started; answers its word, such as `running` or `degraded`. */
@@ -89,8 +103,17 @@ export class DebianHost {
   }
 
   run(file: string, argv: readonly string[]): { readonly status: number | null; readonly stdout: string; readonly stderr: string } {
-    const inside = ['-t', String(this.#init), '-m', '-p', '-u', '-i', '-n', '-C', '--root', '--wd=/', '--']
-    return spawnSync('nsenter', [...inside, file, ...argv], { encoding: 'utf8', timeout: 60_000 })
+    return spawnSync('nsenter', [...this.#inside(), file, ...argv], { encoding: 'utf8', timeout: 60_000 })
+  }
+
+  /** One that goes on; answers its exit status. */
+  async start(file: string, argv: readonly string[]): Promise<number | null> {
+    const [status] = (await once(spawn('nsenter', [...this.#inside(), file, ...argv], { stdio: 'ignore' }), 'exit')) as [number | null]
+    return status
+  }
+
+  #inside(): string[] {
+    return ['-t', String(this.#init), '-m', '-p', '-u', '-i', '-n', '-C', '--root', '--wd=/', '--']
   }
 
   #lately(): string {
@@ -116,6 +139,12 @@ export class DebianHost {
     this.must('mkdir', '-p', dir)
     this.write(`${dir}/test.conf`, text)
     this.must('systemctl', 'daemon-reload')
+  }
+
+  /** Takes a file of this machine over, as `/root/NAME`; answers that. */
+  receive(file: string): string {
+    cpSync(file, join(this.#dir, 'root', basename(file)))
+    return join('/root', basename(file))
   }
 
   write(path: string, text: string): void {

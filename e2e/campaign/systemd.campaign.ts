@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 import { until } from '../../test/support/mesh-of-daemons.ts'
+import { debOnSystemd, makeOwnDeb } from './deb-on-systemd.ts'
 import { cannotBoot, DebianHost } from './debian-host.ts'
 
 // The units of deploy/, installed and enabled on a Debian whose systemd is PID 1, and the host booted again.
@@ -20,6 +21,8 @@ const SPOOF = ['env', 'NOTIFY_SOCKET=/run/systemd/notify', 'systemd-notify', '--
 
 const skip = cannotBoot()
 const dir = skip === false ? mkdtempSync(join(tmpdir(), 'x0x-debian-')) : ''
+let fresh: DebianHost
+let deb: string
 let host: DebianHost
 /** Of the agent of the two units, whom that of the single one is to know. */
 let formerCard = ''
@@ -91,14 +94,20 @@ const staysDown = async (unit: string, most: number): Promise<void> => {
   host.must('systemctl', 'restart', unit)
 }
 
+before(async () => {
+  if (skip !== false) return
+  ;[fresh, deb] = await Promise.all([DebianHost.make(join(dir, 'root')), makeOwnDeb(dir)])
+})
+after(() => rmSync(dir, { recursive: true, force: true }))
+
+suite('the .deb on a real systemd', { skip, timeout: 300_000 }, () => debOnSystemd(() => ({ host: fresh.copy(join(dir, 'deb')), deb })))
+
 suite('the units on a real systemd', { skip, timeout: 600_000 }, () => {
   before(() => {
-    host = DebianHost.make(join(dir, 'root'))
+    host = fresh
+    host.installByNpm()
   })
-  after(async () => {
-    await host?.cutPower()
-    rmSync(dir, { recursive: true, force: true })
-  })
+  after(() => host?.cutPower())
 
   test('the two units are installed by the words that head them, beside the socket of another service', async () => {
     assert.equal(await host.boot(), 'running')

@@ -187,6 +187,10 @@ suite(`this release and the previous one${skip === false ? '' : ` (${skip})`}`, 
         const { status, stderr } = await daemon.cli(argv, { release, env: TRACED })
         assert.equal(status, 0, `${daemon.name}: ${argv.join(' ')}: ${stderr}`)
       }
+      // Two releases of one version could not be told apart.
+      const [command, ofDaemon = ''] = (await daemon.cli(['version'], { release })).stdout.toString().split('\n')
+      assert.notEqual(/^x0x (\S+) /.exec(command ?? '')?.[1], /^x0xd (\S+): another version than this command;/.exec(ofDaemon)?.[1])
+      assert.match(ofDaemon, /: another version than this command;/)
       assert.match((await daemon.cli(['approvals', 'list'], { release })).stderr, /the desk sent what is none of its lines: .*version/)
     }
   })

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { globSync } from 'node:fs'
 import { test } from 'node:test'
 
-import { grouped, leavesNoTrace } from '../../deploy/test-groups.mjs'
+import { grouped, leavesNoTrace, testFiles } from '../../deploy/test-groups.mjs'
 import { dependsOnUser, userTests } from '../../deploy/user-tests.mjs'
 
 interface Started {
@@ -44,4 +44,15 @@ test('what rights, users and containment have a part in is tried as an ordinary 
     assert.ok(!dependsOnUser(file), file)
   const named: readonly string[] = userTests()
   assert.equal(new Set(named).size, named.length)
+})
+
+test('of a directory every test below it is meant, and of a file the file', () => {
+  const below = globSync(testFiles('test/deploy'))
+  assert.ok(below.includes('test/deploy/test-groups.test.ts'))
+  assert.deepEqual(
+    below.filter((file) => !file.endsWith('.test.ts')),
+    [],
+  )
+  assert.deepEqual(globSync(testFiles('test/deploy/test-groups.test.ts')), ['test/deploy/test-groups.test.ts'])
+  assert.deepEqual(globSync(testFiles('test/no-such-directory')), [])
 })

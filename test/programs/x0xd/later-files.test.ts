@@ -29,6 +29,7 @@ const REFUSED: Readonly<Record<string, readonly [text: string, says: RegExp]>> =
   'operator.key': [`x0x-operator-key-v2\n${SECRET}\n`, /: version 2 is of a later x0x, and this one reads none that has a version: /],
   'contacts.json': [json({ contacts: [], version: 3 }), /: version: version 3 is of a later x0x, and this one reads version 2: /],
   'revocations.json': [json({ revocations: [] }), /: version: version 2 is of a later x0x, and this one reads version 1: /],
+  'successions.json': [json({ successions: [] }), /: version: version 2 is of a later x0x, and this one reads version 1: /],
   'config.toml': ['quantum_links = true\n', /:1: quantum_links: unknown key/],
   'exec-acl.toml': ['[exec]\nenabled = true\nweather = "fair"\n', /:3: exec\.weather: unknown key/],
 }

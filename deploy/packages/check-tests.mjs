@@ -1,0 +1,47 @@
+// The tests of the built programs, tried against the single files: a part of them, which says most in least time.
+import assert from 'node:assert/strict'
+import { join } from 'node:path'
+
+import { packageRoot } from '../runtime.mjs'
+import { OUT, ran } from './place.mjs'
+
+const TRIED = [
+  {
+    file: 'e2e/exec.test.ts',
+    names: [
+      'an allowed argv runs',
+      'a denial says',
+      'stdout and stderr stay apart',
+      'output comes as it is printed',
+      '--json prints',
+      'sessions lists',
+    ],
+    variable: 'X0X_TEST_CLI',
+    program: 'x0x',
+  },
+  {
+    file: 'e2e/rexd/exec-command.test.ts',
+    names: [
+      'runs through a rexd of this host',
+      'standard input goes through whole',
+      'a signal ends',
+      'a caller that is killed',
+      'a terminal has the size',
+    ],
+    variable: 'X0X_TEST_REXD',
+    program: 'rexd',
+  },
+]
+
+/** Throws what the runner said, where one fails or one of the names is of no test. */
+export const checkTests = async () => {
+  const all = TRIED.map(async ({ file, names, variable, program }) => {
+    const env = { ...process.env, [variable]: join(OUT, `${program}-linux-${process.arch}`) }
+    const which = names.map((name) => `--test-name-pattern=${name}`)
+    // A test of ours is no part of another's run.
+    delete env.NODE_TEST_CONTEXT
+    const said = await ran(process.execPath, ['--test', '--test-reporter=spec', ...which, file], { env, cwd: packageRoot })
+    assert.match(said, new RegExp(`^ℹ pass ${names.length}$`, 'm'), `${file}: not each of ${names.join(', ')} ran once:\n${said}`)
+  })
+  await Promise.all(all)
+}
