@@ -1,6 +1,7 @@
 import { constants } from 'node:os'
 import { parseArgs } from 'node:util'
 
+import { announce } from './announce.ts'
 import { breakdown } from './breakdown.ts'
 import { bulk } from './bulk.ts'
 import { containment } from './containment.ts'
@@ -42,6 +43,7 @@ const MEASUREMENTS: Readonly<Record<string, Measurement>> = {
   start: { title: 'From nothing', measure: start },
   halves: { title: 'The two halves', measure: halves },
   growth: { title: 'As things grow', measure: growth },
+  announce: { title: 'A node among many', measure: announce, onRequest: 'quick' },
   containment: { title: 'Containment', measure: containment },
   sandbox: { title: 'A sandbox', measure: sandbox },
   rexd: { title: 'REXD', measure: rexd },

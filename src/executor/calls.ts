@@ -4,7 +4,7 @@ import { signCard } from '../identity/card.ts'
 import { isSuccession } from '../protocol/dm.ts'
 import { ANNOUNCE_DOMAIN, CARD_DOMAIN } from '../protocol/card.ts'
 import type { MachineId } from '../protocol/ids.ts'
-import { ANNOUNCE_TTL_MS, CARD_TTL_MS } from '../protocol/limits.ts'
+import { CARD_TTL_MS, RECORD_TTL_MS } from '../protocol/limits.ts'
 import { answerAsked } from './asked/answer-asked.ts'
 import type { AskedRuns } from './asked/asked-runs.ts'
 import type { Links, PeerLink } from './links/links.ts'
@@ -133,7 +133,7 @@ export class Calls {
       name: call.name,
       addresses: call.addresses,
       issued_at_ms: now,
-      expires_at_ms: now + Math.min(call.ttl_ms, isCard ? CARD_TTL_MS : ANNOUNCE_TTL_MS),
+      expires_at_ms: now + Math.min(call.ttl_ms, isCard ? CARD_TTL_MS : RECORD_TTL_MS),
     }
     const signed = await signCard(signatures.limited, body, isCard ? CARD_DOMAIN : ANNOUNCE_DOMAIN)
     return { type: 'signed', id: call.id, body: signed.body, signature: signed.signature }

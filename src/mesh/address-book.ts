@@ -4,6 +4,7 @@ import { MAX_DIAL_ADDRESSES } from '../protocol/limits.ts'
 import type { TrustLevel } from '../protocol/reasons.ts'
 import { hostOfText, parseAddress } from './addresses.ts'
 import type { SeenAgent } from './announcements.ts'
+import { MAX_CLAIMS_TRIED, type Presences } from './presences.ts'
 
 /** Known machines found on the local network by mDNS whose addresses are kept. */
 export const MAX_MDNS_PEERS = 256
@@ -26,6 +27,8 @@ export interface AddressBookComponents {
   /** The same list as long as it is unchanged. */
   readonly contacts: () => readonly BookContact[]
   readonly seen: () => readonly SeenAgent[]
+  /** Where machines say that they are, and whose they claim to be. */
+  readonly presences?: Pick<Presences, 'claimsOf' | 'of'>
 }
 
 /**
@@ -35,6 +38,7 @@ export interface AddressBookComponents {
 export class AddressBook {
   readonly #contacts: () => readonly BookContact[]
   readonly #seen: () => readonly SeenAgent[]
+  readonly #presences: AddressBookComponents['presences']
   readonly #bootstrap: ReadonlyMap<MachineId, readonly string[]>
   readonly #local = new BoundedMap<MachineId, readonly string[]>({ max: MAX_MDNS_PEERS })
   /** The addresses of each contact's card, by machine. Parsed once for each contact of a snapshot, because `homes` and `#index` ask for them again and again. */
@@ -45,6 +49,7 @@ export class AddressBook {
   constructor(components: AddressBookComponents, init: { bootstrap: readonly string[] }) {
     this.#contacts = components.contacts
     this.#seen = components.seen
+    this.#presences = components.presences
     this.#bootstrap = byMachine(init.bootstrap)
   }
 
@@ -61,16 +66,28 @@ export class AddressBook {
     return this.#index().byAgent.has(agentId)
   }
 
-  /** Machines of an agent; of a contact with pins only the pinned ones, since our own rules would reject any other. */
+  /** Whether our own rules leave room for this contact on this machine. */
+  mayBe(agentId: AgentId, machineId: MachineId): boolean {
+    const contact = this.#index().byAgent.get(agentId)
+    return contact !== undefined && contact.trust !== 'blocked' && isAllowedOn(contact, machineId)
+  }
+
+  /**
+   * Machines of an agent; of a contact with pins only the pinned ones, since our own rules would reject any other. Behind
+   * those that are proven a few that merely claim to be its: the handshake will show.
+   */
   candidates(agentId: AgentId): Candidate[] {
     const seen = this.#seen().filter((one) => one.agent_id === agentId)
     const contact = this.#index().byAgent.get(agentId)
-    return this.#machinesOf(contact, seen).map((machineId) => ({ machineId, addresses: this.addressesOf(machineId) }))
+    const proven = this.#machinesOf(contact, seen)
+    const claims = (this.#presences?.claimsOf(agentId) ?? []).filter((one) => !proven.includes(one) && isAllowedOn(contact, one))
+    return [...proven, ...claims.slice(0, MAX_CLAIMS_TRIED)].map((machineId) => ({ machineId, addresses: this.addressesOf(machineId) }))
   }
 
   addressesOf(machineId: MachineId): string[] {
     const announced = this.#seen().filter((one) => one.machine_id === machineId)
     const all = [
+      ...(this.#presences?.of(machineId)?.addresses ?? []),
       ...announced.flatMap((one) => one.addresses),
       ...(this.#local.get(machineId) ?? []),
       ...(this.#index().addresses.get(machineId) ?? []),
@@ -105,7 +122,7 @@ export class AddressBook {
     const newestFirst = seen.toSorted((a, b) => b.issued_at_ms - a.issued_at_ms).map((one) => one.machine_id)
     if (contact === undefined) return [...new Set(newestFirst)]
     const machines = [...new Set([...newestFirst, ...this.#cardOf(contact).keys(), ...contact.machines])]
-    return contact.machines.length === 0 ? machines : machines.filter((machine) => contact.machines.includes(machine))
+    return machines.filter((machine) => isAllowedOn(contact, machine))
   }
 
   /** Made anew only when the list of contacts is another one. */
@@ -130,6 +147,10 @@ export class AddressBook {
     return card
   }
 }
+
+/** Pins bind a contact to its machines. */
+const isAllowedOn = (contact: BookContact | undefined, machineId: MachineId): boolean =>
+  contact === undefined || contact.machines.length === 0 || contact.machines.includes(machineId)
 
 interface ContactIndex {
   readonly contacts: readonly BookContact[]

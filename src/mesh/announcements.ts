@@ -7,6 +7,7 @@ import type { AgentId, MachineId } from '../protocol/ids.ts'
 import { ANNOUNCE_TTL_MS, ANNOUNCES_PER_MINUTE, MAX_CARD_BYTES, MAX_CLOCK_SKEW_MS } from '../protocol/limits.ts'
 import { perMinute } from '../protocol/meter-limits.ts'
 import type { Verdict } from './libp2p/gossip.ts'
+import type { Heard } from './presences.ts'
 
 /** Strangers' announcements kept. */
 export const MAX_STRANGERS = 1_024
@@ -65,6 +66,8 @@ export class Announcements {
   readonly #strangers: RateLimit
   /** Oldest news first, so that the first stranger is the one to forget. */
   readonly #seen = new Map<string, SeenAgent>()
+  /** Monotonic milliseconds. */
+  #oldUntil = Number.NEGATIVE_INFINITY
   /** Verdicts so far, for `/diagnostics/mesh`. */
   readonly counts = { accepted: 0, ignored: 0, rejected: 0, rate_limited: 0 }
 
@@ -88,6 +91,34 @@ export class Announcements {
     return result
   }
 
+  /** A machine that speaks of a card that we have holds as long as it says. False when we have none that is as new. */
+  renew(heard: Heard): boolean {
+    const key = keyOf(heard.agent_id, heard.machine_id)
+    const known = this.#seen.get(key)
+    if (known === undefined || known.issued_at_ms < heard.card_issued_at_ms) return false
+    this.#seen.delete(key)
+    this.#seen.set(key, { ...known, expires_at_ms: Math.max(known.expires_at_ms, heard.expires_at_ms) })
+    return true
+  }
+
+  /** Takes in a card that somebody handed over, of an agent on a machine that itself has said whose it is: so two keys stand behind it here, too. */
+  learn(data: Uint8Array, heard: Heard): 'newcomer' | 'known' | 'refused' {
+    try {
+      const card = verifyCard(signedCard.decode(data), ANNOUNCE_DOMAIN, this.#clock.now())
+      if (card.machineId !== heard.machine_id || card.agentId !== heard.agent_id || card.issuedAt < heard.card_issued_at_ms)
+        return 'refused'
+      const { newcomer } = this.#remember(card, heard.expires_at_ms)
+      return newcomer ? 'newcomer' : 'known'
+    } catch {
+      return 'refused'
+    }
+  }
+
+  /** Whether a daemon of before presences was heard of lately. What it announces holds for exactly `ANNOUNCE_TTL_MS`, and ours longer. */
+  get hearsOld(): boolean {
+    return this.#oldUntil > this.#clock.monotonic()
+  }
+
   /** Everybody whose announcement still holds, newest last. */
   list(): SeenAgent[] {
     const now = this.#clock.now()
@@ -109,7 +140,9 @@ export class Announcements {
       // Only news counts: anybody may say again what a machine said before, and would use up what it may say now.
       if (!this.#publishers.allows(publisher)) return LIMITED
       if (!this.#isKnown(publisher) && !this.#mayBeChecked(agentId, neighbour)) return LIMITED
-      return this.#remember(verifyCard(card, ANNOUNCE_DOMAIN, now))
+      const verified = verifyCard(card, ANNOUNCE_DOMAIN, now)
+      if (verified.expiresAt - verified.issuedAt === ANNOUNCE_TTL_MS) this.#oldUntil = this.#clock.monotonic() + ANNOUNCE_TTL_MS
+      return this.#remember(verified, this.#clock.now() + ANNOUNCE_TTL_MS)
     } catch {
       return { verdict: isOfLaterVersion(data) ? 'ignore' : 'reject', newcomer: false }
     }
@@ -129,7 +162,7 @@ export class Announcements {
     return before !== undefined && before.issued_at_ms >= issued_at_ms
   }
 
-  #remember(card: VerifiedCard): Judgement {
+  #remember(card: VerifiedCard, until: number): Judgement {
     const key = keyOf(card.agentId, card.machineId)
     const newcomer = !this.#seen.delete(key)
     this.#seen.set(key, {
@@ -138,7 +171,7 @@ export class Announcements {
       name: card.name,
       addresses: card.addresses,
       issued_at_ms: card.issuedAt,
-      expires_at_ms: Math.min(card.expiresAt, this.#clock.now() + ANNOUNCE_TTL_MS),
+      expires_at_ms: Math.min(card.expiresAt, until),
     })
     this.#forgetStrangers()
     if (newcomer && this.#isContact(card.agentId)) this.#forgetMachineOf(card.agentId)

@@ -3,7 +3,7 @@ import { errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import { TokenBucket } from '../base/token-bucket.ts'
-import { ANNOUNCE_TOPIC, signedCard, type SignedCard } from '../protocol/card.ts'
+import { ANNOUNCE_TOPIC, PRESENCE_TOPIC, signedCard, type SignedCard } from '../protocol/card.ts'
 import { ANNOUNCES_PER_MINUTE, MAX_CARD_ADDRESSES } from '../protocol/limits.ts'
 import { announceable } from './addresses.ts'
 import type { Announcements } from './announcements.ts'
@@ -13,15 +13,16 @@ import type { Reconnect } from './reconnect.ts'
 /** Announcements of our own: a burst and a rate, together no more than others accept of one source in any minute. */
 export const ANNOUNCE_BURST = 4
 export const OWN_ANNOUNCES_PER_MINUTE = ANNOUNCES_PER_MINUTE - ANNOUNCE_BURST
-const ANNOUNCE_MIN_MS = 30_000
-const ANNOUNCE_MAX_MS = 60_000
+/** Seldom, and often enough to be believed without a gap (`ANNOUNCE_TTL_MS`). */
+const ANNOUNCE_MIN_MS = 60_000
+const ANNOUNCE_MAX_MS = 120_000
 /** Our own extra announcements (a new neighbour, a newcomer) are at least this far apart … */
 const ANNOUNCE_SPACING_MS = 1_000
 /** … and this much more for each peer known, so that a large mesh is not answered by a storm. */
-const ANNOUNCE_SPACING_PER_PEER_MS = 50
+const ANNOUNCE_SPACING_PER_PEER_MS = 150
 
 export interface DiscoveryComponents {
-  readonly node: Pick<MeshNode, 'addresses' | 'joinTopic' | 'publish'>
+  readonly node: Pick<MeshNode, 'addresses' | 'hasNeighboursOnlyOn' | 'joinTopic' | 'publish'>
   readonly announcements: Announcements
   /** `look` is called for a newcomer, which may be a machine worth a standing connection. */
   readonly reconnect: Pick<Reconnect, 'look'>
@@ -32,9 +33,10 @@ export interface DiscoveryComponents {
 }
 
 /**
- * Announces this agent and its addresses every 30 to 60 s, and sooner when a neighbour has joined the topic or a newcomer
- * was announced. The spacing of these grows with the mesh, so that a thousand peers do not all answer one newcomer at once.
- * All together stay below the rate that others accept (`OWN_ANNOUNCES_PER_MINUTE`), above which they would be dropped.
+ * For daemons of before presences (`Beacon`): hears their announcements, passes them on, and while there are such daemons
+ * announces this agent, its whole card, every 60 to 120 s, and sooner when a neighbour has joined the topic or a newcomer
+ * was announced. The spacing of these grows with the mesh. All together stay below the rate that others accept
+ * (`OWN_ANNOUNCES_PER_MINUTE`), above which they would be dropped.
  */
 export class Discovery implements Startable {
   readonly #node: DiscoveryComponents['node']
@@ -67,16 +69,25 @@ export class Discovery implements Startable {
       (data, publisher, neighbour) => {
         const { verdict, newcomer } = this.#announcements.receive(data, publisher, neighbour)
         if (newcomer) this.#onNewcomer()
+        else if (verdict === 'accept' && this.#timer === null && this.#hasReaders()) this.#schedule(this.#pause())
         return verdict
       },
       () => this.#soon(),
     )
-    this.#schedule(ANNOUNCE_SPACING_MS)
   }
 
   stop(): void {
     this.#stopped = true
     this.#timer?.cancel()
+  }
+
+  /** Whether there is anybody who does not hear presences. */
+  #hasReaders(): boolean {
+    return this.#announcements.hearsOld || this.#node.hasNeighboursOnlyOn(ANNOUNCE_TOPIC, PRESENCE_TOPIC)
+  }
+
+  #pause(): number {
+    return Math.ceil(ANNOUNCE_MIN_MS + Math.random() * (ANNOUNCE_MAX_MS - ANNOUNCE_MIN_MS))
   }
 
   #onNewcomer(): void {
@@ -87,7 +98,8 @@ export class Discovery implements Startable {
   /** Announces as soon as the spacing allows. */
   #soon(): void {
     const spacing = ANNOUNCE_SPACING_MS + ANNOUNCE_SPACING_PER_PEER_MS * this.#announcements.list().length
-    const earliest = Math.max(0, this.#lastAt + spacing - this.#clock.monotonic())
+    // A new neighbour joins one topic after the other.
+    const earliest = Math.max(ANNOUNCE_SPACING_MS, this.#lastAt + spacing - this.#clock.monotonic())
     // Jitter, so that peers that heard the same newcomer do not announce at the same moment.
     this.#schedule(Math.ceil(earliest + Math.random() * ANNOUNCE_SPACING_MS * 0.2))
   }
@@ -103,6 +115,7 @@ export class Discovery implements Startable {
 
   async #announce(): Promise<void> {
     this.#timer = null
+    if (!this.#hasReaders()) return
     if (!this.#allowed.take()) return this.#schedule(ANNOUNCE_SPACING_MS)
     this.#lastAt = this.#clock.monotonic()
     try {
@@ -111,6 +124,6 @@ export class Discovery implements Startable {
     } catch (error) {
       this.#log.debug({ err: errorText(error) }, 'an announcement was not published')
     }
-    this.#schedule(Math.ceil(ANNOUNCE_MIN_MS + Math.random() * (ANNOUNCE_MAX_MS - ANNOUNCE_MIN_MS)))
+    this.#schedule(this.#pause())
   }
 }

@@ -199,6 +199,13 @@ export class MeshNode implements Startable {
     await this.#libp2p?.services.pubsub.publish(topic, data)
   }
 
+  /** Whether a neighbour has joined this topic and not the other. */
+  hasNeighboursOnlyOn(topic: string, other: string): boolean {
+    const pubsub = this.#libp2p?.services.pubsub
+    const both = new Set(pubsub?.getSubscribers(other).map(String))
+    return pubsub?.getSubscribers(topic).some((peer) => !both.has(peer.toString())) ?? false
+  }
+
   /**
    * A connection to this machine: one there is that is not among `besides`, or the first address that answers, beginning
    * with the one that did the last time; each other may take `othersMs`. Throws `peer_unreachable` with `data.addresses`:

@@ -1,12 +1,16 @@
 import type { Clock } from '../base/clock.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import type { Announcements, SeenAgent } from './announcements.ts'
+import type { Cards } from './cards.ts'
 import type { MeshNode } from './node.ts'
+import type { Presences } from './presences.ts'
 import type { Reconnect } from './reconnect.ts'
 
 export interface MeshViewComponents {
   readonly node: MeshNode
   readonly announcements: Announcements
+  readonly presences: Pick<Presences, 'counts' | 'list'>
+  readonly cards: Pick<Cards, 'counts'>
   readonly reconnect: Reconnect
   readonly clock: Clock
   /** Whose link a connected machine holds, as the room above knows it. */
@@ -47,7 +51,7 @@ export class MeshView {
 
   /** `/diagnostics/mesh`. */
   diagnostics() {
-    const { node, announcements, reconnect } = this.#parts
+    const { node, announcements, cards, presences, reconnect } = this.#parts
     const now = this.#parts.clock.now()
     return {
       machine_id: node.machineId,
@@ -65,6 +69,8 @@ export class MeshView {
       })),
       wanted: reconnect.status(),
       ...node.refusals(),
+      presences: { heard: presences.list().length, ...presences.counts },
+      cards: { ...cards.counts },
       announcements: { known: announcements.list().length, ...announcements.counts },
     }
   }

@@ -1,7 +1,16 @@
 import { attempt } from '../base/errors.ts'
-import { AGENT_PUBLIC_KEY_BYTES, AGENT_SIGNATURE_BYTES, MAX_ADDRESS_TEXT, MAX_CARD_ADDRESSES, MAX_CARD_BYTES, MAX_NAME } from './limits.ts'
+import {
+  AGENT_PUBLIC_KEY_BYTES,
+  AGENT_SIGNATURE_BYTES,
+  MAX_ADDRESS_TEXT,
+  MAX_CARD_ADDRESSES,
+  MAX_CARD_BYTES,
+  MAX_NAME,
+  MAX_PRESENCE_ADDRESSES,
+  MAX_PRESENCE_SECS,
+} from './limits.ts'
 import { decodeCbor } from './cbor.ts'
-import { bytes, id32, list, literal, record, text, uint, type ValueOf } from './schema.ts'
+import { bytes, id32, list, literal, range, record, text, uint, type ValueOf } from './schema.ts'
 
 export const CARD_LINK_PREFIX = 'x0x://agent/'
 /** Domain of a card that is handed over by a human. */
@@ -14,6 +23,10 @@ export const ANNOUNCE_DOMAIN = 'x0x-announce-v1'
  * else changes, `signed-card`, `ANNOUNCE_DOMAIN`, or what a version may hold, so does the number of the topic.
  */
 export const ANNOUNCE_TOPIC = 'x0x/announce/1'
+/** gossipsub topic of presences. As for `ANNOUNCE_TOPIC`: what changes of the format changes its version, or this number. */
+export const PRESENCE_TOPIC = 'x0x/presence/1'
+/** Asks a machine for a card that it has: a `card-ask`, then the card as it was signed, or nothing. */
+export const CARD_PROTOCOL = '/x0x/card/1'
 /** mDNS service (RFC 6763) under which daemons find one another on the local network; other libp2p programs do not. */
 export const MDNS_SERVICE = '_x0x._udp.local'
 
@@ -35,6 +48,33 @@ export type CardBody = ValueOf<typeof cardBody>
 /** `body` is an encoded `card-body`; the signature is the agent key's over the domain and those bytes. */
 export const signedCard = record('signed-card', { body: bytes(1, MAX_CARD_BYTES), signature: bytes(AGENT_SIGNATURE_BYTES) })
 export type SignedCard = ValueOf<typeof signedCard>
+
+const PRESENCE_VERSION = 1
+
+/**
+ * That a machine is there, said by itself: gossipsub's signature is that of its key. `agent_id` is a mere claim, which the
+ * card proves; `card_issued_at_ms` says from when on a card is the one to have.
+ */
+export const presence = record('presence', {
+  version: literal(PRESENCE_VERSION),
+  agent_id: id32,
+  card_issued_at_ms: uint(),
+  said_at_ms: uint(),
+  /** For so long it holds, from when it was said. */
+  holds_secs: range(1, MAX_PRESENCE_SECS),
+  /** Where the machine can be reached, without the `/p2p/…` that names it. */
+  addresses: list(text(MAX_ADDRESS_TEXT), MAX_PRESENCE_ADDRESSES),
+})
+export type Presence = ValueOf<typeof presence>
+
+/** Whose card is asked for. */
+export const cardAsk = record('card-ask', { version: literal(1), machine_id: id32 })
+
+/** Whether this is an encoded presence of a later version than ours. */
+export const isOfLaterPresence = (encoded: Uint8Array): boolean => {
+  const body = attempt(() => decodeCbor(encoded))
+  return Array.isArray(body) && typeof body[0] === 'number' && body[0] > PRESENCE_VERSION
+}
 
 /** Whether this is an encoded signed card whose body is of a later version than ours. */
 export const isOfLaterVersion = (encoded: Uint8Array): boolean => {

@@ -202,6 +202,18 @@ export const ANNOUNCE_TTL_MS = 180_000
 export const MAX_CLOCK_SKEW_MS = 300_000
 /** Announcements accepted from one source per minute. */
 export const ANNOUNCES_PER_MINUTE = 12
+/** A card that agents hand to one another holds this long, so that one that is a day old is asked for again; its owner signs another at half of it. */
+export const RECORD_TTL_MS = 24 * 60 * 60 * 1000
+/** A presence is believed this long at most: three of the longest pauses between two. */
+export const MAX_PRESENCE_SECS = 1_800
+/** Addresses in one presence: of each family one at home and one outside; the card has all. */
+export const MAX_PRESENCE_ADDRESSES = 4
+/** An encoded presence: some 80 bytes and its addresses, of which one may be that of a relay. */
+export const MAX_PRESENCE_BYTES = 512
+/** How long an answer with a card is awaited: one who is asked for another's may have to ask for it first. */
+export const CARD_ANSWER_MS = 5_000
+/** A question for a card: a version and a machine. */
+export const MAX_CARD_ASK_BYTES = 64
 /** Connections in all: one per host of a large fleet; libp2p's default is 300. */
 export const MAX_CONNECTIONS = 2_000
 /** Connections of machines that neither the contacts nor the ACL name: they leave the rest to those that are named. */

@@ -18,7 +18,7 @@ test('who passes on what it has checked is not blamed for another message of the
   await introduce(alice, bob, 'trusted')
   await introduce(bob, alice, 'trusted', true)
   await alice.links.link(bob.agentId, signalOf())
-  await until(() => bob.announcements.counts.accepted > 0 && alice.announcements.counts.accepted > 0)
+  await until(() => bob.presences.counts.accepted > 0 && alice.presences.counts.accepted > 0)
   const connections = alice.node.connectionsTo(bob.machineId)
 
   const seed = randomBytes(32)

@@ -11,7 +11,7 @@ import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { ANNOUNCE_DOMAIN, CARD_DOMAIN } from '../../src/protocol/card.ts'
 import { revocation, revocationBody } from '../../src/protocol/dm.ts'
 import type { AgentId, MachineId } from '../../src/protocol/ids.ts'
-import { ANNOUNCE_TTL_MS, CARD_TTL_MS, MAX_PORT_MESSAGE, MAX_REVOCATIONS_PER_LINK } from '../../src/protocol/limits.ts'
+import { CARD_TTL_MS, MAX_PORT_MESSAGE, MAX_REVOCATIONS_PER_LINK, RECORD_TTL_MS } from '../../src/protocol/limits.ts'
 import { MAX_REVOKED_MACHINES, signRevocation } from '../../src/trust/revocations.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { newParty, type FakeNetwork, type Party } from '../support/fake-network.ts'
@@ -184,7 +184,7 @@ test('the executor signs our card and announcements, each for its own use and ti
   const before = Date.now()
   for (const [kind, domain, ttl] of [
     ['card', CARD_DOMAIN, CARD_TTL_MS],
-    ['announcement', ANNOUNCE_DOMAIN, ANNOUNCE_TTL_MS],
+    ['announcement', ANNOUNCE_DOMAIN, RECORD_TTL_MS],
   ] as const) {
     const signed = await network.client.signCard({ kind, name: 'box', addresses: [], ttl_ms: Number.MAX_SAFE_INTEGER })
     const card = verifyCard(decodeCardLink(encodeCardLink(signed)), domain, Date.now())

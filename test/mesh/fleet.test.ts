@@ -47,6 +47,8 @@ class Hub {
     }
     const node = {
       addresses: () => [`/ip4/10.0.0.1/tcp/1/p2p/${peerIdOf(machine.machineId)}`],
+      // As for daemons that hear nothing else.
+      hasNeighboursOnlyOn: () => true,
       joinTopic: (_topic: string, validate: TopicValidator, onNeighbour: () => void) =>
         void this.#ears.set(party, { validate, onNeighbour }),
       publish: async (_topic: string, data: Uint8Array) => {

@@ -27,6 +27,10 @@ import { signCard, verifyCard } from '../../src/identity/card.ts'
 import { loadOrCreateMachineKey } from '../../src/identity/machine-key.ts'
 import { primitives } from '../../src/identity/primitives.ts'
 import { AddressBook } from '../../src/mesh/address-book.ts'
+import { Beacon } from '../../src/mesh/beacon.ts'
+import { Cards } from '../../src/mesh/cards.ts'
+import { OwnCard } from '../../src/mesh/own-card.ts'
+import { Presences, type Heard } from '../../src/mesh/presences.ts'
 import { Announcements } from '../../src/mesh/announcements.ts'
 import { Discovery } from '../../src/mesh/discovery.ts'
 import { MeshNode } from '../../src/mesh/node.ts'
@@ -36,7 +40,7 @@ import { MeshView } from '../../src/mesh/view.ts'
 import { loadAcl } from '../../src/policy/mesh/load-acl.ts'
 import { Guardian } from '../../src/process/guardian.ts'
 import { CARD_DOMAIN } from '../../src/protocol/card.ts'
-import { ANNOUNCE_TTL_MS } from '../../src/protocol/limits.ts'
+import { RECORD_TTL_MS } from '../../src/protocol/limits.ts'
 import type { TrustLevel } from '../../src/protocol/reasons.ts'
 import { Contacts } from '../../src/trust/contacts.ts'
 import { Revocations } from '../../src/trust/revocations.ts'
@@ -172,15 +176,21 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit & { readon
     },
   )
   const isContact = (agentId: string): boolean => book.isContact(agentId)
-  const announcements = new Announcements({ clock, isContact, isKnown: (id) => node.isKnown(id) }, { self: port.identity })
+  const isKnown = (id: string): boolean => node.isKnown(id)
+  const announcements = new Announcements({ clock, isContact, isKnown }, { self: port.identity })
+  const presences = new Presences({ clock, isContact, isKnown }, { self: node.machineId })
   const book = new AddressBook(
-    { contacts: () => port.snapshot.contacts, seen: () => announcements.list() },
+    { contacts: () => port.snapshot.contacts, presences, seen: () => announcements.list() },
     { bootstrap: init.bootstrap ?? [] },
   )
   const standings = new Standings({ port, node, book })
   const reconnect = new Reconnect({ ...components, node, book, standings })
   const signAnnouncement = async (addresses: string[]) =>
-    port.signCard({ kind: 'announcement', name: init.name, addresses, ttl_ms: ANNOUNCE_TTL_MS })
+    port.signCard({ kind: 'announcement', name: init.name, addresses, ttl_ms: RECORD_TTL_MS })
+  const ownCard = new OwnCard({ clock, node, sign: signAnnouncement })
+  const cards = new Cards({ ...components, node, presences, announcements, book, ownCard, onNewcomer: () => reconnect.look() })
+  const onHeard = (heard: Heard): void => cards.heard(heard)
+  const beacon = new Beacon({ ...components, node, presences, ownCard, onHeard }, { agentId: port.identity.agentId })
   const discovery = new Discovery({ ...components, node, announcements, reconnect, signAnnouncement })
   const counters = new DmCounters()
   const dispatcher = new Dispatcher({ ...components, counters })
@@ -189,17 +199,43 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit & { readon
   if (init.runs) new ExecService(exec).register(dispatcher)
   const messages = new Messages({ ...components, links, dispatcher, counters })
   const pings = new Pings({ ...components, links, dispatcher, counters }, { version: '9.9.9' })
-  const view = new MeshView({ node, announcements, reconnect, clock, linkedAgent: (machineId) => links.linkedAgent(machineId) })
+  const view = new MeshView({
+    node,
+    announcements,
+    presences,
+    cards,
+    reconnect,
+    clock,
+    linkedAgent: (machineId) => links.linkedAgent(machineId),
+  })
   const startables: StartableEntry[] = [
     { name: 'standings', startable: standings },
     { name: 'links', startable: links },
     { name: 'messages', startable: messages },
     { name: 'pings', startable: pings },
+    { name: 'cards', startable: cards },
+    { name: 'presence', startable: beacon },
     { name: 'discovery', startable: discovery },
     { name: 'mesh', startable: node },
     { name: 'reconnect', startable: reconnect },
   ]
-  return { node, announcements, book, reconnect, discovery, counters, links, dispatcher, messages, pings, view, startables }
+  return {
+    node,
+    announcements,
+    presences,
+    cards,
+    beacon,
+    book,
+    reconnect,
+    discovery,
+    counters,
+    links,
+    dispatcher,
+    messages,
+    pings,
+    view,
+    startables,
+  }
 }
 
 const freshDir = async (t: Pick<TestContext, 'after'>): Promise<string> => {

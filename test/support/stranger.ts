@@ -114,12 +114,12 @@ export const wronglySigned = (from: Libp2p, count: number): Buffer => {
   return Buffer.concat([Buffer.from(varint(batch.length)), batch])
 }
 
-/** A batch of one announcement that this machine has signed: its name is the machine and the number. */
-export const rightlySigned = async (seed: Uint8Array, number: number, data: Uint8Array): Promise<Buffer> => {
+/** A batch of one announcement, or of what is said on another topic, that this machine has signed: its name is the machine and the number. */
+export const rightlySigned = async (seed: Uint8Array, number: number, data: Uint8Array, topic = ANNOUNCE_TOPIC): Promise<Buffer> => {
   const key = await generateKeyPairFromSeed('Ed25519', seed)
   const sequence = Buffer.alloc(8)
   sequence.writeBigUInt64BE(BigInt(number))
-  const fields = [peerIdFromPrivateKey(key).toMultihash().bytes, data, sequence, Buffer.from(ANNOUNCE_TOPIC)]
+  const fields = [peerIdFromPrivateKey(key).toMultihash().bytes, data, sequence, Buffer.from(topic)]
   const message = Buffer.concat(fields.map((bytes, index) => field(index + 1, bytes)))
   const signature = await key.sign(Buffer.concat([Buffer.from('libp2p-pubsub:'), message]))
   const batch = field(2, Buffer.concat([message, field(5, signature)]))

@@ -38,7 +38,8 @@ export const NETWORK_METRICS: readonly Metric<NetworkFacts>[] = [
   counter('x0x_dm_link_failures_total', 'link handshakes that failed, by error code', (facts) => byLabel('code', linkFailures(facts))),
   gauge('x0x_mesh_listening', '1 where peers can connect', ({ mesh }) => mesh.listening),
   gauge('x0x_mesh_connections', 'connections that are open', (facts) => byLabel('direction', directions(facts))),
-  gauge('x0x_mesh_known_agents', 'agents whose announcement holds', ({ mesh }) => mesh.announcements.known),
+  gauge('x0x_mesh_known_agents', 'agents known by a card or announcement that holds', ({ mesh }) => mesh.announcements.known),
+  gauge('x0x_mesh_heard_machines', 'machines that said lately that they are there', ({ mesh }) => mesh.presences.heard),
   gauge(
     'x0x_mesh_penalised_sources',
     'sources that are refused for their offences now',
@@ -48,6 +49,13 @@ export const NETWORK_METRICS: readonly Metric<NetworkFacts>[] = [
     const { known: _known, ...verdicts } = announcements
     return byLabel('verdict', verdicts)
   }),
+  counter('x0x_mesh_presences_total', 'presences that came, by verdict', ({ mesh: { presences } }) => {
+    const { heard: _heard, ...verdicts } = presences
+    return byLabel('verdict', verdicts)
+  }),
+  counter('x0x_mesh_cards_total', 'cards asked for, learnt, refused as wrong, and answered to others', ({ mesh }) =>
+    byLabel('what', mesh.cards),
+  ),
   counter('x0x_mesh_refused_connections_total', 'connections refused at the gate, by reason', ({ mesh }) =>
     byLabel('reason', mesh.refused),
   ),

@@ -1,7 +1,7 @@
 import { gossipsub, type GossipSub, type Message, TopicValidatorResult } from '@libp2p/gossipsub'
 import type { PeerId } from '@libp2p/interface'
 
-import { ANNOUNCE_TOPIC } from '../../protocol/card.ts'
+import { ANNOUNCE_TOPIC, PRESENCE_TOPIC } from '../../protocol/card.ts'
 import type { MachineId } from '../../protocol/ids.ts'
 import { MAX_CARD_BYTES } from '../../protocol/limits.ts'
 import { machineIdOf } from '../peer-ids.ts'
@@ -10,7 +10,7 @@ import { machineIdOf } from '../peer-ids.ts'
 const MAX_MESSAGES_PER_BATCH = 64
 /** Names of messages in one batch: what a heartbeat tells of the last seconds. */
 const MAX_MESSAGE_NAMES = 1_024
-/** Topics and control messages in one batch: there is one topic. */
+/** Topics and control messages in one batch: there are two topics. */
 const MAX_CONTROL_MESSAGES = 64
 
 /** What becomes of an announcement: used and passed on, dropped, or held against who sent it. */
@@ -46,7 +46,7 @@ const JUDGED_BY_WHAT_IS_INVALID = {
   invalidMessageDeliveriesDecay: 0.99,
 }
 
-/** Gossip as we use it: one topic, signed messages, and neighbours that are judged by what they send. */
+/** Gossip as we use it: two topics, signed messages, and neighbours that are judged by what they send. */
 export const gossip = gossipsub({
   allowPublishToZeroTopicPeers: true,
   // The publisher's machine key signs the message, so no neighbour can publish another's announcement as new.
@@ -55,7 +55,7 @@ export const gossip = gossipsub({
   floodPublish: true,
   emitSelf: false,
   doPX: false,
-  allowedTopics: [ANNOUNCE_TOPIC],
+  allowedTopics: [ANNOUNCE_TOPIC, PRESENCE_TOPIC],
   maxInboundDataLength: LARGEST_PER_BATCH * (MAX_CARD_BYTES + GOSSIP_OVERHEAD),
   maxOutboundBufferSize: 64 * (MAX_CARD_BYTES + GOSSIP_OVERHEAD),
   decodeRpcLimits: {
@@ -68,7 +68,10 @@ export const gossip = gossipsub({
     maxPeerInfos: 0,
   },
   // A fleet behind one NAT shares an address, so peers of one address cost no score.
-  scoreParams: { IPColocationFactorWeight: 0, topics: { [ANNOUNCE_TOPIC]: JUDGED_BY_WHAT_IS_INVALID } },
+  scoreParams: {
+    IPColocationFactorWeight: 0,
+    topics: { [ANNOUNCE_TOPIC]: JUDGED_BY_WHAT_IS_INVALID, [PRESENCE_TOPIC]: JUDGED_BY_WHAT_IS_INVALID },
+  },
 })
 
 export interface GossipWatch {

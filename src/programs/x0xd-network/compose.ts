@@ -26,14 +26,18 @@ import type { MachineKey } from '../../identity/machine-key.ts'
 import { primitives } from '../../identity/primitives.ts'
 import { AddressBook } from '../../mesh/address-book.ts'
 import { Announcements } from '../../mesh/announcements.ts'
+import { Beacon } from '../../mesh/beacon.ts'
+import { Cards } from '../../mesh/cards.ts'
 import { Discovery } from '../../mesh/discovery.ts'
 import { MeshNode } from '../../mesh/node.ts'
+import { OwnCard } from '../../mesh/own-card.ts'
+import { Presences, type Heard } from '../../mesh/presences.ts'
 import { Reconnect } from '../../mesh/reconnect.ts'
 import { Standings } from '../../mesh/standings.ts'
 import { MeshView } from '../../mesh/view.ts'
-import { toHex, type AgentId } from '../../protocol/ids.ts'
+import { toHex, type AgentId, type MachineId } from '../../protocol/ids.ts'
 import { LifecycleLog } from '../../protocol/lifecycle-log.ts'
-import { ANNOUNCE_TTL_MS } from '../../protocol/limits.ts'
+import { RECORD_TTL_MS } from '../../protocol/limits.ts'
 
 /** What the network's half is made from; all of it comes from the executor. */
 export interface NetworkDependencies {
@@ -60,14 +64,21 @@ const composeMesh = ({ settings, clock, log, machineKey }: NetworkDependencies, 
   const contacts = () => port.snapshot.contacts
   const node = new MeshNode({ machineKey, clock, log }, settings)
   const isContact = (id: AgentId): boolean => book.isContact(id)
-  const announcements = new Announcements({ clock, isContact, isKnown: (id) => node.isKnown(id) }, { self: { agentId, machineId } })
-  const book = new AddressBook({ contacts, seen: () => announcements.list() }, { bootstrap: settings.bootstrap })
-  const signAnnouncement = async (addresses: string[]) =>
-    port.signCard({ kind: 'announcement', name: settings.display_name, addresses, ttl_ms: ANNOUNCE_TTL_MS })
+  const isKnown = (id: MachineId): boolean => node.isKnown(id)
+  const announcements = new Announcements({ clock, isContact, isKnown }, { self: { agentId, machineId } })
+  const presences = new Presences({ clock, isContact, isKnown }, { self: machineId })
+  const book = new AddressBook({ contacts, presences, seen: () => announcements.list() }, { bootstrap: settings.bootstrap })
+  const sign = async (addresses: string[]) =>
+    port.signCard({ kind: 'announcement', name: settings.display_name, addresses, ttl_ms: RECORD_TTL_MS })
+  const ownCard = new OwnCard({ node, clock, sign })
   const standings = new Standings({ node, book, port })
   const reconnect = new Reconnect({ node, book, standings, port, clock, log })
-  const discovery = new Discovery({ node, announcements, reconnect, signAnnouncement, clock, log })
-  return { node, announcements, book, discovery, reconnect, standings }
+  const onNewcomer = (): void => reconnect.look()
+  const cards = new Cards({ node, presences, announcements, book, ownCard, onNewcomer, clock, log })
+  const onHeard = (heard: Heard): void => cards.heard(heard)
+  const beacon = new Beacon({ node, presences, ownCard, onHeard, clock, log }, { agentId })
+  const discovery = new Discovery({ node, announcements, reconnect, signAnnouncement: sign, clock, log })
+  return { node, announcements, beacon, book, cards, discovery, presences, reconnect, standings }
 }
 
 type Mesh = ReturnType<typeof composeMesh>
@@ -110,14 +121,22 @@ const composeDm = ({ settings, clock, log, machineKey }: NetworkDependencies, po
 type Dm = ReturnType<typeof composeDm>
 
 const composeRest = ({ settings, clock, log, apiSocket }: NetworkDependencies, port: ExecutorClient, mesh: Mesh, dm: Dm): RestDoor => {
-  const { announcements, node, reconnect } = mesh
+  const { announcements, cards, node, presences, reconnect } = mesh
   const { counters: dmCounters, events, links, messages, pings, rules, runner } = dm
   const directory = new AgentDirectory({
     ownAgentId: () => port.identity.agentId,
     contacts: () => port.snapshot.contacts,
-    discovered: () => announcements.list().map((agent) => agent.agent_id),
+    discovered: () => [...announcements.list(), ...presences.list()].map((agent) => agent.agent_id),
   })
-  const view = new MeshView({ node, announcements, reconnect, clock, linkedAgent: (machineId) => links.linkedAgent(machineId) })
+  const view = new MeshView({
+    node,
+    announcements,
+    presences,
+    cards,
+    reconnect,
+    clock,
+    linkedAgent: (machineId) => links.linkedAgent(machineId),
+  })
   const metrics = new DaemonMetrics({ executor: port, runner, dmCounters, links, view }, { version: VERSION })
   const { api_port, api_token, display_name: displayName, metrics_token } = settings
   const metricsToken = metrics_token === null ? null : toHex(metrics_token)
@@ -141,6 +160,8 @@ export const composeNetwork = (dependencies: NetworkDependencies, port: Executor
       { name: 'pings', startable: dm.pings },
       { name: 'standings', startable: mesh.standings },
       { name: 'links', startable: dm.links },
+      { name: 'cards', startable: mesh.cards },
+      { name: 'presence', startable: mesh.beacon },
       { name: 'discovery', startable: mesh.discovery },
       { name: 'mesh', startable: mesh.node },
       { name: 'reconnect', startable: mesh.reconnect },

@@ -1,0 +1,64 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+
+import { agentSignerOf } from '../src/identity/agent-key.ts'
+import { randomBytes } from '../src/identity/hash.ts'
+import { pauseMs } from '../src/mesh/beacon.ts'
+import { presence, PRESENCE_TOPIC } from '../src/protocol/card.ts'
+import { openGossip, rightlySigned, Stranger } from '../test/support/stranger.ts'
+import { startMeshPart } from './mesh-part.ts'
+
+/** What a neighbourhood is told, as its only argument. */
+export interface AroundInit {
+  /** Daemons that are real: each a neighbour of the node that is measured. */
+  readonly neighbours: number
+  /** Daemons behind them, of which there is what they say: its keys, signatures and bytes are real. */
+  readonly beyond: number
+}
+
+class Beyond {
+  readonly #agentId = agentSignerOf(randomBytes(32)).agentId
+  readonly #seed = randomBytes(32)
+  readonly #since = Date.now()
+  #said = 0
+
+  /** The batch of gossip in which it says that it is there. */
+  async say(holdsMs: number): Promise<Uint8Array> {
+    const said = {
+      version: 1 as const,
+      agent_id: this.#agentId,
+      card_issued_at_ms: this.#since,
+      said_at_ms: Date.now(),
+      holds_secs: Math.ceil(holdsMs / 1000),
+      addresses: ['/ip4/192.0.2.7/tcp/5483'],
+    }
+    return rightlySigned(this.#seed, this.#said++, presence.encode(said), PRESENCE_TOPIC)
+  }
+}
+
+/** Says the addresses of the neighbours, and goes on until the end of its input. */
+const main = async ({ neighbours, beyond }: AroundInit): Promise<void> => {
+  const endings: (() => unknown)[] = []
+  const parts: Awaited<ReturnType<typeof startMeshPart>>[] = []
+  for (let i = 0; i < neighbours; i++) parts.push(await startMeshPart(parts.flatMap(({ node }) => node.addresses())))
+  const streams = await Promise.all(
+    parts.map(async ({ node }) => {
+      const stranger = await Stranger.start({ after: (ending: unknown) => void endings.push(ending as () => unknown) })
+      return openGossip(await stranger.connect(node.addresses()[0]!))
+    }),
+  )
+  process.stdout.write(`${JSON.stringify(parts.flatMap(({ node }) => node.addresses()))}\n`)
+  const far = Array.from({ length: beyond }, () => new Beyond())
+  const pause = pauseMs(neighbours + beyond)
+  const ended = new AbortController()
+  process.stdin.once('end', () => ended.abort()).resume()
+  for (let turn = 0; !ended.signal.aborted; turn++) {
+    const one = far[turn % Math.max(1, far.length)]
+    if (one !== undefined) streams[turn % streams.length]!.send(await one.say(3 * pause))
+    await sleep(far.length === 0 ? 1_000 : (pause / far.length) * (0.5 + Math.random()))
+  }
+  for (const ending of endings) await ending()
+  for (const { stop } of parts) await stop()
+}
+
+await main(JSON.parse(process.argv[2] ?? '') as AroundInit)
+process.exit(0)

@@ -1,0 +1,174 @@
+import type { Clock } from '../base/clock.ts'
+import { unlessAborted } from '../base/abortable.ts'
+import { BoundedMap } from '../base/bounded.ts'
+import { AppError, errorText } from '../base/errors.ts'
+import type { Logger } from '../base/log.ts'
+import { RateLimit } from '../base/rate-limit.ts'
+import type { Startable } from '../base/startable.ts'
+import { Turnstile } from '../base/turnstile.ts'
+import { CARD_PROTOCOL, cardAsk } from '../protocol/card.ts'
+import { encodeFrame, FrameDecoder } from '../protocol/framing.ts'
+import { shortId, type MachineId } from '../protocol/ids.ts'
+import { CARD_ANSWER_MS, MAX_CARD_ASK_BYTES, MAX_CARD_BYTES } from '../protocol/limits.ts'
+import { perMinute } from '../protocol/meter-limits.ts'
+import type { AddressBook } from './address-book.ts'
+import type { Announcements } from './announcements.ts'
+import type { MeshConnection } from './connection.ts'
+import type { MeshNode } from './node.ts'
+import type { OwnCard } from './own-card.ts'
+import { machineIdOfText } from './peer-ids.ts'
+import type { Heard, Presences } from './presences.ts'
+import type { MeshStream } from './stream.ts'
+
+/** Strangers whose cards are asked for as soon as they are heard of, so that a small mesh knows itself by name; of more only those that somebody asks for. */
+export const EAGER_CARDS = 128
+/** Cards of others kept to be handed on, 6 KB each. */
+export const MAX_CARDS_HELD = 1_024
+/** Questions of ours at once … */
+const MAX_ASKS = 8
+/** … and waiting; what is beyond is asked when the machine speaks again. */
+const MAX_ASKS_WAITING = 256
+/** Questions of one machine, or of the strangers of one host, that are answered a minute: a newcomer asks once for each of `EAGER_CARDS`. */
+export const CARD_ANSWERS_PER_MINUTE = 2 * EAGER_CARDS
+/** Machines of one contact that are dialled a minute to see the card that proves their claim. */
+export const CLAIMS_DIALLED_PER_MINUTE = 6
+
+export interface CardsComponents {
+  readonly node: Pick<MeshNode, 'connectionsTo' | 'dial' | 'handle' | 'isKnown' | 'machineId'>
+  readonly presences: Pick<Presences, 'of'>
+  readonly announcements: Announcements
+  readonly book: Pick<AddressBook, 'mayBe'>
+  readonly ownCard: Pick<OwnCard, 'current'>
+  /** A card was learnt: of an agent or machine that was not proven before. */
+  readonly onNewcomer: () => void
+  readonly clock: Clock
+  readonly log: Logger
+}
+
+/**
+ * Cards on demand: who hears of a machine asks it, or the neighbour that brought the word, for the card that proves whose it
+ * is. Asked for are the cards of contacts, and of strangers while they are few. What is answered is believed only with the
+ * agent's signature, for the machine that says so itself.
+ */
+export class Cards implements Startable {
+  readonly #parts: CardsComponents
+  readonly #held = new BoundedMap<MachineId, Uint8Array>({ max: MAX_CARDS_HELD })
+  readonly #underway = new Map<MachineId, Promise<unknown>>()
+  readonly #asks = new Turnstile({ limit: MAX_ASKS })
+  readonly #answers: RateLimit
+  readonly #dialled: RateLimit
+  readonly #stop = new AbortController()
+  /** For `/diagnostics/mesh`. */
+  readonly counts = { asked: 0, learnt: 0, refused: 0, answered: 0 }
+
+  constructor(components: CardsComponents) {
+    this.#parts = components
+    this.#answers = new RateLimit(components, perMinute(CARD_ANSWERS_PER_MINUTE))
+    this.#dialled = new RateLimit(components, perMinute(CLAIMS_DIALLED_PER_MINUTE))
+  }
+
+  /** Before the node's start. */
+  start(): void {
+    this.#parts.node.handle(CARD_PROTOCOL, (connection, stream) => void this.#answer(connection, stream))
+  }
+
+  stop(): void {
+    this.#stop.abort(new AppError('shutting_down'))
+  }
+
+  /** A machine has said that it is there. */
+  heard(heard: Heard): void {
+    const { announcements, node, book } = this.#parts
+    if (announcements.renew(heard) || this.#underway.has(heard.machine_id)) return
+    const wanted = node.isKnown(heard.machine_id) || book.mayBe(heard.agent_id, heard.machine_id)
+    if (!wanted && announcements.list().length >= EAGER_CARDS) return
+    if (this.#underway.size >= MAX_ASKS_WAITING) return
+    const asking = this.#ask(heard, wanted).finally(() => this.#underway.delete(heard.machine_id))
+    this.#underway.set(heard.machine_id, asking)
+  }
+
+  async #ask(heard: Heard, wanted: boolean): Promise<void> {
+    const { node, log } = this.#parts
+    const { machine_id, neighbour, addresses } = heard
+    try {
+      const leave = await this.#asks.enter(this.#stop.signal)
+      try {
+        const nearest = node.connectionsTo(machine_id).at(-1) ?? node.connectionsTo(machineIdOfText(neighbour) ?? '').at(-1)
+        if (nearest !== undefined && (await this.#askOf(nearest, heard))) return
+        if (!wanted || nearest?.machineId === machine_id || !this.#dialled.allows(heard.agent_id)) return
+        await this.#askOf(await node.dial(machine_id, addresses, this.#stop.signal), heard)
+      } finally {
+        leave()
+      }
+    } catch (error) {
+      if (!this.#stop.signal.aborted) log.debug({ machine: shortId(machine_id), err: errorText(error) }, 'its card was not had')
+    }
+  }
+
+  /** False when this machine has no such card. */
+  async #askOf(connection: MeshConnection, heard: Heard): Promise<boolean> {
+    this.counts.asked += 1
+    const limit = AbortSignal.any([this.#stop.signal, AbortSignal.timeout(CARD_ANSWER_MS)])
+    const stream = await connection.openStream(CARD_PROTOCOL, limit)
+    const answer = oneFrame(stream, MAX_CARD_BYTES)
+    let card: Uint8Array
+    try {
+      stream.send(encodeFrame(cardAsk.encode({ version: 1, machine_id: heard.machine_id })))
+      card = await unlessAborted(answer, limit)
+      void stream.close()
+    } catch (error) {
+      stream.abort(error instanceof Error ? error : new Error(errorText(error)))
+      throw error
+    }
+    return card.length > 0 && this.#learn(Uint8Array.from(card), heard)
+  }
+
+  #learn(card: Uint8Array, heard: Heard): boolean {
+    // What the machine says now, not what it said when it was asked.
+    const learnt = this.#parts.announcements.learn(card, this.#parts.presences.of(heard.machine_id) ?? heard)
+    this.counts[learnt === 'refused' ? 'refused' : 'learnt'] += 1
+    if (learnt === 'refused') return false
+    this.#held.set(heard.machine_id, card)
+    if (learnt === 'newcomer') this.#parts.onNewcomer()
+    return true
+  }
+
+  /** Nothing is asked of others for it: only what is under way here is waited for. */
+  async #answer(connection: MeshConnection, stream: MeshStream): Promise<void> {
+    const limit = AbortSignal.any([this.#stop.signal, AbortSignal.timeout(CARD_ANSWER_MS)])
+    const { node, ownCard } = this.#parts
+    try {
+      const question = oneFrame(stream, MAX_CARD_ASK_BYTES)
+      if (!this.#answers.allows(node.isKnown(connection.machineId) ? connection.machineId : connection.host))
+        throw new AppError('rate_limited', 'too many cards asked for')
+      const { machine_id } = cardAsk.decode(await unlessAborted(question, limit))
+      if (machine_id !== node.machineId) await unlessAborted(Promise.resolve(this.#underway.get(machine_id)), limit)
+      const card = machine_id === node.machineId ? (await ownCard.current()).encoded : this.#heldOf(machine_id)
+      stream.send(encodeFrame(card))
+      this.counts.answered += 1
+      await stream.close()
+    } catch (error) {
+      stream.abort(error instanceof Error ? error : new Error(errorText(error)))
+    }
+  }
+
+  #heldOf(machineId: MachineId): Uint8Array {
+    // Of a machine that nobody hears of any more, there is nothing to hand on.
+    return (this.#parts.presences.of(machineId) === null ? undefined : this.#held.get(machineId)) ?? new Uint8Array()
+  }
+}
+
+/** The first frame on a stream, which must be handed over in the turn in which it was got. */
+const oneFrame = async (stream: MeshStream, maxFrame: number): Promise<Uint8Array> => {
+  const { promise, resolve, reject } = Promise.withResolvers<Uint8Array>()
+  const frames = new FrameDecoder(maxFrame)
+  stream.onData = (chunk) => {
+    try {
+      for (const frame of frames.push(chunk)) return resolve(frame)
+    } catch (error) {
+      reject(error)
+    }
+  }
+  stream.onEnd = (error) => reject(error ?? new AppError('peer_rejected', 'the peer ended the stream'))
+  return promise
+}

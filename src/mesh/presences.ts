@@ -1,0 +1,155 @@
+import type { Clock } from '../base/clock.ts'
+import { RateLimit } from '../base/rate-limit.ts'
+import { addressProblem } from '../identity/address.ts'
+import { peerIdOf } from '../identity/peer-id.ts'
+import { isOfLaterPresence, presence, type Presence } from '../protocol/card.ts'
+import type { AgentId, MachineId } from '../protocol/ids.ts'
+import { ANNOUNCES_PER_MINUTE, MAX_CLOCK_SKEW_MS, MAX_PRESENCE_BYTES } from '../protocol/limits.ts'
+import { perMinute } from '../protocol/meter-limits.ts'
+import type { Verdict } from './libp2p/gossip.ts'
+
+/** Machines of strangers whose presence is kept, some 300 bytes each. */
+export const MAX_HEARD_STRANGERS = 1_024
+/** Presences in a second that all machines of a mesh together are to publish: each waits longer the more there are (`Beacon`). */
+export const PRESENCES_PER_SECOND = 4
+/** Of strangers, one neighbour may bring so many a minute: those of a whole mesh … */
+export const RELAYED_PRESENCES_PER_MINUTE = 60 * PRESENCES_PER_SECOND
+/** … and all neighbours together so many: twice that, so that no single one that brings too many takes it all. More are not passed on, so that what reaches a node does not grow with the mesh. */
+export const STRANGER_PRESENCES_PER_MINUTE = 2 * RELAYED_PRESENCES_PER_MINUTE
+/** Addresses of machines in claims to be one agent, beyond the proven ones, that are worth a try. */
+export const MAX_CLAIMS_TRIED = 4
+
+/** A machine that said it is there. That `agent_id` is there too is its claim, which nobody has proven. */
+export interface Heard {
+  readonly agent_id: AgentId
+  readonly machine_id: MachineId
+  readonly card_issued_at_ms: number
+  readonly said_at_ms: number
+  /** By our clock. */
+  readonly expires_at_ms: number
+  /** Each ends in `/p2p/…`. */
+  readonly addresses: readonly string[]
+  /** Who brought it, as gossip names it. */
+  readonly neighbour: string
+}
+
+export interface PresencesComponents {
+  readonly clock: Clock
+  /** Machines that the contacts or the ACL name: what they publish counts against themselves alone. */
+  readonly isKnown: (machineId: MachineId) => boolean
+  readonly isContact: (agentId: AgentId) => boolean
+}
+
+interface Judgement {
+  readonly verdict: Verdict
+  /** What is now known of the machine; null where nothing was learnt. */
+  readonly heard: Heard | null
+  readonly newcomer: boolean
+}
+
+const COUNTED = { accept: 'accepted', ignore: 'ignored', reject: 'rejected' } as const
+const judged = (verdict: Verdict): Judgement => ({ verdict, heard: null, newcomer: false })
+const LIMITED = judged('ignore')
+const STRANGERS = ''
+
+/** Machines that say they are there: the latest word of each. Bounded for strangers in number and in rate, so that a mesh of any size costs the same. */
+export class Presences {
+  readonly #parts: PresencesComponents
+  readonly #self: MachineId
+  readonly #publishers: RateLimit
+  readonly #neighbours: RateLimit
+  readonly #claims: RateLimit
+  readonly #strangers: RateLimit
+  /** Oldest news first. */
+  readonly #heard = new Map<MachineId, Heard>()
+  /** Verdicts so far, for `/diagnostics/mesh`. */
+  readonly counts = { accepted: 0, ignored: 0, rejected: 0, rate_limited: 0 }
+
+  constructor(components: PresencesComponents, init: { self: MachineId }) {
+    this.#parts = components
+    this.#self = init.self
+    this.#publishers = new RateLimit(components, perMinute(ANNOUNCES_PER_MINUTE))
+    this.#neighbours = new RateLimit(components, perMinute(RELAYED_PRESENCES_PER_MINUTE))
+    this.#claims = new RateLimit(components, perMinute(ANNOUNCES_PER_MINUTE))
+    this.#strangers = new RateLimit(components, perMinute(STRANGER_PRESENCES_PER_MINUTE))
+  }
+
+  /** Judges one message. The publisher is proven: the message is signed with that machine's key. */
+  receive(data: Uint8Array, publisher: MachineId, neighbour: string): Judgement {
+    const result = this.#judge(data, publisher, neighbour)
+    if (result === LIMITED) this.counts.rate_limited += 1
+    else this.counts[COUNTED[result.verdict]] += 1
+    return result
+  }
+
+  /** Machines whose word still holds, newest last. */
+  list(): Heard[] {
+    const now = this.#parts.clock.now()
+    for (const [machineId, heard] of this.#heard) if (heard.expires_at_ms <= now) this.#heard.delete(machineId)
+    return [...this.#heard.values()]
+  }
+
+  of(machineId: MachineId): Heard | null {
+    const heard = this.#heard.get(machineId)
+    return heard === undefined || heard.expires_at_ms <= this.#parts.clock.now() ? null : heard
+  }
+
+  /** Machines that claim to be this agent's, the latest first. */
+  claimsOf(agentId: AgentId): MachineId[] {
+    const claims = this.list().filter((heard) => heard.agent_id === agentId)
+    return claims.map(({ machine_id }) => machine_id).toReversed()
+  }
+
+  /** How many machines were heard of lately; more than so many are there where it is full. */
+  get size(): number {
+    return this.#heard.size
+  }
+
+  #judge(data: Uint8Array, publisher: MachineId, neighbour: string): Judgement {
+    const said = decoded(data, publisher)
+    if (said === null) return judged(data.length <= MAX_PRESENCE_BYTES && isOfLaterPresence(data) ? 'ignore' : 'reject')
+    const now = this.#parts.clock.now()
+    const until = Math.min(said.said_at_ms, now) + said.holds_secs * 1000
+    const before = this.#heard.get(publisher)
+    const untimely = said.said_at_ms > now + MAX_CLOCK_SKEW_MS || until + MAX_CLOCK_SKEW_MS <= now
+    // Only news counts: anybody may say again what a machine said before, and would use up what it may say now.
+    if (publisher === this.#self || untimely || (before !== undefined && before.said_at_ms >= said.said_at_ms)) return judged('ignore')
+    if (!this.#mayBeHeard(said, publisher, neighbour)) return LIMITED
+    const addresses = said.addresses.map((address) => `${address}/p2p/${peerIdOf(publisher)}`)
+    const { agent_id, card_issued_at_ms, said_at_ms } = said
+    // A slow clock over there must not make it forgotten before it speaks again.
+    const expires_at_ms = now + said.holds_secs * 1000
+    const heard = { agent_id, machine_id: publisher, card_issued_at_ms, said_at_ms, expires_at_ms, addresses, neighbour }
+    this.#heard.delete(publisher)
+    this.#heard.set(publisher, heard)
+    if (before === undefined) this.#forgetStrangers()
+    return { verdict: 'accept', heard, newcomer: before === undefined }
+  }
+
+  /** A contact's id is claimed for nothing, so claims in its name come out of a share of their own, of each neighbour that brings them. */
+  #mayBeHeard({ agent_id }: Presence, publisher: MachineId, neighbour: string): boolean {
+    if (!this.#publishers.allows(publisher)) return false
+    if (this.#parts.isKnown(publisher)) return true
+    if (this.#parts.isContact(agent_id) && this.#claims.allows(`${agent_id} ${neighbour}`)) return true
+    return this.#neighbours.allows(neighbour) && this.#strangers.allows(STRANGERS)
+  }
+
+  /** Whoever claims a contact's id is a stranger here as long as its machine is one. */
+  #forgetStrangers(): void {
+    if (this.#heard.size <= MAX_HEARD_STRANGERS) return
+    const strangers = [...this.#heard.keys()].filter((machineId) => !this.#parts.isKnown(machineId))
+    for (const machineId of strangers.slice(0, Math.max(0, strangers.length - MAX_HEARD_STRANGERS))) this.#heard.delete(machineId)
+  }
+}
+
+/** Null for anything that is no presence of this machine. */
+const decoded = (data: Uint8Array, publisher: MachineId): Presence | null => {
+  if (data.length > MAX_PRESENCE_BYTES) return null
+  try {
+    const said = presence.decode(data)
+    const peer = peerIdOf(publisher)
+    return said.addresses.every((address) => addressProblem(`${address}/p2p/${peer}`, peer) === null) ? said : null
+  } catch {
+    return null
+  }
+}

@@ -1,0 +1,187 @@
+import assert from 'node:assert/strict'
+import { randomBytes } from 'node:crypto'
+import { test, type TestContext } from 'node:test'
+
+import fc from 'fast-check'
+
+import { agentSignerOf } from '../../src/identity/agent-key.ts'
+import { signCard } from '../../src/identity/card.ts'
+import { machineKeyOf } from '../../src/identity/machine-key.ts'
+import { peerIdOf } from '../../src/identity/peer-id.ts'
+import { Announcements } from '../../src/mesh/announcements.ts'
+import type { Heard } from '../../src/mesh/presences.ts'
+import { ANNOUNCE_DOMAIN, CARD_DOMAIN, CARD_PROTOCOL, presence, PRESENCE_TOPIC, signedCard } from '../../src/protocol/card.ts'
+import { encodeFrame } from '../../src/protocol/framing.ts'
+import { MAX_CARD_BYTES, MAX_CLOCK_SKEW_MS, RECORD_TTL_MS } from '../../src/protocol/limits.ts'
+import { ManualClock } from '../support/manual-clock.ts'
+import { signalOf } from '../support/hostile-link.ts'
+import { introduce, startPeer, type Peer } from '../support/peer.ts'
+import { until } from '../support/processes.ts'
+import { openGossip, rightlySigned, Stranger } from '../support/stranger.ts'
+
+const LIMIT = { timeout: 60_000 }
+const signer = agentSignerOf(new Uint8Array(32).fill(1))
+const other = agentSignerOf(new Uint8Array(32).fill(2))
+const machine = machineKeyOf(Buffer.alloc(32, 'machine1')).machineId
+
+interface Wish {
+  readonly by?: typeof signer
+  readonly machineId?: string
+  readonly issued: number
+  readonly expires?: number
+  readonly domain?: string
+}
+
+const cardOf = async ({ by = signer, machineId = machine, issued, expires = issued + RECORD_TTL_MS, domain = ANNOUNCE_DOMAIN }: Wish) => {
+  const address = `/ip4/10.0.0.1/tcp/4001/p2p/${peerIdOf(machineId)}`
+  const body = { version: 1 as const, agent_public_key: by.publicKey, machine_id: machineId, name: 'one', addresses: [address] }
+  return signedCard.encode(await signCard(by, { ...body, issued_at_ms: issued, expires_at_ms: expires }, domain))
+}
+
+const heardAt = (now: number, card_issued_at_ms: number): Heard => ({
+  agent_id: signer.agentId,
+  machine_id: machine,
+  card_issued_at_ms,
+  said_at_ms: now,
+  expires_at_ms: now + 162_000,
+  addresses: [],
+  neighbour: 'n',
+})
+
+const setUp = () => {
+  const clock = new ManualClock()
+  const self = { agentId: '00'.repeat(32), machineId: machineKeyOf(Buffer.alloc(32, 'machine0')).machineId }
+  const announcements = new Announcements({ clock, isContact: () => false, isKnown: () => false }, { self })
+  return { clock, announcements }
+}
+
+test('a card is learnt of the machine that says whose it is, holds as long as that speaks, and is renewed by its word', async () => {
+  const { clock, announcements } = setUp()
+  const issued = clock.now()
+  const heard = heardAt(clock.now(), issued)
+  assert.equal(announcements.renew(heard), false)
+  assert.equal(announcements.learn(await cardOf({ issued }), heard), 'newcomer')
+  assert.equal(announcements.learn(await cardOf({ issued }), heard), 'known')
+  await clock.advance(161_000)
+  assert.equal(announcements.renew(heardAt(clock.now(), issued)), true)
+  assert.equal(announcements.renew(heardAt(clock.now(), issued + 1)), false, 'there is a newer card')
+  await clock.advance(161_999)
+  assert.equal(announcements.list().length, 1)
+  await clock.advance(1)
+  assert.deepEqual(announcements.list(), [])
+})
+
+test('no card is learnt that is of another agent or machine, older than is said, out of its time, of another use, or altered', async () => {
+  const { clock, announcements } = setUp()
+  const now = clock.now()
+  const heard = heardAt(now, now)
+  const bad: Wish[] = [
+    { issued: now, by: other },
+    { issued: now, machineId: machineKeyOf(Buffer.alloc(32, 'machine2')).machineId },
+    { issued: now - 1 },
+    { issued: now, domain: CARD_DOMAIN },
+    { issued: now + MAX_CLOCK_SKEW_MS + 1 },
+  ]
+  for (const wish of bad) assert.equal(announcements.learn(await cardOf(wish), heard), 'refused', JSON.stringify(Object.keys(wish)))
+  const old = heardAt(now, 0)
+  assert.equal(announcements.learn(await cardOf({ issued: now - RECORD_TTL_MS }), old), 'refused', 'expired')
+  const valid = await cardOf({ issued: now })
+  fc.assert(
+    fc.property(fc.nat(valid.length - 1), fc.integer({ min: 1, max: 255 }), (at, change) => {
+      const bytes = Uint8Array.from(valid)
+      bytes[at]! ^= change
+      assert.equal(announcements.learn(bytes, heard), 'refused')
+    }),
+    { seed: 20261126, numRuns: 300 },
+  )
+  assert.deepEqual(announcements.list(), [])
+  assert.equal(announcements.learn(valid, heard), 'newcomer')
+})
+
+test('neighbours ask one another for their cards once, and by way of a third for those behind it', LIMIT, async (t) => {
+  const hub = await startPeer(t, { name: 'hub' })
+  const alice = await startPeer(t, { name: 'alice', bootstrap: hub.node.addresses() })
+  const bob = await startPeer(t, { name: 'bob', bootstrap: hub.node.addresses() })
+  const knows = (who: Peer, whom: Peer): boolean => who.announcements.list().some(({ agent_id }) => agent_id === whom.agentId)
+  await until(() => [hub, alice, bob].every((who) => [hub, alice, bob].every((whom) => who === whom || knows(who, whom))))
+  assert.deepEqual(
+    [hub, alice, bob].map(({ cards }) => cards.counts.learnt),
+    [2, 2, 2],
+  )
+  assert.deepEqual(alice.node.connectionsTo(bob.machineId), [])
+  // Nobody of an earlier release is there, so nobody floods a card.
+  assert.deepEqual(
+    [hub, alice, bob].map(({ announcements }) => announcements.counts.accepted),
+    [0, 0, 0],
+  )
+})
+
+/** A machine that claims to be alice's, connected to bob, and answers whoever asks for its card. */
+const claimant = async (t: TestContext, bob: Peer, alice: Peer, answer: () => Promise<Uint8Array>) => {
+  const seed = randomBytes(32)
+  const mallory = await Stranger.start(t, seed)
+  let asked = 0
+  await mallory.node.handle(CARD_PROTOCOL, (stream) => {
+    asked += 1
+    stream.addEventListener('message', () => void answer().then((bytes) => stream.send(bytes)))
+  })
+  const gossip = await openGossip(await mallory.connect(bob.node.addresses()[0]!))
+  const say = async (number: number): Promise<void> => {
+    const said = {
+      version: 1 as const,
+      agent_id: alice.agentId,
+      card_issued_at_ms: 0,
+      said_at_ms: Date.now(),
+      holds_secs: 600,
+      addresses: [],
+    }
+    gossip.send(await rightlySigned(seed, number, presence.encode(said), PRESENCE_TOPIC))
+  }
+  return { machineId: machineKeyOf(seed).machineId, say, asked: () => asked }
+}
+
+test('who claims to be a contact and cannot show its card is not believed, whatever it answers', LIMIT, async (t) => {
+  const [bob, alice] = [await startPeer(t, { name: 'bob' }), await startPeer(t, { name: 'alice' })]
+  await introduce(bob, alice, 'trusted')
+  await until(() => bob.announcements.list().some(({ agent_id }) => agent_id === alice.agentId))
+  const { address } = { address: alice.node.addresses() }
+  const alicesCard = async (): Promise<Uint8Array> => {
+    const now = Date.now()
+    const body = {
+      version: 1 as const,
+      agent_public_key: alice.signer.publicKey,
+      machine_id: alice.machineId,
+      name: 'alice',
+      addresses: address,
+    }
+    return signedCard.encode(await signCard(alice.signer, { ...body, issued_at_ms: now, expires_at_ms: now + 60_000 }, ANNOUNCE_DOMAIN))
+  }
+  const answers: (() => Promise<Uint8Array>)[] = [
+    async () => encodeFrame(await alicesCard()),
+    async () => encodeFrame(randomBytes(4_000)),
+    async () => encodeFrame(new Uint8Array()),
+    async () => encodeFrame(randomBytes(MAX_CARD_BYTES + 1)),
+    async () => randomBytes(3),
+  ]
+  for (const answer of answers) {
+    const mallory = await claimant(t, bob, alice, answer)
+    await mallory.say(1)
+    await until(() => mallory.asked() === 1 && bob.presences.of(mallory.machineId) !== null)
+    assert.ok(bob.announcements.list().every(({ machine_id }) => machine_id !== mallory.machineId))
+    // The claim comes after what is proven.
+    assert.equal(bob.book.candidates(alice.agentId)[0]?.machineId, alice.machineId)
+  }
+  assert.equal((await bob.links.link(alice.agentId, signalOf())).machineId, alice.machineId)
+})
+
+test('a pinned contact is looked for on its machine alone, whoever claims to be it', LIMIT, async (t) => {
+  const [bob, alice] = [await startPeer(t, { name: 'bob' }), await startPeer(t, { name: 'alice' })]
+  await introduce(bob, alice, 'trusted', true)
+  const mallory = await claimant(t, bob, alice, async () => encodeFrame(new Uint8Array()))
+  await mallory.say(1)
+  await until(() => bob.presences.of(mallory.machineId) !== null)
+  assert.deepEqual(
+    bob.book.candidates(alice.agentId).map(({ machineId }) => machineId),
+    [alice.machineId],
+  )
+})

@@ -1,0 +1,159 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import fc from 'fast-check'
+
+import { machineKeyOf } from '../../src/identity/machine-key.ts'
+import { pauseMs } from '../../src/mesh/beacon.ts'
+import {
+  MAX_HEARD_STRANGERS,
+  Presences,
+  PRESENCES_PER_SECOND,
+  RELAYED_PRESENCES_PER_MINUTE,
+  STRANGER_PRESENCES_PER_MINUTE,
+} from '../../src/mesh/presences.ts'
+import { encodeCbor, type CborValue } from '../../src/protocol/cbor.ts'
+import { presence, type Presence } from '../../src/protocol/card.ts'
+import { ANNOUNCES_PER_MINUTE, MAX_CLOCK_SKEW_MS, MAX_PRESENCE_BYTES, MAX_PRESENCE_SECS } from '../../src/protocol/limits.ts'
+import { ManualClock } from '../support/manual-clock.ts'
+
+const machineOf = (n: number): string => machineKeyOf(Buffer.alloc(32, `machine${n}`)).machineId
+const AGENT = 'a1'.repeat(32)
+const CONTACT = 'c3'.repeat(32)
+
+const setUp = (known: string[] = []) => {
+  const clock = new ManualClock()
+  const presences = new Presences(
+    { clock, isKnown: (machineId) => known.includes(machineId), isContact: (agentId) => agentId === CONTACT },
+    { self: machineOf(0) },
+  )
+  const said = (wish: Partial<Presence> = {}): Uint8Array =>
+    presence.encode({
+      version: 1,
+      agent_id: AGENT,
+      card_issued_at_ms: 1,
+      said_at_ms: clock.now(),
+      holds_secs: 162,
+      addresses: ['/ip4/192.0.2.7/tcp/5483'],
+      ...wish,
+    })
+  let source = 0
+  const receive = (data: Uint8Array, publisher = machineOf(1)) => presences.receive(data, publisher, `neighbour${source++}`)
+  return { clock, presences, said, receive }
+}
+
+test('a presence is accepted once, told as a newcomer, replaced by a newer one only, and forgotten after its time', async () => {
+  const { clock, presences, said, receive } = setUp()
+  const first = receive(said())
+  assert.deepEqual([first.verdict, first.newcomer, first.heard?.agent_id], ['accept', true, AGENT])
+  assert.match(first.heard!.addresses[0]!, /^\/ip4\/192\.0\.2\.7\/tcp\/5483\/p2p\/12D3/)
+  assert.equal(receive(said()).verdict, 'ignore')
+  assert.equal(receive(said({ said_at_ms: clock.now() - 1 })).verdict, 'ignore')
+  const next = receive(said({ said_at_ms: clock.now() + 1 }))
+  assert.deepEqual([next.verdict, next.newcomer], ['accept', false])
+  await clock.advance(161_999)
+  assert.equal(presences.list().length, 1)
+  await clock.advance(1)
+  assert.deepEqual([presences.list(), presences.of(machineOf(1))], [[], null])
+})
+
+test('what is no presence is held against the sender, what may be a matter of clocks or versions is not', () => {
+  const { clock, said, receive } = setUp()
+  for (const bad of [
+    new Uint8Array(),
+    new Uint8Array(MAX_PRESENCE_BYTES + 1),
+    said({ addresses: ['/ip4/192.0.2.7/udp/1'] }),
+    said({ addresses: [`/ip4/192.0.2.7/tcp/1/p2p/${'1'.repeat(52)}`] }),
+    encodeCbor([1]),
+    encodeCbor([0, AGENT]),
+    encodeCbor({} as unknown as CborValue),
+  ])
+    assert.equal(receive(bad).verdict, 'reject')
+  for (const holds_secs of [0, MAX_PRESENCE_SECS + 1]) assert.equal(receive(said({ holds_secs })).verdict, 'reject')
+  assert.equal(receive(said(), machineOf(0)).verdict, 'ignore', 'our own')
+  assert.equal(receive(said({ said_at_ms: clock.now() + MAX_CLOCK_SKEW_MS + 1 })).verdict, 'ignore')
+  assert.equal(receive(said({ said_at_ms: clock.now() - MAX_CLOCK_SKEW_MS - 162_000 })).verdict, 'ignore')
+  assert.equal(receive(encodeCbor([2, 'anything', 3])).verdict, 'ignore')
+  assert.equal(receive(said({ said_at_ms: clock.now() + MAX_CLOCK_SKEW_MS })).verdict, 'accept')
+})
+
+test('a machine may speak so often, and what it said before uses up nothing', () => {
+  const { clock, said, receive } = setUp([machineOf(1)])
+  for (let i = 0; i < ANNOUNCES_PER_MINUTE; i++) {
+    assert.equal(receive(said({ said_at_ms: clock.now() + i })).verdict, 'accept')
+    assert.equal(receive(said({ said_at_ms: clock.now() })).verdict, 'ignore')
+  }
+  assert.equal(receive(said({ said_at_ms: clock.now() + ANNOUNCES_PER_MINUTE })).verdict, 'ignore')
+})
+
+test('a neighbour that floods leaves room for others, and all strangers together for those we know', () => {
+  const { presences, said } = setUp([machineOf(1)])
+  let n = 100
+  const flood = (neighbour: string, count: number): number => {
+    let accepted = 0
+    for (let i = 0; i < count; i++) if (presences.receive(said(), machineOf(n++), neighbour).verdict === 'accept') accepted += 1
+    return accepted
+  }
+  assert.equal(flood('mallory', 2 * RELAYED_PRESENCES_PER_MINUTE), RELAYED_PRESENCES_PER_MINUTE)
+  assert.equal(flood('honest', 10), 10)
+  assert.equal(flood('other', STRANGER_PRESENCES_PER_MINUTE), STRANGER_PRESENCES_PER_MINUTE - RELAYED_PRESENCES_PER_MINUTE - 10)
+  assert.equal(presences.receive(said(), machineOf(1), 'mallory').verdict, 'accept')
+})
+
+test('who claims the id of a contact takes no place of anybody that we know, and no more than a share of a neighbour', async () => {
+  const known = machineOf(1)
+  const { clock, presences, said } = setUp([known])
+  assert.equal(presences.receive(said({ agent_id: CONTACT, holds_secs: 1_800 }), known, 'honest').verdict, 'accept')
+  for (let i = 0; i < MAX_HEARD_STRANGERS + 50; i++) {
+    presences.receive(said({ agent_id: CONTACT, holds_secs: 1_800 }), machineOf(100 + i), `m${i % 100}`)
+    await clock.advance(200)
+  }
+  assert.ok(presences.size <= MAX_HEARD_STRANGERS + 1, String(presences.size))
+  assert.notEqual(presences.of(known), null)
+  assert.equal(presences.claimsOf(CONTACT).at(-1), known)
+})
+
+test('strangers push out strangers, the oldest first', async () => {
+  const { clock, presences, said, receive } = setUp()
+  for (let i = 0; i < MAX_HEARD_STRANGERS + 5; i++) {
+    assert.equal(receive(said({ holds_secs: 1_800 }), machineOf(100 + i)).verdict, 'accept')
+    await clock.advance(150)
+  }
+  assert.deepEqual([presences.size, presences.of(machineOf(104)), presences.of(machineOf(105)) !== null], [MAX_HEARD_STRANGERS, null, true])
+})
+
+test('whatever the size of a mesh, all of it together says no more than so much a second, as far as its size can be seen', () => {
+  for (const others of [0, 9, 99, 500, MAX_HEARD_STRANGERS - 1])
+    assert.ok((others + 1) / (pauseMs(others) / 1000) <= PRESENCES_PER_SECOND + 0.01, String(others))
+  assert.equal(pauseMs(MAX_HEARD_STRANGERS), (MAX_PRESENCE_SECS * 1000) / 3)
+  assert.equal(pauseMs(9), 45_000)
+})
+
+test('bytes of any kind are judged and never throw', () => {
+  const { said } = setUp()
+  const valid = said()
+  fc.assert(
+    fc.property(fc.uint8Array({ maxLength: MAX_PRESENCE_BYTES + 10 }), (bytes) => {
+      assert.notEqual(setUp().receive(bytes).verdict, 'accept')
+    }),
+    { seed: 20261126, numRuns: 300 },
+  )
+  fc.assert(
+    fc.property(
+      fc.array(fc.tuple(fc.nat(valid.length - 1), fc.integer({ min: 1, max: 255 })), { minLength: 1, maxLength: 4 }),
+      fc.nat(valid.length),
+      (changes, cut) => {
+        const bytes = Uint8Array.from(valid)
+        for (const [at, change] of changes) bytes[at]! ^= change
+        for (const one of [bytes, bytes.subarray(0, cut)]) {
+          const { verdict, heard } = setUp().receive(one)
+          if (verdict !== 'accept') continue
+          // What is accepted is a presence again, of the machine that signed it.
+          assert.equal(heard!.machine_id, machineOf(1))
+          assert.ok(heard!.addresses.every((address) => address.includes('/p2p/12D3')))
+        }
+      },
+    ),
+    { seed: 20261126, numRuns: 500 },
+  )
+})
