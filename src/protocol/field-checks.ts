@@ -1,3 +1,5 @@
+import { MAX_EXIT_STATUS, MAX_SIGNAL } from './limits.ts'
+
 /** The fields of an object that somebody else wrote. */
 export type Fields = Readonly<Record<string, unknown>>
 
@@ -27,6 +29,25 @@ export const flag: FieldCheck<boolean> = { is: (value) => typeof value === 'bool
 export const texts: FieldCheck<readonly string[]> = { is: (value) => Array.isArray(value) && value.every(isText), what: 'a list of texts' }
 export const table: FieldCheck<Fields> = { is: isTable, what: 'a table' }
 
+const inRange = (low: number, high: number): FieldCheck<number> => ({
+  is: (value) => typeof value === 'number' && Number.isSafeInteger(value) && value >= low && value <= high,
+  what: `a number from ${low} to ${high}`,
+})
+export const exitStatus = inRange(0, MAX_EXIT_STATUS)
+export const signalNumber = inRange(1, MAX_SIGNAL)
+export const id: FieldCheck<string> = { is: (value) => typeof value === 'string' && /^[\w-]{1,64}$/.test(value), what: 'an id' }
+/** A kind or a reason. One that we do not know comes from a newer daemon; what is no name would be obeyed by a terminal. */
+export const name = <T extends string>(): FieldCheck<T> => ({
+  is: (value) => typeof value === 'string' && /^[a-z][a-z0-9_]{0,63}$/.test(value),
+  what: 'a name',
+})
+
+/** A table among them is checked with what it holds. */
+export const listOf = <T>({ is, what, fields }: FieldCheck<T>): FieldCheck<T[]> => ({
+  is: (value) =>
+    Array.isArray(value) && value.every((item) => is(item) && (fields === undefined || problemOf(item as Fields, fields) === null)),
+  what: `a list, each ${what}`,
+})
 export const tableOf = <C extends Readonly<Record<string, FieldCheck>>>(fields: C): FieldCheck<Checked<C>> => ({
   is: isTable,
   what: table.what,

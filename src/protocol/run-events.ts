@@ -1,34 +1,34 @@
-import { count, flag, isTable, orMissing, orNull, problemOf, text, type Checked, type FieldCheck, type Fields } from './field-checks.ts'
-import { MAX_EXIT_STATUS, MAX_SIGNAL } from './limits.ts'
+import {
+  count,
+  exitStatus,
+  flag,
+  id,
+  isTable,
+  listOf,
+  name,
+  orMissing,
+  orNull,
+  problemOf,
+  signalNumber,
+  text,
+  type Checked,
+  type FieldCheck,
+  type Fields,
+} from './field-checks.ts'
 import { LINE_FEED, LineSplitter } from './lines.ts'
 import type { DenialReason, WaitingReason, WarningKind } from './reasons.ts'
 
 /** A line is an object without output; an error may carry more. */
-const MAX_LINE = 16 * 1024 * 1024
-const tooLong = (): Error => new RangeError(`a line is longer than ${MAX_LINE} bytes`)
+export const MAX_RUN_LINE = 16 * 1024 * 1024
+const tooLong = (): Error => new RangeError(`a line is longer than ${MAX_RUN_LINE} bytes`)
 
 /** The streamed form for programs that read much output: lines of JSON, and bytes as they are. */
 export const RAW_RUN_TYPE = 'application/vnd.x0x.run'
 
-const inRange = (low: number, high: number): FieldCheck<number> => ({
-  is: (value) => typeof value === 'number' && Number.isSafeInteger(value) && value >= low && value <= high,
-  what: `a number from ${low} to ${high}`,
-})
-const listOf = <T>({ is, what }: FieldCheck<T>): FieldCheck<T[]> => ({
-  is: (value) => Array.isArray(value) && value.every(is),
-  what: `a list, each ${what}`,
-})
-const id: FieldCheck<string> = { is: (value) => typeof value === 'string' && /^[\w-]{1,64}$/.test(value), what: 'an id' }
-/** A kind or a reason. One that we do not know comes from a newer daemon; what is no name would be obeyed by a terminal. */
-const name = <T extends string>(): FieldCheck<T> => ({
-  is: (value) => typeof value === 'string' && /^[a-z][a-z0-9_]{0,63}$/.test(value),
-  what: 'a name',
-})
-
-const STARTED = { request_id: id, agent_id: id, machine_id: id, pid: count }
+export const STARTED = { request_id: id, agent_id: id, machine_id: id, pid: count }
 /** Of `RAW_RUN_TYPE`: `data_bytes` bytes of output follow the line feed. */
 const OUTPUT = { request_id: id, seq: count, data_bytes: count }
-const WAITING = {
+export const WAITING = {
   request_id: id,
   agent_id: id,
   machine_id: id,
@@ -37,7 +37,7 @@ const WAITING = {
   approvals_given: count,
   reason: name<WaitingReason>(),
 }
-const WARNING = { request_id: id, kind: name<WarningKind>(), message: text }
+export const WARNING = { request_id: id, kind: name<WarningKind>(), message: text }
 const ERROR = { request_id: orNull(id), error: name(), message: text }
 
 /**
@@ -49,8 +49,8 @@ const OUTCOME = {
   request_id: id,
   agent_id: id,
   machine_id: id,
-  code: orNull(inRange(0, MAX_EXIT_STATUS)),
-  signal: orNull(inRange(1, MAX_SIGNAL)),
+  code: orNull(exitStatus),
+  signal: orNull(signalNumber),
   duration_ms: count,
   stdout_bytes_total: count,
   stderr_bytes_total: count,
@@ -113,7 +113,7 @@ const asEvent = (value: unknown): Event => {
 
 /** Where the bytes are between two chunks: in a line, or in the output that a line announced. */
 class RunEventDecoder {
-  readonly #lines = new LineSplitter({ max: MAX_LINE })
+  readonly #lines = new LineSplitter({ max: MAX_RUN_LINE })
   #output: { readonly type: OutputPart['type']; left: number } | null = null
 
   #part(output: { readonly type: OutputPart['type']; left: number }, data: Uint8Array): OutputPart {

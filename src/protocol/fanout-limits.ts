@@ -1,0 +1,14 @@
+/** Limits of one command for many hosts. Times are milliseconds, sizes are bytes. */
+
+/** Hosts of one fan-out: a large fleet; each costs a line of the journal, a signature and a connection. */
+export const MAX_FANOUT_HOSTS = 10_000
+/** Words that name them, as a shell hands them over: as many as one command has. */
+export const MAX_FANOUT_WORDS = 1_024
+/** Hosts whose runs go on at once, where its caller says nothing: enough to hide a slow host among quick ones, and a quarter of the nonces and streams that one peer has. */
+export const DEFAULT_FANOUT_PARALLEL = 64
+/** … and at most: as many runs as the port of our executor holds open. */
+export const MAX_FANOUT_PARALLEL = 1_024
+/** Fan-outs of one daemon at once: each keeps its hosts and how they ended in memory, some 5 MB where there are 10,000 of them. */
+export const MAX_FANOUTS = 16
+/** Hosts in one event that lists them: about 64 KiB of JSON, which stops nobody. */
+export const FANOUT_HOSTS_PER_EVENT = 500
