@@ -138,6 +138,7 @@ const goodRequests = async (): Promise<Record<Exclude<RouteKey, 'GET /direct/eve
     'POST /agents/ping': { body: { agent_id: alice.agentId } },
     'POST /direct/send': { body: { agent: 'bob', payload_b64: 'AA==' } },
     'POST /exec/run': { body: run },
+    'POST /exec/fanout': { body: { hosts: [alice.agentId, 'bob'], argv: ['echo', '7'] } },
     'GET /exec/rules': { query: `?agent_id=${alice.agentId}` },
     'GET /exec/sessions': {},
     'GET /exec/output': { query: '?request_id=01890a5d-ac96-774b-bcce-b302099a8057' },
@@ -168,6 +169,14 @@ test('a run streams what the document says, in each of its forms', async () => {
     const objects = objectsIn(answer)
     assert.deepEqual([objects[0]?.type, objects.at(-1)?.type], ['started', 'exit'])
     for (const object of objects) fits('POST /exec/run', answer, object)
+  }
+  for (const accept of [NDJSON, SSE]) {
+    const many = JSON.stringify({ hosts: [alice.agentId, 'bob'], argv: ['echo', '7'] })
+    const answer = await ask('POST /exec/fanout', { body: many, headers: { ...withToken(), accept } })
+    assert.equal(typeOf(answer), accept)
+    const objects = objectsIn(answer)
+    assert.deepEqual([objects[0]?.type, objects.at(-1)?.type], ['fanout', 'ledger'])
+    for (const object of objects) fits('POST /exec/fanout', answer, object)
   }
   const denied = await ask('POST /exec/run', { body: body.replace('"7"', '"x"'), headers: withToken() })
   assert.equal((denied.json as { denial_reason: string }).denial_reason, 'argv_not_allowed')
@@ -218,7 +227,7 @@ test('every route succeeds and refuses as the document says', async () => {
     // Of the run there is nothing left to cancel.
     const status = ['POST /exec/cancel', 'POST /exec/incoming/cancel', 'GET /exec/output'].includes(route) ? 404 : 200
     const sent = { ...(text !== null && { body: text }), ...(query !== undefined && { query }) }
-    await answers(route, { ...sent, headers: { ...withToken(), ...proof } }, status)
+    await answers(route, { ...sent, headers: { ...withToken(), accept: 'application/json', ...proof } }, status)
   }
 })
 

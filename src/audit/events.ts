@@ -124,6 +124,8 @@ export interface AskedEvent extends RunKey {
   readonly stdin_bytes: number
   /** As asked for, in milliseconds; null = the cap over there. */
   readonly timeout_ms: number | null
+  /** The fan-out that it is a part of; absent: of none. */
+  readonly fanout_id?: string
   /** An operator proved it; else whoever holds the bearer token asked. */
   readonly proven: boolean
 }

@@ -114,6 +114,11 @@ export class Links implements Startable {
     if (entry !== undefined && !isAccepted(entry.link.decision)) this.#parts.node.penalise(entry.link.connection, offence)
   }
 
+  /** Whether a usable link to the agent stands. */
+  isLinked(agentId: AgentId): boolean {
+    return this.#table.to(agentId) !== undefined
+  }
+
   /** The agent whose link a connected machine holds. */
   linkedAgent(machineId: MachineId): AgentId | null {
     return this.#table.linkedAgent(machineId)

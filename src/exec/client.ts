@@ -13,6 +13,7 @@ import type { TraceContext } from '../protocol/trace-context.ts'
 import type { RequesterCounter, RequesterCounters } from './counters.ts'
 import type { SignedBody } from './exit.ts'
 import { storyBefore, storyEnded, storyFailed } from './lifecycle.ts'
+import { FanoutLanes, inLane } from './fleet/lanes.ts'
 import { RequestedRun } from './requested-run.ts'
 import type { RunOutcome, RunSession, RunSink, RunSpec } from './run-spec.ts'
 import type { SpanAttributes } from './run-spans.ts'
@@ -38,6 +39,7 @@ export class ExecClient implements Startable {
   readonly #parts: ExecClientComponents
   readonly #sessions: Sessions
   readonly #transports: Transports
+  readonly #lanes = new FanoutLanes()
 
   constructor(components: ExecClientComponents) {
     this.#parts = components
@@ -116,11 +118,13 @@ export class ExecClient implements Startable {
     const unsent = AbortSignal.any([session.cancelled, left])
     unsent.throwIfAborted()
     reach('asked', requestId)
-    const transport = await this.#transports.open(spec.agent_id, requestId, unsent)
+    const isOfMany = spec.fanout !== undefined
+    const dials = isOfMany && this.#transports.mustDial(spec.agent_id) ? this.#lanes.dials : null
+    const transport = await inLane(dials, unsent, async () => this.#transports.open(spec.agent_id, requestId, unsent))
     reach('connected', requestId)
     try {
       const sign = async (on: RunTransport): Promise<SignedBody> => this.#sign(on, spec, requestId)
-      const request = await sign(transport)
+      const request = await inLane(isOfMany ? this.#lanes.signing : null, unsent, async () => sign(transport))
       unsent.throwIfAborted()
       const expected = { requestId, from: transport.peer, to: executor.identity }
       const reopen = this.#transports.reopenerOf(transport, requestId)
@@ -137,7 +141,7 @@ export class ExecClient implements Startable {
   }
 
   async #sign({ peer, streamNonce }: RunTransport, spec: RunSpec, requestId: RequestId): Promise<SignedBody> {
-    const { argv, stdin, timeout_ms, cwd, clamp, proof } = spec
+    const { argv, stdin, timeout_ms, cwd, clamp, proof, fanout } = spec
     const request = {
       link: peer.number,
       request_id: requestId,
@@ -148,7 +152,7 @@ export class ExecClient implements Startable {
       cwd,
       clamp,
     }
-    return this.#parts.executor.signRequest(request, proof)
+    return this.#parts.executor.signRequest(request, proof, fanout?.id)
   }
 }
 

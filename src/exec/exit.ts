@@ -78,6 +78,8 @@ export interface SeenOfRun {
   readonly warnings: readonly WarningKind[]
   /** How long it waited for an approval; null: it did not. */
   readonly waitedMs: number | null
+  /** The Request certainly did not reach the agent. */
+  readonly neverArrived: boolean
 }
 
 /** Ended before its process began: there is nothing that could be called well. */
@@ -101,6 +103,7 @@ export const outcomeOf = (exit: ExecExit | null, problem: string | null, seen: S
     denial_reason: exit?.denial_reason ?? null,
     warnings: [...seen.warnings],
     ...(seen.waitedMs === null ? {} : { waited_ms: seen.waitedMs }),
+    ...(exit === null && seen.neverArrived ? { never_arrived: true } : {}),
     ...(problem === null ? {} : { message: problem }),
   }
 }

@@ -10,6 +10,7 @@ export const storyBefore = (story: RunStory, sink: RunSink): RunSink => ({
     else if (event.type === 'waiting_for_approval') story.waits(event.expires_in_ms)
     return sink.event(event)
   },
+  sent: () => sink.sent?.(),
 })
 
 export const storyEnded = (story: RunStory, { denial_reason, duration_ms, ...end }: RunOutcome): void => {

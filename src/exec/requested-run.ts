@@ -1,5 +1,6 @@
-import type { Clock, Timer } from '../base/clock.ts'
+import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
+import { NamedTimers } from '../base/named-timers.ts'
 import { reach } from '../base/stages.ts'
 import { sha256 } from '../identity/hash.ts'
 import type { ExecExit, ExecFrame } from '../protocol/exec.ts'
@@ -47,7 +48,7 @@ export class RequestedRun {
   readonly #stdin: StdinSender | null
   readonly #received = new ReceivedRun()
   readonly #done = Promise.withResolvers<RunOutcome>()
-  readonly #timers = new Map<'wait' | 'cancel', Timer>()
+  readonly #timers: NamedTimers<'wait' | 'cancel'>
   /** The Request as it was sent last: `#signAgain` replaces it. */
   #request: SignedBody
   #startedAt = 0
@@ -63,6 +64,7 @@ export class RequestedRun {
   constructor(components: RequestedRunComponents, init: RequestedRunInit) {
     this.#components = components
     this.#clock = components.clock
+    this.#timers = new NamedTimers(components)
     this.#init = init
     this.#request = init.request
     this.#delivery = new Delivery({
@@ -113,7 +115,7 @@ export class RequestedRun {
     this.#transport.send({ type: 'cancel', request_id: this.#id })
     this.#stdin?.stop()
     const patience = KILL_GRACE_MS + EXIT_WAIT_SLACK_MS
-    this.#after('cancel', patience, () => this.#fail(`no Exit came within ${patience} ms of the Cancel`))
+    this.#timers.set('cancel', patience, () => this.#fail(`no Exit came within ${patience} ms of the Cancel`))
   }
 
   #abandon(): void {
@@ -124,6 +126,7 @@ export class RequestedRun {
   #begin(): void {
     this.#components.counters.add('runs_requested')
     this.#transport.send({ type: 'request', ...this.#request })
+    this.#components.sink.sent?.()
     if (this.#init.trace) this.#transport.send(this.#init.trace)
     reach('sent', this.#id)
     this.#awaitExit(0)
@@ -225,7 +228,7 @@ export class RequestedRun {
     const { timeout_ms } = this.#init.spec
     if (timeout_ms === null) return
     const limit = longer + timeout_ms + EXIT_WAIT_SLACK_MS
-    this.#after('wait', limit, () => this.#fail(`no Exit came within ${limit} ms`))
+    this.#timers.set('wait', limit, () => this.#fail(`no Exit came within ${limit} ms`))
   }
 
   /** Also the answer to a renewal, then with the number of the last one. */
@@ -265,7 +268,7 @@ export class RequestedRun {
 
   #end(): void {
     this.#over = true
-    for (const timer of this.#timers.values()) timer.cancel()
+    this.#timers.cancelAll()
     this.#stdin?.stop()
     this.#delivery.close()
   }
@@ -279,6 +282,7 @@ export class RequestedRun {
       received: this.#received.output,
       elapsedMs: this.#clock.monotonic() - this.#startedAt,
       warnings: this.#received.warnings,
+      neverArrived: this.#transport.neverArrived && !this.#received.begun,
       waitedMs: this.#waitingSince === null ? this.#waitedMs : Math.round(this.#clock.monotonic() - this.#waitingSince),
     })
     if (problem === null && outcome.denial_reason !== null) counters.add('runs_denied')
@@ -290,10 +294,5 @@ export class RequestedRun {
     await this.#delivery.idle()
     if (this.#callerError === null) this.#done.resolve(outcome)
     else this.#done.reject(this.#callerError.error)
-  }
-
-  #after(name: 'wait' | 'cancel', ms: number, work: () => void): void {
-    this.#timers.get(name)?.cancel()
-    this.#timers.set(name, this.#clock.setTimeout(work, ms))
   }
 }

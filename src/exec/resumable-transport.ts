@@ -1,5 +1,6 @@
-import type { Clock, Timer } from '../base/clock.ts'
+import type { Clock } from '../base/clock.ts'
 import { AppError, errorText, isAppError } from '../base/errors.ts'
+import { NamedTimers } from '../base/named-timers.ts'
 import type { ExecFrame } from '../protocol/exec.ts'
 import type { RequestId } from '../protocol/ids.ts'
 import { LEASE_EXPIRES_MS, RESUME_ATTEMPT_MS } from '../protocol/limits.ts'
@@ -44,10 +45,12 @@ type TimerName = 'check' | 'deadline' | 'attempt' | 'pause'
  * dropped; after `onResumed` the owner sends again what the other side needs.
  */
 export class ResumableTransport {
+  /** The Request has not been sent, or not since the other side said that it never came. */
+  neverArrived = true
   readonly #clock: Clock
   readonly #reopen: Reopen | null
   readonly #init: ResumableTransportInit
-  readonly #timers = new Map<TimerName, Timer>()
+  readonly #timers: NamedTimers<TimerName>
   /** The transport that carries the run, or the one on which Resume was sent; null while there is neither. */
   #transport: RunTransport | null
   /** Fell silent but is not lost: frames still go there, and whatever comes first on its connection ends the search for another. */
@@ -71,6 +74,7 @@ export class ResumableTransport {
 
   constructor(components: ResumableTransportComponents, init: ResumableTransportInit) {
     this.#clock = components.clock
+    this.#timers = new NamedTimers(components)
     this.#reopen = components.reopen
     this.#transport = components.transport
     this.#peer = components.transport.peer
@@ -101,6 +105,7 @@ export class ResumableTransport {
   send(frame: ExecFrame): boolean {
     const carrier = this.#carrier
     if (carrier === null) return true
+    if (frame.type === 'request') this.neverArrived = false
     this.#sentAt = this.#clock.monotonic()
     return carrier.send(frame)
   }
@@ -129,7 +134,7 @@ export class ResumableTransport {
   #end(): void {
     this.#over = true
     this.#leaveSilentOne()
-    for (const timer of this.#timers.values()) timer.cancel()
+    this.#timers.cancelAll()
     this.#attempt?.abort(new AppError('conflict', 'the run is over'))
   }
 
@@ -164,7 +169,7 @@ export class ResumableTransport {
 
   #reached(): void {
     this.#attached = true
-    for (const name of ['deadline', 'attempt', 'pause'] as const) this.#timers.get(name)?.cancel()
+    this.#timers.cancel('deadline', 'attempt', 'pause')
   }
 
   /** Nothing of the stream was lost, so there is nothing to resume. */
@@ -183,6 +188,7 @@ export class ResumableTransport {
   }
 
   #onGone(unseen: boolean): void {
+    this.neverArrived = unseen
     if (!unseen || this.#again === 'done') {
       const what = unseen ? 'the request did not arrive' : 'the run is not there any more: it was ended, or never began'
       return this.#giveUp(`the connection to the agent was lost (${this.#cause}), and ${what}`)
@@ -227,12 +233,12 @@ export class ResumableTransport {
     if (this.#attached) {
       this.#attached = false
       const left = this.#sentAt + LEASE_EXPIRES_MS + RESUME_SLACK_MS - this.#clock.monotonic()
-      this.#after('deadline', left, () =>
+      this.#timers.set('deadline', left, () =>
         this.#giveUp(`the connection to the agent was lost and could not be resumed in time: ${this.#cause}`),
       )
     }
     const pause = this.#attemptedAt + RESUME_PAUSE_MS - this.#clock.monotonic()
-    if (pause > 0) this.#after('pause', pause, () => void this.#try())
+    if (pause > 0) this.#timers.set('pause', pause, () => void this.#try())
     else void this.#try()
   }
 
@@ -241,7 +247,7 @@ export class ResumableTransport {
     const silent = this.#silent
     this.#attempt = attempt
     this.#attemptedAt = this.#clock.monotonic()
-    this.#after('attempt', RESUME_ATTEMPT_MS, () => attempt.abort(new AppError('timeout', 'the agent was not reached in time')))
+    this.#timers.set('attempt', RESUME_ATTEMPT_MS, () => attempt.abort(new AppError('timeout', 'the agent was not reached in time')))
     try {
       const transport = await this.#reopen!(silent, attempt.signal)
       if (this.#attempt !== attempt || this.#over) return transport.abort()
@@ -289,11 +295,6 @@ export class ResumableTransport {
   }
 
   #checkLater(): void {
-    if (!this.#over) this.#after('check', LIVENESS_CHECK_MS, () => this.#check())
-  }
-
-  #after(name: TimerName, ms: number, work: () => void): void {
-    this.#timers.get(name)?.cancel()
-    this.#timers.set(name, this.#clock.setTimeout(work, ms))
+    if (!this.#over) this.#timers.set('check', LIVENESS_CHECK_MS, () => this.#check())
   }
 }

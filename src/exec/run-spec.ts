@@ -30,6 +30,8 @@ export interface RunSpec {
   readonly session?: string
   /** Which trace it belongs to; absent: it begins one, where traces are kept. */
   readonly trace?: TraceContext | 'not_sampled'
+  /** The fan-out that it is a part of, and how that calls its host; absent: it stands alone. */
+  readonly fanout?: { readonly id: string; readonly host: string }
   /** An operator's, over the object that this was made from; the executor compares the two. */
   readonly proof?: RequestProof
 }
@@ -68,6 +70,8 @@ export interface RunSink {
    * executing agent only when it resolves. A rejection cancels the run.
    */
   event(event: RunEvent): void | Promise<void>
+  /** The Request has left us: from now on nobody but the other side knows whether it ran. */
+  sent?(): void
 }
 
 /** How a run ended: the answer of `POST /exec/run` without the output itself. */
@@ -80,6 +84,9 @@ export interface RunSession {
   /** Null until the link says which machine answers. */
   readonly machine_id: MachineId | null
   readonly argv: readonly string[]
+  /** Of which fan-out it is a part, and how that calls its host; absent: of none. */
+  readonly fanout_id?: string
+  readonly host?: string
   /** ISO 8601. */
   readonly started_at: string
   /** `connecting` until the Request is sent, `requested` until the process runs, with `waiting_for_approval` between where somebody must allow it. */

@@ -1,6 +1,6 @@
 import { BoundedSet } from '../base/bounded.ts'
 import type { Clock } from '../base/clock.ts'
-import { AppError } from '../base/errors.ts'
+import { AppError, isAppError } from '../base/errors.ts'
 import type { MachineId, RequestId } from '../protocol/ids.ts'
 import { MAX_RECENT_RUNS } from '../protocol/limits.ts'
 import type { LifecycleFacts } from '../protocol/lifecycle.ts'
@@ -9,6 +9,13 @@ import type { RunSession, RunSpec } from './run-spec.ts'
 
 /** Runs that one daemon asks for at the same time; more is a loop gone wrong. */
 const MAX_LOCAL_RUNS = 1_024
+
+/** Why a run threw that was cancelled before its Request left us: its `data` says so. */
+const cancelledUnsent = (): AppError =>
+  new AppError('conflict', 'the run was cancelled before it was sent', { data: { cancelled_unsent: true } })
+
+/** Whether somebody cancelled the run that threw this, before its Request left us. */
+export const isCancelledUnsent = (error: unknown): boolean => isAppError(error) && error.data['cancelled_unsent'] === true
 
 /** One run of ours from `ExecClient.run` until its outcome: what `x0x exec sessions` shows of it, and its `cancelled` signal. */
 export class Session {
@@ -65,6 +72,8 @@ export class Session {
 export class Sessions {
   readonly #clock: Clock
   readonly #sessions = new Map<RequestId, Session>()
+  /** Of those, parts of fan-outs, which have a limit of their own. */
+  #inFanouts = 0
   /** Ids of runs that have ended. The other side would deny one of these as a replay, which says less than our `conflict`. */
   readonly #used = new BoundedSet<RequestId>({ max: MAX_RECENT_RUNS })
   #stopped: PromiseWithResolvers<void> | null = null
@@ -75,13 +84,19 @@ export class Sessions {
 
   /** Throws `shutting_down`, or `rate_limited` when there are too many. */
   checkRoom(): void {
+    this.#checkGoing()
+    if (this.#sessions.size - this.#inFanouts >= MAX_LOCAL_RUNS)
+      throw new AppError('rate_limited', `${MAX_LOCAL_RUNS} runs are waiting for their end`)
+  }
+
+  #checkGoing(): void {
     if (this.#stopped !== null) throw new AppError('shutting_down')
-    if (this.#sessions.size >= MAX_LOCAL_RUNS) throw new AppError('rate_limited', `${MAX_LOCAL_RUNS} runs are waiting for their end`)
   }
 
   /** Throws `conflict` when the id is or was in use, `rate_limited` when there are too many, `shutting_down`. */
   open(requestId: RequestId, spec: RunSpec): Session {
-    this.checkRoom()
+    if (spec.fanout === undefined) this.checkRoom()
+    else this.#checkGoing()
     if (this.#sessions.has(requestId)) throw inUse('has not ended')
     if (this.#used.has(requestId)) throw inUse('has ended')
     const info: RunSession = {
@@ -91,7 +106,9 @@ export class Sessions {
       argv: [...spec.argv],
       started_at: new Date(this.#clock.now()).toISOString(),
       state: 'connecting',
+      ...(spec.fanout !== undefined && { fanout_id: spec.fanout.id, host: spec.fanout.host }),
     }
+    if (spec.fanout !== undefined) this.#inFanouts += 1
     const session: Session = new Session({ clock: this.#clock }, { info, onClose: () => this.#close(session) })
     this.#sessions.set(requestId, session)
     return session
@@ -114,7 +131,7 @@ export class Sessions {
 
   /** Throws `unknown_run`. */
   cancel(requestId: RequestId): void {
-    this.#session(requestId).cancel(new AppError('conflict', 'the run was cancelled before it was sent'))
+    this.#session(requestId).cancel(cancelledUnsent())
   }
 
   async stop(): Promise<void> {
@@ -124,8 +141,9 @@ export class Sessions {
     await this.#stopped.promise
   }
 
-  #close({ info: { request_id, machine_id } }: Session): void {
+  #close({ info: { request_id, machine_id, fanout_id } }: Session): void {
     this.#sessions.delete(request_id)
+    if (fanout_id !== undefined) this.#inFanouts -= 1
     // One that was never sent may be tried again.
     if (machine_id !== null) this.#used.add(request_id)
     if (this.#sessions.size === 0) this.#stopped?.resolve()

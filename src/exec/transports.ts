@@ -6,6 +6,8 @@ import { ChannelTransport, PortTransport, type RunChannel, type RunTransport } f
 
 /** Of `Links`. */
 export interface ChannelSource {
+  /** Whether a link to the agent stands, so that nobody has to be dialled for it. */
+  isLinked(agentId: AgentId): boolean
   openChannel(agentId: AgentId, signal: AbortSignal): Promise<RunChannel>
   /** To this agent on this machine and no other. `silent`: what connects us to the machine now is to be given up first. */
   reopenChannel(to: { agentId: AgentId; machineId: MachineId }, silent: boolean, signal: AbortSignal): Promise<RunChannel>
@@ -26,6 +28,12 @@ export class Transports {
 
   constructor(components: TransportsComponents) {
     this.#parts = components
+  }
+
+  /** Whether a way to the agent has to be made first. */
+  mustDial(agentId: AgentId): boolean {
+    const { executor, links } = this.#parts
+    return agentId !== executor.identity.agentId && links?.isLinked(agentId) === false
   }
 
   /** Throws what dialling throws: `unknown_agent`, `peer_unreachable`, `peer_rejected`, `timeout`. */

@@ -70,6 +70,10 @@ export class Calls {
         return { type: 'nonces', id, nonces: nonces.mint(links.get(call.link).pair, call.count) }
       case 'sign_request':
         return { type: 'signed', id, ...(await requests.sign(call, links.get(call.link))) }
+      case 'prove_fanout':
+        return result(id, await requests.proveFanout(call))
+      case 'fanout_over':
+        return result(id, requests.fanoutOver(call.fanout))
       case 'sign_rules_request':
         return { type: 'signed', id, ...(await requests.signRules(call, links.get(call.link))) }
       case 'sign_approval_request':

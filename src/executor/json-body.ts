@@ -26,6 +26,11 @@ export class JsonBody {
     return (this.#get(key) ?? null) !== null
   }
 
+  /** Unchecked. */
+  value(key: string): unknown {
+    return this.#get(key)
+  }
+
   text(key: string): string {
     const value = this.#get(key)
     return typeof value === 'string' ? value : wrong(key, value, 'a text')

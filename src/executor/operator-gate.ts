@@ -1,7 +1,7 @@
 import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
 import { checkOperatorProof } from '../identity/check-operator-proof.ts'
-import type { RUN_OPERATION } from '../identity/operator-proof.ts'
+import type { FANOUT_OPERATION, RUN_OPERATION } from '../identity/operator-proof.ts'
 import { OPERATOR_PROOF_MS } from '../protocol/local-limits.ts'
 import type { Operation } from './port/messages.ts'
 
@@ -33,7 +33,7 @@ export class OperatorGate {
    * Throws `operator_proof_required` for a proof that is missing, wrong, stale, or was used before, and
    * `rate_limited` where more are used than can be remembered.
    */
-  check(operation: Operation | typeof RUN_OPERATION, body: Uint8Array, proof: string): void {
+  check(operation: Operation | typeof RUN_OPERATION | typeof FANOUT_OPERATION, body: Uint8Array, proof: string): void {
     if (proof === '') throw refused('this needs the proof of an operator; use the x0x command, which makes it from operator.key')
     const genuine = checkOperatorProof(this.#key, operation, body, proof, this.#clock.now())
     if (genuine === null)

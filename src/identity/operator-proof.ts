@@ -8,6 +8,8 @@ export const OPERATOR_KEY_FILE = 'operator.key'
 
 /** What a proof of a run names as its operation. */
 export const RUN_OPERATION = 'exec_run'
+/** … and one of a fan-out. */
+export const FANOUT_OPERATION = 'exec_fanout'
 
 const NONCE_BYTES = 16
 

@@ -8,6 +8,12 @@ export const MAX_FANOUT_WORDS = 1_024
 export const DEFAULT_FANOUT_PARALLEL = 64
 /** … and at most: as many runs as the port of our executor holds open. */
 export const MAX_FANOUT_PARALLEL = 1_024
+/** Runs of all fan-outs of one daemon at once; what is asked for one by one has a limit of its own beside it. */
+export const MAX_FANOUT_RUNS = 1_024
+/** Machines that fan-outs dial at once: they leave some of `MAX_PARALLEL_DIALS` to everybody else, however many of theirs never answer. */
+export const MAX_FANOUT_DIALS = 12
+/** Requests that fan-outs have signed at once: enough to keep every core busy, and whoever asks for one run waits behind some milliseconds of them. */
+export const MAX_FANOUT_SIGNING = 16
 /** Fan-outs of one daemon at once: each keeps its hosts and how they ended in memory, some 5 MB where there are 10,000 of them. */
 export const MAX_FANOUTS = 16
 /** Hosts in one event that lists them: about 64 KiB of JSON, which stops nobody. */

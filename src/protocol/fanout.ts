@@ -33,7 +33,7 @@ export const NOT_STARTED_REASONS = [
   'fanout_cancelled',
   'shutting_down',
 ] as const
-type NotStartedReason = (typeof NOT_STARTED_REASONS)[number]
+export type NotStartedReason = (typeof NOT_STARTED_REASONS)[number]
 
 const oneOf = <T extends string>(values: readonly T[]): FieldCheck<T> => ({
   is: (value) => values.some((known) => known === value),
@@ -107,7 +107,7 @@ export type FanoutEventJson =
 export type FanoutHostResultJson = FanoutHostJson & { stdout_b64: string; stderr_b64: string }
 
 /** What `POST /exec/fanout` answers where nothing is streamed. */
-type FanoutResultJson = FanoutLedgerJson & { hosts: FanoutHostResultJson[] }
+export type FanoutResultJson = FanoutLedgerJson & { hosts: FanoutHostResultJson[] }
 
 const EVENT_FIELDS: Record<FanoutEventJson['type'], Record<string, FieldCheck>> = {
   fanout: { ...ASKED, more: orMissing(flag) },

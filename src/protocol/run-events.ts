@@ -60,8 +60,11 @@ const OUTCOME = {
   denial_reason: orNull(name<DenialReason>()),
   warnings: listOf(name<WarningKind>()),
 }
-/** `waited_ms`: how long it waited for an approval; absent where it did not. `message`: why it is incomplete, for a human; absent otherwise. */
-type Outcome = Checked<typeof OUTCOME> & { waited_ms?: number; message?: string }
+/**
+ * `waited_ms`: how long it waited for an approval; absent where it did not. `never_arrived`: the Request certainly did not
+ * reach the agent, so nothing ran; absent otherwise. `message`: why it is incomplete, for a human; absent otherwise.
+ */
+type Outcome = Checked<typeof OUTCOME> & { waited_ms?: number; never_arrived?: true; message?: string }
 
 /** What `POST /exec/run` answers and `x0x exec --json` prints. */
 export type RunResultJson = Outcome & { stdout_b64: string; stderr_b64: string }
@@ -95,7 +98,7 @@ const EVENT_FIELDS: Record<Event['type'], Record<string, FieldCheck>> = {
   stderr: OUTPUT,
   waiting_for_approval: WAITING,
   warning: WARNING,
-  exit: { ...OUTCOME, waited_ms: orMissing(count), message: orMissing(text) },
+  exit: { ...OUTCOME, waited_ms: orMissing(count), never_arrived: orMissing(flag), message: orMissing(text) },
   error: ERROR,
 }
 

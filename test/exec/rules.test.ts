@@ -265,6 +265,7 @@ const silentAgent = (clock: ManualClock, reopen: (signal: AbortSignal) => Promis
   }
   const client = new RulesClient({
     links: {
+      isLinked: () => false,
       openChannel: async () => channel('first'),
       reopenChannel: async (_to, silent, signal) => {
         const again = channel(silent ? 'silent' : 'closed')

@@ -153,7 +153,13 @@ export const execPair = async (t: TestContext, options: PairOptions): Promise<Ex
   }
   const reopenChannel: ChannelSource['reopenChannel'] = async (_to, silent, signal) => pair.reopen(silent, signal, openChannel)
   const lifecycle = newLifecycleLog()
-  const parts = { links: { openChannel, reopenChannel }, executor: asking.client, clock: systemClock, counters, lifecycle }
+  const parts = {
+    links: { isLinked: () => true, openChannel, reopenChannel },
+    executor: asking.client,
+    clock: systemClock,
+    counters,
+    lifecycle,
+  }
   const runner = new ExecClient({ ...parts, traces: options.traces ?? null })
   const rules = new RulesClient(parts)
   const pair: ExecPair = {

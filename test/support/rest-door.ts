@@ -29,6 +29,13 @@ export const restComponents = (over: Partial<RestComponents> = {}): RestComponen
     output: refuse('a look at output'),
     diagnostics: () => ({ runs_requested: 0 }),
   },
+  fanouts: {
+    run: refuse('a fan-out'),
+    checkRoom: () => undefined,
+    cancel: refuse('a cancel'),
+    sessions: () => [],
+    stopAll: () => undefined,
+  },
   rules: { ask: refuse('a question for rules') },
   events: newLifecycleLog(),
   directory: { resolve: (agent) => agent },

@@ -186,7 +186,11 @@ export const scriptedRun = async (
   const { signer, machine } = requester
   const runner = new ExecClient({
     lifecycle: newLifecycleLog(),
-    links: { openChannel: async () => peer, reopenChannel: async (_to, silent, signal) => reopen(silent, signal, peer) },
+    links: {
+      isLinked: () => true,
+      openChannel: async () => peer,
+      reopenChannel: async (_to, silent, signal) => reopen(silent, signal, peer),
+    },
     executor: {
       identity: { agentId: signer.agentId, machineId: machine.machineId, agentPublicKey: signer.publicKey },
       mintNonces: async () => [],

@@ -14,6 +14,7 @@ import { contactRoutes } from './contact-routes.ts'
 import type { Definition } from './definition.ts'
 import { eventRoutes } from './event-routes.ts'
 import { execRoutes } from './exec-routes.ts'
+import { fanoutRoutes } from './fanout-routes.ts'
 import { counted, HeldBodies, type HeldBody } from './held-bodies.ts'
 import { meshRoutes } from './mesh-routes.ts'
 import { parseJson } from './ndjson.ts'
@@ -61,6 +62,7 @@ export const buildApp = async (components: RestComponents, init: RestAppInit): P
     ...contactRoutes(components, init),
     ...meshRoutes(components, callers),
     ...execRoutes(components),
+    ...fanoutRoutes(components),
     ...eventRoutes(components, callers),
   }
   const bodies: Bodies = {
@@ -81,7 +83,7 @@ export const buildApp = async (components: RestComponents, init: RestAppInit): P
   })
   addChecks(app, init, callers, definitions)
   addLimits(app, components, definitions, bodies)
-  addJsonParser(app, bodies)
+  addJsonParser(app, definitions, bodies)
   await app.register(async (scope) => {
     for (const row of ROUTES) addRoute(scope, row, definitions[`${row.method} ${row.path}` as RouteKey], bodies)
   })
@@ -124,7 +126,7 @@ const isLines = ({ headers }: FastifyRequest): boolean => headers['content-type'
 const addLimits = (app: FastifyInstance, components: RestComponents, definitions: Record<string, Definition>, bodies: Bodies): void => {
   const all = new HeldBodies(components)
   app.addHook('preParsing', async (request, reply, payload) => {
-    if (definitions[`${request.method} ${request.routeOptions.url}`]?.takesLines === true) components.runner.checkRoom()
+    definitions[`${request.method} ${request.routeOptions.url}`]?.checkRoom?.()
     const length = Number(request.headers['content-length'] ?? (request.headers['transfer-encoding'] === undefined ? 0 : Infinity))
     if (length === 0) return payload
     const held = all.admit(request.raw, reply.raw)
@@ -137,11 +139,11 @@ const addLimits = (app: FastifyInstance, components: RestComponents, definitions
 }
 
 /** The only type of body, but for one route; its bytes are kept because operators prove them. */
-const addJsonParser = (app: FastifyInstance, bodies: Bodies): void => {
+const addJsonParser = (app: FastifyInstance, definitions: Record<string, Definition>, bodies: Bodies): void => {
   app.removeAllContentTypeParsers()
   app.addContentTypeParser('application/json', { parseAs: 'buffer' }, async (request: FastifyRequest, bytes: Buffer) => {
     bodies.raw.set(request, bytes)
-    return parseJson(bytes)
+    return parseJson(bytes, definitions[`${request.method} ${request.routeOptions.url}`]?.bodyValues)
   })
 }
 

@@ -6,6 +6,7 @@ import type { Messages } from '../../dm/messages.ts'
 import type { Pings } from '../../dm/pings.ts'
 import type { AgentDirectory } from '../../exec/agents.ts'
 import type { ExecClient } from '../../exec/client.ts'
+import type { Fanouts } from '../../exec/fleet/fanouts.ts'
 import type { RulesClient } from '../../exec/rules-client.ts'
 import type { ExecutorClient } from '../../executor/port/client.ts'
 import type { MeshNode } from '../../mesh/node.ts'
@@ -15,6 +16,7 @@ import type { AgentId } from '../../protocol/ids.ts'
 import type { DaemonMetrics } from './metrics.ts'
 
 export type RestRunner = Pick<ExecClient, 'run' | 'checkRoom' | 'cancel' | 'sessions' | 'output'> & { diagnostics(): object }
+export type RestFanouts = Pick<Fanouts, 'run' | 'checkRoom' | 'cancel' | 'sessions' | 'stopAll'>
 export type RestRules = Pick<RulesClient, 'ask'>
 export type RestDirectory = Pick<AgentDirectory, 'resolve'>
 export type RestExecutor = Pick<
@@ -38,6 +40,7 @@ export type RestEvents = Pick<LifecycleLog, 'id' | 'last' | 'look' | 'wait'>
 
 export interface RestComponents {
   readonly runner: RestRunner
+  readonly fanouts: RestFanouts
   readonly rules: RestRules
   readonly events: RestEvents
   readonly directory: RestDirectory

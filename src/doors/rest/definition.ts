@@ -35,6 +35,10 @@ export interface Definition {
   readonly bodyLimit?: number
   /** What that means to a caller whose body is larger. */
   readonly bodyHolds?: string
+  /** Values in its JSON, where that may have more than others. */
+  readonly bodyValues?: number
+  /** Throws what it would be answered for want of room, before its body is read. */
+  checkRoom?(): void
   /** Takes `application/x-ndjson` bodies too. */
   readonly takesLines?: boolean
   /** Needs no token. */

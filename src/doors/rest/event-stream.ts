@@ -69,6 +69,11 @@ export class EventStream {
     return this.#out(`id: ${id}\ndata: ${JSON.stringify(object)}\n\n`, 'utf8')
   }
 
+  /** The same for a JSON text that is ready. */
+  sendText(json: string): void | Promise<void> {
+    return this.#write(json, 'utf8')
+  }
+
   /** The same for a JSON text in ASCII that is ready: large ones are neither looked through for escapes nor measured. */
   sendAscii(json: string): void | Promise<void> {
     return this.#write(json, 'latin1')

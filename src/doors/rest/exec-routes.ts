@@ -1,6 +1,7 @@
 import type { FastifyReply } from 'fastify'
 
 import { AppError } from '../../base/errors.ts'
+import type { RunSpec } from '../../exec/run-spec.ts'
 import type { RequestProof } from '../../executor/port/messages.ts'
 import { MAX_PROVEN_REQUEST } from '../../protocol/local-limits.ts'
 import { RAW_RUN_TYPE } from '../../protocol/run-events.ts'
@@ -15,6 +16,7 @@ import { targetOf, toRunSpec } from './run-request.ts'
 import { AggregatedRun, callerGone, StreamedRun, streamFormat } from './run-response.ts'
 import {
   cancelRequest,
+  outputQuery,
   okObject,
   rawRunEvent,
   rules,
@@ -34,15 +36,18 @@ export const execRoutes = (components: RestComponents) =>
       streams: { 'application/x-ndjson': runEvent, 'text/event-stream': runEvent, [RAW_RUN_TYPE]: rawRunEvent },
       bodyLimit: MAX_JSON_BODY,
       takesLines: true,
+      checkRoom: () => components.runner.checkRoom(),
       proof: 'taken',
       handle: async (request, reply) => run(components, request, reply),
     }),
     'POST /exec/cancel': define({
       body: cancelRequest,
       response: okObject,
-      handle: async ({ body }) => {
-        components.runner.cancel(body.request_id)
-        return { ok: true, request_id: body.request_id }
+      handle: async ({ body: { request_id, fanout_id } }) => {
+        if (request_id !== undefined && fanout_id === undefined) components.runner.cancel(request_id)
+        else if (fanout_id !== undefined && request_id === undefined) components.fanouts.cancel(fanout_id)
+        else throw new AppError('bad_request', 'request_id, fanout_id: name what to cancel with exactly one of the two')
+        return request_id === undefined ? { ok: true, fanout_id } : { ok: true, request_id }
       },
     }),
     'POST /exec/incoming': operatorRoute(components.executor, 'exec_incoming', incomingList, incomingRuns),
@@ -52,9 +57,12 @@ export const execRoutes = (components: RestComponents) =>
       response: rules,
       handle: async ({ query }, reply) => components.rules.ask(targetOf(components.directory, query), callerGone(reply)),
     }),
-    'GET /exec/sessions': define({ response: okObject, handle: async () => ({ ok: true, sessions: components.runner.sessions() }) }),
+    'GET /exec/sessions': define({
+      response: okObject,
+      handle: async () => ({ ok: true, sessions: components.runner.sessions(), fanouts: components.fanouts.sessions() }),
+    }),
     'GET /exec/output': define({
-      query: cancelRequest,
+      query: outputQuery,
       response: runOutput,
       handle: async ({ query }) => {
         const { tail = null, tail_truncated = false } = components.runner.output(query.request_id)
@@ -75,9 +83,11 @@ const run = async (components: RestComponents, request: RestRequest<RunRequest>,
   // First of all, so that a caller who leaves while stdin is still being read is noticed.
   const gone = callerGone(reply)
   const proof = proofOf(components, request)
-  const { traceparent } = request.headers
-  const trace = parseTraceparent(typeof traceparent === 'string' ? traceparent : undefined)
-  const spec = { ...(await toRunSpec(request.body, request.streamed, components.directory)), ...proof, ...(trace !== null && { trace }) }
+  const spec = {
+    ...(await toRunSpec(request.body, request.streamed, components.directory)),
+    ...(proof !== null && { proof }),
+    ...traceOf(request),
+  }
   const format = streamFormat(request.headers.accept)
   if (format === null) {
     const sink = new AggregatedRun()
@@ -94,15 +104,24 @@ const run = async (components: RestComponents, request: RestRequest<RunRequest>,
   return reply
 }
 
+/** The trace that its caller says it belongs to. */
+export const traceOf = ({ headers: { traceparent } }: RestRequest<unknown>): Pick<RunSpec, 'trace'> => {
+  const trace = parseTraceparent(typeof traceparent === 'string' ? traceparent : undefined)
+  return trace === null ? {} : { trace }
+}
+
 /** Only the executor can check a proof; that there is none can be said before anybody is dialled. */
-const proofOf = ({ executor }: RestComponents, { proof, rawBody }: RestRequest<RunRequest>): { readonly proof?: RequestProof } => {
-  if (proof === '' && !executor.snapshot.require_operator_proof) return {}
+export const proofOf = ({ executor }: RestComponents, { proof, rawBody }: RestRequest<unknown>): RequestProof | null => {
+  if (proof === '' && !executor.snapshot.require_operator_proof) return null
   if (proof === '')
     throw new AppError(
       'operator_proof_required',
       'this daemon asks others for operators only (require_operator_proof): use the x0x command, which proves it with operator.key',
     )
   if (rawBody.length > MAX_PROVEN_REQUEST)
-    throw new AppError('too_large', `what an operator proves has at most ${MAX_PROVEN_REQUEST} bytes; let stdin follow in lines of its own`)
-  return { proof: { proven: rawBody, proof } }
+    throw new AppError(
+      'too_large',
+      `what an operator proves has at most ${MAX_PROVEN_REQUEST} bytes; let stdin of a run follow in lines of its own`,
+    )
+  return { proven: rawBody, proof }
 }

@@ -18,12 +18,9 @@ export const utf8 = (bytes: Uint8Array): string => {
 export const MAX_BODY_SHAPE = { depth: 32, values: 8 * MAX_ARGV_TOKENS } as const
 
 /** Throws `bad_request` with the parser's own words. */
-export const parseJson = (bytes: Uint8Array): unknown => {
-  if (!hasShape(bytes, MAX_BODY_SHAPE))
-    throw new AppError(
-      'bad_request',
-      `the body has more than ${MAX_BODY_SHAPE.values} values, or is nested more than ${MAX_BODY_SHAPE.depth} deep`,
-    )
+export const parseJson = (bytes: Uint8Array, values: number = MAX_BODY_SHAPE.values): unknown => {
+  if (!hasShape(bytes, { ...MAX_BODY_SHAPE, values }))
+    throw new AppError('bad_request', `the body has more than ${values} values, or is nested more than ${MAX_BODY_SHAPE.depth} deep`)
   try {
     return JSON.parse(utf8(bytes)) as unknown
   } catch (error) {

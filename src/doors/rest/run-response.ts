@@ -11,40 +11,72 @@ import { RAW_RUN_TYPE, type RunEventJson, type RunResultJson } from '../../proto
 import { toBase64 } from '../../protocol/text.ts'
 import type { EventStream, StreamFormat } from './event-stream.ts'
 
-/** Keeps output for one JSON answer, as far as it fits. */
-export class AggregatedRun implements RunSink {
+/** Output of one run for one JSON answer, as far as it fits. */
+export class KeptOutput {
+  readonly #max: number
   readonly #parts = { stdout: [] as Uint8Array[], stderr: [] as Uint8Array[] }
   readonly #cut = new Set<WarningKind>()
   #kept = 0
 
+  /** `max`: bytes of both streams. */
+  constructor({ max }: { max: number }) {
+    this.#max = max
+  }
+
   event(event: RunEvent): void {
     if (event.type !== 'stdout' && event.type !== 'stderr') return
-    const room = MAX_AGGREGATED_OUTPUT - this.#kept
+    const room = this.#max - this.#kept
     const part = event.data.subarray(0, room)
     this.#kept += part.length
     if (part.length > 0) this.#parts[event.type].push(part)
     if (part.length < event.data.length) this.#cut.add(`${event.type}_cap_hit`)
   }
 
+  get base64(): { stdout_b64: string; stderr_b64: string } {
+    const [stdout_b64, stderr_b64] = [this.#parts.stdout, this.#parts.stderr].map((parts) => Buffer.concat(parts).toString('base64'))
+    return { stdout_b64: stdout_b64!, stderr_b64: stderr_b64! }
+  }
+
   /** What did not fit was counted and dropped: `truncated`, with the warning of the stream's cap. */
+  cut({ truncated, warnings }: Pick<RunOutcome, 'truncated' | 'warnings'>): { truncated: boolean; warnings: WarningKind[] } {
+    return {
+      truncated: truncated || this.#cut.size > 0,
+      warnings: [...warnings, ...[...this.#cut].filter((kind) => !warnings.includes(kind))],
+    }
+  }
+}
+
+/** One JSON answer for one run. */
+export class AggregatedRun implements RunSink {
+  readonly #kept = new KeptOutput({ max: MAX_AGGREGATED_OUTPUT })
+
+  event(event: RunEvent): void {
+    this.#kept.event(event)
+  }
+
   result(outcome: RunOutcome): RunResultJson {
-    const { truncated, incomplete, denial_reason, warnings, waited_ms, message, ...rest } = outcome
+    const { truncated: _cut, incomplete, denial_reason, warnings: _told, waited_ms, never_arrived, message, ...rest } = outcome
+    const { truncated, warnings } = this.#kept.cut(outcome)
     const { stdout_bytes_total, stderr_bytes_total, ...first } = rest
     return {
       ...first,
-      stdout_b64: Buffer.concat(this.#parts.stdout).toString('base64'),
-      stderr_b64: Buffer.concat(this.#parts.stderr).toString('base64'),
+      ...this.#kept.base64,
       stdout_bytes_total,
       stderr_bytes_total,
-      truncated: truncated || this.#cut.size > 0,
+      truncated,
       incomplete,
       denial_reason,
-      warnings: [...warnings, ...[...this.#cut].filter((kind) => !warnings.includes(kind))],
+      warnings,
       ...(waited_ms === undefined ? {} : { waited_ms }),
+      ...(never_arrived === undefined ? {} : { never_arrived }),
       ...(message === undefined ? {} : { message }),
     }
   }
 }
+
+/** As JSON.stringify would begin it: nothing in it needs an escape, and its bytes are most of all that we write. */
+export const outputHead = ({ type, request_id, seq }: Extract<RunEvent, { data: Uint8Array }>): string =>
+  `{"type":"${type}","request_id":"${request_id}","seq":${seq}`
 
 /** Writes events as they come; a reader that is behind holds the run, not our memory. */
 export class StreamedRun implements RunSink {
@@ -61,8 +93,7 @@ export class StreamedRun implements RunSink {
   event(event: RunEvent): void | Promise<void> {
     this.#requestId = event.request_id
     if (event.type !== 'stdout' && event.type !== 'stderr') return this.#stream.send(event)
-    // As JSON.stringify would write it: nothing in it needs an escape, and its bytes are most of all that we write.
-    const head = `{"type":"${event.type}","request_id":"${event.request_id}","seq":${event.seq}`
+    const head = outputHead(event)
     if (this.#stream.format === 'raw') return this.#stream.sendWithBytes(`${head},"data_bytes":${event.data.length}}`, event.data)
     return this.#stream.sendAscii(`${head},"data_b64":"${toBase64(event.data)}"}`)
   }

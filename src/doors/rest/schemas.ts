@@ -18,7 +18,7 @@ export const requestId = z
   .string()
   .regex(/^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/)
   .describe('a UUID in lower case')
-const base64 = z.string().describe('standard base64 with padding')
+export const base64 = z.string().describe('standard base64 with padding')
 export const agentName = z
   .string()
   .min(1)
@@ -28,10 +28,13 @@ export const agentName = z
 /** What may be left out may also be null, as many clients write it. */
 export const optional = <T extends z.ZodType>(type: T) => type.nullish().transform((value) => value ?? undefined)
 
-const sessionName = z
+export const sessionName = z
   .string()
   .regex(new RegExp(`^[\\w.:-]{1,${MAX_SESSION_NAME}}$`))
   .describe('a name that its caller chose: events of its runs are kept apart under it')
+
+export const argv = z.array(z.string().refine((token) => token.isWellFormed(), 'not valid Unicode')).min(1)
+export const clamp = optional(z.boolean()).describe('run at the cap, with a warning, where timeout_ms is above it')
 
 /** Whom a request means: one of the two. */
 const target = { agent_id: optional(hexId), agent: optional(agentName) }
@@ -39,7 +42,7 @@ const target = { agent_id: optional(hexId), agent: optional(agentName) }
 export const runRequest = z
   .strictObject({
     ...target,
-    argv: z.array(z.string().refine((token) => token.isWellFormed(), 'not valid Unicode')).min(1),
+    argv,
     stdin_b64: optional(base64),
     stdin_len: optional(z.int().min(0).max(MAX_STDIN_BYTES).describe('with a streamed body: all bytes of stdin')),
     stdin_sha256: optional(z.array(hexId).min(1).max(MAX_STDIN_PIECES)).describe(
@@ -47,7 +50,7 @@ export const runRequest = z
     ),
     timeout_ms: optional(z.int().min(1)),
     cwd: optional(z.string().max(MAX_TEXT)),
-    clamp: optional(z.boolean()).describe('run at the cap, with a warning, where timeout_ms is above it'),
+    clamp,
     request_id: optional(requestId),
     session: optional(sessionName),
   })
@@ -71,7 +74,12 @@ export const eventsQuery = z.strictObject({
     .describe('the number of an event, or the id of a server-sent event: only later ones'),
 })
 
-export const cancelRequest = z.strictObject({ request_id: requestId })
+export const outputQuery = z.strictObject({ request_id: requestId })
+/** One of the two. */
+export const cancelRequest = z.strictObject({
+  request_id: optional(requestId),
+  fanout_id: optional(requestId).describe('all hosts of this fan-out: what runs is cancelled, and no more begins'),
+})
 export const connectRequest = z.strictObject(target)
 export const sendRequest = z.strictObject({
   ...target,
@@ -96,6 +104,28 @@ export const contactPin = z.strictObject({ contact, machine_id: hexId })
 export const contactRemove = z.strictObject({ contact })
 export const identityRevoke = z.strictObject({ machine_id: hexId.nullable().describe('null = the agent key itself') })
 
+const started = { request_id: requestId, agent_id: hexId, machine_id: hexId, pid: z.int() }
+const waiting = {
+  request_id: requestId,
+  agent_id: hexId,
+  machine_id: hexId,
+  expires_in_ms: z.int().min(0).describe('from now on; then it is denied where nobody has decided'),
+  approvals_needed: z.int().min(0).describe('of other agents; 0: a human over there alone'),
+  approvals_given: z.int().min(0),
+  reason: z.enum(WAITING_REASONS),
+}
+const output = { type: z.enum(['stdout', 'stderr']), request_id: requestId, seq: z.int() }
+const warning = { request_id: requestId, kind: z.enum(WARNING_KINDS), message: z.string() }
+
+/** What happens before a run's outcome; `data`: how its output is said, `more`: what each event has beside its own. */
+export const runTold = <D extends Record<string, z.ZodType>, M extends Record<string, z.ZodType>>(data: D, more: M) =>
+  [
+    z.strictObject({ type: z.literal('started'), ...started, ...more }),
+    z.strictObject({ type: z.literal('waiting_for_approval'), ...waiting, ...more }),
+    z.strictObject({ ...output, ...data, ...more }),
+    z.strictObject({ type: z.literal('warning'), ...warning, ...more }),
+  ] as const
+
 /** The outcome of a run. */
 const outcome = {
   ok: z.boolean().describe('the run ended, its signed Exit was verified and every forwarded byte arrived; false for a denial'),
@@ -112,27 +142,14 @@ const outcome = {
   denial_reason: z.enum(DENIAL_REASONS).nullable(),
   warnings: z.array(z.enum(WARNING_KINDS)),
   waited_ms: z.int().min(0).optional().describe('how long it waited for an approval; absent where it did not'),
+  never_arrived: z.literal(true).optional().describe('the Request certainly did not reach the agent: nothing ran; absent otherwise'),
   message: z.string().optional().describe('why it is incomplete'),
 }
 export const runResult = z.strictObject({ ...outcome, stdout_b64: base64, stderr_b64: base64 }).meta({ id: 'RunResult' })
 
-const output = { type: z.enum(['stdout', 'stderr']), request_id: requestId, seq: z.int() }
-
 const runEventWith = <T extends z.ZodType>(data: Record<string, T>) =>
   z.discriminatedUnion('type', [
-    z.strictObject({ type: z.literal('started'), request_id: requestId, agent_id: hexId, machine_id: hexId, pid: z.int() }),
-    z.strictObject({
-      type: z.literal('waiting_for_approval'),
-      request_id: requestId,
-      agent_id: hexId,
-      machine_id: hexId,
-      expires_in_ms: z.int().min(0).describe('from now on; then it is denied where nobody has decided'),
-      approvals_needed: z.int().min(0).describe('of other agents; 0: a human over there alone'),
-      approvals_given: z.int().min(0),
-      reason: z.enum(WAITING_REASONS),
-    }),
-    z.strictObject({ ...output, ...data }),
-    z.strictObject({ type: z.literal('warning'), request_id: requestId, kind: z.enum(WARNING_KINDS), message: z.string() }),
+    ...runTold(data, {}),
     z.strictObject({ type: z.literal('exit'), ...outcome }),
     z.strictObject({ type: z.literal('error'), request_id: requestId.nullable(), error: z.string(), message: z.string() }),
   ])

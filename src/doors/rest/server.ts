@@ -56,8 +56,9 @@ export class RestDoor implements Startable {
 
   /** Takes nothing new, cancels the runs of its callers, gives them their outcomes while there is time, and hangs up. */
   async stop(): Promise<void> {
-    const { runner, clock } = this.#components
+    const { fanouts, runner, clock } = this.#components
     this.#stopping.abort(new AppError('shutting_down'))
+    fanouts.stopAll()
     for (const { request_id } of runner.sessions()) runner.cancel(request_id)
     const timer = clock.setTimeout(() => this.#hangUp(), HANG_UP_MS)
     const closed = this.#servers.map(closeServer)

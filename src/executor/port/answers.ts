@@ -17,6 +17,8 @@ export const ANSWERS = {
   query: 'result',
   revocations: 'result',
   evaluate_trust: 'result',
+  prove_fanout: 'result',
+  fanout_over: 'result',
   settings: 'settings',
   ...ASKED_ANSWERS,
 } as const satisfies Partial<Record<ToExecutor['type'], ToNetwork['type']>>

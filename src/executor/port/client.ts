@@ -4,7 +4,7 @@ import { AppError, errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { reachedThere } from '../../base/stages.ts'
 import type { Startable } from '../../base/startable.ts'
-import type { AgentId, MachineId } from '../../protocol/ids.ts'
+import type { AgentId, MachineId, RequestId } from '../../protocol/ids.ts'
 import { MAX_TEXT } from '../../protocol/limits.ts'
 import type { TrustDecision } from '../../protocol/reasons.ts'
 import { AskedCalls } from './asked-calls.ts'
@@ -161,10 +161,20 @@ export class ExecutorClient implements Startable {
   }
 
   async signRequest(
-    call: Omit<Arguments<'sign_request'>, keyof RequestProof>,
+    call: Omit<Arguments<'sign_request'>, keyof RequestProof | 'fanout'>,
     proof: RequestProof = NO_PROOF,
+    fanout: RequestId | null = null,
   ): Promise<Answer<'sign_request'>> {
-    return this.#call('sign_request', { ...call, ...proof })
+    return this.#call('sign_request', { ...call, ...proof, fanout })
+  }
+
+  /** Throws `operator_proof_required`, `bad_request`, `rate_limited`. */
+  async proveFanout(fanout: RequestId, proof: RequestProof): Promise<void> {
+    await this.#call('prove_fanout', { fanout, ...proof })
+  }
+
+  async fanoutOver(fanout: RequestId): Promise<void> {
+    await this.#call('fanout_over', { fanout })
   }
 
   /** `body` is the JSON exactly as proven; `proof` the header's text, "" where there is none. */

@@ -88,7 +88,8 @@ export const toExecutor = union('to-executor', {
   drop_nonces: [8, { ...link, nonces: list(bytes(NONCE_BYTES), MAX_NONCES_PER_PEER) }],
   /**
    * Sign an outgoing Request to the peer of a link (link 0: to ourselves). `proven` is the request object
-   * exactly as an operator proved it, `proof` the header's text; both empty where there is none. Answer: signed.
+   * exactly as an operator proved it, `proof` the header's text; both empty where there is none, and for a part of the
+   * fan-out `fanout`, which is proven as a whole. Answer: signed.
    */
   sign_request: [
     9,
@@ -104,6 +105,7 @@ export const toExecutor = union('to-executor', {
       clamp: bool,
       proven: bytes(0, MAX_PROVEN_REQUEST),
       proof: text(MAX_TEXT),
+      fanout: nullable(requestId),
     },
   ],
   /** Sign our own card or announcement. Answer: signed. */
@@ -162,6 +164,13 @@ export const toExecutor = union('to-executor', {
   /** What would the trust rules say of this pair now, and why? Answer: result. */
   evaluate_trust: [27, { ...call, agent: id32, machine: id32 }],
   ...ASKED_MESSAGES,
+  /**
+   * An operator proved this fan-out: `proven` is its object exactly as it came. Each of its hosts may then be asked once, until
+   * `fanout_over`. Answer: result.
+   */
+  prove_fanout: [33, { ...call, fanout: requestId, proven: bytes(1, MAX_PROVEN_REQUEST), proof: text(MAX_TEXT) }],
+  /** No more of its hosts is to be asked. Answer: result. */
+  fanout_over: [34, { ...call, fanout: requestId }],
 })
 /** Of the messages above, those whose number is a run's, and those that nobody waits for. */
 export const RUN_TAGS: readonly number[] = [11, 12, 13, 17, 18]

@@ -40,29 +40,27 @@ export const REQUEST_KEYS = [
  */
 export const checkProvenRequest = (proven: Uint8Array, toSign: RequestToSign, known: KnownAgents): void => {
   const json = new JsonBody(proven).only(...REQUEST_KEYS)
-  const { argv } = toSign
-  const tokens = json.texts('argv')
-  const same: Record<string, boolean> = {
-    agent: agentOf(json, known) === toSign.to_agent,
-    argv: tokens.length === argv.length && tokens.every((token, index) => token === argv[index]),
-    stdin: isSameStdin(stdinOf(json), toSign.stdin),
-    timeout_ms: (json.optionalCount('timeout_ms') ?? null) === toSign.timeout_ms,
-    cwd: (json.optionalText('cwd') ?? null) === toSign.cwd,
-    clamp: (json.optionalFlag('clamp') ?? false) === toSign.clamp,
-    request_id: [undefined, toSign.request_id].includes(json.optionalText('request_id')),
-  }
-  const different = Object.keys(same).filter((key) => !same[key])
+  const different = [
+    ...(agentOf(json, known) === toSign.to_agent ? [] : ['agent']),
+    ...differencesOf(commandOf(json), toSign),
+    ...([undefined, toSign.request_id].includes(json.optionalText('request_id')) ? [] : ['request_id']),
+  ]
   if (different.length > 0) throw refused(`the operator proved another request: ${different.join(', ')} differ`)
 }
 
-/** As a person names an agent, but of strangers only the whole id: anybody can make one that begins as another does. */
-const agentOf = (json: JsonBody, { own, contacts }: KnownAgents): AgentId => {
+/** Whom the object's `agent` or `agent_id` names. */
+const agentOf = (json: JsonBody, known: KnownAgents): AgentId => {
   const named = [json.optionalText('agent_id'), json.optionalText('agent')].filter((text) => text !== undefined)
   const [text] = named
   if (text === undefined || named.length > 1)
     throw new AppError('bad_request', 'agent_id, agent: name the agent with exactly one of the two')
+  if (json.has('agent_id') && !isHexId(text)) throw new AppError('bad_request', 'agent_id: expected 64 lower-case hex digits')
+  return agentNamed(text, known)
+}
+
+/** As a person names an agent, but of strangers only the whole id: anybody can make one that begins as another does. */
+export const agentNamed = (text: string, { own, contacts }: KnownAgents): AgentId => {
   if (isHexId(text)) return text
-  if (json.has('agent_id')) throw new AppError('bad_request', 'agent_id: expected 64 lower-case hex digits')
   const byName = contacts.filter((contact) => contact.name === text).map(({ agent_id }) => agent_id)
   const [agentId, ...others] = byName.length > 0 ? byName : byPrefix(text, [own, ...contacts.map(({ agent_id }) => agent_id)])
   if (agentId !== undefined && others.length === 0) return agentId
@@ -72,6 +70,30 @@ const agentOf = (json: JsonBody, { own, contacts }: KnownAgents): AgentId => {
 
 const byPrefix = (prefix: string, ids: readonly AgentId[]): AgentId[] =>
   prefix.length < MIN_ID_PREFIX ? [] : [...new Set(ids)].filter((id) => id.startsWith(prefix))
+
+/** What is to run, whoever is to run it. */
+export type ProvenCommand = Omit<RequestToSign, 'request_id' | 'to_agent' | 'argv'> & { readonly argv: readonly string[] }
+
+export const commandOf = (json: JsonBody): ProvenCommand => ({
+  argv: json.texts('argv'),
+  stdin: stdinOf(json),
+  timeout_ms: json.optionalCount('timeout_ms') ?? null,
+  cwd: json.optionalText('cwd') ?? null,
+  clamp: json.optionalFlag('clamp') ?? false,
+})
+
+/** The keys in which the two differ. */
+export const differencesOf = (proven: ProvenCommand, toSign: ProvenCommand): string[] => {
+  const { argv } = toSign
+  const same: Record<string, boolean> = {
+    argv: proven.argv.length === argv.length && proven.argv.every((token, index) => token === argv[index]),
+    stdin: isSameStdin(proven.stdin, toSign.stdin),
+    timeout_ms: proven.timeout_ms === toSign.timeout_ms,
+    cwd: proven.cwd === toSign.cwd,
+    clamp: proven.clamp === toSign.clamp,
+  }
+  return Object.keys(same).filter((key) => !same[key])
+}
 
 /** The stdin that the object pins; null where it names none. */
 const stdinOf = (json: JsonBody): RequestToSign['stdin'] => {

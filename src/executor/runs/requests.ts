@@ -4,7 +4,7 @@ import type { Clock } from '../../base/clock.ts'
 import { AppError, errorText, isAppError } from '../../base/errors.ts'
 import { reach } from '../../base/stages.ts'
 import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
-import { RUN_OPERATION } from '../../identity/operator-proof.ts'
+import { FANOUT_OPERATION, RUN_OPERATION } from '../../identity/operator-proof.ts'
 import {
   checkArgvSize,
   EXEC_REQUEST_DOMAIN,
@@ -22,6 +22,7 @@ import type { AuthorityJournal } from '../authority-journal.ts'
 import type { PeerLink } from '../links/links.ts'
 import type { OperatorGate } from '../operator-gate.ts'
 import type { RequestProof, ToExecutor } from '../port/messages.ts'
+import { ProvenFanouts } from './proven-fanouts.ts'
 import { checkProvenRequest } from './proven-request.ts'
 import type { Signatures } from '../links/signatures.ts'
 
@@ -56,10 +57,30 @@ export class Requests {
   readonly #init: RequestsInit
   /** Requests that were proven a moment ago, the oldest first: a proof is good once, and one that never arrived is sent again. */
   readonly #proven = new Map<RequestId, { readonly digest: string; readonly until: number }>()
+  readonly #fanouts: ProvenFanouts
 
   constructor(components: RequestsComponents, init: RequestsInit) {
     this.#components = components
     this.#init = init
+    this.#fanouts = new ProvenFanouts(components)
+  }
+
+  /** Throws `operator_proof_required`, `bad_request`, `conflict`, `rate_limited`; then none of its Requests is proven. */
+  async proveFanout({ fanout, proven, proof }: Extract<ToExecutor, { type: 'prove_fanout' }>): Promise<object> {
+    const { authority, contacts, gate, signatures } = this.#components
+    try {
+      gate.check(FANOUT_OPERATION, proven, proof)
+      this.#fanouts.add(fanout, proven, { own: signatures.agentId, contacts: contacts.list() })
+    } catch (error) {
+      await authority.refused(FANOUT_OPERATION, error)
+      throw error
+    }
+    return {}
+  }
+
+  fanoutOver(fanout: RequestId): object {
+    this.#fanouts.over(fanout)
+    return {}
   }
 
   /**
@@ -77,7 +98,7 @@ export class Requests {
     signatures.admit()
     const proven = await this.#believed(request, call)
     const body = execRequest.encode(request)
-    const [signature] = await Promise.all([signatures.sign(EXEC_REQUEST_DOMAIN, body), this.#record(request, proven)])
+    const [signature] = await Promise.all([signatures.sign(EXEC_REQUEST_DOMAIN, body), this.#record(request, call.fanout, proven)])
     reach('signed', request_id)
     return { body, signature }
   }
@@ -118,9 +139,9 @@ export class Requests {
   }
 
   /** As `#check`; a proof that is none leaves a line. */
-  async #believed(request: ExecRequest, proof: RequestProof): Promise<boolean> {
+  async #believed(request: ExecRequest, call: Extract<ToExecutor, { type: 'sign_request' }>): Promise<boolean> {
     try {
-      return this.#check(request, proof)
+      return this.#check(request, call)
     } catch (error) {
       await this.#components.authority.refused(RUN_OPERATION, error)
       throw error
@@ -128,13 +149,17 @@ export class Requests {
   }
 
   /** Whether an operator proved it. What was proven is looked at even where no proof is needed. */
-  #check(request: ExecRequest, { proof, proven }: RequestProof): boolean {
+  #check(request: ExecRequest, { proof, proven, fanout }: RequestProof & { readonly fanout: RequestId | null }): boolean {
     const { clock, contacts, gate, signatures } = this.#components
-    if (proof === '' && !this.#init.requireOperatorProof) return false
-    const digest = digestOf(request, proof)
+    const isOfProvenFanout = fanout !== null && this.#fanouts.has(fanout)
+    if (proof === '' && !isOfProvenFanout && !this.#init.requireOperatorProof) return false
+    const digest = digestOf(request, isOfProvenFanout ? fanout : proof)
     if (this.#wasProven(request.request_id, digest)) return true
-    gate.check(RUN_OPERATION, proven, proof)
-    checkProvenRequest(proven, request, { own: signatures.agentId, contacts: contacts.list() })
+    if (isOfProvenFanout) this.#fanouts.spend(fanout, request)
+    else {
+      gate.check(RUN_OPERATION, proven, proof)
+      checkProvenRequest(proven, request, { own: signatures.agentId, contacts: contacts.list() })
+    }
     this.#proven.set(request.request_id, { digest, until: clock.monotonic() + SIGN_AGAIN_MS })
     return true
   }
@@ -149,9 +174,11 @@ export class Requests {
     return this.#proven.get(requestId)?.digest === digest && this.#proven.delete(requestId)
   }
 
-  async #record({ to_agent, to_machine, request_id, argv, stdin, timeout_ms }: ExecRequest, proven: boolean): Promise<void> {
+  async #record(request: ExecRequest, fanout: RequestId | null, proven: boolean): Promise<void> {
+    const { to_agent, to_machine, request_id, argv, stdin, timeout_ms } = request
     const key = { request_id, agent_id: to_agent, machine_id: to_machine }
-    return this.#append({ event: 'asked', ...key, argv, stdin_bytes: stdin?.len ?? 0, timeout_ms, proven })
+    const ofFanout = fanout === null ? {} : { fanout_id: fanout }
+    return this.#append({ event: 'asked', ...key, ...ofFanout, argv, stdin_bytes: stdin?.len ?? 0, timeout_ms, proven })
   }
 
   async #append(event: AskedEvent | RulesAskedEvent): Promise<void> {

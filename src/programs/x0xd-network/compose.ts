@@ -16,6 +16,7 @@ import { AgentDirectory } from '../../exec/agents.ts'
 import { RequesterCounters } from '../../exec/counters.ts'
 import { ApproverClient } from '../../exec/approver-client.ts'
 import { ExecClient } from '../../exec/client.ts'
+import { Fanouts } from '../../exec/fleet/fanouts.ts'
 import { RulesClient } from '../../exec/rules-client.ts'
 import { TraceExport } from '../../exec/trace-export.ts'
 import { RunTraces } from '../../exec/run-traces.ts'
@@ -113,16 +114,17 @@ const composeDm = ({ settings, clock, log, machineKey }: NetworkDependencies, po
   const pings = new Pings({ links, dispatcher, port, counters, clock }, { version: VERSION })
   const events = new LifecycleLog({ id: randomBytes(6).toString('hex'), now: () => clock.now() })
   const runner = new ExecClient({ links, executor: port, clock, counters: requester, lifecycle: events, traces: traces?.runs ?? null })
+  const fanouts = new Fanouts({ clock, counters: requester, executor: port, runner })
   const rules = new RulesClient({ links, executor: port, clock, counters: requester })
   const approvers = new ApproverClient({ links, executor: port, clock, counters: requester, log })
-  return { approvers, counters, events, links, messages, pings, rules, runner, tracing: traces?.entries ?? [] }
+  return { approvers, counters, events, fanouts, links, messages, pings, rules, runner, tracing: traces?.entries ?? [] }
 }
 
 type Dm = ReturnType<typeof composeDm>
 
 const composeRest = ({ settings, clock, log, apiSocket }: NetworkDependencies, port: ExecutorClient, mesh: Mesh, dm: Dm): RestDoor => {
   const { announcements, cards, node, presences, reconnect } = mesh
-  const { counters: dmCounters, events, links, messages, pings, rules, runner } = dm
+  const { counters: dmCounters, events, fanouts, links, messages, pings, rules, runner } = dm
   const directory = new AgentDirectory({
     ownAgentId: () => port.identity.agentId,
     contacts: () => port.snapshot.contacts,
@@ -141,7 +143,7 @@ const composeRest = ({ settings, clock, log, apiSocket }: NetworkDependencies, p
   const { api_port, api_token, display_name: displayName, metrics_token } = settings
   const metricsToken = metrics_token === null ? null : toHex(metrics_token)
   return new RestDoor(
-    { runner, rules, events, directory, executor: port, links, node, view, messages, pings, dmCounters, metrics, clock, log },
+    { runner, fanouts, rules, events, directory, executor: port, links, node, view, messages, pings, dmCounters, metrics, clock, log },
     { port: api_port, socket: apiSocket, token: toHex(api_token), metricsToken, displayName, version: VERSION },
   )
 }
@@ -166,6 +168,7 @@ export const composeNetwork = (dependencies: NetworkDependencies, port: Executor
       { name: 'mesh', startable: mesh.node },
       { name: 'reconnect', startable: mesh.reconnect },
       { name: 'runs', startable: dm.runner },
+      { name: 'fan-outs', startable: dm.fanouts },
       { name: 'approvers', startable: dm.approvers },
       { name: 'api', startable: rest },
     ],

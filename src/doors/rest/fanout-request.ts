@@ -1,0 +1,66 @@
+import { AppError } from '../../base/errors.ts'
+import type { FanoutSpec } from '../../exec/fleet/fanouts.ts'
+import type { FanoutHost } from '../../exec/fleet/host-end.ts'
+import { pieceHashes } from '../../identity/piece-hashes.ts'
+import { newRequestId } from '../../identity/request-id.ts'
+import { DEFAULT_FANOUT_PARALLEL } from '../../protocol/fanout-limits.ts'
+import { failuresAllowed } from '../../protocol/fanout.ts'
+import { MAX_STDIN_SPOOL } from '../../protocol/limits.ts'
+import type { RestComponents } from './components.ts'
+import type { FanoutRequest } from './fanout-schemas.ts'
+import { decodeBase64 } from './ndjson.ts'
+
+type Hosts = Pick<RestComponents, 'directory' | 'executor'>
+
+/** Each agent that the words name, once, in their order. Throws `unknown_agent`, `ambiguous_agent`. */
+const hostsOf = (words: readonly string[], { directory, executor }: Hosts): FanoutHost[] => {
+  const names = new Map(executor.snapshot.contacts.map(({ agent_id, name }) => [agent_id, name]))
+  const ids = new Set(words.map((word) => directory.resolve(word)))
+  return [...ids].map((agent_id) => ({ host: names.get(agent_id) ?? agent_id, agent_id }))
+}
+
+const stdinOf = ({ stdin_b64 }: FanoutRequest): FanoutSpec['command']['stdin'] => {
+  if (stdin_b64 === undefined) return null
+  const bytes = decodeBase64(stdin_b64, 'stdin_b64')
+  if (bytes.length > MAX_STDIN_SPOOL) throw new AppError('too_large', `stdin of a fan-out has at most ${MAX_STDIN_SPOOL} bytes`)
+  return { bytes, pieces: pieceHashes(bytes) }
+}
+
+/** Throws `bad_request` where an id is given to nobody, or to two. */
+const requestIdsOf = ({ request_ids = {} }: FanoutRequest, hosts: readonly FanoutHost[]): ReadonlyMap<string, string> => {
+  const ids = new Map(Object.entries(request_ids))
+  const asked = new Set(hosts.map(({ agent_id }) => agent_id))
+  const foreign = [...ids.keys()].find((agent) => !asked.has(agent))
+  if (foreign !== undefined) throw new AppError('bad_request', `request_ids: ${foreign} is not among the hosts`)
+  if (new Set(ids.values()).size < ids.size) throw new AppError('bad_request', 'request_ids: each run needs an id of its own')
+  return ids
+}
+
+/** What the body asks for. Throws `bad_request`, `too_large`, `unknown_agent`, `ambiguous_agent`. */
+export const toFanoutSpec = (
+  body: FanoutRequest,
+  components: Hosts,
+  more: Pick<FanoutSpec, 'proof'> & Pick<FanoutSpec['command'], 'trace'>,
+): FanoutSpec => {
+  const hosts = hostsOf(body.hosts, components)
+  const { trace, proof } = more
+  return {
+    fanout_id: body.fanout_id ?? newRequestId(),
+    hosts,
+    parallel: body.parallel ?? DEFAULT_FANOUT_PARALLEL,
+    canary: body.canary ?? 0,
+    maxFailures: body.max_failures === undefined ? null : failuresAllowed(body.max_failures, hosts.length),
+    deadlineMs: body.deadline_ms ?? null,
+    proof,
+    command: {
+      argv: body.argv,
+      stdin: stdinOf(body),
+      timeout_ms: body.timeout_ms ?? null,
+      cwd: body.cwd ?? null,
+      clamp: body.clamp ?? false,
+      requestIds: requestIdsOf(body, hosts),
+      ...(body.session !== undefined && { session: body.session }),
+      ...(trace !== undefined && { trace }),
+    },
+  }
+}

@@ -1,0 +1,138 @@
+import { within, type Clock } from '../../base/clock.ts'
+import { AppError } from '../../base/errors.ts'
+import type { Startable } from '../../base/startable.ts'
+import { Turnstile } from '../../base/turnstile.ts'
+import { Waiters } from '../../base/waiters.ts'
+import type { ExecutorClient } from '../../executor/port/client.ts'
+import type { RequestProof } from '../../executor/port/messages.ts'
+import { MAX_FANOUT_RUNS, MAX_FANOUTS } from '../../protocol/fanout-limits.ts'
+import type { FanoutHostJson, FanoutLedgerJson, NotStartedReason } from '../../protocol/fanout.ts'
+import { SHUTDOWN_MS } from '../../protocol/limits.ts'
+import type { ExecClient } from '../client.ts'
+import type { RequesterCounters } from '../counters.ts'
+import { Fanout, type FanoutPlan } from './fanout.ts'
+import { beginHost, type FanoutCommand, type HostSink } from './host-run.ts'
+
+export interface FanoutsComponents {
+  readonly clock: Clock
+  readonly counters: RequesterCounters
+  readonly executor: Pick<ExecutorClient, 'proveFanout' | 'fanoutOver'>
+  readonly runner: Pick<ExecClient, 'run' | 'cancel'>
+}
+
+export interface FanoutSpec extends FanoutPlan {
+  readonly command: FanoutCommand
+  /** An operator's, over the object that this was made from; null: there is none. */
+  readonly proof: RequestProof | null
+}
+
+export interface FanoutSink extends HostSink {
+  /** It goes on: every host is told of from now on. */
+  asked(spec: FanoutSpec): void
+  /** Once for each host. A promise holds the place of that host. */
+  ended(host: FanoutHostJson): void | Promise<void>
+}
+
+/** A fan-out that goes on, as `GET /exec/sessions` shows it. */
+export interface FanoutSession {
+  readonly fanout_id: string
+  readonly argv: readonly string[]
+  /** ISO 8601. */
+  readonly started_at: string
+  readonly asked: number
+  readonly begun: number
+  readonly ended: number
+}
+
+interface Going {
+  readonly fanout: Fanout
+  readonly shown: Pick<FanoutSession, 'argv' | 'started_at' | 'asked'>
+}
+
+/** The fan-outs of this daemon: one command each for many hosts, every host a run of its own. */
+export class Fanouts implements Startable {
+  readonly #parts: FanoutsComponents
+  readonly #slots = new Turnstile({ limit: MAX_FANOUT_RUNS })
+  readonly #going = new Map<string, Going>()
+  readonly #fewer = new Waiters()
+  #stopping = false
+
+  constructor(components: FanoutsComponents) {
+    this.#parts = components
+  }
+
+  /** Throws what `run` would throw for want of room. */
+  checkRoom(): void {
+    if (this.#stopping) throw new AppError('shutting_down')
+    if (this.#going.size >= MAX_FANOUTS) throw new AppError('rate_limited', `${MAX_FANOUTS} fan-outs are going on`)
+  }
+
+  /**
+   * Asks every host, and resolves with the sums when each has ended and the sink was told. `left`: the caller is gone. Throws, with
+   * no host asked, `rate_limited`, `shutting_down`, `conflict` (one with this id goes on), and `operator_proof_required`.
+   */
+  async run(spec: FanoutSpec, sink: FanoutSink, left: AbortSignal): Promise<FanoutLedgerJson> {
+    this.checkRoom()
+    const { fanout_id: id, command } = spec
+    if (this.#going.has(id)) throw new AppError('conflict', 'fanout_id: a fan-out with this id goes on')
+    const { clock, counters, executor, runner } = this.#parts
+    const init = { command, fanoutId: id }
+    const fanout = new Fanout(
+      {
+        clock,
+        slots: this.#slots,
+        begin: (host) => beginHost({ runner, sink }, init, host),
+        ended: (host) => sink.ended(host),
+      },
+      spec,
+    )
+    const shown = { argv: command.argv, started_at: new Date(clock.now()).toISOString(), asked: spec.hosts.length }
+    this.#going.set(id, { fanout, shown })
+    const leave = (): void => fanout.stop('caller_left')
+    try {
+      if (spec.proof !== null) await executor.proveFanout(id, spec.proof)
+      counters.add('fanouts')
+      sink.asked(spec)
+      left.addEventListener('abort', leave, { once: true })
+      if (left.aborted) leave()
+      return counted(counters, await fanout.run())
+    } finally {
+      left.removeEventListener('abort', leave)
+      this.#going.delete(id)
+      this.#fewer.wake()
+      if (spec.proof !== null) executor.fanoutOver(id).catch(() => undefined)
+    }
+  }
+
+  /** Its caller still gets the ledger. Throws `unknown_run`. */
+  cancel(fanoutId: string): void {
+    const going = this.#going.get(fanoutId)
+    if (going === undefined) throw new AppError('unknown_run', 'no fan-out of this daemon has that id, or it has ended')
+    going.fanout.stop('fanout_cancelled')
+  }
+
+  /** Those that go on, oldest first. */
+  sessions(): FanoutSession[] {
+    return [...this.#going].map(([fanout_id, { fanout, shown }]) => ({ fanout_id, ...shown, ...fanout.progress }))
+  }
+
+  /** Begins nothing more and cancels all; those who wait get their ledgers. */
+  stopAll(reason: NotStartedReason = 'shutting_down'): void {
+    this.#stopping = true
+    for (const { fanout } of this.#going.values()) fanout.stop(reason)
+  }
+
+  async stop(): Promise<void> {
+    this.stopAll()
+    const over = async (): Promise<void> => {
+      while (this.#going.size > 0) await this.#fewer.next()
+    }
+    await within(this.#parts.clock, SHUTDOWN_MS, over())
+  }
+}
+
+const counted = (counters: RequesterCounters, ledger: FanoutLedgerJson): FanoutLedgerJson => {
+  counters.add('fanout_hosts', ledger.asked)
+  counters.add('fanout_hosts_not_started', ledger.not_started)
+  return ledger
+}

@@ -1,0 +1,87 @@
+import { errorText, isAppError } from '../../base/errors.ts'
+import type { FanoutEnd, FanoutHostJson, NotStartedReason } from '../../protocol/fanout.ts'
+import type { AgentId, RequestId } from '../../protocol/ids.ts'
+import type { RunOutcome } from '../run-spec.ts'
+import { isCancelledUnsent } from '../sessions.ts'
+
+/** One host of a fan-out. */
+export interface FanoutHost {
+  /** The contact's name, else the id. */
+  readonly host: string
+  readonly agent_id: AgentId
+}
+
+const NOTHING = {
+  machine_id: null,
+  code: null,
+  signal: null,
+  denial_reason: null,
+  error: null,
+  duration_ms: null,
+  stdout_bytes_total: 0,
+  stderr_bytes_total: 0,
+  truncated: false,
+  incomplete: false,
+  warnings: [],
+} satisfies Omit<FanoutHostJson, 'host' | 'agent_id' | 'request_id' | 'end'>
+
+/** What a signed Exit, or its absence, says of the host. `weCancelled`: before the outcome came. */
+const endOf = ({ code, signal, denial_reason, never_arrived, incomplete, warnings }: RunOutcome, weCancelled: boolean): FanoutEnd => {
+  if (never_arrived === true) return weCancelled ? 'cancelled' : 'unreachable'
+  if (denial_reason !== null) return 'denied'
+  // Its executor says so. One that ended by itself before our Cancel came has run.
+  if (!incomplete && warnings.includes('cancelled')) return 'cancelled'
+  if (code !== null || signal !== null) return 'ran'
+  // Without an Exit nobody knows; with one that names neither code nor signal, no process began: it was not let run.
+  return incomplete ? 'unknown' : 'denied'
+}
+
+const NOT_BEGUN = 'its agent ended the run before a process began'
+
+/** How a host ended whose run came to an outcome. */
+export const hostOfOutcome = (host: FanoutHost, outcome: RunOutcome, weCancelled: boolean): FanoutHostJson => {
+  const end = endOf(outcome, weCancelled)
+  const { ok: _ok, never_arrived: _never, incomplete, message, waited_ms, warnings, ...facts } = outcome
+  const why = message ?? (end === 'denied' && outcome.denial_reason === null ? NOT_BEGUN : undefined)
+  return {
+    ...facts,
+    ...host,
+    end,
+    error: end === 'unreachable' ? 'peer_unreachable' : null,
+    incomplete: end === 'ran' && incomplete,
+    warnings: [...warnings],
+    ...(waited_ms === undefined ? {} : { waited_ms }),
+    ...(why === undefined ? {} : { message: why }),
+  }
+}
+
+/**
+ * How a host ended whose run threw. `sent`: the Request had left us, so that it may run: what threw is then a mistake of ours,
+ * since every loss on the way is an outcome.
+ */
+export const hostOfError = (host: FanoutHost, request_id: RequestId, error: unknown, sent: boolean): FanoutHostJson => {
+  const code = isAppError(error) ? error.code : 'internal'
+  const cancelled = isCancelledUnsent(error) || code === 'shutting_down'
+  const end = sent ? 'unknown' : cancelled ? 'cancelled' : 'unreachable'
+  return { ...NOTHING, ...host, request_id, end, error: end === 'cancelled' ? null : code, message: errorText(error) }
+}
+
+const WHY_NOT_STARTED: Readonly<Record<NotStartedReason, string>> = {
+  canary_failed: 'not all of the first hosts, which must succeed before the others begin, did',
+  max_failures_reached: 'as many hosts failed as may',
+  deadline_over: 'the time for all hosts was up',
+  caller_left: 'who asked went away',
+  fanout_cancelled: 'the fan-out was cancelled',
+  shutting_down: 'the daemon was stopping',
+}
+
+/** A host whose turn did not come. */
+export const hostNotStarted = (host: FanoutHost, reason: NotStartedReason): FanoutHostJson => ({
+  ...NOTHING,
+  host: host.host,
+  agent_id: host.agent_id,
+  request_id: null,
+  end: 'not_started',
+  error: reason,
+  message: WHY_NOT_STARTED[reason],
+})

@@ -1,0 +1,91 @@
+import type { Clock } from '../../base/clock.ts'
+import { AppError } from '../../base/errors.ts'
+import { MAX_FANOUTS } from '../../protocol/fanout-limits.ts'
+import { isTable } from '../../protocol/field-checks.ts'
+import type { AgentId, RequestId } from '../../protocol/ids.ts'
+import { JsonBody } from '../json-body.ts'
+import { agentNamed, commandOf, differencesOf, type KnownAgents, type ProvenCommand, type RequestToSign } from './proven-request.ts'
+
+/** How long after its proof a fan-out may still ask hosts whose turn comes late, where it has no earlier deadline of its own. */
+export const PROVEN_FANOUT_MS = 24 * 60 * 60 * 1000
+
+/** The keys of its object: those of `POST /exec/fanout`. */
+export const FANOUT_KEYS = [
+  'hosts',
+  'argv',
+  'stdin_b64',
+  'timeout_ms',
+  'clamp',
+  'cwd',
+  'fanout_id',
+  'request_ids',
+  'deadline_ms',
+  // These narrow when hosts are asked and say who is told; nothing of them is signed.
+  'parallel',
+  'canary',
+  'max_failures',
+  'session',
+] as const
+
+interface ProvenFanout {
+  readonly command: ProvenCommand
+  /** Whom it names and who has not been asked yet. */
+  readonly unasked: Set<AgentId>
+  readonly requestIds: ReadonlyMap<string, unknown>
+  /** Monotonic. */
+  readonly until: number
+}
+
+/** Fan-outs that an operator proved: each covers one Request to each of its hosts, and no other. */
+export class ProvenFanouts {
+  readonly #clock: Clock
+  /** The oldest first. One too many makes room: its hosts are then asked no more. */
+  readonly #fanouts = new Map<RequestId, ProvenFanout>()
+
+  constructor(components: { readonly clock: Clock }) {
+    this.#clock = components.clock
+  }
+
+  /** Throws `bad_request` for what is no object of a fan-out, `operator_proof_required` for hosts that cannot be said, and `conflict`. */
+  add(id: RequestId, proven: Uint8Array, known: KnownAgents): void {
+    if (this.#fanouts.has(id)) throw new AppError('conflict', 'fanout_id: a fan-out with this id goes on')
+    const json = new JsonBody(proven).only(...FANOUT_KEYS)
+    const named = json.optionalText('fanout_id')
+    if (named !== undefined && named !== id) throw refused('the operator proved another fan-out')
+    const unasked = new Set(json.texts('hosts').map((word) => agentNamed(word, known)))
+    const lasts = Math.min(json.optionalCount('deadline_ms') ?? PROVEN_FANOUT_MS, PROVEN_FANOUT_MS)
+    const [oldest] = this.#fanouts.keys()
+    if (oldest !== undefined && this.#fanouts.size >= MAX_FANOUTS) this.#fanouts.delete(oldest)
+    this.#fanouts.set(id, { command: commandOf(json), unasked, requestIds: requestIdsOf(json), until: this.#clock.monotonic() + lasts })
+  }
+
+  has(id: RequestId): boolean {
+    return this.#fanouts.has(id)
+  }
+
+  over(id: RequestId): void {
+    this.#fanouts.delete(id)
+  }
+
+  /** Spends the one Request to this host that the proof covers. Throws `operator_proof_required` where it covers none, or another. */
+  spend(id: RequestId, toSign: RequestToSign): void {
+    const fanout = this.#fanouts.get(id)!
+    if (this.#clock.monotonic() > fanout.until) throw refused("the time of the operator's fan-out is over")
+    if (!fanout.unasked.has(toSign.to_agent)) throw refused('the operator proved a fan-out without this host, or it was asked already')
+    const chosen = fanout.requestIds.get(toSign.to_agent)
+    const different = [
+      ...differencesOf(fanout.command, toSign),
+      ...(chosen === undefined || chosen === toSign.request_id ? [] : ['request_ids']),
+    ]
+    if (different.length > 0) throw refused(`the operator proved another fan-out: ${different.join(', ')} differ`)
+    fanout.unasked.delete(toSign.to_agent)
+  }
+}
+
+const requestIdsOf = (json: JsonBody): ReadonlyMap<string, unknown> => {
+  const ids = json.has('request_ids') ? json.value('request_ids') : {}
+  if (!isTable(ids)) throw new AppError('bad_request', 'request_ids: expected an object of agents and ids')
+  return new Map(Object.entries(ids))
+}
+
+const refused = (message: string): AppError => new AppError('operator_proof_required', message)
