@@ -60,14 +60,14 @@ class Scripted {
     this.began.push(host.host)
     this.running += 1
     this.most = Math.max(this.most, this.running)
-    let cancelled = false
+    const run = { cancelled: false }
     const ended = async (): Promise<FanoutHostJson> => {
-      for (let turn = 0; turn < script.turns && !(cancelled && script.heedsCancel); turn++) await nextTurn()
+      for (let turn = 0; turn < script.turns && !(run.cancelled && script.heedsCancel); turn++) await nextTurn()
       this.running -= 1
-      return endOf(host, cancelled && script.heedsCancel ? { end: 'cancelled', code: 0 } : script)
+      return endOf(host, run.cancelled && script.heedsCancel ? { end: 'cancelled', code: 0 } : script)
     }
     const cancel = (): void => {
-      cancelled = true
+      run.cancelled = true
       this.cancelled += 1
     }
     return { ended: ended(), cancel }
