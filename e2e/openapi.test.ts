@@ -155,6 +155,8 @@ const goodRequests = async (): Promise<Record<Exclude<RouteKey, 'GET /direct/eve
     'GET /metrics': {},
     'POST /keys/rotate-token': { body: { token: 'operator_key' }, operation: 'token_rotate' },
     'POST /contacts/unpin': { body: pin, operation: 'contact_unpin' },
+    'POST /contacts/label': { body: { contact: 'bob', labels: { role: 'db' } }, operation: 'contact_label' },
+    'GET /contacts/select': { query: '?expr=bob&expr=role=db' },
     'POST /contacts/remove': { body: { contact: 'bob' }, operation: 'contact_remove' },
     // For ever, so last; another machine's presence.
     'POST /agent/revoke': { body: { machine_id: bob.machineId }, operation: 'identity_revoke' },

@@ -32,6 +32,7 @@ export const ERROR_TABLE = {
   not_found: { status: 404, rpc: -32601, exit: 1, text: 'there is no such thing' },
   method_not_allowed: { status: 405, rpc: -32601, exit: 1, text: 'the route has another method' },
   unknown_agent: { status: 404, rpc: -32602, exit: 1, text: 'no agent has that name or id' },
+  no_hosts: { status: 404, rpc: -32602, exit: 1, text: 'the words mean nobody' },
   unknown_session: { status: 404, rpc: -32001, exit: 1, text: 'there is no such session of this caller' },
   command_denied: { status: 403, rpc: -32001, exit: 1, text: 'the command is not allowed' },
   approval_denied: { status: 403, rpc: -32001, exit: 1, text: 'a human refused it' },

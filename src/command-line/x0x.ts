@@ -1,8 +1,8 @@
 import { ACL } from './acl.ts'
 import { APPROVALS, EXEC_MODE } from './approvals.ts'
 import { AUDIT } from './audit.ts'
-import { TRUST_LEVELS } from '../protocol/reasons.ts'
-import type { ArgumentSpec, CommandSpec, OptionSpec } from './command.ts'
+import type { CommandSpec, OptionSpec } from './command.ts'
+import { CONTACTS } from './contacts.ts'
 import { SHELLS } from './shells.ts'
 import { DOCTOR } from './doctor.ts'
 import { FIRST_COMMANDS } from './first.ts'
@@ -24,44 +24,6 @@ const id: CommandSpec = {
         { flags: '--yes', text: 'yes, for ever' },
       ],
     },
-  ],
-}
-
-const NAME: ArgumentSpec = { flags: '<name>', completes: 'contacts' }
-const NAME_AND_MACHINE: readonly ArgumentSpec[] = [
-  NAME,
-  { flags: '<machine>', completes: 'machines', text: '64 characters, from x0x id on that machine' },
-]
-
-const contacts: CommandSpec = {
-  name: 'contacts',
-  text: 'who we know, how far we trust them, and on which machines',
-  group: true,
-  examples: [
-    'x0x contacts import x0x://agent/… --as laptop',
-    'x0x contacts trust laptop trusted',
-    'x0x contacts pin laptop 6e1f…',
-    'ssh laptop x0x card | x0x contacts import - --as laptop',
-  ],
-  commands: [
-    { name: 'list', text: 'all of them' },
-    {
-      name: 'import',
-      text: 'verify a card and keep it; never changes the trust or the pins of a contact we have',
-      arguments: [{ flags: '<link>', text: 'x0x://agent/…, or - for standard input' }],
-      options: [
-        { flags: '--as <name>', text: 'our name for it (default: agent- and the beginning of its id)' },
-        { flags: '--trust <level>', completes: TRUST_LEVELS, text: 'trust level of a new contact (default: unknown)' },
-      ],
-    },
-    {
-      name: 'trust',
-      text: 'set a trust level: blocked, unknown, known or trusted; exec needs trusted',
-      arguments: [NAME, { flags: '<level>', completes: TRUST_LEVELS }],
-    },
-    { name: 'pin', text: 'accept this contact from this machine (and others pinned) only', arguments: NAME_AND_MACHINE },
-    { name: 'unpin', text: 'remove a pin; without its last pin a trusted contact is only known', arguments: NAME_AND_MACHINE },
-    { name: 'remove', text: 'forget it', arguments: [NAME] },
   ],
 }
 
@@ -215,7 +177,7 @@ export const X0X: CommandSpec = {
     KEYS,
     { name: 'card', text: "print this agent's card: a signed link for x0x contacts import on the other side" },
     ...FIRST_COMMANDS,
-    contacts,
+    CONTACTS,
     TRUST,
     PING,
     DOCTOR,

@@ -1,7 +1,7 @@
 import { AppError, errorText, isAppError } from '../base/errors.ts'
 import { shellWord, shellWords } from '../base/shell-word.ts'
 import type { Pinged } from '../dm/pings.ts'
-import type { ContactRecord } from '../executor/port/messages.ts'
+import type { ContactRecord } from '../executor/port/snapshot.ts'
 import type { LocalApi } from '../local-api/local-api.ts'
 import { CAUSE_TEXT, evaluateTrust, trustRemedy } from '../local-api/trust.ts'
 import type { MeshView } from '../mesh/view.ts'

@@ -1,13 +1,15 @@
 import { AppError } from '../base/errors.ts'
 import { didYouMean } from '../base/nearest.ts'
-import type { ContactRecord } from '../executor/port/messages.ts'
+import type { Snapshot } from '../executor/port/snapshot.ts'
 import { isHexId, type AgentId } from '../protocol/ids.ts'
 import { MIN_ID_PREFIX } from '../protocol/limits.ts'
+import { ContactIndex } from './fleet/contact-index.ts'
+import { selectHosts, type SelectedHost } from './fleet/select-hosts.ts'
 
 export interface AgentDirectoryComponents {
   readonly ownAgentId: () => AgentId
-  /** The contacts of the latest snapshot. */
-  readonly contacts: () => readonly ContactRecord[]
+  /** The latest. */
+  readonly snapshot: () => Pick<Snapshot, 'contacts' | 'groups'>
   /** Agents that the mesh has seen, contacts or not. */
   readonly discovered: () => Iterable<AgentId>
 }
@@ -23,6 +25,7 @@ const HEX_PREFIX = /^[0-9a-f]{1,64}$/
 /** Turns what a human types into an AgentId. */
 export class AgentDirectory {
   readonly #components: AgentDirectoryComponents
+  #index = new ContactIndex([])
 
   constructor(components: AgentDirectoryComponents) {
     this.#components = components
@@ -34,16 +37,16 @@ export class AgentDirectory {
    */
   resolve(text: string): AgentId {
     if (isHexId(text)) return text
-    const contacts = this.#components.contacts()
-    const named = contacts.filter((contact) => contact.name === text)
-    const found = named.length > 0 ? named.map(({ agent_id, name }) => ({ agent_id, name })) : this.#byPrefix(text, contacts)
+    const named = this.#known().named(text)
+    if (named !== undefined) return named.agent_id
+    const found = this.#byPrefix(text)
     const [first, ...others] = found
     if (first === undefined) {
       const short = text.length < MIN_ID_PREFIX && HEX_PREFIX.test(text)
       const why = short ? `a prefix of an id needs at least ${MIN_ID_PREFIX} characters` : "no known agent's id begins so"
       const meant = didYouMean(
         text,
-        contacts.map(({ name }) => name),
+        this.#known().contacts.map(({ name }) => name),
       )
       throw new AppError('unknown_agent', `no contact is named ${JSON.stringify(text)} and ${why}${meant}`)
     }
@@ -52,10 +55,23 @@ export class AgentDirectory {
     throw new AppError('ambiguous_agent', `${JSON.stringify(text)} could be ${list}`, { data: { candidates: found } })
   }
 
-  #byPrefix(prefix: string, contacts: readonly ContactRecord[]): AgentCandidate[] {
+  /** Whom the words of a fan-out mean. Throws as `selectHosts`. */
+  select(words: readonly string[]): SelectedHost[] {
+    const groups = new Map(this.#components.snapshot().groups.map(({ name, words: said }) => [name, said]))
+    return selectHosts(words, { index: this.#known(), groups, byPrefix: (text) => this.resolve(text) })
+  }
+
+  /** Those of the latest snapshot. */
+  #known(): ContactIndex {
+    const { contacts } = this.#components.snapshot()
+    if (this.#index.contacts !== contacts) this.#index = new ContactIndex(contacts)
+    return this.#index
+  }
+
+  #byPrefix(prefix: string): AgentCandidate[] {
     if (prefix.length < MIN_ID_PREFIX || !HEX_PREFIX.test(prefix)) return []
     const known = new Map<AgentId, string | null>([[this.#components.ownAgentId(), null]])
-    for (const contact of contacts) known.set(contact.agent_id, contact.name)
+    for (const contact of this.#known().contacts) known.set(contact.agent_id, contact.name)
     const fitting = [...known].filter(([id]) => id.startsWith(prefix)).map(([agent_id, name]) => ({ agent_id, name }))
     if (fitting.length > 0) return fitting
     // Anybody can make an id that begins as a contact's does: it must neither replace nor block the contact.

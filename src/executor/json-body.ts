@@ -53,6 +53,15 @@ export class JsonBody {
     return Array.isArray(value) && value.every((item) => typeof item === 'string') ? value : wrong(key, value, 'a list of texts')
   }
 
+  /** An object of texts, some of which may be null. */
+  textsByKey(key: string): Readonly<Record<string, string | null>> {
+    const value = this.#get(key)
+    const fits = typeof value === 'object' && value !== null && !Array.isArray(value)
+    if (!fits || !Object.values(value).every((item) => item === null || typeof item === 'string'))
+      return wrong(key, value, 'an object of texts and nulls')
+    return value as Record<string, string | null>
+  }
+
   /** Of 0 or more; undefined where the key is absent. */
   optionalCount(key: string): number | undefined {
     if (!this.has(key)) return undefined

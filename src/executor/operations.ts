@@ -5,6 +5,7 @@ import { CARD_DOMAIN } from '../protocol/card.ts'
 import { addressProblem } from '../identity/address.ts'
 import { peerIdOf } from '../identity/peer-id.ts'
 import { isHexId, isRequestId, type AgentId, type MachineId } from '../protocol/ids.ts'
+import { labelChangesProblem, labelsText } from '../protocol/labels.ts'
 import { MAX_CARD_ADDRESSES } from '../protocol/limits.ts'
 import { TRUST_LEVELS, type TrustLevel } from '../protocol/reasons.ts'
 import type { Contact } from '../trust/contact.ts'
@@ -15,7 +16,8 @@ import type { CallerSecrets } from './caller-secrets.ts'
 import type { IncomingRuns } from './incoming-runs.ts'
 import { JsonBody } from './json-body.ts'
 import type { OperatorGate } from './operator-gate.ts'
-import type { ContactRecord, Operation } from './port/messages.ts'
+import type { Operation } from './port/messages.ts'
+import type { ContactRecord } from './port/snapshot.ts'
 import type { Signatures } from './links/signatures.ts'
 
 export interface OperationsComponents {
@@ -36,11 +38,12 @@ export interface OperationsInit {
 
 /** What the network's half may know of a contact. */
 export const contactRecord = (
-  { name, agent_id, trust, machines, addresses, formerly }: Contact,
+  { name, agent_id, trust, machines, addresses, formerly, labels }: Contact,
   revocations: Revocations,
 ): ContactRecord => {
   const { revoked, machines: revoked_machines } = revocations.of(agent_id)
-  return { name, agent_id, trust, machines: [...machines], addresses: [...addresses], formerly: [...formerly], revoked, revoked_machines }
+  const lists = { machines: [...machines], addresses: [...addresses], formerly: [...formerly] }
+  return { name, agent_id, trust, ...lists, labels, revoked, revoked_machines }
 }
 
 /** What an operator changes, or alone may see, each proven. Bodies are closed: an unknown key is an error. */
@@ -88,6 +91,8 @@ export class Operations {
         if (isHexId(machine_id)) await authority.announce({ operation, agent, machine: machine_id, level: null }, { widens: false })
         return this.#shown(await contacts.unpin(contact, machine_id))
       }
+      case 'contact_label':
+        return this.#label(json.only('contact', 'labels'))
       case 'contact_remove': {
         const contact = json.only('contact').text('contact')
         const { agent_id: agent } = contacts.find(contact)
@@ -135,6 +140,18 @@ export class Operations {
     contacts.assertMeetable(name, agent)
     await authority.announce({ operation: 'contact_meet', agent, machine, level: 'trusted' }, { widens: true })
     return this.#shown(await contacts.meet({ name, agent_id: agent, machine_id: machine, addresses }))
+  }
+
+  /** Labels let nobody in, and yet decide whom a command is for: none without its line. */
+  async #label(json: JsonBody): Promise<unknown> {
+    const { authority, contacts } = this.#components
+    const { agent_id: agent, name } = contacts.find(json.text('contact'))
+    const changes = json.textsByKey('labels')
+    const problem = labelChangesProblem(changes)
+    if (problem !== null) throw new AppError('bad_request', problem)
+    const detail = `${name}: ${labelsText(changes)}`
+    await authority.announce({ operation: 'contact_label', agent, machine: null, level: null, detail }, { widens: true })
+    return this.#shown(await contacts.label(agent, changes))
   }
 
   /** Ended first, then written down. */

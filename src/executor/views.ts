@@ -10,7 +10,8 @@ import type { TrustJudge } from './links/trust-judge.ts'
 import type { Contacts } from '../trust/contacts.ts'
 import type { Revocations } from '../trust/revocations.ts'
 import { contactRecord } from './operations.ts'
-import type { ContactRecord, Query, Snapshot } from './port/messages.ts'
+import type { Query } from './port/messages.ts'
+import type { ContactRecord, Snapshot } from './port/snapshot.ts'
 import type { TrustEvaluation } from './port/shown.ts'
 
 export interface ViewsComponents {
@@ -52,6 +53,7 @@ export class Views {
     )
     return {
       contacts: this.#contacts(),
+      groups: [],
       known_pairs: [...pairs.values()],
       revoked_agents: revocations.agents(),
       self_revoked: this.selfRevoked,

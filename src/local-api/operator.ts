@@ -13,6 +13,7 @@ const OPERATION_OF = {
   '/contacts/trust': 'contact_trust',
   '/contacts/pin': 'contact_pin',
   '/contacts/unpin': 'contact_unpin',
+  '/contacts/label': 'contact_label',
   '/contacts/remove': 'contact_remove',
   '/exec/incoming': 'exec_incoming',
   '/exec/incoming/cancel': 'exec_incoming_cancel',

@@ -1,5 +1,6 @@
 import { AppError } from '../base/errors.ts'
-import { MAX_FANOUT_HOSTS, MAX_HOST_WORDS, MAX_NODE_DIGITS } from './fleet-limits.ts'
+import { MAX_FANOUT_HOSTS } from './fanout-limits.ts'
+import { MAX_HOST_WORDS, MAX_NODE_DIGITS } from './fleet-limits.ts'
 import { isHexId } from './ids.ts'
 import { MAX_NAME } from './limits.ts'
 
@@ -58,7 +59,7 @@ const rangeAt = (text: string, at: number, end: number): { range: Range; length:
   if (range.step === 0) refuse(text, at, 'a range has steps of 0')
   if ((width > 0 || isPadded(to!)) && from!.length !== to!.length)
     refuse(text, at, 'both ends of a range with leading zeros must have as many digits')
-  return { range, length: whole!.length }
+  return { range, length: whole.length }
 }
 
 const countOf = ({ first, last, step }: Range): number => Math.floor((last - first) / step) + 1

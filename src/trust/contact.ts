@@ -1,6 +1,7 @@
 import { AppError } from '../base/errors.ts'
 import { didYouMean } from '../base/nearest.ts'
 import { isHexId, type AgentId, type MachineId } from '../protocol/ids.ts'
+import { labelsProblem, NO_LABELS, type Labels } from '../protocol/labels.ts'
 import { MAX_ADDRESS_TEXT, MAX_CARD_ADDRESSES, MAX_NAME, MIN_ID_PREFIX } from '../protocol/limits.ts'
 import { TRUST_LEVELS, type TrustLevel } from '../protocol/reasons.ts'
 import { fileOf, listOf, objectOf, refuse, textOf, within, type Place } from './json-file.ts'
@@ -17,6 +18,8 @@ export interface Contact {
   readonly addresses: readonly string[]
   /** Keys that it had before, the newest first: none of them lets anybody in. */
   readonly formerly: readonly AgentId[]
+  /** What the operator calls it beside its name: they choose whom a command is for, and let nobody in. */
+  readonly labels: Labels
   /** base64url; null when the contact did not come from a card. */
   readonly agent_public_key: string | null
   /** Epoch milliseconds; an older card changes nothing. */
@@ -72,8 +75,18 @@ const uniqueListOf = <T>(value: unknown, place: Place, item: (value: unknown, pl
   return items
 }
 
+const labelsOf = (value: unknown, place: Place): Labels => {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return refuse(place, 'expected an object')
+  const pairs = Object.entries(value)
+  for (const [key, text] of pairs) textOf(text, within(place, key))
+  const labels: Labels = Object.fromEntries(pairs)
+  const problem = labelsProblem(labels)
+  return problem === null ? labels : refuse(place, problem)
+}
+
 const FIRST_KEYS = ['name', 'agent_id', 'trust', 'machines', 'addresses', 'agent_public_key', 'card_issued_at_ms'] as const
-const KEYS = [...FIRST_KEYS, 'formerly'] as const
+const SECOND_KEYS = [...FIRST_KEYS, 'formerly'] as const
+const KEYS = [...SECOND_KEYS, 'labels'] as const
 
 const contactOf = (value: unknown, place: Place): Contact => {
   const entry = objectOf(value, KEYS, place)
@@ -90,6 +103,7 @@ const contactOf = (value: unknown, place: Place): Contact => {
     machines: uniqueListOf(entry.machines, at('machines'), idOf),
     addresses,
     formerly: uniqueListOf(entry.formerly, at('formerly'), idOf),
+    labels: labelsOf(entry.labels, at('labels')),
     agent_public_key: nullOr(entry.agent_public_key, at('agent_public_key'), (key, where) => {
       const text = textOf(key, where)
       return BASE64URL.test(text) ? text : refuse(where, 'expected base64url')
@@ -98,23 +112,27 @@ const contactOf = (value: unknown, place: Place): Contact => {
   }
 }
 
-/** One of version 1 has no `formerly`. */
-const firstContactOf = (value: unknown, place: Place): Contact => {
-  const entry = objectOf(value, FIRST_KEYS, place)
-  return contactOf({ ...entry, formerly: [] }, place)
-}
-
+/** What a file of each version has of a contact: one that says no more than an older release can read is written as that one does. */
 const FILE_VERSION = 1
 /** The same, and where a contact has another key than before, those that it had: what reads version 1 alone must not forget them. */
 const WITH_FORMERLY = 2
+/** The same, and labels where any contact has some. */
+const WITH_LABELS = 3
+
+const READERS: Readonly<Record<number, (value: unknown, place: Place) => Contact>> = {
+  [FILE_VERSION]: (value, place) => contactOf({ ...objectOf(value, FIRST_KEYS, place), formerly: [], labels: NO_LABELS }, place),
+  [WITH_FORMERLY]: (value, place) => contactOf({ ...objectOf(value, SECOND_KEYS, place), labels: NO_LABELS }, place),
+  [WITH_LABELS]: contactOf,
+}
 
 /** The contacts of a parsed `contacts.json`. Throws `bad_contacts` naming file and place. */
 export const contactsOf = (value: unknown, file: string): Contact[] => {
   const place: Place = { file, code: 'bad_contacts', path: '' }
-  const isFirst = typeof value === 'object' && value !== null && 'version' in value && value.version === FILE_VERSION
-  const root = fileOf(value, isFirst ? FILE_VERSION : WITH_FORMERLY, ['contacts'], place)
+  const said = typeof value === 'object' && value !== null && 'version' in value ? value.version : null
+  const version = [FILE_VERSION, WITH_FORMERLY].find((known) => known === said) ?? WITH_LABELS
+  const root = fileOf(value, version, ['contacts'], place)
   const list = within(place, 'contacts')
-  const contacts = listOf(root.contacts, list, isFirst ? firstContactOf : contactOf)
+  const contacts = listOf(root.contacts, list, READERS[version]!)
   for (const key of ['name', 'agent_id'] as const) {
     const seen = new Set<string>()
     contacts.forEach((contact, index) => {
@@ -126,10 +144,12 @@ export const contactsOf = (value: unknown, file: string): Contact[] => {
 }
 
 /** The contents of `contacts.json`. */
-export const contactsFile = (contacts: readonly Contact[]): unknown =>
-  contacts.some(({ formerly }) => formerly.length > 0)
-    ? { version: WITH_FORMERLY, contacts }
-    : { version: FILE_VERSION, contacts: contacts.map(({ formerly: _, ...contact }) => contact) }
+export const contactsFile = (contacts: readonly Contact[]): unknown => {
+  if (contacts.some(({ labels }) => Object.keys(labels).length > 0)) return { version: WITH_LABELS, contacts }
+  const unlabelled = contacts.map(({ labels: _, ...contact }) => contact)
+  if (contacts.some(({ formerly }) => formerly.length > 0)) return { version: WITH_FORMERLY, contacts: unlabelled }
+  return { version: FILE_VERSION, contacts: unlabelled.map(({ formerly: _, ...contact }) => contact) }
+}
 
 /**
  * The contact that a human means: 64 hex digits, a name, or a prefix of an id that fits one only.

@@ -1,6 +1,7 @@
 import { AppError } from '../base/errors.ts'
 import type { VerifiedCard } from '../identity/card.ts'
 import { isHexId, shortId, type AgentId, type MachineId } from '../protocol/ids.ts'
+import { labelsProblem, NO_LABELS, sortedLabels } from '../protocol/labels.ts'
 import { MAX_SUCCESSIONS } from '../protocol/limits.ts'
 import type { TrustLevel } from '../protocol/reasons.ts'
 import { contactsFile, contactsOf, findContact, meetProblem, nameProblem, type Contact } from './contact.ts'
@@ -76,7 +77,8 @@ export class Contacts {
         card_issued_at_ms: card.issuedAt,
       }
       if (!known) {
-        const contact: Contact = { name, agent_id: card.agentId, trust: wish.trust ?? 'unknown', machines: [], formerly: [], ...fromCard }
+        const own = { trust: wish.trust ?? 'unknown', machines: [], formerly: [], labels: NO_LABELS }
+        const contact: Contact = { name, agent_id: card.agentId, ...own, ...fromCard }
         return { next: [...contacts, contact], contact }
       }
       if (wish.trust !== undefined && wish.trust !== known.trust) {
@@ -103,7 +105,7 @@ export class Contacts {
       this.assertMeetable(name, agent_id)
       const known = contacts.find((contact) => contact.agent_id === agent_id)
       const contact: Contact = {
-        ...(known ?? { agent_id, formerly: [], agent_public_key: null, card_issued_at_ms: null }),
+        ...(known ?? { agent_id, formerly: [], labels: NO_LABELS, agent_public_key: null, card_issued_at_ms: null }),
         name,
         trust: 'trusted',
         machines: [...new Set([...(known?.machines ?? []), machine_id])],
@@ -113,7 +115,7 @@ export class Contacts {
     })
   }
 
-  /** The same contact under a new key: name, level, pins and addresses stay. Throws `unknown_agent`, or `conflict` where that key is another contact's. */
+  /** The same contact under a new key: name, level, pins, labels and addresses stay. Throws `unknown_agent`, or `conflict` where that key is another contact's. */
   succeed(agentId: AgentId, next: { readonly agentId: AgentId; readonly publicKey: Uint8Array }): Promise<Contact> {
     return this.#change((contacts) => {
       const known = findContact(contacts, agentId)
@@ -152,6 +154,20 @@ export class Contacts {
       }
       const trust = machines.length === 0 && contact.trust === 'trusted' ? 'known' : contact.trust
       return replaced(contacts, { ...contact, machines, trust })
+    })
+  }
+
+  /** Gives labels, and takes away those that are null. Throws `bad_request` for what is none, `not_found` for one to take that is not there. */
+  label(who: string, changes: Readonly<Record<string, string | null>>): Promise<Contact> {
+    return this.#change((contacts) => {
+      const contact = findContact(contacts, who)
+      const missing = Object.keys(changes).find((key) => changes[key] === null && !Object.hasOwn(contact.labels, key))
+      if (missing !== undefined) throw new AppError('not_found', `${contact.name} has no label ${JSON.stringify(missing)}`)
+      const merged = Object.entries({ ...contact.labels, ...changes }).filter((pair): pair is [string, string] => pair[1] !== null)
+      const labels = sortedLabels(Object.fromEntries(merged))
+      const problem = labelsProblem(labels)
+      if (problem !== null) throw new AppError('bad_request', problem)
+      return replaced(contacts, { ...contact, labels })
     })
   }
 

@@ -16,12 +16,14 @@ const contact = (name: string, agent_id: string) => ({
   machines: [],
   addresses: [],
   formerly: [],
+  labels: {},
   revoked: false,
   revoked_machines: [],
 })
+const snapshot = { contacts: [contact('bob', BOB), contact('bert', BERT), contact('cccccc', CLARA)], groups: [] }
 const directory = new AgentDirectory({
   ownAgentId: () => OWN,
-  contacts: () => [contact('bob', BOB), contact('bert', BERT), contact('cccccc', CLARA)],
+  snapshot: () => snapshot,
   discovered: () => [SEEN, BOB],
 })
 
@@ -67,7 +69,7 @@ test('a stranger whose id was made to begin as a contact’s neither takes its p
   const forged = `bbbbbb22${'9'.repeat(56)}`
   const crowded = new AgentDirectory({
     ownAgentId: () => OWN,
-    contacts: () => [contact('bert', BERT)],
+    snapshot: () => ({ contacts: [contact('bert', BERT)], groups: [] }),
     discovered: () => [forged, `${SEEN.slice(0, 8)}${'1'.repeat(56)}`, SEEN],
   })
   assert.equal(crowded.resolve('bbbbbb'), BERT)

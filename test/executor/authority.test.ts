@@ -50,6 +50,11 @@ test('every change of trust leaves a line, with an ACL and without, before it is
         { name: host.contacts.find(contact).name, agent_id: contact, machine_id, addresses: [] },
         { agent: contact, machine: machine_id, level: 'trusted' },
       ],
+      [
+        'contact_label',
+        { contact, labels: { role: 'db', site: 'ber' } },
+        { agent: contact, detail: `${host.contacts.find(contact).name}: role=db site=ber` },
+      ],
       ['contact_remove', { contact }, { agent: contact }],
       ['identity_revoke', { machine_id }, { agent: host.own.signer.agentId, machine: machine_id }],
     ]

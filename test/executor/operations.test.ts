@@ -4,7 +4,8 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { isAppError, type ErrorCode } from '../../src/base/errors.ts'
-import type { ContactRecord, Operation } from '../../src/executor/port/messages.ts'
+import type { Operation } from '../../src/executor/port/messages.ts'
+import type { ContactRecord } from '../../src/executor/port/snapshot.ts'
 import { agentIdOf } from '../../src/identity/agent-id.ts'
 import { decodeCardLink, encodeCardLink, signCard, verifyCard } from '../../src/identity/card.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
@@ -98,6 +99,11 @@ test('a contact from its card to its removal; every change is in the next snapsh
   const newer = await cardOf(party, Date.now() + 1_000)
   assert.deepEqual(await shown(operate('card_import', { card: newer })), ['laptop', 'trusted', [machine_id]])
   assert.deepEqual(await shown(operate('contact_unpin', { contact: 'laptop', machine_id })), ['laptop', 'known', []])
+  const labelled = { contact: 'laptop', labels: { site: 'ber', role: 'db' } }
+  assert.deepEqual(await shown(operate('contact_label', labelled)), ['laptop', 'known', []])
+  assert.deepEqual(network.client.snapshot.contacts[0]?.labels, { role: 'db', site: 'ber' })
+  await operate('contact_label', { contact: 'laptop', labels: { role: null } })
+  assert.deepEqual(network.client.snapshot.contacts[0]?.labels, { site: 'ber' })
   await operate('contact_remove', { contact: 'laptop' })
   assert.deepEqual(network.client.snapshot.contacts, [])
   assert.deepEqual(await network.client.query('contacts'), [])

@@ -38,10 +38,10 @@ export const restComponents = (over: Partial<RestComponents> = {}): RestComponen
   },
   rules: { ask: refuse('a question for rules') },
   events: newLifecycleLog(),
-  directory: { resolve: (agent) => agent },
+  directory: { resolve: (agent) => agent, select: refuse('a choice of hosts') },
   executor: {
     identity: { agentId: AGENT, machineId: MACHINE, agentPublicKey: new Uint8Array(1952) },
-    snapshot: { contacts: [], known_pairs: [], revoked_agents: [], self_revoked: false, require_operator_proof: false },
+    snapshot: { contacts: [], groups: [], known_pairs: [], revoked_agents: [], self_revoked: false, require_operator_proof: false },
     query: async () => ({ status: 'enabled', journal: { writable: true } }),
     operate: refuse('an operation'),
     evaluateTrust: refuse('an evaluation'),

@@ -61,6 +61,7 @@ test('an imported agent is unknown, unpinned and not called what its card says',
     agent_public_key: 'AQID',
     card_issued_at_ms: 1000,
     formerly: [],
+    labels: {},
   })
   assert.deepEqual(contacts.byAgent(ALICE), contact)
   assert.equal((await stat(path)).mode & 0o777, 0o600)
@@ -233,10 +234,10 @@ const entry = {
 test('a contacts file written by hand is read', async (t) => {
   const { path, again } = await open(t)
   await writeFile(path, JSON.stringify({ version: 1, contacts: [entry] }), { mode: 0o600 })
-  assert.deepEqual((await again()).list(), [{ ...entry, formerly: [] }])
+  assert.deepEqual((await again()).list(), [{ ...entry, formerly: [], labels: {} }])
   const followed = { ...entry, formerly: [BOB] }
   await writeFile(path, JSON.stringify({ version: 2, contacts: [followed] }), { mode: 0o600 })
-  assert.deepEqual((await again()).list(), [followed])
+  assert.deepEqual((await again()).list(), [{ ...followed, labels: {} }])
 })
 
 test('a file with anything wrong in it stops the start, and the message says where', async (t) => {
@@ -249,7 +250,7 @@ test('a file with anything wrong in it stops the start, and the message says whe
     ['[]', /expected an object/],
     ['null', /expected an object/],
     ['{"contacts": []}', /version: missing/],
-    [file([], { version: 3 }), /version: version 3 is of a later x0x, and this one reads version 2: /],
+    [file([], { version: 4 }), /version: version 4 is of a later x0x, and this one reads version 3: /],
     [file([{ ...entry, formerly: [] }]), /contacts\[0\]\.formerly: unknown key/],
     [file([{ ...entry, formerly: [BOB, BOB] }], { version: 2 }), /contacts\[0\]\.formerly\[1\]: appears twice/],
     [file([], { more: 1 }), /more: unknown key/],

@@ -18,7 +18,7 @@ import type { DaemonMetrics } from './metrics.ts'
 export type RestRunner = Pick<ExecClient, 'run' | 'checkRoom' | 'cancel' | 'sessions' | 'output'> & { diagnostics(): object }
 export type RestFanouts = Pick<Fanouts, 'run' | 'checkRoom' | 'cancel' | 'sessions' | 'stopAll'>
 export type RestRules = Pick<RulesClient, 'ask'>
-export type RestDirectory = Pick<AgentDirectory, 'resolve'>
+export type RestDirectory = Pick<AgentDirectory, 'resolve' | 'select'>
 export type RestExecutor = Pick<
   ExecutorClient,
   'identity' | 'snapshot' | 'query' | 'evaluateTrust' | 'operate' | 'signCard' | 'httpRefused' | 'tokens' | 'onTokens'

@@ -3,10 +3,12 @@ import type * as z from 'zod'
 import type { Operation } from '../../executor/port/messages.ts'
 import { encodeCardLink } from '../../identity/card.ts'
 import { CARD_TTL_MS } from '../../protocol/limits.ts'
+import { foldNodeSet } from '../../protocol/node-set.ts'
 import type { RestComponents, RestInit } from './components.ts'
 import { define, type Definition, type Definitions } from './definition.ts'
 import { operatorRoute } from './operator-route.ts'
 import { tokenRotate, tokenRotated, trustEvaluation, trustQuery } from './operator-schemas.ts'
+import { contactLabel, selectedHosts, selectQuery } from './fleet-schemas.ts'
 import { targetOf } from './run-request.ts'
 import { cardImport, contactMeet, contactPin, contactRemove, contactTrust, identityRevoke, okObject } from './schemas.ts'
 
@@ -36,7 +38,7 @@ export const contactRoutes = (components: RestComponents, init: RestInit) => {
     }),
     'GET /contacts': define({
       response: okObject,
-      handle: async () => ({ ok: true, contacts: await executor.query('contacts') }),
+      handle: async () => ({ ok: true, contacts: await executor.query('contacts'), groups: executor.snapshot.groups }),
     }),
     'GET /trust/evaluate': define({
       query: trustQuery,
@@ -46,6 +48,14 @@ export const contactRoutes = (components: RestComponents, init: RestInit) => {
         ...(await executor.evaluateTrust(targetOf(components.directory, query), query.machine_id)),
       }),
     }),
+    'GET /contacts/select': define({
+      query: selectQuery,
+      response: selectedHosts,
+      handle: async ({ query }) => {
+        const hosts = components.directory.select(query.expr)
+        return { ok: true as const, hosts, expression: foldNodeSet(hosts.map(({ host }) => host)) }
+      },
+    }),
     'POST /agent/card/import': operation('card_import', cardImport),
     'POST /agent/revoke': operation('identity_revoke', identityRevoke),
     'POST /keys/rotate-token': operatorRoute(executor, 'token_rotate', tokenRotate, tokenRotated),
@@ -53,6 +63,7 @@ export const contactRoutes = (components: RestComponents, init: RestInit) => {
     'POST /contacts/trust': operation('contact_trust', contactTrust),
     'POST /contacts/pin': operation('contact_pin', contactPin),
     'POST /contacts/unpin': operation('contact_unpin', contactPin),
+    'POST /contacts/label': operation('contact_label', contactLabel),
     'POST /contacts/remove': operation('contact_remove', contactRemove),
   } satisfies Definitions
 }

@@ -10,15 +10,6 @@ import type { RestComponents } from './components.ts'
 import type { FanoutRequest } from './fanout-schemas.ts'
 import { decodeBase64 } from './ndjson.ts'
 
-type Hosts = Pick<RestComponents, 'directory' | 'executor'>
-
-/** Each agent that the words name, once, in their order. Throws `unknown_agent`, `ambiguous_agent`. */
-const hostsOf = (words: readonly string[], { directory, executor }: Hosts): FanoutHost[] => {
-  const names = new Map(executor.snapshot.contacts.map(({ agent_id, name }) => [agent_id, name]))
-  const ids = new Set(words.map((word) => directory.resolve(word)))
-  return [...ids].map((agent_id) => ({ host: names.get(agent_id) ?? agent_id, agent_id }))
-}
-
 const stdinOf = ({ stdin_b64 }: FanoutRequest): FanoutSpec['command']['stdin'] => {
   if (stdin_b64 === undefined) return null
   const bytes = decodeBase64(stdin_b64, 'stdin_b64')
@@ -36,13 +27,13 @@ const requestIdsOf = ({ request_ids = {} }: FanoutRequest, hosts: readonly Fanou
   return ids
 }
 
-/** What the body asks for. Throws `bad_request`, `too_large`, `unknown_agent`, `ambiguous_agent`. */
+/** What the body asks for. Throws `bad_request`, `too_large`, and as `selectHosts`. */
 export const toFanoutSpec = (
   body: FanoutRequest,
-  components: Hosts,
+  { directory }: Pick<RestComponents, 'directory'>,
   more: Pick<FanoutSpec, 'proof'> & Pick<FanoutSpec['command'], 'trace'>,
 ): FanoutSpec => {
-  const hosts = hostsOf(body.hosts, components)
+  const hosts = directory.select(body.hosts)
   const { trace, proof } = more
   return {
     fanout_id: body.fanout_id ?? newRequestId(),

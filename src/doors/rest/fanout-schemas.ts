@@ -4,11 +4,12 @@ import { FANOUT_ENDS } from '../../protocol/fanout.ts'
 import { MAX_FANOUT_HOSTS, MAX_FANOUT_PARALLEL } from '../../protocol/fanout-limits.ts'
 import { MAX_TEXT } from '../../protocol/limits.ts'
 import { DENIAL_REASONS, WARNING_KINDS } from '../../protocol/reasons.ts'
+import { hostWord } from './fleet-schemas.ts'
 import { argv, base64, clamp, hexId, optional, requestId, runTold, sessionName } from './schemas.ts'
 
 export const fanoutRequest = z
   .strictObject({
-    hosts: z.array(z.string().min(1)).min(1).max(MAX_FANOUT_HOSTS).describe('words that name whom to ask; each agent is asked once'),
+    hosts: z.array(hostWord).min(1).max(MAX_FANOUT_HOSTS).describe('whom to ask; each agent is asked once'),
     argv,
     stdin_b64: optional(base64).describe('for each host'),
     timeout_ms: optional(z.int().min(1)).describe('of each host'),

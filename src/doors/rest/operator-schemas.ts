@@ -1,6 +1,7 @@
 import * as z from 'zod'
 
 import { ROTATED_TOKENS, RUN_STATES, TRUST_CAUSES, TRUST_DECISIONS, TRUST_LEVELS } from '../../protocol/reasons.ts'
+import { labels } from './fleet-schemas.ts'
 import { agentName, hexId, optional, requestId } from './schemas.ts'
 
 export const incomingList = z.strictObject({})
@@ -25,6 +26,7 @@ const contactRecord = z.strictObject({
   machines: z.array(hexId).describe('that it is pinned to'),
   addresses: z.array(z.string()),
   formerly: z.array(hexId).describe('keys that it had before, the newest first'),
+  labels,
   revoked: z.boolean(),
   revoked_machines: z.array(hexId),
 })

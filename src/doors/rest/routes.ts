@@ -26,6 +26,8 @@ const ROWS = [
   ['POST', '/contacts/trust', 'contacts', 'x0x contacts trust', "Set a contact's trust level"],
   ['POST', '/contacts/pin', 'contacts', 'x0x contacts pin', 'Pin a contact to a machine'],
   ['POST', '/contacts/unpin', 'contacts', 'x0x contacts unpin', 'Remove a pin'],
+  ['POST', '/contacts/label', 'contacts', 'x0x contacts label', 'Give a contact labels, or take some away'],
+  ['GET', '/contacts/select', 'contacts', 'x0x contacts select', 'Whom names, node sets, labels and groups mean'],
   ['POST', '/contacts/remove', 'contacts', 'x0x contacts remove', 'Forget a contact'],
   ['GET', '/trust/evaluate', 'contacts', 'x0x trust evaluate', 'What the trust rules say of an agent on a machine now, and why'],
   ['GET', '/peers', 'mesh', 'x0x peers', 'Connected and discovered peers'],

@@ -24,10 +24,10 @@ import {
   type Operation,
   type Query,
   type RequestProof,
-  type Snapshot,
   type ToExecutor,
   type ToNetwork,
 } from './messages.ts'
+import type { Snapshot } from './snapshot.ts'
 import type { TrustEvaluation } from './shown.ts'
 
 export interface PortIdentity {
@@ -77,7 +77,14 @@ export class ExecutorClient implements Startable {
   #lastRun = 0
   #identity: PortIdentity | null = null
   #tokens: CallerTokens | null = null
-  #snapshot: Snapshot = { contacts: [], known_pairs: [], revoked_agents: [], self_revoked: false, require_operator_proof: false }
+  #snapshot: Snapshot = {
+    contacts: [],
+    groups: [],
+    known_pairs: [],
+    revoked_agents: [],
+    self_revoked: false,
+    require_operator_proof: false,
+  }
 
   constructor(components: ExecutorClientComponents) {
     this.#log = components.log

@@ -23,7 +23,7 @@ import {
   SEED_BYTES,
 } from '../../protocol/limits.ts'
 import { MAX_CONFIG_ADDRESSES, MAX_PROVEN_REQUEST, MAX_REFUSED_HTTP_TEXT } from '../../protocol/local-limits.ts'
-import { HTTP_REFUSALS, TRUST_DECISIONS, type TrustLevel } from '../../protocol/reasons.ts'
+import { HTTP_REFUSALS, TRUST_DECISIONS } from '../../protocol/reasons.ts'
 import { ASKED_MESSAGES } from './asked-messages.ts'
 import { bool, bytes, id32, list, NO_BYTES, nullable, oneOf, requestId, text, uint, union, type ValueOf } from '../../protocol/schema.ts'
 
@@ -55,6 +55,7 @@ export const OPERATIONS = [
   'contact_trust',
   'contact_pin',
   'contact_unpin',
+  'contact_label',
   'contact_remove',
   'identity_revoke',
   'exec_incoming',
@@ -182,35 +183,6 @@ export type HttpRefused = Omit<Extract<ToExecutor, { type: 'http_refused' }>, 't
 /** An operator's proof of a run, as `sign_request` carries it. */
 export type RequestProof = Pick<Extract<ToExecutor, { type: 'sign_request' }>, 'proven' | 'proof'>
 export const NO_PROOF: RequestProof = { proven: NO_BYTES, proof: '' }
-
-/** A contact as the network's half needs it: to show, to resolve a name, to dial. */
-export interface ContactRecord {
-  name: string
-  agent_id: string
-  trust: TrustLevel
-  /** Pinned machines. */
-  machines: string[]
-  /** Addresses of the imported card, each ending in /p2p/<peer id>. */
-  addresses: string[]
-  /** Keys that it had before, the newest first. */
-  formerly: string[]
-  /** The agent has revoked its key, for ever: nothing above lets it in. */
-  revoked: boolean
-  /** Machines on which the agent has revoked its presence. */
-  revoked_machines: string[]
-}
-
-/** What the executor shows the network's half: for display, dialling and handshake budgets, never for a decision. */
-export interface Snapshot {
-  contacts: ContactRecord[]
-  /** The (agent, machine) pairs that the ACL names. */
-  known_pairs: [agent_id: string, machine_id: string][]
-  revoked_agents: string[]
-  /** This agent itself is revoked, or its presence on this machine. */
-  self_revoked: boolean
-  /** Requests are signed for operators only: whoever has no proof may be refused before anybody is dialled. */
-  require_operator_proof: boolean
-}
 
 /** From the executor to the network's half. */
 export const toNetwork = union('to-network', {

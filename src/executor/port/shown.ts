@@ -1,5 +1,5 @@
 import type { RunState, TrustCause, TrustDecision } from '../../protocol/reasons.ts'
-import type { ContactRecord } from './messages.ts'
+import type { ContactRecord } from './snapshot.ts'
 
 /** What runs here for another agent. */
 export interface IncomingRun {

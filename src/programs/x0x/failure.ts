@@ -74,6 +74,8 @@ const nextLines = (error: AppError): string[] => {
       ]
     case 'unknown_agent':
       return ['an agent is a contact (x0x contacts list), a peer (x0x peers), or an id: all 64 characters or at least its first 6']
+    case 'no_hosts':
+      return ['whom words mean: x0x contacts select WHO...']
     case 'bad_card':
       return ['ask for a fresh one: x0x card']
     case 'unknown_run':

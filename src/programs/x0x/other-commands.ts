@@ -81,6 +81,10 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
     (await import('./commands/contacts.ts')).runContactsTrust(context, name, level),
   'contacts pin': pin('pin'),
   'contacts unpin': pin('unpin'),
+  'contacts label': async (context, { words: [name = '', ...labels] }) =>
+    (await import('./commands/labels.ts')).runContactsLabel(context, name, labels),
+  'contacts select': async (context, line) =>
+    (await import('./commands/labels.ts')).runContactsSelect(context, line.words, line.has('fold')),
   'contacts remove': async (context, { words: [name = ''] }) => (await import('./commands/contacts.ts')).runContactsRemove(context, name),
   init: async (context, line) => {
     const { runInit } = await import('./commands/init.ts')

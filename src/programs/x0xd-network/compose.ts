@@ -127,7 +127,7 @@ const composeRest = ({ settings, clock, log, apiSocket }: NetworkDependencies, p
   const { counters: dmCounters, events, fanouts, links, messages, pings, rules, runner } = dm
   const directory = new AgentDirectory({
     ownAgentId: () => port.identity.agentId,
-    contacts: () => port.snapshot.contacts,
+    snapshot: () => port.snapshot,
     discovered: () => [...announcements.list(), ...presences.list()].map((agent) => agent.agent_id),
   })
   const view = new MeshView({

@@ -84,7 +84,7 @@ test('the request reaches the runner as it was asked', async (t) => {
       specs.push(spec)
       return OUTCOME
     }),
-    directory: { resolve: (agent) => (agent === 'bob' ? OTHER_AGENT : agent) },
+    directory: { ...restComponents().directory, resolve: (agent) => (agent === 'bob' ? OTHER_AGENT : agent) },
   })
   await door.call('POST', '/exec/run', { body: { agent: 'bob', argv: ['a', ''] } })
   assert.deepEqual(specs.pop(), { agent_id: OTHER_AGENT, argv: ['a', ''], stdin: null, timeout_ms: null, cwd: null, clamp: false })
@@ -391,6 +391,7 @@ test('a caller who hangs up while its stdin is still coming starts nothing', asy
       return OUTCOME
     }),
     directory: {
+      ...restComponents().directory,
       resolve: (agent) => {
         resolved.resolve()
         return agent

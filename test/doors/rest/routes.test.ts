@@ -120,6 +120,7 @@ test('an operation goes to the executor byte for byte, with its proof', async (t
     ['/contacts/trust', 'contact_trust', '{ "level":"trusted",\n "contact":"bob" }'],
     ['/contacts/pin', 'contact_pin', `{"contact":"bob","machine_id":"${MACHINE}"}`],
     ['/contacts/unpin', 'contact_unpin', `{"contact":"bob","machine_id":"${MACHINE}"}`],
+    ['/contacts/label', 'contact_label', '{"contact":"bob","labels":{"role":"db","site":null}}'],
     ['/contacts/remove', 'contact_remove', '{"contact":"b\\u00f6b"}'],
     ['/agent/revoke', 'identity_revoke', '{"machine_id":null}'],
     ['/agent/card/import', 'card_import', '{"card":"x0x://agent/AA","name":"bob","trust_level":"known"}'],
@@ -234,9 +235,9 @@ test('contacts, peers, connect and diagnostics show what their owners say', asyn
   const door = await startDoor(t, {
     executor: { ...parts.executor, query: async (what) => (what === 'contacts' ? [{ name: 'bob' }] : { enabled: true }) },
     links: { list: () => [], link: async (agentId) => ({ agentId, machineId: MACHINE, decision: 'accept' }) },
-    directory: { resolve: (agent) => (agent === 'bob' ? OTHER_AGENT : agent) },
+    directory: { ...restComponents().directory, resolve: (agent) => (agent === 'bob' ? OTHER_AGENT : agent) },
   })
-  assert.deepEqual((await door.call('GET', '/contacts')).json, { ok: true, contacts: [{ name: 'bob' }] })
+  assert.deepEqual((await door.call('GET', '/contacts')).json, { ok: true, contacts: [{ name: 'bob' }], groups: [] })
   assert.deepEqual((await door.call('GET', '/peers')).json, { ok: true, peers: [] })
   const connected = await door.call('POST', '/agents/connect', { body: { agent: 'bob' } })
   assert.deepEqual(connected.json, { ok: true, agent_id: OTHER_AGENT, machine_id: MACHINE, decision: 'accept' })

@@ -22,6 +22,7 @@ const contact = (name: string, agent_id: string): Contact => ({
   machines: [],
   addresses: [],
   formerly: [],
+  labels: {},
   agent_public_key: null,
   card_issued_at_ms: null,
 })

@@ -4,7 +4,7 @@ import { completions, COMPLETION_SCRIPTS, type Candidate, type Completions } fro
 import { PAGES } from '../../../command-line/pages.ts'
 import { SHELLS } from '../../../command-line/shells.ts'
 import type { RunSession } from '../../../exec/run-spec.ts'
-import type { ContactRecord } from '../../../executor/port/messages.ts'
+import type { ContactRecord, GroupRecord } from '../../../executor/port/snapshot.ts'
 import { LocalApi } from '../../../local-api/local-api.ts'
 import { instanceChoice } from '../../../local-api/paths.ts'
 import type { MeshView } from '../../../mesh/view.ts'
@@ -57,32 +57,41 @@ const machineWords = async (get: Get, agent: string): Promise<Candidate[]> => {
   return [...pinned, ...machines.map(({ machine_id, name }): Candidate => [machine_id, name ?? ''])]
 }
 
+/** Behind a comma or a "!" the next host begins; names, and what the operator calls several. */
+const hostWords = async (get: Get, begun: string): Promise<Candidate[]> => {
+  const { contacts, groups } = await get<{ readonly contacts: readonly ContactRecord[]; readonly groups: readonly GroupRecord[] }>(
+    '/contacts',
+  )
+  const labels = contacts.flatMap(({ labels: some }) => Object.entries(some).map(([key, value]): Candidate => [`${key}=${value}`, 'label']))
+  const all = [...contactWords(contacts), ...groups.map(({ name, words }): Candidate => [`@${name}`, words.join(' ')]), ...labels]
+  const done = /^(?:.*,)?!?/su.exec(begun)![0]
+  return all.map(([word, text]) => [`${done}${word}`, text])
+}
+
 const runWords = async (get: Get): Promise<Candidate[]> =>
   (await get<{ readonly sessions: readonly RunSession[] }>('/exec/sessions')).sessions.map(({ request_id, argv }) => [
     request_id,
     argv.join(' '),
   ])
 
-const ASK: Readonly<Record<AskedWords, (get: Get, before: readonly string[]) => Promise<Candidate[]>>> = {
+const ASK: Readonly<Record<AskedWords, (get: Get, found: Completions) => Promise<Candidate[]>>> = {
   agents: agentWords,
   contacts: async (get) => contactWords(await contactsOf(get)),
-  machines: async (get, before) => machineWords(get, before.at(-1) ?? ''),
+  hosts: async (get, { begun }) => hostWords(get, begun),
+  machines: async (get, { before }) => machineWords(get, before.at(-1) ?? ''),
   runs: runWords,
 }
 
 /** What the daemon knows. One that is not there, is slow or refuses knows nothing, and nobody is told: this is asked at each key. */
-const askedWords = async (
-  context: CliContext,
-  line: readonly string[],
-  { asked, begun, before }: Completions,
-): Promise<readonly Candidate[]> => {
+const askedWords = async (context: CliContext, line: readonly string[], completed: Completions): Promise<readonly Candidate[]> => {
+  const { asked, begun } = completed
   if (asked === null) return []
   try {
     const api = apiOf(context, line)
     const signal = AbortSignal.timeout(PATIENCE_MS)
-    const found = await ASK[asked](async (path) => api.json({ method: 'GET', path, signal }), before)
+    const found = await ASK[asked](async (path) => api.json({ method: 'GET', path, signal }), completed)
     const unique = [...new Map(found.toReversed())].toReversed()
-    return unique.filter(([word]) => word.startsWith(begun) && /^[\w.-]+$/.test(word)).slice(0, MAX_ASKED)
+    return unique.filter(([word]) => word.startsWith(begun) && /^[\w.,:!@=/+[\]-]+$/.test(word)).slice(0, MAX_ASKED)
   } catch {
     return []
   }

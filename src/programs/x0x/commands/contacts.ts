@@ -1,6 +1,7 @@
 import { buffer } from 'node:stream/consumers'
 
 import { AppError, errorText, isAppError } from '../../../base/errors.ts'
+import { labelsText, NO_LABELS, type Labels } from '../../../protocol/labels.ts'
 import { TRUST_LEVELS } from '../../../protocol/reasons.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
@@ -8,7 +9,7 @@ import { operate } from '../../../local-api/operator.ts'
 import { printAnswer, printDone, printLine, printTable } from '../print.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 
-interface Contact {
+export interface Contact {
   readonly name: string
   readonly agent_id: string
   readonly trust: string
@@ -17,6 +18,8 @@ interface Contact {
   readonly revoked?: boolean
   readonly revoked_machines?: readonly string[]
   readonly formerly?: readonly string[]
+  /** Absent where the daemon is of a release without them. */
+  readonly labels?: Labels
 }
 
 const levelShown = ({ trust, revoked = false }: Contact): string => (revoked ? `revoked (was ${trust})` : trust)
@@ -37,9 +40,10 @@ export const runContactsList = async (context: CliContext): Promise<number> => {
       levelShown(contact),
       agentShown(contact),
       contact.machines.map((machine) => pinShown(contact, machine)).join(' ') || '(any machine)',
+      labelsText(contact.labels ?? NO_LABELS),
     ])
     const none = 'no contacts; another side prints its card with: x0x card   then here: x0x contacts import LINK'
-    return rows.length === 0 ? printLine(context, none) : printTable(context, ['NAME', 'TRUST', 'AGENT', 'PINNED TO'], rows)
+    return rows.length === 0 ? printLine(context, none) : printTable(context, ['NAME', 'TRUST', 'AGENT', 'PINNED TO', 'LABELS'], rows)
   })
 }
 
@@ -76,13 +80,15 @@ export const runContactsImport = async (context: CliContext, link: string, optio
   }
 }
 
-const report = async (context: CliContext, answer: { contact?: Contact }): Promise<number> =>
+export const report = async (context: CliContext, answer: { contact?: Contact }): Promise<number> =>
   printDone(context, answer, async () => {
     const { contact } = answer
     if (contact === undefined) return
     const pins =
       contact.machines.length === 0 ? 'any machine' : `pinned to ${contact.machines.map((id) => pinShown(contact, id, 12)).join(', ')}`
-    await printLine(context, shownLine(`${contact.name}: ${levelShown(contact)}, ${pins}, agent ${contact.agent_id}`))
+    const labels = labelsText(contact.labels ?? NO_LABELS)
+    const line = `${contact.name}: ${levelShown(contact)}, ${pins}, agent ${contact.agent_id}${labels && `, ${labels}`}`
+    await printLine(context, shownLine(line))
   })
 
 /** `x0x contacts trust NAME LEVEL`. */

@@ -1,0 +1,41 @@
+import * as z from 'zod'
+
+import { MAX_FANOUT_HOSTS } from '../../protocol/fanout-limits.ts'
+import { MAX_HOST_WORDS } from '../../protocol/fleet-limits.ts'
+import { TRUST_LEVELS } from '../../protocol/reasons.ts'
+import { agentName, hexId } from './schemas.ts'
+
+export const labels = z.record(z.string(), z.string()).describe("the operator's, by their keys")
+
+/** What is wrong with a label is said by who writes it down. */
+export const contactLabel = z.strictObject({
+  contact: agentName,
+  labels: z.record(z.string(), z.string().nullable()).describe('null takes the label away'),
+})
+
+export const hostWord = z
+  .string()
+  .max(MAX_HOST_WORDS)
+  .describe('a name, an id, a node set such as web[1-20,30], @group, key=value, or several with commas between; ! before one leaves it out')
+
+/** `?expr=a&expr=b`; one alone is no list where a query is read. */
+export const selectQuery = z.strictObject({
+  expr: z
+    .union([hostWord, z.array(hostWord).min(1).max(MAX_FANOUT_HOSTS)])
+    .transform((words) => (typeof words === 'string' ? [words] : words)),
+})
+
+export const selectedHosts = z
+  .strictObject({
+    ok: z.literal(true),
+    hosts: z.array(
+      z.strictObject({
+        host: z.string().describe("the contact's name, else the id"),
+        agent_id: hexId,
+        labels,
+        trust: z.enum(TRUST_LEVELS).nullable().describe('null: it is no contact'),
+      }),
+    ),
+    expression: z.string().describe('their names, folded'),
+  })
+  .meta({ id: 'SelectedHosts' })

@@ -1,0 +1,162 @@
+import { AppError } from '../../base/errors.ts'
+import { didYouMean } from '../../base/nearest.ts'
+import { MAX_FANOUT_HOSTS } from '../../protocol/fanout-limits.ts'
+import { MAX_CHOICE_STEPS, MAX_ID_PREFIXES, MAX_SHOWN_NAMES } from '../../protocol/fleet-limits.ts'
+import { parseHostExpression, type HostExpression, type HostPart } from '../../protocol/host-expression.ts'
+import { isHexId, type AgentId } from '../../protocol/ids.ts'
+import { NO_LABELS, type Labels } from '../../protocol/labels.ts'
+import { MIN_ID_PREFIX } from '../../protocol/limits.ts'
+import { expandNodeSet, foldNodeSet } from '../../protocol/node-set.ts'
+import type { TrustLevel } from '../../protocol/reasons.ts'
+import type { ContactIndex } from './contact-index.ts'
+
+/** One host that some words mean. */
+export interface SelectedHost {
+  /** The contact's name, else the id. */
+  readonly host: string
+  readonly agent_id: AgentId
+  readonly labels: Labels
+  /** The contact's; null: it is none. */
+  readonly trust: TrustLevel | null
+}
+
+export interface Known {
+  readonly index: ContactIndex
+  /** Words of the operator's groups, by their names. */
+  readonly groups: ReadonlyMap<string, readonly string[]>
+  /** Whom the beginning of an id means. Throws `unknown_agent` or `ambiguous_agent`. */
+  byPrefix(text: string): AgentId
+}
+
+const ID_PREFIX = new RegExp(`^[0-9a-f]{${MIN_ID_PREFIX},}$`)
+
+type Hosts = ReadonlyMap<AgentId, SelectedHost>
+
+const shownNames = (names: readonly string[]): string => {
+  const folded = foldNodeSet(names)
+  return folded.length <= MAX_SHOWN_NAMES ? folded : `${folded.slice(0, MAX_SHOWN_NAMES)}… (${names.length} names)`
+}
+
+/** One choice: what its words mean is looked up once, and whom they name in vain is told at its end. */
+class Choice {
+  readonly #known: Known
+  readonly #groups = new Map<string, Hosts>()
+  /** Names that no contact has, by the group that says them; '' for the words themselves. */
+  readonly #unknown = new Map<string, string[]>()
+  #prefixes = 0
+  #steps = 0
+
+  constructor(known: Known) {
+    this.#known = known
+  }
+
+  /** `within`: the group whose words these are, or ''. */
+  hostsOf({ include, leaveOut }: HostExpression, within: string): Hosts {
+    const hosts = new Map<AgentId, SelectedHost>()
+    for (const part of include)
+      for (const host of this.#members(part, within, false)) if (!hosts.has(host.agent_id)) hosts.set(host.agent_id, host)
+    for (const part of leaveOut) for (const { agent_id } of this.#members(part, within, true)) hosts.delete(agent_id)
+    return hosts
+  }
+
+  /** Throws where a name was none: a slip must not make the choice smaller in silence, nor larger. */
+  refuseUnknown(): void {
+    const [first] = this.#unknown
+    if (first === undefined) return
+    const names = [...this.#unknown.values()].flat()
+    const known = this.#known.index.contacts.map(({ name }) => name)
+    const meant = names.length > 1 ? '' : didYouMean(names[0]!, known)
+    const said = [...this.#unknown].map(([group, some]) => `${shownNames(some)}${group === '' ? '' : ` (of @${group})`}`)
+    const shown = said.length > 3 ? `${said.slice(0, 3).join(', ')} and those of ${said.length - 3} more groups` : said.join(', ')
+    throw new AppError('unknown_agent', `no contact is named ${shown}${meant}`, { data: { unknown: shownNames(names) } })
+  }
+
+  *#members(part: HostPart, within: string, leftOut: boolean): Iterable<SelectedHost> {
+    for (const host of this.#found(part, within, leftOut)) {
+      if (++this.#steps > MAX_CHOICE_STEPS) throw new AppError('bad_request', 'these words and their groups mean too much to be looked up')
+      yield host
+    }
+  }
+
+  #found(part: HostPart, within: string, leftOut: boolean): Iterable<SelectedHost> {
+    switch (part.kind) {
+      case 'one':
+        return this.#one(part.text, within)
+      case 'set':
+        return expandNodeSet(part.set).flatMap((name) => this.#named(name, within))
+      case 'group':
+        return this.#group(part.name, within).values()
+      case 'label':
+        return this.#labelled(part, within, leftOut)
+    }
+  }
+
+  #one(text: string, within: string): readonly SelectedHost[] {
+    const { index } = this.#known
+    if (isHexId(text)) return [this.#hostOf(text)]
+    if (index.named(text) !== undefined || !ID_PREFIX.test(text)) return this.#named(text, within)
+    if (++this.#prefixes > MAX_ID_PREFIXES)
+      throw new AppError('bad_request', `at most ${MAX_ID_PREFIXES} hosts may be named by the beginning of an id; write names or whole ids`)
+    return [this.#hostOf(this.#known.byPrefix(text))]
+  }
+
+  #named(name: string, within: string): readonly SelectedHost[] {
+    const contact = this.#known.index.named(name)
+    if (contact !== undefined) return [this.#hostOf(contact.agent_id)]
+    const names = this.#unknown.get(within)
+    if (names === undefined) this.#unknown.set(within, [name])
+    else names.push(name)
+    return []
+  }
+
+  #hostOf(agent_id: AgentId): SelectedHost {
+    const contact = this.#known.index.withId(agent_id)
+    if (contact === undefined) return { host: agent_id, agent_id, labels: NO_LABELS, trust: null }
+    return { host: contact.name, agent_id, labels: contact.labels, trust: contact.trust }
+  }
+
+  #group(name: string, within: string): Hosts {
+    const before = this.#groups.get(name)
+    if (before !== undefined) return before
+    const words = this.#known.groups.get(name)
+    if (words === undefined) {
+      const meant = didYouMean(
+        `@${name}`,
+        [...this.#known.groups.keys()].map((known) => `@${known}`),
+      )
+      throw new AppError('unknown_agent', `there is no group @${name}${meant}${of(within)}`, { data: { group: name } })
+    }
+    const hosts: Hosts = words.length === 0 ? new Map() : this.hostsOf(parseHostExpression(words), name)
+    this.#groups.set(name, hosts)
+    return hosts
+  }
+
+  /** Left out may be a value that nobody has, as long as somebody has the key: else a slip of the key would leave nobody out. */
+  #labelled({ key, value }: { key: string; value: string }, within: string, leftOut: boolean): readonly SelectedHost[] {
+    const { index } = this.#known
+    const values = index.labelled(key)
+    const having = values?.get(value) ?? []
+    if (having.length === 0 && !(leftOut && values !== undefined)) {
+      const meant = didYouMean(`${key}=${value}`, index.labels())
+      throw new AppError('unknown_agent', `no contact has the label ${key}=${value}${meant}${of(within)}`, { data: { label: key } })
+    }
+    return having.map(({ agent_id }) => this.#hostOf(agent_id))
+  }
+}
+
+const of = (group: string): string => (group === '' ? '' : ` (of @${group})`)
+
+/**
+ * Whom the words mean, in their order, each agent once. Contacts, labels and groups are the operator's: nothing that a peer
+ * says of itself chooses it. Throws `bad_request` for words that are malformed or mean too many, `unknown_agent` for a name,
+ * label or group that is none, `ambiguous_agent`, and `no_hosts` where nobody is left.
+ */
+export const selectHosts = (words: readonly string[], known: Known): SelectedHost[] => {
+  const choice = new Choice(known)
+  const hosts = choice.hostsOf(parseHostExpression(words), '')
+  choice.refuseUnknown()
+  if (hosts.size === 0) throw new AppError('no_hosts', 'these words mean nobody: all that they name is left out, or in no group')
+  if (hosts.size > MAX_FANOUT_HOSTS)
+    throw new AppError('bad_request', `these words mean ${hosts.size} hosts, and at most ${MAX_FANOUT_HOSTS} may be asked`)
+  return [...hosts.values()]
+}

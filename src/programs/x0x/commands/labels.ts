@@ -1,0 +1,42 @@
+import { shownLine } from '../../../base/visible-text.ts'
+import type { SelectedHost } from '../../../exec/fleet/select-hosts.ts'
+import { operate } from '../../../local-api/operator.ts'
+import { labelsText } from '../../../protocol/labels.ts'
+import type { CliContext } from '../context.ts'
+import { usageError } from '../failure.ts'
+import { counted, printAnswer, printLine, printNotice } from '../print.ts'
+import { report, type Contact } from './contacts.ts'
+
+/** `x0x contacts label NAME key=value... key=`. */
+export const runContactsLabel = async (context: CliContext, contact: string, words: readonly string[]): Promise<number> => {
+  const labels: Record<string, string | null> = {}
+  for (const word of words) {
+    const [, key, value] = /^([^=]+)=(.*)$/su.exec(word) ?? []
+    if (key === undefined || value === undefined || key === '__proto__')
+      throw usageError(`${JSON.stringify(word)} is no label`, 'key=value gives one, key= takes it away')
+    if (Object.hasOwn(labels, key)) throw usageError(`the label ${key} is named twice`)
+    labels[key] = value === '' ? null : value
+  }
+  return report(context, await operate<{ contact?: Contact }>(context, '/contacts/label', { contact, labels }))
+}
+
+interface Selected {
+  readonly hosts: readonly SelectedHost[]
+  readonly expression: string
+}
+
+const lineOf = ({ host, labels, trust }: SelectedHost, width: number): string =>
+  `${host.padEnd(width)}  ${labelsText(labels)}${trust === 'blocked' ? ' (blocked)' : ''}`.trimEnd()
+
+/** `x0x contacts select WHO...`. */
+export const runContactsSelect = async (context: CliContext, words: readonly string[], folded: boolean): Promise<number> => {
+  const query = words.map((word) => `expr=${encodeURIComponent(word)}`).join('&')
+  const answer = await context.api.json<Selected>({ method: 'GET', path: `/contacts/select?${query}` })
+  return printAnswer(context, answer, async () => {
+    const { hosts, expression } = answer
+    if (folded) return printLine(context, shownLine(expression))
+    const width = Math.max(...hosts.map(({ host }) => host.length))
+    await printLine(context, hosts.map((host) => shownLine(lineOf(host, width))).join('\n'))
+    return printNotice(context, `${counted(hosts.length, 'host')}: ${shownLine(expression)}`)
+  })
+}

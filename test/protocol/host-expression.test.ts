@@ -1,0 +1,101 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import fc from 'fast-check'
+
+import { isAppError } from '../../src/base/errors.ts'
+import { MAX_FANOUT_HOSTS } from '../../src/protocol/fanout-limits.ts'
+import { MAX_HOST_WORDS } from '../../src/protocol/fleet-limits.ts'
+import { parseHostExpression, type HostPart } from '../../src/protocol/host-expression.ts'
+import { expandNodeSet } from '../../src/protocol/node-set.ts'
+
+const shown = (part: HostPart): string => {
+  switch (part.kind) {
+    case 'one':
+      return part.text
+    case 'set':
+      return `<${expandNodeSet(part.set).join(' ')}>`
+    case 'group':
+      return `@${part.name}`
+    case 'label':
+      return `${part.key}=${part.value}`
+  }
+}
+
+const read = (...words: string[]): string => {
+  const { include, leaveOut } = parseHostExpression(words)
+  return [...include.map(shown), ...leaveOut.map((part) => `!${shown(part)}`)].join(' ')
+}
+
+test('words are names, ids, node sets, groups and labels, with commas between or not', () => {
+  assert.equal(read('alice', 'a'.repeat(64)), `alice ${'a'.repeat(64)}`)
+  assert.equal(read('web[1-2,9],db'), '<web1 web2 web9> db')
+  assert.equal(read('@prod,role=db', 'site=eu/ber'), '@prod role=db site=eu/ber')
+  assert.equal(read('image=debian:12+deb', 'owner=ops@example'), 'image=debian:12+deb owner=ops@example')
+})
+
+test('what is left out is so wherever it stands', () => {
+  assert.equal(read('web[1-3]', '!web2'), '<web1 web2 web3> !web2')
+  assert.equal(read('!web2', 'web[1-3]'), '<web1 web2 web3> !web2')
+  assert.equal(read('web[1-3],!web2,db'), '<web1 web2 web3> db !web2')
+  assert.equal(read('@prod', '!@drained,!role=db,!web[1-2]'), '@prod !@drained !role=db !<web1 web2>')
+})
+
+const WRONG: readonly [readonly string[], RegExp][] = [
+  [[], /name nobody/],
+  [['!web1'], /name nobody/],
+  [[''], /a host is missing/],
+  [['a', ''], /a host is missing/],
+  [['a,'], /a host is missing/],
+  [['!'], /a host is missing/],
+  [['a', '!!b'], /no name has the character "!"/],
+  [['!a,b'], /leaves out its first part alone/],
+  [['!@a,role=b'], /leaves out its first part alone/],
+  [['@'], /no name of a group/],
+  [['@a b'], /no name of a group/],
+  [['@web[1-3]'], /no name of a group/],
+  [['@-x'], /no name of a group/],
+  [[`@${'a'.repeat(65)}`], /no name of a group/],
+  [['=b'], /no key of a label/],
+  [['a='], /no value of a label/],
+  [['a=b=c'], /no value of a label/],
+  [['a=b c'], /no value of a label/],
+  [['a=ü'], /no value of a label/],
+  [['__proto__=a'], /no key of a label/],
+  [[`a=${'b'.repeat(65)}`], /no value of a label/],
+  [[`${'a'.repeat(65)}=b`], /no key of a label/],
+  [['a=[1-3]'], /no value of a label/],
+  [['web[1-3'], /is not closed/],
+  [['web1-3]'], /closed that was not opened/],
+  [['a;b'], /no name has the character ";"/],
+  [['../a'], /no name has the character "\/"/],
+  [['web[1-6000]', 'db[1-6000]'], /mean 12000 hosts/],
+  [['a', '!web[1-6000]', '!db[1-6000]'], /mean 12000 hosts/],
+  [['web[1-999999999]'], /means 999999999 hosts/],
+  [[','.repeat(1_000_000)], /a host is missing/],
+  [['a,'.repeat(20_000) + 'a'], /mean 20001 hosts/],
+  [['a'.repeat(MAX_HOST_WORDS), 'b'], /at most 1048576 characters/],
+]
+
+test('what is malformed or means too many is refused, and it is said why', () => {
+  for (const [words, why] of WRONG)
+    assert.throws(
+      () => parseHostExpression(words),
+      (error) => isAppError(error, 'bad_request') && why.test(error.message) && error.message.length < 300,
+      words.join(' ').slice(0, 60),
+    )
+  assert.equal(parseHostExpression([`a[1-${MAX_FANOUT_HOSTS}]`, `!b[1-${MAX_FANOUT_HOSTS}]`]).leaveOut.length, 1)
+})
+
+test('any words are read or refused', () => {
+  const piece = fc.constantFrom('a', 'web', '[', ']', ',', '!', '@', '=', '1-3', '[1-3]', 'role=db', ' ', 'é', '\0')
+  fc.assert(
+    fc.property(fc.array(fc.array(piece, { maxLength: 8 }).map((pieces) => pieces.join(''))), (words) => {
+      try {
+        assert.ok(parseHostExpression(words).include.length > 0)
+      } catch (error) {
+        assert.ok(isAppError(error, 'bad_request'), String(error))
+      }
+    }),
+    { seed: 20_261_126, numRuns: 3000 },
+  )
+})

@@ -1,0 +1,129 @@
+import assert from 'node:assert/strict'
+import { readFile, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import { MAX_LABEL_TEXT, MAX_LABELS } from '../../src/protocol/fleet-limits.ts'
+import { labelChangesProblem } from '../../src/protocol/labels.ts'
+import { Contacts } from '../../src/trust/contacts.ts'
+import { tempDir } from '../support/temp-dir.ts'
+
+const ALICE = 'a1'.repeat(32)
+const NEXT = 'b2'.repeat(32)
+const MACHINE = '0c'.repeat(32)
+
+const CARD = {
+  agentId: ALICE,
+  machineId: MACHINE,
+  name: 'role=root',
+  addresses: ['/ip4/10.0.0.1/tcp/1'],
+  issuedAt: 1000,
+  expiresAt: 2000,
+  publicKey: new Uint8Array([1, 2, 3]),
+}
+
+const open = async (t: TestContext) => {
+  const path = join(await tempDir(t), 'contacts.json')
+  const load = async (): Promise<Contacts> => {
+    const contacts = new Contacts({ path })
+    await contacts.load()
+    return contacts
+  }
+  const version = async (): Promise<unknown> => (JSON.parse(await readFile(path, 'utf8')) as { version: unknown }).version
+  return { contacts: await load(), path, again: load, version }
+}
+
+test('labels are given and taken, in the order of their keys, and are there again', async (t) => {
+  const { contacts, again } = await open(t)
+  assert.deepEqual((await contacts.importCard(CARD, { name: 'alice' })).labels, {}, 'a card names no label')
+  assert.deepEqual(Object.entries((await contacts.label('alice', { site: 'ber', role: 'web' })).labels), [
+    ['role', 'web'],
+    ['site', 'ber'],
+  ])
+  assert.deepEqual((await contacts.label('alice', { role: 'db', site: null })).labels, { role: 'db' })
+  assert.deepEqual((await again()).find('alice').labels, { role: 'db' })
+  await assert.rejects(contacts.label('alice', { site: null }), { code: 'not_found', message: 'alice has no label "site"' })
+  await assert.rejects(contacts.label('alice', { constructor: null }), { code: 'not_found' })
+  await assert.rejects(contacts.label('bob', { a: 'b' }), { code: 'unknown_agent' })
+})
+
+test('labels stay through all else that changes a contact', async (t) => {
+  const { contacts, again } = await open(t)
+  await contacts.importCard(CARD, { name: 'alice' })
+  await contacts.label('alice', { role: 'db' })
+  await contacts.importCard({ ...CARD, issuedAt: 1500, addresses: ['/ip4/10.0.0.2/tcp/1'] }, { name: 'alicia' })
+  await contacts.setTrust('alicia', 'trusted')
+  await contacts.pin('alicia', MACHINE)
+  await contacts.unpin('alicia', MACHINE)
+  await contacts.meet({ name: 'alicia', agent_id: ALICE, machine_id: MACHINE, addresses: [] })
+  await contacts.succeed(ALICE, { agentId: NEXT, publicKey: new Uint8Array([9]) })
+  const { name, agent_id, labels } = (await again()).list()[0]!
+  assert.deepEqual({ name, agent_id, labels }, { name: 'alicia', agent_id: NEXT, labels: { role: 'db' } })
+})
+
+test('a file says no more than an earlier release can read, as long as no contact has a label', async (t) => {
+  const { contacts, version } = await open(t)
+  await contacts.importCard(CARD, { name: 'alice' })
+  assert.equal(await version(), 1)
+  await contacts.label('alice', { role: 'db' })
+  assert.equal(await version(), 3)
+  await contacts.label('alice', { role: null })
+  assert.equal(await version(), 1)
+  await contacts.succeed(ALICE, { agentId: NEXT, publicKey: new Uint8Array([9]) })
+  assert.equal(await version(), 2)
+})
+
+const many = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, index) => [`key${index}`, 'v']))
+
+test('a contact has so many labels and no more, each as long as it may be', async (t) => {
+  const { contacts } = await open(t)
+  await contacts.importCard(CARD, { name: 'alice' })
+  await contacts.label('alice', many(MAX_LABELS))
+  await assert.rejects(contacts.label('alice', { more: 'v' }), { code: 'bad_request', message: /at most 32 labels/ })
+  await contacts.label('alice', { key0: null, more: 'v' })
+  await contacts.label('alice', { more: null, ['k'.repeat(MAX_LABEL_TEXT)]: 'v'.repeat(MAX_LABEL_TEXT) })
+})
+
+test('odd keys and values are refused, and it is said which', () => {
+  for (const key of ['', '-a', '.a', '@a', 'a b', 'a,b', 'a=b', 'ä', 'a\n', '__proto__', 'k'.repeat(MAX_LABEL_TEXT + 1)])
+    assert.match(labelChangesProblem(Object.fromEntries([[key, 'v']])) ?? '', /is no key of a label/, key)
+  for (const value of ['', ' ', 'a b', 'a,b', 'a=b', '[1]', '!a', 'ä', 'a\n', '\u202e', 'v'.repeat(MAX_LABEL_TEXT + 1)])
+    assert.match(labelChangesProblem({ key: value }) ?? '', /is no value of a label/, value)
+  for (const value of ['a', '-1', '@x', 'debian:12', 'eu/ber', '1.2+3', 'ops@example', 'true'])
+    assert.equal(labelChangesProblem({ key: value }), null)
+  assert.match(labelChangesProblem({}) ?? '', /no label is named/)
+  assert.match(labelChangesProblem(many(MAX_LABELS + 1)) ?? '', /at most 32 labels are changed at once/)
+  assert.equal(labelChangesProblem({ 'app/name': null }), null)
+})
+
+const entry = {
+  name: 'alice',
+  agent_id: ALICE,
+  trust: 'known',
+  machines: [MACHINE],
+  addresses: [],
+  agent_public_key: null,
+  card_issued_at_ms: null,
+  formerly: [],
+}
+
+test('a file that was altered stops the start, and the message says where', async (t) => {
+  const { path, again } = await open(t)
+  const cases: [object, number, RegExp][] = [
+    [{ ...entry, labels: {} }, 2, /contacts\[0\]\.labels: unknown key/],
+    [entry, 3, /contacts\[0\]\.labels: missing/],
+    [{ ...entry, labels: null }, 3, /contacts\[0\]\.labels: expected an object/],
+    [{ ...entry, labels: ['role'] }, 3, /contacts\[0\]\.labels: expected an object/],
+    [{ ...entry, labels: { role: 1 } }, 3, /contacts\[0\]\.labels\.role: expected a text/],
+    [{ ...entry, labels: { role: null } }, 3, /contacts\[0\]\.labels\.role: expected a text/],
+    [{ ...entry, labels: { 'role,': 'db' } }, 3, /contacts\[0\]\.labels: "role," is no key/],
+    [{ ...entry, labels: { role: 'a b' } }, 3, /contacts\[0\]\.labels: "a b" is no value/],
+    [{ ...entry, labels: many(MAX_LABELS + 1) }, 3, /contacts\[0\]\.labels: a contact has at most 32 labels/],
+  ]
+  for (const [contact, version, reason] of cases) {
+    await writeFile(path, JSON.stringify({ version, contacts: [contact] }), { mode: 0o600 })
+    await assert.rejects(again(), { code: 'bad_contacts', message: reason })
+  }
+  await writeFile(path, `{"version":3,"contacts":[${JSON.stringify(entry).slice(0, -1)},"labels":{"__proto__":"x"}}]}`, { mode: 0o600 })
+  await assert.rejects(again(), { code: 'bad_contacts', message: /"__proto__" is no key/ })
+})
