@@ -7,6 +7,7 @@ import type { TestContext } from 'node:test'
 import { systemClock } from '../../src/base/clock.ts'
 import { createLogger } from '../../src/base/log.ts'
 import type { RestComponents, RestInit } from '../../src/doors/rest/components.ts'
+import { NO_SNAPSHOT } from '../../src/executor/port/snapshot.ts'
 import { RestDoor } from '../../src/doors/rest/server.ts'
 import { newLifecycleLog } from './lifecycle.ts'
 
@@ -41,7 +42,7 @@ export const restComponents = (over: Partial<RestComponents> = {}): RestComponen
   directory: { resolve: (agent) => agent, select: refuse('a choice of hosts') },
   executor: {
     identity: { agentId: AGENT, machineId: MACHINE, agentPublicKey: new Uint8Array(1952) },
-    snapshot: { contacts: [], groups: [], known_pairs: [], revoked_agents: [], self_revoked: false, require_operator_proof: false },
+    snapshot: NO_SNAPSHOT,
     query: async () => ({ status: 'enabled', journal: { writable: true } }),
     operate: refuse('an operation'),
     evaluateTrust: refuse('an evaluation'),

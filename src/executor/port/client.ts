@@ -27,7 +27,7 @@ import {
   type ToExecutor,
   type ToNetwork,
 } from './messages.ts'
-import type { Snapshot } from './snapshot.ts'
+import { NO_SNAPSHOT, type Snapshot } from './snapshot.ts'
 import type { TrustEvaluation } from './shown.ts'
 
 export interface PortIdentity {
@@ -77,14 +77,7 @@ export class ExecutorClient implements Startable {
   #lastRun = 0
   #identity: PortIdentity | null = null
   #tokens: CallerTokens | null = null
-  #snapshot: Snapshot = {
-    contacts: [],
-    groups: [],
-    known_pairs: [],
-    revoked_agents: [],
-    self_revoked: false,
-    require_operator_proof: false,
-  }
+  #snapshot = NO_SNAPSHOT
 
   constructor(components: ExecutorClientComponents) {
     this.#log = components.log

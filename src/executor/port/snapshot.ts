@@ -38,3 +38,13 @@ export interface Snapshot {
   /** Requests are signed for operators only: whoever has no proof may be refused before anybody is dialled. */
   require_operator_proof: boolean
 }
+
+/** Before the first. */
+export const NO_SNAPSHOT: Snapshot = {
+  contacts: [],
+  groups: [],
+  known_pairs: [],
+  revoked_agents: [],
+  self_revoked: false,
+  require_operator_proof: false,
+}
