@@ -16,7 +16,7 @@ import {
   STDIN_PIECE_BYTES,
 } from './limits.ts'
 import { SPAN_ID_BYTES, TRACE_ID_BYTES } from './trace-context.ts'
-import { DENIAL_REASONS, WAITING_REASONS, WARNING_KINDS } from './reasons.ts'
+import { DENIAL_REASONS, DETACHED_STATES, WAITING_REASONS, WARNING_KINDS } from './reasons.ts'
 import { MAX_APPROVAL_WAIT_MS, MAX_MESH_APPROVERS } from './waiting-limits.ts'
 import {
   bool,
@@ -175,6 +175,24 @@ export const RUN_FRAMES = {
   ack: [9, { request_id: requestId, stdin: uint(), stdout: uint(), stderr: uint() }],
 } as const
 
+const detachedRun = {
+  request_id: requestId,
+  state: oneOf(DETACHED_STATES),
+  /** Of the exact bytes of the Request that runs, or ran; zeros where it is unknown or expired. */
+  request_sha256: sha256,
+  /** Bytes of output that are kept, that were dropped, and that may be kept at most. */
+  kept: uint(),
+  dropped: uint(),
+  keep_bytes: uint(),
+  /** Milliseconds until it is ended; null: it does not run. */
+  lifetime_left_ms: nullable(uint()),
+  /** Milliseconds until it is forgotten; null: it is not over. */
+  kept_for_ms: nullable(uint()),
+  /** Of an attach: what of each stream came before the first byte that follows. */
+  stdout_before: uint(),
+  stderr_before: uint(),
+}
+
 /** Frames of a run, field for field those of the seed, and Stdin and Ack. */
 export const execFrame = union('exec-frame', {
   /** Client to server: `body` is an encoded `exec-request`. */
@@ -225,6 +243,12 @@ export const execFrame = union('exec-frame', {
    * requester that it belongs to. It changes nothing of the run, and is for whoever observes it.
    */
   trace: [18, { request_id: requestId, trace_id: bytes(TRACE_ID_BYTES), span_id: bytes(SPAN_ID_BYTES) }],
+  /** Client to server, the first and only frame of a new stream, and only to a peer that says `DETACH_VERSION`: `body` is an encoded `exec-detach-request`. */
+  detach_request: [19, signed],
+  /** Client to server, the first frame of a new stream: `body` is an encoded `exec-detached-ask`. After `attach` Ack and lease renewals follow. */
+  detached_ask: [20, signed],
+  /** Server to client: how a detached run is. The answer to both of the above, but where the request is denied. */
+  detached: [21, detachedRun],
 })
 export type ExecFrame = ValueOf<typeof execFrame>
 export type ExecFrameType = ExecFrame['type']

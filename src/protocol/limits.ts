@@ -151,6 +151,8 @@ export const OPERATOR_VERSION = 4
 export const TRACE_VERSION = 5
 /** As version 5; and whoever speaks it may be told of a contact's new key (`succession`). */
 export const SUCCESSION_VERSION = 6
+/** As version 6; and whoever speaks it knows of runs that outlive their caller (`detach_request`). Whether one may is the ACL's word. */
+export const DETACH_VERSION = 7
 /** Keys that an agent had one after another, as far back as a contact that missed them follows: each step costs two signatures, and one frame holds them all. */
 export const MAX_SUCCESSIONS = 4
 /** What M1 and M2 say that we speak. */
@@ -161,6 +163,7 @@ export const LINK_VERSIONS: readonly number[] = [
   OPERATOR_VERSION,
   TRACE_VERSION,
   SUCCESSION_VERSION,
+  DETACH_VERSION,
 ]
 /** Pings that one accepted agent is answered: a burst and a rate above what people type. */
 export const PING_BURST = 20

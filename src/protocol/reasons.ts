@@ -7,6 +7,7 @@ export const DENIAL_REASONS = [
   'shell_metachar_in_argv',
   'argv_not_allowed',
   'cwd_not_allowed',
+  'detach_not_allowed',
   'stdin_too_large',
   'timeout_too_large',
   'concurrency_limit_reached',
@@ -51,6 +52,10 @@ export type WarningKind = (typeof WARNING_KINDS)[number]
 /** How far what runs here for another agent has come. */
 export const RUN_STATES = ['waiting_for_approval', 'running', 'ending'] as const
 export type RunState = (typeof RUN_STATES)[number]
+
+/** What may be said of a run that outlives its caller; see `Detached` in docs/protocol.md. */
+export const DETACHED_STATES = ['waiting', 'running', 'ended', 'lost', 'expired', 'unknown'] as const
+export type DetachedState = (typeof DETACHED_STATES)[number]
 
 /** Whom a run waits for: a human of its host, other agents, or both. Which rule says so is not told. */
 export const WAITING_REASONS = ['human', 'approvers', 'human_and_approvers'] as const

@@ -4,6 +4,7 @@ import { test } from 'node:test'
 import * as port from '../../src/executor/port/messages.ts'
 import * as approval from '../../src/protocol/approval-statement.ts'
 import * as card from '../../src/protocol/card.ts'
+import * as detached from '../../src/protocol/detached.ts'
 import * as dm from '../../src/protocol/dm.ts'
 import * as exec from '../../src/protocol/exec.ts'
 import * as invitation from '../../src/protocol/invitation.ts'
@@ -33,7 +34,7 @@ const declared = (module: object): Map<string, string> =>
       .map((message) => [message.name, message.cddl.replaceAll(/\s+/g, '')]),
   )
 
-for (const [file, module] of Object.entries({ approval, card, dm, exec, invitation, link, port })) {
+for (const [file, module] of Object.entries({ approval, card, detached, dm, exec, invitation, link, port })) {
   test(`proto/${file}.cddl describes exactly the messages that the code declares`, async () => {
     const messages = declared(module)
     assert.ok(messages.size > 0)
@@ -43,5 +44,14 @@ for (const [file, module] of Object.entries({ approval, card, dm, exec, invitati
 
 test('every CDDL file is held against the code', async () => {
   const files = (await readdir(folder)).filter((name) => name.endsWith('.cddl'))
-  assert.deepEqual(files.toSorted(), ['approval.cddl', 'card.cddl', 'dm.cddl', 'exec.cddl', 'invitation.cddl', 'link.cddl', 'port.cddl'])
+  assert.deepEqual(files.toSorted(), [
+    'approval.cddl',
+    'card.cddl',
+    'detached.cddl',
+    'dm.cddl',
+    'exec.cddl',
+    'invitation.cddl',
+    'link.cddl',
+    'port.cddl',
+  ])
 })

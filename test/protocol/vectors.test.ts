@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { test } from 'node:test'
 import * as card from '../../src/protocol/card.ts'
+import * as detached from '../../src/protocol/detached.ts'
 import * as dm from '../../src/protocol/dm.ts'
 import * as exec from '../../src/protocol/exec.ts'
 import * as link from '../../src/protocol/link.ts'
@@ -19,7 +20,7 @@ interface Vector {
 
 const isCodec = (value: unknown): value is Codec => typeof value === 'object' && value !== null && 'cddl' in value && 'name' in value
 const codecs = new Map(
-  [card, dm, exec, link].flatMap((module) => Object.values(module).filter(isCodec)).map((codec) => [codec.name, codec]),
+  [card, detached, dm, exec, link].flatMap((module) => Object.values(module).filter(isCodec)).map((codec) => [codec.name, codec]),
 )
 const file = new URL('../../proto/vectors/messages.json', import.meta.url)
 const { messages } = JSON.parse(await readFile(file, 'utf8')) as { messages: Record<string, Vector[]> }

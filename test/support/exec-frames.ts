@@ -9,7 +9,7 @@ import {
   type ExecRulesRequest,
 } from '../../src/protocol/exec.ts'
 import { AGENT_SIGNATURE_BYTES, STDIN_PIECE_BYTES } from '../../src/protocol/limits.ts'
-import { DENIAL_REASONS, WAITING_REASONS, WARNING_KINDS } from '../../src/protocol/reasons.ts'
+import { DENIAL_REASONS, DETACHED_STATES, WAITING_REASONS, WARNING_KINDS } from '../../src/protocol/reasons.ts'
 import { MAX_APPROVAL_WAIT_MS, MAX_MESH_APPROVERS } from '../../src/protocol/waiting-limits.ts'
 
 const hexId = fc.uint8Array({ minLength: 32, maxLength: 32 }).map((bytes) => Buffer.from(bytes).toString('hex'))
@@ -82,6 +82,20 @@ export const anyExecFrame: fc.Arbitrary<ExecFrame> = fc.oneof(
   fc.record({
     type: fc.constantFrom(...(['exit', 'rules_request', 'rules', 'approval_request', 'approval_statement'] as const)),
     ...signed,
+  }),
+  fc.record({ type: fc.constantFrom(...(['detach_request', 'detached_ask'] as const)), ...signed }),
+  fc.record({
+    type: fc.constant('detached' as const),
+    request_id,
+    state: fc.constantFrom(...DETACHED_STATES),
+    request_sha256: bytes32,
+    kept: uint,
+    dropped: uint,
+    keep_bytes: uint,
+    lifetime_left_ms: fc.option(uint),
+    kept_for_ms: fc.option(uint),
+    stdout_before: uint,
+    stderr_before: uint,
   }),
   fc.record({ type: fc.constant('cancel' as const), request_id }),
   fc.record({ type: fc.constant('stdin' as const), ...chunk, eof: fc.boolean() }),

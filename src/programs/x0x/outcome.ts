@@ -52,6 +52,7 @@ const REASONS: Record<DenialReason, string> = {
   shell_metachar_in_argv: 'a token has a character that a shell would act on: ; | & > < ` $ newline or NUL',
   argv_not_allowed: 'its ACL lists other commands for this agent',
   cwd_not_allowed: 'a working directory cannot be asked for',
+  detach_not_allowed: 'its ACL does not let this command outlive its caller, or keep so much of its output',
   stdin_too_large: 'stdin is larger than its cap',
   timeout_too_large: 'the timeout is longer than its cap',
   concurrency_limit_reached: 'too many commands run there already',
@@ -86,6 +87,8 @@ const denialNext = (reason: DenialReason, facts: RunFacts): string => {
       return `ask for less time, or raise max_duration_secs in the ACL ${there}`
     case 'cwd_not_allowed':
       return `leave the working directory out; default_cwd in the ACL ${there} decides`
+    case 'detach_not_allowed':
+      return `run it without --detach, or set detach = true in its entry of the ACL ${there}`
     case 'trust_rejected':
       if (facts.own?.revoked === true)
         return 'this agent has been revoked, for ever: it needs a new identity (a new data directory), whose card others import and trust'

@@ -1,0 +1,30 @@
+/** Limits of runs that outlive their caller, each with its reason. Milliseconds and bytes. */
+
+/** How long the output and the Exit of a detached run are kept after its end: whoever asked in the evening reads it next day. */
+export const DETACHED_KEPT_MS = 24 * 60 * 60 * 1000
+/** How long its id is remembered after that, so that a second Request with it does not run. */
+export const DETACHED_REMEMBERED_MS = 7 * 24 * 60 * 60 * 1000
+/** Detached runs that run or are kept, of all agents; each is two small files and an entry in memory. */
+export const MAX_DETACHED_RUNS = 1_024
+/** … of which one agent has at most this many while others have room for theirs. */
+export const MAX_DETACHED_PER_AGENT = 256
+/** What all of them may keep, in bytes of output: what runs counts with all that it may come to keep. */
+export const MAX_DETACHED_BYTES = 4 * 1024 * 1024 * 1024
+/** … of which one agent has at most a quarter. */
+export const MAX_DETACHED_BYTES_PER_AGENT = MAX_DETACHED_BYTES / 4
+/** Ids of those that are over and forgotten; the oldest are dropped. */
+export const MAX_DETACHED_REMEMBERED = 4_096
+/** Who reads one run at once, … */
+export const MAX_ATTACHED_PER_RUN = 4
+/** … one agent's together, … */
+export const MAX_ATTACHED_PER_AGENT = 16
+/** … and all: each holds one descriptor and one window. */
+export const MAX_ATTACHED = 64
+/** Output that one who is attached is sent ahead of its acknowledgement. */
+export const ATTACHED_WINDOW = 1024 * 1024
+/** Output that waits for the disk before the program waits. */
+export const MAX_SPOOL_QUEUE = 1024 * 1024
+/** How long an answer about a detached run is awaited on one stream. */
+export const DETACHED_ANSWER_MS = 10_000
+/** How long one who is attached looks for the connection that it lost, by default. */
+export const REATTACH_MS = 60_000
