@@ -1,11 +1,13 @@
-import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
+import type { RequestId } from '../protocol/ids.ts'
 import type { RanOn } from '../protocol/run-place.ts'
 import type { Containment, DenialReason, LocalDoor, WarningKind } from '../protocol/reasons.ts'
 import type { ToolFacts } from '../protocol/tool-facts.ts'
 import type { ArgvCut } from './argv-cut.ts'
 import type { AuthorityEvent } from './authority-event.ts'
+import type { DetachedEvent } from './detached-events.ts'
 import type { DeskEvent, DeskRefusedEvent } from './desk-events.ts'
 import { LIFE_EVENTS, type LifeEvent } from './life-events.ts'
+import type { RunKey } from './run-key.ts'
 import type { ReloadEvent } from './reload-event.ts'
 
 /** What a journal line may be about; `docs/exec.md` has a line for each. */
@@ -16,7 +18,10 @@ export const JOURNAL_EVENTS = [
   'exit',
   'denial',
   'lost',
+  'attach',
+  'forget',
   'asked',
+  'detached_asked',
   'rules_asked',
   'rules',
   'session',
@@ -33,13 +38,6 @@ export const JOURNAL_EVENTS = [
   'desk_refused',
   ...LIFE_EVENTS,
 ] as const
-
-/** Whose run it is. A request id belongs to one agent on one machine, so the three go together. */
-export interface RunKey {
-  readonly agent_id: AgentId
-  readonly machine_id: MachineId
-  readonly request_id: RequestId
-}
 
 /** A request that policy allowed, written before anything is started. */
 export interface RequestEvent extends RunKey {
@@ -60,6 +58,8 @@ export interface RequestEvent extends RunKey {
   readonly account: string | null
   /** Who allowed it: the desk's word, `agents:ID,ID`, or both joined by `+`; absent: nobody had to. */
   readonly approved_by?: string
+  /** It outlives its caller, and so many bytes of its output are kept at most; absent: it ends with its caller. */
+  readonly keep_bytes?: number
 }
 
 /** Device and inode as decimal text: they may not fit a number. */
@@ -128,6 +128,8 @@ export interface AskedEvent extends RunKey {
   readonly fanout_id?: string
   /** An operator proved it; else whoever holds the bearer token asked. */
   readonly proven: boolean
+  /** It is to outlive us; absent: it is not. */
+  readonly detach?: { readonly lifetime_ms: number | null; readonly keep_bytes: number | null }
 }
 
 /** A question of ours that is about to be signed: which commands this agent may run there. The ids are those of whom it is for. */
@@ -267,6 +269,7 @@ export type MeshEvent =
   | DenialEvent
   | LostEvent
   | AskedEvent
+  | DetachedEvent
   | RulesAskedEvent
   | RulesEvent
 

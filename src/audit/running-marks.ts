@@ -4,7 +4,8 @@ import { dirname } from 'node:path'
 import { syncDirectory } from '../base/atomic-file.ts'
 import { ensurePrivateDir } from '../base/file-rights.ts'
 import type { Logger } from '../base/log.ts'
-import { isMeshEvent, type AnyRunKey, type JournalEvent, type RunKey } from './events.ts'
+import { isMeshEvent, type AnyRunKey, type JournalEvent } from './events.ts'
+import type { RunKey } from './run-key.ts'
 import { RunMarks } from './run-marks.ts'
 
 const NAME = /^([0-9a-f-]{36})\.([0-9a-f]{64})\.([0-9a-f]{64})$/

@@ -20,6 +20,7 @@ export const ACL: CommandSpec = {
       options: [
         { flags: '--agent <id>', text: 'who asks', required: true },
         { flags: '--machine <id>', text: 'from where', required: true },
+        { flags: '--detach', text: 'the command is to outlive its caller' },
       ],
       examples: [
         'x0x acl explain --agent 3f2a… --machine 6e1f… -- echo 42',

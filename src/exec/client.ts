@@ -1,15 +1,16 @@
 import { within, type Clock } from '../base/clock.ts'
-import { AppError, isAppError } from '../base/errors.ts'
+import { isAppError } from '../base/errors.ts'
 import { reach } from '../base/stages.ts'
 import type { Startable } from '../base/startable.ts'
 import { newRequestId } from '../identity/request-id.ts'
 import type { ExecutorClient } from '../executor/port/client.ts'
-import { checkArgvSize, type ExecFrame } from '../protocol/exec.ts'
-import { fromHex, isRequestId, type RequestId } from '../protocol/ids.ts'
+import type { ExecFrame } from '../protocol/exec.ts'
+import { fromHex, type RequestId } from '../protocol/ids.ts'
 import type { LifecycleLog } from '../protocol/lifecycle-log.ts'
 import { SHUTDOWN_MS, TRACE_VERSION } from '../protocol/limits.ts'
 import { RunStory } from '../protocol/run-story.ts'
 import type { TraceContext } from '../protocol/trace-context.ts'
+import { checkSpec } from './check-spec.ts'
 import type { RequesterCounter, RequesterCounters } from './counters.ts'
 import type { SignedBody } from './exit.ts'
 import { storyBefore, storyEnded, storyFailed } from './lifecycle.ts'
@@ -167,14 +168,3 @@ const outcomeAttributes = ({ code, denial_reason, incomplete }: RunOutcome): Spa
   ...(denial_reason !== null && { 'x0x.denial_reason': denial_reason }),
   ...(code !== null && { 'process.exit.code': code }),
 })
-
-const checkSpec = (spec: RunSpec): void => {
-  if (spec.request_id !== undefined && !isRequestId(spec.request_id)) throw new AppError('bad_request', 'request_id: not a UUID')
-  if (!spec.argv.every((token) => token.isWellFormed())) throw new AppError('bad_request', 'argv: not valid Unicode')
-  try {
-    checkArgvSize(spec.argv)
-  } catch (error) {
-    if (isAppError(error, 'malformed')) throw new AppError('bad_request', error.message, { cause: error })
-    throw error
-  }
-}

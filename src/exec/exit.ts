@@ -4,7 +4,7 @@ import { verifyAgent } from '../identity/signing.ts'
 import { EXEC_EXIT_DOMAIN, execExit, type ExecExit } from '../protocol/exec.ts'
 import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
 import type { WarningKind } from '../protocol/reasons.ts'
-import type { Received } from './received.ts'
+import type { OutputName, ReceivedStream } from './received.ts'
 import type { RunOutcome } from './run-spec.ts'
 import type { RunPeer } from './transport.ts'
 
@@ -53,11 +53,14 @@ export const partiesProblem = (answer: Parties, expected: Expected): string | nu
   return null
 }
 
+/** Output as it arrived. */
+export type SeenOutput = Readonly<Record<OutputName, Pick<ReceivedStream, 'bytes' | 'sha256'>>>
+
 /** Warnings of what a cap has cut: the requester knows, and the rest is whole. */
 const CUTS: readonly WarningKind[] = ['stdout_cap_hit', 'stderr_cap_hit', 'duration_cap_hit']
 
 /** Null when what arrived is what the Exit says was forwarded, and nothing but a cap has cut it; otherwise what is wrong. */
-export const compareOutput = (exit: ExecExit, received: Received, warnings: readonly WarningKind[]): string | null => {
+export const compareOutput = (exit: ExecExit, received: SeenOutput, warnings: readonly WarningKind[]): string | null => {
   for (const name of ['stdout', 'stderr'] as const) {
     const { bytes, sha256 } = received[name]
     const total = exit[`${name}_bytes_total`]
@@ -73,7 +76,7 @@ export const compareOutput = (exit: ExecExit, received: Received, warnings: read
 export interface SeenOfRun {
   readonly requestId: RequestId
   readonly peer: RunPeer
-  readonly received: Received
+  readonly received: SeenOutput
   readonly elapsedMs: number
   readonly warnings: readonly WarningKind[]
   /** How long it waited for an approval; null: it did not. */

@@ -41,8 +41,6 @@ export class ReceivedStream {
   }
 }
 
-export type Received = Readonly<Record<OutputName, ReceivedStream>>
-
 type Told = Extract<ExecFrame, { type: 'started' | 'stdout' | 'stderr' | 'warning' | 'waiting' }>
 
 /** What the other side has told of a run: its start, each warning and each byte of its output count once, over however many transports they come. */

@@ -26,6 +26,8 @@ export const UNREAD = {
 /** Frames that open something, and what is counted then. */
 const ARRIVALS: Partial<Record<ExecFrame['type'], RequesterCounter>> = {
   request: 'peer_runs',
+  detach_request: 'peer_runs',
+  detached_ask: 'peer_detached_asked',
   rules_request: 'peer_rules_asked',
   approval_request: 'peer_approvals_asked',
 }

@@ -48,6 +48,14 @@ export class Transports {
     return new PortTransport({ executor }, { peer: { number: OWN_LINK, ...executor.identity }, streamNonce })
   }
 
+  /** To this agent on this machine and no other. Throws as `open`. */
+  async openAt(to: { agentId: AgentId; machineId: MachineId }, requestId: RequestId, signal: AbortSignal): Promise<RunTransport> {
+    const { executor, links } = this.#parts
+    const isOwn = to.agentId === executor.identity.agentId && to.machineId === executor.identity.machineId
+    if (isOwn || links === null) return this.open(to.agentId, requestId, signal)
+    return new ChannelTransport({ channel: await links.reopenChannel(to, false, signal) }, { requestId })
+  }
+
   /** Null for this daemon itself: there is no network in between. */
   reopenerOf({ peer }: RunTransport, requestId: RequestId): Reopen | null {
     const { links } = this.#parts

@@ -74,6 +74,10 @@ export class Calls {
         return result(id, await requests.proveFanout(call))
       case 'fanout_over':
         return result(id, requests.fanoutOver(call.fanout))
+      case 'sign_detach_request':
+        return { type: 'signed', id, ...(await requests.signDetach(call, links.get(call.link))) }
+      case 'sign_detached_ask':
+        return { type: 'signed', id, ...(await requests.signDetachedAsk(call, links.get(call.link))) }
       case 'sign_rules_request':
         return { type: 'signed', id, ...(await requests.signRules(call, links.get(call.link))) }
       case 'sign_approval_request':

@@ -50,7 +50,7 @@ export class IncomingRuns {
     return this.#components.runs.active.filter((one): one is Incoming => one.command !== null && one.link.number !== OWN_LINK)
   }
 
-  #shown({ link: { agentId, machineId }, command: { argv, run, since } }: Incoming): IncomingRun {
+  #shown({ link: { agentId, machineId }, command: { argv, run, since, detached } }: Incoming): IncomingRun {
     return {
       request_id: run.requestId,
       agent_id: agentId,
@@ -59,6 +59,7 @@ export class IncomingRuns {
       ...cutOf(argv),
       started_at: new Date(since).toISOString(),
       state: run.state,
+      detached,
     }
   }
 }

@@ -75,6 +75,11 @@ export class JsonBody {
     return typeof value === 'boolean' ? value : wrong(key, value, 'true or false')
   }
 
+  /** An object in it; undefined where the key is absent. */
+  optionalObject(key: string): JsonBody | undefined {
+    return this.has(key) ? new JsonBody(Buffer.from(JSON.stringify(this.#get(key)))) : undefined
+  }
+
   #get(key: string): unknown {
     return Object.hasOwn(this.#fields, key) ? this.#fields[key] : undefined
   }

@@ -27,7 +27,8 @@ import {
 import type { ApproverAsks } from './runs/approver-asks.ts'
 import type { Carried } from './runs/peer-questions.ts'
 import { RunOutlet } from './runs/outlet.ts'
-import type { RunArrival, Runs } from './runs/runs.ts'
+import type { RunArrival } from './runs/decisions.ts'
+import type { Runs } from './runs/runs.ts'
 import type { Views } from './views.ts'
 
 /** Whoever started a network half: the settings for it, and callbacks for how its start went. */

@@ -27,6 +27,7 @@ import type { AskedRuns } from './asked/asked-runs.ts'
 import { AuthorityJournal } from './authority-journal.ts'
 import { CallerSecrets } from './caller-secrets.ts'
 import { Calls } from './calls.ts'
+import { Detached } from './detached/detached.ts'
 import type { HeldTokens } from './held-tokens.ts'
 import { IncomingRuns } from './incoming-runs.ts'
 import { Links } from './links/links.ts'
@@ -99,6 +100,7 @@ export class Executor implements Startable {
   readonly #signatures: Signatures
   readonly #judge: TrustJudge
   readonly #runs: Runs
+  readonly #detached: Detached
   readonly #approvers: ApproverAsks
   readonly #revocations: PeerRevocations
   readonly #views: Views
@@ -145,6 +147,7 @@ export class Executor implements Startable {
     const questions = new PeerQuestions({ clock, counters, desk, judge: this.#judge, log, reports, signatures }, own)
     this.#approvers = new ApproverAsks({ clock, counters, judge: this.#judge, signatures }, own)
     const watch = desk && new RunWatch({ clock, desk })
+    this.#detached = new Detached({ clock, counters, journal, log, reports, total }, { dataDir: init.dataDir })
     this.#runs = new Runs(
       {
         approvers: this.#approvers,
@@ -152,6 +155,7 @@ export class Executor implements Startable {
         cells,
         clock,
         counters,
+        detached: this.#detached,
         desk,
         guardian,
         judge: this.#judge,
@@ -170,6 +174,7 @@ export class Executor implements Startable {
     const { clock, contacts, counters, journal, log, outgoing, revocations } = this.#components
     const { dataDir, groupMayRead = false, machineId, requireOperatorProof = false } = this.#init
     const signatures = this.#signatures
+    await this.#detached.load()
     const file = { path: join(dataDir, OPERATOR_KEY_FILE), header: null, groupMayRead }
     const key = groupMayRead ? await loadOrCreateSeed(file, SHARED_DIR) : await loadOrCreateSeed(file)
     const gate = new OperatorGate({ clock }, { key })
@@ -204,6 +209,7 @@ export class Executor implements Startable {
 
   async stop(): Promise<void> {
     await this.endRuns()
+    this.#detached.stop()
     this.#unsubscribe()
     await Promise.all([...this.#sessions].map((session) => session.finish()))
   }

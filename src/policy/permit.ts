@@ -27,6 +27,8 @@ export interface RunCaps {
   readonly timeout_ms: number
   /** The request asked for more than the cap and agreed to run at the cap. */
   readonly timeout_clamped: boolean
+  /** It outlives its caller, and so much of its output is kept; null: it ends with its caller. */
+  readonly keep_bytes: number | null
 }
 
 /** Characters. */

@@ -18,10 +18,8 @@ export const MAX_DETACHED_REMEMBERED = 4_096
 export const MAX_ATTACHED_PER_RUN = 4
 /** … one agent's together, … */
 export const MAX_ATTACHED_PER_AGENT = 16
-/** … and all: each holds one descriptor and one window. */
+/** … and all: each holds a descriptor, and a window of MAX_UNACKED_PER_RUN at most. */
 export const MAX_ATTACHED = 64
-/** Output that one who is attached is sent ahead of its acknowledgement. */
-export const ATTACHED_WINDOW = 1024 * 1024
 /** Output that waits for the disk before the program waits. */
 export const MAX_SPOOL_QUEUE = 1024 * 1024
 /** How long an answer about a detached run is awaited on one stream. */

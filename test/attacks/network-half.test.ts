@@ -6,7 +6,7 @@ import { connect } from 'node:net'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 
-import type { RunKey } from '../../src/audit/events.ts'
+import type { RunKey } from '../../src/audit/run-key.ts'
 import { listRunningMarks } from '../../src/audit/running-marks.ts'
 import { verifyJournal } from '../../src/audit/verify.ts'
 import { isAppError } from '../../src/base/errors.ts'

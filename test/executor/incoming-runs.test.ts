@@ -31,7 +31,15 @@ test('an operator sees what runs for another agent and ends it; its requester is
   const { machineId: machine_id } = host.peer.machine
   const name = host.contacts.byAgent(agent_id)!.name
   const { started_at, ...rest } = shown!
-  assert.deepEqual(rest, { request_id: run.id, agent_id, machine_id, name, argv: [host.program('waits')], state: 'running' })
+  assert.deepEqual(rest, {
+    request_id: run.id,
+    agent_id,
+    machine_id,
+    name,
+    argv: [host.program('waits')],
+    state: 'running',
+    detached: false,
+  })
   assert.ok(Math.abs(Date.parse(started_at) - run.request.created_at_ms) < 30_000)
   assert.deepEqual(others, [])
   const ended = await operate<{ session: IncomingRun }>(host, network, 'exec_incoming_cancel', { request_id: run.id })

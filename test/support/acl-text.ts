@@ -2,7 +2,8 @@ import assert from 'node:assert/strict'
 
 import { parseToml } from '../../src/base/toml-file.ts'
 import type { Acl } from '../../src/policy/mesh/acl.ts'
-import type { Intent, Principal } from '../../src/policy/mesh/authorize.ts'
+import type { Principal } from '../../src/policy/mesh/authorize.ts'
+import type { Intent } from '../../src/policy/mesh/intent.ts'
 import { readAcl, type AclReading } from '../../src/policy/mesh/read-acl.ts'
 
 export const ALICE = 'a1'.repeat(32)

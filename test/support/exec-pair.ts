@@ -5,13 +5,14 @@ import { systemClock } from '../../src/base/clock.ts'
 import type { ExecutorClient } from '../../src/executor/port/client.ts'
 import { RequesterCounters } from '../../src/exec/counters.ts'
 import { ExecClient, type ExecClientComponents } from '../../src/exec/client.ts'
+import { DetachedClient } from '../../src/exec/detached/detached-client.ts'
 import { RulesClient } from '../../src/exec/rules-client.ts'
 import { ExecService, type ExecServiceComponents } from '../../src/exec/service.ts'
 import type { RunChannel, RunPeer } from '../../src/exec/transport.ts'
 import type { ChannelSource } from '../../src/exec/transports.ts'
 import type { RequestId } from '../../src/protocol/ids.ts'
 import { ExecutorHost, type HostOptions } from './executor-host.ts'
-import type { FakeNetwork } from './fake-network.ts'
+import type { FakeLink, FakeNetwork } from './fake-network.ts'
 import { silent } from './processes.ts'
 import { newLifecycleLog } from './lifecycle.ts'
 import type { LifecycleLog } from '../../src/protocol/lifecycle-log.ts'
@@ -90,7 +91,13 @@ export interface ExecPair {
   readonly rules: RulesClient
   readonly counters: RequesterCounters
   readonly serviceCounters: RequesterCounters
-  readonly responderNetwork: FakeNetwork
+  /** Of the executor that runs now. */
+  responderNetwork: FakeNetwork
+  readonly detached: DetachedClient
+  /** The responder stops and starts again; `between`: on its files, while it is down. */
+  restart(between?: () => Promise<void>): Promise<void>
+  /** The responder's network half dies, and another is started. */
+  replaceNetwork(): Promise<void>
   /** The requester's ends of the streams opened so far. */
   readonly channels: LocalChannel[]
   /** Who was held to be a stranger and refused. */
@@ -113,15 +120,20 @@ export interface PairOptions extends HostOptions {
   readonly listed?: boolean
 }
 
+interface Served {
+  readonly network: FakeNetwork
+  readonly service: ExecService
+  readonly back: FakeLink
+}
+
 /** Two hosts with real executors and children, the responder allowing what the options say; only the network is missing. */
 export const execPair = async (t: TestContext, options: PairOptions): Promise<ExecPair> => {
   const requester = await ExecutorHost.start(t, { acl: false })
   const responder = await ExecutorHost.start(t, { ...options, ...(options.listed !== false && { peers: [requester.own] }) })
   if (options.befriend !== false) await responder.befriend(requester.own)
-  const [asking, answering] = [await requester.connect(), await responder.connect()]
+  const asking = await requester.connect()
   asking.versions = options.versions ?? asking.versions
   const out = await asking.linkOut(responder.own)
-  const back = await answering.link(requester.own)
   const peerOf = (party: typeof requester.own, number: number): RunPeer => ({
     number,
     agentId: party.signer.agentId,
@@ -130,15 +142,25 @@ export const execPair = async (t: TestContext, options: PairOptions): Promise<Ex
   })
   const [counters, serviceCounters] = [new RequesterCounters(), new RequesterCounters()]
   const strangersDenied: RunPeer[] = []
-  const service = new ExecService({
-    executor: answering.client,
-    counters: serviceCounters,
-    log: silent,
-    traces: options.peerTraces ?? null,
-    onStrangerDenied: (peer) => strangersDenied.push(peer),
-  })
+  const serve = async (): Promise<Served> => {
+    const network = await responder.connect()
+    const service = new ExecService({
+      executor: network.client,
+      counters: serviceCounters,
+      log: silent,
+      traces: options.peerTraces ?? null,
+      onStrangerDenied: (peer) => strangersDenied.push(peer),
+    })
+    return { network, service, back: await network.link(requester.own) }
+  }
+  let served = await serve()
+  const serveAgain = async (): Promise<void> => {
+    served = await serve()
+    pair.responderNetwork = served.network
+  }
   const channels: LocalChannel[] = []
   const openChannel = async (): Promise<LocalChannel> => {
+    const { back, service } = served
     const nonce = await back.nonce()
     const [ours, theirs] = [
       new LocalChannel({ ...peerOf(responder.own, out.number), versions: asking.versions }, nonce),
@@ -170,7 +192,18 @@ export const execPair = async (t: TestContext, options: PairOptions): Promise<Ex
     rules,
     counters,
     serviceCounters,
-    responderNetwork: answering,
+    responderNetwork: served.network,
+    detached: new DetachedClient(parts),
+    restart: async (between = async () => undefined) => {
+      await responder.stop()
+      await between()
+      await responder.boot()
+      await serveAgain()
+    },
+    replaceNetwork: async () => {
+      served.network.client.stop()
+      await serveAgain()
+    },
     channels,
     strangersDenied,
     onIncoming: () => undefined,

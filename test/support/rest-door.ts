@@ -38,6 +38,13 @@ export const restComponents = (over: Partial<RestComponents> = {}): RestComponen
     stopAll: () => undefined,
   },
   rules: { ask: refuse('a question for rules') },
+  detached: {
+    start: refuse('a detached run'),
+    attach: refuse('an attach'),
+    state: refuse('a question about a run'),
+    cancel: refuse('a cancel'),
+    forget: refuse('to forget'),
+  },
   events: newLifecycleLog(),
   directory: { resolve: (agent) => agent, select: refuse('a choice of hosts') },
   executor: {

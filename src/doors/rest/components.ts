@@ -7,6 +7,7 @@ import type { Pings } from '../../dm/pings.ts'
 import type { AgentDirectory } from '../../exec/agents.ts'
 import type { ExecClient } from '../../exec/client.ts'
 import type { Fanouts } from '../../exec/fleet/fanouts.ts'
+import type { DetachedClient } from '../../exec/detached/detached-client.ts'
 import type { RulesClient } from '../../exec/rules-client.ts'
 import type { ExecutorClient } from '../../executor/port/client.ts'
 import type { MeshNode } from '../../mesh/node.ts'
@@ -18,6 +19,7 @@ import type { DaemonMetrics } from './metrics.ts'
 export type RestRunner = Pick<ExecClient, 'run' | 'checkRoom' | 'cancel' | 'sessions' | 'output'> & { diagnostics(): object }
 export type RestFanouts = Pick<Fanouts, 'run' | 'checkRoom' | 'cancel' | 'sessions' | 'stopAll'>
 export type RestRules = Pick<RulesClient, 'ask'>
+export type RestDetached = Pick<DetachedClient, 'start' | 'attach' | 'state' | 'cancel' | 'forget'>
 export type RestDirectory = Pick<AgentDirectory, 'resolve' | 'select'>
 export type RestExecutor = Pick<
   ExecutorClient,
@@ -42,6 +44,7 @@ export interface RestComponents {
   readonly runner: RestRunner
   readonly fanouts: RestFanouts
   readonly rules: RestRules
+  readonly detached: RestDetached
   readonly events: RestEvents
   readonly directory: RestDirectory
   readonly executor: RestExecutor

@@ -7,6 +7,7 @@ import { initiatorTranscript, responderTranscript, type LinkMachines } from '../
 import { verifyAgent, verifyMachine } from '../../identity/signing.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import {
+  DETACH_VERSION,
   LINK_HANDSHAKE_MS,
   LINK_VERSION,
   LINK_VERSIONS,
@@ -42,6 +43,8 @@ export interface PeerLink {
   readonly knowsWaiting: boolean
   /** Its peer knows what `ended_by_operator` is. */
   readonly knowsOperator: boolean
+  /** Its peer knows of runs that outlive their callers. */
+  readonly knowsDetaching: boolean
   /** Its peer knows what a succession is. */
   readonly knowsSuccessions: boolean
   /** Its peer has said over this link which keys it had before. */
@@ -260,6 +263,7 @@ export class Links {
       answersRules: versions.includes(RULES_VERSION),
       knowsWaiting: versions.includes(WAITING_VERSION),
       knowsOperator: versions.includes(OPERATOR_VERSION),
+      knowsDetaching: versions.includes(DETACH_VERSION),
       knowsSuccessions: versions.includes(SUCCESSION_VERSION),
       heardSuccessions: false,
       pair,

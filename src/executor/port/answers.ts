@@ -16,6 +16,8 @@ export const ANSWERS = {
   operate: 'result',
   query: 'result',
   revocations: 'result',
+  sign_detach_request: 'signed',
+  sign_detached_ask: 'signed',
   evaluate_trust: 'result',
   prove_fanout: 'result',
   fanout_over: 'result',

@@ -49,6 +49,9 @@ export class ExecutorClient implements Startable {
   readonly linkFinish = this.#caller('link_finish')
   readonly signCard = this.#caller('sign_card')
   readonly signApprovalRequest = this.#caller('sign_approval_request')
+  readonly settings = async (): Promise<NetworkSettings> => this.#call('settings', {})
+  readonly signDetachRequest = this.#caller('sign_detach_request')
+  readonly signDetachedAsk = this.#caller('sign_detached_ask')
   readonly signRulesRequest = this.#caller('sign_rules_request')
   readonly asked = new AskedCalls(async (type, call) => this.#call(type, call))
   readonly #channel: PortChannel<ToNetwork, ToExecutor>
@@ -111,10 +114,6 @@ export class ExecutorClient implements Startable {
   /** The latest snapshot: for display, dialling and budgets, never for a decision. */
   get snapshot(): Snapshot {
     return this.#snapshot
-  }
-
-  async settings(): Promise<NetworkSettings> {
-    return this.#call('settings', {})
   }
 
   /** What was said of them since the settings; null: nothing. */

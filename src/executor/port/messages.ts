@@ -1,5 +1,6 @@
 import { STAGES } from '../../base/stages.ts'
 import { LOG_LEVELS } from '../../base/log-level.ts'
+import { DETACHED_ASKS } from '../../protocol/detached.ts'
 import { signedStdin } from '../../protocol/exec.ts'
 import {
   AGENT_PUBLIC_KEY_BYTES,
@@ -172,6 +173,28 @@ export const toExecutor = union('to-executor', {
   prove_fanout: [33, { ...call, fanout: requestId, proven: bytes(1, MAX_PROVEN_REQUEST), proof: text(MAX_TEXT) }],
   /** No more of its hosts is to be asked. Answer: result. */
   fanout_over: [34, { ...call, fanout: requestId }],
+  /** As sign_request, for a run that is to outlive its caller. Answer: signed. */
+  sign_detach_request: [
+    35,
+    {
+      ...call,
+      ...link,
+      request_id: requestId,
+      stream_nonce: bytes(NONCE_BYTES),
+      argv: list(text(MAX_ARGV_BYTES), MAX_ARGV_TOKENS),
+      cwd: nullable(text(MAX_TEXT)),
+      clamp: bool,
+      lifetime_ms: nullable(uint()),
+      keep_bytes: nullable(uint()),
+      proven: bytes(0, MAX_PROVEN_REQUEST),
+      proof: text(MAX_TEXT),
+    },
+  ],
+  /** Sign a question to the peer of a link about a detached run of ours there. Answer: signed. */
+  sign_detached_ask: [
+    36,
+    { ...call, ...link, request_id: requestId, stream_nonce: bytes(NONCE_BYTES), ask: oneOf(DETACHED_ASKS), from: uint() },
+  ],
 })
 /** Of the messages above, those whose number is a run's, and those that nobody waits for. */
 export const RUN_TAGS: readonly number[] = [11, 12, 13, 17, 18]

@@ -14,6 +14,8 @@ export interface IncomingRun {
   /** When it was asked for; ISO 8601. */
   readonly started_at: string
   readonly state: RunState
+  /** It outlives its caller. */
+  readonly detached: boolean
 }
 
 /** What the trust rules say of a pair now. */

@@ -34,4 +34,6 @@ export interface ActiveCommand {
   readonly run: Pick<Run, 'requestId' | 'state' | 'end'>
   /** When it was asked for, by the wall clock. */
   readonly since: number
+  /** It outlives its caller. */
+  readonly detached: boolean
 }

@@ -13,16 +13,28 @@ import {
   type ExecRequest,
   type ExecRulesRequest,
 } from '../../protocol/exec.ts'
+import {
+  EXEC_DETACH_REQUEST_DOMAIN,
+  EXEC_DETACHED_ASK_DOMAIN,
+  execDetachedAsk,
+  execDetachRequest,
+  type ExecDetachedAsk,
+  type ExecDetachRequest,
+} from '../../protocol/detached.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
+import type { Intent } from '../../policy/mesh/intent.ts'
+import { stdinDigest } from './run-facts.ts'
 import type { PeerLink } from '../links/links.ts'
 import type { Nonces } from '../links/nonces.ts'
 
-/** A Request, or a question for rules or for an approval, as it came, readable but not believed. */
+/** A Request, or a question for rules, for an approval or about a detached run, as it came, readable but not believed. */
 export type Arrival = ArrivedBytes &
   (
     | { readonly asks: 'run'; readonly request: ExecRequest }
     | { readonly asks: 'rules'; readonly request: ExecRulesRequest }
     | { readonly asks: 'approval'; readonly request: ApprovalRequest }
+    | { readonly asks: 'detach'; readonly request: ExecDetachRequest }
+    | { readonly asks: 'detached'; readonly request: ExecDetachedAsk }
   )
 
 interface ArrivedBytes {
@@ -36,18 +48,32 @@ interface ArrivedBytes {
 export const readArrival = (frame: Uint8Array): Arrival | null => {
   try {
     const decoded = execFrame.decode(frame)
-    if (decoded.type !== 'request' && decoded.type !== 'rules_request' && decoded.type !== 'approval_request') return null
-    const { body, signature } = decoded
+    if (!('body' in decoded)) return null
+    const { type, body, signature } = decoded
     const bytes = { body, signature, sha256: sha256(body) }
-    if (decoded.type === 'approval_request') return { asks: 'approval', request: approvalRequest.decode(body), ...bytes }
-    if (decoded.type === 'rules_request') return { asks: 'rules', request: execRulesRequest.decode(body), ...bytes }
-    const request = execRequest.decode(body)
-    checkArgvSize(request.argv)
-    return { asks: 'run', request, ...bytes }
+    switch (type) {
+      case 'approval_request':
+        return { asks: 'approval', request: approvalRequest.decode(body), ...bytes }
+      case 'rules_request':
+        return { asks: 'rules', request: execRulesRequest.decode(body), ...bytes }
+      case 'detached_ask':
+        return { asks: 'detached', request: execDetachedAsk.decode(body), ...bytes }
+      case 'detach_request':
+        return { asks: 'detach', request: withArgv(execDetachRequest.decode(body)), ...bytes }
+      case 'request':
+        return { asks: 'run', request: withArgv(execRequest.decode(body)), ...bytes }
+      default:
+        return null
+    }
   } catch (error) {
     if (isAppError(error, 'malformed')) return null
     throw error
   }
+}
+
+const withArgv = <T extends { readonly argv: readonly string[] }>(request: T): T => {
+  checkArgvSize(request.argv)
+  return request
 }
 
 export interface VerifyContext {
@@ -58,7 +84,13 @@ export interface VerifyContext {
   readonly own: { readonly agentId: AgentId; readonly machineId: MachineId }
 }
 
-const DOMAINS = { run: EXEC_REQUEST_DOMAIN, rules: EXEC_RULES_REQUEST_DOMAIN, approval: APPROVAL_REQUEST_DOMAIN } as const
+const DOMAINS = {
+  run: EXEC_REQUEST_DOMAIN,
+  rules: EXEC_RULES_REQUEST_DOMAIN,
+  approval: APPROVAL_REQUEST_DOMAIN,
+  detach: EXEC_DETACH_REQUEST_DOMAIN,
+  detached: EXEC_DETACHED_ASK_DOMAIN,
+} as const
 
 /** What keeps the sender from being who the request says, or null. Uses up the stream's nonce whatever comes of it. */
 export const senderProblem = (arrival: Arrival, context: VerifyContext): 'replayed' | 'wrong_party' | 'wrong_signature' | null => {
@@ -80,4 +112,16 @@ export const readResume = (bytes: Uint8Array): Extract<ExecFrame, { type: 'resum
     if (isAppError(error, 'malformed')) return null
     throw error
   }
+}
+
+/** What is asked to be run, as policy judges it. */
+export const intentOf = (arrival: Extract<Arrival, { asks: 'run' | 'detach' }>): { intent: Intent; stdin: ExecRequest['stdin'] } => {
+  if (arrival.asks === 'detach') {
+    const { argv, cwd, clamp, lifetime_ms, keep_bytes } = arrival.request
+    const detach = { lifetime_ms, keep_bytes }
+    return { intent: { argv, cwd, stdin_len: null, stdin_sha256: null, timeout_ms: null, clamp, detach }, stdin: null }
+  }
+  const { argv, cwd, timeout_ms, clamp, stdin } = arrival.request
+  const stdin_sha256 = stdinDigest(stdin?.pieces ?? [])
+  return { intent: { argv, cwd, stdin_len: stdin?.len ?? null, stdin_sha256, timeout_ms, clamp }, stdin }
 }

@@ -9,7 +9,10 @@ import type { Contact } from '../../trust/contact.ts'
 import { JsonBody } from '../json-body.ts'
 
 /** What is to be signed, as far as a request object can say it. */
-export type RequestToSign = Pick<ExecRequest, 'request_id' | 'to_agent' | 'argv' | 'stdin' | 'timeout_ms' | 'cwd' | 'clamp'>
+export interface RequestToSign extends Pick<ExecRequest, 'request_id' | 'to_agent' | 'argv' | 'stdin' | 'timeout_ms' | 'cwd' | 'clamp'> {
+  /** It is to outlive its caller; null: it is not. */
+  readonly detach: { readonly lifetime_ms: number | null; readonly keep_bytes: number | null } | null
+}
 
 /** Whom the object's `agent` may mean. */
 export interface KnownAgents {
@@ -80,7 +83,14 @@ export const commandOf = (json: JsonBody): ProvenCommand => ({
   timeout_ms: json.optionalCount('timeout_ms') ?? null,
   cwd: json.optionalText('cwd') ?? null,
   clamp: json.optionalFlag('clamp') ?? false,
+  detach: detachOf(json),
 })
+
+const detachOf = (json: JsonBody): RequestToSign['detach'] => {
+  const detach = json.optionalObject('detach')?.only('lifetime_ms', 'keep_bytes')
+  if (detach === undefined) return null
+  return { lifetime_ms: detach.optionalCount('lifetime_ms') ?? null, keep_bytes: detach.optionalCount('keep_bytes') ?? null }
+}
 
 /** The keys in which the two differ. */
 export const differencesOf = (proven: ProvenCommand, toSign: ProvenCommand): string[] => {
@@ -91,9 +101,15 @@ export const differencesOf = (proven: ProvenCommand, toSign: ProvenCommand): str
     timeout_ms: proven.timeout_ms === toSign.timeout_ms,
     cwd: proven.cwd === toSign.cwd,
     clamp: proven.clamp === toSign.clamp,
+    detach: isSameDetach(proven.detach, toSign.detach),
   }
   return Object.keys(same).filter((key) => !same[key])
 }
+
+const isSameDetach = (proven: RequestToSign['detach'], toSign: RequestToSign['detach']): boolean =>
+  proven === null || toSign === null
+    ? proven === toSign
+    : proven.lifetime_ms === toSign.lifetime_ms && proven.keep_bytes === toSign.keep_bytes
 
 /** The stdin that the object pins; null where it names none. */
 const stdinOf = (json: JsonBody): RequestToSign['stdin'] => {

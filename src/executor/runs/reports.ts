@@ -1,4 +1,4 @@
-import type { RunKey } from '../../audit/events.ts'
+import type { RunKey } from '../../audit/run-key.ts'
 import type { Journal } from '../../audit/journal.ts'
 import { errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
@@ -98,9 +98,16 @@ export class Reports {
     approvedBy: string | null,
   ): Promise<boolean> {
     reach('permitted', key.request_id)
+    const { keep_bytes } = permit.caps
     const facts = { argv, stdin_bytes: stdin?.len ?? 0, request_sha256: toHex(requestSha256), ...evidenceOf(permit, stdin?.pieces ?? []) }
     const recorded = await this.#record(key, async (journal) =>
-      journal.append({ event: 'request', ...key, ...facts, ...(approvedBy !== null && { approved_by: approvedBy }) }),
+      journal.append({
+        event: 'request',
+        ...key,
+        ...facts,
+        ...(approvedBy !== null && { approved_by: approvedBy }),
+        ...(keep_bytes !== null && { keep_bytes }),
+      }),
     )
     reach('journalled', key.request_id)
     return recorded

@@ -1,3 +1,4 @@
+import type { DetachedAskedEvent } from '../../audit/detached-events.ts'
 import type { AskedEvent, RulesAskedEvent } from '../../audit/events.ts'
 import type { Journal } from '../../audit/journal.ts'
 import type { Clock } from '../../base/clock.ts'
@@ -14,6 +15,13 @@ import {
   type ExecRequest,
   type ExecRulesRequest,
 } from '../../protocol/exec.ts'
+import {
+  EXEC_DETACH_REQUEST_DOMAIN,
+  EXEC_DETACHED_ASK_DOMAIN,
+  execDetachedAsk,
+  execDetachRequest,
+  type ExecDetachRequest,
+} from '../../protocol/detached.ts'
 import { sha256 } from '../../identity/hash.ts'
 import { toHex, type MachineId, type RequestId } from '../../protocol/ids.ts'
 import { NONCE_BYTES } from '../../protocol/limits.ts'
@@ -23,7 +31,7 @@ import type { PeerLink } from '../links/links.ts'
 import type { OperatorGate } from '../operator-gate.ts'
 import type { RequestProof, ToExecutor } from '../port/messages.ts'
 import { ProvenFanouts } from './proven-fanouts.ts'
-import { checkProvenRequest } from './proven-request.ts'
+import { checkProvenRequest, type RequestToSign } from './proven-request.ts'
 import type { Signatures } from '../links/signatures.ts'
 
 /** How long after its signature a proven Request may be signed once more, for another stream of the same peer: all the time that a lost run is looked for. */
@@ -48,8 +56,10 @@ export interface RequestsInit {
 const NO_NONCE = new Uint8Array(NONCE_BYTES)
 
 /** Of everything that a Request that is signed again must repeat: all but its nonce and its time. */
-const digestOf = (request: ExecRequest, proof: string): string =>
-  toHex(sha256(execRequest.encode({ ...request, stream_nonce: NO_NONCE, created_at_ms: 0 }), Buffer.from(proof)))
+const digestOf = (content: Uint8Array, proof: string): string => toHex(sha256(content, Buffer.from(proof)))
+
+/** What shows that an operator wants a Request. */
+type ProvenCall = RequestProof & { readonly fanout: RequestId | null }
 
 /** The Requests of this agent: proven where they must be, journalled always, then signed. */
 export class Requests {
@@ -96,7 +106,8 @@ export class Requests {
     // Before the journal line, so that the network half fills the disk no faster than it may have signatures; before the
     // proof, which is good once: a caller that is refused here needs it again.
     signatures.admit()
-    const proven = await this.#believed(request, call)
+    const content = execRequest.encode({ ...request, stream_nonce: NO_NONCE, created_at_ms: 0 })
+    const proven = await this.#believed({ ...request, detach: null }, content, call)
     const body = execRequest.encode(request)
     const [signature] = await Promise.all([signatures.sign(EXEC_REQUEST_DOMAIN, body), this.#record(request, call.fanout, proven)])
     reach('signed', request_id)
@@ -123,6 +134,46 @@ export class Requests {
     return { body, signature }
   }
 
+  /**
+   * As `sign`, for a run that outlives us. Throws `not_offered` too, where the peer's release knows of none.
+   */
+  async signDetach(
+    call: Extract<ToExecutor, { type: 'sign_detach_request' }>,
+    peer: PeerLink,
+  ): Promise<{ body: Uint8Array; signature: Uint8Array }> {
+    const { signatures } = this.#components
+    knowsDetaching(peer)
+    const { argv, cwd, clamp, lifetime_ms, keep_bytes } = call
+    checkArgvSize(argv)
+    const request: ExecDetachRequest = { ...this.#asked(call, peer), argv, cwd, clamp, lifetime_ms, keep_bytes }
+    signatures.admit()
+    const detach = { lifetime_ms, keep_bytes }
+    const content = execDetachRequest.encode({ ...request, stream_nonce: NO_NONCE, created_at_ms: 0 })
+    const proven = await this.#believed({ ...request, stdin: null, timeout_ms: null, detach }, content, { ...call, fanout: null })
+    const body = execDetachRequest.encode(request)
+    const { request_id, to_agent: agent_id, to_machine: machine_id } = request
+    const event = { event: 'asked', request_id, agent_id, machine_id, argv, stdin_bytes: 0, timeout_ms: null, proven, detach } as const
+    const [signature] = await Promise.all([signatures.sign(EXEC_DETACH_REQUEST_DOMAIN, body), this.#append(event)])
+    return { body, signature }
+  }
+
+  /** Signs a question about a detached run of ours. It runs nothing, so no operator has to prove it. Throws as `signRules`. */
+  async signDetachedAsk(
+    call: Extract<ToExecutor, { type: 'sign_detached_ask' }>,
+    peer: PeerLink,
+  ): Promise<{ body: Uint8Array; signature: Uint8Array }> {
+    const { signatures } = this.#components
+    knowsDetaching(peer)
+    signatures.admit()
+    const { ask, from } = call
+    const question = { ...this.#asked(call, peer), ask, from }
+    const body = execDetachedAsk.encode(question)
+    const { request_id, to_agent: agent_id, to_machine: machine_id } = question
+    const event = { event: 'detached_asked', request_id, agent_id, machine_id, ask, from } as const
+    const [signature] = await Promise.all([signatures.sign(EXEC_DETACHED_ASK_DOMAIN, body), this.#append(event)])
+    return { body, signature }
+  }
+
   /** All of a question for rules, and how a Request begins. */
   #asked({ request_id, stream_nonce }: Pick<ExecRulesRequest, 'request_id' | 'stream_nonce'>, to: PeerLink): ExecRulesRequest {
     const { clock, signatures } = this.#components
@@ -139,9 +190,9 @@ export class Requests {
   }
 
   /** As `#check`; a proof that is none leaves a line. */
-  async #believed(request: ExecRequest, call: Extract<ToExecutor, { type: 'sign_request' }>): Promise<boolean> {
+  async #believed(request: RequestToSign, content: Uint8Array, call: ProvenCall): Promise<boolean> {
     try {
-      return this.#check(request, call)
+      return this.#check(request, content, call)
     } catch (error) {
       await this.#components.authority.refused(RUN_OPERATION, error)
       throw error
@@ -149,11 +200,11 @@ export class Requests {
   }
 
   /** Whether an operator proved it. What was proven is looked at even where no proof is needed. */
-  #check(request: ExecRequest, { proof, proven, fanout }: RequestProof & { readonly fanout: RequestId | null }): boolean {
+  #check(request: RequestToSign, content: Uint8Array, { proof, proven, fanout }: ProvenCall): boolean {
     const { clock, contacts, gate, signatures } = this.#components
     const isOfProvenFanout = fanout !== null && this.#fanouts.has(fanout)
     if (proof === '' && !isOfProvenFanout && !this.#init.requireOperatorProof) return false
-    const digest = digestOf(request, isOfProvenFanout ? fanout : proof)
+    const digest = digestOf(content, isOfProvenFanout ? fanout : proof)
     if (this.#wasProven(request.request_id, digest)) return true
     if (isOfProvenFanout) this.#fanouts.spend(fanout, request)
     else {
@@ -181,7 +232,7 @@ export class Requests {
     return this.#append({ event: 'asked', ...key, ...ofFanout, argv, stdin_bytes: stdin?.len ?? 0, timeout_ms, proven })
   }
 
-  async #append(event: AskedEvent | RulesAskedEvent): Promise<void> {
+  async #append(event: AskedEvent | RulesAskedEvent | DetachedAskedEvent): Promise<void> {
     const { counters, outgoing } = this.#components
     try {
       await outgoing.append(event)
@@ -196,4 +247,9 @@ export class Requests {
       )
     }
   }
+}
+
+const knowsDetaching = (peer: PeerLink): void => {
+  if (!peer.knowsDetaching)
+    throw new AppError('not_offered', 'the agent knows of no runs that outlive their caller: its x0xd is of a version before that')
 }

@@ -1,4 +1,5 @@
-import type { ExitEvent, RunKey } from '../../audit/events.ts'
+import type { ExitEvent } from '../../audit/events.ts'
+import type { RunKey } from '../../audit/run-key.ts'
 import type { ProcessEnd } from '../../process/running-process.ts'
 import { sha256 } from '../../identity/hash.ts'
 import type { ExecExit } from '../../protocol/exec.ts'

@@ -11,6 +11,17 @@ export const SENDER_PROBLEMS = {
   wrong_signature: 'its signature does not fit',
 } as const
 
+/** The id of what is asked. */
+export interface SentId {
+  /** With its pair. */
+  readonly name: string
+  readonly trusted: boolean
+  /** A run of it is known. */
+  readonly isTaken: boolean
+  /** It is about a run of its own that is there. */
+  readonly mayRepeat?: boolean
+}
+
 /** Who asks, and whether each id is used once. */
 export class Senders {
   readonly #counters: ExecCounters
@@ -27,15 +38,14 @@ export class Senders {
     return this.#used.has(name)
   }
 
-  /** `name`: the request's, by its pair and id. `isTaken`: a run of it is known. */
   problemOf(
     read: Arrival,
     { link, nonces, streamNonce }: Omit<VerifyContext, 'own'>,
-    { name, trusted, isTaken }: { readonly name: string; readonly trusted: boolean; readonly isTaken: boolean },
+    { name, trusted, isTaken, mayRepeat = false }: SentId,
   ): keyof typeof SENDER_PROBLEMS | null {
     const problem = senderProblem(read, { link, nonces, streamNonce, own: this.#own })
     // Ids of untrusted requesters are not remembered: they could push out those of trusted ones.
-    const reused = problem === null && trusted && this.#isReused(name, isTaken)
+    const reused = problem === null && trusted && !mayRepeat && this.#isReused(name, isTaken)
     const found = reused ? 'reused' : problem
     if (found === 'replayed' || found === 'reused') this.#counters.count('requests_replayed')
     return found

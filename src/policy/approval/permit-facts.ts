@@ -84,8 +84,10 @@ const realOf = (path: string): string => attempt(() => realPath(path)) ?? path
 
 /** What "always" binds as well as "once": the command, its files as they stand, where and for whom it runs. */
 const frameOf = (domain: string, fields: PermitFields, by: AskedBy): Framed => {
-  const { argv, executable, cwd, env, terminal, confinement, account, sandbox } = fields
-  return new Framed(domain)
+  const { argv, caps, executable, cwd, env, terminal, confinement, account, sandbox } = fields
+  // Whoever allowed a command for ever has not allowed that it outlives its caller.
+  const framed = caps.keep_bytes === null ? new Framed(domain) : new Framed(domain).add('detached', 'true')
+  return framed
     .add('argv', ...argv)
     .tree('executable', executable)
     .add('cwd', cwd)

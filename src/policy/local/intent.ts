@@ -124,6 +124,7 @@ export const capsOf = (intent: LocalRunIntent, limits: LocalLimits): RunCaps | R
     warn_stdout_bytes: Number.MAX_SAFE_INTEGER,
     warn_stderr_bytes: Number.MAX_SAFE_INTEGER,
     warn_duration_ms: Number.MAX_SAFE_INTEGER,
+    keep_bytes: null,
     max_duration_ms: longest,
     timeout_ms,
     timeout_clamped: false,

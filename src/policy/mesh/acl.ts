@@ -2,6 +2,7 @@ import type { PatternToken } from '../../protocol/argv-template.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import type { AlwaysAskRule, CommandPattern } from '../approval/ask-rules.ts'
 import type { Confinement, Contain } from './confinement.ts'
+import type { Detaching } from './detaching.ts'
 
 /** Limits of output, input and time, under the names they have in the file. Bytes and seconds. */
 export interface RunLimits {
@@ -81,6 +82,8 @@ export interface AllowEntry {
   readonly confinement: Confinement
   /** Whom its runs need beyond this file. */
   readonly asking: EntryAsking
+  /** Its runs may outlive their callers; null: none may. */
+  readonly detaching: Detaching | null
   /** The line of the file, from 1. */
   readonly line: number
 }

@@ -4,29 +4,16 @@ import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import { MAX_STDIN_HELD } from '../../protocol/limits.ts'
 import type { DenialReason, TrustDecision } from '../../protocol/reasons.ts'
 import { findAccount } from '../account.ts'
-import { isStdinOpen, type Acl, type AllowEntry, type RunLimits } from './acl.ts'
+import type { Acl, AllowEntry } from './acl.ts'
 import { findExecutable } from '../executable.ts'
 import { describeMismatch, searchCommands, type CommandPlace, type NearMiss } from './match.ts'
 import type { Approval, Question } from '../approval/question.ts'
 import type { AgentsApproval } from '../approval/statements.ts'
 import { askForMesh, findAskPattern, mayAsk, type MeshApprovals } from './mesh-asking.ts'
+import type { Intent } from './intent.ts'
+import { resolveCaps } from './resolve-caps.ts'
 import { sealPermit, type Permit, type PermitFields, type RunCaps } from '../permit.ts'
 import type { Slot, Slots } from '../slots.ts'
-
-/** What is asked, decoded and not yet allowed. */
-export interface Intent {
-  readonly argv: readonly string[]
-  /** A requester may not choose one: anything but null is refused. */
-  readonly cwd: string | null
-  /** Bytes of stdin announced; null: none. */
-  readonly stdin_len: number | null
-  /** SHA-256 of all of it, or of the hashes of its pieces where it has several, hex; null: none. */
-  readonly stdin_sha256?: string | null
-  /** Milliseconds; null: the cap. Below 1 is refused like one above the cap. */
-  readonly timeout_ms: number | null
-  /** A timeout above the cap runs at the cap instead of being refused. */
-  readonly clamp: boolean
-}
 
 /** Who asks. */
 export interface Principal {
@@ -59,6 +46,7 @@ export const GATES = [
   'metacharacters',
   'command',
   'cwd',
+  'detach',
   'stdin',
   'timeout',
   'slots',
@@ -116,7 +104,7 @@ export const authorize = (
   if ('kind' in found) return found
   const { place, isMiss } = found
   const caps = resolveCaps(intent, place)
-  if ('kind' in caps) return caps
+  if ('gate' in caps) return denied(caps.gate, caps.reason, caps.detail, place)
   const run = { intent, principal, context, place, caps }
   return mayAsk(place, acl, isMiss) ? permitAsked(run, isMiss, { human: approval, agents }) : permitAtOnce(run)
 }
@@ -206,12 +194,13 @@ const findCommand = (
 
 /** Whether the file has this command for the pair at all, at once or for who is asked. It allows nothing: `authorize` does. */
 export const isListed = (
-  argv: readonly string[],
+  { argv, detached }: { readonly argv: readonly string[]; readonly detached: boolean },
   pair: { readonly agentId: AgentId; readonly machineId: MachineId },
   acl: Acl,
 ): boolean => {
   const principal = { kind: 'mesh', agent_id: pair.agentId, machine_id: pair.machineId, verified: true, trust: 'accept' } as const
-  return !('kind' in findCommand(argv, principal, acl))
+  const found = findCommand(argv, principal, acl)
+  return !('kind' in found) && (!detached || found.place.entry.detaching !== null)
 }
 
 /** The gates before the file is looked at. */
@@ -240,36 +229,6 @@ const strangerDetail = (principal: Principal, acl: Acl): string => {
   if (acl.allow.some((entry) => entry.machine_id === principal.machine_id)) return 'the ACL lists this machine, but with another agent'
   return 'the ACL lists neither this agent nor this machine'
 }
-
-/** The gates of cwd, stdin and timeout; the caps of the run where they hold. */
-const resolveCaps = (intent: Intent, place: CommandPlace): RunCaps | Denied => {
-  const { limits } = place.entry
-  if (intent.cwd !== null) return denied('cwd', 'cwd_not_allowed', 'a requester may not choose the working directory', place)
-  const open = isStdinOpen(place.entry, place.command)
-  if (!open && intent.stdin_len !== null) return denied('stdin', 'stdin_too_large', 'stdin is closed for this command', place)
-  const stdin = intent.stdin_len ?? 0
-  if (!Number.isSafeInteger(stdin) || stdin < 0 || stdin > limits.max_stdin_bytes)
-    return denied('stdin', 'stdin_too_large', `${stdin} bytes of stdin; the cap is ${limits.max_stdin_bytes}`, place)
-  const cap = limits.max_duration_secs * 1000
-  const asked = intent.timeout_ms ?? cap
-  const tooLong = asked > cap
-  if (!Number.isSafeInteger(asked) || asked < 1 || (tooLong && intent.clamp !== true))
-    return denied('timeout', 'timeout_too_large', `a timeout of ${asked} ms; it must be from 1 to ${cap}`, place)
-  return runCaps({ ...limits, max_stdin_bytes: open ? limits.max_stdin_bytes : 0 }, tooLong ? cap : asked, tooLong)
-}
-
-const runCaps = (limits: RunLimits, timeoutMs: number, clamped: boolean): RunCaps => ({
-  max_stdout_bytes: limits.max_stdout_bytes,
-  max_stderr_bytes: limits.max_stderr_bytes,
-  max_output_bytes: null,
-  max_stdin_bytes: limits.max_stdin_bytes,
-  warn_stdout_bytes: limits.warn_stdout_bytes,
-  warn_stderr_bytes: limits.warn_stderr_bytes,
-  warn_duration_ms: limits.warn_duration_secs * 1000,
-  max_duration_ms: limits.max_duration_secs * 1000,
-  timeout_ms: timeoutMs,
-  timeout_clamped: clamped,
-})
 
 const fullness = (principal: Principal, { acl, slots }: PolicyContext): string => {
   const own = slots.activePerAgent[principal.agent_id] ?? 0

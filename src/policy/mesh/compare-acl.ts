@@ -1,5 +1,6 @@
 import { isStdinOpen, type Acl, type AllowedCommand, type AllowEntry, type AskPattern, type EntryAsking, type RunLimits } from './acl.ts'
 import type { Confinement } from './confinement.ts'
+import { outlivesLonger } from './detaching.ts'
 import { coversAll, overlap, type CommandPlace } from './match.ts'
 
 /** What one ACL allows beyond another. */
@@ -131,6 +132,7 @@ const widerRights = (old: CommandPlace, next: CommandPlace, asking: readonly str
   ...(isStdinOpen(next.entry, next.command) && !isStdinOpen(old.entry, old.command) ? ['stdin is open, and was not'] : []),
   ...(next.entry.discoverable && !old.entry.discoverable ? ['discoverable is true, and was not'] : []),
   ...looser(old.entry.confinement, next.entry.confinement),
+  ...outlivesLonger(old.entry.detaching, next.entry.detaching),
   ...asking,
 ]
 

@@ -1,8 +1,9 @@
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 import type { Acl } from './acl.ts'
-import { authorize, GATES, type Gate, type Intent, type Verdict } from './authorize.ts'
+import { authorize, GATES, type Gate, type Verdict } from './authorize.ts'
 import { confinementText, type Confinement } from './confinement.ts'
+import type { Intent } from './intent.ts'
 import { scrubbedEnvironment } from '../environment.ts'
 import { describeMismatch, type CommandPlace } from './match.ts'
 import type { Question as AskedQuestion } from '../approval/question.ts'
@@ -20,6 +21,8 @@ export interface Question {
   readonly timeout_ms?: number | null
   readonly cwd?: string | null
   readonly clamp?: boolean
+  /** It is to outlive its caller. */
+  readonly detach?: boolean
 }
 
 /** A command of the file. Indices count from 0, lines from 1. */
@@ -79,6 +82,7 @@ export const explain = (question: Question): Explanation => {
     stdin_len: question.stdin_len ?? null,
     timeout_ms: question.timeout_ms ?? null,
     clamp: question.clamp ?? false,
+    detach: question.detach === true ? { lifetime_ms: null, keep_bytes: null } : null,
   }
   const principal = { kind: 'mesh', agent_id, machine_id, verified: true, trust: 'accept' } as const
   const verdict = authorize(intent, principal, { acl, slots: new Slots(acl.caps), env: scrubbedEnvironment() })
@@ -164,5 +168,6 @@ const placeText = (place: ExplainedCommand, source: string | null): string =>
 
 const limitsText = (caps: RunCaps): string => {
   const time = `${caps.timeout_ms} ms${caps.timeout_clamped ? ' (clamped to the cap)' : ''}`
-  return `${time}, stdout ${caps.max_stdout_bytes} B, stderr ${caps.max_stderr_bytes} B, stdin ${caps.max_stdin_bytes === 0 ? 'closed' : `${caps.max_stdin_bytes} B`}`
+  const kept = caps.keep_bytes === null ? '' : `, outlives its caller and keeps ${caps.keep_bytes} B of output`
+  return `${time}, stdout ${caps.max_stdout_bytes} B, stderr ${caps.max_stderr_bytes} B, stdin ${caps.max_stdin_bytes === 0 ? 'closed' : `${caps.max_stdin_bytes} B`}${kept}`
 }

@@ -90,6 +90,7 @@ const questionOf = (
   const { approvers, approvals_needed } = place.entry.asking
   const why = whyOf(place, facts.always_ask, isMiss)
   if (why === null) return null
+  const outlives = fields.caps.keep_bytes === null ? '' : '; it is to outlive its caller'
   const question: Question = {
     ...facts,
     door: 'mesh',
@@ -104,7 +105,7 @@ const questionOf = (
     security: 'allowlist',
     ask,
     ask_fallback: 'deny',
-    why,
+    why: why + outlives,
     approvers: approvers.length === 0 ? null : { agent_ids: approvers, needed: approvals_needed },
   }
   return Object.freeze(question)

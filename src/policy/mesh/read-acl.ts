@@ -7,6 +7,7 @@ import { DEFAULT_CAPS, type Acl, type AllowedCommand, type AllowEntry, type Caps
 import { readAlwaysAsk } from '../approval/always-ask.ts'
 import { readToken, warnOfMetacharacter } from '../read-token.ts'
 import { ASKING_KEYS, readAsking } from './read-asking.ts'
+import { DETACHING_KEYS, readDetaching } from './detaching.ts'
 import { CONFINEMENT_KEYS, readConfinement, readContain, type Contain } from './confinement.ts'
 
 const EXEC_KEYS = [
@@ -37,6 +38,7 @@ const ENTRY_KEYS = [
   ...RUN_LIMIT_KEYS,
   ...CONFINEMENT_KEYS,
   ...ASKING_KEYS,
+  ...DETACHING_KEYS,
 ]
 const COMMAND_KEYS = ['argv', 'stdin']
 
@@ -163,6 +165,7 @@ class AclReader {
       limits: this.#limits(path, table, around, true),
       confinement: readConfinement(this.#toml, path, table, contain),
       asking,
+      detaching: readDetaching(this.#toml, path, table),
       line: this.#toml.document.lineOf(path),
     }
   }

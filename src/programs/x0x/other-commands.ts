@@ -128,7 +128,8 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
   'acl explain': async (context, line) => {
     const [agent, machine] = [line.value('agent') ?? '', line.value('machine') ?? '']
     const { runAclExplain } = await import('./commands/acl.ts')
-    return runAclExplain(context, { file: line.words[0] ?? null, agent, machine, argv: carriedCommand(line, 1) })
+    const [argv, detach] = [carriedCommand(line, 1), line.has('detach')]
+    return runAclExplain(context, { file: line.words[0] ?? null, agent, machine, argv, detach })
   },
   'acl diff': async (context, { words: [old = '', next] }) =>
     (await import('./commands/acl-diff.ts')).runAclDiff(context, old, next ?? null),

@@ -17,6 +17,7 @@ import { RequesterCounters } from '../../exec/counters.ts'
 import { ApproverClient } from '../../exec/approver-client.ts'
 import { ExecClient } from '../../exec/client.ts'
 import { Fanouts } from '../../exec/fleet/fanouts.ts'
+import { DetachedClient } from '../../exec/detached/detached-client.ts'
 import { RulesClient } from '../../exec/rules-client.ts'
 import { TraceExport } from '../../exec/trace-export.ts'
 import { RunTraces } from '../../exec/run-traces.ts'
@@ -116,15 +117,16 @@ const composeDm = ({ settings, clock, log, machineKey }: NetworkDependencies, po
   const runner = new ExecClient({ links, executor: port, clock, counters: requester, lifecycle: events, traces: traces?.runs ?? null })
   const fanouts = new Fanouts({ clock, counters: requester, executor: port, runner })
   const rules = new RulesClient({ links, executor: port, clock, counters: requester })
+  const detached = new DetachedClient({ links, executor: port, clock, counters: requester })
   const approvers = new ApproverClient({ links, executor: port, clock, counters: requester, log })
-  return { approvers, counters, events, fanouts, links, messages, pings, rules, runner, tracing: traces?.entries ?? [] }
+  return { approvers, counters, detached, events, fanouts, links, messages, pings, rules, runner, tracing: traces?.entries ?? [] }
 }
 
 type Dm = ReturnType<typeof composeDm>
 
 const composeRest = ({ settings, clock, log, apiSocket }: NetworkDependencies, port: ExecutorClient, mesh: Mesh, dm: Dm): RestDoor => {
   const { announcements, cards, node, presences, reconnect } = mesh
-  const { counters: dmCounters, events, fanouts, links, messages, pings, rules, runner } = dm
+  const { counters: dmCounters, detached, events, fanouts, links, messages, pings, rules, runner } = dm
   const directory = new AgentDirectory({
     ownAgentId: () => port.identity.agentId,
     snapshot: () => port.snapshot,
@@ -143,7 +145,24 @@ const composeRest = ({ settings, clock, log, apiSocket }: NetworkDependencies, p
   const { api_port, api_token, display_name: displayName, metrics_token } = settings
   const metricsToken = metrics_token === null ? null : toHex(metrics_token)
   return new RestDoor(
-    { runner, fanouts, rules, events, directory, executor: port, links, node, view, messages, pings, dmCounters, metrics, clock, log },
+    {
+      runner,
+      fanouts,
+      rules,
+      detached,
+      events,
+      directory,
+      executor: port,
+      links,
+      node,
+      view,
+      messages,
+      pings,
+      dmCounters,
+      metrics,
+      clock,
+      log,
+    },
     { port: api_port, socket: apiSocket, token: toHex(api_token), metricsToken, displayName, version: VERSION },
   )
 }

@@ -39,6 +39,7 @@ const toSign: RequestToSign = {
   timeout_ms: 1_000,
   cwd: '/tmp',
   clamp: true,
+  detach: null,
 }
 
 const check = (object: unknown, request: RequestToSign = toSign): void =>

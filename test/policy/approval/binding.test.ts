@@ -53,6 +53,7 @@ const setUp = async (t: TestContext): Promise<{ dir: string; run: Run }> => {
       max_duration_ms: 1,
       timeout_ms: 1,
       timeout_clamped: false,
+      keep_bytes: null,
     },
     terminal: { cols: 80, rows: 24, raw: true },
     confinement: { ...UNCONFINED, max_memory_bytes: 1, max_processes: 1, max_cpu_secs: 1, nice: 1, run_as: 'ann' },

@@ -7,15 +7,8 @@ import { test, type TestContext } from 'node:test'
 import fc from 'fast-check'
 
 import { closedAcl, type Acl } from '../../../src/policy/mesh/acl.ts'
-import {
-  authorize,
-  GATES,
-  type Denied,
-  type Intent,
-  type Permitted,
-  type Principal,
-  type Verdict,
-} from '../../../src/policy/mesh/authorize.ts'
+import { authorize, GATES, type Denied, type Permitted, type Principal, type Verdict } from '../../../src/policy/mesh/authorize.ts'
+import type { Intent } from '../../../src/policy/mesh/intent.ts'
 import { scrubbedEnvironment } from '../../../src/policy/environment.ts'
 import { firstMismatch } from '../../../src/policy/mesh/match.ts'
 import { isPermit } from '../../../src/policy/permit.ts'
@@ -71,6 +64,7 @@ test('what the ACL lists is permitted with all that will run', () => {
     max_duration_ms: 30_000,
     timeout_ms: 1500,
     timeout_clamped: false,
+    keep_bytes: null,
   })
   assert.equal(permit.matched_acl, 'alice on her laptop')
   assert.deepEqual(permit.principal, { kind: 'mesh', agent_id: alice.agent_id, machine_id: alice.machine_id })
@@ -282,6 +276,7 @@ test('the gates come in their order: each refusal hides those behind it', () => 
     decide(gone, asking([';'], bad), alice, full),
     decide(gone, asking(['other'], bad), alice, full),
     decide(gone, asking(run, bad), alice, full),
+    decide(gone, asking(run, { ...bad, cwd: null, detach: { lifetime_ms: 0, keep_bytes: 0 } }), alice, full),
     decide(gone, asking(run, { ...bad, cwd: null }), alice, full),
     decide(gone, asking(run, { timeout_ms: 0 }), alice, full),
     decide(gone, asking(run), alice, full),
@@ -306,6 +301,7 @@ test('the gates come in their order: each refusal hides those behind it', () => 
       'shell_metachar_in_argv',
       'argv_not_allowed',
       'cwd_not_allowed',
+      'detach_not_allowed',
       'stdin_too_large',
       'timeout_too_large',
       'concurrency_limit_reached',

@@ -51,13 +51,13 @@ test('whatever is suggested is read as exactly that argv for that pair, without 
         acl.allow[0]?.commands.map(({ argv: read, stdin }) => [read, stdin]),
         [[argv, false]],
       )
-      assert.ok(isListed(argv, { agentId: ALICE, machineId: LAPTOP }, acl))
+      assert.ok(isListed({ argv, detached: false }, { agentId: ALICE, machineId: LAPTOP }, acl))
       for (const [other, agentId] of [
         [[...argv, 'x'], ALICE],
         [argv.with(argv.length - 1, `${argv.at(-1)}x`), ALICE],
         [argv, MALLORY],
       ] as const)
-        assert.ok(!isListed(other, { agentId, machineId: LAPTOP }, acl))
+        assert.ok(!isListed({ argv: other, detached: false }, { agentId, machineId: LAPTOP }, acl))
     }),
     { numRuns: 500 },
   )

@@ -90,6 +90,8 @@ export interface ExplainOptions {
   readonly agent: string
   readonly machine: string
   readonly argv: readonly string[]
+  /** It is to outlive its caller. */
+  readonly detach: boolean
 }
 
 const checkId = (id: string, flag: string): string => {
@@ -105,7 +107,7 @@ export const runAclExplain = async (context: CliContext, options: ExplainOptions
   const agent_id = checkId(options.agent, '--agent')
   const machine_id = checkId(options.machine, '--machine')
   const { acl } = await loadAcl({ path: await fileOf(context, options.file), explicit: true })
-  const explanation = explain({ acl, agent_id, machine_id, argv: options.argv })
+  const explanation = explain({ acl, agent_id, machine_id, argv: options.argv, detach: options.detach })
   if (context.json) await printJson(context, explanation)
   else await printLine(context, shown(explanationText(explanation, options.argv)))
   return explanation.allowed ? 0 : 1

@@ -1,0 +1,260 @@
+import type { Clock } from '../../base/clock.ts'
+import { AppError, isAppError } from '../../base/errors.ts'
+import { newRequestId } from '../../identity/request-id.ts'
+import { NO_PROOF } from '../../executor/port/messages.ts'
+import type { ExecutorClient } from '../../executor/port/client.ts'
+import type { DetachedAsk } from '../../protocol/detached.ts'
+import { REATTACH_MS } from '../../protocol/detach-limits.ts'
+import type { ExecFrame } from '../../protocol/exec.ts'
+import { toHex } from '../../protocol/ids.ts'
+import { checkSpec } from '../check-spec.ts'
+import type { RequesterCounters } from '../counters.ts'
+import { outcomeOf, type SignedBody } from '../exit.ts'
+import { ReceivedStream } from '../received.ts'
+import type { RunOutcome } from '../run-spec.ts'
+import type { RunPeer, RunTransport } from '../transport.ts'
+import { Transports, type TransportsComponents } from '../transports.ts'
+import { AttachedRun, hashOf, readExitOf, unknownRun, type Own } from './attached-run.ts'
+import { AttachedStream, type StreamEnd } from './attached-stream.ts'
+import {
+  infoOf,
+  type AttachOutcome,
+  type DetachedInfo,
+  type DetachedSink,
+  type DetachedSpec,
+  type DetachedTarget,
+} from './detached-types.ts'
+import { AnswerLost, oneAnswer, pause } from './one-answer.ts'
+
+/** A Request whose answer was lost is sent once more: an operator's proof is good for two signatures. */
+const STARTS = 2
+/** Between two attempts to find a lost connection again, doubling. */
+const FIRST_RETRY_MS = 250
+const LAST_RETRY_MS = 5_000
+
+export interface DetachedClientComponents extends TransportsComponents {
+  readonly executor: Pick<ExecutorClient, 'identity' | 'mintNonces' | 'openRun' | 'drained' | 'signDetachRequest' | 'signDetachedAsk'>
+  readonly clock: Clock
+  readonly counters: RequesterCounters
+}
+
+export type StartedDetached = { readonly target: DetachedTarget } & ({ readonly info: DetachedInfo } | { readonly denied: RunOutcome })
+
+/** Runs of ours on other agents that outlive this daemon: begins them, and asks about them whenever somebody wants to know. */
+export class DetachedClient {
+  readonly #parts: DetachedClientComponents
+  readonly #transports: Transports
+
+  constructor(components: DetachedClientComponents) {
+    this.#parts = components
+    this.#transports = new Transports(components)
+  }
+
+  /**
+   * Begins one. `onSigned` is awaited before each Request leaves: what it is told is enough to ask about the run for ever after.
+   * A denial is a value. Errors: `bad_request`, `not_offered`, `rate_limited`, `journal_unavailable`, `operator_proof_required`,
+   * `peer_rejected` and what dialling throws, with `may_run` in their data where the Request may have arrived: the same id again
+   * runs once.
+   */
+  async start(
+    spec: DetachedSpec,
+    onSigned: (target: DetachedTarget) => void | Promise<void>,
+    signal: AbortSignal,
+  ): Promise<StartedDetached> {
+    checkSpec(spec)
+    const request_id = spec.request_id ?? newRequestId()
+    const hashes = [...(spec.known_sha256 ?? [])]
+    let target: DetachedTarget | null = null
+    let sent = false
+    for (let attempt = 1; ; attempt += 1) {
+      try {
+        const transport: RunTransport = await this.#open(target ?? { agent_id: spec.agent_id, machine_id: null }, request_id, signal)
+        try {
+          const question = await this.#sign(transport.peer, spec, request_id, transport.streamNonce)
+          hashes.push(hashOf(question.body))
+          const { agentId: agent_id, machineId: machine_id } = transport.peer
+          target = { agent_id, machine_id, request_id, request_sha256: [...hashes] }
+          await onSigned(target)
+          sent = true
+          const frame = await oneAnswer(this.#parts.clock, transport, { type: 'detach_request', ...question }, signal)
+          return this.#begun(frame, target, transport.peer)
+        } finally {
+          transport.abort()
+        }
+      } catch (error) {
+        if (error instanceof AnswerLost && attempt < STARTS) continue
+        throw sent ? mayRun(error) : error
+      }
+    }
+  }
+
+  /**
+   * Shows the output from this byte on to its end, over however many connections: each byte once. Errors: `unknown_run`,
+   * `bad_request` where less is kept, `conflict` where too many are attached, `peer_rejected`, what the sink throws, and what
+   * dialling throws after `patience_ms` without a connection. The run goes on whatever becomes of this.
+   */
+  async attach(
+    target: DetachedTarget,
+    from: number,
+    sink: DetachedSink,
+    signal: AbortSignal,
+    { patience_ms = REATTACH_MS }: { readonly patience_ms?: number } = {},
+  ): Promise<AttachOutcome> {
+    if (!Number.isSafeInteger(from) || from < 0) throw new AppError('bad_request', 'from: expected a whole number of bytes')
+    const { clock, executor } = this.#parts
+    const run = new AttachedRun({ sink }, { target, from })
+    let lostAt = clock.monotonic()
+    let wait = FIRST_RETRY_MS
+    for (;;) {
+      const before = run.attached
+      const { end, peer, asked } = await this.#attachOnce(run, target, signal)
+      if (run.attached > before) [lostAt, wait] = [clock.monotonic(), FIRST_RETRY_MS]
+      if (end.kind === 'exit') {
+        if (run.attached === before) throw refusal(end.frame, { ...target, request_sha256: [asked] }, peer, executor.identity)
+        const outcome = run.outcomeOf(end.frame, peer, executor.identity)
+        return { info: run.ended(peer), outcome, from, next: run.next }
+      }
+      if (end.kind === 'state') return { info: stateOf(end.frame, peer), outcome: null, from, next: run.next }
+      if (clock.monotonic() - lostAt + wait > patience_ms) throw end.error
+      await pause(clock, wait, signal)
+      wait = Math.min(wait * 2, LAST_RETRY_MS)
+    }
+  }
+
+  /** How it is; `unknown` and `expired` are states. */
+  async state(target: DetachedTarget, signal: AbortSignal): Promise<DetachedInfo> {
+    return this.#ask(target, 'state', signal)
+  }
+
+  /** Asks it to end; it may still be about to when this answers. Throws `unknown_run`. */
+  async cancel(target: DetachedTarget, signal: AbortSignal): Promise<DetachedInfo> {
+    return known(await this.#ask(target, 'cancel', signal))
+  }
+
+  /** Has its output and its end forgotten there. Throws `unknown_run`, and `conflict` while it goes on. */
+  async forget(target: DetachedTarget, signal: AbortSignal): Promise<DetachedInfo> {
+    const info = await this.#ask(target, 'forget', signal)
+    if (info.state === 'waiting' || info.state === 'running')
+      throw new AppError('conflict', 'the run goes on: cancel it first', { data: { state: info.state } })
+    return info.state === 'expired' ? info : known(info)
+  }
+
+  async #attachOnce(run: AttachedRun, target: DetachedTarget, signal: AbortSignal): Promise<AttachedOnce> {
+    const { clock, counters } = this.#parts
+    let transport: RunTransport
+    try {
+      transport = await this.#open(target, target.request_id, signal)
+    } catch (error) {
+      if (signal.aborted || !isLoss(error)) throw error
+      return { end: { kind: 'lost', error }, peer: NOBODY, asked: '' }
+    }
+    const { peer } = transport
+    try {
+      const question = await this.#signAsk(transport, target.request_id, 'attach', run.next)
+      counters.add('detached_asked')
+      const stream = new AttachedStream(
+        {
+          clock,
+          transport,
+          take: (frame) => run.take(frame, peer),
+          show: async (event) => run.show(event),
+          greet: async () => run.greet(),
+        },
+        { requestId: target.request_id },
+      )
+      return { end: await stream.run({ type: 'detached_ask', ...question }, signal), peer, asked: hashOf(question.body) }
+    } finally {
+      transport.abort()
+    }
+  }
+
+  async #ask(target: DetachedTarget, ask: DetachedAsk, signal: AbortSignal): Promise<DetachedInfo> {
+    const { clock, counters, executor } = this.#parts
+    const transport = await this.#open(target, target.request_id, signal)
+    try {
+      const question = await this.#signAsk(transport, target.request_id, ask, 0)
+      counters.add('detached_asked')
+      const frame = await oneAnswer(clock, transport, { type: 'detached_ask', ...question }, signal)
+      if (frame.type === 'exit')
+        throw refusal(frame, { ...target, request_sha256: [hashOf(question.body)] }, transport.peer, executor.identity)
+      return stateOf(frame, transport.peer)
+    } finally {
+      transport.abort()
+    }
+  }
+
+  async #open(
+    to: { readonly agent_id: string; readonly machine_id: string | null },
+    requestId: string,
+    signal: AbortSignal,
+  ): Promise<RunTransport> {
+    const { agent_id: agentId, machine_id: machineId } = to
+    return machineId === null
+      ? this.#transports.open(agentId, requestId, signal)
+      : this.#transports.openAt({ agentId, machineId }, requestId, signal)
+  }
+
+  async #sign(peer: RunPeer, spec: DetachedSpec, request_id: string, stream_nonce: Uint8Array): Promise<SignedBody> {
+    const { argv, cwd, clamp, lifetime_ms, keep_bytes, proof = NO_PROOF } = spec
+    const request = { link: peer.number, request_id, stream_nonce, argv: [...argv], cwd, clamp, lifetime_ms, keep_bytes }
+    return this.#parts.executor.signDetachRequest({ ...request, ...proof })
+  }
+
+  async #signAsk({ peer, streamNonce }: RunTransport, request_id: string, ask: DetachedAsk, from: number): Promise<SignedBody> {
+    return this.#parts.executor.signDetachedAsk({ link: peer.number, request_id, stream_nonce: streamNonce, ask, from })
+  }
+
+  #begun(frame: ExecFrame, target: DetachedTarget, peer: RunPeer): StartedDetached {
+    if (frame.type === 'detached') {
+      if (!target.request_sha256.includes(toHex(frame.request_sha256)))
+        throw new AppError('conflict', 'that id has a run there which this daemon knows nothing of: give another id')
+      this.#parts.counters.add('runs_detached')
+      return { target, info: stateOf(frame, peer) }
+    }
+    if (frame.type !== 'exit') throw wrong(`a ${frame.type} frame came, which has no place here`)
+    const read = readExitOf(frame, target, peer, this.#parts.executor.identity)
+    if (typeof read === 'string') throw wrong(read)
+    const received = { stdout: new ReceivedStream(), stderr: new ReceivedStream() }
+    const seen = { requestId: target.request_id, peer, received, elapsedMs: 0, warnings: [], waitedMs: null, neverArrived: false }
+    return { target, denied: outcomeOf(read.exit, null, seen) }
+  }
+}
+
+interface AttachedOnce {
+  readonly end: StreamEnd
+  readonly peer: RunPeer
+  /** Of the question's bytes, hex. */
+  readonly asked: string
+}
+
+/** Where there was no connection. */
+const NOBODY: RunPeer = { number: -1, agentId: '', machineId: '', agentPublicKey: new Uint8Array(0) }
+
+const isLoss = (error: unknown): error is AppError => isAppError(error, 'peer_unreachable') || isAppError(error, 'timeout')
+
+const wrong = (what: string): AppError => new AppError('peer_rejected', `the answer is not to be believed: ${what}`)
+
+const stateOf = (frame: ExecFrame, peer: RunPeer): DetachedInfo => {
+  if (frame.type !== 'detached') throw wrong(`a ${frame.type} frame came, which has no place here`)
+  return infoOf(frame, peer)
+}
+
+const known = (info: DetachedInfo): DetachedInfo => {
+  if (info.state === 'unknown' || info.state === 'expired') throw unknownRun(info.state)
+  return info
+}
+
+/** The Exit that answers a question instead of a state: why it is not answered. */
+const refusal = (frame: SignedBody, asked: DetachedTarget, peer: RunPeer, own: Own): AppError => {
+  const read = readExitOf(frame, asked, peer, own)
+  if (typeof read === 'string') return wrong(read)
+  const { denial_reason } = read.exit
+  const data = { denial_reason }
+  if (denial_reason === 'concurrency_limit_reached')
+    return new AppError('conflict', 'as many are attached there as may be: end one of them first', { data })
+  return new AppError('peer_rejected', `the agent does not answer: ${denial_reason ?? 'without a reason'}`, { data })
+}
+
+/** The Request may have arrived. */
+const mayRun = (error: unknown): unknown =>
+  isAppError(error) ? new AppError(error.code, error.message, { cause: error, data: { ...error.data, may_run: true } }) : error

@@ -1,0 +1,263 @@
+import type { Journal } from '../../audit/journal.ts'
+import type { ForgetEvent } from '../../audit/detached-events.ts'
+import type { Clock } from '../../base/clock.ts'
+import { errorText } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+import { TokenBucket } from '../../base/token-bucket.ts'
+import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
+import { equalBytes, sha256 } from '../../identity/hash.ts'
+import { MAX_ATTACHED, MAX_ATTACHED_PER_AGENT, MAX_ATTACHED_PER_RUN } from '../../protocol/detach-limits.ts'
+import { execDetachRequest, type ExecDetachedAsk, type ExecDetachRequest } from '../../protocol/detached.ts'
+import { execFrame, type ExecFrame } from '../../protocol/exec.ts'
+import type { AgentId } from '../../protocol/ids.ts'
+import { NONCE_BYTES } from '../../protocol/limits.ts'
+import type { Asked, Permitted } from '../../policy/mesh/authorize.ts'
+import type { PeerLink } from '../links/links.ts'
+import type { UnackedTotal } from '../runs/outbox.ts'
+import type { RunOutlet } from '../runs/outlet.ts'
+import type { AdmittedQuestion, Carried } from '../runs/peer-questions.ts'
+import type { Reports, RunSubject } from '../runs/reports.ts'
+import { Attachment } from './attachment.ts'
+import type { DetachedRun } from './detached-run.ts'
+import type { KeptRun } from './kept-run.ts'
+import { keptName, KeptRuns } from './kept-runs.ts'
+import type { DetachedRecord } from './record-file.ts'
+
+/** Questions about detached runs that one agent is answered: a burst for a list of them all, and a rate above what people type. */
+const ASK_BURST = 128
+const ASKS_PER_SECOND = 16
+
+const NO_NONCE = new Uint8Array(NONCE_BYTES)
+const NO_HASH = new Uint8Array(32)
+
+/** All that a Request says of its run: the same again, on another stream and later, is the same run. */
+export const contentOf = (request: ExecDetachRequest): Uint8Array =>
+  sha256(execDetachRequest.encode({ ...request, stream_nonce: NO_NONCE, created_at_ms: 0 }))
+
+export interface DetachedComponents {
+  readonly clock: Clock
+  readonly counters: ExecCounters
+  readonly journal: Journal | null
+  readonly log: Logger
+  readonly reports: Reports
+  readonly total: UnackedTotal
+}
+
+/** A verified question of an accepted agent. */
+export interface AskedDetached {
+  readonly subject: RunSubject
+  readonly request: ExecDetachedAsk
+  readonly link: PeerLink
+  readonly outlet: RunOutlet
+}
+
+interface Attached {
+  readonly kept: KeptRun
+  readonly agentId: AgentId
+}
+
+/** Runs that outlive their callers: who asks about one of its own is answered, and everybody else as if there were none. */
+export class Detached {
+  readonly #components: DetachedComponents
+  readonly #runs: KeptRuns
+  /** What runs or waits here now. */
+  readonly #going = new Map<KeptRun, DetachedRun>()
+  readonly #attached = new Set<Attached>()
+  /** As many entries as contacts at most. */
+  readonly #meters = new Map<AgentId, TokenBucket>()
+
+  constructor(components: DetachedComponents, init: { readonly dataDir: string }) {
+    this.#components = components
+    const { clock, log } = components
+    this.#runs = new KeptRuns({ clock, log, forgotten: async (record) => void (await this.#forgotten(record, 'time')) }, init)
+  }
+
+  /** Throws `loose_permissions`. */
+  async load(): Promise<void> {
+    await this.#runs.load()
+  }
+
+  stop(): void {
+    this.#runs.stop()
+  }
+
+  find(link: PeerLink, requestId: string): KeptRun | null {
+    return this.#runs.find(keptName(link.agentId, link.machineId, requestId))
+  }
+
+  /** The run that this Request has begun already; null: it began none, or one of another content. */
+  again(link: PeerLink, request: ExecDetachRequest): KeptRun | null {
+    const kept = this.find(link, request.request_id)
+    return kept !== null && kept.record.state !== 'expired' && equalBytes(kept.record.content_sha256, contentOf(request)) ? kept : null
+  }
+
+  /** Takes one in that is permitted, or waits to be; or why there is no room. */
+  admit({ key, requestSha256 }: RunSubject, request: ExecDetachRequest, { kind, place }: Permitted | Asked): KeptRun | string {
+    const { agent_id, machine_id, request_id } = key
+    const cap = place.entry.detaching?.max_output_bytes ?? 0
+    const keep_bytes = Math.min(request.keep_bytes ?? cap, cap)
+    const content_sha256 = contentOf(request)
+    return this.#runs.admit({ agent_id, machine_id, request_id, content_sha256, request_sha256: requestSha256, keep_bytes }, kind === 'ask')
+  }
+
+  /** One that was taken in and has not begun. */
+  release(kept: KeptRun): void {
+    this.#runs.release(kept)
+  }
+
+  /** Runs it to its end. Whoever asked, now or with the same Request again, is told by `answer`. */
+  async execute(run: DetachedRun, kept: KeptRun, outlet: RunOutlet): Promise<void> {
+    this.#components.counters.count('runs_detached')
+    this.#going.set(kept, run)
+    const told = this.#tellBegun(kept, outlet)
+    const refused = await run.execute()
+    this.#going.delete(kept)
+    if (refused !== null) {
+      await this.#runs.drop(kept)
+      kept.refuse(refused)
+    }
+    await told
+  }
+
+  /** The same Request came again: it is told how its run is. */
+  answer(kept: KeptRun, outlet: RunOutlet): AdmittedQuestion {
+    return { question: new Waiter(outlet), answered: this.#tellBegun(kept, outlet) }
+  }
+
+  /** The stream on which a Request came that is to be told whether its run has begun. */
+  streamOf(outlet: RunOutlet): Carried {
+    return new Waiter(outlet)
+  }
+
+  /** Whether one more question of this agent is answered. */
+  mayAsk(agentId: AgentId): boolean {
+    return this.#meterOf(agentId).take()
+  }
+
+  ask(asked: AskedDetached): AdmittedQuestion {
+    const { link, outlet, request } = asked
+    const kept = this.find(link, request.request_id)
+    if (kept === null || kept.record.state === 'expired') {
+      this.#components.counters.count('detached_unknown')
+      return once(outlet, async () => frameOf(kept, request.request_id))
+    }
+    if (request.ask === 'attach') return this.#attach(asked, kept)
+    return once(outlet, async () => this.#do(asked, kept))
+  }
+
+  async #do({ request, subject }: AskedDetached, kept: KeptRun): Promise<Uint8Array> {
+    await kept.measured()
+    if (request.ask === 'cancel') this.#going.get(kept)?.end('cancelled')
+    if (request.ask === 'forget' && kept.over) {
+      if (!(await this.#forgotten(kept.record, 'requester')))
+        return this.#components.reports.denied(subject, 'audit_unavailable', 'it asked to forget a detached run')
+      await kept.expire()
+    }
+    return frameOf(kept, request.request_id)
+  }
+
+  #attach({ subject, request, link, outlet }: AskedDetached, kept: KeptRun): AdmittedQuestion {
+    const place: Attached = { kept, agentId: link.agentId }
+    if (!this.#hasRoom(place))
+      return once(outlet, async () => {
+        const { reports } = this.#components
+        return reports.denied(subject, 'concurrency_limit_reached', 'as many as may are attached to detached runs already')
+      })
+    this.#attached.add(place)
+    const attachment = new Attachment(this.#components, { kept, outlet, from: request.from })
+    const answered = async (): Promise<void> => {
+      try {
+        const recorded = await this.#record(async (journal) => journal.append({ event: 'attach', ...subject.key, from: request.from }))
+        if (recorded) return await attachment.run()
+        outlet.send(await this.#components.reports.denied(subject, 'audit_unavailable', 'it asked for the output of a detached run'))
+        outlet.close()
+      } finally {
+        this.#attached.delete(place)
+      }
+    }
+    this.#components.counters.count('runs_attached')
+    return { question: attachment, answered: answered() }
+  }
+
+  #hasRoom({ kept, agentId }: Attached): boolean {
+    const all = [...this.#attached]
+    return (
+      all.length < MAX_ATTACHED &&
+      all.filter((one) => one.kept === kept).length < MAX_ATTACHED_PER_RUN &&
+      all.filter((one) => one.agentId === agentId).length < MAX_ATTACHED_PER_AGENT
+    )
+  }
+
+  async #tellBegun(kept: KeptRun, outlet: RunOutlet): Promise<void> {
+    await kept.begun
+    outlet.send(kept.refused ?? execFrame.encode(kept.frame()))
+    outlet.close()
+  }
+
+  async #forgotten({ agent_id, machine_id, request_id }: DetachedRecord, by: ForgetEvent['by']): Promise<boolean> {
+    return this.#record(async (journal) => journal.append({ event: 'forget', agent_id, machine_id, request_id, by }))
+  }
+
+  async #record(write: (journal: Journal) => Promise<void>): Promise<boolean> {
+    const { counters, journal, log } = this.#components
+    if (journal === null) return false
+    try {
+      await write(journal)
+      return true
+    } catch (error) {
+      counters.count('audit_write_failures')
+      log.error({ error: errorText(error) }, 'a line about a detached run could not be written')
+      return false
+    }
+  }
+
+  #meterOf(agentId: AgentId): TokenBucket {
+    const meter = this.#meters.get(agentId) ?? new TokenBucket(this.#components, { burst: ASK_BURST, perSecond: ASKS_PER_SECOND })
+    this.#meters.set(agentId, meter)
+    return meter
+  }
+}
+
+/** Unknown and another's are one: nobody learns which ids there are. */
+const frameOf = (kept: KeptRun | null, request_id: string): Uint8Array => {
+  const nothing = { kept: 0, dropped: 0, keep_bytes: 0, lifetime_left_ms: null, kept_for_ms: null, stdout_before: 0, stderr_before: 0 }
+  const unknown: ExecFrame = { type: 'detached', request_id, state: 'unknown', request_sha256: NO_HASH, ...nothing }
+  return execFrame.encode(kept === null ? unknown : kept.frame())
+}
+
+const once = (outlet: RunOutlet, answer: () => Promise<Uint8Array>): AdmittedQuestion => ({
+  question: new Waiter(outlet),
+  answered: answer()
+    .then((frame) => outlet.send(frame))
+    .finally(() => outlet.close())
+    .catch(() => undefined),
+})
+
+/** A stream on which nothing more is expected of its peer. */
+class Waiter implements Carried {
+  readonly #outlet: RunOutlet
+
+  constructor(outlet: RunOutlet) {
+    this.#outlet = outlet
+  }
+
+  receive(): void {}
+
+  end(): void {}
+
+  lost(): void {
+    this.#outlet.close()
+  }
+
+  over(): void {
+    this.#outlet.close()
+  }
+
+  violated(): void {
+    this.#outlet.close()
+  }
+
+  kill(): void {
+    this.#outlet.close()
+  }
+}

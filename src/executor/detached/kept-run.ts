@@ -1,0 +1,239 @@
+import type { Clock } from '../../base/clock.ts'
+import { errorText } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+import { DETACHED_KEPT_MS } from '../../protocol/detach-limits.ts'
+import type { ExecFrame } from '../../protocol/exec.ts'
+import { MAX_WARNINGS_PER_RUN } from '../../protocol/limits.ts'
+import type { OutputStream } from '../runs/outbox.ts'
+import type { DetachedRecord, RecordFiles } from './record-file.ts'
+import { keptBefore, SPOOL_START, type SpoolPlace } from './spool-format.ts'
+import { SpoolReader } from './spool-reader.ts'
+import { Spool } from './spool.ts'
+
+export interface KeptRunComponents {
+  readonly clock: Clock
+  readonly files: RecordFiles
+  readonly log: Logger
+}
+
+/** What a run is told of its output. */
+export interface KeptRunHandlers {
+  onRoom(): void
+  /** The disk refuses it: once. */
+  onFailed(): void
+}
+
+/** One detached run as it is kept: what its owner may still ask for, in memory and on the disk. */
+export class KeptRun {
+  readonly name: string
+  readonly #components: KeptRunComponents
+  #record: DetachedRecord
+  #spool: Spool | null = null
+  /** Of what no spool of ours writes. */
+  #place: SpoolPlace
+  /** Until it is looked at what an executor that died has left of the output. */
+  #measuring: Promise<void> | null = null
+  /** Of the monotonic clock: when it will be ended. */
+  #endsAt: number | null = null
+  readonly #watchers = new Set<() => void>()
+  /** Writes of the record, one behind the other. */
+  #saving: Promise<void> = Promise.resolve()
+  readonly #begun = Promise.withResolvers<void>()
+  #refused: Uint8Array | null = null
+
+  constructor(components: KeptRunComponents, init: { readonly name: string; readonly record: DetachedRecord }) {
+    this.name = init.name
+    this.#components = components
+    this.#record = init.record
+    const { file_bytes: file, stdout_kept: stdout, stderr_kept: stderr } = init.record
+    this.#place = { file, stdout, stderr }
+  }
+
+  get record(): DetachedRecord {
+    return this.#record
+  }
+
+  /** Nothing more comes of it. */
+  get over(): boolean {
+    return this.#record.state !== 'waiting' && this.#record.state !== 'running'
+  }
+
+  /** Bytes of the disk that it has, or may come to have. */
+  get heldBytes(): number {
+    if (this.#record.state === 'expired') return 0
+    return this.over ? keptBefore(this.written) : this.#record.keep_bytes
+  }
+
+  /** What is in its file. */
+  get written(): SpoolPlace {
+    return this.#spool?.written ?? this.#place
+  }
+
+  /** Settles when it is known whether it runs, or waits. */
+  get begun(): Promise<void> {
+    return this.#begun.promise
+  }
+
+  /** The Exit, encoded, of one that never ran and is not kept. */
+  get refused(): Uint8Array | null {
+    return this.#refused
+  }
+
+  get notes(): readonly Uint8Array[] {
+    return this.#record.notes
+  }
+
+  /** The Exit, encoded; null: it is lost, or goes on. */
+  get exit(): Uint8Array | null {
+    return this.#record.exit
+  }
+
+  /** Makes its files. Throws what the disk says; then there are none. */
+  async open(handlers: KeptRunHandlers): Promise<void> {
+    const { files, log } = this.#components
+    try {
+      this.#spool = await Spool.create(files.outputOf(this.name), {
+        onRoom: () => handlers.onRoom(),
+        onWritten: () => this.#changed(),
+        onFailed: (error) => {
+          log.error({ request_id: this.#record.request_id, error: errorText(error) }, 'output of a detached run cannot be kept')
+          handlers.onFailed()
+        },
+      })
+      await files.save(this.name, this.#record)
+    } catch (error) {
+      await this.#spool?.finish()
+      await files.remove(this.name)
+      throw error
+    }
+  }
+
+  /** False: read no more before `onRoom`. */
+  push(stream: OutputStream, data: Uint8Array): boolean {
+    return this.#spool?.push(stream, data) ?? true
+  }
+
+  /** It waits to be allowed. */
+  waits(): void {
+    this.#begun.resolve()
+  }
+
+  runs(lifetimeMs: number): void {
+    this.#endsAt = this.#components.clock.monotonic() + lifetimeMs
+    this.#change({ state: 'running' })
+    this.#begun.resolve()
+  }
+
+  /** Nothing of it is kept: whoever asked is told why. */
+  refuse(exit: Uint8Array): void {
+    this.#refused = exit
+    this.#begun.resolve()
+  }
+
+  note(frame: Uint8Array): void {
+    if (this.#record.notes.length >= MAX_WARNINGS_PER_RUN) return
+    this.#change({ notes: [...this.#record.notes, frame] })
+  }
+
+  /** It is over: `exit` is its encoded Exit, null where there will be none. `total`: all bytes that its program wrote. */
+  async finish(exit: Uint8Array | null, total: number): Promise<void> {
+    await this.#spool?.finish()
+    const { file, stdout, stderr } = this.written
+    const dropped = Math.max(total - stdout - stderr, this.#spool?.dropped ?? 0)
+    const state = exit === null ? 'lost' : 'ended'
+    const place = { file_bytes: file, stdout_kept: stdout, stderr_kept: stderr, dropped }
+    this.#change({ state, exit, ended_at_ms: this.#components.clock.now(), ...place })
+    this.#begun.resolve()
+    await this.#saving
+  }
+
+  /** An executor that died has left it: what is whole of its output is kept. */
+  lose(size: number): void {
+    this.#change({ state: 'lost', ended_at_ms: this.#components.clock.now() })
+    this.#begun.resolve()
+    this.#measuring = this.#measure(size).finally(() => (this.#measuring = null))
+  }
+
+  /** Settles when what is kept is known. */
+  async measured(): Promise<void> {
+    await this.#measuring
+  }
+
+  /** Its output is gone for good; its id is remembered. */
+  async expire(): Promise<void> {
+    this.#place = SPOOL_START
+    this.#spool = null
+    const nothing = { file_bytes: 0, stdout_kept: 0, stderr_kept: 0, notes: [], exit: null }
+    this.#change({ state: 'expired', ended_at_ms: this.#record.ended_at_ms ?? this.#components.clock.now(), ...nothing })
+    await this.#components.files.removeOutput(this.name)
+    await this.#saving
+  }
+
+  /** Calls back whenever there is more to read, or it is over; answers how to stop that. */
+  watch(onChange: () => void): () => void {
+    this.#watchers.add(onChange)
+    return () => void this.#watchers.delete(onChange)
+  }
+
+  /** A reader of its own, and the last place that is known at or before so many bytes of output. */
+  async reader(kept: number): Promise<SpoolReader> {
+    return SpoolReader.open(this.#components.files.outputOf(this.name), this.#spool?.placeBefore(kept) ?? SPOOL_START)
+  }
+
+  /** How it is, as its owner is told. `before`: what of each stream an attach leaves out. */
+  frame(before: Pick<SpoolPlace, 'stdout' | 'stderr'> = SPOOL_START): Extract<ExecFrame, { type: 'detached' }> {
+    const { clock } = this.#components
+    const { request_id, state, request_sha256, keep_bytes, dropped, ended_at_ms } = this.#record
+    const left = this.over || this.#endsAt === null ? null : Math.max(0, Math.round(this.#endsAt - clock.monotonic()))
+    const keptFor = ended_at_ms === null || state === 'expired' ? null : Math.max(0, ended_at_ms + DETACHED_KEPT_MS - clock.now())
+    return {
+      type: 'detached',
+      request_id,
+      state,
+      request_sha256,
+      kept: keptBefore(this.written),
+      dropped: Math.max(dropped, this.#spool?.dropped ?? 0),
+      keep_bytes,
+      lifetime_left_ms: left,
+      kept_for_ms: keptFor,
+      stdout_before: before.stdout,
+      stderr_before: before.stderr,
+    }
+  }
+
+  async #measure(size: number): Promise<void> {
+    const { files, log } = this.#components
+    try {
+      const reader = await SpoolReader.open(files.outputOf(this.name))
+      try {
+        this.#place = await reader.measure(size)
+      } finally {
+        await reader.close()
+      }
+    } catch (error) {
+      log.warn({ request_id: this.#record.request_id, error: errorText(error) }, 'the output of a lost run cannot be read')
+      this.#place = SPOOL_START
+    }
+    const { file, stdout, stderr } = this.#place
+    this.#change({ file_bytes: file, stdout_kept: stdout, stderr_kept: stderr })
+  }
+
+  #change(change: Partial<DetachedRecord>): void {
+    this.#record = { ...this.#record, ...change }
+    this.#saving = this.#saving.then(async () => this.#save())
+    this.#changed()
+  }
+
+  async #save(): Promise<void> {
+    const { files, log } = this.#components
+    try {
+      await files.save(this.name, this.#record)
+    } catch (error) {
+      log.error({ request_id: this.#record.request_id, error: errorText(error) }, 'the record of a detached run cannot be written')
+    }
+  }
+
+  #changed(): void {
+    for (const onChange of this.#watchers) onChange()
+  }
+}

@@ -1,0 +1,141 @@
+import { stat } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+
+import type { Clock, Timer } from '../../base/clock.ts'
+import { errorText } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+import { sha256 } from '../../identity/hash.ts'
+import {
+  DETACHED_KEPT_MS,
+  DETACHED_REMEMBERED_MS,
+  MAX_DETACHED_BYTES,
+  MAX_DETACHED_BYTES_PER_AGENT,
+  MAX_DETACHED_PER_AGENT,
+  MAX_DETACHED_REMEMBERED,
+  MAX_DETACHED_RUNS,
+} from '../../protocol/detach-limits.ts'
+import { toHex, type AgentId, type MachineId, type RequestId } from '../../protocol/ids.ts'
+import { KeptRun } from './kept-run.ts'
+import { DETACHED_DIR, RecordFiles, type DetachedRecord } from './record-file.ts'
+
+/** How often it is looked which are to be forgotten. */
+const LOOK_EVERY_MS = 60_000
+
+export interface KeptRunsComponents {
+  readonly clock: Clock
+  readonly log: Logger
+  /** Writes that one is forgotten because its time is up. */
+  forgotten(record: DetachedRecord): Promise<void>
+}
+
+export interface KeptRunsInit {
+  readonly dataDir: string
+}
+
+/** Whose it is, and what it asks. */
+export type KeptInit = Pick<DetachedRecord, 'request_id' | 'agent_id' | 'machine_id' | 'content_sha256' | 'request_sha256' | 'keep_bytes'>
+
+/** A name for files and for look-ups: nobody but the very pair that asked comes to the same. */
+export const keptName = (agent: AgentId, machine: MachineId, request: RequestId): string =>
+  toHex(sha256(Buffer.from(`${agent}:${machine}:${request}`)))
+
+/** All detached runs of this host that run, are kept, or are remembered. */
+export class KeptRuns {
+  readonly #clock: Clock
+  readonly #log: Logger
+  readonly #components: KeptRunsComponents
+  readonly #files: RecordFiles
+  readonly #directory: string
+  readonly #runs = new Map<string, KeptRun>()
+  #timer: Timer | null = null
+
+  constructor(components: KeptRunsComponents, init: KeptRunsInit) {
+    this.#components = components
+    this.#clock = components.clock
+    this.#log = components.log
+    this.#directory = join(init.dataDir, DETACHED_DIR)
+    this.#files = new RecordFiles({ log: components.log }, { directory: this.#directory })
+  }
+
+  /** Those that an executor before this one had: what it left running is lost. Throws `loose_permissions`. */
+  async load(): Promise<void> {
+    for (const [name, record] of await this.#files.load()) {
+      const known = keptName(record.agent_id, record.machine_id, record.request_id) === name
+      if (!known) {
+        this.#log.warn({ file: `${name}.run` }, 'the record of a detached run has the name of another, and is removed')
+        await this.#files.remove(name)
+        continue
+      }
+      const kept = new KeptRun({ clock: this.#clock, files: this.#files, log: this.#log }, { name, record })
+      this.#runs.set(name, kept)
+      if (!kept.over) kept.lose((await stat(this.#files.outputOf(name)).catch(() => null))?.size ?? 0)
+    }
+    await this.#look()
+  }
+
+  find(name: string): KeptRun | null {
+    return this.#runs.get(name) ?? null
+  }
+
+  /** Takes one in, which has no files yet; or why there is no room for it. */
+  admit(init: KeptInit, waits: boolean): KeptRun | string {
+    const refused = this.#fullness(init)
+    if (refused !== null) return refused
+    const name = keptName(init.agent_id, init.machine_id, init.request_id)
+    const nothing = { ended_at_ms: null, file_bytes: 0, stdout_kept: 0, stderr_kept: 0, dropped: 0, notes: [], exit: null }
+    const record: DetachedRecord = { version: 1, ...init, state: waits ? 'waiting' : 'running', ...nothing }
+    const kept = new KeptRun({ clock: this.#clock, files: this.#files, log: this.#log }, { name, record })
+    this.#runs.set(name, kept)
+    return kept
+  }
+
+  /** One that has no files yet. */
+  release(kept: KeptRun): void {
+    this.#runs.delete(kept.name)
+  }
+
+  /** Nothing of it stays: it never ran. */
+  async drop(kept: KeptRun): Promise<void> {
+    this.#runs.delete(kept.name)
+    await this.#files.remove(kept.name)
+  }
+
+  stop(): void {
+    this.#timer?.cancel()
+  }
+
+  #fullness({ agent_id, keep_bytes }: KeptInit): string | null {
+    const all = [...this.#runs.values()].filter(({ record }) => record.state !== 'expired')
+    const own = all.filter(({ record }) => record.agent_id === agent_id)
+    const held = (runs: readonly KeptRun[]): number => runs.reduce((sum, { heldBytes }) => sum + heldBytes, 0)
+    if (own.length >= MAX_DETACHED_PER_AGENT) return `${own.length} detached runs of this agent are kept here: it should forget some`
+    if (all.length >= MAX_DETACHED_RUNS) return `${all.length} detached runs are kept here`
+    if (held(own) + keep_bytes > MAX_DETACHED_BYTES_PER_AGENT)
+      return `detached runs of this agent may keep ${held(own)} bytes here already: it should forget some`
+    return held(all) + keep_bytes > MAX_DETACHED_BYTES ? `detached runs may keep ${held(all)} bytes in ${dirname(this.#directory)}` : null
+  }
+
+  /** Forgets what is over for long enough. */
+  async #look(): Promise<void> {
+    this.#timer?.cancel()
+    try {
+      for (const kept of this.#runs.values()) await this.#lookAt(kept)
+      const remembered = [...this.#runs.values()].filter(({ record }) => record.state === 'expired')
+      const oldest = remembered.toSorted((one, other) => (one.record.ended_at_ms ?? 0) - (other.record.ended_at_ms ?? 0))
+      for (const kept of oldest.slice(0, Math.max(0, oldest.length - MAX_DETACHED_REMEMBERED))) await this.drop(kept)
+    } catch (error) {
+      this.#log.error({ error: errorText(error) }, 'detached runs could not be forgotten')
+    }
+    this.#timer = this.#clock.setTimeout(() => void this.#look(), LOOK_EVERY_MS, { unref: true })
+  }
+
+  async #lookAt(kept: KeptRun): Promise<void> {
+    const { state, ended_at_ms } = kept.record
+    if (ended_at_ms === null) return
+    const age = this.#clock.now() - ended_at_ms
+    if (age >= DETACHED_KEPT_MS + DETACHED_REMEMBERED_MS) return this.drop(kept)
+    if (state === 'expired' || age < DETACHED_KEPT_MS) return
+    await this.#components.forgotten(kept.record)
+    await kept.expire()
+  }
+}

@@ -1,0 +1,116 @@
+import { constants } from 'node:fs'
+import { open, readdir, rm } from 'node:fs/promises'
+import { join } from 'node:path'
+
+import { writeFileAtomic } from '../../base/atomic-file.ts'
+import { errorText } from '../../base/errors.ts'
+import { assertOursAlone, ensurePrivateDir } from '../../base/file-rights.ts'
+import type { Logger } from '../../base/log.ts'
+import { MAX_SEALED_FRAME, MAX_WARNINGS_PER_RUN } from '../../protocol/limits.ts'
+import { bytes, id32, list, literal, nullable, oneOf, record, requestId, uint, type ValueOf } from '../../protocol/schema.ts'
+
+/** Below a daemon's data directory. */
+export const DETACHED_DIR = 'detached'
+
+const sha256 = bytes(32)
+
+/** What is known on the disk of a detached run, beside its output. */
+export const detachedRecord = record('detached-run', {
+  version: literal(1),
+  request_id: requestId,
+  agent_id: id32,
+  machine_id: id32,
+  /** Of all that its Request says but its nonce and its time: the same again is the same run. */
+  content_sha256: sha256,
+  /** Of the exact bytes of the Request that runs. */
+  request_sha256: sha256,
+  keep_bytes: uint(),
+  /** `running` is what a start finds where the executor died: the run is lost. */
+  state: oneOf(['waiting', 'running', 'ended', 'lost', 'expired']),
+  /** Epoch milliseconds: when it ended, or was found lost; null: it is not over. */
+  ended_at_ms: nullable(uint()),
+  /** What its file holds, and what is not in it. */
+  file_bytes: uint(),
+  stdout_kept: uint(),
+  stderr_kept: uint(),
+  dropped: uint(),
+  /** Encoded Started and Warning frames. */
+  notes: list(bytes(1, 1024), MAX_WARNINGS_PER_RUN),
+  /** The encoded Exit frame. */
+  exit: nullable(bytes(1, MAX_SEALED_FRAME)),
+})
+export type DetachedRecord = ValueOf<typeof detachedRecord>
+
+const NAME = /^([0-9a-f]{64})\.(run|out)$/
+const TEMPORARY = /^\.[0-9a-f]{64}\.run\.[0-9a-f]{12}\.tmp$/
+/** Far above the longest record. */
+const MAX_RECORD = 256 * 1024
+
+/** The files of detached runs: for each, by a name that its owner and its id give, a record and its output. */
+export class RecordFiles {
+  readonly #directory: string
+  readonly #log: Logger
+
+  constructor(components: { readonly log: Logger }, init: { readonly directory: string }) {
+    this.#directory = init.directory
+    this.#log = components.log
+  }
+
+  outputOf(name: string): string {
+    return join(this.#directory, `${name}.out`)
+  }
+
+  async save(name: string, value: DetachedRecord): Promise<void> {
+    await writeFileAtomic(this.#recordOf(name), detachedRecord.encode(value))
+  }
+
+  async removeOutput(name: string): Promise<void> {
+    await rm(this.outputOf(name), { force: true })
+  }
+
+  async remove(name: string): Promise<void> {
+    await Promise.all([rm(this.#recordOf(name), { force: true }), this.removeOutput(name)])
+  }
+
+  /**
+   * All records by their names, at a start. What cannot be believed is removed with its output, and what was left of runs that
+   * are not known; files of other names stay. Throws `loose_permissions` where the directory is not ours alone.
+   */
+  async load(): Promise<Map<string, DetachedRecord>> {
+    await ensurePrivateDir(this.#directory)
+    const names = await readdir(this.#directory)
+    const known = new Map<string, DetachedRecord>()
+    for (const file of names.filter((one) => one.endsWith('.run'))) {
+      const name = NAME.exec(file)?.[1]
+      if (name === undefined) continue
+      try {
+        known.set(name, await this.#read(name))
+      } catch (error) {
+        this.#log.warn({ file, error: errorText(error) }, 'the record of a detached run cannot be believed, and is removed')
+        await this.remove(name)
+      }
+    }
+    for (const file of names) {
+      const isLeftover = TEMPORARY.test(file) || (file.endsWith('.out') && NAME.test(file) && !known.has(file.slice(0, -'.out'.length)))
+      if (isLeftover) await rm(join(this.#directory, file), { force: true })
+    }
+    return known
+  }
+
+  #recordOf(name: string): string {
+    return join(this.#directory, `${name}.run`)
+  }
+
+  async #read(name: string): Promise<DetachedRecord> {
+    const path = this.#recordOf(name)
+    const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK)
+    try {
+      const info = await file.stat()
+      assertOursAlone(path, info, 0o600)
+      if (!info.isFile() || info.size > MAX_RECORD) throw new Error('is no record')
+      return detachedRecord.decode(await file.readFile())
+    } finally {
+      await file.close()
+    }
+  }
+}

@@ -1,0 +1,113 @@
+import { constants } from 'node:fs'
+import { open, type FileHandle } from 'node:fs/promises'
+
+import { MAX_SPOOL_QUEUE } from '../../protocol/detach-limits.ts'
+import type { OutputStream } from '../runs/outbox.ts'
+import { keptBefore, SPOOL_START, spoolLength, spoolPieces, type SpoolPlace } from './spool-format.ts'
+
+const FLAGS = constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW
+/** Places are remembered this far apart, so that who attaches late need not read all that is before. */
+const INDEX_EVERY = 256 * 1024
+
+export interface SpoolInit {
+  /** There is room again, after a `push` that answered false. */
+  onRoom(): void
+  /** More is in the file, or will never be. */
+  onWritten(): void
+  /** The disk refuses: what comes from now on is dropped. Once. */
+  onFailed(error: unknown): void
+}
+
+/** The output of one run on its way into a file that we made and that we alone write. */
+export class Spool {
+  readonly #file: FileHandle
+  readonly #init: SpoolInit
+  readonly #queue: { readonly stream: OutputStream; readonly data: Uint8Array }[] = []
+  readonly #index: SpoolPlace[] = [SPOOL_START]
+  #queued = 0
+  #waiting = false
+  #failed = false
+  #dropped = 0
+  #written: SpoolPlace = SPOOL_START
+  #writing: Promise<void> | null = null
+
+  private constructor(file: FileHandle, init: SpoolInit) {
+    this.#file = file
+    this.#init = init
+  }
+
+  /** Throws where anything has that name, and what the disk says. */
+  static async create(path: string, init: SpoolInit): Promise<Spool> {
+    return new Spool(await open(path, FLAGS, 0o600), init)
+  }
+
+  /** What is in the file. */
+  get written(): SpoolPlace {
+    return this.#written
+  }
+
+  /** Bytes that the disk refused. */
+  get dropped(): number {
+    return this.#dropped
+  }
+
+  /** The last known place that has at most so many bytes of output before it. */
+  placeBefore(kept: number): SpoolPlace {
+    return this.#index.findLast((place) => keptBefore(place) <= kept) ?? SPOOL_START
+  }
+
+  /** False: read no more from the program before `onRoom`. */
+  push(stream: OutputStream, data: Uint8Array): boolean {
+    if (this.#failed) {
+      this.#dropped += data.length
+      return true
+    }
+    this.#queue.push({ stream, data })
+    this.#queued += data.length
+    this.#writing ??= this.#write()
+    if (this.#queued < MAX_SPOOL_QUEUE) return true
+    this.#waiting = true
+    return false
+  }
+
+  /** All that was pushed is in the file, which is closed. */
+  async finish(): Promise<void> {
+    while (this.#writing !== null) await this.#writing
+    await this.#file.close()
+  }
+
+  async #write(): Promise<void> {
+    while (this.#queue.length > 0 && !this.#failed) {
+      const batch = this.#queue.splice(0)
+      try {
+        await this.#append(batch.flatMap(({ stream, data }) => spoolPieces(stream, data)))
+        for (const { stream, data } of batch) this.#count(stream, data.length)
+      } catch (error) {
+        this.#fail(batch, error)
+      }
+      this.#queued = this.#queue.reduce((sum, { data }) => sum + data.length, 0)
+      this.#init.onWritten()
+      if (this.#waiting) {
+        this.#waiting = false
+        this.#init.onRoom()
+      }
+    }
+    this.#writing = null
+  }
+
+  async #append(parts: readonly Uint8Array[]): Promise<void> {
+    const bytes = Buffer.concat(parts)
+    for (let at = 0; at < bytes.length;) at += (await this.#file.write(bytes, at)).bytesWritten
+  }
+
+  #count(stream: OutputStream, length: number): void {
+    this.#written = { ...this.#written, file: this.#written.file + spoolLength(length), [stream]: this.#written[stream] + length }
+    if (this.#written.file - this.#index.at(-1)!.file >= INDEX_EVERY) this.#index.push(this.#written)
+  }
+
+  #fail(batch: readonly { readonly data: Uint8Array }[], error: unknown): void {
+    this.#failed = true
+    for (const { data } of [...batch, ...this.#queue.splice(0)]) this.#dropped += data.length
+    this.#init.onFailed(error)
+  }
+}

@@ -1,0 +1,191 @@
+import type { Clock } from '../../base/clock.ts'
+import type { TimeShare } from '../../base/time-sharing.ts'
+import { authorize, senderDenial, type Asked, type Permitted, type Principal } from '../../policy/mesh/authorize.ts'
+import { RuleBook } from '../../policy/mesh/tellable-rules.ts'
+import type { ExecDetachRequest } from '../../protocol/detached.ts'
+import type { SignedStdin } from '../../protocol/exec.ts'
+import type { AgentId, RequestId } from '../../protocol/ids.ts'
+import type { DenialReason } from '../../protocol/reasons.ts'
+import type { Detached } from '../detached/detached.ts'
+import type { KeptRun } from '../detached/kept-run.ts'
+import type { PeerLink } from '../links/links.ts'
+import type { Nonces } from '../links/nonces.ts'
+import { AnswerMeters } from './answer-meters.ts'
+import type { Denial, Dropped, Told } from './answers.ts'
+import { Approvals, type ApprovalsComponents, type ApprovalsInit, type AskedRun, type NotAllowed } from './approvals.ts'
+import { intentOf, readArrival, type Arrival } from './arrival.ts'
+import type { RunOutlet } from './outlet.ts'
+import type { AdmittedQuestion, PeerQuestions } from './peer-questions.ts'
+import type { RunSubject } from './reports.ts'
+import type { RunInit } from './run.ts'
+import { SENDER_PROBLEMS, Senders } from './senders.ts'
+
+/** A Request, a question for rules, or a Resume, that came on a stream of a link. */
+export interface RunArrival {
+  readonly link: PeerLink
+  readonly nonces: Nonces
+  /** Ours, of that stream. */
+  readonly streamNonce: Uint8Array
+  readonly frame: Uint8Array
+  readonly outlet: RunOutlet
+}
+
+/** What was permitted, or waits to be. */
+export interface Begun {
+  readonly subject: RunSubject
+  readonly argv: readonly string[]
+  readonly stdin: SignedStdin | null
+  readonly admission: RunInit['admission']
+  /** Its place among those that outlive their callers; null: it ends with its caller. */
+  readonly kept: KeptRun | null
+}
+
+export interface DecisionsComponents extends ApprovalsComponents {
+  readonly clock: Clock
+  readonly detached: Detached
+  /** Of other hosts, for this agent's approval. */
+  readonly questions: PeerQuestions
+}
+
+/** The name of a run, by its pair and its id. */
+export const knownAs = (link: PeerLink, requestId: RequestId): string => `${link.pair}:${requestId}`
+
+/** Reads what came, finds out who sent it, and asks policy. */
+export class Decisions {
+  readonly #components: DecisionsComponents
+  readonly #ruleBook: RuleBook
+  readonly #senders: Senders
+  readonly #meters: AnswerMeters
+  readonly #approvals: Approvals
+
+  /** `time`: of what may take long. */
+  constructor(components: DecisionsComponents & { readonly time: TimeShare }, init: ApprovalsInit) {
+    this.#components = components
+    this.#senders = new Senders(components, init)
+    this.#ruleBook = new RuleBook(components)
+    this.#meters = new AnswerMeters(components)
+    this.#approvals = new Approvals(components, init)
+  }
+
+  /** This id was used by a Request before. */
+  hasUsed(name: string): boolean {
+    return this.#senders.hasUsed(name)
+  }
+
+  /** `isKnown`: a run of this name is there, whoever asks. */
+  decide(arrival: RunArrival, isKnown: (name: string) => boolean): Begun | AdmittedQuestion | Denial | Told | Dropped {
+    const { detached, judge } = this.#components
+    const { link } = arrival
+    const trust = judge.decide(link.agentId, link.machineId)
+    if (trust !== 'accept' && !this.#meters.admitsStranger(link)) return { dropped: 'requests_ignored' }
+    const read = readArrival(arrival.frame)
+    if (read === null) return { dropped: 'malformed_frames' }
+    if (read.asks !== 'run' && read.asks !== 'detach' && trust === 'accept' && !this.#mayAsk(read, link.agentId)) {
+      arrival.nonces.consume(link.pair, arrival.streamNonce)
+      return { dropped: 'requests_ignored' }
+    }
+    const again = read.asks === 'detach' ? detached.again(link, read.request) : null
+    const { request_id } = read.request
+    const name = knownAs(link, request_id)
+    const isTaken = isKnown(name) || detached.find(link, request_id) !== null
+    const mayRepeat = read.asks === 'detached' || again !== null
+    const problem = this.#senders.problemOf(read, arrival, { name, trusted: trust === 'accept', isTaken, mayRepeat })
+    const { agentId: agent_id, machineId: machine_id } = link
+    const key = { agent_id, machine_id, request_id }
+    const who = { name: judge.nameOf(agent_id), formerly: judge.formerlyOf(agent_id) }
+    const principal: Principal = { kind: 'mesh', agent_id, machine_id, verified: problem === null, trust, ...who }
+    if (read.asks === 'rules') return this.#decideRules({ key, argv: [], requestSha256: read.sha256 }, principal)
+    if (read.asks === 'approval' || read.asks === 'detached')
+      return this.#decideAsk({ key, argv: [], requestSha256: read.sha256 }, principal, read, arrival)
+    if (again !== null && senderDenial(principal) === null) return detached.answer(again, arrival.outlet)
+    return this.#decideRun(read, principal, arrival, problem === null ? null : SENDER_PROBLEMS[problem])
+  }
+
+  /** Each answer costs a signature and a line of the journal, as a denial does: no more is verified than may be answered. */
+  #mayAsk({ asks }: Arrival, agentId: AgentId): boolean {
+    return asks === 'detached' ? this.#components.detached.mayAsk(agentId) : this.#meters.admits(agentId)
+  }
+
+  #decideRun(
+    read: Extract<Arrival, { asks: 'run' | 'detach' }>,
+    principal: Principal,
+    { link }: RunArrival,
+    problem: string | null,
+  ): Begun | Denial | Dropped {
+    const { agent_id, machine_id, trust } = principal
+    const { request } = read
+    const subject: RunSubject = {
+      key: { agent_id, machine_id, request_id: request.request_id },
+      argv: request.argv,
+      requestSha256: read.sha256,
+    }
+    const { intent, stdin } = intentOf(read)
+    const verdict = authorize(intent, principal, this.#components.policy)
+    if (verdict.kind === 'denied') {
+      if (trust === 'accept' && !this.#mayDeny(agent_id, verdict.reason)) return { dropped: 'requests_ignored' }
+      return { subject, reason: verdict.reason, detail: problem ?? verdict.detail }
+    }
+    const asked = { subject, intent, link, stdin }
+    const { argv } = request
+    if (read.asks === 'run') {
+      const admission = this.#admissionOf(verdict, asked)
+      return 'detail' in admission ? this.#refused(subject, admission) : { subject, argv, stdin, admission, kept: null }
+    }
+    const begun = this.#detach(verdict, asked, read.request)
+    return 'detail' in begun ? this.#refused(subject, begun) : { subject, argv, stdin, ...begun }
+  }
+
+  #refused(subject: RunSubject, why: NotAllowed): Denial | Dropped {
+    return this.#meters.admits(subject.key.agent_id) ? { subject, ...why } : { dropped: 'requests_ignored' }
+  }
+
+  /** Takes a place among those that are kept, then whatever any run takes. */
+  #detach(
+    verdict: Permitted | Asked,
+    asked: Omit<AskedRun, 'question'>,
+    request: ExecDetachRequest,
+  ): Pick<Begun, 'kept' | 'admission'> | NotAllowed {
+    const { detached } = this.#components
+    const kept = detached.admit(asked.subject, request, verdict)
+    if (typeof kept === 'string') {
+      if (verdict.kind === 'permit') verdict.slot.release()
+      return { reason: 'concurrency_limit_reached', detail: kept }
+    }
+    const admission = this.#admissionOf(verdict, asked)
+    if ('detail' in admission) {
+      detached.release(kept)
+      return admission
+    }
+    return { kept, admission }
+  }
+
+  #admissionOf(verdict: Permitted | Asked, request: Omit<AskedRun, 'question'>): RunInit['admission'] | NotAllowed {
+    if (verdict.kind === 'ask') return this.#approvals.admit({ ...request, question: verdict.question })
+    return { ...verdict, report: this.#components.reports.of(request.subject, verdict.permit, request.stdin) }
+  }
+
+  #decideRules(subject: RunSubject, principal: Principal): Denial | Told {
+    const rules = this.#ruleBook.rulesOf(principal)
+    if ('reason' in rules) return { subject, reason: rules.reason, detail: `it asked which commands it may run; ${rules.detail}` }
+    return { subject, rules }
+  }
+
+  #decideAsk(
+    subject: RunSubject,
+    principal: Principal,
+    read: Extract<Arrival, { asks: 'approval' | 'detached' }>,
+    { link, outlet }: RunArrival,
+  ): AdmittedQuestion | Denial {
+    const { detached, questions } = this.#components
+    const denial = senderDenial(principal)
+    if (denial !== null) return { subject, ...denial }
+    if (read.asks === 'detached') return detached.ask({ subject, request: read.request, link, outlet })
+    const answer = questions.admit({ subject, request: read.request, link, outlet })
+    return 'reason' in answer ? { subject, ...answer } : answer
+  }
+
+  /** A denial for `concurrency_limit_reached` takes no token: the requester did nothing wrong. */
+  #mayDeny(agentId: AgentId, reason: DenialReason): boolean {
+    return reason === 'concurrency_limit_reached' || this.#meters.admits(agentId)
+  }
+}

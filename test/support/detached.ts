@@ -1,0 +1,63 @@
+import type { DetachedEvent, DetachedInfo, DetachedSink, DetachedTarget } from '../../src/exec/detached/detached-types.ts'
+import type { ExecPair } from './exec-pair.ts'
+import { soon } from './local-engine.ts'
+
+export const DETACH_KEYS = 'detach = true'
+export const never = (): AbortSignal => new AbortController().signal
+
+/** Begins a program of the responder's that must be allowed to outlive its caller. */
+export const begin = async (
+  pair: ExecPair,
+  program: string,
+  more: { request_id?: string; lifetime_ms?: number; keep_bytes?: number; clamp?: boolean; known_sha256?: readonly string[] } = {},
+): Promise<{ target: DetachedTarget; info: DetachedInfo }> => {
+  const started = await ask(pair, program, more)
+  if (!('info' in started)) throw new Error(`denied: ${started.denied.denial_reason}`)
+  return started
+}
+
+export const ask = async (
+  pair: ExecPair,
+  program: string,
+  more: {
+    request_id?: string
+    lifetime_ms?: number
+    keep_bytes?: number
+    clamp?: boolean
+    cwd?: string
+    known_sha256?: readonly string[]
+  } = {},
+): ReturnType<ExecPair['detached']['start']> => {
+  const spec = { argv: [pair.responder.program(program)], cwd: null, clamp: false, lifetime_ms: null, keep_bytes: null, ...more }
+  return pair.detached.start({ agent_id: pair.responder.own.signer.agentId, ...spec }, () => undefined, never())
+}
+
+/** Keeps what it is told. */
+export class DetachedMemory implements DetachedSink {
+  readonly events: DetachedEvent[] = []
+
+  event(event: DetachedEvent): void | Promise<void> {
+    this.events.push(event)
+  }
+
+  get types(): string[] {
+    return this.events.map(({ type }) => type)
+  }
+
+  get bytes(): Buffer {
+    return Buffer.concat(this.events.flatMap((event) => ('data' in event ? [event.data] : [])))
+  }
+
+  text(stream: 'stdout' | 'stderr'): string {
+    return Buffer.concat(this.events.flatMap((event) => (event.type === stream ? [event.data] : []))).toString()
+  }
+}
+
+export const untilOver = async (pair: ExecPair, target: DetachedTarget): Promise<DetachedInfo> => {
+  let info = await pair.detached.state(target, never())
+  await soon(async () => {
+    info = await pair.detached.state(target, never())
+    return info.state !== 'running' && info.state !== 'waiting'
+  })
+  return info
+}
