@@ -1,19 +1,57 @@
-import type { CommandSpec } from './command.ts'
+import type { CommandSpec, OptionSpec } from './command.ts'
 import { PLAIN_EXEC } from './plain-exec.ts'
+
+/** With any of them a line is a fan-out, also of one host. */
+export const FLEET_OPTIONS: readonly OptionSpec[] = [
+  { flags: '--parallel <n>', text: 'so many hosts at once (default: 64)' },
+  { flags: '--canary <n>', text: 'the first so many must succeed before the rest begin' },
+  { flags: '--max-failures <n>', text: 'begin nothing more after so many failures, such as 3 or 10%' },
+  { flags: '--deadline <secs>', text: 'for all hosts together: then nothing more begins, and what runs is ended' },
+  { flags: '-g, --group', text: 'equal outputs once, with the hosts that gave them', conflicts: ['diff', 'json'] },
+  { flags: '--diff', text: 'the most common output once, and how the others differ from it', conflicts: ['group', 'json'] },
+  { flags: '--ledger <file>', text: 'keep what becomes of each host in this file', conflicts: ['retry', 'retry-unknown'] },
+  {
+    flags: '--retry <file>',
+    text: 'ask those hosts of a ledger again whose command certainly did not run; needs no WHO',
+    conflicts: ['retry-unknown'],
+  },
+  { flags: '--retry-unknown <file>', text: 'ask those again whose command may have run: it may run twice there' },
+]
 
 export const EXEC: CommandSpec = {
   ...PLAIN_EXEC,
-  summary: 'run a command on an agent',
-  text: 'Runs a command on another agent and streams its output. AGENT: a contact, an id, or its first 6 or more characters.',
-  usage: 'AGENT [options] -- ARGV...',
+  summary: 'run a command on an agent, or on many',
+  text: 'Runs a command on another agent and streams its output. WHO: a contact, an id, or its first 6 or more characters; for many hosts several of them, node sets of contacts (web[1-20,30]), @group, key=value of labels, and !WHO for whom to leave out.',
+  usage: 'WHO... [options] -- ARGV...',
+  arguments: [
+    { flags: '[agent]', completes: 'agents' },
+    { flags: '[argv...]', completes: 'agents' },
+  ],
+  options: [...PLAIN_EXEC.options!, ...FLEET_OPTIONS],
   examples: [
     'x0x exec bob -- echo 42',
     'x0x exec bob --timeout 30 -- journalctl -u x0xd -n 100',
     'x0x exec bob --stdin-file payload.bin -- sha256sum',
     'tar c . | x0x exec bob --stdin-file - -- sha256sum',
     'x0x exec bob --json -- x0x diagnostics exec',
+    "x0x exec 'web[1-20]' @db '!web7' -- uptime",
+    "x0x exec 'web[1-20]' --group -- uname -r",
+    'x0x exec @web --canary 2 --max-failures 10% --ledger deploy.ledger -- deploy 42',
+    'x0x exec --retry deploy.ledger',
   ],
-  notes: ['Ctrl-C cancels the remote command and waits for its end; a second Ctrl-C does not wait.'],
+  notes: [
+    '',
+    'Ctrl-C cancels the remote command and waits for its end; a second Ctrl-C does',
+    'not wait. One plain WHO: output and exit status are those of the command.',
+    'Anything else is a fan-out, whose exit status is that of the worst end:',
+    '  0    the command ran on every host, and ended with 0',
+    '  1    it ran on every host, and failed on some: another code, a signal, or',
+    '       output is missing',
+    '  3    on some it was denied, not reached, not started, or cancelled',
+    '  4    of some it is unknown whether it ran, or how it ended',
+    '  130  after Ctrl-C, whatever else happened',
+    '  255  the local daemon could not be asked; 2: the line is wrong',
+  ],
   commands: [
     {
       name: 'sessions',

@@ -101,8 +101,9 @@ const foreignOption = (flag: string, word: string): string =>
 
 const readLevel = (path: CommandPath, args: readonly string[]): Level => {
   const command = path.at(-1)!
-  const own =
-    command.carries === true || command.hint !== undefined ? (command.arguments ?? []).filter((one) => !isVariadic(one)).length : Infinity
+  // Before two dashes, of a command that carries another, every word is its own.
+  const isCarrier = command.carries === true && !args.includes('--')
+  const own = isCarrier || command.hint !== undefined ? (command.arguments ?? []).filter((one) => !isVariadic(one)).length : Infinity
   const options = [...optionsOf(path), HELP_OPTION]
   const byName = new Map(options.map((option) => [optionParts(option).name, option]))
   const [words, values]: [string[], Map<string, string[]>] = [[], new Map()]

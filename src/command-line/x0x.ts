@@ -205,6 +205,7 @@ export const X0X: CommandSpec = {
     'x0x card                        a link for x0x contacts import over there',
     'x0x contacts trust bob trusted  then pin it: x0x contacts pin bob MACHINE',
     'x0x exec bob -- uptime          run there what its ACL lists, word for word',
+    "x0x exec 'web[1-20]' -g -- df   on many, equal answers once",
     'x0x diagnostics exec            what was run, denied and cut here',
     'x0x audit timeline              the same, drawn over time',
     'x0x approvals watch             decide what may run, as it is asked',
@@ -220,6 +221,6 @@ export const X0X: CommandSpec = {
     '',
     "Every command takes --json. Exit status of exec: the remote command's own; 128+n",
     'when a signal ended it; 255 when it was denied, not reached, or ended by a',
-    'limit. 2: the command line is wrong.',
+    'limit. 2: the command line is wrong. Of many hosts: x0x exec --help.',
   ],
 }

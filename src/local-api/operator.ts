@@ -47,8 +47,8 @@ export const operate = async <T>({ api }: { readonly api: LocalApi }, path: keyo
 /** The header that proves a request object, made over its exact text. */
 export type RunProver = (request: string) => Readonly<Record<string, string>>
 
-/** What proves runs. Throws why there is none: `operator_proof_required`, `bad_key_file`. */
-export const runProver = ({ api }: { readonly api: LocalApi }): RunProver => {
+/** What proves runs, or with `operation` what else is asked of others. Throws why there is none: `operator_proof_required`, `bad_key_file`. */
+export const runProver = ({ api }: { readonly api: LocalApi }, operation: string = RUN_OPERATION): RunProver => {
   // Another daemon would take the proof of ours for a wrong one, and refuse what it may allow without any.
   if (!api.isOwn)
     throw new AppError(
@@ -56,5 +56,5 @@ export const runProver = ({ api }: { readonly api: LocalApi }): RunProver => {
       'that daemon asks others for operators only, and --api leads to another daemon than that of this data directory: leave it out there',
     )
   const key = operatorKey(api.paths.operatorKey)
-  return (request) => ({ [OPERATOR_PROOF_HEADER]: proveOperation(key, RUN_OPERATION, Buffer.from(request), Date.now()) })
+  return (request) => ({ [OPERATOR_PROOF_HEADER]: proveOperation(key, operation, Buffer.from(request), Date.now()) })
 }

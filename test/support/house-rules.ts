@@ -74,6 +74,7 @@ const OWNERS: readonly (readonly [RegExp, readonly string[]])[] = [
   [/^@xterm\/headless$/, ['doors/console/screen/']],
   [/^get-east-asian-width$/, ['doors/console/screen/character-width.ts']],
   [/^uuid$/, ['identity/', 'programs/']],
+  [/^diff$/, ['programs/x0x/fleet/diff-view.ts']],
   [/^(node:)?child_process$/, ['process/', 'supervision/own-process.ts', 'client/stdio.ts']],
   [/^node:/, ['']],
 ]

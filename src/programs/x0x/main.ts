@@ -2,7 +2,6 @@ import type { Environment } from '../../base/environment.ts'
 import { isAppError } from '../../base/errors.ts'
 import { PLAIN_X0X } from '../../command-line/plain-exec.ts'
 import { parseCommandLine, type CommandLine } from '../../command-line/parse.ts'
-import { carriedCommand } from './carried-command.ts'
 import { runExec } from './commands/exec.ts'
 import { contextOf, type CliIo } from './context.ts'
 import { reported, usageError } from './failure.ts'
@@ -22,20 +21,25 @@ const runLine = async (argv: readonly string[], env: Environment, io: CliIo): Pr
   const line = plainExec(argv)
   if (line === null) return (await import('./other-commands.ts')).runOther(io, env, argv)
   return reported(io, line.has('json'), async () => {
-    const [agent] = line.words
-    if (agent === undefined) throw usageError('no agent given', 'x0x exec AGENT -- ARGV...')
-    const carried = carriedCommand(line, 1)
     const [timeout, stdinFile] = [line.value('timeout'), line.value('stdin-file')]
     const session = line.value('session')
-    return runExec(contextOf(io, env, line), { agent, argv: carried, timeout, session, stdinFile, raw: line.has('raw') })
+    const [agent, argv] = [line.words[0]!, line.behindDashes!]
+    return runExec(contextOf(io, env, line), { agent, argv, timeout, session, stdinFile, raw: line.has('raw') })
   })
 }
 
-/** Null for any other line, and for one that makes no sense. */
+/** What an expression for many hosts has, and hardly a name. */
+const MANY = /[[\]@=!,]/
+
+/** One agent and a command, and nothing but what a plain `exec` takes; null for any other line, and for one that makes no sense. */
 const plainExec = (argv: readonly string[]): CommandLine | null => {
   try {
     const parsed = parseCommandLine(PLAIN_X0X, argv, usageError)
-    return parsed.kind === 'line' && parsed.line.command === 'exec' && !parsed.line.has('cancel') ? parsed.line : null
+    if (parsed.kind !== 'line') return null
+    const { line } = parsed
+    const [who = '', ...others] = line.words
+    const isPlain = line.command === 'exec' && !line.has('cancel') && others.length === 0 && who !== '' && !MANY.test(who)
+    return isPlain && (line.behindDashes ?? []).length > 0 ? line : null
   } catch (error) {
     if (isAppError(error, 'bad_request')) return null
     throw error

@@ -62,8 +62,12 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
     const [id = ''] = line.words
     return line.has('incoming') ? runCancelIncoming(context, id, line.value('agent')) : runCancel(context, id)
   },
-  // Only with --cancel: a plain one is run without this file.
-  exec: async (context, line) => (await import('./commands/exec-sessions.ts')).runCancel(context, line.value('cancel') ?? ''),
+  // A plain one is run without this file.
+  exec: async (context, line) => {
+    const id = line.value('cancel')
+    if (id !== null) return (await import('./commands/exec-sessions.ts')).runCancel(context, id)
+    return (await import('./fleet/fleet-command.ts')).runFleet(context, line)
+  },
   id: async (context) => (await import('./commands/identity.ts')).runId(context),
   'id revoke': async (context, line) =>
     (await import('./commands/identity.ts')).runRevoke(context, { machine: line.value('machine'), yes: line.has('yes') }),

@@ -72,13 +72,12 @@ test('without a daemon every command that needs one is 255 and says how to start
   assert.match((await runCli(['--name', 'x0x-none', 'id'])).stderr, /start it with: x0xd --name x0x-none/)
 })
 
-test('a wrong command line names the help of its own command, and a word that stands before the dashes', async () => {
+test('a wrong command line names the help of its own command', async () => {
   for (const [argv, text] of [
     [['contacts', 'pin', 'bob'], /^x0x: missing required argument 'machine'\n {5}how to use it: x0x contacts pin --help\n$/],
     [['contacts', 'bogus'], /^x0x: unknown command 'bogus'\n {5}how to use it: x0x contacts --help\n$/],
     [['peers', 'x'], /^x0x: too many arguments .*\n {5}how to use it: x0x peers --help\n$/],
     [['bogus'], /^x0x: unknown command 'bogus'\n {5}how to use it: x0x --help\n$/],
-    [['exec', 'bob', 'extra', '--', 'x'], /^x0x: "extra" stands before the two dashes .*\n.*\n$/],
     [['exec', 'bob', 'echo', '42'], /^x0x: no command given\n.*two dashes.*\n$/],
   ] as const) {
     const { status, stderr } = await runCli(argv)

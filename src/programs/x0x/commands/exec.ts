@@ -16,6 +16,7 @@ import { problemText } from '../print.ts'
 import { write } from '../../../supervision/program-output.ts'
 import { CollectedOutput, LiveOutput, type RunOutput } from '../run-output.ts'
 import type * as StdinSource from '../stdin-source.ts'
+import { traceHeader } from '../trace-header.ts'
 
 export interface ExecOptions {
   readonly agent: string
@@ -39,9 +40,6 @@ const stdinSource = async (): Promise<typeof StdinSource> => import('../stdin-so
 
 /** The beginning of an id may mean a stranger, whom a proof has to name by the whole id. */
 const ID_BEGINNING = /^[0-9a-f]{1,63}$/
-
-/** What may stand in a header; whether it is one, the daemon says. */
-const isTraceparent = (text: string): boolean => /^[0-9a-f-]{55,128}$/.test(text)
 
 /** What proves our requests, or why nothing does. */
 const proverOf = (context: CliContext): RunProver | AppError => {
@@ -133,8 +131,7 @@ class ExecCommand {
   async #call(request: object, stdin: StdinSource.CliStdin | null, prover: RunProver | null): Promise<ApiCall> {
     const head = JSON.stringify({ ...request, ...stdin?.declared })
     const call = { method: 'POST', path: '/exec/run', signal: this.#closing.signal } as const
-    const { TRACEPARENT: traceparent = '' } = this.#context.env
-    const headers = { accept: RAW_RUN_TYPE, ...prover?.(head), ...(isTraceparent(traceparent) && { traceparent }) }
+    const headers = { accept: RAW_RUN_TYPE, ...prover?.(head), ...traceHeader(this.#context.env) }
     if (stdin === null) return { ...call, headers, body: head }
     this.#body = (await stdinSource()).streamedBody(head, stdin)
     return { ...call, headers: { ...headers, 'content-type': 'application/x-ndjson' }, stream: this.#body }

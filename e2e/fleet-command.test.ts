@@ -1,0 +1,231 @@
+import assert from 'node:assert/strict'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { readFile, stat } from 'node:fs/promises'
+import { join } from 'node:path'
+import { after, before, test } from 'node:test'
+
+import { spawn as spawnPty } from '@lydell/node-pty'
+import xterm from '@xterm/headless'
+
+import { readLedger } from '../src/programs/x0x/fleet/ledger-file.ts'
+import { cleanEnvironment, cliCommand, isRunning, MeshOfDaemons, until, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
+
+// One command for many hosts, as a person at a terminal and a script see it: real daemons, the built command line.
+
+let mesh: MeshOfDaemons
+let alice: TestDaemon
+let web: TestDaemon[]
+let ticker: string
+let exiter: string
+
+const NAMES = ['web1', 'web2', 'web3', 'web4']
+
+before(async () => {
+  mesh = await MeshOfDaemons.create()
+  ticker = await mesh.program('ticker', 'i=0; while :; do i=$((i+1)); echo "tick $i"; sleep 0.1; done')
+  exiter = await mesh.program('exiter', 'echo to-stdout; echo to-stderr >&2; exit $1')
+  alice = mesh.add('alice')
+  await alice.start()
+  web = NAMES.map((name) => mesh.add(name))
+  await Promise.all(
+    web.map(async (host) => {
+      await host.writeAcl([{ agent: alice, commands: commandsOf(host) }])
+      await host.start()
+    }),
+  )
+  for (const host of web) {
+    await alice.meet(host, 'known')
+    await host.meet(alice, 'trusted')
+  }
+})
+
+after(async () => mesh.stop())
+
+/** The last of them knows one command less. */
+const commandsOf = (host: TestDaemon): string[][] => [
+  ['echo', '<INT>'],
+  ['cat'],
+  [ticker],
+  [exiter, '<INT>'],
+  ...(host.name === 'web4' ? [] : [['pwd']]),
+]
+
+const ledgerIn = (name: string): string => join(mesh.root, name)
+const endsIn = async (path: string): Promise<string[]> => (await readLedger(path)).state.ends().map(({ host, end }) => `${host} ${end}`)
+const tickersOf = async (): Promise<number[]> => {
+  const lines = (await Promise.all(web.map(async (host) => host.journal()))).flat()
+  return lines.filter(({ event }) => event === 'started').map((line) => Number(line['pid']))
+}
+const noneRuns = async (): Promise<number> =>
+  until('nothing of it runs any more', async () => (await tickersOf()).every((pid) => !isRunning(pid)) && 1)
+
+test('every host answers behind its name, and the summary adds up', async () => {
+  const result = await alice.cli(['exec', 'web[1-4]', '--', 'echo', '42'])
+  assert.equal(result.status, 0, result.stderr)
+  assert.deepEqual(
+    result.stdout.toString().trimEnd().split('\n').toSorted(),
+    NAMES.map((name) => `${name}: 42`),
+  )
+  assert.match(result.stderr, /^x0x: 4 hosts asked: 4 ran, 0 denied, 0 unreachable, 0 not started, 0 cancelled, 0 unknown; \d+ s\n$/)
+})
+
+test('several words, one left out, stdin for each, outputs apart', async () => {
+  const result = await alice.cli(['exec', 'web1', 'web[2-4]', '!web3', '--stdin-file', '-', '-g', '--', 'cat'], {
+    stdin: Buffer.from('hello'),
+  })
+  assert.equal(result.stdout.toString(), 'web[1-2,4] (3): hello\n')
+  const failed = await alice.cli(['exec', 'web[1-2]', '--', exiter, '3'])
+  assert.equal(failed.status, 1)
+  assert.deepEqual(failed.stdout.toString().trimEnd().split('\n').toSorted(), ['web1: to-stdout', 'web2: to-stdout'])
+  assert.match(failed.stderr, /^web[12]: to-stderr$/m)
+  assert.match(failed.stderr, /^ {5}failed \(2\): web\[1-2\]: exit status 3$/m)
+})
+
+test('whoever is unknown stops all before anybody is asked', async () => {
+  const before = (await web[0]!.journal()).length
+  for (const words of [['web[1-5]'], ['web1', 'extra'], ['@nobody'], ['web[1-999999999]'], ['web[1-'], ['!web1']]) {
+    const result = await alice.cli(['exec', ...words, '--', 'echo', '1'])
+    assert.ok([2, 255].includes(result.status), result.stderr)
+    assert.match(result.stderr, /^x0x: \S/)
+  }
+  assert.equal((await web[0]!.journal()).length, before)
+})
+
+test('mixed ends: each host is named with its reason, and --retry asks again where it certainly did not run', async () => {
+  const path = ledgerIn('mixed.ledger')
+  await web[2]!.stop()
+  const first = await alice.cli(['exec', 'web[1-4]', '-g', '--ledger', path, '--', 'pwd'])
+  assert.equal(first.status, 3, first.stderr)
+  assert.equal(first.stdout.toString(), 'web[1-2] (2): /\n')
+  assert.match(first.stderr, /^x0x: 4 hosts asked: 2 ran, 1 denied, 1 unreachable, 0 not started, 0 cancelled, 0 unknown; /)
+  assert.match(first.stderr, /^ {5}denied \(1\): web4: argv_not_allowed: .*\n {7}on web4: x0x acl explain --agent/m)
+  assert.match(first.stderr, /^ {5}unreachable \(1\): web3: /m)
+  assert.equal((await stat(path)).mode & 0o777, 0o600)
+  await web[2]!.start()
+  await web[3]!.writeAcl([{ agent: alice, commands: [['pwd'], ...commandsOf(web[3]!)] }])
+  await web[3]!.restart()
+  const ran = (await web[0]!.journal()).length
+  const again = await until('both are back', async () => {
+    const result = await alice.cli(['exec', '--retry', path])
+    return result.status === 0 && result
+  })
+  assert.match(again.stderr, /the whole ledger: 4 hosts asked: 4 ran/)
+  assert.equal((await web[0]!.journal()).length, ran)
+  assert.deepEqual(
+    await endsIn(path),
+    NAMES.map((name) => `${name} ran`),
+  )
+  assert.match((await alice.cli(['exec', '--retry', path])).stderr, /nobody is asked/)
+})
+
+test('Ctrl-C ends all, and says what was cancelled and what never began', async () => {
+  const path = ledgerIn('cancelled.ledger')
+  const running = alice.startCli(['exec', 'web[1-4]', '--parallel', '2', '--ledger', path, '--', ticker])
+  await running.printed('web1: tick 2')
+  await running.printed('web2: tick 2')
+  running.child.kill('SIGINT')
+  const result = await running.finished
+  assert.equal(result.status, 130, result.stderr)
+  assert.match(result.stderr, /4 hosts asked: 0 ran, 0 denied, 0 unreachable, 2 not started, 2 cancelled, 0 unknown; /)
+  assert.match(result.stderr, /^ {5}not started \(2\): web\[3-4\]: /m)
+  assert.match(result.stderr, /^ {5}cancelled \(2\): web\[1-2\]: /m)
+  assert.deepEqual(await endsIn(path), ['web1 cancelled', 'web2 cancelled', 'web3 not_started', 'web4 not_started'])
+  await noneRuns()
+})
+
+test('a reader that goes away ends it quietly, and what runs there', async () => {
+  const line = [...cliCommand, ...alice.selector, 'exec', 'web[1-3]', '--', ticker].map((word) => `'${word}'`).join(' ')
+  const child = spawn('sh', ['-c', `{ ${line}; echo "status $?" >&2; } | head -1`], {
+    env: cleanEnvironment(),
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
+  let [stdout, stderr] = ['', '']
+  child.stdout.on('data', (part: Buffer) => (stdout += part.toString()))
+  child.stderr.on('data', (part: Buffer) => (stderr += part.toString()))
+  await once(child, 'close')
+  assert.match(stdout, /^web[1-3]: tick 1\n$/)
+  assert.equal(stderr, 'status 141\n')
+  await noneRuns()
+})
+
+test('a command that is killed leaves a ledger that says what is known', async () => {
+  const path = ledgerIn('killed.ledger')
+  const running = alice.startCli(['exec', 'web[1-4]', '--parallel', '2', '--ledger', path, '--', ticker])
+  await running.printed('web1: tick 2')
+  await running.printed('web2: tick 2')
+  running.child.kill('SIGKILL')
+  await running.finished
+  assert.deepEqual(await endsIn(path), ['web1 unknown', 'web2 unknown', 'web3 not_started', 'web4 not_started'])
+  await noneRuns()
+  const again = alice.startCli(['exec', '--retry', path])
+  await again.printed('web4: tick 2')
+  again.child.kill('SIGTERM')
+  const result = await again.finished
+  assert.equal(result.status, 143)
+  assert.match(result.stderr, /2 hosts asked: 0 ran, 0 denied, 0 unreachable, 0 not started, 2 cancelled, 0 unknown/)
+  assert.match(result.stderr, /the whole ledger: 4 hosts asked: 0 ran, 0 denied, 0 unreachable, 0 not started, 2 cancelled, 2 unknown/)
+  await noneRuns()
+})
+
+test('a daemon that is killed in the middle leaves what had begun unknown', async () => {
+  const path = ledgerIn('daemon.ledger')
+  const running = alice.startCli(['exec', 'web[1-3]', '--parallel', '2', '--ledger', path, '--', ticker])
+  await running.printed('web1: tick 2')
+  await running.printed('web2: tick 2')
+  await alice.stop('SIGKILL')
+  const result = await running.finished
+  assert.equal(result.status, 4, result.stderr)
+  assert.match(result.stderr, /^x0x: it broke off: /)
+  assert.match(result.stderr, /3 hosts asked: 0 ran, 0 denied, 0 unreachable, 1 not started, 0 cancelled, 2 unknown; /)
+  assert.deepEqual(await endsIn(path), ['web1 unknown', 'web2 unknown', 'web3 not_started'])
+  assert.equal((await alice.cli(['exec', '--retry', path])).status, 255)
+  await alice.start()
+})
+
+test('--json is one object, and the same whatever else is asked for', async () => {
+  const result = await alice.cli(['exec', 'web[1-2]', '--json', '--', exiter, '9'])
+  assert.equal(result.status, 1)
+  const answer = JSON.parse(result.stdout.toString()) as { ok: boolean; failed: number; hosts: { host: string; stdout_b64: string }[] }
+  assert.deepEqual([answer.ok, answer.failed, answer.hosts.length], [false, 2, 2])
+  assert.equal(Buffer.from(answer.hosts[0]!.stdout_b64, 'base64').toString(), 'to-stdout\n')
+})
+
+test('at a terminal of 80 columns a line says how far it is, in colour, and is gone at the end', async () => {
+  const [file, ...words] = cliCommand
+  const terminal = new xterm.Terminal({ cols: 80, rows: 40, allowProposedApi: true })
+  const env = { ...cleanEnvironment(), TERM: 'xterm-256color', NO_COLOR: '' }
+  const pty = spawnPty(file, [...words, ...alice.selector, 'exec', 'web[1-3]', '-g', '--', ticker], { cols: 80, rows: 40, env })
+  let text = ''
+  pty.onData((data) => {
+    text += data
+    terminal.write(data)
+  })
+  const ended = new Promise<number>((resolve) => pty.onExit(({ exitCode }) => resolve(exitCode)))
+  await until('the progress is shown', () => /x0x: 0 of 3 done, 3 running, \d+ s, slowest web1/.test(text))
+  pty.write('\u0003')
+  assert.equal(await ended, 130)
+  await new Promise<void>((resolve) => terminal.write('', resolve))
+  const rows = Array.from({ length: 40 }, (_none, at) => terminal.buffer.active.getLine(at)?.translateToString(true) ?? '')
+  assert.ok(!rows.some((row) => /of 3 done/.test(row)), rows.join('\n'))
+  assert.ok(rows.some((row) => row.includes('3 hosts asked: 0 ran')))
+  assert.ok(
+    rows.some((row) => /^web\d .*cancelled/.test(row) || /^web\[1-3\] \(3, cancelled\)/.test(row)),
+    rows.join('\n'),
+  )
+  assert.ok(text.includes('\u001b[31m'))
+  await noneRuns()
+})
+
+test('the ledger is lines of JSON, the hosts first', async () => {
+  const path = ledgerIn('lines.ledger')
+  assert.equal((await alice.cli(['-q', 'exec', 'web[1-2]', '--ledger', path, '--', 'echo', '1'])).status, 0)
+  const lines = (await readFile(path, 'utf8'))
+    .trimEnd()
+    .split('\n')
+    .map((line) => JSON.parse(line) as { type: string })
+  assert.deepEqual(
+    lines.map(({ type }) => type).filter((type) => type !== 'begun'),
+    ['x0x_ledger', 'hosts', 'host', 'host', 'ledger'],
+  )
+})

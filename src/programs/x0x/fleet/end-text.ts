@@ -1,0 +1,13 @@
+import { signalName } from '../../../base/signal-name.ts'
+import { KILLED_BY } from '../outcome.ts'
+import type { FanoutHostJson } from '../../../protocol/fanout.ts'
+
+type Ended = Pick<FanoutHostJson, 'end' | 'code' | 'signal' | 'incomplete' | 'warnings'>
+
+/** How a host ended, in a few words; empty where all went well. */
+export const endText = ({ end, code, signal, incomplete, warnings }: Ended): string => {
+  if (end !== 'ran') return end.replaceAll('_', ' ')
+  const ended = signal === null ? (code === 0 ? '' : `exit status ${code}`) : (signalName(signal) ?? `signal ${signal}`)
+  const by = KILLED_BY.find((kind) => warnings.includes(kind)) ?? ''
+  return [ended, by, incomplete ? 'output is missing' : ''].filter((text) => text !== '').join(', ')
+}

@@ -1,0 +1,83 @@
+import { systemClock } from '../../../base/clock.ts'
+import { isAppError } from '../../../base/errors.ts'
+import type { CommandLine } from '../../../command-line/parse.ts'
+import type { CliContext } from '../context.ts'
+import { reportFailure } from '../failure.ts'
+import { EXIT_NOT_RUN } from '../outcome.ts'
+import { printJson, printNotice } from '../print.ts'
+import { DiffView } from './diff-view.ts'
+import { fleetLine, retryLine, type FleetLine } from './fleet-line.ts'
+import { FleetProgress } from './fleet-progress.ts'
+import { fleetRequest } from './fleet-request.ts'
+import { FleetRun } from './fleet-run.ts'
+import { fleetStatus } from './fleet-status.ts'
+import type { FleetView } from './fleet-view.ts'
+import { GroupView } from './group-view.ts'
+import { HeldOutputs } from './held-output.ts'
+import { JsonView } from './json-view.ts'
+import { LedgerState } from './ledger-state.ts'
+import { PrefixedView } from './prefixed-view.ts'
+import { ShownLines } from './shown-lines.ts'
+import { SpillFile } from './spill-file.ts'
+import { summaryLines } from './fleet-summary.ts'
+
+/** Outputs that wait are held by `held`; null of a view that shows them as they come. */
+const viewOf = (context: CliContext, { shape, raw }: FleetLine, beside: FleetProgress): { view: FleetView; held: HeldOutputs | null } => {
+  const lines = new ShownLines({ context, beside }, { raw })
+  if (shape === 'prefix') return { view: new PrefixedView({ lines }), held: null }
+  const held = new HeldOutputs({ file: new SpillFile() })
+  if (shape === 'json') return { view: new JsonView({ context, held }), held }
+  return { view: shape === 'group' ? new GroupView({ lines, held }) : new DiffView({ lines, held }), held }
+}
+
+/** There is nobody to ask again: what the ledger says, as it stands. */
+const nothingToAsk = async (context: CliContext, state: LedgerState, { file, which }: NonNullable<FleetLine['retry']>): Promise<number> => {
+  const ledger = state.ledger()
+  if (context.json) await printJson(context, { ...ledger, hosts: [] })
+  else {
+    const unknown = which === 'certain' && ledger.unknown > 0 ? `; where it may have run: ${retryLine(file, true)}` : ''
+    await printNotice(
+      context,
+      `nobody is asked: no command of this ledger ${which === 'certain' ? 'certainly did not run' : 'is unknown'}${unknown}`,
+    )
+    const facts = { argv: state.head.argv, timed: false, own: null, elapsedMs: null, ledger: null }
+    for (const line of summaryLines(ledger, state.ends(), facts)) await printNotice(context, line)
+  }
+  return fleetStatus(ledger)
+}
+
+const run = async (context: CliContext, line: FleetLine): Promise<number> => {
+  const closing = new AbortController()
+  const progress = new FleetProgress(
+    { stderr: context.stderr, clock: systemClock },
+    { env: context.env, off: context.quiet || context.env['TERM'] === 'dumb' },
+  )
+  const { view, held } = viewOf(context, line, progress)
+  // From the first moment on: a signal while the ledger is written must not leave it without its end.
+  const fleet = new FleetRun({ context, view, held, progress, closing }, { timed: line.timeoutMs !== null })
+  try {
+    const request = await fleetRequest(context, line, closing.signal)
+    if (request instanceof LedgerState) return await nothingToAsk(context, request, line.retry!)
+    return await fleet.run(request)
+  } catch (error) {
+    // Before anybody was asked.
+    if (closing.signal.aborted && fleet.interruptedStatus !== null) return fleet.interruptedStatus
+    throw error
+  } finally {
+    progress.end()
+    fleet.close()
+    await view.close()
+  }
+}
+
+/** `x0x exec WHO... -- ARGV...` of many hosts. Answers the exit status; 255 where nobody could be asked. */
+export const runFleet = async (context: CliContext, commandLine: CommandLine): Promise<number> => {
+  const line = fleetLine(commandLine)
+  try {
+    return await run(context, line)
+  } catch (error) {
+    if (isAppError(error, 'bad_request')) throw error
+    await reportFailure(context, context.json, error)
+    return EXIT_NOT_RUN
+  }
+}

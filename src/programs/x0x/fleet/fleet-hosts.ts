@@ -1,0 +1,72 @@
+import { sumsOf, type FanoutHostJson, type FanoutLedgerJson } from '../../../protocol/fanout.ts'
+import { unheardEnd } from './ledger-state.ts'
+
+interface Host {
+  readonly host: string
+  readonly agent_id: string
+  /** Null: its turn has not come. */
+  request_id: string | null
+  end: FanoutHostJson | null
+}
+
+/** The hosts of a fan-out that goes on, and what is known of each. */
+export class FleetHosts {
+  readonly #hosts = new Map<string, Host>()
+
+  /** None yet: nobody was asked, or we were not told who. */
+  get isEmpty(): boolean {
+    return this.#hosts.size === 0
+  }
+
+  get names(): string[] {
+    return [...this.#hosts.keys()]
+  }
+
+  /** How many began and have not ended. */
+  get running(): number {
+    let running = 0
+    for (const { request_id, end } of this.#hosts.values()) if (request_id !== null && end === null) running += 1
+    return running
+  }
+
+  add(hosts: readonly { readonly host: string; readonly agent_id: string }[]): void {
+    for (const { host, agent_id } of hosts) this.#hosts.set(host, { host, agent_id, request_id: null, end: null })
+  }
+
+  begin(host: string, requestId: string): void {
+    this.#of(host).request_id = requestId
+  }
+
+  /** False where it had ended already: the first word stands. */
+  end(end: FanoutHostJson): boolean {
+    const host = this.#of(end.host)
+    if (host.end !== null) return false
+    host.end = end
+    return true
+  }
+
+  /** Those of which nothing more will be heard, `why`: what had begun may have run. */
+  giveUp(why: string): FanoutHostJson[] {
+    const left = [...this.#hosts.values()].filter(({ end }) => end === null)
+    return left.map((host) => {
+      const { request_id } = host
+      const end = request_id === null ? 'not_started' : 'unknown'
+      host.end = unheardEnd({ ...host, request_id: request_id ?? '' }, end, why)
+      return host.end
+    })
+  }
+
+  ends(): FanoutHostJson[] {
+    return [...this.#hosts.values()].flatMap(({ end }) => end ?? [])
+  }
+
+  sums(fanoutId: string): FanoutLedgerJson {
+    return sumsOf(fanoutId, this.ends())
+  }
+
+  #of(name: string): Host {
+    const host = this.#hosts.get(name)
+    if (host === undefined) throw new SyntaxError(`the daemon tells of ${JSON.stringify(name)}, which was not asked`)
+    return host
+  }
+}

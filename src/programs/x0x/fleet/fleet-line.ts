@@ -1,0 +1,101 @@
+import { millisecondsOf, type CommandLine } from '../../../command-line/parse.ts'
+import { FLEET_OPTIONS } from '../../../command-line/exec.ts'
+import { optionParts } from '../../../command-line/command.ts'
+import { shellWord } from '../../../base/shell-word.ts'
+import { MAX_FANOUT_HOSTS, MAX_FANOUT_PARALLEL } from '../../../protocol/fanout-limits.ts'
+import { failuresAllowed } from '../../../protocol/fanout.ts'
+import { carriedCommand } from '../carried-command.ts'
+import { usageError } from '../failure.ts'
+
+/** How the outputs of the hosts are shown. */
+export type Shape = 'prefix' | 'group' | 'diff' | 'json'
+
+/** Of a ledger, whom to ask again: those whose command certainly did not run, or those of whom that is not known. */
+export interface RetryOf {
+  readonly file: string
+  readonly which: 'certain' | 'unknown'
+}
+
+/** What a line for many hosts says. */
+export interface FleetLine {
+  /** Empty with `retry`. */
+  readonly who: readonly string[]
+  /** Null with `retry` where the line has none: that of the ledger. */
+  readonly argv: readonly string[] | null
+  readonly parallel: number | null
+  readonly canary: number | null
+  readonly maxFailures: number | string | null
+  readonly timeoutMs: number | null
+  readonly deadlineMs: number | null
+  readonly session: string | null
+  readonly stdinFile: string | null
+  readonly raw: boolean
+  readonly shape: Shape
+  readonly ledger: string | null
+  readonly retry: RetryOf | null
+}
+
+const countOf = (line: CommandLine, name: string, max: number): number | null => {
+  const text = line.value(name)
+  if (text === null) return null
+  const count = /^[0-9]{1,9}$/.test(text) ? Number(text) : 0
+  if (count >= 1 && count <= max) return count
+  throw usageError(`--${name}: ${JSON.stringify(text)} is not a number from 1 to ${max}`)
+}
+
+const timeOf = (line: CommandLine, name: string): number | null => {
+  const text = line.value(name)
+  if (text === null) return null
+  const ms = millisecondsOf(text)
+  if (ms !== null) return ms
+  throw usageError(`--${name}: ${JSON.stringify(text)} is not a number of seconds above 0, such as 30 or 2.5`)
+}
+
+const failuresOf = (line: CommandLine): number | string | null => {
+  const text = line.value('max-failures')
+  if (text === null) return null
+  const limit = /^[0-9]{1,9}$/.test(text) ? Number(text) : text
+  if (failuresAllowed(limit, MAX_FANOUT_HOSTS) !== null) return limit
+  throw usageError(`--max-failures: ${JSON.stringify(text)} is neither a number above 0, such as 3, nor a part of all, such as 10%`)
+}
+
+const retryOf = (line: CommandLine): RetryOf | null => {
+  const [certain, unknown] = [line.value('retry'), line.value('retry-unknown')]
+  if (certain !== null) return { file: certain, which: 'certain' }
+  return unknown === null ? null : { file: unknown, which: 'unknown' }
+}
+
+const shapeOf = (line: CommandLine): Shape => {
+  if (line.has('json')) return 'json'
+  return line.has('group') ? 'group' : line.has('diff') ? 'diff' : 'prefix'
+}
+
+/** Throws for a line that makes no sense, which nobody is asked by. */
+export const fleetLine = (line: CommandLine): FleetLine => {
+  const retry = retryOf(line)
+  const [first] = line.words
+  if (retry !== null && first !== undefined)
+    throw usageError(`the hosts are those of the ledger, and ${JSON.stringify(first)} stands beside it`, 'others are another fan-out')
+  if (retry === null && first === undefined) throw usageError('no agent given', whoNext(line))
+  return {
+    who: line.words,
+    argv: retry !== null && line.behindDashes === null ? null : carriedCommand(line, Infinity),
+    parallel: countOf(line, 'parallel', MAX_FANOUT_PARALLEL),
+    canary: countOf(line, 'canary', MAX_FANOUT_HOSTS),
+    maxFailures: failuresOf(line),
+    timeoutMs: timeOf(line, 'timeout'),
+    deadlineMs: timeOf(line, 'deadline'),
+    session: line.value('session'),
+    stdinFile: line.value('stdin-file'),
+    raw: line.has('raw'),
+    shape: shapeOf(line),
+    ledger: line.value('ledger'),
+    retry,
+  }
+}
+
+const whoNext = (line: CommandLine): string =>
+  FLEET_OPTIONS.some((option) => line.has(optionParts(option).name)) ? 'x0x exec WHO... [options] -- ARGV...' : 'x0x exec AGENT -- ARGV...'
+
+/** The line that asks those again whose command certainly did not run. */
+export const retryLine = (file: string, unknown = false): string => `x0x exec --retry${unknown ? '-unknown' : ''} ${shellWord(file)}`

@@ -1,0 +1,129 @@
+import type { Clock, Timer } from '../../../base/clock.ts'
+import type { Environment } from '../../../base/environment.ts'
+import { shownLine } from '../../../base/visible-text.ts'
+import { cutTo } from '../../../doors/console/screen/fitted-text.ts'
+import { FanoutSums, type FanoutHostJson } from '../../../protocol/fanout.ts'
+import type { Output } from '../../../supervision/program-output.ts'
+import { painter, type Paint } from '../print.ts'
+
+/** At most ten times in a second: more is not read, and costs a terminal far away. */
+const REDRAW_MS = 100
+/** The time goes on also where nothing happens. */
+const TICK_MS = 1_000
+/** Of a terminal that does not say, or says 0. */
+const DEFAULT_COLUMNS = 80
+/** Goes back to the beginning of the line and empties it. */
+const EMPTY_LINE = '\r\u001b[K'
+
+/** "14 s" or "1:05". */
+export const timeText = (ms: number): string => {
+  const seconds = Math.floor(ms / 1_000)
+  return seconds < 60 ? `${seconds} s` : `${Math.floor(seconds / 60)}:${`${seconds % 60}`.padStart(2, '0')}`
+}
+
+interface FleetProgressInit {
+  readonly env: Environment
+  /** Said by nobody: of a quiet command, or on a terminal that cannot. */
+  readonly off: boolean
+}
+
+/** Says on a terminal, in its last line, how far a fan-out has come. The line is gone while anything else is written. */
+export class FleetProgress {
+  readonly #components: { readonly stderr: Output; readonly clock: Clock }
+  readonly #off: boolean
+  readonly #paint: Paint
+  readonly #began: number
+  readonly #sums = new FanoutSums()
+  /** The one that began first comes first. */
+  readonly #running = new Map<string, number>()
+  #asked = 0
+  #ending = false
+  #timer: Timer | null = null
+  #drawn = -Infinity
+  #shown = false
+  #over = false
+
+  constructor(components: { readonly stderr: Output; readonly clock: Clock }, init: FleetProgressInit) {
+    this.#components = components
+    this.#off = init.off || components.stderr.isTTY !== true
+    this.#paint = painter(components.stderr, init.env)
+    this.#began = components.clock.monotonic()
+  }
+
+  /** Since when, in milliseconds. */
+  get elapsedMs(): number {
+    return this.#components.clock.monotonic() - this.#began
+  }
+
+  asked(hosts: number): void {
+    this.#asked = hosts
+    this.#changed()
+  }
+
+  begun(host: string): void {
+    this.#running.set(host, this.#components.clock.monotonic())
+    this.#changed()
+  }
+
+  ended(host: FanoutHostJson): void {
+    this.#running.delete(host.host)
+    this.#sums.add(host)
+    this.#changed()
+  }
+
+  /** Somebody pressed Ctrl-C. */
+  cancelling(): void {
+    this.#ending = true
+    this.#changed()
+  }
+
+  /** What comes next has the line to itself. */
+  clear(): void {
+    if (!this.#shown) return
+    this.#shown = false
+    this.#components.stderr.write(EMPTY_LINE)
+    this.#changed()
+  }
+
+  /** Nothing more is said. */
+  end(): void {
+    this.#over = true
+    this.#timer?.cancel()
+    this.#timer = null
+    if (this.#shown) this.#components.stderr.write(EMPTY_LINE)
+    this.#shown = false
+  }
+
+  /** Draws as soon as it may. */
+  #changed(): void {
+    if (this.#off || this.#over) return
+    this.#timer?.cancel()
+    this.#drawIn(Math.max(0, this.#drawn + REDRAW_MS - this.#components.clock.monotonic()))
+  }
+
+  #drawIn(ms: number): void {
+    this.#timer = this.#components.clock.setTimeout(() => this.#draw(), ms, { unref: true })
+  }
+
+  #draw(): void {
+    const { stderr, clock } = this.#components
+    this.#drawn = clock.monotonic()
+    this.#shown = true
+    // A line that wraps could not be taken back.
+    stderr.write(`${EMPTY_LINE}${cutTo(this.#text(), Math.max(1, (stderr.columns || DEFAULT_COLUMNS) - 1))}`)
+    this.#drawIn(TICK_MS)
+  }
+
+  #text(): string {
+    const { ended, unsuccessful } = this.#sums
+    const [slowest] = this.#running
+    const parts = [
+      `${ended} of ${this.#asked} done`,
+      `${this.#running.size} running`,
+      ...(unsuccessful === 0 ? [] : [this.#paint('red', `${unsuccessful} failed`)]),
+      timeText(this.elapsedMs),
+      ...(slowest === undefined ? [] : [`slowest ${shownLine(slowest[0])} ${timeText(this.#components.clock.monotonic() - slowest[1])}`]),
+    ]
+    return `x0x: ${this.#ending ? 'cancelling, ' : ''}${parts.join(', ')}`
+  }
+}

@@ -1,0 +1,143 @@
+import { createHash } from 'node:crypto'
+
+import { v7 as uuidv7 } from 'uuid'
+
+import { AppError } from '../../../base/errors.ts'
+import { shellWords } from '../../../base/shell-word.ts'
+import type { CliContext } from '../context.ts'
+import { usageError } from '../failure.ts'
+import { openStdin } from '../stdin-source.ts'
+import type { FleetLine, RetryOf } from './fleet-line.ts'
+import { LedgerFile, readLedger } from './ledger-file.ts'
+import { LEDGER_VERSION, type AskedHost } from './ledger-lines.ts'
+import { certainlyDidNotRun, type LedgerState } from './ledger-state.ts'
+
+/** Of the stdin that each host gets: it goes to the daemon in one piece with the request. */
+export const MAX_FLEET_STDIN = 16 * 1024 * 1024
+/** Of a path with a query: a daemon reads 16 KiB of head. */
+const MAX_SELECT_PATH = 12 * 1024
+
+/** What is to be asked, of whom, and where it is kept. */
+export interface FleetRequest {
+  readonly argv: readonly string[]
+  readonly fanoutId: string
+  /** Of `POST /exec/fanout`. */
+  readonly body: object
+  readonly ledger: LedgerFile | null
+}
+
+const stdinOf = async (context: CliContext, path: string, signal: AbortSignal): Promise<Buffer> => {
+  const stdin = await openStdin(path, context.stdin, signal)
+  signal.addEventListener('abort', () => stdin.destroy())
+  const parts: Uint8Array[] = []
+  let length = 0
+  try {
+    for await (const part of stdin.chunks()) {
+      length += part.length
+      if (length > MAX_FLEET_STDIN) throw new AppError('too_large', `stdin for many hosts is longer than ${MAX_FLEET_STDIN} bytes`)
+      parts.push(part)
+    }
+  } finally {
+    stdin.destroy()
+  }
+  return Buffer.concat(parts)
+}
+
+const hashOf = (stdin: Buffer | null): string | null => (stdin === null ? null : createHash('sha256').update(stdin).digest('hex'))
+
+/** The request but for who is asked. */
+const bodyOf = (line: FleetLine, argv: readonly string[], fanoutId: string, stdin: Buffer | null): object => ({
+  argv,
+  clamp: true,
+  fanout_id: fanoutId,
+  ...(stdin !== null && { stdin_b64: stdin.toString('base64') }),
+  ...(line.timeoutMs !== null && { timeout_ms: line.timeoutMs }),
+  ...(line.deadlineMs !== null && { deadline_ms: line.deadlineMs }),
+  ...(line.parallel !== null && { parallel: line.parallel }),
+  ...(line.canary !== null && { canary: line.canary }),
+  ...(line.maxFailures !== null && { max_failures: line.maxFailures }),
+  ...(line.session !== null && { session: line.session }),
+})
+
+/** By their ids: a name may mean another agent by then, and an operator proves each. `chosen`: with the ids of their runs. */
+const whom = (hosts: readonly AskedHost[], chosen: boolean): object => ({
+  hosts: hosts.map(({ agent_id }) => agent_id),
+  ...(chosen && { request_ids: Object.fromEntries(hosts.map(({ agent_id, request_id }) => [agent_id, request_id])) }),
+})
+
+interface Selected {
+  readonly hosts: readonly { readonly host: string; readonly agent_id: string }[]
+}
+
+/** Whom the words mean, each with an id for its run, so that a file can name them before one is asked. */
+const selected = async ({ api }: CliContext, who: readonly string[]): Promise<AskedHost[]> => {
+  const path = `/contacts/select?${who.map((word) => `expr=${encodeURIComponent(word)}`).join('&')}`
+  if (path.length > MAX_SELECT_PATH)
+    throw usageError('so many words cannot be asked', 'name them as a node set, such as web[1-20], or by a label')
+  const { hosts } = await api.json<Selected>({ method: 'GET', path })
+  return hosts.map(({ host, agent_id }) => ({ host, agent_id, request_id: uuidv7() }))
+}
+
+const first = async (context: CliContext, line: FleetLine, stdin: Buffer | null): Promise<FleetRequest> => {
+  const [argv, fanoutId] = [line.argv ?? [], uuidv7()]
+  const hosts = await selected(context, line.who)
+  const body = { ...bodyOf(line, argv, fanoutId, stdin), ...whom(hosts, line.ledger !== null) }
+  if (line.ledger === null) return { argv, fanoutId, body, ledger: null }
+  const at = new Date().toISOString()
+  const of = { stdin_bytes: stdin?.length ?? 0, stdin_sha256: hashOf(stdin), asked: hosts.length }
+  const ledger = await LedgerFile.create(line.ledger, { version: LEDGER_VERSION, fanout_id: fanoutId, at, argv, ...of }, hosts)
+  await assertWritten(ledger)
+  return { argv, fanoutId, body, ledger }
+}
+
+const assertWritten = async (ledger: LedgerFile): Promise<void> => {
+  if (ledger.failure === null) return
+  await ledger.close()
+  throw new AppError('internal', `the ledger cannot be written, and nobody was asked: ${ledger.failure}`)
+}
+
+/** Throws where the line says another command than the ledger: they would be two in one file. */
+const assertSame = ({ head }: LedgerState, line: FleetLine, stdin: Buffer | null): void => {
+  if (line.argv !== null && (line.argv.length !== head.argv.length || line.argv.some((word, at) => word !== head.argv[at])))
+    throw usageError(
+      `the ledger is of another command: ${shellWords(head.argv)}`,
+      'leave it out of the line: that of the ledger is asked again',
+    )
+  if (hashOf(stdin) === head.stdin_sha256) return
+  if (head.stdin_sha256 === null) throw usageError('the command of the ledger had no stdin', 'leave --stdin-file out')
+  const given = stdin === null ? 'and none is given' : 'and what is given is another'
+  throw usageError(`the command of the ledger had ${head.stdin_bytes} bytes of stdin, ${given}`, 'give the same again: --stdin-file FILE')
+}
+
+const retried = async (line: FleetLine, { file, which }: RetryOf, stdin: Buffer | null): Promise<FleetRequest | LedgerState> => {
+  const read = await readLedger(file)
+  const { state } = read
+  assertSame(state, line, stdin)
+  const ends = new Map(state.ends().map((end) => [end.host, end]))
+  const wanted = state.hosts.filter(({ host }) => {
+    const end = ends.get(host)!
+    return which === 'unknown' ? end.end === 'unknown' : certainlyDidNotRun(end)
+  })
+  if (wanted.length === 0) return state
+  const hosts = wanted.map((host) => ({ ...host, request_id: idAgain(host, ends.get(host.host)!.end) }))
+  const { argv } = state.head
+  const fanoutId = uuidv7()
+  const ledger = await LedgerFile.goOn(file, read)
+  const asked = hosts.map(({ host, request_id }) => ({ host, request_id }))
+  ledger.add({ type: 'retry', which, fanout_id: fanoutId, at: new Date().toISOString(), hosts: asked })
+  await ledger.flush()
+  await assertWritten(ledger)
+  return { argv, fanoutId, body: { ...bodyOf(line, argv, fanoutId, stdin), ...whom(hosts, true) }, ledger }
+}
+
+/**
+ * A host whose turn had not come keeps the id that was chosen for it: should it have begun all the same and nobody have heard
+ * of it, it refuses to run the same id twice. What was refused or cancelled under an id would be refused for that id again.
+ */
+const idAgain = ({ request_id }: AskedHost, end: string): string => (end === 'not_started' ? request_id : uuidv7())
+
+/** What a line asks for; of a ledger in which there is nobody to ask again, what it says. */
+export const fleetRequest = async (context: CliContext, line: FleetLine, signal: AbortSignal): Promise<FleetRequest | LedgerState> => {
+  const stdin = line.stdinFile === null ? null : await stdinOf(context, line.stdinFile, signal)
+  return line.retry === null ? first(context, line, stdin) : retried(line, line.retry, stdin)
+}

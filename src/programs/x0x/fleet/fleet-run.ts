@@ -1,0 +1,267 @@
+import { AppError, errorCodeOf, errorText, isAppError } from '../../../base/errors.ts'
+import { shownLine } from '../../../base/visible-text.ts'
+import { FANOUT_OPERATION } from '../../../identity/operator-proof.ts'
+import { runProver } from '../../../local-api/operator.ts'
+import {
+  FANOUT_ENDS,
+  fanoutEventsOf,
+  ledgerProblem,
+  type FanoutEventJson,
+  type FanoutHostJson,
+  type FanoutLedgerJson,
+} from '../../../protocol/fanout.ts'
+import { MAX_PROVEN_REQUEST } from '../../../protocol/local-limits.ts'
+import { exitOfSignal } from '../../../supervision/program-exit.ts'
+import { write } from '../../../supervision/program-output.ts'
+import type { CliContext } from '../context.ts'
+import { KILLED_BY, type RunFacts } from '../outcome.ts'
+import { counted, problemText } from '../print.ts'
+import { traceHeader } from '../trace-header.ts'
+import { waitingText } from '../waiting-line.ts'
+import { FleetHosts } from './fleet-hosts.ts'
+import type { FleetProgress } from './fleet-progress.ts'
+import type { FleetRequest } from './fleet-request.ts'
+import { fleetStatus } from './fleet-status.ts'
+import { countsLine, summaryLines } from './fleet-summary.ts'
+import type { FleetView } from './fleet-view.ts'
+import type { HeldOutputs } from './held-output.ts'
+
+interface FleetRunComponents {
+  readonly context: CliContext
+  readonly view: FleetView
+  /** Null: nothing is held. */
+  readonly held: HeldOutputs | null
+  readonly progress: FleetProgress
+  /** Aborted: the connection to the daemon is closed, which cancels what goes on. */
+  readonly closing: AbortController
+}
+
+/** One fan-out: the request, its events, and the signals that end it. */
+export class FleetRun {
+  readonly #components: FleetRunComponents
+  readonly #timed: boolean
+  readonly #hosts = new FleetHosts()
+  readonly #stopListening: () => void
+  #request: FleetRequest | null = null
+  #interrupted: NodeJS.Signals | null = null
+  /** Of standard output: what comes is not shown any more, and only kept in the ledger. */
+  #readerGone = false
+  /** Why there is nothing more to hear of those that have not ended; null: all have. */
+  #brokeOff: string | null = null
+
+  constructor(components: FleetRunComponents, init: { readonly timed: boolean }) {
+    this.#components = components
+    this.#timed = init.timed
+    this.#stopListening = components.context.onSignal((signal) => this.#interrupt(signal))
+  }
+
+  /** The exit status where a signal came; null where none did. */
+  get interruptedStatus(): number | null {
+    return this.#interrupted === null ? null : exitOfSignal(this.#interrupted)
+  }
+
+  close(): void {
+    this.#stopListening()
+    this.#components.closing.abort()
+  }
+
+  /** Answers the exit status. Throws where nobody was asked, or we cannot know who was. */
+  async run(request: FleetRequest): Promise<number> {
+    this.#request = request
+    request.ledger?.onFailure(() => void this.#ledgerFailed())
+    try {
+      await this.#follow(await this.#ask(request))
+    } catch (error) {
+      if (this.#hosts.isEmpty && this.#interrupted !== null) return exitOfSignal(this.#interrupted)
+      if (this.#hosts.isEmpty) throw error
+      this.#brokeOff ??= this.#components.closing.signal.aborted ? 'nobody waited for its end' : errorText(error)
+    }
+    return this.#finish(request)
+  }
+
+  async #ask({ body }: FleetRequest): Promise<AsyncIterable<Uint8Array>> {
+    const { context, closing } = this.#components
+    const text = JSON.stringify(body)
+    const call = { method: 'POST', path: '/exec/fanout', body: text, signal: closing.signal } as const
+    const headers = { accept: 'application/x-ndjson', ...this.#proof(text), ...traceHeader(context.env) }
+    return context.api.open({ ...call, headers: { 'content-type': 'application/json', ...headers } })
+  }
+
+  /** Wherever one can be made, and is not too large for one: then the daemon's journal says whose word it was. */
+  #proof(text: string): Readonly<Record<string, string>> {
+    if (Buffer.byteLength(text) > MAX_PROVEN_REQUEST) return {}
+    try {
+      return runProver(this.#components.context, FANOUT_OPERATION)(text)
+    } catch (error) {
+      if (isAppError(error)) return {}
+      throw error
+    }
+  }
+
+  async #follow(answer: AsyncIterable<Uint8Array>): Promise<void> {
+    for await (const event of fanoutEventsOf(answer)) {
+      const goesOn = await this.#event(event)
+      if (event.type === 'ledger') return
+      if (!goesOn && !(await this.#readerLeft())) return
+    }
+    if (this.#hosts.isEmpty) throw new AppError('daemon_unreachable', 'the local daemon went away before it had asked anybody')
+    this.#brokeOff = 'the local daemon went away before the end; it cancels what it asked for'
+  }
+
+  /** False when nobody reads our output any more. */
+  async #event(event: FanoutEventJson): Promise<boolean> {
+    const { view, progress } = this.#components
+    switch (event.type) {
+      case 'fanout':
+        this.#hosts.add(event.hosts)
+        if (event.more !== true) this.#begin()
+        return true
+      case 'begun':
+        this.#hosts.begin(event.host, event.request_id)
+        this.#request?.ledger?.add({ type: 'begun', host: event.host, request_id: event.request_id })
+        progress.begun(event.host)
+        return true
+      case 'started':
+        return true
+      case 'stdout':
+      case 'stderr':
+        return this.#readerGone || view.output(event.host, { type: event.type, data: Buffer.from(event.data_b64, 'base64') })
+      case 'warning':
+        // What ended a command is said once, at the end.
+        return (
+          event.kind === 'cancelled' ||
+          KILLED_BY.includes(event.kind) ||
+          this.#notice(event.host, `warning: ${event.kind}: ${event.message}`)
+        )
+      case 'waiting_for_approval':
+        return this.#notice(event.host, waitingText(event, event.host, event.expires_in_ms))
+      case 'host':
+        return this.#ended(event)
+      case 'ledger':
+        return this.#sumsCame(event)
+      case 'error':
+        throw new AppError(errorCodeOf(event.error), event.message)
+    }
+  }
+
+  #begin(): void {
+    const { names } = this.#hosts
+    this.#components.view.begin(names)
+    this.#components.progress.asked(names.length)
+  }
+
+  async #ended({ type: _type, ...end }: FanoutHostJson & { readonly type: 'host' }): Promise<boolean> {
+    if (!this.#hosts.end(end)) return true
+    this.#request?.ledger?.add({ type: 'host', ...end })
+    this.#components.progress.ended(end)
+    return this.#readerGone || this.#components.view.ended(end)
+  }
+
+  /** What is believed are the ends themselves. */
+  #sumsCame(ledger: FanoutLedgerJson): true {
+    const ours = this.#hosts.sums(ledger.fanout_id)
+    const problem = ledgerProblem(ledger) ?? (FANOUT_ENDS.some((end) => ours[end] !== ledger[end]) ? 'not those of its hosts' : null)
+    if (problem !== null) this.#brokeOff = `the sums of the daemon are wrong: ${problem}`
+    return true
+  }
+
+  async #notice(host: string, text: string): Promise<boolean> {
+    const { context, progress } = this.#components
+    if (context.quiet || context.json) return true
+    progress.clear()
+    await write(context.stderr, `x0x: ${shownLine(`${host}: ${text}`)}\n`)
+    return true
+  }
+
+  /** Nobody wants more of it. With a ledger its end is waited for all the same. True: it goes on. */
+  async #readerLeft(): Promise<boolean> {
+    this.#readerGone = true
+    if (this.#request?.ledger === null) {
+      this.#brokeOff = 'nobody read its output any more'
+      return false
+    }
+    await this.#cancel()
+    return true
+  }
+
+  /** A fan-out whose ends cannot be kept goes no further. */
+  async #ledgerFailed(): Promise<void> {
+    const { context, progress } = this.#components
+    progress.clear()
+    const why = this.#request?.ledger?.failure ?? ''
+    await write(context.stderr, `x0x: the ledger cannot be written: ${shownLine(why)}; what goes on is cancelled\n`)
+    await this.#cancel()
+  }
+
+  /** The first signal asks for the end of all and waits for it; the second does not wait. */
+  #interrupt(signal: NodeJS.Signals): void {
+    const again = this.#interrupted !== null
+    this.#interrupted = signal
+    if (again || this.#request === null) this.#components.closing.abort()
+    else {
+      this.#components.progress.cancelling()
+      void this.#cancel()
+    }
+  }
+
+  async #cancel(): Promise<void> {
+    const { context, closing } = this.#components
+    try {
+      await context.api.json({ method: 'POST', path: '/exec/cancel', body: { fanout_id: this.#request?.fanoutId } })
+    } catch (error) {
+      // It is over, and its last words are on the way; in any other case the closed request cancels it too.
+      if (!this.#hosts.isEmpty && isAppError(error, 'unknown_run')) return
+      closing.abort()
+    }
+  }
+
+  async #finish({ argv, fanoutId, ledger }: FleetRequest): Promise<number> {
+    const { context, view, held, progress } = this.#components
+    const left = this.#hosts.giveUp(this.#brokeOff ?? 'the daemon did not say how it ended')
+    for (const end of left) progress.ended(end)
+    progress.end()
+    const sums = this.#hosts.sums(fanoutId)
+    const isLate = this.#components.closing.signal.aborted && this.#interrupted !== null
+    if (!this.#readerGone && !isLate) {
+      for (const end of left) await view.ended(end)
+      this.#readerGone = !(await view.finish(sums))
+    }
+    const whole = ledger === null ? sums : ledger.state.ledger()
+    ledger?.add({ type: 'ledger', ...whole })
+    await ledger?.close()
+    if (!this.#readerGone && !context.json) await this.#summary(argv, sums, isLate ? left.length : 0)
+    if (this.#interrupted !== null) return exitOfSignal(this.#interrupted)
+    const incomplete = (held?.problem ?? null) !== null || (ledger?.failure ?? null) !== null
+    return fleetStatus(whole) || (incomplete ? 1 : 0)
+  }
+
+  async #summary(argv: readonly string[], sums: FanoutLedgerJson, unheard: number): Promise<void> {
+    const { context, held, progress } = this.#components
+    const ends = this.#hosts.ends()
+    const own = ends.some(({ denial_reason }) => denial_reason !== null) && unheard === 0 ? await this.#own() : null
+    const facts = { argv, timed: this.#timed, interrupted: this.#interrupted !== null, own, elapsedMs: progress.elapsedMs }
+    const ledger = this.#request?.ledger ?? null
+    const lines = summaryLines(sums, ends, { ...facts, ledger: ledger?.path ?? null })
+    if (!(context.quiet && sums.ok)) await this.#say([...this.#beforehand(sums, unheard), ...lines])
+    const whole = ledger?.state.ledger() ?? sums
+    if (whole.asked !== sums.asked && !context.quiet) await this.#say([`the whole ledger: ${countsLine(whole)}`])
+    const problem = held?.problem ?? null
+    if (problem !== null) await this.#say([`some output could not be kept, and is missing: ${problem}`])
+  }
+
+  /** What is said before the counts. */
+  #beforehand({ unknown }: FanoutLedgerJson, unheard: number): string[] {
+    if (unheard > 0 && this.#interrupted !== null && unknown > 0)
+      return [`not waiting: how ${counted(unknown, 'command')} end is not known; they are being ended, which may take up to 5 s`]
+    return this.#brokeOff === null || this.#interrupted !== null ? [] : [`it broke off: ${this.#brokeOff}`]
+  }
+
+  async #say(lines: readonly string[]): Promise<void> {
+    await write(this.#components.context.stderr, problemText(lines))
+  }
+
+  /** Who we are, as others see us; null where the daemon does not say any more. */
+  async #own(): Promise<RunFacts['own']> {
+    return this.#components.context.api.json<RunFacts['own']>({ method: 'GET', path: '/agent' }).catch(() => null)
+  }
+}

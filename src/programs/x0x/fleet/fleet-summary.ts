@@ -1,0 +1,108 @@
+import { ERROR_TABLE, errorCodeOf } from '../../../base/errors.ts'
+import { shellWord } from '../../../base/shell-word.ts'
+import { isSuccess, type FanoutEnd, type FanoutHostJson, type FanoutLedgerJson } from '../../../protocol/fanout.ts'
+import { foldNodeSet } from '../../../protocol/node-set.ts'
+import { denialLines, type RunFacts } from '../outcome.ts'
+import { counted } from '../print.ts'
+import { endText } from './end-text.ts'
+import { retryLine } from './fleet-line.ts'
+import { timeText } from './fleet-progress.ts'
+
+export interface SummaryFacts extends Pick<RunFacts, 'argv' | 'timed' | 'interrupted' | 'own'> {
+  /** Null: of one that was read. */
+  readonly elapsedMs: number | null
+  /** Where it is kept; null: nowhere. */
+  readonly ledger: string | null
+}
+
+/** Hosts for which the same is to be said. */
+interface Told {
+  readonly label: string
+  readonly hosts: FanoutHostJson[]
+  /** What happened, then what to do; the first is behind the hosts, the others below. */
+  readonly lines: readonly string[]
+}
+
+type Label = Exclude<FanoutEnd, 'ran'> | 'failed'
+
+const ORDER: readonly Label[] = ['failed', 'denied', 'unreachable', 'not_started', 'cancelled', 'unknown']
+
+const labelOf = (host: FanoutHostJson): Label => (host.end === 'ran' ? 'failed' : host.end)
+
+/** Hosts with the same one are told together. */
+const keyOf = (host: FanoutHostJson): string => {
+  const reason = host.end === 'ran' ? endText(host) : host.end === 'denied' ? host.denial_reason : host.error
+  return `${labelOf(host)} ${reason ?? ''}`
+}
+
+const errorLine = (hosts: readonly FanoutHostJson[], otherwise: string): string => {
+  const [first] = hosts as [FanoutHostJson]
+  // What is said of one host has its addresses: of many, what they share.
+  if (hosts.length === 1 && first.message !== undefined) return first.message
+  return first.error === null ? otherwise : `${first.error}: ${ERROR_TABLE[errorCodeOf(first.error)].text}`
+}
+
+const linesFor = (label: Label, hosts: readonly FanoutHostJson[], facts: SummaryFacts): readonly string[] => {
+  const [first] = hosts as [FanoutHostJson]
+  const on = `on ${shellWord(first.host)}`
+  switch (label) {
+    case 'failed':
+      return [endText(first), ...(first.incomplete ? [`${on}: x0x audit tail   (request ${first.request_id})`] : [])]
+    case 'denied': {
+      if (first.denial_reason === null) return [errorLine(hosts, 'it was refused')]
+      const [what = '', ...next] = denialLines(first.denial_reason, { ...facts, agent: first.host })
+      return [what.replace(/^denied: /, ''), ...next]
+    }
+    case 'unreachable':
+      return [errorLine(hosts, 'it could not be asked'), `what is wrong: x0x doctor ${shellWord(first.host)}`]
+    case 'not_started':
+      return [first.message ?? 'their turn did not come']
+    case 'cancelled':
+      return [first.message ?? 'it was ended before it had ended by itself']
+    case 'unknown':
+      return [errorLine(hosts, 'it may have run'), `whether it ran: ${on}: x0x audit tail   (request ${first.request_id})`]
+  }
+}
+
+const toldOf = (hosts: readonly FanoutHostJson[], facts: SummaryFacts): Told[] => {
+  const groups = [
+    ...Map.groupBy(
+      hosts.filter((host) => !isSuccess(host)),
+      keyOf,
+    ).values(),
+  ]
+  return groups
+    .map((group) => ({ label: labelOf(group[0]!), hosts: group }))
+    .sort((a, b) => ORDER.indexOf(a.label) - ORDER.indexOf(b.label))
+    .map(({ label, hosts: group }) => ({ label: label.replaceAll('_', ' '), hosts: group, lines: linesFor(label, group, facts) }))
+}
+
+const toldLines = ({ label, hosts, lines: [what = '', ...next] }: Told): string[] => [
+  `${label} (${hosts.length}): ${foldNodeSet(hosts.map(({ host }) => host))}${what === '' ? '' : `: ${what}`}`,
+  ...next.map((line) => `  ${line}`),
+]
+
+const nextLines = ({ denied, unreachable, not_started, cancelled, unknown }: FanoutLedgerJson, file: string): string[] => [
+  ...(denied + unreachable + not_started + cancelled === 0 ? [] : [`ask again where it certainly did not run: ${retryLine(file)}`]),
+  ...(unknown === 0 ? [] : [`where it may have run, it may run twice: ${retryLine(file, true)}`]),
+]
+
+/** `20 hosts asked: 17 ran (1 failed), 1 denied, …`: the six counts, always all of them. */
+export const countsLine = ({ asked, ran, failed, denied, unreachable, not_started, cancelled, unknown }: FanoutLedgerJson): string => {
+  const ends = [
+    `${ran} ran${failed === 0 ? '' : ` (${failed} failed)`}`,
+    `${denied} denied`,
+    `${unreachable} unreachable`,
+    `${not_started} not started`,
+    `${cancelled} cancelled`,
+    `${unknown} unknown`,
+  ]
+  return `${counted(asked, 'host')} asked: ${ends.join(', ')}`
+}
+
+/** What became of all: the six counts, then every host that did not succeed, with what to do next. */
+export const summaryLines = (ledger: FanoutLedgerJson, hosts: readonly FanoutHostJson[], facts: SummaryFacts): string[] => [
+  `${countsLine(ledger)}${facts.elapsedMs === null ? '' : `; ${timeText(facts.elapsedMs)}`}`,
+  ...toldOf(hosts, facts).flatMap(toldLines),
+  ...(facts.ledger === null ? [] : nextLines(ledger, facts.ledger)),
+]

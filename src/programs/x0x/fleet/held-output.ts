@@ -1,0 +1,130 @@
+import { createHash, type Hash } from 'node:crypto'
+
+import { errorText } from '../../../base/errors.ts'
+import { Gathered } from '../../../protocol/gathered.ts'
+import type { Extent, SpillFile } from './spill-file.ts'
+
+/** Outputs in memory, of all hosts together. What comes beyond goes to a file. */
+export const MAX_HELD_BYTES = 64 * 1024 * 1024
+
+/** Holds the outputs of many hosts until they are shown, so many bytes in memory and the rest in a file. */
+export class HeldOutputs {
+  readonly #file: SpillFile
+  readonly #max: number
+  #inMemory = 0
+  #problem: string | null = null
+
+  constructor(components: { readonly file: SpillFile }, init: { readonly max?: number } = {}) {
+    this.#file = components.file
+    this.#max = init.max ?? MAX_HELD_BYTES
+  }
+
+  /** `limit`: bytes that are kept; more are only counted. */
+  hold(limit = Infinity): HeldOutput {
+    return new HeldOutput(this, limit)
+  }
+
+  /** Why something could not be kept, such as a full disk; null: all could. */
+  get problem(): string | null {
+    return this.#problem
+  }
+
+  async close(): Promise<void> {
+    await this.#file.close()
+  }
+
+  /** For `HeldOutput`. True: there is room in memory, and it is taken. */
+  take(bytes: number): boolean {
+    if (this.#inMemory + bytes > this.#max) return false
+    this.#inMemory += bytes
+    return true
+  }
+
+  /** For `HeldOutput`. Null where it cannot be kept. */
+  async spill(bytes: Uint8Array): Promise<Extent | null> {
+    if (this.#problem !== null) return null
+    try {
+      return await this.#file.write(bytes)
+    } catch (error) {
+      this.#problem = errorText(error)
+      return null
+    }
+  }
+
+  /** For `HeldOutput`. */
+  read(extent: Extent): AsyncIterable<Uint8Array> {
+    return this.#file.read(extent)
+  }
+
+  /** For `HeldOutput`. */
+  giveBack(bytesInMemory: number, extents: readonly Extent[]): void {
+    this.#inMemory -= bytesInMemory
+    this.#file.giveBack(extents)
+  }
+}
+
+/** One output of one host: the beginning in memory, and from some byte on in the file. Read once. */
+export class HeldOutput {
+  readonly #all: HeldOutputs
+  readonly #limit: number
+  readonly #hash: Hash = createHash('sha256')
+  readonly #memory: Gathered
+  readonly #extents: Extent[] = []
+  #length = 0
+  #kept = 0
+
+  constructor(all: HeldOutputs, limit: number) {
+    this.#all = all
+    this.#limit = limit
+    this.#memory = new Gathered({ max: Number.MAX_SAFE_INTEGER })
+  }
+
+  /** Of all bytes that came. */
+  get length(): number {
+    return this.#length
+  }
+
+  /** Bytes that came and are not kept. */
+  get lost(): number {
+    return this.#length - this.#kept
+  }
+
+  /** Of all bytes that came, in hex; nothing may come afterwards. */
+  digest(): string {
+    return this.#hash.digest('hex')
+  }
+
+  async add(bytes: Uint8Array): Promise<void> {
+    this.#hash.update(bytes)
+    const isWhole = this.lost === 0
+    this.#length += bytes.length
+    const kept = bytes.subarray(0, Math.max(0, this.#limit - this.#kept))
+    // Behind bytes that are missing nothing can stand.
+    if (!isWhole || kept.length === 0) return
+    if (this.#extents.length === 0 && this.#all.take(kept.length)) this.#memory.add(kept)
+    else if (!(await this.#spill(kept))) return
+    this.#kept += kept.length
+  }
+
+  /** What is kept, and nothing of it any more afterwards. */
+  async *read(): AsyncGenerator<Uint8Array, void, undefined> {
+    const memory = this.#memory.take()
+    if (memory.length > 0) yield memory
+    for (const extent of this.#extents) yield* this.#all.read(extent)
+    this.#all.giveBack(memory.length, this.#extents.splice(0))
+  }
+
+  drop(): void {
+    this.#all.giveBack(this.#memory.take().length, this.#extents.splice(0))
+  }
+
+  async #spill(bytes: Uint8Array): Promise<boolean> {
+    const extent = await this.#all.spill(bytes)
+    if (extent === null) return false
+    const last = this.#extents.at(-1)
+    if (last !== undefined && last.at + last.length === extent.at)
+      this.#extents[this.#extents.length - 1] = { at: last.at, length: last.length + extent.length }
+    else this.#extents.push(extent)
+    return true
+  }
+}

@@ -1,0 +1,167 @@
+import { constants } from 'node:fs'
+import { open, type FileHandle } from 'node:fs/promises'
+import { dirname } from 'node:path'
+
+import { syncDirectory } from '../../../base/atomic-file.ts'
+import { readBounded } from '../../../base/bounded-file.ts'
+import { errnoOf, errorText, isMissing, type AppError } from '../../../base/errors.ts'
+import { shellWord } from '../../../base/shell-word.ts'
+import { shownLine } from '../../../base/visible-text.ts'
+import { FANOUT_HOSTS_PER_EVENT } from '../../../protocol/fanout-limits.ts'
+import { usageError } from '../failure.ts'
+import { retryLine } from './fleet-line.ts'
+import { LedgerChain, type AskedHost, type LedgerHead, type LedgerRecord } from './ledger-lines.ts'
+import { LedgerState } from './ledger-state.ts'
+
+/** Of a file that is read: a fan-out of the most hosts, asked again some ten times. */
+export const MAX_LEDGER_BYTES = 128 * 1024 * 1024
+/** … and of its lines, most of which are short. */
+export const MAX_LEDGER_LINES = 500_000
+
+/** What a file says, and what is needed to go on with it. */
+interface ReadLedger {
+  readonly state: LedgerState
+  readonly chain: LedgerChain
+  /** Up to the last whole line: who was killed while it wrote may have left a part of one. */
+  readonly bytes: number
+}
+
+const broken = (path: string, line: number, why: string): AppError =>
+  usageError(`${shownLine(path)}, line ${line}: ${shownLine(why)}`, 'nobody was asked: this file is no ledger that can be believed')
+
+/** Throws `bad_request` for what is no ledger, or not one that can be believed. */
+export const readLedger = async (path: string): Promise<ReadLedger> => {
+  const bytes = await readBounded(path, { max: MAX_LEDGER_BYTES }).catch((error: unknown) => {
+    throw usageError(`${shownLine(path)}: ${isMissing(error) ? 'there is no such file' : errorText(error)}`)
+  })
+  const end = bytes.lastIndexOf(0x0a) + 1
+  const lines = bytes.toString('utf8', 0, Math.max(0, end - 1)).split('\n')
+  const [state, chain] = [new LedgerState(), new LedgerChain()]
+  if (lines.length > MAX_LEDGER_LINES) throw broken(path, MAX_LEDGER_LINES, 'it has more lines than a ledger may have')
+  for (const [at, line] of lines.entries()) {
+    try {
+      state.add(chain.decode(line))
+    } catch (error) {
+      if (error instanceof SyntaxError) throw broken(path, at + 1, error.message)
+      throw error
+    }
+  }
+  if (!state.isWhole)
+    throw broken(
+      path,
+      lines.length,
+      'it ends before it has named all hosts, which it does before one is asked: begin anew, with another file',
+    )
+  return { state, chain, bytes: end }
+}
+
+/** What became of each host, on the disk as soon as it is known. One program at a time. */
+export class LedgerFile {
+  readonly path: string
+  readonly state: LedgerState
+  readonly #file: FileHandle
+  readonly #chain: LedgerChain
+  #size: number
+  #waiting = ''
+  #writing: Promise<void> | null = null
+  #failure: string | null = null
+  #failed: () => void = () => undefined
+
+  private constructor(path: string, file: FileHandle, { state, chain, bytes }: ReadLedger) {
+    this.path = path
+    this.#file = file
+    this.state = state
+    this.#chain = chain
+    this.#size = bytes
+  }
+
+  /** A new one, which names all hosts. Throws `bad_request` where something has that name already. */
+  static async create(path: string, head: LedgerHead, hosts: readonly AskedHost[]): Promise<LedgerFile> {
+    const file = await open(path, 'wx', 0o600).catch(async (error: unknown) => {
+      if (errnoOf(error) === 'EEXIST') throw await taken(path)
+      throw usageError(`--ledger: ${shownLine(path)}: ${errorText(error)}`)
+    })
+    const ledger = new LedgerFile(path, file, { state: new LedgerState(), chain: new LedgerChain(), bytes: 0 })
+    ledger.add({ type: 'x0x_ledger', ...head })
+    for (let at = 0; at < hosts.length; at += FANOUT_HOSTS_PER_EVENT)
+      ledger.add({ type: 'hosts', hosts: hosts.slice(at, at + FANOUT_HOSTS_PER_EVENT) })
+    await ledger.flush()
+    await syncDirectory(dirname(path)).catch(() => undefined)
+    return ledger
+  }
+
+  /** Goes on with one that was read. What was left of a last line is cut off. */
+  static async goOn(path: string, read: ReadLedger): Promise<LedgerFile> {
+    const file = await open(path, constants.O_RDWR).catch((error: unknown) => {
+      throw usageError(`${shownLine(path)}: ${errorText(error)}`)
+    })
+    await file.truncate(read.bytes)
+    return new LedgerFile(path, file, read)
+  }
+
+  /** Why it could not be written; null: it could. */
+  get failure(): string | null {
+    return this.#failure
+  }
+
+  /** Calls back when it cannot be written any more. */
+  onFailure(failed: () => void): void {
+    this.#failed = failed
+  }
+
+  /** Is on the disk a moment later; many at once cost one wait for the disk. */
+  add(record: LedgerRecord): void {
+    this.state.add(record)
+    this.#waiting += this.#chain.encode(record)
+    this.#writing ??= this.#write()
+  }
+
+  /** Resolves when all is on the disk, or cannot be. */
+  async flush(): Promise<void> {
+    while (this.#writing !== null) await this.#writing
+  }
+
+  async close(): Promise<void> {
+    await this.flush()
+    await this.#file.close()
+  }
+
+  async #write(): Promise<void> {
+    // Whatever is added in this turn goes with it.
+    await Promise.resolve()
+    while (this.#waiting !== '' && this.#failure === null) {
+      const bytes = Buffer.from(this.#waiting)
+      this.#waiting = ''
+      try {
+        await this.#append(bytes)
+      } catch (error) {
+        this.#failure = errorText(error)
+        this.#failed()
+      }
+    }
+    this.#writing = null
+  }
+
+  async #append(bytes: Buffer): Promise<void> {
+    if ((await this.#file.stat()).size !== this.#size) throw new Error('another program has changed it meanwhile')
+    for (let done = 0; done < bytes.length;) {
+      const { bytesWritten } = await this.#file.write(bytes, done, bytes.length - done, this.#size + done)
+      done += bytesWritten
+    }
+    await this.#file.datasync()
+    this.#size += bytes.length
+  }
+}
+
+const taken = async (path: string): Promise<AppError> => {
+  const isLedger = await readLedger(path).then(
+    () => true,
+    () => false,
+  )
+  return isLedger
+    ? usageError(
+        `--ledger: ${shownLine(path)} is the ledger of another fan-out`,
+        `go on with that: ${retryLine(path)}; or name another file`,
+      )
+    : usageError(`--ledger: ${shownLine(path)} is there, and is no ledger`, `name another file, such as ${shellWord(`${path}.ledger`)}`)
+}

@@ -1,0 +1,135 @@
+import { FANOUT_ENDS, sumsOf, type FanoutHostJson, type FanoutLedgerJson } from '../../../protocol/fanout.ts'
+import type { AskedHost, LedgerHead, LedgerRecord, LedgerRetry } from './ledger-lines.ts'
+
+interface HostState extends AskedHost {
+  /** Its command may have been sent. */
+  begun: boolean
+  end: FanoutHostJson | null
+  /** What was known before it was asked again. */
+  before: FanoutHostJson | null
+}
+
+/** How a host ended that the file says nothing of. */
+export const unheardEnd = (host: AskedHost, end: 'unknown' | 'not_started', message: string): FanoutHostJson => ({
+  host: host.host,
+  agent_id: host.agent_id,
+  machine_id: null,
+  request_id: end === 'unknown' ? host.request_id : null,
+  end,
+  code: null,
+  signal: null,
+  denial_reason: null,
+  error: end === 'unknown' ? null : 'caller_left',
+  duration_ms: null,
+  stdout_bytes_total: 0,
+  stderr_bytes_total: 0,
+  truncated: false,
+  incomplete: false,
+  warnings: [],
+  message,
+})
+
+/** Its command certainly did not run: it was refused, not reached, never begun, or taken back before it was sent. */
+export const certainlyDidNotRun = ({ end, code, signal }: FanoutHostJson): boolean =>
+  end === 'denied' || end === 'unreachable' || end === 'not_started' || (end === 'cancelled' && code === null && signal === null)
+
+/** What a ledger says, line by line: at any line each host has exactly one end. */
+export class LedgerState {
+  #head: LedgerHead | null = null
+  readonly #hosts = new Map<string, HostState>()
+  #isClosed = false
+
+  /** Throws SyntaxError for a line that cannot stand behind those before it. */
+  add(record: LedgerRecord): void {
+    if ((this.#head === null) !== (record.type === 'x0x_ledger')) throw new SyntaxError('the first line, and no other, is that of a ledger')
+    switch (record.type) {
+      case 'x0x_ledger':
+        this.#head = record
+        return
+      case 'hosts':
+        return this.#addHosts(record.hosts)
+      case 'begun':
+        return this.#begin(this.#of(record.host))
+      case 'host':
+        return this.#end(this.#of(record.host), record)
+      case 'retry':
+        return this.#retry(record)
+      case 'ledger':
+        return this.#close(record)
+    }
+  }
+
+  /** Throws SyntaxError where the first line did not come, or not all hosts. */
+  get head(): LedgerHead {
+    if (this.#head === null) throw new SyntaxError('it is empty')
+    return this.#head
+  }
+
+  /** All hosts are named. */
+  get isWhole(): boolean {
+    return this.#hosts.size === this.head.asked
+  }
+
+  get hosts(): AskedHost[] {
+    return [...this.#hosts.values()].map(({ host, agent_id, request_id }) => ({ host, agent_id, request_id }))
+  }
+
+  /** How each ended, as far as the file says. */
+  ends(): FanoutHostJson[] {
+    return [...this.#hosts.values()].map(endOf)
+  }
+
+  ledger(): FanoutLedgerJson {
+    return sumsOf(this.head.fanout_id, this.ends())
+  }
+
+  #addHosts(hosts: readonly AskedHost[]): void {
+    for (const host of hosts) {
+      if (this.#hosts.has(host.host)) throw new SyntaxError(`${JSON.stringify(host.host)} stands there twice`)
+      this.#hosts.set(host.host, { ...host, begun: false, end: null, before: null })
+    }
+    if (this.#hosts.size > this.head.asked) throw new SyntaxError('it names more hosts than were asked')
+  }
+
+  #of(name: string): HostState {
+    const host = this.#hosts.get(name)
+    if (host === undefined || !this.isWhole) throw new SyntaxError(`${JSON.stringify(name)} was not asked`)
+    if (this.#isClosed) throw new SyntaxError('something follows behind the end')
+    return host
+  }
+
+  #begin(host: HostState): void {
+    if (host.begun || host.end !== null) throw new SyntaxError(`${JSON.stringify(host.host)} begins twice`)
+    host.begun = true
+  }
+
+  #end(host: HostState, { type: _type, ...end }: FanoutHostJson & { readonly type: 'host' }): void {
+    if (host.end !== null) throw new SyntaxError(`${JSON.stringify(host.host)} ends twice`)
+    if (end.agent_id !== host.agent_id) throw new SyntaxError(`${JSON.stringify(host.host)} is another agent`)
+    host.end = end
+  }
+
+  #retry({ which, hosts }: LedgerRetry): void {
+    for (const { host: name, request_id } of hosts) {
+      const host = this.#hosts.get(name)
+      const before = host === undefined ? null : endOf(host)
+      const fits = which === 'unknown' ? before?.end === 'unknown' : before !== null && certainlyDidNotRun(before)
+      if (host === undefined || !fits) throw new SyntaxError(`${JSON.stringify(name)} was not to be asked again`)
+      this.#hosts.set(name, { ...host, request_id, begun: false, end: null, before })
+    }
+    this.#isClosed = false
+  }
+
+  #close(said: FanoutLedgerJson): void {
+    const sums = this.ledger()
+    const wrong = FANOUT_ENDS.find((end) => sums[end] !== said[end]) ?? (sums.asked === said.asked ? undefined : 'asked')
+    if (wrong !== undefined) throw new SyntaxError(`it does not add up: ${said[wrong]} of ${wrong}, and its lines say ${sums[wrong]}`)
+    this.#isClosed = true
+  }
+}
+
+const endOf = (host: HostState): FanoutHostJson => {
+  if (host.end !== null) return host.end
+  if (host.begun) return unheardEnd(host, 'unknown', 'it had begun, and nobody was there any more to hear how it ended')
+  return host.before ?? unheardEnd(host, 'not_started', 'its turn had not come when nobody was there any more')
+}

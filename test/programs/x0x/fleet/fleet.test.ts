@@ -1,0 +1,300 @@
+import assert from 'node:assert/strict'
+import { test, type TestContext } from 'node:test'
+
+import type { FanoutHostJson } from '../../../../src/protocol/fanout.ts'
+import { runCli, type InProcessOptions } from '../../../support/fake-daemon.ts'
+import { denied, fleetDaemon, hostEnd, notStarted, unknown, unreachable, type AskedFanout } from '../../../support/fleet-daemon.ts'
+
+const names = (count: number): string[] => Array.from({ length: count }, (_, at) => `web${at + 1}`)
+
+/** All hosts begin, `script` says what they write, and each ends as `ends` says, else well. */
+const answering =
+  (script: (fanout: AskedFanout) => void, ends: readonly FanoutHostJson[] = []) =>
+  (fanout: AskedFanout): void => {
+    const turned = fanout.hosts.filter((host) => ends.find((end) => end.host === host)?.end !== 'not_started')
+    fanout.begun(...turned)
+    script(fanout)
+    fanout.ended(...fanout.hosts.map((host) => ends.find((end) => end.host === host) ?? hostEnd(host)))
+    fanout.close()
+  }
+
+const exec = async (
+  t: TestContext,
+  hosts: readonly string[],
+  asked: (fanout: AskedFanout) => void,
+  flags: readonly string[] = [],
+  options: InProcessOptions = {},
+) => {
+  const { dir, seen } = await fleetDaemon(t, hosts, asked)
+  const result = await runCli(['--data-dir', dir, 'exec', 'web[1-9]', ...flags, '--', 'uptime'], options)
+  const body = seen.find(({ path }) => path === '/exec/fanout')?.body
+  return { ...result, seen, body: body === undefined ? null : (JSON.parse(body) as Record<string, unknown>) }
+}
+
+test('each line stands behind the name of its host, however its bytes come', async (t) => {
+  const { status, stdout, stderr } = await exec(
+    t,
+    names(10),
+    answering((fanout) => {
+      fanout.output('web1', 'on')
+      fanout.output('web10', 'ten\nand ')
+      fanout.output('web1', 'e\ntwo\n')
+      fanout.output('web10', 'more')
+      fanout.output('web2', 'bad\n', 'stderr')
+      fanout.output('web3', Buffer.from([0xff, 0x00, 0x1b, 0x0a]))
+    }),
+  )
+  assert.equal(status, 0)
+  assert.deepEqual(stdout.split('\n').slice(0, 4), ['web10: ten', 'web1: one', 'web1: two', 'web3: \ufffd\u0000\u001b'])
+  assert.equal(stdout.split('\n')[4], 'web10: and more')
+  assert.match(stderr, /^web2: bad\nx0x: 10 hosts asked: 10 ran, 0 denied, 0 unreachable, 0 not started, 0 cancelled, 0 unknown; 0 s\n$/)
+})
+
+test('on a terminal names are aligned, and what the terminal would obey is shown', async (t) => {
+  const { stdout } = await exec(
+    t,
+    names(10),
+    answering((fanout) => {
+      fanout.output('web1', 'a\u001b[2Jb\r\n')
+      fanout.output('web10', 'c\n')
+    }),
+    [],
+    { terminal: true },
+  )
+  assert.deepEqual(stdout.split('\n').slice(0, 2), ['web1:  a\\x1b[2Jb', 'web10: c'])
+})
+
+test('the request says what the line says, names each agent by its id, and carries the proof of an operator', async (t) => {
+  const flags = ['--parallel', '3', '--canary', '2', '--max-failures', '10%', '--timeout', '2.5', '--deadline', '60', '--session', 'deploy']
+  const { body, seen } = await exec(
+    t,
+    names(2),
+    answering(() => undefined),
+    flags,
+  )
+  const { fanout_id, hosts, ...rest } = body ?? {}
+  assert.match(String(fanout_id), /^[0-9a-f-]{36}$/)
+  assert.equal((hosts as string[]).length, 2)
+  assert.deepEqual(rest, {
+    argv: ['uptime'],
+    clamp: true,
+    timeout_ms: 2500,
+    deadline_ms: 60_000,
+    parallel: 3,
+    canary: 2,
+    max_failures: '10%',
+    session: 'deploy',
+  })
+  assert.equal(seen[0]?.path, '/contacts/select?expr=web%5B1-9%5D')
+  assert.match(String(seen[1]?.headers['x-x0x-operator-proof']), /\S/)
+})
+
+test('stdin goes along whole', async (t) => {
+  const { body } = await exec(
+    t,
+    names(1),
+    answering(() => undefined),
+    ['--stdin-file', '-'],
+    { stdin: 'hello' },
+  )
+  assert.equal(body?.['stdin_b64'], Buffer.from('hello').toString('base64'))
+})
+
+test('the summary names every host that did not succeed, with its reason and what to do', async (t) => {
+  const ends = [
+    hostEnd('web2', { code: 3 }),
+    denied('web3'),
+    denied('web4'),
+    unreachable('web5'),
+    notStarted('web6'),
+    hostEnd('web7', { end: 'cancelled', code: null, signal: 15 }),
+    unknown('web8'),
+  ]
+  const { status, stderr } = await exec(
+    t,
+    names(9),
+    answering(() => undefined, ends),
+  )
+  assert.equal(status, 4)
+  const lines = stderr.split('\n')
+  assert.equal(lines[0], 'x0x: 9 hosts asked: 3 ran (1 failed), 2 denied, 1 unreachable, 1 not started, 1 cancelled, 1 unknown; 0 s')
+  for (const expected of [
+    /^ {5}failed \(1\): web2: exit status 3$/,
+    /^ {5}denied \(2\): web\[3-4\]: argv_not_allowed: its ACL lists other commands for this agent$/,
+    /^ {7}on web3: x0x acl explain --agent a{64} --machine b{64} -- uptime$/,
+    /^ {5}unreachable \(1\): web5: no address answered$/,
+    /^ {7}what is wrong: x0x doctor web5$/,
+    /^ {5}not started \(1\): web6: the first failed$/,
+    /^ {5}cancelled \(1\): web7: /,
+    /^ {5}unknown \(1\): web8: the connection was lost$/,
+    /^ {7}whether it ran: on web8: x0x audit tail {3}\(request 01a1fafc-/,
+  ])
+    assert.ok(
+      lines.some((line) => expected.test(line)),
+      `${String(expected)} in\n${stderr}`,
+    )
+})
+
+test('the exit status is that of the worst that happened', async (t) => {
+  for (const [ends, expected] of [
+    [[], 0],
+    [[hostEnd('web1', { code: 7 })], 1],
+    [[hostEnd('web1', { code: null, signal: 9 })], 1],
+    [[hostEnd('web1', { incomplete: true })], 1],
+    [[hostEnd('web1', { code: 7 }), denied('web2')], 3],
+    [[unreachable('web2')], 3],
+    [[notStarted('web2')], 3],
+    [[hostEnd('web2', { end: 'cancelled', code: 0 })], 3],
+    [[denied('web1'), unknown('web2')], 4],
+  ] as const) {
+    const { status, stderr } = await exec(
+      t,
+      names(3),
+      answering(() => undefined, ends),
+      ['-q'],
+    )
+    assert.equal(status, expected)
+    // A quiet one says failures alone.
+    assert.equal(stderr === '', expected === 0)
+  }
+})
+
+test('--group says equal outputs once, with who gave them', async (t) => {
+  const { status, stdout, stderr } = await exec(
+    t,
+    names(20),
+    answering(
+      (fanout) => {
+        for (const host of fanout.hosts) {
+          fanout.output(host, host === 'web9' ? 'two\nli' : host === 'web3' ? '' : '6.1')
+          fanout.output(host, host === 'web9' ? 'nes' : host === 'web3' ? '' : '\n')
+        }
+        fanout.output('web3', 'no such file\n', 'stderr')
+      },
+      [hostEnd('web3', { code: 2 })],
+    ),
+    ['--group'],
+  )
+  assert.equal(status, 1)
+  assert.equal(stdout, 'web[1-2,4-8,10-20] (18): 6.1\nweb9:\n  two\n  lines\n')
+  assert.match(stderr, /^web3 \(exit status 2\) stderr: no such file\nx0x: 20 hosts asked: 20 ran \(1 failed\)/)
+})
+
+test('a host without output is in a fold, too', async (t) => {
+  const { stdout } = await exec(
+    t,
+    names(3),
+    answering(() => undefined, [denied('web2')]),
+    ['-g'],
+  )
+  assert.equal(stdout, 'web[1,3] (2):\n')
+})
+
+test('--diff says the most common output once, and how the others differ', async (t) => {
+  const common = 'a\nb\nc\nd\ne\n'
+  const { stdout, stderr } = await exec(
+    t,
+    names(6),
+    answering(
+      (fanout) => {
+        for (const host of names(3)) fanout.output(host, common)
+        fanout.output('web4', common.replace('c', 'x'))
+        fanout.output('web5', common)
+        fanout.output('web6', Buffer.from([0x61, 0x0a, 0xff]))
+      },
+      [hostEnd('web5', { code: 1 })],
+    ),
+    ['--diff'],
+  )
+  assert.deepEqual(stdout.split('\n'), [
+    'web[1-3] (3):',
+    ...['a', 'b', 'c', 'd', 'e'].map((line) => `  ${line}`),
+    'web4 differs:',
+    '--- web[1-3]',
+    '+++ web4',
+    '@@ -1,5 +1,5 @@',
+    ' a',
+    ' b',
+    '-c',
+    '+x',
+    ' d',
+    ' e',
+    'web6 differs:',
+    'no text; they differ from byte 3 on',
+    'web5 (exit status 1) differs:',
+    '  the same output',
+    '',
+  ])
+  assert.match(stderr, /^x0x: 6 hosts/)
+})
+
+test('--json is one object in the shape of the API', async (t) => {
+  const { status, stdout, stderr } = await exec(
+    t,
+    names(2),
+    answering((fanout) => fanout.output('web1', 'hi\u001b'), [denied('web2')]),
+    ['--json'],
+  )
+  assert.equal(status, 3)
+  assert.equal(stderr, '')
+  const answer = JSON.parse(stdout) as Record<string, unknown> & { hosts: Record<string, unknown>[] }
+  assert.deepEqual([answer['ok'], answer['asked'], answer['ran'], answer['denied']], [false, 2, 1, 1])
+  assert.deepEqual(
+    answer.hosts.map(({ host, end, stdout_b64, output_cut }) => [host, end, stdout_b64, output_cut]),
+    [
+      ['web1', 'ran', Buffer.from('hi\u001b').toString('base64'), false],
+      ['web2', 'denied', '', false],
+    ],
+  )
+})
+
+test('a fan-out that makes no sense asks nobody', async (t) => {
+  const { dir, seen } = await fleetDaemon(t, names(2), () => assert.fail('it was asked'))
+  for (const argv of [
+    ['web[1-2]'],
+    ['web[1-2]', '--'],
+    ['web[1-2]', 'uptime'],
+    ['--group', '--', 'x'],
+    ['web1', 'web2', '--parallel', '0', '--', 'x'],
+    ['web1', 'web2', '--parallel', '1025', '--', 'x'],
+    ['web1', '--canary', 'x', '--', 'x'],
+    ['web1', '--max-failures', '0', '--', 'x'],
+    ['web1', '--max-failures', '101%', '--', 'x'],
+    ['web1', '--deadline', '0', '--', 'x'],
+    ['web1', '--group', '--diff', '--', 'x'],
+    ['web1', '--group', '--json', '--', 'x'],
+    ['web1', '--retry', '/nonexistent'],
+    ['--retry', '/nonexistent'],
+    ['--retry', '/a', '--retry-unknown', '/b'],
+    ['web1', '--ledger', '/nonexistent/ledger', '--', 'x'],
+    ['web1', 'web2', '--prallel', '3', '--', 'x'],
+  ]) {
+    const { status, stderr } = await runCli(['--data-dir', dir, 'exec', ...argv])
+    assert.equal(status, 2, argv.join(' '))
+    assert.match(stderr, /^x0x: \S/)
+  }
+  assert.deepEqual(
+    seen.filter(({ path }) => path === '/exec/fanout'),
+    [],
+  )
+  assert.match((await runCli(['exec', 'web1', 'web2', '--prallel', '3', '--', 'x'])).stderr, /Did you mean --parallel/)
+})
+
+test('without a daemon it is 255', async () => {
+  const { status, stderr } = await runCli(['--data-dir', '/nonexistent-x0x', 'exec', '@all', '--', 'x'])
+  assert.equal(status, 255)
+  assert.match(stderr, /^x0x: no daemon answers at /)
+})
+
+test('a daemon that goes away leaves what had begun unknown, and what had not as not started', async (t) => {
+  const { status, stdout, stderr } = await exec(t, names(3), (fanout) => {
+    fanout.begun('web1', 'web2')
+    fanout.output('web2', 'partial')
+    fanout.ended(hostEnd('web1'))
+    setTimeout(() => fanout.response.destroy(), 50)
+  })
+  assert.equal(status, 4)
+  assert.equal(stdout, 'web2: partial\n')
+  assert.match(stderr, /^x0x: it broke off: /)
+  assert.match(stderr, /3 hosts asked: 1 ran, 0 denied, 0 unreachable, 1 not started, 0 cancelled, 1 unknown/)
+})

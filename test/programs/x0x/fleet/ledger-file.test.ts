@@ -1,0 +1,218 @@
+import assert from 'node:assert/strict'
+import { readFile, stat, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+import fc from 'fast-check'
+
+import { isAppError } from '../../../../src/base/errors.ts'
+import { LedgerFile, readLedger } from '../../../../src/programs/x0x/fleet/ledger-file.ts'
+import { LedgerChain, type AskedHost, type LedgerHead, type LedgerRecord } from '../../../../src/programs/x0x/fleet/ledger-lines.ts'
+import { FANOUT_ENDS } from '../../../../src/protocol/fanout.ts'
+import { agentIdOf, denied, hostEnd, notStarted, requestIdOf, unknown, unreachable } from '../../../support/fleet-daemon.ts'
+import { tempDir } from '../../../support/temp-dir.ts'
+
+const NAMES = ['web1', 'web2', 'web3', 'web4', 'web5', 'web6']
+const ASKED: AskedHost[] = NAMES.map((host) => ({ host, agent_id: agentIdOf(host), request_id: requestIdOf(host) }))
+const HEAD: LedgerHead = {
+  version: 1,
+  fanout_id: 'f1',
+  at: '2026-01-01T00:00:00.000Z',
+  argv: ['deploy', '42'],
+  stdin_bytes: 0,
+  stdin_sha256: null,
+  asked: NAMES.length,
+}
+const begun = (host: string): LedgerRecord => ({ type: 'begun', host, request_id: requestIdOf(host) })
+
+const WRONG_SUMS = {
+  fanout_id: 'f1',
+  ok: true,
+  asked: 6,
+  ran: 6,
+  denied: 0,
+  unreachable: 0,
+  not_started: 0,
+  cancelled: 0,
+  unknown: 0,
+  failed: 0,
+}
+
+/** A ledger of six, of which one is not heard of, and of which two were asked again. */
+const written = async (path: string): Promise<Buffer> => {
+  const file = await LedgerFile.create(path, HEAD, ASKED)
+  for (const host of NAMES.slice(0, 5)) file.add(begun(host))
+  for (const end of [hostEnd('web1'), denied('web2'), unreachable('web3'), unknown('web4'), notStarted('web6')])
+    file.add({ type: 'host', ...end })
+  file.add({ type: 'ledger', ...file.state.ledger() })
+  const again = ['web2', 'web6'].map((host) => ({ host, request_id: `${requestIdOf(host).slice(0, -1)}f` }))
+  file.add({ type: 'retry', which: 'certain', fanout_id: 'f2', at: HEAD.at, hosts: again })
+  file.add(begun('web2'))
+  file.add({ type: 'host', ...hostEnd('web2', { code: 1 }) })
+  file.add({ type: 'ledger', ...file.state.ledger() })
+  await file.close()
+  return readFile(path)
+}
+
+const isBadRequest = (error: unknown): boolean => isAppError(error, 'bad_request')
+
+test('it is private, and says at its end what became of each', async (t) => {
+  const path = join(await tempDir(t), 'x.ledger')
+  await written(path)
+  assert.equal((await stat(path)).mode & 0o777, 0o600)
+  const { state } = await readLedger(path)
+  assert.deepEqual(
+    state.ends().map(({ host, end, code }) => [host, end, code]),
+    [
+      ['web1', 'ran', 0],
+      ['web2', 'ran', 1],
+      ['web3', 'unreachable', null],
+      ['web4', 'unknown', null],
+      ['web5', 'unknown', null],
+      ['web6', 'not_started', null],
+    ],
+  )
+  assert.deepEqual(state.ledger(), {
+    fanout_id: 'f1',
+    ok: false,
+    asked: 6,
+    ran: 2,
+    denied: 0,
+    unreachable: 1,
+    not_started: 1,
+    cancelled: 0,
+    unknown: 2,
+    failed: 1,
+  })
+})
+
+test('cut off anywhere it is read as a state that adds up, or refused', async (t) => {
+  const directory = await tempDir(t)
+  const whole = await written(join(directory, 'whole'))
+  const path = join(directory, 'cut')
+  const ends = [...whole.entries()].flatMap(([at, byte]) => (byte === 0x0a ? [at, at + 1, at + 2] : []))
+  const anywhere = fc.sample(fc.nat(whole.length), 100)
+  let read = 0
+  for (const length of [0, ...ends, ...anywhere]) {
+    await writeFile(path, whole.subarray(0, length))
+    const ledger = await readLedger(path).catch((error: unknown) => {
+      assert.ok(isBadRequest(error), String(error))
+      return null
+    })
+    if (ledger === null) continue
+    read += 1
+    const sums = ledger.state.ledger()
+    assert.equal(
+      FANOUT_ENDS.reduce((sum, end) => sum + sums[end], 0),
+      NAMES.length,
+    )
+    // None that has begun there is told to have had no turn.
+    const text = whole.toString('utf8', 0, ledger.bytes)
+    for (const { host, end } of ledger.state.ends())
+      assert.ok(end !== 'not_started' || host === 'web6' || !text.includes(`"begun","host":"${host}"`))
+  }
+  assert.ok(read > 30)
+})
+
+test('one that was altered in any way is refused', async (t) => {
+  const directory = await tempDir(t)
+  const whole = await written(join(directory, 'whole'))
+  const path = join(directory, 'altered')
+  const lines = whole.toString().trimEnd().split('\n')
+  const change = fc.oneof(
+    fc.record({ at: fc.nat(whole.length - 2), by: fc.integer({ min: 1, max: 255 }) }).map(({ at, by }) => {
+      const bytes = Buffer.from(whole)
+      bytes[at] = (bytes[at]! + by) % 256
+      return bytes
+    }),
+    fc.nat(lines.length - 2).map((at) => Buffer.from(`${lines.toSpliced(at, 1).join('\n')}\n`)),
+    fc.tuple(fc.nat(lines.length - 1), fc.nat(lines.length - 1)).map(([from, to]) => {
+      const [line] = lines.slice(from)
+      return Buffer.from(`${lines.toSpliced(from, 1).toSpliced(to, 0, line!).join('\n')}\n`)
+    }),
+    fc.nat(lines.length - 1).map((at) => Buffer.from(`${lines.toSpliced(at, 0, lines[at]!).join('\n')}\n`)),
+  )
+  await fc.assert(
+    fc.asyncProperty(change, async (bytes) => {
+      fc.pre(!bytes.equals(whole))
+      await writeFile(path, bytes)
+      const read = await readLedger(path).catch((error: unknown) => error)
+      // A line feed that is gone from the end takes a last line with it, as a truncation does.
+      if (!isBadRequest(read)) assert.ok((read as { bytes: number }).bytes < whole.length)
+    }),
+    { numRuns: 300 },
+  )
+})
+
+test('lines that fit by their hashes and make no sense together are refused', async (t) => {
+  const path = join(await tempDir(t), 'x.ledger')
+  const first: LedgerRecord[] = [
+    { type: 'x0x_ledger', ...HEAD },
+    { type: 'hosts', hosts: ASKED },
+  ]
+  const end = (host: string): LedgerRecord => ({ type: 'host', ...hostEnd(host) })
+  const again = (which: 'certain' | 'unknown'): LedgerRecord => ({
+    type: 'retry',
+    which,
+    fanout_id: 'f',
+    at: '',
+    hosts: [{ host: 'web1', request_id: 'r' }],
+  })
+  const cases: [LedgerRecord[], RegExp][] = [
+    [[begun('web1')], /first line/],
+    [[first[1]!], /first line/],
+    [[first[0]!, first[0]!], /first line/],
+    [[{ ...first[0]!, version: 2 } as LedgerRecord, first[1]!], /later release/],
+    [[Object.assign({ more: 1 }, first[0]!), first[1]!], /more/],
+    [[first[0]!], /before it has named all hosts/],
+    [[first[0]!, begun('web1')], /was not asked/],
+    [[...first, first[1]!], /twice/],
+    [[...first, begun('web7')], /was not asked/],
+    [[...first, begun('web1'), begun('web1')], /begins twice/],
+    [[...first, end('web1'), end('web1')], /ends twice/],
+    [[...first, { type: 'host', ...hostEnd('web1', { agent_id: 'c'.repeat(64) }) }], /another agent/],
+    [[...first, { type: 'ledger', ...WRONG_SUMS }], /add up/],
+    [[...first, again('unknown')], /asked again/],
+    [[...first, end('web1'), again('certain')], /asked again/],
+    [[...first, { type: 'nonsense' } as unknown as LedgerRecord], /this release knows/],
+  ]
+  for (const [records, why] of cases) {
+    const chain = new LedgerChain()
+    await writeFile(path, records.map((record) => chain.encode(record)).join(''))
+    await assert.rejects(readLedger(path), (error) => isBadRequest(error) && why.test((error as Error).message), String(why))
+  }
+  for (const text of ['', '\n', 'x', '{}\n', 'null\n', '{"type":"x0x_ledger"}\n', '\0'.repeat(100)]) {
+    await writeFile(path, text)
+    await assert.rejects(readLedger(path), isBadRequest)
+  }
+})
+
+test('nothing that is there is written over', async (t) => {
+  const directory = await tempDir(t)
+  const [ledger, other] = [join(directory, 'x.ledger'), join(directory, 'notes')]
+  await written(ledger)
+  await writeFile(other, 'mine')
+  await assert.rejects(LedgerFile.create(ledger, HEAD, ASKED), /is the ledger of another fan-out/)
+  await assert.rejects(LedgerFile.create(other, HEAD, ASKED), /is no ledger/)
+  assert.equal(await readFile(other, 'utf8'), 'mine')
+})
+
+test('who goes on with one cuts off what was left of a line, and one that another changes is written no more', async (t) => {
+  const path = join(await tempDir(t), 'x.ledger')
+  const whole = await written(path)
+  await writeFile(path, Buffer.concat([whole, Buffer.from('{"type":"beg')]))
+  const file = await LedgerFile.goOn(path, await readLedger(path))
+  file.add({ type: 'retry', which: 'certain', fanout_id: 'f3', at: '', hosts: [{ host: 'web3', request_id: 'r' }] })
+  await file.flush()
+  assert.equal(file.failure, null)
+  assert.deepEqual((await readFile(path)).subarray(0, whole.length), whole)
+  await readLedger(path)
+  await writeFile(path, whole)
+  let failed = 0
+  file.onFailure(() => (failed += 1))
+  file.add(begun('web3'))
+  await file.close()
+  assert.match(String(file.failure), /another program has changed it/)
+  assert.equal(failed, 1)
+  assert.deepEqual(await readFile(path), whole)
+})

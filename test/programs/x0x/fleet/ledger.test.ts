@@ -1,0 +1,126 @@
+import assert from 'node:assert/strict'
+import { readFile, stat } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import { readLedger } from '../../../../src/programs/x0x/fleet/ledger-file.ts'
+import { runCli } from '../../../support/fake-daemon.ts'
+import {
+  agentIdOf,
+  denied,
+  fleetDaemon,
+  hostEnd,
+  notStarted,
+  unknown,
+  unreachable,
+  type AskedFanout,
+} from '../../../support/fleet-daemon.ts'
+
+const HOSTS = ['web1', 'web2', 'web3', 'web4', 'web5']
+
+/** A daemon whose fan-outs end one after the other as these say, each host that is not named well. */
+const place = async (t: TestContext, ...ends: readonly (readonly ReturnType<typeof hostEnd>[])[]) => {
+  const asked: AskedFanout[] = []
+  const { dir, seen } = await fleetDaemon(t, HOSTS, (fanout) => {
+    const these = ends[asked.length] ?? []
+    asked.push(fanout)
+    const all = fanout.hosts.map((host) => these.find((end) => end.host === host) ?? hostEnd(host))
+    fanout.begun(...all.filter(({ end }) => end !== 'not_started').map(({ host }) => host))
+    fanout.ended(...all)
+    fanout.close()
+  })
+  const file = join(dir, 'x.ledger')
+  const exec = async (...argv: readonly string[]) => runCli(['--data-dir', dir, 'exec', ...argv])
+  const state = async () => (await readLedger(file)).state
+  return { asked, exec, file, seen, state }
+}
+
+const endsOf = async ({ state }: Awaited<ReturnType<typeof place>>) => (await state()).ends().map(({ host, end }) => `${host} ${end}`)
+
+test('a ledger keeps what became of each, and names all before one is asked', async (t) => {
+  const here = await place(t, [denied('web2'), notStarted('web3'), unknown('web4'), hostEnd('web5', { code: 1 })])
+  const { status, stderr } = await here.exec('@all', '--ledger', here.file, '--', 'deploy', '42')
+  assert.equal(status, 4)
+  assert.ok(stderr.includes(`     ask again where it certainly did not run: x0x exec --retry ${here.file}\n`), stderr)
+  assert.ok(stderr.includes(`     where it may have run, it may run twice: x0x exec --retry-unknown ${here.file}\n`))
+  assert.deepEqual(await endsOf(here), ['web1 ran', 'web2 denied', 'web3 not_started', 'web4 unknown', 'web5 ran'])
+  const { head, hosts } = await here.state()
+  assert.deepEqual(head.argv, ['deploy', '42'])
+  assert.deepEqual(here.asked[0]?.body['request_ids'], Object.fromEntries(hosts.map(({ agent_id, request_id }) => [agent_id, request_id])))
+  assert.equal((await stat(here.file)).mode & 0o777, 0o600)
+})
+
+test('--retry asks those whose command certainly did not run, with the command of the ledger, until all have run', async (t) => {
+  const here = await place(t, [denied('web2'), notStarted('web3'), unreachable('web5')], [denied('web2')])
+  await here.exec('@all', '--ledger', here.file, '--', 'deploy', '42')
+  const ids = here.asked[0]?.body['request_ids'] as Record<string, string>
+  const again = await here.exec('--retry', here.file)
+  assert.equal(again.status, 3)
+  assert.match(again.stderr, /^x0x: 3 hosts asked: 2 ran, 1 denied,[^]*\nx0x: the whole ledger: 5 hosts asked: 4 ran, 1 denied/)
+  const [, second] = here.asked
+  assert.deepEqual(second?.body.argv, ['deploy', '42'])
+  assert.deepEqual(second?.hosts, ['web2', 'web3', 'web5'])
+  // One that was never begun keeps its id, so that it runs once at most; what was refused is asked anew.
+  const newIds = second?.body['request_ids'] as Record<string, string>
+  assert.equal(newIds[agentIdOf('web3')], ids[agentIdOf('web3')])
+  assert.notEqual(newIds[agentIdOf('web2')], ids[agentIdOf('web2')])
+  assert.deepEqual(await endsOf(here), ['web1 ran', 'web2 denied', 'web3 ran', 'web4 ran', 'web5 ran'])
+  assert.equal((await here.exec('--retry', here.file, '--', 'deploy', '42')).status, 0)
+  assert.deepEqual(here.asked[2]?.hosts, ['web2'])
+  const nobody = await here.exec('--retry', here.file)
+  assert.equal(nobody.status, 0)
+  assert.match(nobody.stderr, /^x0x: nobody is asked: /)
+  assert.equal(here.asked.length, 3)
+})
+
+test('what may have run is asked again only on purpose', async (t) => {
+  const here = await place(t, [unknown('web4'), hostEnd('web1', { code: 1 })])
+  await here.exec('@all', '--ledger', here.file, '--', 'deploy')
+  const { status, stderr } = await here.exec('--retry', here.file)
+  assert.equal(status, 4)
+  assert.match(stderr, /nobody is asked: .*x0x exec --retry-unknown/)
+  assert.equal(here.asked.length, 1)
+  assert.equal((await here.exec('--retry-unknown', here.file)).status, 1)
+  assert.deepEqual(here.asked[1]?.hosts, ['web4'])
+  assert.equal((await here.exec('--retry-unknown', here.file)).status, 1)
+  assert.equal(here.asked.length, 2)
+})
+
+test('another command, other stdin, another file: nobody is asked', async (t) => {
+  const here = await place(t, [denied('web2')])
+  const stdin = join(here.file, '..', 'stdin')
+  const { writeFile } = await import('node:fs/promises')
+  await writeFile(stdin, 'hello')
+  await here.exec('@all', '--ledger', here.file, '--stdin-file', stdin, '--', 'deploy', '42')
+  const before = await readFile(here.file)
+  for (const [argv, why] of [
+    [['--retry', here.file, '--stdin-file', stdin, '--', 'deploy', '43'], /of another command: deploy 42/],
+    [['--retry', here.file, '--stdin-file', stdin, '--', 'deploy', '42', ''], /of another command/],
+    [['--retry', here.file], /had 5 bytes of stdin, and none is given/],
+    [['--retry', here.file, '--stdin-file', here.file], /and what is given is another/],
+    [['--retry', stdin], /no ledger that can be believed/],
+    [['@all', '--ledger', here.file, '--', 'deploy', '42'], /the ledger of another fan-out/],
+    [['@all', '--ledger', stdin, '--', 'deploy', '42'], /is there, and is no ledger/],
+  ] as const) {
+    const { status, stderr } = await here.exec(...argv)
+    assert.equal(status, 2, argv.join(' '))
+    assert.match(stderr, why)
+  }
+  assert.deepEqual(await readFile(here.file), before)
+  assert.equal(here.asked.length, 1)
+  assert.equal((await here.exec('--retry', here.file, '--stdin-file', stdin)).status, 0)
+  assert.equal(here.asked[1]?.body['stdin_b64'], Buffer.from('hello').toString('base64'))
+})
+
+test('a daemon that names another host than the ledger is not believed', async (t) => {
+  const { dir } = await fleetDaemon(t, HOSTS, (fanout) => {
+    fanout.begun('web1')
+    fanout.ended(hostEnd('web1', { agent_id: 'c'.repeat(64) }))
+    fanout.close()
+  })
+  const file = join(dir, 'x.ledger')
+  const { status, stderr } = await runCli(['--data-dir', dir, 'exec', '@all', '--ledger', file, '--', 'x'])
+  assert.equal(status, 4)
+  assert.match(stderr, /it broke off: .*another agent/)
+  assert.deepEqual((await readLedger(file)).state.ledger().unknown, 1)
+})
