@@ -14,7 +14,7 @@ import { MAX_PROVEN_REQUEST } from '../../../protocol/local-limits.ts'
 import { exitOfSignal } from '../../../supervision/program-exit.ts'
 import { write } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
-import { KILLED_BY, type RunFacts } from '../outcome.ts'
+import type { RunFacts } from '../outcome.ts'
 import { counted, problemText } from '../print.ts'
 import { traceHeader } from '../trace-header.ts'
 import { waitingText } from '../waiting-line.ts'
@@ -23,6 +23,7 @@ import type { FleetProgress } from './fleet-progress.ts'
 import type { FleetRequest } from './fleet-request.ts'
 import { fleetStatus } from './fleet-status.ts'
 import { countsLine, summaryLines } from './fleet-summary.ts'
+import { FleetWarnings } from './fleet-warnings.ts'
 import type { FleetView } from './fleet-view.ts'
 import type { HeldOutputs } from './held-output.ts'
 
@@ -41,6 +42,7 @@ export class FleetRun {
   readonly #components: FleetRunComponents
   readonly #timed: boolean
   readonly #hosts = new FleetHosts()
+  readonly #warnings = new FleetWarnings()
   readonly #stopListening: () => void
   #request: FleetRequest | null = null
   #interrupted: NodeJS.Signals | null = null
@@ -127,14 +129,10 @@ export class FleetRun {
       case 'stderr':
         return this.#readerGone || view.output(event.host, { type: event.type, data: Buffer.from(event.data_b64, 'base64') })
       case 'warning':
-        // What ended a command is said once, at the end.
-        return (
-          event.kind === 'cancelled' ||
-          KILLED_BY.includes(event.kind) ||
-          this.#notice(event.host, `warning: ${event.kind}: ${event.message}`)
-        )
+        this.#warnings.add(event)
+        return true
       case 'waiting_for_approval':
-        return this.#notice(event.host, waitingText(event, event.host, event.expires_in_ms))
+        return this.#waiting(event.host, waitingText(event, event.host, event.expires_in_ms))
       case 'host':
         return this.#ended(event)
       case 'ledger':
@@ -165,7 +163,7 @@ export class FleetRun {
     return true
   }
 
-  async #notice(host: string, text: string): Promise<boolean> {
+  async #waiting(host: string, text: string): Promise<boolean> {
     const { context, progress } = this.#components
     if (context.quiet || context.json) return true
     progress.clear()
@@ -242,6 +240,7 @@ export class FleetRun {
     const facts = { argv, timed: this.#timed, interrupted: this.#interrupted !== null, own, elapsedMs: progress.elapsedMs }
     const ledger = this.#request?.ledger ?? null
     const lines = summaryLines(sums, ends, { ...facts, ledger: ledger?.path ?? null })
+    for (const line of context.quiet ? [] : this.#warnings.lines()) await this.#say([line])
     if (!(context.quiet && sums.ok)) await this.#say([...this.#beforehand(sums, unheard), ...lines])
     const whole = ledger?.state.ledger() ?? sums
     if (whole.asked !== sums.asked && !context.quiet) await this.#say([`the whole ledger: ${countsLine(whole)}`])

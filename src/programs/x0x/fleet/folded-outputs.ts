@@ -17,9 +17,15 @@ export class FoldedOutputs {
   readonly #held: HeldOutputs
   readonly #running = new Map<string, Outputs>()
   readonly #groups = new Map<string, OutputGroup>()
+  readonly #ranks = new Map<string, number>()
 
   constructor(components: { readonly held: HeldOutputs }) {
     this.#held = components.held
+  }
+
+  /** In the order in which they were named. */
+  begin(hosts: readonly string[]): void {
+    for (const host of hosts) this.#ranks.set(host, this.#ranks.size)
   }
 
   async output(host: string, { type, data }: OutputPart): Promise<void> {
@@ -42,9 +48,12 @@ export class FoldedOutputs {
     }
   }
 
-  /** That of most hosts first, among equals what went well, then what came first. */
+  /** That of most hosts first; of equals what went well, then whose host was named first. */
   groups(): OutputGroup[] {
-    return [...this.#groups.values()].sort((a, b) => b.hosts.length - a.hosts.length || Number(isSuccess(b.end)) - Number(isSuccess(a.end)))
+    const rank = ({ hosts }: OutputGroup): number => hosts.reduce((first, host) => Math.min(first, this.#ranks.get(host) ?? 0), Infinity)
+    return [...this.#groups.values()].sort(
+      (a, b) => b.hosts.length - a.hosts.length || Number(isSuccess(b.end)) - Number(isSuccess(a.end)) || rank(a) - rank(b),
+    )
   }
 
   #hold(): Outputs {

@@ -65,7 +65,9 @@ export class GroupView implements FleetView {
     this.#folded = new FoldedOutputs(components)
   }
 
-  begin(): void {}
+  begin(hosts: readonly string[]): void {
+    this.#folded.begin(hosts)
+  }
 
   async output(host: string, part: OutputPart): Promise<boolean> {
     await this.#folded.output(host, part)
