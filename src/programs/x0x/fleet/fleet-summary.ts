@@ -31,15 +31,22 @@ const labelOf = (host: FanoutHostJson): Label => (host.end === 'ran' ? 'failed' 
 
 /** Hosts with the same one are told together. */
 const keyOf = (host: FanoutHostJson): string => {
-  const reason = host.end === 'ran' ? endText(host) : host.end === 'denied' ? host.denial_reason : host.error
-  return `${labelOf(host)} ${reason ?? ''}`
+  const reasons = {
+    ran: endText(host),
+    denied: host.denial_reason,
+    cancelled: host.message,
+    unreachable: host.error,
+    not_started: host.error,
+    unknown: host.error,
+  }
+  return `${labelOf(host)} ${reasons[host.end] ?? ''}`
 }
 
 const errorLine = (hosts: readonly FanoutHostJson[], otherwise: string): string => {
-  const [first] = hosts as [FanoutHostJson]
+  const [{ error, message }] = hosts as [FanoutHostJson]
   // What is said of one host has its addresses: of many, what they share.
-  if (hosts.length === 1 && first.message !== undefined) return first.message
-  return first.error === null ? otherwise : `${first.error}: ${ERROR_TABLE[errorCodeOf(first.error)].text}`
+  if (message !== undefined && hosts.every((host) => host.message === message)) return message
+  return error === null ? otherwise : `${error}: ${ERROR_TABLE[errorCodeOf(error)].text}`
 }
 
 const linesFor = (label: Label, hosts: readonly FanoutHostJson[], facts: SummaryFacts): readonly string[] => {
