@@ -165,6 +165,14 @@ const NOT_THERE: readonly { readonly status: number; readonly said: RegExp; read
   { status: 1, said: /nothing runs here for another agent under that id/, what: 'a run that goes on' },
   { status: 1, said: /no (question|grant) here has an id like/, what: 'a question that waits' },
   { status: 1, said: /nobody listens there now/, what: 'somebody who listens' },
+  // A fleet is asked in e2e/fleet-command.test.ts.
+  { status: 255, said: /no contact is named web|there is no group @/, what: 'a fleet that is asked' },
+  {
+    status: 1,
+    said: /no contact (is named web|has the (name or id "web|label role))|there is no group @/,
+    what: 'a fleet that is selected',
+  },
+  { status: 2, said: /deploy\.ledger: there is no such file/, what: 'a ledger of it' },
 ]
 
 const OTHERS = ['alice', 'bob', 'laptop', 'saorsa-7']
