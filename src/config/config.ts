@@ -48,6 +48,7 @@ const defaultsFor = (name: string | null, paths: DataPaths): Settings => ({
   listen: [`/ip4/0.0.0.0/tcp/${name === null ? DEFAULT_MESH_PORT : 0}`],
   announce: [],
   bootstrap: [],
+  keep: [],
   mdns: true,
   strangers: true,
   containment: 'auto',

@@ -3,7 +3,8 @@ import { isAbsolute, resolve } from 'node:path'
 
 import { LOG_LEVELS } from '../base/log-level.ts'
 import { MAX_ASK_TIMEOUT_MS } from '../protocol/desk-limits.ts'
-import { MAX_ADDRESS_TEXT } from '../protocol/limits.ts'
+import { isHexId, type AgentId } from '../protocol/ids.ts'
+import { MAX_ADDRESS_TEXT, MAX_KEPT_AGENTS } from '../protocol/limits.ts'
 import { MAX_CONFIG_ADDRESSES } from '../protocol/local-limits.ts'
 import { CONTAINMENT_CHOICES } from '../protocol/reasons.ts'
 
@@ -59,6 +60,14 @@ const peers = (value: unknown): Parsed<readonly string[]> => {
   return bad === undefined ? parsed : { problem: `${JSON.stringify(bad)} does not end in /p2p/…; x0x id prints whole addresses` }
 }
 
+const agents = (value: unknown): Parsed<readonly AgentId[]> => {
+  if (!Array.isArray(value) || value.length > MAX_KEPT_AGENTS) return { problem: `must be a list of at most ${MAX_KEPT_AGENTS} agent ids` }
+  const bad: unknown = value.find((item) => typeof item !== 'string' || !isHexId(item))
+  return bad === undefined
+    ? { value: value as AgentId[] }
+    : { problem: `${JSON.stringify(bad)} is not an agent id: 64 lower-case hex digits, as x0x contacts list --json prints them` }
+}
+
 const list = (text: string): string[] =>
   text
     .split(',')
@@ -111,6 +120,8 @@ export const SETTINGS = {
   announce: { parse: addresses, fromText: list, flag: null },
   /** Peers to dial at start. */
   bootstrap: { parse: peers, fromText: list, flag: 'bootstrap' },
+  /** Contacts to whom a connection stands however many there are. */
+  keep: { parse: agents, fromText: list, flag: null },
   /** Find peers on the local network. */
   mdns: { parse: boolean, fromText: asBoolean, flag: null },
   /** Machines may connect that neither contacts, pins, the ACL nor the bootstrap list name. */

@@ -1,10 +1,11 @@
 import { BoundedMap } from '../base/bounded.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
-import { MAX_DIAL_ADDRESSES } from '../protocol/limits.ts'
+import { MAX_DIAL_ADDRESSES, MAX_STANDING_CONNECTIONS } from '../protocol/limits.ts'
 import type { TrustLevel } from '../protocol/reasons.ts'
 import { hostOfText, parseAddress } from './addresses.ts'
 import type { SeenAgent } from './announcements.ts'
 import { MAX_CLAIMS_TRIED, type Presences } from './presences.ts'
+import { standingAmong } from './standing.ts'
 
 /** Known machines found on the local network by mDNS whose addresses are kept. */
 export const MAX_MDNS_PEERS = 256
@@ -31,6 +32,17 @@ export interface AddressBookComponents {
   readonly presences?: Pick<Presences, 'claimsOf' | 'of'>
 }
 
+export interface AddressBookInit {
+  /** Addresses that end in `/p2p/…`; others are left out. */
+  readonly bootstrap: readonly string[]
+  /** Our own, which says where on the ring of all machines we are. */
+  readonly self?: MachineId
+  /** Agents to whose machines a connection stands however many contacts there are. */
+  readonly keep?: readonly AgentId[]
+  /** To how many machines of the other contacts a connection stands. */
+  readonly standing?: number
+}
+
 /**
  * Where agents and machines may be reached: what they announced (freshest first), what their cards say,
  * the bootstrap list, and the local network. It knows addresses, not truth: whoever answers still has to prove itself.
@@ -45,8 +57,14 @@ export class AddressBook {
   readonly #cards = new WeakMap<BookContact, ReadonlyMap<MachineId, readonly string[]>>()
   #indexed: ContactIndex | null = null
 
-  /** `bootstrap`: addresses that end in `/p2p/…`; others are left out. */
-  constructor(components: AddressBookComponents, init: { bootstrap: readonly string[] }) {
+  readonly #self: MachineId
+  readonly #keep: ReadonlySet<AgentId>
+  readonly #standing: number
+
+  constructor(components: AddressBookComponents, init: AddressBookInit) {
+    this.#self = init.self ?? ''
+    this.#keep = new Set(init.keep)
+    this.#standing = init.standing ?? MAX_STANDING_CONNECTIONS
     this.#contacts = components.contacts
     this.#seen = components.seen
     this.#presences = components.presences
@@ -101,19 +119,22 @@ export class AddressBook {
     return this.#index().hosts
   }
 
-  /** Machines worth a standing connection: the bootstrap list and where known and trusted contacts live. */
+  /** Machines worth a standing connection: the bootstrap list, where kept contacts live, and of the other known and trusted ones as many as `standingAmong` says. */
   wanted(): MachineId[] {
-    return [...new Set([...this.#bootstrap.keys(), ...this.homes().accepted])]
+    const { accepted, kept } = this.homes()
+    return [...new Set([...this.#bootstrap.keys(), ...kept, ...standingAmong(this.#self, accepted, this.#standing)])]
   }
 
-  /** Machines of contacts that are not blocked: `accepted` of those of level `known` or `trusted`, `named` of the rest. Goes through all contacts and announcements once. */
-  homes(): Readonly<Record<'named' | 'accepted', MachineId[]>> {
+  /** Machines of contacts that are not blocked: `accepted` of those of level `known` or `trusted`, `kept` of these the ones to be kept, `named` of the rest. Goes through all contacts and announcements once. */
+  homes(): Readonly<Record<'named' | 'accepted' | 'kept', MachineId[]>> {
     const seen = Map.groupBy(this.#seen(), (one) => one.agent_id)
-    const homes: Record<'named' | 'accepted', MachineId[]> = { named: [], accepted: [] }
+    const homes: Record<'named' | 'accepted' | 'kept', MachineId[]> = { named: [], accepted: [], kept: [] }
     for (const contact of this.#contacts()) {
       if (contact.trust === 'blocked') continue
       const kind = contact.trust === 'unknown' ? 'named' : 'accepted'
-      homes[kind].push(...this.#machinesOf(contact, seen.get(contact.agent_id) ?? []))
+      const machines = this.#machinesOf(contact, seen.get(contact.agent_id) ?? [])
+      homes[kind].push(...machines)
+      if (kind === 'accepted' && this.#keep.has(contact.agent_id)) homes.kept.push(...machines)
     }
     return homes
   }

@@ -51,7 +51,7 @@ export class MeshConnection {
 
   /** No byte came on a stream of our own protocols for a minute. Streams of libp2p itself (identify, gossipsub) do not count. */
   get idle(): boolean {
-    return this.#clock.monotonic() - this.#heardAt >= IDLE_CONNECTION_MS
+    return this.unusedFor(IDLE_CONNECTION_MS)
   }
 
   /** We have ended the connection ourselves, so a handshake that fails by that is not held against the peer. */
@@ -73,6 +73,11 @@ export class MeshConnection {
     return this.#connection.timeline.open
   }
 
+  /** Nothing came on a stream of our own protocols for so many milliseconds. */
+  unusedFor(ms: number): boolean {
+    return this.#clock.monotonic() - this.#heardAt >= ms
+  }
+
   /** Grows with whatever comes on one of our streams. */
   get heard(): number {
     return this.#heard
@@ -80,7 +85,7 @@ export class MeshConnection {
 
   /** Nothing came for a while. A slow connection still brings bytes, so only a quiet one may be taken for dead. */
   get quiet(): boolean {
-    return this.#clock.monotonic() - this.#heardAt >= QUIET_AFTER_MS
+    return this.unusedFor(QUIET_AFTER_MS)
   }
 
   noteHeard(): void {

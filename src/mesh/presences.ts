@@ -44,6 +44,7 @@ interface Judgement {
   readonly verdict: Verdict
   /** What is now known of the machine; null where nothing was learnt. */
   readonly heard: Heard | null
+  /** It is new here, or may have been away. */
   readonly newcomer: boolean
 }
 
@@ -123,7 +124,8 @@ export class Presences {
     this.#heard.delete(publisher)
     this.#heard.set(publisher, heard)
     if (before === undefined) this.#forgetStrangers()
-    return { verdict: 'accept', heard, newcomer: before === undefined }
+    // Who has started again has another card, and has heard nobody yet.
+    return { verdict: 'accept', heard, newcomer: before === undefined || before.card_issued_at_ms < card_issued_at_ms }
   }
 
   /** A contact's id is claimed for nothing, so claims in its name come out of a share of their own, of each neighbour that brings them. */

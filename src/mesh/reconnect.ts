@@ -8,6 +8,7 @@ import type { AddressBook } from './address-book.ts'
 import type { MeshConnection } from './connection.ts'
 import { FoundMachines, type FoundMachine } from './found-machines.ts'
 import type { MeshNode } from './node.ts'
+import { RecentMachines, UNUSED_SWEEP_MS } from './recent-machines.ts'
 import type { Standings } from './standings.ts'
 
 /** Reconnecting to a wanted machine: the first wait, and the longest. */
@@ -20,7 +21,7 @@ export const SETTLED_CONNECTION_MS = 5_000
 
 type DiallingNode = Pick<
   MeshNode,
-  'connectionsTo' | 'dial' | 'isKnown' | 'onDisconnected' | 'onFound' | 'strangerConnections' | 'strangersMayCome'
+  'connections' | 'connectionsTo' | 'dial' | 'isKnown' | 'onDisconnected' | 'onFound' | 'strangerConnections' | 'strangersMayCome'
 >
 
 export interface ReconnectComponents {
@@ -43,7 +44,7 @@ interface Attempt {
 }
 
 /**
- * Keeps a connection to every bootstrap peer and every contact worth one; waits longer after each failure.
+ * Keeps a connection to every machine that the book finds worth one, or that was of use lately; waits longer after each failure.
  * Machines found on the local network are tried beside them. All dials at once are bounded, and no machine is dialled twice at once.
  */
 export class Reconnect implements Startable {
@@ -55,10 +56,12 @@ export class Reconnect implements Startable {
   readonly #log: Logger
   readonly #attempts = new Map<MachineId, Attempt>()
   readonly #found: FoundMachines
+  readonly #recent: RecentMachines
   readonly #dialling = new Set<MachineId>()
   readonly #stop = new AbortController()
   #timer: Timer | null = null
   #look: Timer | null = null
+  #sweep: Timer | null = null
 
   constructor(components: ReconnectComponents) {
     this.#node = components.node
@@ -68,6 +71,7 @@ export class Reconnect implements Startable {
     this.#clock = components.clock
     this.#log = components.log
     this.#found = new FoundMachines(components)
+    this.#recent = new RecentMachines(components)
   }
 
   /** After the node's start. */
@@ -76,12 +80,14 @@ export class Reconnect implements Startable {
     this.#node.onFound((machineId, addresses) => this.#onFound({ machineId, addresses }))
     this.#port.onSnapshot(() => this.look())
     this.#lookNow()
+    this.#endUnused()
   }
 
   stop(): void {
     this.#stop.abort()
     this.#timer?.cancel()
     this.#look?.cancel()
+    this.#sweep?.cancel()
   }
 
   /** Contacts or addresses have changed: after `LOOK_AFTER_MS` learns all standings anew and dials wanted machines that are not connected. */
@@ -92,7 +98,7 @@ export class Reconnect implements Startable {
   #lookNow(): void {
     this.#look = null
     this.#standings.learn()
-    const wanted = new Set(this.#book.wanted())
+    const wanted = new Set([...this.#book.wanted(), ...this.#recent.list()])
     for (const machineId of this.#attempts.keys()) if (!wanted.has(machineId)) this.#attempts.delete(machineId)
     for (const machineId of wanted) if (!this.#attempts.has(machineId)) this.#attempts.set(machineId, fresh())
     this.#pump()
@@ -101,8 +107,12 @@ export class Reconnect implements Startable {
   /** It is dialled again soon, unless it ends what it has just begun: then ever later, as if it did not answer. */
   #onLost(connection: MeshConnection): void {
     const { machineId } = connection
+    if (this.#node.connectionsTo(machineId).length > 0) return
     const attempt = this.#attempts.get(machineId)
-    if (attempt === undefined || this.#node.connectionsTo(machineId).length > 0) return
+    if (attempt === undefined) {
+      if (this.#recent.lost(connection)) this.look()
+      return
+    }
     const lived = this.#clock.now() - connection.openedAtMs
     attempt.failures = lived < SETTLED_CONNECTION_MS ? attempt.failures + 1 : 0
     attempt.lastError = `connected, and after ${lived} ms ${connection.ended ?? 'lost'}`
@@ -113,6 +123,13 @@ export class Reconnect implements Startable {
     const wait = Math.min(RECONNECT_MAX_MS, RECONNECT_MIN_MS * 2 ** Math.min(attempt.failures, 16))
     attempt.nextAt = this.#clock.monotonic() + jittered(wait)
     this.#pump()
+  }
+
+  #endUnused(): void {
+    // Those that were recent and are not any more are let go.
+    this.look()
+    this.#recent.endUnused(new Set(this.#attempts.keys()))
+    this.#sweep = this.#clock.setTimeout(() => this.#endUnused(), UNUSED_SWEEP_MS, { unref: true })
   }
 
   /** For `/diagnostics/mesh`: who is wanted, connected or not, and why not. */

@@ -32,6 +32,23 @@ export interface PeerJson {
 
 export type MeshDiagnostics = ReturnType<MeshView['diagnostics']>
 
+/** To how many machines a connection is to stand, and to how many it does. */
+const standingOf = (reconnect: Reconnect): { wanted: number; connected: number } => {
+  const wanted = reconnect.status()
+  return { wanted: wanted.length, connected: wanted.filter(({ connected }) => connected).length }
+}
+
+/** How much of the mesh this daemon sees. */
+export interface MeshCounts {
+  /** Machines that said lately that they are there, of strangers at most 1,024. */
+  heard: number
+  /** Agents that a card has proven. */
+  known: number
+  /** Machines to which a connection is to stand. */
+  standing: number
+  connected: number
+}
+
 /** What this daemon can show of the mesh. */
 export class MeshView {
   readonly #parts: MeshViewComponents
@@ -47,6 +64,12 @@ export class MeshView {
     const speaking = new Set(seen.map((agent) => agent.machine_id))
     const silent = [...connected].filter((machineId) => !speaking.has(machineId))
     return [...seen.map((agent) => this.#peer(agent.machine_id, agent)), ...silent.map((machineId) => this.#peer(machineId, null))]
+  }
+
+  counts(): MeshCounts {
+    const { node, announcements, presences, reconnect } = this.#parts
+    const connected = new Set(node.connections().map(({ machineId }) => machineId)).size
+    return { heard: presences.list().length, known: announcements.list().length, standing: reconnect.status().length, connected }
   }
 
   /** `/diagnostics/mesh`. */
@@ -67,6 +90,7 @@ export class MeshView {
         rtt_ms: connection.rttMs,
         received: connection.received,
       })),
+      standing: standingOf(reconnect),
       wanted: reconnect.status(),
       ...node.refusals(),
       presences: { heard: presences.list().length, ...presences.counts },

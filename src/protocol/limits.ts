@@ -217,6 +217,10 @@ export const MAX_PRESENCE_BYTES = 512
 export const CARD_ANSWER_MS = 5_000
 /** A question for a card: a version and a machine. */
 export const MAX_CARD_ASK_BYTES = 64
+/** Contacts' machines to which a connection stands although nothing runs there. Some 20 are enough for gossip to reach everybody; the rest spares a small fleet the first handshake. */
+export const MAX_STANDING_CONNECTIONS = 64
+/** Agents that a daemon may be told to keep a connection to, beside those. */
+export const MAX_KEPT_AGENTS = 256
 /** Connections in all: one per host of a large fleet; libp2p's default is 300. */
 export const MAX_CONNECTIONS = 2_000
 /** Connections of machines that neither the contacts nor the ACL name: they leave the rest to those that are named. */

@@ -33,6 +33,7 @@ export const networkSettings = ({ config, machineKey, tokens }: NetworkSettingsS
     listen,
     announce,
     bootstrap,
+    keep: [...config.keep],
     mdns,
     strangers,
     log_level,

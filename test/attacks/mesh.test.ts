@@ -186,7 +186,7 @@ test(
       ...Array.from({ length: MAX_STRANGERS }, (_, i) => announced('stranger', i)),
     ]
     const book = new AddressBook({ contacts: () => contacts, seen: () => seen }, { bootstrap: [] })
-    for (let looks = 0; looks < 10; looks++) assert.equal(book.wanted().length, contacts.length)
+    for (let looks = 0; looks < 10; looks++) assert.equal(book.homes().accepted.length, contacts.length)
     assert.ok(reads.contacts + reads.seen < 10 * 20 * (contacts.length + seen.length), JSON.stringify(reads))
   },
 )
@@ -201,5 +201,5 @@ test('the addresses of five hundred cards are read once', LIMIT, () => {
   }))
   const book = new AddressBook({ contacts: () => contacts, seen: () => [] }, { bootstrap: [] })
   // Parsing anew each time would take minutes.
-  for (let looks = 0; looks < 20; looks++) assert.equal(book.wanted().length, machines.length)
+  for (let looks = 0; looks < 20; looks++) assert.equal(book.homes().accepted.length, machines.length)
 })

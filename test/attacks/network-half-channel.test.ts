@@ -44,6 +44,7 @@ const TO_NETWORK: Record<ToNetwork['type'], Readonly<Record<string, string>>> = 
     listen: SETTING,
     announce: PUBLIC,
     bootstrap: SETTING,
+    keep: 'agents that the snapshot names anyway: to whom a connection stands',
     mdns: SETTING,
     strangers: SETTING,
     log_level: SETTING,

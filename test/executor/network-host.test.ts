@@ -14,6 +14,7 @@ const SETTINGS: NetworkSettings = {
   api_port: 12_700,
   listen: ['/ip4/0.0.0.0/tcp/5483'],
   announce: [],
+  keep: [],
   bootstrap: ['/dns4/bob.example/tcp/5483/p2p/12D3KooWHpwmeP8QTYRsP6DiFoAEKRmTNYjyViNgbozydCaDqwrh'],
   mdns: false,
   strangers: true,

@@ -5,9 +5,10 @@ import { silentLogger } from '../../src/base/log.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { AddressBook } from '../../src/mesh/address-book.ts'
 import { MAX_BACKGROUND_DIALS, RECONNECT_MAX_MS, RECONNECT_MIN_MS, Reconnect, SETTLED_CONNECTION_MS } from '../../src/mesh/reconnect.ts'
-import { DIAL_MS, MAX_STRANGER_CONNECTIONS } from '../../src/protocol/limits.ts'
+import { DIAL_MS, MAX_STANDING_CONNECTIONS, MAX_STRANGER_CONNECTIONS } from '../../src/protocol/limits.ts'
 import { agentNumber, machineNumber } from '../support/agents.ts'
 import { FakeNode } from '../support/fake-node.ts'
+import { RECENT_MS, UNUSED_SWEEP_MS } from '../../src/mesh/recent-machines.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { FOUND_STRANGERS_PER_MINUTE, MAX_STRANGER_DIALS, MAX_FOUND_WAITING } from '../../src/mesh/found-machines.ts'
 
@@ -155,7 +156,7 @@ test('a connection that lived is made again at once, as if none had ever failed'
 })
 
 test('of many that are away all have their turn, and so has the one behind them that is there', async (t) => {
-  const away = 120
+  const away = MAX_STANDING_CONNECTIONS - 1
   const { node, clock } = setUp(t, strangers(1, away + 1))
   const hour = 3_600_000
   for (let at = 0; at < hour && node.connectionsTo(machineOf(away + 1)).length === 0; at += DIAL_MS) {
@@ -168,4 +169,50 @@ test('of many that are away all have their turn, and so has the one behind them 
   const tries = new Map<string, number>()
   for (const machineId of node.dialled) tries.set(machineId, (tries.get(machineId) ?? 0) + 1)
   assert.ok(Math.max(...tries.values()) - Math.min(...tries.values()) <= 2)
+})
+
+test('a connection that was lost while it was of use is made again, one that was not is not, and each only for a while', async (t) => {
+  const { node, clock } = setUp(t, [])
+  for (const [n, unused] of [
+    [1, false],
+    [2, true],
+  ] as const) {
+    node.known.add(machineOf(n))
+    node.connect(machineOf(n), clock.now(), { unused })
+    node.disconnect(machineOf(n), 'lost')
+  }
+  await clock.advance(1_000)
+  assert.deepEqual(node.dialled, [machineOf(1)])
+  for (let waited = 0; waited < RECENT_MS; waited += 10_000) {
+    await node.failAll()
+    await clock.advance(10_000)
+  }
+  await node.failAll()
+  await clock.advance(2 * UNUSED_SWEEP_MS)
+  await node.failAll()
+  const { length } = node.dialled
+  await clock.advance(10 * RECONNECT_MAX_MS)
+  assert.equal(node.dialled.length, length)
+})
+
+test('connections of no use are ended where there are more than stand anyway: those that we made, to whom nobody keeps', async (t) => {
+  const { node, clock } = setUp(t, [1])
+  const more = strangers(2, MAX_STANDING_CONNECTIONS)
+  for (const n of [1, ...more]) {
+    node.known.add(machineOf(n))
+    node.connect(machineOf(n), clock.now(), { unused: true, inbound: n === 2 })
+  }
+  node.known.delete(machineOf(3))
+  node.connect(machineOf(4), clock.now(), { unused: false })
+  await clock.advance(UNUSED_SWEEP_MS)
+  assert.deepEqual(
+    node.aborted.toSorted(),
+    more
+      .filter((n) => n > 4)
+      .map(machineOf)
+      .toSorted(),
+  )
+  node.aborted.length = 0
+  await clock.advance(UNUSED_SWEEP_MS)
+  assert.deepEqual(node.aborted, [], 'as many as stand anyway are let be')
 })

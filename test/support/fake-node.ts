@@ -15,6 +15,8 @@ export class FakeNode {
   readonly dials: Dial[] = []
   /** Every machine that was ever dialled. */
   readonly dialled: MachineId[] = []
+  /** Whose connection was ended here. */
+  readonly aborted: MachineId[] = []
   strangers = 0
   strangersMayCome = true
   #connected = new Map<MachineId, MeshConnection>()
@@ -25,6 +27,10 @@ export class FakeNode {
 
   strangerConnections(): number {
     return this.strangers
+  }
+
+  connections(): MeshConnection[] {
+    return [...this.#connected.values()]
   }
 
   connectionsTo(machineId: MachineId): MeshConnection[] {
@@ -57,8 +63,13 @@ export class FakeNode {
     this.#find(machineId, addresses)
   }
 
-  connect(machineId: MachineId, openedAtMs = 0): void {
-    this.#connected.set(machineId, { machineId, openedAtMs, ended: null } as MeshConnection)
+  connect(machineId: MachineId, openedAtMs = 0, { unused = true, inbound = false } = {}): void {
+    const abort = (): void => {
+      this.#connected.delete(machineId)
+      this.aborted.push(machineId)
+    }
+    const state = { machineId, openedAtMs, ended: null, givenUp: false, inbound }
+    this.#connected.set(machineId, { ...state, abort, unusedFor: () => unused } as unknown as MeshConnection)
   }
 
   /** The dials at work reach whom they are for. */

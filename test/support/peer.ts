@@ -52,6 +52,10 @@ export interface PeerInit {
   /** Null: nowhere, so that nobody can dial it. */
   readonly listen?: string | null
   readonly bootstrap?: readonly string[]
+  /** Agents to whom a connection stands however many contacts there are. */
+  readonly keep?: readonly string[]
+  /** To how many other contacts it stands. */
+  readonly standing?: number
   readonly clock?: Clock
   /** By which penalties pass. */
   readonly penaltyClock?: Pick<Clock, 'monotonic'>
@@ -181,7 +185,12 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit & { readon
   const presences = new Presences({ clock, isContact, isKnown }, { self: node.machineId })
   const book = new AddressBook(
     { contacts: () => port.snapshot.contacts, presences, seen: () => announcements.list() },
-    { bootstrap: init.bootstrap ?? [] },
+    {
+      bootstrap: init.bootstrap ?? [],
+      keep: init.keep ?? [],
+      self: node.machineId,
+      ...(init.standing !== undefined && { standing: init.standing }),
+    },
   )
   const standings = new Standings({ port, node, book })
   const reconnect = new Reconnect({ ...components, node, book, standings })

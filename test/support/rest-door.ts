@@ -60,7 +60,7 @@ export const restComponents = (over: Partial<RestComponents> = {}): RestComponen
   },
   links: { link: refuse('a link'), list: () => [] },
   node: { addresses: () => ['/ip4/127.0.0.1/tcp/1/p2p/x'], listening: true },
-  view: { peers: () => [], diagnostics: () => ({ listening: true }) },
+  view: { peers: () => [], counts: () => ({ heard: 0, known: 0, standing: 0, connected: 0 }), diagnostics: () => ({ listening: true }) },
   pings: { ping: refuse('a ping') },
   messages: { send: refuse('a message'), subscribe: refuse('a listener') },
   dmCounters: { snapshot: () => ({ links_opened: 0 }) },

@@ -32,7 +32,7 @@ export interface RestLinks extends Pick<Links, 'list'> {
 }
 
 export type RestNode = Pick<MeshNode, 'addresses' | 'listening'>
-export type RestView = Pick<MeshView, 'peers'> & { diagnostics(): object }
+export type RestView = Pick<MeshView, 'counts' | 'peers'> & { diagnostics(): object }
 export type RestMessages = Pick<Messages, 'send' | 'subscribe'>
 
 export type RestPings = Pick<Pings, 'ping'>

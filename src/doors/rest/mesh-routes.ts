@@ -20,7 +20,7 @@ const PAYLOAD_LIMIT = `a payload has at most ${MAX_DIRECT_PAYLOAD} bytes (48 KiB
 export const meshRoutes = (components: RestComponents, callers: Pick<Callers, 'signal'>) => {
   const { directory, links, messages, pings, view } = components
   return {
-    'GET /peers': define({ response: okObject, handle: async () => ({ ok: true, peers: view.peers() }) }),
+    'GET /peers': define({ response: okObject, handle: async () => ({ ok: true, peers: view.peers(), mesh: view.counts() }) }),
     'POST /agents/connect': define({
       body: connectRequest,
       response: okObject,

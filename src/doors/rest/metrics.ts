@@ -39,6 +39,7 @@ export const NETWORK_METRICS: readonly Metric<NetworkFacts>[] = [
   gauge('x0x_mesh_listening', '1 where peers can connect', ({ mesh }) => mesh.listening),
   gauge('x0x_mesh_connections', 'connections that are open', (facts) => byLabel('direction', directions(facts))),
   gauge('x0x_mesh_known_agents', 'agents known by a card or announcement that holds', ({ mesh }) => mesh.announcements.known),
+  gauge('x0x_mesh_standing_connections', 'machines to which a connection is to stand', ({ mesh }) => mesh.standing.wanted),
   gauge('x0x_mesh_heard_machines', 'machines that said lately that they are there', ({ mesh }) => mesh.presences.heard),
   gauge(
     'x0x_mesh_penalised_sources',

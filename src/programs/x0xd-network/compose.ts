@@ -69,7 +69,10 @@ const composeMesh = ({ settings, clock, log, machineKey }: NetworkDependencies, 
   const isKnown = (id: MachineId): boolean => node.isKnown(id)
   const announcements = new Announcements({ clock, isContact, isKnown }, { self: { agentId, machineId } })
   const presences = new Presences({ clock, isContact, isKnown }, { self: machineId })
-  const book = new AddressBook({ contacts, presences, seen: () => announcements.list() }, { bootstrap: settings.bootstrap })
+  const book = new AddressBook(
+    { contacts, presences, seen: () => announcements.list() },
+    { bootstrap: settings.bootstrap, keep: settings.keep, self: machineId },
+  )
   const sign = async (addresses: string[]) =>
     port.signCard({ kind: 'announcement', name: settings.display_name, addresses, ttl_ms: RECORD_TTL_MS })
   const ownCard = new OwnCard({ node, clock, sign })

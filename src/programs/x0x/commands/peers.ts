@@ -1,4 +1,4 @@
-import type { PeerJson } from '../../../mesh/view.ts'
+import type { MeshCounts, PeerJson } from '../../../mesh/view.ts'
 import type { CliContext } from '../context.ts'
 import { drawingFor } from '../drawing.ts'
 import { printAnswer, printLine, printTable } from '../print.ts'
@@ -15,10 +15,17 @@ const stateOf = (peer: PeerJson): string => (peer.linked ? 'linked' : peer.conne
 const nameOf = (peer: PeerJson, { contacts }: Contacts): string =>
   contacts.find((contact) => contact.agent_id === peer.agent_id)?.name ?? (peer.name === null ? '-' : JSON.stringify(peer.name))
 
+const sizeLine = ({ heard, known, standing, connected }: MeshCounts): string =>
+  `${heard} machines heard of, ${known} agents known, ${standing} standing connections, ${connected} connected`
+
 /** `x0x peers`: who is connected and who was discovered. */
 export const runPeers = async (context: CliContext, { graph }: { readonly graph: boolean }): Promise<number> => {
-  const answer = await context.api.json<{ peers: readonly PeerJson[] }>({ method: 'GET', path: '/peers' })
-  return printAnswer(context, answer, async () => (graph ? drawPeers : printPeers)(context, answer.peers))
+  const answer = await context.api.json<{ peers: readonly PeerJson[]; mesh?: MeshCounts }>({ method: 'GET', path: '/peers' })
+  return printAnswer(context, answer, async () => {
+    await (graph ? drawPeers : printPeers)(context, answer.peers)
+    // A daemon of an earlier release does not say.
+    if (answer.mesh !== undefined && !graph) await printLine(context, sizeLine(answer.mesh))
+  })
 }
 
 interface Agent {

@@ -1,0 +1,57 @@
+import { BoundedMap } from '../base/bounded.ts'
+import type { Clock } from '../base/clock.ts'
+import { AppError } from '../base/errors.ts'
+import type { MachineId } from '../protocol/ids.ts'
+import { MAX_STANDING_CONNECTIONS } from '../protocol/limits.ts'
+import type { MeshConnection } from './connection.ts'
+import type { MeshNode } from './node.ts'
+
+/** A connection of use within this time is of use still: it stays, and is made again when it is lost. */
+export const RECENT_MS = 600_000
+/** Machines whose lost connection is made again for that reason alone; a run that goes on dials by itself. */
+export const MAX_RECENT_MACHINES = 32
+/** How often connections of no use are looked for. */
+export const UNUSED_SWEEP_MS = 60_000
+
+export interface RecentMachinesComponents {
+  readonly node: Pick<MeshNode, 'connections' | 'isKnown'>
+  readonly clock: Pick<Clock, 'monotonic'>
+}
+
+/** Machines beyond the standing ones that this node has had to do with lately: their connections stay, and go when they are of no use any more. */
+export class RecentMachines {
+  readonly #parts: RecentMachinesComponents
+  /** Monotonic milliseconds until which each is wanted. */
+  readonly #until = new BoundedMap<MachineId, number>({ max: MAX_RECENT_MACHINES })
+
+  constructor(components: RecentMachinesComponents) {
+    this.#parts = components
+  }
+
+  /** Those whose connection was lost while it was of use. */
+  list(): MachineId[] {
+    const now = this.#parts.clock.monotonic()
+    for (const [machineId, until] of this.#until) if (until <= now) this.#until.delete(machineId)
+    return [...this.#until.keys()]
+  }
+
+  /** A connection was lost. True when it is worth another. */
+  lost(connection: MeshConnection): boolean {
+    const { machineId } = connection
+    // What we gave up ourselves is not missed.
+    if (connection.givenUp || !this.#parts.node.isKnown(machineId) || connection.unusedFor(RECENT_MS)) return false
+    this.#until.set(machineId, this.#parts.clock.monotonic() + RECENT_MS)
+    return true
+  }
+
+  /** Ends connections that we made and nobody used for `RECENT_MS`, where there are more than stand anyway; whoever wants one at the other end has dialled it. */
+  endUnused(wanted: ReadonlySet<MachineId>): void {
+    const open = this.#parts.node.connections()
+    if (open.length <= MAX_STANDING_CONNECTIONS) return
+    for (const connection of open) {
+      const { inbound, machineId } = connection
+      if (inbound || wanted.has(machineId) || !this.#parts.node.isKnown(machineId)) continue
+      if (connection.unusedFor(RECENT_MS)) connection.abort(new AppError('peer_unreachable', 'nobody used the connection any more'))
+    }
+  }
+}
