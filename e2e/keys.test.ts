@@ -167,6 +167,22 @@ test('keys that the service manager hands down are those of the data directory, 
   await sealed.stop()
 })
 
+/** What was killed between the statement and the key left the old one, and a statement about a key that nobody has. */
+const killsRotation = async (): Promise<void> => {
+  const [formerly, key] = [restored.agentId, await readFile(join(restored.dir, 'agent.key'), 'utf8')]
+  const script = join(import.meta.dirname, '../test/support/killed-rotation.ts')
+  const { signal, stderr } = spawnSync(process.execPath, [script, restored.dir], { encoding: 'utf8' })
+  assert.equal(signal, 'SIGKILL', stderr)
+  const { successions } = JSON.parse(await readFile(join(restored.dir, 'successions.json'), 'utf8')) as { successions: unknown[] }
+  assert.equal(successions.length, 1)
+  assert.equal(await readFile(join(restored.dir, 'agent.key'), 'utf8'), key)
+  await restored.start()
+  assert.equal(restored.agentId, formerly)
+  assert.equal((await restored.exec('bob', ['echo', '3'])).status, 0)
+  assert.doesNotMatch(await bob.ok('contacts', 'list'), /formerly/)
+  await restored.stop()
+}
+
 test('an agent gets a new key: not under a running daemon; a contact follows it by name, and the ACL has to', async () => {
   await mesh.daemons.find(({ name }) => name === 'elsewhere')!.stop()
   await restored.start()
@@ -175,9 +191,13 @@ test('an agent gets a new key: not under a running daemon; a contact follows it 
   assert.equal((await restored.exec('bob', ['echo', '3'])).status, 0)
   await restored.stop()
   const formerly = restored.agentId
+  await killsRotation()
   assert.match(await restored.ok('keys', 'rotate', '--yes'), new RegExp(`^agent [0-9a-f]{64}, formerly ${formerly}\\n`))
   await restored.start()
   assert.notEqual(restored.agentId, formerly)
+  // The first word that bob hears of the new key is the link of this command, which is denied there.
+  const first = await bob.exec('alice', ['echo', '4'])
+  assert.match(first.stderr, /denied: /)
   assert.equal((await restored.exec('bob', ['echo', '4'])).status, 255)
   await until('bob has followed', async () =>
     (await bob.ok('contacts', 'list')).includes(`${restored.agentId} (formerly ${formerly.slice(0, 12)}…)`),

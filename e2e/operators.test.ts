@@ -78,6 +78,7 @@ test('what would be decided is told with its reason and what changes it, and the
   assert.deepEqual(await evaluate(alice, 'bob', bob.machineId), [3, 'accept_with_flag', 'known', false, ''])
   assert.deepEqual(await evaluate(alice, charlie.agentId, charlie.machineId), [4, 'unknown', 'no_contact', false, ''])
   assert.deepEqual(await evaluate(bob, bob.agentId, bob.machineId), [0, 'accept', 'own_agent', false, ''])
+  assert.deepEqual(await evaluate(bob, 'alice', alice.machineId.slice(0, 8)), [0, 'accept', 'trusted_and_pinned', true, ''])
   const shown = await alice.cli(['trust', 'evaluate', 'bob', bob.machineId])
   assert.match(
     shown.stdout.toString(),

@@ -11,7 +11,11 @@ export const TRUST: CommandSpec = {
       text: 'what would be decided now of an agent on a machine, and why; nothing is asked of it',
       arguments: [
         { flags: '<agent>', completes: 'agents', text: 'a contact, an id, or its first 6 or more characters' },
-        { flags: '<machine>', completes: 'machines', text: '64 characters, from x0x id on that machine' },
+        {
+          flags: '<machine>',
+          completes: 'machines',
+          text: 'its id, the first 6 or more characters of one that is known of the agent, or the name that x0x peers shows',
+        },
       ],
       examples: ['x0x trust evaluate laptop 6e1f…', 'x0x trust evaluate laptop 6e1f… --json'],
       notes: [

@@ -45,7 +45,7 @@ export class LinkDialler {
 
   /**
    * The link to an agent, made if there is none. Throws `peer_unreachable` (with `data.addresses`: what was
-   * tried and what came of each) or `peer_rejected`.
+   * tried and what came of each) or `peer_rejected`; with `data.met`, where a machine of it proved to be that agent.
    */
   async link(agentId: AgentId, signal: AbortSignal): Promise<Link> {
     return (await this.#entry(agentId, signal)).link
@@ -144,6 +144,7 @@ export class LinkDialler {
     throw new AppError(
       'peer_rejected',
       `machine ${shortId(candidate.machineId)} is agent ${shortId(entry.link.agentId)}, not ${shortId(agentId)}`,
+      { data: { met: entry.link.agentId } },
     )
   }
 
@@ -188,5 +189,8 @@ const noAddress = (agentId: AgentId): AppError =>
 const allFailed = (agentId: AgentId, errors: readonly AppError[]): AppError => {
   const addresses = errors.flatMap((error) => (error.data['addresses'] as DialFailure[] | undefined) ?? [])
   const texts = errors.map((error) => error.message).join('; ')
-  return new AppError('peer_unreachable', `no machine of agent ${shortId(agentId)} answered: ${texts}`, { data: { addresses } })
+  const met = errors.flatMap((error) => error.data['met'] ?? [])
+  return new AppError('peer_unreachable', `no machine of agent ${shortId(agentId)} answered: ${texts}`, {
+    data: { addresses, ...(met.length > 0 && { met: met[0] }) },
+  })
 }

@@ -62,6 +62,10 @@ export class TracedRun {
     this.#parent = spanId
   }
 
+  get lastStageAt(): number {
+    return Math.max(0, ...this.#stages.values())
+  }
+
   reached({ stage, at_us }: StageReached): void {
     if (!this.#stages.has(stage)) this.#stages.set(stage, at_us)
   }

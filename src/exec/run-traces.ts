@@ -1,12 +1,17 @@
 import { randomBytes } from 'node:crypto'
 
+import type { Clock, Timer } from '../base/clock.ts'
 import type { Startable } from '../base/startable.ts'
 import { nowUs, onStage, type StageReached } from '../base/stages.ts'
 import type { RequestId } from '../protocol/ids.ts'
+import { KILL_GRACE_MS, LEASE_EXPIRES_MS } from '../protocol/limits.ts'
 import { MAX_TRACED_RUNS } from '../protocol/local-limits.ts'
 import { SPAN_ID_BYTES, TRACE_ID_BYTES, type TraceContext } from '../protocol/trace-context.ts'
 import type { RequesterCounters } from './counters.ts'
 import { TracedRun, type SpanAttributes } from './run-spans.ts'
+
+/** A run that nobody resumes is ended by then: its lease, and the five seconds that a program has after SIGTERM. */
+const LOST_MS = LEASE_EXPIRES_MS + KILL_GRACE_MS
 
 /** Where runs go that are over. */
 export interface TraceSink {
@@ -21,9 +26,13 @@ export class RunTraces implements Startable {
   readonly #sink: TraceSink
   readonly #counters: RequesterCounters
   readonly #runs = { client: new Map<RequestId, TracedRun>(), server: new Map<RequestId, TracedRun>() }
+  /** Runs of peers whose stream was lost. */
+  readonly #lost = new Map<RequestId, Timer>()
+  readonly #clock: Clock
   #stop: () => void = () => undefined
 
-  constructor(components: { sink: TraceSink; counters: RequesterCounters }) {
+  constructor(components: { sink: TraceSink; counters: RequesterCounters; clock: Clock }) {
+    this.#clock = components.clock
     this.#sink = components.sink
     this.#counters = components.counters
   }
@@ -34,6 +43,8 @@ export class RunTraces implements Startable {
 
   stop(): void {
     this.#stop()
+    for (const timer of this.#lost.values()) timer.cancel()
+    this.#lost.clear()
   }
 
   /** A run of ours begins. `parent`: of its caller; null: it begins a trace. Answers what the other side is told; null: there are too many. */
@@ -58,7 +69,25 @@ export class RunTraces implements Startable {
 
   /** … and the executor is done with it. */
   left(requestId: RequestId): void {
+    this.resumed(requestId)
     this.#end('server', requestId, {}, false)
+  }
+
+  /** Its stream was lost: it goes on when it is resumed, or is over when its lease and the end of its program are. */
+  lost(requestId: RequestId): void {
+    if (!this.#runs.server.has(requestId)) return
+    this.resumed(requestId)
+    const at = nowUs()
+    const end = (): void => {
+      this.#lost.delete(requestId)
+      this.#end('server', requestId, {}, true, at)
+    }
+    this.#lost.set(requestId, this.#clock.setTimeout(end, LOST_MS))
+  }
+
+  resumed(requestId: RequestId): void {
+    this.#lost.get(requestId)?.cancel()
+    this.#lost.delete(requestId)
   }
 
   #begin(kind: 'client' | 'server', requestId: RequestId, parent: TraceContext | null): TraceContext | null {
@@ -72,11 +101,12 @@ export class RunTraces implements Startable {
     return run.context
   }
 
-  #end(kind: 'client' | 'server', requestId: RequestId, attributes: SpanAttributes, failed: boolean): void {
+  /** `at`: where it ended before that; a later stage of it counts. */
+  #end(kind: 'client' | 'server', requestId: RequestId, attributes: SpanAttributes, failed: boolean, at = nowUs()): void {
     const run = this.#runs[kind].get(requestId)
     if (run === undefined) return
     this.#runs[kind].delete(requestId)
-    run.end(nowUs(), attributes, failed)
+    run.end(Math.max(at, run.lastStageAt), attributes, failed)
     this.#sink.add(run)
   }
 

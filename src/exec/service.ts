@@ -39,7 +39,7 @@ export interface ExecServiceComponents {
   readonly counters: RequesterCounters
   readonly log: Logger
   /** Absent or null: no traces are kept. */
-  readonly traces?: Pick<RunTraces, 'arrived' | 'joined' | 'left'> | null
+  readonly traces?: Pick<RunTraces, 'arrived' | 'joined' | 'left' | 'lost' | 'resumed'> | null
   /** The executor has denied a request of an agent that the trust rules do not accept. */
   onStrangerDenied(peer: RunChannel['link']): void
 }
@@ -84,6 +84,11 @@ class PeerRuns {
     this.#runs.set(name, run)
   }
 
+  /** Another channel has the run of this name. */
+  elsewhere(name: string, run: PeerRun): boolean {
+    return (this.#runs.get(name) ?? run) !== run
+  }
+
   ended(name: string, run: PeerRun): void {
     if (this.#runs.get(name) === run) this.#runs.delete(name)
     this.unread.delete(run)
@@ -115,6 +120,8 @@ class PeerRun implements Keepable {
   #sending = false
   #ended = false
   #finished = false
+  /** Its stream was lost; the run may be resumed on another. */
+  #isLost = false
   /** The last number of stdin that the executor acknowledged; null while it is not known. */
   #stdinAcked: number | null = null
   #answered = false
@@ -161,7 +168,8 @@ class PeerRun implements Keepable {
 
   /** The channel has ended. In peace, or for a malformed frame, the run is over for this peer; otherwise it may resume it. */
   closed(error: Error | null): void {
-    this.#leave((port) => (error === null || isAppError(error, 'malformed') ? port.over() : port.lost()))
+    this.#isLost = error !== null && !isAppError(error, 'malformed')
+    this.#leave((port) => (this.#isLost ? port.lost() : port.over()))
   }
 
   replaced(): void {
@@ -210,6 +218,7 @@ class PeerRun implements Keepable {
       this.#stdinAcked = 0
       this.#listen(executor.openRun(link.number, streamNonce, bytes))
     } else if (frame.type === 'resume') {
+      traces?.resumed(this.#requestId)
       runs.resumed(this.#name, this)
       this.#unsent = { stdout: frame.stdout, stderr: frame.stderr }
       this.#listen(executor.resumeRun(link.number, streamNonce, bytes))
@@ -244,7 +253,7 @@ class PeerRun implements Keepable {
   /** The executor has closed the run: sends what waits, then closes the channel. */
   #over(): void {
     this.#finished = true
-    this.#components.traces?.left(this.#requestId)
+    if (!this.#components.runs.elsewhere(this.#name, this)) this.#components.traces?.[this.#isLost ? 'lost' : 'left'](this.#requestId)
     this.#flush()
     if (this.#queue.length > 0) this.#components.runs.unread.add(this.#channel.link.agentId, this)
   }

@@ -32,11 +32,11 @@ export class CallerSecrets {
     if (known === undefined) throw new AppError('bad_request', `token: expected one of ${ROTATED_TOKENS.join(', ')}`)
     if (known === 'operator_key') return async () => this.#renewOperatorKey()
     const { tokens } = this.#components
-    const which = known === 'api_token' ? 'api' : 'metrics'
-    if (tokens === null || (which === 'metrics' && !tokens.hasMetrics))
+    const renewal = tokens?.renewalOf(known === 'api_token' ? 'api' : 'metrics') ?? null
+    if (tokens === null || renewal === null)
       throw new AppError('conflict', 'this daemon has no such token: metrics_token = true in config.toml makes the one of a collector')
     return async () => {
-      const path = await tokens.renew(which)
+      const path = await renewal()
       this.#init.onTokens(tokens.now)
       return path
     }

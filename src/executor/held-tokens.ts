@@ -21,15 +21,14 @@ export class HeldTokens {
     return this.#now
   }
 
-  get hasMetrics(): boolean {
-    return this.#files.metrics !== null
-  }
-
-  /** In the file, then here; the one before opens nothing more once the network half is told. */
-  async renew(which: 'api' | 'metrics'): Promise<string> {
-    const file = this.#files[which] ?? this.#files.api
-    const seed = await renewSeed(file)
-    this.#now = { ...this.#now, [which === 'api' ? 'api_token' : 'metrics_token']: seed }
-    return file.path
+  /** What makes it anew, in the file, then here, and answers where it lies; null: there is none. The one before opens nothing more once the network half is told. */
+  renewalOf(which: 'api' | 'metrics'): (() => Promise<string>) | null {
+    const file = this.#files[which]
+    if (file === null) return null
+    return async () => {
+      const seed = await renewSeed(file)
+      this.#now = { ...this.#now, [which === 'api' ? 'api_token' : 'metrics_token']: seed }
+      return file.path
+    }
   }
 }

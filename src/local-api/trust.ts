@@ -1,11 +1,24 @@
 import { shellWord } from '../base/shell-word.ts'
+import type { ContactRecord } from '../executor/port/messages.ts'
 import type { TrustEvaluation } from '../executor/port/shown.ts'
+import type { MeshView } from '../mesh/view.ts'
+import { isHexId } from '../protocol/ids.ts'
 import type { TrustCause } from '../protocol/reasons.ts'
 import type { LocalApi } from './local-api.ts'
+import { machineNamed, machinesOf } from './machines.ts'
 
-/** Asks the daemon what its trust rules say of a pair. `agent`: as a person names it. */
+const machineIdOf = async (api: Pick<LocalApi, 'json'>, agent: string, machine: string): Promise<string> => {
+  if (isHexId(machine)) return machine
+  const [{ contacts }, { peers }] = await Promise.all([
+    api.json<{ readonly contacts: readonly ContactRecord[] }>({ method: 'GET', path: '/contacts' }),
+    api.json<{ readonly peers: ReturnType<MeshView['peers']> }>({ method: 'GET', path: '/peers' }),
+  ])
+  return machineNamed(machine, machinesOf(agent, contacts, peers))
+}
+
+/** Asks the daemon what its trust rules say of a pair; either as a person names it. */
 export const evaluateTrust = async (api: Pick<LocalApi, 'json'>, agent: string, machine: string): Promise<TrustEvaluation> => {
-  const path = `/trust/evaluate?agent=${encodeURIComponent(agent)}&machine_id=${encodeURIComponent(machine)}`
+  const path = `/trust/evaluate?agent=${encodeURIComponent(agent)}&machine_id=${await machineIdOf(api, agent, machine)}`
   return api.json<TrustEvaluation>({ method: 'GET', path })
 }
 

@@ -155,6 +155,8 @@ export const SUCCESSION_VERSION = 6
 export const DETACH_VERSION = 7
 /** Keys that an agent had one after another, as far back as a contact that missed them follows: each step costs two signatures, and one frame holds them all. */
 export const MAX_SUCCESSIONS = 4
+/** How long a named agent whose machine is another agent now is looked at for having followed: its executor verifies two signatures and writes two files. */
+export const FOLLOW_MS = 2_000
 /** What M1 and M2 say that we speak. */
 export const LINK_VERSIONS: readonly number[] = [
   LINK_VERSION,

@@ -20,5 +20,7 @@ export const IMAGE_UNPACK_MS = 600_000
 export const IMAGE_KEPT_MS = 7 * 24 * 3_600_000
 /** What is half unpacked after so long was left by a process that is gone. */
 export const IMAGE_LEFT_MS = 2 * IMAGE_UNPACK_MS
-/** Of images at once: with MAX_IMAGE_BYTES, the room that all of them may take. */
+/** One that was asked for within this may be about to be mounted. */
+export const IMAGE_SPARED_MS = 60_000
+/** Of images at once, but for those in use: with MAX_IMAGE_BYTES, the room that they may take. */
 export const MAX_IMAGES_KEPT = 4

@@ -7,11 +7,13 @@ import { TracedRun } from '../../src/exec/run-spans.ts'
 import { RunTraces } from '../../src/exec/run-traces.ts'
 import { TraceExport } from '../../src/exec/trace-export.ts'
 import { decodeExecBody } from '../../src/protocol/exec.ts'
-import { LINK_VERSIONS, TRACE_VERSION } from '../../src/protocol/limits.ts'
+import { LEASE_EXPIRES_MS, LINK_VERSIONS, TRACE_VERSION } from '../../src/protocol/limits.ts'
 import { MAX_TRACED_RUNS } from '../../src/protocol/local-limits.ts'
 import type { TraceContext } from '../../src/protocol/trace-context.ts'
 import { encodeExecBody } from '../support/exec-frames.ts'
 import { execPair } from '../support/exec-pair.ts'
+import { until } from '../support/mesh-of-daemons.ts'
+import { ManualClock } from '../support/manual-clock.ts'
 import { silent } from '../support/processes.ts'
 import { TraceCollector } from '../support/trace-collector.ts'
 
@@ -29,6 +31,8 @@ test('a peer is told of a trace behind its Request, and only where its link says
       arrived: () => undefined,
       joined: (id: string, context: TraceContext) => void joined.push([id, context]),
       left: () => undefined,
+      lost: () => undefined,
+      resumed: () => undefined,
     }
     const pair = await execPair(t, { versions, traces: TRACES, peerTraces })
     const spec = { argv: [pair.responder.program('hello')], stdin: null, timeout_ms: null, cwd: null, clamp: false }
@@ -61,6 +65,46 @@ test('a trace opens no stream, and any number of them changes nothing of a run',
   pair.onIncoming = (channel) => channel.onBody(frame.request_id, encodeExecBody(frame))
   await pair.runner.run({ agent_id: pair.responder.own.signer.agentId, ...spec }, sink).catch(() => undefined)
   assert.equal(pair.serviceCounters.get('peer_malformed'), 1)
+})
+
+test('a run of a peer is followed until it is over, however often it is resumed', async (t) => {
+  const seen: string[] = []
+  const note = (what: string) => () => void seen.push(what)
+  const peerTraces = { arrived: note('arrived'), joined: () => undefined, left: note('left'), lost: note('lost'), resumed: note('resumed') }
+  const pair = await execPair(t, { peerTraces, scripts: { slow: 'echo begun; sleep 1; echo done' } })
+  const spec = { argv: [pair.responder.program('slow')], stdin: null, timeout_ms: null, cwd: null, clamp: false }
+  const run = pair.runner.run(
+    { agent_id: pair.responder.own.signer.agentId, ...spec },
+    {
+      event: ({ type }) => {
+        if (type !== 'stdout') return
+        // The second is of the resumed run.
+        seen.push(`output ${pair.channels.length}`)
+        if (pair.channels.length === 1) pair.channels[0]!.end(new Error('reset'))
+      },
+    },
+  )
+  assert.equal((await run).ok, true)
+  await until('the executor is done with it', () => seen.includes('left'))
+  assert.deepEqual(seen, ['arrived', 'output 1', 'lost', 'resumed', 'output 2', 'left'])
+})
+
+test('what is lost ends when its lease and its program can have ended, and not while it is resumed', () => {
+  const clock = new ManualClock()
+  const ended: TracedRun[] = []
+  const traces = new RunTraces({ sink: { add: (run) => void ended.push(run) }, counters: new RequesterCounters(), clock })
+  traces.arrived('a')
+  traces.lost('a')
+  clock.advance(LEASE_EXPIRES_MS)
+  traces.resumed('a')
+  clock.advance(60_000)
+  assert.equal(ended.length, 0)
+  traces.lost('a')
+  traces.lost('nobody')
+  clock.advance(60_000)
+  assert.equal(ended.length, 1)
+  traces.left('a')
+  assert.equal(ended.length, 1)
 })
 
 const exportTo = (t: TestContext, url: string) => {
@@ -96,7 +140,7 @@ test('nobody waits for a collector that is not there, refuses, or never answers:
 test('a word of the requester that comes when the run is over still counts, the first one; and runs are followed in bounded number', () => {
   const counters = new RequesterCounters()
   const ended: TracedRun[] = []
-  const traces = new RunTraces({ sink: { add: (run) => void ended.push(run) }, counters })
+  const traces = new RunTraces({ sink: { add: (run) => void ended.push(run) }, counters, clock: systemClock })
   traces.arrived('a')
   traces.joined('a', CONTEXT)
   traces.joined('a', { traceId: 'f'.repeat(32), spanId: 'f'.repeat(16) })

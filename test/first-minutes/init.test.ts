@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { loadAcl } from '../../src/policy/mesh/load-acl.ts'
+import { fakeDaemon, json, runCli } from '../support/fake-daemon.ts'
 import { tempDir } from '../support/temp-dir.ts'
 import { typedCli } from '../support/typed-cli.ts'
 
@@ -44,4 +45,15 @@ test('init asks three questions at a terminal, makes what is missing, and asks a
   assert.match(await answered('', '', 'yes'), /next: sudo systemctl enable --now x0xd/)
   assert.match(await config(), /^# display_name[^]*^listen = \["\/ip4\/0\.0\.0\.0\/tcp\/5483"\]$/m)
   assert.equal(await readFile(join(dir, 'agent.key'), 'utf8'), key)
+})
+
+test('beside a daemon that runs init says what is next there, and not to start another', async (t) => {
+  const { dir } = await fakeDaemon(t, (_, response) => json(response, 503, { ok: false }))
+  const next = async (): Promise<string> => {
+    const { status, stdout, stderr } = await runCli(['--data-dir', dir, 'init'])
+    assert.equal(status, 0, stderr)
+    return /^next: .*/m.exec(stdout)?.[0] ?? stdout
+  }
+  assert.match(await next(), /^next: x0xd --data-dir \S+ --replace & .*the daemon that runs began without what is new\)$/)
+  assert.match(await next(), /^next: x0x --data-dir \S+ invite .*\(the daemon runs\)$/)
 })

@@ -1,7 +1,7 @@
 import type { FastifyReply } from 'fastify'
 
 import { AppError } from '../../base/errors.ts'
-import type { RunSpec } from '../../exec/run-spec.ts'
+import type { RunOutcome, RunSink, RunSpec } from '../../exec/run-spec.ts'
 import type { RequestProof } from '../../executor/port/messages.ts'
 import { MAX_PROVEN_REQUEST } from '../../protocol/local-limits.ts'
 import { RAW_RUN_TYPE } from '../../protocol/run-events.ts'
@@ -12,7 +12,8 @@ import { EventStream } from './event-stream.ts'
 import { MAX_JSON_BODY } from './held-bodies.ts'
 import { operatorRoute } from './operator-route.ts'
 import { incomingCancel, incomingEnded, incomingList, incomingRuns } from './operator-schemas.ts'
-import { targetOf, toRunSpec } from './run-request.ts'
+import { askNamed } from './named-agent.ts'
+import { toRunSpec } from './run-request.ts'
 import { AggregatedRun, callerGone, StreamedRun, streamFormat } from './run-response.ts'
 import {
   cancelRequest,
@@ -55,7 +56,8 @@ export const execRoutes = (components: RestComponents) =>
     'GET /exec/rules': define({
       query: rulesQuery,
       response: rules,
-      handle: async ({ query }, reply) => components.rules.ask(targetOf(components.directory, query), callerGone(reply)),
+      handle: async ({ query }, reply) =>
+        askNamed(components, query, callerGone(reply), async (agentId, gone) => components.rules.ask(agentId, gone)),
     }),
     'GET /exec/sessions': define({
       response: okObject,
@@ -88,16 +90,21 @@ const run = async (components: RestComponents, request: RestRequest<RunRequest>,
     ...(proof !== null && { proof }),
     ...traceOf(request),
   }
+  const ask = async (sink: RunSink): Promise<RunOutcome> =>
+    // What streams in is read once.
+    request.streamed !== null
+      ? components.runner.run(spec, sink, gone)
+      : askNamed(components, request.body, gone, async (agent_id) => components.runner.run({ ...spec, agent_id }, sink, gone))
   const format = streamFormat(request.headers.accept)
   if (format === null) {
     const sink = new AggregatedRun()
-    return sink.result(await components.runner.run(spec, sink, gone))
+    return sink.result(await ask(sink))
   }
   const { clock } = components
   const discardRest = async (): Promise<void> => request.streamed?.discardRest(clock)
   const sink = new StreamedRun({ stream: new EventStream({ reply, clock }, { format }), discardRest })
   try {
-    await sink.end(await components.runner.run(spec, sink, gone))
+    await sink.end(await ask(sink))
   } catch (error) {
     if (!sink.fail(error)) throw error
   }

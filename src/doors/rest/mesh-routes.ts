@@ -1,3 +1,4 @@
+import type { AgentId } from '../../protocol/ids.ts'
 import { AppError } from '../../base/errors.ts'
 import { METRICS_TYPE } from '../../base/exposition.ts'
 import { MAX_DIRECT_PAYLOAD } from '../../protocol/limits.ts'
@@ -7,7 +8,7 @@ import { define, type Definitions } from './definition.ts'
 import { EventStream } from './event-stream.ts'
 import { decodeBase64 } from './ndjson.ts'
 import { pinged } from './operator-schemas.ts'
-import { targetOf } from './run-request.ts'
+import { askNamed } from './named-agent.ts'
 import { callerGone } from './run-response.ts'
 import { connectRequest, directEvent, okObject, sendRequest } from './schemas.ts'
 
@@ -18,21 +19,24 @@ const PAYLOAD_LIMIT = `a payload has at most ${MAX_DIRECT_PAYLOAD} bytes (48 KiB
 
 /** Links, and what agents say to each other beside runs. `callers` ends the streams of events. */
 export const meshRoutes = (components: RestComponents, callers: Pick<Callers, 'signal'>) => {
-  const { directory, links, messages, pings, view } = components
+  const { links, messages, pings, view } = components
   return {
     'GET /peers': define({ response: okObject, handle: async () => ({ ok: true, peers: view.peers(), mesh: view.counts() }) }),
     'POST /agents/connect': define({
       body: connectRequest,
       response: okObject,
       handle: async ({ body }, reply) => {
-        const link = await links.link(targetOf(directory, body), callerGone(reply))
+        const link = await askNamed(components, body, callerGone(reply), async (agentId, gone) => links.link(agentId, gone))
         return { ok: true, agent_id: link.agentId, machine_id: link.machineId, decision: link.decision }
       },
     }),
     'POST /agents/ping': define({
       body: connectRequest,
       response: pinged,
-      handle: async ({ body }, reply) => ({ ok: true as const, ...(await pings.ping(targetOf(directory, body), callerGone(reply))) }),
+      handle: async ({ body }, reply) => {
+        const pong = await askNamed(components, body, callerGone(reply), async (agentId, gone) => pings.ping(agentId, gone))
+        return { ok: true as const, ...pong }
+      },
     }),
     'POST /direct/send': define({
       body: sendRequest,
@@ -43,7 +47,8 @@ export const meshRoutes = (components: RestComponents, callers: Pick<Callers, 's
         const { content_type } = body
         const payload = decodeBase64(body.payload_b64, 'payload_b64')
         if (payload.length > MAX_DIRECT_PAYLOAD) throw new AppError('too_large', `payload_b64: ${PAYLOAD_LIMIT}, not ${payload.length}`)
-        return { ok: true, ...(await messages.send(targetOf(directory, body), { content_type, payload }, callerGone(reply))) }
+        const send = async (agentId: AgentId, gone: AbortSignal) => messages.send(agentId, { content_type, payload }, gone)
+        return { ok: true, ...(await askNamed(components, body, callerGone(reply), send)) }
       },
     }),
     'GET /direct/events': define({

@@ -1,4 +1,4 @@
-import type { Clock, Timer } from '../../base/clock.ts'
+import type { Clock } from '../../base/clock.ts'
 import { Due } from '../../base/due.ts'
 import { AppError, errorCodeOf, errorText, isAppError } from '../../base/errors.ts'
 import type { TargetGrant } from '../../policy/local/authorize-target.ts'
@@ -12,6 +12,7 @@ import type { RunPart } from '../../protocol/run-events.ts'
 import { NO_BYTES } from '../../protocol/schema.ts'
 import type { ReachedTarget } from '../port/local-executor.ts'
 import type { Program } from '../runs/execution.ts'
+import { TargetPatience } from './target-patience.ts'
 
 /** A command for another agent, which its ACL allows or not. */
 export interface TargetRequest {
@@ -67,17 +68,11 @@ export class TargetProgram implements Program {
   /** Why it is not known how it ended; null: it is, or it goes on. */
   lost: string | null = null
   readonly #targets: TargetRunner
-  readonly #clock: Clock
   readonly #init: TargetProgramInit
   readonly #givenUp = new AbortController()
   /** Resolves when output may be handed on; null: it may. */
   #paused: PromiseWithResolvers<void> | null = Promise.withResolvers()
-  /** What came waits until it may be handed on. */
-  #isHeld = false
-  /** Something came since the patience with the daemon was counted anew. */
-  #isHeard = false
-  /** Null: nobody was asked, or its daemon is not waited for any more. */
-  #patience: Timer | null = null
+  readonly #patience: TargetPatience
   #isEnding = false
   /** Why nobody waits for its beginning any more; null: somebody does. */
   #withdrawn: AppError | null = null
@@ -90,7 +85,9 @@ export class TargetProgram implements Program {
 
   constructor(components: TargetProgramComponents, init: TargetProgramInit) {
     this.#targets = components.targets
-    this.#clock = components.clock
+    this.#patience = new TargetPatience(components, {
+      onLate: () => this.#giveUp('the daemon did not say in time what became of the command'),
+    })
     this.#init = init
     this.#left = init.grant.max_output_bytes
     this.#cancels = new Due({ deliver: async () => this.#targets.cancel(init.requestId) })
@@ -100,7 +97,7 @@ export class TargetProgram implements Program {
   async start(handlers: ProcessHandlers): Promise<{ readonly kind: 'started'; readonly process: TargetProgram }> {
     const { requestId, grant, stdin } = this.#init
     const { target, argv, timeout_ms } = grant
-    this.#patience = this.#lateIn(timeout_ms + TARGET_SILENCE_MS)
+    this.#patience.begin(timeout_ms + TARGET_SILENCE_MS)
     try {
       const asked = { target, argv, stdin, timeout_ms, request_id: requestId }
       const parts = this.#targets.run(asked, this.#givenUp.signal)[Symbol.asyncIterator]()
@@ -114,13 +111,13 @@ export class TargetProgram implements Program {
       if (this.#givenUp.signal.aborted) return this.#unheard(errorText(this.#givenUp.signal.reason))
       if (isAppError(error, 'daemon_unreachable') && error.data['asked'] === true) return this.#unheard(error.message)
       this.refused = true
-      this.#waitNoMore()
+      this.#patience.end()
       throw error
     }
   }
 
   #unheard(lost: string): { readonly kind: 'started'; readonly process: TargetProgram } {
-    this.#waitNoMore()
+    this.#patience.end()
     this.ended = Promise.resolve(this.#endUnknown(lost))
     return { kind: 'started', process: this }
   }
@@ -137,7 +134,7 @@ export class TargetProgram implements Program {
   /** A target is asked to end; it sends SIGKILL by itself where that is not heeded. */
   terminate(): void {
     this.#cancels.ask('cancel')
-    if (!this.#isEnding) this.#waitAgain()
+    if (!this.#isEnding) this.#patience.again()
     this.#isEnding = true
   }
 
@@ -159,33 +156,14 @@ export class TargetProgram implements Program {
   resize(): void {}
 
   #giveUp(why: string): void {
-    this.#waitNoMore()
+    this.#patience.end()
     this.#givenUp.abort(new AppError('daemon_unreachable', why))
     this.resume()
   }
 
-  /** Its daemon has been silent for so long: the run is given up, unless it is us who take nothing. */
-  #lateIn(ms: number): Timer {
-    const late = (): void =>
-      this.#isHeard || this.#isHeld ? this.#waitAgain() : this.#giveUp('the daemon did not say in time what became of the command')
-    return this.#clock.setTimeout(late, ms)
-  }
-
-  #waitAgain(): void {
-    if (this.#patience === null) return
-    this.#patience.cancel()
-    this.#isHeard = false
-    this.#patience = this.#lateIn(TARGET_SILENCE_MS)
-  }
-
-  #waitNoMore(): void {
-    this.#patience?.cancel()
-    this.#patience = null
-  }
-
   async #next(parts: AsyncIterator<RunPart>): Promise<RunPart | null> {
     const { done, value } = await parts.next()
-    this.#isHeard = true
+    this.#patience.heard()
     return done === true ? null : value
   }
 
@@ -202,8 +180,7 @@ export class TargetProgram implements Program {
         else {
           if (!isAsked) this.#asked(part.expires_in_ms, leave.signal)
           isAsked = true
-          this.#patience?.cancel()
-          this.#patience = this.#lateIn(part.expires_in_ms + this.#init.grant.timeout_ms + TARGET_SILENCE_MS)
+          this.#patience.begin(part.expires_in_ms + this.#init.grant.timeout_ms + TARGET_SILENCE_MS)
         }
       }
     } finally {
@@ -225,9 +202,9 @@ export class TargetProgram implements Program {
 
   /** Resolves when output may be handed on. */
   async #room(): Promise<void> {
-    this.#isHeld = true
+    this.#patience.hold()
     await this.#paused?.promise
-    this.#isHeld = false
+    this.#patience.release()
   }
 
   async #follow(first: readonly RunPart[], rest: AsyncIterator<RunPart>, handlers: ProcessHandlers): Promise<ProcessEnd> {
@@ -247,7 +224,7 @@ export class TargetProgram implements Program {
     } catch (error) {
       lost = errorText(this.#givenUp.signal.aborted ? this.#givenUp.signal.reason : error)
     } finally {
-      this.#waitNoMore()
+      this.#patience.end()
     }
     return this.#endUnknown(lost)
   }

@@ -1,8 +1,8 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
-import { mkdir, mkdtemp, readdir, rename, rm, stat, utimes } from 'node:fs/promises'
-import { basename, join } from 'node:path'
+import { mkdir, mkdtemp, rename, utimes } from 'node:fs/promises'
+import { join } from 'node:path'
 import { Transform } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 
@@ -11,51 +11,15 @@ import type { Logger } from '../../base/log.ts'
 import { findExecutable } from '../../policy/executable.ts'
 import type { SandboxImage } from '../../policy/permit.ts'
 import type { SandboxSettings } from '../../policy/sandbox/sandbox-settings.ts'
-import {
-  IMAGE_ASK_MS,
-  IMAGE_KEPT_MS,
-  IMAGE_LEFT_MS,
-  IMAGE_UNPACK_MS,
-  MAX_IMAGE_BYTES,
-  MAX_IMAGE_FILES,
-  MAX_IMAGES_KEPT,
-} from '../../protocol/sandbox-limits.ts'
+import { IMAGE_UNPACK_MS, MAX_IMAGE_BYTES, MAX_IMAGE_FILES } from '../../protocol/sandbox-limits.ts'
 import { MAX_WRAPPER_TEXT } from '../pid-namespace.ts'
 import { bubblewrapArguments } from './bubblewrap-arguments.ts'
 import { callFilter } from './call-filter.ts'
+import { ask, engineEnv } from './image-engine.ts'
+import { containerOf, discard, dropUnused, NEW } from './kept-images.ts'
 
-/** Of our own environment, what an engine finds its images by. */
-const ENGINE_VARIABLES = /^(PATH|HOME|USER|TMPDIR|XDG_.*|CONTAINERS_.*|DOCKER_.*)$/
-const engineEnv = (): Record<string, string> =>
-  Object.fromEntries(
-    Object.entries(process.env).flatMap(([name, value]) => (value !== undefined && ENGINE_VARIABLES.test(name) ? [[name, value]] : [])),
-  )
-
-const MAX_INSPECT_BYTES = 1024 * 1024
 /** What becomes the name of a container that is never started, where the image has no command. */
 const NO_COMMAND = '/x0x-never-started'
-
-/** Runs an engine to its end; answers what it wrote. Throws what it complains of. */
-const ask = async (engine: string, args: readonly string[]): Promise<string> => {
-  const child = spawn(engine, args, {
-    env: engineEnv(),
-    cwd: '/',
-    stdio: ['ignore', 'pipe', 'pipe'],
-    timeout: IMAGE_ASK_MS,
-    killSignal: 'SIGKILL',
-  })
-  const closed = once(child, 'close') as Promise<[number | null]>
-  let [text, complaint] = ['', '']
-  child.stdout.on('data', (chunk: Buffer) => {
-    text = (text + chunk.toString()).slice(0, MAX_INSPECT_BYTES)
-  })
-  child.stderr.on('data', (chunk: Buffer) => {
-    complaint = (complaint + chunk.toString()).slice(0, MAX_WRAPPER_TEXT)
-  })
-  const [code] = await closed
-  if (code !== 0) throw new Error(complaint.trim() || `it ended with ${code ?? `a signal, or took more than ${IMAGE_ASK_MS / 1_000} s`}`)
-  return text
-}
 
 interface Inspected {
   readonly id: string
@@ -208,10 +172,6 @@ const engineProblem = (engine: string, name: string, complaint: string): string 
 
 const unavailable = (why: string): AppError => new AppError('sandbox_unavailable', `no sandbox can be had here: ${why}`)
 
-const NEW = 'new-'
-/** By its name, one that a crash has left is known and removed. */
-const containerOf = (fresh: string): string => `x0x-${basename(fresh)}`
-
 const unpacked = async (
   engine: string,
   {
@@ -237,28 +197,5 @@ const unpacked = async (
   } finally {
     await ask(engine, ['rm', container]).catch(() => undefined)
     await discard(fresh)
-  }
-}
-
-/** Some directories of an image may be written by nobody, so that nothing could be removed from them. */
-const discard = async (path: string): Promise<void> =>
-  rm(path, { recursive: true, force: true }).catch(async () => {
-    await ask('chmod', ['-R', 'u+rwX', path])
-    await rm(path, { recursive: true, force: true })
-  })
-
-/** Makes room for one more: what was unused for long, the least lately used of too many, and what a crash has left half unpacked. */
-const dropUnused = async (engine: string, directory: string): Promise<void> => {
-  const names = await readdir(directory)
-  const found = await Promise.all(
-    names.map(async (name) => ({ name, used: (await stat(join(directory, name)).catch(() => null))?.ctimeMs ?? 0 })),
-  )
-  const [left, images] = [found.filter(({ name }) => name.startsWith(NEW)), found.filter(({ name }) => !name.startsWith(NEW))]
-  const recent = images.sort((one, other) => other.used - one.used).slice(0, MAX_IMAGES_KEPT - 1)
-  for (const { name } of images.filter((one) => !recent.includes(one) || Date.now() - one.used > IMAGE_KEPT_MS))
-    await discard(join(directory, name)).catch(() => undefined)
-  for (const { name } of left.filter(({ used }) => Date.now() - used > IMAGE_LEFT_MS)) {
-    await ask(engine, ['rm', containerOf(name)]).catch(() => undefined)
-    await discard(join(directory, name)).catch(() => undefined)
   }
 }

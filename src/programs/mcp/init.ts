@@ -109,7 +109,7 @@ export const init = async ({ directory, whoami, config }: Extract<McpFlags, { mo
   }
   process.stderr.write(
     [
-      `${path} is written: files below ${root}, ${FIRST_COMMANDS.length} commands, no shell; the journal is ${journal}.`,
+      `${path} is written: files below ${root}, no shell, and these commands: ${FIRST_COMMANDS.map((argv) => argv.join(' ')).join(', ')}; the journal is ${journal}.`,
       'Give this to your runtime of agents (docs/agents.md says in which file), then try it:',
       `x0x mcp --check --config ${path}`,
       '',

@@ -1,5 +1,6 @@
 import { lastLines } from '../../audit/last-lines.ts'
 import { AppError, attempt, errorText } from '../../base/errors.ts'
+import { Turnstile } from '../../base/turnstile.ts'
 import type { EngineConfigs } from './engine-configs.ts'
 import type { LocalApi } from '../../local-api/local-api.ts'
 import { isTable, type Fields } from '../../protocol/field-checks.ts'
@@ -28,6 +29,8 @@ export class JournalBook {
   readonly #configs: EngineConfigs
   /** Of what runs here, as the daemon last said; it is set where the ACL says. */
   #ofRuns: string | null = null
+  /** One end of a journal is in memory at a time, however many pages ask. */
+  readonly #reading = new Turnstile({ limit: 1 })
 
   constructor(api: LocalApi, configs: EngineConfigs) {
     this.#api = api
@@ -65,10 +68,15 @@ export class JournalBook {
   /** Nothing, where nothing was ever written. */
   async last(name: string, signal: AbortSignal, lines = MAX_PAGE_SEARCHED): Promise<LastOf> {
     const path = await this.#pathOf(name, signal)
-    const read = await lastLines(path, { lines, maxBytes: MAX_PAGE_JOURNAL_BYTES })
-    const found = read.lines.map((bytes) => ({ line: parsed(bytes.toString()), raw: bytes.toString() }))
-    const known = found.flatMap(({ line, raw }) => (line === null ? [] : [{ line, raw }]))
-    return { lines: known, older: read.older, unread: read.tooLong + found.length - known.length }
+    const leave = await this.#reading.enter(signal)
+    try {
+      const read = await lastLines(path, { lines, maxBytes: MAX_PAGE_JOURNAL_BYTES })
+      const found = read.lines.map((bytes) => ({ line: parsed(bytes.toString()), raw: bytes.toString() }))
+      const known = found.flatMap(({ line, raw }) => (line === null ? [] : [{ line, raw }]))
+      return { lines: known, older: read.older, unread: read.tooLong + found.length - known.length }
+    } finally {
+      leave()
+    }
   }
 
   async #pathOf(name: string, signal: AbortSignal): Promise<string> {

@@ -95,7 +95,7 @@ const composeTraces = (
   counters: RequesterCounters,
 ) => {
   const sink = new TraceExport({ clock, counters, log }, { url, name: settings.display_name, version: VERSION })
-  const runs = new RunTraces({ sink, counters })
+  const runs = new RunTraces({ sink, counters, clock })
   return {
     runs,
     entries: [

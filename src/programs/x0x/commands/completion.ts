@@ -6,6 +6,7 @@ import { SHELLS } from '../../../command-line/shells.ts'
 import type { RunSession } from '../../../exec/run-spec.ts'
 import type { ContactRecord, GroupRecord } from '../../../executor/port/snapshot.ts'
 import { LocalApi } from '../../../local-api/local-api.ts'
+import { machinesOf } from '../../../local-api/machines.ts'
 import { instanceChoice } from '../../../local-api/paths.ts'
 import type { MeshView } from '../../../mesh/view.ts'
 import { write } from '../../../supervision/program-output.ts'
@@ -49,12 +50,7 @@ const agentWords = async (get: Get): Promise<Candidate[]> => {
 /** Those that the agent before it is pinned to or was seen on; of an agent that is not known, all. */
 const machineWords = async (get: Get, agent: string): Promise<Candidate[]> => {
   const [contacts, peers] = await Promise.all([contactsOf(get), peersOf(get)])
-  const contact = contacts.find(({ name, agent_id }) => name === agent || agent_id === agent)
-  const id = contact?.agent_id ?? agent
-  const seen = peers.filter((peer) => peer.agent_id === id)
-  const machines = contact === undefined && seen.length === 0 ? peers : seen
-  const pinned = (contact?.machines ?? []).map((machine): Candidate => [machine, 'pinned'])
-  return [...pinned, ...machines.map(({ machine_id, name }): Candidate => [machine_id, name ?? ''])]
+  return machinesOf(agent, contacts, peers).map(({ machine_id, name }) => [machine_id, name ?? ''])
 }
 
 /** Behind a comma or a "!" the next host begins; names, and what the operator calls several. */

@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs'
 
 import { makeFirstFiles, type FirstWishes } from '../../../config/first-files.ts'
+import { isAppError } from '../../../base/errors.ts'
 import { SETTINGS } from '../../../config/settings.ts'
 import { loadPrimitives } from '../../../identity/primitives.ts'
 import { shellWord } from '../../../base/shell-word.ts'
@@ -53,6 +54,27 @@ const wishesOf = async (context: CliContext, { as, reachable, service }: InitOpt
   }
 }
 
+const isServed = async (context: CliContext): Promise<boolean> => {
+  if (!context.api.isOwn) return false
+  try {
+    await context.api.json({ method: 'GET', path: '/health' })
+    return true
+  } catch (error) {
+    // One that answers that it is not well is there, too.
+    if (isAppError(error)) return error.code !== 'daemon_unreachable'
+    throw error
+  }
+}
+
+/** Starts the daemon; one that runs reads what was just made when it is started again, and is asked for an invitation where nothing was. */
+const nextFor = async (context: CliContext, flags: readonly string[], isNew: boolean): Promise<string> => {
+  const words = (...argv: readonly string[]): string => argv.map(shellWord).join(' ')
+  if (!(await isServed(context))) return `${words('x0xd', ...flags)} &`
+  return isNew
+    ? `${words('x0xd', ...flags, '--replace')} &   (or restart its service: the daemon that runs began without what is new)`
+    : `${words('x0x', ...flags, 'invite')}   (the daemon runs)`
+}
+
 /** `x0x init`: makes what is missing in the data directory, and changes nothing that is there. */
 export const runInit = async (context: CliContext, options: InitOptions): Promise<number> => {
   const { service, ...wishes } = await wishesOf(context, options)
@@ -63,7 +85,11 @@ export const runInit = async (context: CliContext, options: InitOptions): Promis
   const flags = [...(name === null ? [] : ['--name', name]), ...(dataDir === null ? [] : ['--data-dir', dataDir])]
   const start = service
     ? `sudo systemctl enable --now x0xd   (deploy/x0xd.service; its files are in /etc/x0x and /var/lib/x0x)`
-    : ['x0xd', ...flags, '&'].map((word) => (word === '&' ? word : shellWord(word))).join(' ')
+    : await nextFor(
+        context,
+        flags,
+        files.some(({ state }) => state === 'made'),
+      )
   return printAnswer(context, { ok: true, files, next: start }, async () => {
     await printTable(
       context,
