@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { test, type TestContext } from 'node:test'
 
+import type { ModeOverride } from '../../src/protocol/desk.ts'
 import { connect } from '../../src/client/client.ts'
 import { stdio } from '../../src/client/stdio.ts'
 import { deskPlace, type DeskPlaceInit } from '../../test/support/desk-place.ts'
@@ -188,4 +189,25 @@ test('rexd exec says that its command waits and what was cut of its wishes, and 
   )
   assert.match(waiting.said(), /rexd: withdrawn before it began\n$/)
   assert.ok(await soon(() => settled.includes(id)), 'the question still waits')
+})
+
+test('what a human sets for the name that a caller gives itself holds as far as it narrows', async (t) => {
+  const { desk, call, session } = await callerOf(t)
+  const { human, next } = await watching(desk)
+  const modes = (more: Partial<ModeOverride>): ModeOverride => ({
+    host: null,
+    node: null,
+    security: null,
+    ask: null,
+    elevated: null,
+    ...more,
+  })
+  await human.setModes('a caller', modes({ security: 'deny' }))
+  const { error } = await call('exec.start', { ...session, ...ECHO })
+  assert.ok(error, 'nothing runs')
+  assert.equal((await human.pending()).questions.length, 0, 'and nobody is asked')
+  await human.setModes('a caller', modes({ security: 'full', ask: 'off' }))
+  const started = call('exec.start', { ...session, ...ECHO })
+  await decide(human, await next(), 'deny')
+  assert.ok((await started).error, 'and it was asked all the same')
 })

@@ -1,5 +1,5 @@
 import { shellWord } from '../base/shell-word.ts'
-import type { ContactRecord } from '../executor/port/messages.ts'
+import type { ContactRecord } from '../executor/port/snapshot.ts'
 import type { TrustEvaluation } from '../executor/port/shown.ts'
 import type { MeshView } from '../mesh/view.ts'
 import { isHexId } from '../protocol/ids.ts'

@@ -17,7 +17,7 @@ const becomes = async ({ directory, clock }: NamedAgentComponents, name: string,
 }
 
 export interface NamedAgentComponents {
-  readonly directory: RestDirectory
+  readonly directory: Pick<RestDirectory, 'resolve'>
   readonly clock: Clock
 }
 

@@ -81,7 +81,10 @@ export class StreamedBody {
 }
 
 /** Exactly one of the two ways to name an agent. */
-export const targetOf = (directory: RestDirectory, body: { agent_id?: string | undefined; agent?: string | undefined }): AgentId => {
+export const targetOf = (
+  directory: Pick<RestDirectory, 'resolve'>,
+  body: { agent_id?: string | undefined; agent?: string | undefined },
+): AgentId => {
   const text = body.agent_id ?? body.agent
   if (text === undefined || (body.agent_id !== undefined && body.agent !== undefined)) {
     throw new AppError('bad_request', 'agent_id, agent: name the agent with exactly one of the two')

@@ -96,7 +96,7 @@ export class EngineModes {
     const own = door === 'console' && this.#console !== null ? consoleSession(this.#console, client_name) : null
     const override = await this.desk.override(session_id, isGiven ? client_name : own)
     // What is set for a name that anybody may give holds for whoever gives it, as far as it narrows.
-    const claimed = isGiven || door !== 'console' ? null : await this.desk.override(client_name, client_name)
+    const claimed = isGiven ? null : await this.desk.override(client_name, client_name)
     const found = resolveExec({ parameter, ...placesOf(this.tools, client_name, override, isGiven) })
     if (found.kind === 'refused') throw notOpen(found.key, found.asked, found.allowed)
     const resolved = narrowedBy(found, settingsOf(claimed))
