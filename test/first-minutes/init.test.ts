@@ -57,3 +57,10 @@ test('beside a daemon that runs init says what is next there, and not to start a
   assert.match(await next(), /^next: x0xd --data-dir \S+ --replace & .*the daemon that runs began without what is new\)$/)
   assert.match(await next(), /^next: x0x --data-dir \S+ invite .*\(the daemon runs\)$/)
 })
+
+test('beside a daemon that hangs init ends all the same', async (t) => {
+  const { dir } = await fakeDaemon(t, () => undefined)
+  const { status, stdout } = await runCli(['--data-dir', dir, 'init'])
+  assert.equal(status, 0)
+  assert.match(stdout, /^next: x0xd .* --replace &/m)
+})

@@ -50,9 +50,13 @@ const peersOf = async (api: LocalApi, signal: AbortSignal): Promise<{ readonly p
 }
 
 /** The file that is named, else the one that the running daemon reads: the default place may have none, or another. */
-const aclOf = async (api: LocalApi, { execAcl, instance }: Pick<UiFlags, 'execAcl' | 'instance'>): Promise<LoadAclInit> => {
+const aclOf = async (
+  api: LocalApi,
+  { execAcl, instance }: Pick<UiFlags, 'execAcl' | 'instance'>,
+  signal: AbortSignal,
+): Promise<LoadAclInit> => {
   if (execAcl !== null) return { path: execAcl, explicit: true }
-  const exec = await api.json<Pick<ExecDiagnostics, 'acl_summary'>>({ method: 'GET', path: '/diagnostics/exec' }).catch(() => null)
+  const exec = await api.json<Pick<ExecDiagnostics, 'acl_summary'>>({ method: 'GET', path: '/diagnostics/exec', signal }).catch(() => null)
   return { path: exec?.acl_summary.loaded_from ?? defaultAclPath(instance.name, api.paths), explicit: false }
 }
 
@@ -63,7 +67,7 @@ export const pageSources = (
 ): PageSources => {
   const configs = new EngineConfigs({ config, env })
   const book = new JournalBook(api, configs)
-  const acl = async (): Promise<LoadAclInit> => aclOf(api, { execAcl, instance })
+  const acl = async (signal: AbortSignal): Promise<LoadAclInit> => aclOf(api, { execAcl, instance }, signal)
   return {
     about: async (signal) => {
       const agent = await api
@@ -80,11 +84,11 @@ export const pageSources = (
     runs: async (signal) => runsOf(api, book, signal),
     peers: async (signal) => peersOf(api, signal),
     journal: async (query, signal) => book.lines(query, signal),
-    policy: async (signal) => policyHere(await acl(), await contactsOf(api, signal).catch(() => [])),
+    policy: async (signal) => policyHere(await acl(signal), await contactsOf(api, signal).catch(() => [])),
     modes: async () => localModes(api.paths, configs),
     revoke: async (id) => revokeGrant(api.paths, id),
     takeBackModes: async (agent, what) => takeBackModes(api.paths, agent, what),
-    explain: async (query) =>
-      explainHere(await acl(), query).catch((error: unknown) => ({ outcome: 'denied' as const, text: errorText(error) })),
+    explain: async (query, signal) =>
+      explainHere(await acl(signal), query).catch((error: unknown) => ({ outcome: 'denied' as const, text: errorText(error) })),
   }
 }

@@ -54,15 +54,17 @@ const wishesOf = async (context: CliContext, { as, reachable, service }: InitOpt
   }
 }
 
+/** Whoever waits for the first files does not wait for a daemon that hangs. */
+const ANSWER_MS = 2_000
+
 const isServed = async (context: CliContext): Promise<boolean> => {
   if (!context.api.isOwn) return false
   try {
-    await context.api.json({ method: 'GET', path: '/health' })
+    await context.api.json({ method: 'GET', path: '/health', signal: AbortSignal.timeout(ANSWER_MS) })
     return true
   } catch (error) {
-    // One that answers that it is not well is there, too.
-    if (isAppError(error)) return error.code !== 'daemon_unreachable'
-    throw error
+    // One that answers that it is not well, or does not answer in time, is there too.
+    return !isAppError(error, 'daemon_unreachable') || error.data['start'] === undefined
   }
 }
 
