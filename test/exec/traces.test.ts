@@ -89,19 +89,19 @@ test('a run of a peer is followed until it is over, however often it is resumed'
   assert.deepEqual(seen, ['arrived', 'output 1', 'lost', 'resumed', 'output 2', 'left'])
 })
 
-test('what is lost ends when its lease and its program can have ended, and not while it is resumed', () => {
+test('what is lost ends when its lease and its program can have ended, and not while it is resumed', async () => {
   const clock = new ManualClock()
   const ended: TracedRun[] = []
   const traces = new RunTraces({ sink: { add: (run) => void ended.push(run) }, counters: new RequesterCounters(), clock })
   traces.arrived('a')
   traces.lost('a')
-  clock.advance(LEASE_EXPIRES_MS)
+  await clock.advance(LEASE_EXPIRES_MS)
   traces.resumed('a')
-  clock.advance(60_000)
+  await clock.advance(60_000)
   assert.equal(ended.length, 0)
   traces.lost('a')
   traces.lost('nobody')
-  clock.advance(60_000)
+  await clock.advance(60_000)
   assert.equal(ended.length, 1)
   traces.left('a')
   assert.equal(ended.length, 1)
