@@ -1,5 +1,5 @@
 /** What the local daemon knows that may stand there. */
-export type AskedWords = 'agents' | 'contacts' | 'hosts' | 'machines' | 'runs'
+export type AskedWords = 'agents' | 'contacts' | 'hosts' | 'machines' | 'runs' | 'detached'
 /** Words that may stand there, or who knows them. */
 export type Completes = AskedWords | readonly string[]
 

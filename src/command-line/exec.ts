@@ -1,5 +1,6 @@
 import type { CommandSpec, OptionSpec } from './command.ts'
 import { PLAIN_EXEC } from './plain-exec.ts'
+import { DETACH_OPTIONS } from './runs.ts'
 
 /** With any of them a line is a fan-out, also of one host. */
 export const FLEET_OPTIONS: readonly OptionSpec[] = [
@@ -27,7 +28,7 @@ export const EXEC: CommandSpec = {
     { flags: '[agent]', completes: 'agents' },
     { flags: '[argv...]', completes: 'agents' },
   ],
-  options: [...PLAIN_EXEC.options!, ...FLEET_OPTIONS],
+  options: [...PLAIN_EXEC.options!, ...FLEET_OPTIONS, ...DETACH_OPTIONS],
   examples: [
     'x0x exec bob -- echo 42',
     'x0x exec bob --timeout 30 -- journalctl -u x0xd -n 100',
@@ -38,6 +39,7 @@ export const EXEC: CommandSpec = {
     "x0x exec 'web[1-20]' --group -- uname -r",
     'x0x exec @web --canary 2 --max-failures 10% --ledger deploy.ledger -- deploy 42',
     'x0x exec --retry deploy.ledger',
+    'x0x exec bob --detach --lifetime 2h -- make all',
   ],
   notes: [
     '',

@@ -28,3 +28,6 @@ export const PLAIN_EXEC: CommandSpec = {
 
 /** As much of `x0x` as a plain `exec` needs. Any other line is for the table of all commands. */
 export const PLAIN_X0X: CommandSpec = { name: 'x0x', text: '', group: true, options: X0X_OPTIONS, commands: [PLAIN_EXEC] }
+
+/** What an expression for many hosts has, and hardly a name. */
+export const MANY_HOSTS = /[[\]@=!,]/

@@ -10,6 +10,7 @@ import { EXEC } from './exec.ts'
 import { X0X_OPTIONS } from './plain-exec.ts'
 import { KEYS } from './keys.ts'
 import { PING } from './ping.ts'
+import { ATTACH, RUNS } from './runs.ts'
 import { TRUST } from './trust.ts'
 
 const id: CommandSpec = {
@@ -173,6 +174,8 @@ export const X0X: CommandSpec = {
   options: X0X_OPTIONS,
   commands: [
     EXEC,
+    RUNS,
+    ATTACH,
     id,
     KEYS,
     { name: 'card', text: "print this agent's card: a signed link for x0x contacts import on the other side" },

@@ -75,6 +75,11 @@ export class JsonBody {
     return typeof value === 'boolean' ? value : wrong(key, value, 'true or false')
   }
 
+  /** It is there, and true or false. */
+  isFlag(key: string): boolean {
+    return typeof this.#get(key) === 'boolean'
+  }
+
   /** An object in it; undefined where the key is absent. */
   optionalObject(key: string): JsonBody | undefined {
     return this.has(key) ? new JsonBody(Buffer.from(JSON.stringify(this.#get(key)))) : undefined

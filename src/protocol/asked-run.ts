@@ -57,3 +57,29 @@ export const isOver = (state: AskedState): boolean => state === 'ended' || state
 
 /** Whether it is known how it ended. */
 export const hasEnd = ({ code, signal, denial_reason }: AskedEnd): boolean => code !== null || signal !== null || denial_reason !== null
+
+/** What its host keeps of it. */
+export interface KeptThere {
+  readonly bytes_kept: number
+  /** Beyond what is kept. */
+  readonly bytes_dropped: number
+  readonly keep_bytes: number
+  /** Until it is ended; null: it does not run. */
+  readonly lifetime_left_ms: number | null
+  /** Until it is forgotten; null: it is not over. */
+  readonly kept_for_ms: number | null
+}
+
+/** A detached run as callers of the daemon are shown it. Times are ISO 8601. */
+export interface ShownRun extends Omit<AskedRun, 'argv_cut' | 'asked_at_ms' | 'heard_at_ms' | 'digest' | 'requests'> {
+  /** What the operator calls the agent; null: it is no contact. */
+  readonly agent: string | null
+  /** Absent where argv is whole. */
+  readonly argv_cut?: NonNullable<AskedRun['argv_cut']>
+  readonly asked_at: string
+  readonly heard_at: string | null
+  /** What its host said just now; null: it was not asked, or did not answer. */
+  readonly kept: KeptThere | null
+  /** Why it did not answer; null: it did, or was not asked. */
+  readonly problem: { readonly error: string; readonly message: string } | null
+}

@@ -19,7 +19,8 @@ import { counted, HeldBodies, type HeldBody } from './held-bodies.ts'
 import { meshRoutes } from './mesh-routes.ts'
 import { parseJson } from './ndjson.ts'
 import { openapi } from './openapi.ts'
-import { ROUTES, type Route, type RouteKey } from './routes.ts'
+import { isPathOf, ROUTES, urlOf, type Route, type RouteKey } from './routes.ts'
+import { runsRoutes } from './runs-routes.ts'
 import { StreamedBody } from './run-request.ts'
 import { checkWith } from '../check-with.ts'
 import { statusRoutes } from './status-routes.ts'
@@ -63,6 +64,7 @@ export const buildApp = async (components: RestComponents, init: RestAppInit): P
     ...meshRoutes(components, callers),
     ...execRoutes(components),
     ...fanoutRoutes(components),
+    ...runsRoutes(components),
     ...eventRoutes(components, callers),
   }
   const bodies: Bodies = {
@@ -94,7 +96,7 @@ export const buildApp = async (components: RestComponents, init: RestAppInit): P
 /** A known path with another method is told apart, with the `Allow` header that RFC 9110 §15.5.6 asks for. */
 const noRoute = ({ method, url }: FastifyRequest, reply: FastifyReply): AppError => {
   const path = url.split('?', 1)[0]!
-  const methods = ROUTES.filter((row) => row.path === path).map((row) => row.method)
+  const methods = ROUTES.filter((row) => isPathOf(row, path)).map((row) => row.method)
   if (methods.length === 0) return new AppError('not_found', 'there is no such route; GET /routes lists them')
   reply.header('allow', methods.join(', '))
   return new AppError('method_not_allowed', `${path}: expected ${methods.join(' or ')}, not ${method}`)
@@ -110,11 +112,17 @@ const refusalOr = (error: unknown, request: IncomingMessage, init: RestAppInit):
   }
 }
 
+/** By the path of its row, which a route that was found has in its configuration. */
+const definitionOf = (request: FastifyRequest, definitions: Record<string, Definition>): Definition | undefined => {
+  const { path } = request.routeOptions.config as { readonly path?: string }
+  return definitions[`${request.method} ${path}`]
+}
+
 const addChecks = (app: FastifyInstance, init: RestAppInit, callers: Callers, definitions: Record<string, Definition>): void => {
   app.addHook('onRequest', async (request, reply) => {
     reply.headers({ 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' })
     checkHost(request.raw, init.listenerOf(request.raw))
-    const definition = definitions[`${request.method} ${request.routeOptions.url}`]
+    const definition = definitionOf(request, definitions)
     if (definition?.open !== true) callers.check(request.headers.authorization, definition?.metricsToken === true)
     if (init.stopping.aborted) throw new AppError('shutting_down')
   })
@@ -126,7 +134,7 @@ const isLines = ({ headers }: FastifyRequest): boolean => headers['content-type'
 const addLimits = (app: FastifyInstance, components: RestComponents, definitions: Record<string, Definition>, bodies: Bodies): void => {
   const all = new HeldBodies(components)
   app.addHook('preParsing', async (request, reply, payload) => {
-    definitions[`${request.method} ${request.routeOptions.url}`]?.checkRoom?.()
+    definitionOf(request, definitions)?.checkRoom?.()
     const length = Number(request.headers['content-length'] ?? (request.headers['transfer-encoding'] === undefined ? 0 : Infinity))
     if (length === 0) return payload
     const held = all.admit(request.raw, reply.raw)
@@ -169,18 +177,20 @@ const addRoute = (parent: FastifyInstance, row: Route, definition: Definition, b
     if (definition.takesLines === true) addLinesParser(scope, bodies)
     scope.route({
       method: row.method,
-      url: row.path,
+      url: urlOf(row),
       bodyLimit: definition.bodyLimit ?? MAX_SMALL_BODY,
-      config: definition.bodyHolds === undefined ? {} : { bodyHolds: definition.bodyHolds },
+      config: { path: row.path, ...(definition.bodyHolds !== undefined && { bodyHolds: definition.bodyHolds }) },
       schema: {
         ...(definition.body && { body: definition.body }),
         ...(definition.query && { querystring: definition.query }),
+        ...(definition.params && { params: definition.params }),
       },
       handler: async (request, reply) =>
         definition.handle(
           {
             body: request.body,
             query: request.query,
+            params: request.params,
             rawBody: bodies.raw.get(request) ?? new Uint8Array(0),
             streamed: bodies.streamed.get(request) ?? null,
             proof: proofOf(request.headers[OPERATOR_PROOF_HEADER]),

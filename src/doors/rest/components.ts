@@ -7,7 +7,7 @@ import type { Pings } from '../../dm/pings.ts'
 import type { AgentDirectory } from '../../exec/agents.ts'
 import type { ExecClient } from '../../exec/client.ts'
 import type { Fanouts } from '../../exec/fleet/fanouts.ts'
-import type { DetachedClient } from '../../exec/detached/detached-client.ts'
+import type { DetachedRuns } from '../../exec/detached-runs.ts'
 import type { RulesClient } from '../../exec/rules-client.ts'
 import type { ExecutorClient } from '../../executor/port/client.ts'
 import type { MeshNode } from '../../mesh/node.ts'
@@ -18,8 +18,8 @@ import type { DaemonMetrics } from './metrics.ts'
 
 export type RestRunner = Pick<ExecClient, 'run' | 'checkRoom' | 'cancel' | 'sessions' | 'output'> & { diagnostics(): object }
 export type RestFanouts = Pick<Fanouts, 'run' | 'checkRoom' | 'cancel' | 'sessions' | 'stopAll'>
+export type RestDetached = Pick<DetachedRuns, 'start' | 'list' | 'get' | 'refresh' | 'attach' | 'wait' | 'cancel' | 'forget'>
 export type RestRules = Pick<RulesClient, 'ask'>
-export type RestDetached = Pick<DetachedClient, 'start' | 'attach' | 'state' | 'cancel' | 'forget'>
 export type RestDirectory = Pick<AgentDirectory, 'resolve' | 'select'>
 export type RestExecutor = Pick<
   ExecutorClient,
@@ -43,8 +43,9 @@ export type RestEvents = Pick<LifecycleLog, 'id' | 'last' | 'look' | 'wait'>
 export interface RestComponents {
   readonly runner: RestRunner
   readonly fanouts: RestFanouts
-  readonly rules: RestRules
+  /** Runs that outlive their caller. */
   readonly detached: RestDetached
+  readonly rules: RestRules
   readonly events: RestEvents
   readonly directory: RestDirectory
   readonly executor: RestExecutor

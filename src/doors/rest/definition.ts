@@ -5,10 +5,12 @@ import type { RouteKey } from './routes.ts'
 import type { StreamedBody } from './run-request.ts'
 
 /** A request whose body fits its route's schema. */
-export interface RestRequest<B, Q = undefined> {
+export interface RestRequest<B, Q = undefined, P = undefined> {
   readonly body: B
   /** The parameters behind the path. */
   readonly query: Q
+  /** What stands in the path in place of names in braces. */
+  readonly params: P
   /** The bytes of the body as they came, of a streamed one its first line without the line feed: what is proven. */
   readonly rawBody: Uint8Array
   /** The rest of a streamed body; null for a plain one. */
@@ -23,6 +25,8 @@ export interface Definition {
   readonly body?: z.ZodType
   /** An object of the parameters behind the path; without it those are not looked at. */
   readonly query?: z.ZodObject
+  /** An object of the names in braces of the path. */
+  readonly params?: z.ZodObject
   /** The JSON of a 200; absent where that is always a stream. */
   readonly response?: z.ZodType
   /** The JSON of a 503 that is no error of the table. */
@@ -47,17 +51,18 @@ export interface Definition {
   readonly metricsToken?: boolean
   /** Carries an operator's proof in its header, or may. */
   readonly proof?: 'needed' | 'taken'
-  handle(request: RestRequest<unknown, unknown>, reply: FastifyReply): Promise<unknown>
+  handle(request: RestRequest<unknown, unknown, unknown>, reply: FastifyReply): Promise<unknown>
 }
 
-interface TypedDefinition<B, Q> extends Omit<Definition, 'body' | 'query' | 'handle'> {
+interface TypedDefinition<B, Q, P> extends Omit<Definition, 'body' | 'query' | 'params' | 'handle'> {
   readonly body?: z.ZodType<B>
   readonly query?: z.ZodObject & z.ZodType<Q>
-  handle(request: RestRequest<B, Q>, reply: FastifyReply): Promise<unknown>
+  readonly params?: z.ZodObject & z.ZodType<P>
+  handle(request: RestRequest<B, Q, P>, reply: FastifyReply): Promise<unknown>
 }
 
 /** Body and parameters were checked against the definition's own schemas, which makes their types true. */
-export const define = <B = undefined, Q = undefined>(definition: TypedDefinition<B, Q>): Definition => definition
+export const define = <B = undefined, Q = undefined, P = undefined>(definition: TypedDefinition<B, Q, P>): Definition => definition
 
 /** Of some of the routes; which file has which is for the compiler to see. */
 export type Definitions = Partial<Record<RouteKey, Definition>>

@@ -1,4 +1,5 @@
 import type { FastifyReply } from 'fastify'
+import * as z from 'zod'
 
 import { AppError } from '../../base/errors.ts'
 import type { RunOutcome, RunSink, RunSpec } from '../../exec/run-spec.ts'
@@ -15,6 +16,8 @@ import { incomingCancel, incomingEnded, incomingList, incomingRuns } from './ope
 import { askNamed } from './named-agent.ts'
 import { toRunSpec } from './run-request.ts'
 import { AggregatedRun, callerGone, StreamedRun, streamFormat } from './run-response.ts'
+import { oneRun } from './run-schemas.ts'
+import { startDetached } from './runs-routes.ts'
 import {
   cancelRequest,
   outputQuery,
@@ -33,7 +36,7 @@ export const execRoutes = (components: RestComponents) =>
   ({
     'POST /exec/run': define({
       body: runRequest,
-      response: runResult,
+      response: z.union([runResult, oneRun]),
       streams: { 'application/x-ndjson': runEvent, 'text/event-stream': runEvent, [RAW_RUN_TYPE]: rawRunEvent },
       bodyLimit: MAX_JSON_BODY,
       takesLines: true,
@@ -85,6 +88,8 @@ const run = async (components: RestComponents, request: RestRequest<RunRequest>,
   // First of all, so that a caller who leaves while stdin is still being read is noticed.
   const gone = callerGone(reply)
   const proof = proofOf(components, request)
+  const { detach = false } = request.body
+  if (detach !== false) return startDetached(components, request, proof === null ? {} : { proof }, gone)
   const spec = {
     ...(await toRunSpec(request.body, request.streamed, components.directory)),
     ...(proof !== null && { proof }),

@@ -13,11 +13,11 @@ class Components {
     return Object.fromEntries(types.map(([type, schema]) => [type, { schema: this.#refer(schema, io) }]))
   }
 
-  /** Each parameter of the query is one of the object's keys. */
-  parameters(query: z.ZodObject): object[] {
-    return Object.entries(query.shape).map(([name, schema]) => ({
+  /** Each parameter is one of the object's keys. */
+  parameters(place: 'query' | 'path', object: z.ZodObject | undefined): object[] {
+    return Object.entries(object?.shape ?? {}).map(([name, schema]) => ({
       name,
-      in: 'query',
+      in: place,
       required: !schema.safeParse(undefined).success,
       schema: this.#refer(schema as z.ZodType, 'input'),
     }))
@@ -38,7 +38,7 @@ const securityOf = ({ open, proof }: Definition): object[] => [
 ]
 
 const operationOf = (row: Route, definition: Definition, components: Components): object => {
-  const { body, query, response, streams = {}, text, unavailable } = definition
+  const { body, query, params, response, streams = {}, text, unavailable } = definition
   const bodyTypes = definition.takesLines === true ? ['application/json', 'application/x-ndjson'] : ['application/json']
   const answers = Object.entries({
     ...(response && { 'application/json': response }),
@@ -46,11 +46,11 @@ const operationOf = (row: Route, definition: Definition, components: Components)
     ...(text !== undefined && { [text]: z.string() }),
   })
   return {
-    operationId: `${row.method.toLowerCase()}${row.path.replace(/[/.](\w)/g, (_match, letter: string) => letter.toUpperCase())}`,
+    operationId: `${row.method.toLowerCase()}${row.path.replaceAll(/[{}]/g, '').replace(/[/._](\w)/g, (_match, letter: string) => letter.toUpperCase())}`,
     summary: row.description,
     tags: [row.category],
     security: securityOf(definition),
-    ...(query && { parameters: components.parameters(query) }),
+    ...((query || params) && { parameters: [...components.parameters('path', params), ...components.parameters('query', query)] }),
     ...(body !== undefined && {
       requestBody: {
         required: true,

@@ -1,8 +1,9 @@
-export type RouteCategory = 'status' | 'identity' | 'contacts' | 'mesh' | 'direct' | 'exec' | 'diagnostics'
+export type RouteCategory = 'status' | 'identity' | 'contacts' | 'mesh' | 'direct' | 'exec' | 'runs' | 'diagnostics'
 
 /** What the outside knows of one route. */
 export interface Route {
   readonly method: 'GET' | 'POST'
+  /** A name in braces stands for whatever has no slash. */
   readonly path: string
   /** The command that uses it; null where none does. */
   readonly cli: string | null
@@ -44,6 +45,12 @@ const ROWS = [
   ['POST', '/exec/incoming', 'exec', 'x0x exec sessions --incoming', 'What runs here for other agents'],
   ['POST', '/exec/incoming/cancel', 'exec', 'x0x exec cancel', 'End a run that another agent asked for'],
   ['GET', '/exec/events', 'exec', 'x0x events', 'What became of runs that this daemon asked for (JSON, or server-sent events)'],
+  ['GET', '/runs', 'runs', 'x0x runs', 'Detached runs that this daemon asked for'],
+  ['GET', '/runs/{request_id}', 'runs', null, 'One of them'],
+  ['GET', '/runs/{request_id}/output', 'runs', 'x0x attach', 'What it has written, from a byte on, and what it writes until it is over'],
+  ['POST', '/runs/wait', 'runs', 'x0x runs wait', 'Wait until some of them are over'],
+  ['POST', '/runs/cancel', 'runs', 'x0x runs cancel', 'Ask one of them to end'],
+  ['POST', '/runs/forget', 'runs', 'x0x runs forget', 'Let go of one, and of what its host keeps of it'],
   ['GET', '/diagnostics/exec', 'diagnostics', 'x0x diagnostics exec', 'Counters of the executing side and of the asking side'],
   ['GET', '/diagnostics/dm', 'diagnostics', 'x0x diagnostics dm', 'Counters of links and messages'],
   ['GET', '/metrics', 'diagnostics', null, "Counters in Prometheus' text format; the metrics token is enough"],
@@ -64,3 +71,12 @@ export const ROUTES: readonly Route[] = ROWS.map(([method, path, category, cli, 
   description,
   category,
 }))
+
+const NAME_IN_PATH = /\{(\w+)\}/g
+
+/** As the router of the door has it. */
+export const urlOf = ({ path }: Route): string => path.replaceAll(NAME_IN_PATH, ':$1')
+
+/** Whether a path that was asked for is one of these. */
+export const isPathOf = ({ path }: Route, asked: string): boolean =>
+  new RegExp(`^${path.replaceAll('.', '\\.').replaceAll(NAME_IN_PATH, '[^/]+')}$`).test(asked)

@@ -39,6 +39,12 @@ export const clamp = optional(z.boolean()).describe('run at the cap, with a warn
 /** Whom a request means: one of the two. */
 const target = { agent_id: optional(hexId), agent: optional(agentName) }
 
+/** What is left out is as the host's ACL has it. */
+const detach = z.strictObject({
+  lifetime_ms: optional(z.int().min(1)).describe('until it is ended'),
+  keep_bytes: optional(z.int().min(0)).describe('of its output; what is beyond is dropped and counted'),
+})
+
 export const runRequest = z
   .strictObject({
     ...target,
@@ -53,6 +59,7 @@ export const runRequest = z
     clamp,
     request_id: optional(requestId),
     session: optional(sessionName),
+    detach: optional(z.union([z.boolean(), detach])).describe('start it and answer: it goes on without its caller'),
   })
   .meta({ id: 'RunRequest' })
 export type RunRequest = z.infer<typeof runRequest>
@@ -104,7 +111,7 @@ export const contactPin = z.strictObject({ contact, machine_id: hexId })
 export const contactRemove = z.strictObject({ contact })
 export const identityRevoke = z.strictObject({ machine_id: hexId.nullable().describe('null = the agent key itself') })
 
-const started = { request_id: requestId, agent_id: hexId, machine_id: hexId, pid: z.int() }
+export const started = { request_id: requestId, agent_id: hexId, machine_id: hexId, pid: z.int() }
 const waiting = {
   request_id: requestId,
   agent_id: hexId,
@@ -115,7 +122,7 @@ const waiting = {
   reason: z.enum(WAITING_REASONS),
 }
 const output = { type: z.enum(['stdout', 'stderr']), request_id: requestId, seq: z.int() }
-const warning = { request_id: requestId, kind: z.enum(WARNING_KINDS), message: z.string() }
+export const warning = { request_id: requestId, kind: z.enum(WARNING_KINDS), message: z.string() }
 
 /** What happens before a run's outcome; `data`: how its output is said, `more`: what each event has beside its own. */
 export const runTold = <D extends Record<string, z.ZodType>, M extends Record<string, z.ZodType>>(data: D, more: M) =>
@@ -127,7 +134,7 @@ export const runTold = <D extends Record<string, z.ZodType>, M extends Record<st
   ] as const
 
 /** The outcome of a run. */
-const outcome = {
+export const outcome = {
   ok: z.boolean().describe('the run ended, its signed Exit was verified and every forwarded byte arrived; false for a denial'),
   request_id: requestId,
   agent_id: hexId,

@@ -3,10 +3,13 @@ import { AppError, isAppError } from '../../base/errors.ts'
 import type { ExecFrame } from '../../protocol/exec.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import { MAX_UNACKED_PER_RUN, UNACKED_SLACK } from '../../protocol/limits.ts'
+import type { DetachedState } from '../../protocol/reasons.ts'
 import { Delivery } from '../delivery.ts'
 import { Liveness, LIVENESS_CHECK_MS } from '../liveness.ts'
 import type { RunEvent } from '../run-spec.ts'
 import type { RunTransport } from '../transport.ts'
+
+const GOES_ON: readonly DetachedState[] = ['waiting', 'running']
 
 type FrameOf<T extends ExecFrame['type']> = Extract<ExecFrame, { type: T }>
 
@@ -133,8 +136,9 @@ export class AttachedStream {
   }
 
   #closed(error: Error | null): void {
-    // In peace: the state that came first was all that there is to say.
-    if (error === null && this.#state !== null) return this.#end({ kind: 'state', frame: this.#state })
+    // In peace: the state that came first was all that there is to say, but of a run that goes on, whose host went away.
+    if (error === null && this.#state !== null && !GOES_ON.includes(this.#state.state))
+      return this.#end({ kind: 'state', frame: this.#state })
     this.#end({ kind: 'lost', error: error ?? new Error('the agent closed the stream without an answer') })
   }
 

@@ -32,6 +32,7 @@ export const REQUEST_KEYS = [
   'cwd',
   'clamp',
   'request_id',
+  'detach',
   // Only this daemon hears of it: nothing of it is signed.
   'session',
 ] as const
@@ -87,6 +88,7 @@ export const commandOf = (json: JsonBody): ProvenCommand => ({
 })
 
 const detachOf = (json: JsonBody): RequestToSign['detach'] => {
+  if (json.isFlag('detach')) return json.optionalFlag('detach') === true ? { lifetime_ms: null, keep_bytes: null } : null
   const detach = json.optionalObject('detach')?.only('lifetime_ms', 'keep_bytes')
   if (detach === undefined) return null
   return { lifetime_ms: detach.optionalCount('lifetime_ms') ?? null, keep_bytes: detach.optionalCount('keep_bytes') ?? null }

@@ -1,6 +1,6 @@
 import type { Environment } from '../../base/environment.ts'
 import { isAppError } from '../../base/errors.ts'
-import { PLAIN_X0X } from '../../command-line/plain-exec.ts'
+import { MANY_HOSTS, PLAIN_X0X } from '../../command-line/plain-exec.ts'
 import { parseCommandLine, type CommandLine } from '../../command-line/parse.ts'
 import { runExec } from './commands/exec.ts'
 import { contextOf, type CliIo } from './context.ts'
@@ -28,9 +28,6 @@ const runLine = async (argv: readonly string[], env: Environment, io: CliIo): Pr
   })
 }
 
-/** What an expression for many hosts has, and hardly a name. */
-const MANY = /[[\]@=!,]/
-
 /** One agent and a command, and nothing but what a plain `exec` takes; null for any other line, and for one that makes no sense. */
 const plainExec = (argv: readonly string[]): CommandLine | null => {
   try {
@@ -38,7 +35,7 @@ const plainExec = (argv: readonly string[]): CommandLine | null => {
     if (parsed.kind !== 'line') return null
     const { line } = parsed
     const [who = '', ...others] = line.words
-    const isPlain = line.command === 'exec' && !line.has('cancel') && others.length === 0 && who !== '' && !MANY.test(who)
+    const isPlain = line.command === 'exec' && !line.has('cancel') && others.length === 0 && who !== '' && !MANY_HOSTS.test(who)
     return isPlain && (line.behindDashes ?? []).length > 0 ? line : null
   } catch (error) {
     if (isAppError(error, 'bad_request')) return null

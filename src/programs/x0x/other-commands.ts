@@ -66,7 +66,18 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
   exec: async (context, line) => {
     const id = line.value('cancel')
     if (id !== null) return (await import('./commands/exec-sessions.ts')).runCancel(context, id)
+    if (line.has('detach')) return (await import('./commands/detach.ts')).runDetached(context, line)
     return (await import('./fleet/fleet-command.ts')).runFleet(context, line)
+  },
+  runs: async (context, line) =>
+    (await import('./commands/runs.ts')).runRuns(context, { refresh: line.has('refresh'), session: line.value('session') }),
+  'runs wait': async (context, line) => (await import('./commands/runs.ts')).runWait(context, line.words, line.value('timeout')),
+  'runs cancel': async (context, { words }) => (await import('./commands/runs.ts')).runCancelDetached(context, words),
+  'runs forget': async (context, line) => (await import('./commands/runs.ts')).runForget(context, line.words, line.has('here')),
+  attach: async (context, line) => {
+    const { runAttach } = await import('./commands/attach.ts')
+    const [id = ''] = line.words
+    return runAttach(context, { id, from: line.value('from') ?? '', follow: !line.has('no-follow'), raw: line.has('raw') })
   },
   id: async (context) => (await import('./commands/identity.ts')).runId(context),
   'id revoke': async (context, line) =>

@@ -17,6 +17,7 @@ import { RequesterCounters } from '../../exec/counters.ts'
 import { ApproverClient } from '../../exec/approver-client.ts'
 import { ExecClient } from '../../exec/client.ts'
 import { Fanouts } from '../../exec/fleet/fanouts.ts'
+import { DetachedRuns } from '../../exec/detached-runs.ts'
 import { DetachedClient } from '../../exec/detached/detached-client.ts'
 import { RulesClient } from '../../exec/rules-client.ts'
 import { TraceExport } from '../../exec/trace-export.ts'
@@ -120,7 +121,8 @@ const composeDm = ({ settings, clock, log, machineKey }: NetworkDependencies, po
   const runner = new ExecClient({ links, executor: port, clock, counters: requester, lifecycle: events, traces: traces?.runs ?? null })
   const fanouts = new Fanouts({ clock, counters: requester, executor: port, runner })
   const rules = new RulesClient({ links, executor: port, clock, counters: requester })
-  const detached = new DetachedClient({ links, executor: port, clock, counters: requester })
+  const engine = new DetachedClient({ links, executor: port, clock, counters: requester })
+  const detached = new DetachedRuns({ engine, asked: port.asked, clock })
   const approvers = new ApproverClient({ links, executor: port, clock, counters: requester, log })
   return { approvers, counters, detached, events, fanouts, links, messages, pings, rules, runner, tracing: traces?.entries ?? [] }
 }

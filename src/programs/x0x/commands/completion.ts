@@ -9,6 +9,7 @@ import { LocalApi } from '../../../local-api/local-api.ts'
 import { machinesOf } from '../../../local-api/machines.ts'
 import { instanceChoice } from '../../../local-api/paths.ts'
 import type { MeshView } from '../../../mesh/view.ts'
+import type { ShownRun } from '../../../protocol/asked-run.ts'
 import { write } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
@@ -70,12 +71,18 @@ const runWords = async (get: Get): Promise<Candidate[]> =>
     argv.join(' '),
   ])
 
+const detachedWords = async (get: Get): Promise<Candidate[]> =>
+  (await get<{ readonly runs: readonly ShownRun[] }>('/runs')).runs
+    .toReversed()
+    .map(({ request_id, state, argv }) => [request_id, `${state}: ${argv.join(' ')}`])
+
 const ASK: Readonly<Record<AskedWords, (get: Get, found: Completions) => Promise<Candidate[]>>> = {
   agents: agentWords,
   contacts: async (get) => contactWords(await contactsOf(get)),
   hosts: async (get, { begun }) => hostWords(get, begun),
   machines: async (get, { before }) => machineWords(get, before.at(-1) ?? ''),
   runs: runWords,
+  detached: detachedWords,
 }
 
 /** What the daemon knows. One that is not there, is slow or refuses knows nothing, and nobody is told: this is asked at each key. */

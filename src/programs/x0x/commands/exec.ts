@@ -9,10 +9,11 @@ import { RAW_RUN_TYPE, runEventsOf, type RunPart } from '../../../protocol/run-e
 import type { ApiCall } from '../../../local-api/local-api.ts'
 import type { CliContext } from '../context.ts'
 import { reportFailure, usageError } from '../failure.ts'
-import { runProver, type RunProver } from '../../../local-api/operator.ts'
+import type { RunProver } from '../../../local-api/operator.ts'
 import { exitOfSignal } from '../../../supervision/program-exit.ts'
 import { EXIT_NOT_RUN, outcomeLines, statusOf, type ExitEvent, type RunFacts } from '../outcome.ts'
 import { problemText } from '../print.ts'
+import { ID_BEGINNING, proverOf } from '../proven.ts'
 import { write } from '../../../supervision/program-output.ts'
 import { CollectedOutput, LiveOutput, type RunOutput } from '../run-output.ts'
 import type * as StdinSource from '../stdin-source.ts'
@@ -37,19 +38,6 @@ const timeoutMs = (text: string): number => {
 
 /** Loaded only where a command is given stdin. */
 const stdinSource = async (): Promise<typeof StdinSource> => import('../stdin-source.ts')
-
-/** The beginning of an id may mean a stranger, whom a proof has to name by the whole id. */
-const ID_BEGINNING = /^[0-9a-f]{1,63}$/
-
-/** What proves our requests, or why nothing does. */
-const proverOf = (context: CliContext): RunProver | AppError => {
-  try {
-    return runProver(context)
-  } catch (error) {
-    if (isAppError(error)) return error
-    throw error
-  }
-}
 
 /** Said where a Ctrl-C could not be passed on. */
 const NOT_TOLD = 'interrupted; the daemon could not be told, and how the command ends there is not known'

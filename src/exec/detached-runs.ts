@@ -1,0 +1,245 @@
+import type { Clock } from '../base/clock.ts'
+import { AppError, isAppError } from '../base/errors.ts'
+import type { AskedCalls } from '../executor/port/asked-calls.ts'
+import { sha256 } from '../identity/hash.ts'
+import { hasEnd, isOver, type AskedNews, type AskedRun } from '../protocol/asked-run.ts'
+import { ASK_HOST_MS, MAX_ASKED_AT_ONCE } from '../protocol/asked-limits.ts'
+import { toHex, type RequestId } from '../protocol/ids.ts'
+import type { DetachedClient } from './detached/detached-client.ts'
+import type { AttachOutcome, DetachedEvent, DetachedInfo, DetachedSink, DetachedSpec, DetachedTarget } from './detached/detached-types.ts'
+import type { RunOutcome } from './run-spec.ts'
+
+export interface DetachedRunsComponents {
+  readonly engine: Pick<DetachedClient, 'start' | 'attach' | 'state' | 'cancel' | 'forget'>
+  /** The file of what was asked for. */
+  readonly asked: Pick<AskedCalls, 'add' | 'list' | 'get' | 'note' | 'forget'>
+  readonly clock: Clock
+}
+
+/** What is known of a run, and what its host said just now. */
+export interface HeardOf {
+  readonly run: AskedRun
+  /** Null: it was not asked, or did not answer. */
+  readonly host: DetachedInfo | null
+  /** Why it did not answer; null: it did, or was not asked. */
+  readonly problem: AppError | null
+  /** How it ended, where its host has just shown the signed Exit. */
+  readonly outcome: RunOutcome | null
+}
+
+/** What has started, or what was denied. */
+export type Started = HeardOf | { readonly denied: RunOutcome }
+
+/** A run that its caller has stopped looking at: `next` is where to go on. */
+export interface Attached extends Pick<AttachOutcome, 'from' | 'next' | 'outcome'> {
+  readonly state: AskedRun['state']
+}
+
+/** Of all that another Request for the same run repeats. */
+const digestOf = ({ agent_id, argv, cwd, clamp, lifetime_ms, keep_bytes }: DetachedSpec): string =>
+  toHex(sha256(Buffer.from(JSON.stringify([agent_id, argv, cwd, clamp, lifetime_ms, keep_bytes]))))
+
+const targetOf = ({ agent_id, machine_id, request_id, requests }: AskedRun): DetachedTarget => ({
+  agent_id,
+  machine_id,
+  request_id,
+  request_sha256: requests,
+})
+
+const newsOf = ({ state }: DetachedInfo, outcome: RunOutcome | null): AskedNews => ({
+  state,
+  code: outcome?.code ?? null,
+  signal: outcome?.signal ?? null,
+  denial_reason: outcome?.denial_reason ?? null,
+})
+
+const silent: DetachedSink = { event: () => undefined }
+
+/**
+ * The detached runs that this daemon asked for: each is in the executor's file before its Request leaves, and what is heard
+ * of it from then on is written down there.
+ */
+export class DetachedRuns {
+  readonly #engine: DetachedRunsComponents['engine']
+  readonly #asked: DetachedRunsComponents['asked']
+  readonly #clock: Clock
+
+  constructor({ engine, asked, clock }: DetachedRunsComponents) {
+    this.#engine = engine
+    this.#asked = asked
+    this.#clock = clock
+  }
+
+  /**
+   * Starts one, or finds the one that was started by this id. Throws as `DetachedClient.start`, and `conflict`, `rate_limited`
+   * or `bad_runs` where it could not be remembered. With `data.may_run` it may run: the same id asks again.
+   */
+  async start(spec: DetachedSpec, session: string | null, signal: AbortSignal): Promise<Started> {
+    const { argv, lifetime_ms, keep_bytes } = spec
+    let added: RequestId | null = null
+    const onSigned = async ({ agent_id, machine_id, request_id, request_sha256 }: DetachedTarget): Promise<void> => {
+      const request = request_sha256.at(-1)!
+      const about = { agent_id, machine_id, argv: [...argv], lifetime_ms, keep_bytes, session }
+      if (await this.#asked.add({ request_id, ...about, digest: digestOf(spec), request })) added = request_id
+    }
+    // Nothing runs, and nothing is to be found again.
+    const forgetNew = async (): Promise<void> => void (added !== null && (await this.#asked.forget(added)))
+    try {
+      const answer = await this.#engine.start({ ...spec, known_sha256: await this.#requestsOf(spec.request_id) }, onSigned, signal)
+      if (!('denied' in answer)) return await this.#heard(answer.target.request_id, answer.info)
+      await forgetNew()
+      return { denied: answer.denied }
+    } catch (error) {
+      if (isAppError(error) && error.data['may_run'] !== true && !signal.aborted) await forgetNew()
+      throw error
+    }
+  }
+
+  /** The oldest first. Throws `bad_runs`. */
+  async list(): Promise<AskedRun[]> {
+    return this.#asked.list()
+  }
+
+  /** Throws `unknown_run`, `bad_runs`. */
+  async get(id: RequestId): Promise<AskedRun> {
+    return this.#asked.get(id)
+  }
+
+  /** Asks the host of each whose end is not known, some at a time. One that does not answer keeps the others from nothing. */
+  async refresh(runs: readonly AskedRun[], signal: AbortSignal): Promise<HeardOf[]> {
+    const heard: HeardOf[] = runs.map((run) => ({ run, host: null, problem: null, outcome: null }))
+    const asking = heard.entries()
+    const askOn = async (): Promise<void> => {
+      for (const [at, { run }] of asking) if (needsAsking(run)) heard[at] = await this.#ask(run, signal)
+    }
+    await Promise.all(Array.from({ length: MAX_ASKED_AT_ONCE }, askOn))
+    signal.throwIfAborted()
+    return heard
+  }
+
+  /**
+   * Shows what it has written from this byte on, and goes on with what it writes until it is over. Without `follow`: until all
+   * that is kept now was shown. Throws as `get` and `DetachedClient.attach`.
+   */
+  async attach(
+    id: RequestId,
+    { from, follow }: { from: number; follow: boolean },
+    sink: DetachedSink,
+    signal: AbortSignal,
+  ): Promise<Attached> {
+    const run = await this.#asked.get(id)
+    const shown = new ShownSoFar({ sink }, { from, follow })
+    try {
+      const { info, outcome, next } = await this.#engine.attach(targetOf(run), from, shown, AbortSignal.any([signal, shown.enough]))
+      await this.#asked.note(id, newsOf(info, outcome))
+      return { from, next, outcome, state: info.state }
+    } catch (error) {
+      if (shown.enough.aborted && !signal.aborted) return { from, next: shown.next, outcome: null, state: shown.state ?? run.state }
+      if (isAppError(error, 'unknown_run')) await this.#gone(id, error)
+      throw error
+    }
+  }
+
+  /** Until it is over. Throws as `attach`. */
+  async wait(id: RequestId, signal: AbortSignal): Promise<HeardOf> {
+    const run = await this.#asked.get(id)
+    const known: HeardOf = { run, host: null, problem: null, outcome: null }
+    if (run.state === 'lost' || run.state === 'expired') return known
+    try {
+      return await this.#heard(id, await this.#engine.state(targetOf(run), signal), { signal, toTheEnd: true })
+    } catch (error) {
+      // Its Exit says more than what is remembered of it, and that is enough.
+      if (hasEnd(run) && isAppError(error) && !signal.aborted) return known
+      throw error
+    }
+  }
+
+  /** Asks it to end; whether it has, `wait` tells. Throws as `get` and `DetachedClient.cancel`. */
+  async cancel(id: RequestId, signal: AbortSignal): Promise<HeardOf> {
+    return this.#heard(id, await this.#engine.cancel(targetOf(await this.#asked.get(id)), signal))
+  }
+
+  /**
+   * Has its host let go of what it keeps, then forgets it here. `here`: here alone, where the host cannot be asked. Throws as
+   * `get`, and as `DetachedClient.forget`, but for a host that knows nothing of it.
+   */
+  async forget(id: RequestId, here: boolean, signal: AbortSignal): Promise<AskedRun> {
+    const run = await this.#asked.get(id)
+    if (!here && run.state !== 'expired')
+      await this.#engine.forget(targetOf(run), signal).catch((error: unknown) => {
+        if (!isAppError(error, 'unknown_run')) throw error
+      })
+    return this.#asked.forget(id)
+  }
+
+  /** Those that were signed under this id before. */
+  async #requestsOf(id: RequestId | undefined): Promise<readonly string[]> {
+    if (id === undefined) return []
+    try {
+      return (await this.#asked.get(id)).requests
+    } catch (error) {
+      if (isAppError(error, 'unknown_run')) return []
+      throw error
+    }
+  }
+
+  async #ask(run: AskedRun, left: AbortSignal): Promise<HeardOf> {
+    const late = new AbortController()
+    const timer = this.#clock.setTimeout(() => late.abort(new AppError('timeout', `no answer within ${ASK_HOST_MS} ms`)), ASK_HOST_MS)
+    const signal = AbortSignal.any([left, late.signal])
+    try {
+      return await this.#heard(run.request_id, await this.#engine.state(targetOf(run), signal), { signal, toTheEnd: false })
+    } catch (error) {
+      if (!isAppError(error)) throw error
+      return { run, host: null, problem: error, outcome: null }
+    } finally {
+      timer.cancel()
+    }
+  }
+
+  /** Its host knows nothing of it any more, or never did. */
+  async #gone(id: RequestId, { data }: AppError): Promise<void> {
+    if (data['state'] === 'expired') await this.#asked.note(id, { state: 'expired', code: null, signal: null, denial_reason: null })
+  }
+
+  /** Writes down what a host said. `exit`: its signed Exit is had as well, by attaching behind the last byte, `toTheEnd` also where it is still to come. */
+  async #heard(id: RequestId, host: DetachedInfo, exit: { signal: AbortSignal; toTheEnd: boolean } | null = null): Promise<HeardOf> {
+    const run = await this.#asked.note(id, newsOf(host, null))
+    const goesOn = host.state === 'running' || host.state === 'waiting'
+    const isWanted = exit !== null && (exit.toTheEnd ? goesOn || host.state === 'ended' : host.state === 'ended' && !hasEnd(run))
+    if (!isWanted) return { run, host, problem: null, outcome: null }
+    const { info, outcome } = await this.#engine.attach(targetOf(run), host.bytes_kept, silent, exit.signal)
+    return { run: await this.#asked.note(id, newsOf(info, outcome)), host: info, problem: null, outcome }
+  }
+}
+
+/** Its host may know more than we do. */
+const needsAsking = (run: AskedRun): boolean => !isOver(run.state) || (run.state === 'ended' && !hasEnd(run))
+
+/** Passes events on, and knows when all that was kept at the beginning has been shown. */
+class ShownSoFar implements DetachedSink {
+  readonly #sink: DetachedSink
+  readonly #follow: boolean
+  readonly #enough = new AbortController()
+  readonly enough = this.#enough.signal
+  #kept = 0
+  next: number
+  state: AskedRun['state'] | null = null
+
+  constructor(components: { sink: DetachedSink }, init: { from: number; follow: boolean }) {
+    this.#sink = components.sink
+    this.#follow = init.follow
+    this.next = init.from
+  }
+
+  async event(event: DetachedEvent): Promise<void> {
+    await this.#sink.event(event)
+    if (event.type === 'run_state') {
+      this.state = event.info.state
+      this.#kept = event.info.bytes_kept
+    }
+    if (event.type === 'stdout' || event.type === 'stderr') this.next = event.offset + event.data.length
+    const goesOn = this.state === 'running' || this.state === 'waiting'
+    if (!this.#follow && goesOn && this.next >= this.#kept) this.#enough.abort()
+  }
+}

@@ -1,0 +1,186 @@
+import { systemClock } from '../../../base/clock.ts'
+import { AppError, errnoOf, errorCodeOf, isAppError } from '../../../base/errors.ts'
+import { shellWord } from '../../../base/shell-word.ts'
+import { Waiters } from '../../../base/waiters.ts'
+import type { ShownRun } from '../../../protocol/asked-run.ts'
+import type { AttachedEventJson } from '../../../protocol/attached-events.ts'
+import { linesOf } from '../../../protocol/lines.ts'
+import { fromBase64 } from '../../../protocol/text.ts'
+import { exitOfSignal } from '../../../supervision/program-exit.ts'
+import { write } from '../../../supervision/program-output.ts'
+import type { CliContext } from '../context.ts'
+import { reportFailure, usageError } from '../failure.ts'
+import { EXIT_NOT_RUN, outcomeLines, statusOf, type ExitEvent, type RunFacts } from '../outcome.ts'
+import { printJson, printNotice, problemText } from '../print.ts'
+import { LiveOutput } from '../run-output.ts'
+import { findRun } from './find-run.ts'
+
+export interface AttachOptions {
+  readonly id: string
+  /** As typed. */
+  readonly from: string
+  readonly follow: boolean
+  readonly raw: boolean
+}
+
+/** A frame's data in base64, and what is around it. */
+const MAX_EVENT_LINE = 1024 * 1024
+const tooLong = (): Error => new RangeError(`an event is longer than ${MAX_EVENT_LINE} bytes`)
+
+/** How soon a daemon that went away is asked again, and for how long; a restart takes a second. */
+const AGAIN_MS = 500
+const PATIENCE_MS = 60_000
+
+const fromOf = (text: string): number => {
+  if (/^[0-9]{1,15}$/.test(text)) return Number(text)
+  throw usageError(`--from: ${JSON.stringify(text)} is no number of bytes`)
+}
+
+export const attachCommand = (id: string, next: number): string => `x0x attach ${shellWord(id)}${next === 0 ? '' : ` --from ${next}`}`
+
+/** What is said of an end of which there is no signed Exit. */
+export const lostLines = (run: ShownRun): string[] => [
+  `lost: the executor there was started anew while this ran; how it ended is not known`,
+  `on ${shellWord(run.agent ?? run.agent_id)}: x0x audit tail   (request ${run.request_id})`,
+]
+
+export const factsOf = (run: ShownRun, own: RunFacts['own'] = null): RunFacts => ({
+  agent: run.agent ?? run.agent_id,
+  argv: run.argv,
+  timed: false,
+  own,
+})
+
+/** One `x0x attach`: output as it comes, over restarts of the daemon, from the byte behind the last that was written. */
+class Attachment {
+  readonly #context: CliContext
+  readonly #options: AttachOptions
+  readonly #run: ShownRun
+  readonly #output: LiveOutput
+  readonly #leaving = new AbortController()
+  #next: number
+  #left: NodeJS.Signals | null = null
+
+  constructor(context: CliContext, init: { run: ShownRun; options: AttachOptions }) {
+    this.#context = context
+    this.#run = init.run
+    this.#options = init.options
+    this.#next = fromOf(init.options.from)
+    this.#output = new LiveOutput(context, { raw: init.options.raw, agent: init.run.agent ?? init.run.agent_id })
+  }
+
+  async run(): Promise<number> {
+    const stopListening = this.#context.onSignal((signal) => {
+      this.#left ??= signal
+      this.#leaving.abort()
+    })
+    try {
+      return await this.#followDaemon()
+    } catch (error) {
+      if (this.#left !== null) return await this.#detached(this.#left)
+      await reportFailure(this.#context, false, error)
+      await write(this.#context.stderr, `x0x: go on where this stopped: ${attachCommand(this.#run.request_id, this.#next)}\n`)
+      return EXIT_NOT_RUN
+    } finally {
+      stopListening()
+    }
+  }
+
+  async #detached(signal: NodeJS.Signals): Promise<number> {
+    const goOn = attachCommand(this.#run.request_id, this.#next)
+    await write(this.#context.stderr, `x0x: detached; the command goes on. Where this stopped: ${goOn}\n`)
+    return exitOfSignal(signal)
+  }
+
+  /** The daemon may be started anew meanwhile: what it asked for goes on. */
+  async #followDaemon(): Promise<number> {
+    for (let since: number | null = null; ;) {
+      try {
+        const status = await this.#follow(() => (since = null))
+        if (status !== null) return status
+      } catch (error) {
+        if (this.#left !== null || !isBroken(error) || (since !== null && systemClock.monotonic() - since > PATIENCE_MS)) throw error
+      }
+      if (since === null) await printNotice(this.#context, 'the daemon went away; the command goes on, and so will this')
+      since ??= systemClock.monotonic()
+      await new Waiters().wait({ clock: systemClock, timeoutMs: AGAIN_MS, signal: this.#leaving.signal })
+      this.#leaving.signal.throwIfAborted()
+    }
+  }
+
+  /** The exit status; null: the daemon ended the answer before the run was over. */
+  async #follow(onHeard: () => void): Promise<number | null> {
+    const { request_id: id } = this.#run
+    const path = `/runs/${id}/output?from=${this.#next}&follow=${this.#options.follow}`
+    const headers = { accept: 'application/x-ndjson' }
+    const body = await this.#context.api.open({ method: 'GET', path, headers, signal: this.#leaving.signal })
+    for await (const line of linesOf(body, MAX_EVENT_LINE, tooLong)) {
+      onHeard()
+      const status = await this.#event(JSON.parse(line.toString('utf8')) as AttachedEventJson)
+      if (status !== null) return status
+    }
+    return null
+  }
+
+  async #event(event: AttachedEventJson): Promise<number | null> {
+    switch (event.type) {
+      case 'state':
+        if (event.state === 'waiting') await printNotice(this.#context, 'nothing runs yet: somebody over there must allow it')
+        return null
+      case 'started':
+      case 'reattached':
+        return null
+      case 'stdout':
+      case 'stderr': {
+        const data = fromBase64(event.data_b64) ?? new Uint8Array(0)
+        // What is handed to the stream will be written, also when a signal comes before that is done.
+        this.#next = event.offset + data.length
+        return (await this.#output.data({ type: event.type, data })) ? null : EXIT_NOT_RUN
+      }
+      case 'warning':
+        return (await this.#output.warning(event)) ? null : EXIT_NOT_RUN
+      case 'error':
+        throw new AppError(errorCodeOf(event.error), event.message)
+      case 'end':
+        return this.#ended(event.state === 'lost')
+      case 'exit':
+        return this.#exited(event)
+    }
+  }
+
+  async #ended(isLost: boolean): Promise<number> {
+    await this.#output.exit()
+    if (isLost) {
+      await write(this.#context.stderr, problemText(lostLines(this.#run)))
+      return EXIT_NOT_RUN
+    }
+    await printNotice(this.#context, `it goes on; where this stopped: ${attachCommand(this.#run.request_id, this.#next)}`)
+    return 0
+  }
+
+  async #exited(exit: ExitEvent): Promise<number> {
+    await this.#output.exit()
+    await write(this.#context.stderr, problemText(outcomeLines(exit, factsOf(this.#run))))
+    return statusOf(exit)
+  }
+}
+
+const isBroken = (error: unknown): boolean =>
+  isAppError(error) ? error.code === 'daemon_unreachable' || error.code === 'shutting_down' : errnoOf(error) !== undefined
+
+interface Gathered {
+  readonly state: ShownRun['state']
+  readonly outcome: Omit<ExitEvent, 'type'> | null
+}
+
+/** `x0x attach ID`. */
+export const runAttach = async (context: CliContext, options: AttachOptions): Promise<number> => {
+  const from = fromOf(options.from)
+  const run = await findRun(context, options.id)
+  if (!context.json) return new Attachment(context, { run, options }).run()
+  const path = `/runs/${run.request_id}/output?from=${from}&follow=${options.follow}`
+  const answer = await context.api.json<Gathered>({ method: 'GET', path })
+  await printJson(context, answer)
+  if (answer.outcome !== null) return statusOf({ type: 'exit', ...answer.outcome })
+  return answer.state === 'lost' ? EXIT_NOT_RUN : 0
+}

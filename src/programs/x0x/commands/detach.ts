@@ -1,0 +1,115 @@
+import { v7 as uuidv7 } from 'uuid'
+
+import { isAppError } from '../../../base/errors.ts'
+import { shownLine } from '../../../base/visible-text.ts'
+import { durationOf } from '../../../command-line/duration.ts'
+import type { CommandLine } from '../../../command-line/parse.ts'
+import { MANY_HOSTS } from '../../../command-line/plain-exec.ts'
+import { sizeOf } from '../../../command-line/size.ts'
+import type { ShownRun } from '../../../protocol/asked-run.ts'
+import type { RunResultJson } from '../../../protocol/run-events.ts'
+import { write } from '../../../supervision/program-output.ts'
+import { exitOfSignal } from '../../../supervision/program-exit.ts'
+import { carriedCommand } from '../carried-command.ts'
+import type { CliContext } from '../context.ts'
+import { reportFailure, usageError } from '../failure.ts'
+import { denialLines, EXIT_NOT_RUN, type RunFacts } from '../outcome.ts'
+import { printJson, printLine, printNotice, problemText } from '../print.ts'
+import { ID_BEGINNING, proverOf } from '../proven.ts'
+
+interface DetachOptions {
+  readonly agent: string
+  readonly argv: readonly string[]
+  /** All of the request that is the same for whoever is asked. */
+  readonly request: object
+}
+
+const lifetimeOf = (text: string): number => {
+  const ms = durationOf(text)
+  if (ms !== null) return ms
+  throw usageError(`--lifetime: ${JSON.stringify(text)} is no duration such as 90s, 15m, 8h or 2d`)
+}
+
+const keepOf = (text: string): number => {
+  const bytes = sizeOf(text)
+  if (bytes !== null) return bytes
+  throw usageError(`--keep: ${JSON.stringify(text)} is no size such as 65536, 64K or 8M`)
+}
+
+type Answer = RunResultJson | (ShownRun & { readonly ok: true })
+
+const isDenied = (answer: Answer): answer is RunResultJson => 'stdout_b64' in answer
+
+/** With a proof wherever one can be made at once; few daemons insist. */
+const ask = async (context: CliContext, agent: string, request: object, signal: AbortSignal): Promise<Answer> => {
+  const body = JSON.stringify(request)
+  const prover = proverOf(context)
+  const able = typeof prover === 'function'
+  const send = async (headers: Readonly<Record<string, string>>): Promise<Answer> =>
+    context.api.json<Answer>({ method: 'POST', path: '/exec/run', body, headers, signal })
+  if (able && !ID_BEGINNING.test(agent)) return send(prover(body))
+  try {
+    return await send({})
+  } catch (error) {
+    if (!isAppError(error, 'operator_proof_required')) throw error
+    if (!able) throw prover
+    return send(prover(body))
+  }
+}
+
+/** The Request may have left. */
+const mayRun = (error: unknown): boolean => isAppError(error) && (error.data['may_run'] === true || error.code === 'daemon_unreachable')
+
+const mayHaveStarted = async (context: CliContext, requestId: string): Promise<boolean> =>
+  write(context.stderr, `x0x: whether it started: x0x runs --refresh   (${requestId})\n`)
+
+/** `x0x exec AGENT --detach -- ARGV...`: the id on standard output, and what to type next on standard error. */
+const detachOne = async (context: CliContext, options: DetachOptions): Promise<number> => {
+  // Chosen here: whoever goes away before the answer finds it again.
+  const request_id = uuidv7()
+  const leaving = new AbortController()
+  let left: NodeJS.Signals | null = null
+  const stopListening = context.onSignal((signal) => {
+    left ??= signal
+    leaving.abort()
+  })
+  try {
+    const request = { agent: options.agent, request_id, ...options.request }
+    return await told(context, options, await ask(context, options.agent, request, leaving.signal))
+  } catch (error) {
+    if (isAppError(error, 'bad_request')) throw error
+    if (left === null) await reportFailure(context, context.json, error)
+    if (left !== null || mayRun(error)) await mayHaveStarted(context, request_id)
+    return left === null ? EXIT_NOT_RUN : exitOfSignal(left)
+  } finally {
+    stopListening()
+  }
+}
+
+const told = async (context: CliContext, { agent, argv }: DetachOptions, answer: Answer): Promise<number> => {
+  if (context.json) await printJson(context, answer)
+  if (isDenied(answer)) {
+    const { denial_reason: reason } = answer
+    const own = context.json ? null : await context.api.json<RunFacts['own']>({ method: 'GET', path: '/agent' }).catch(() => null)
+    if (reason !== null) await write(context.stderr, problemText(denialLines(reason, { agent, argv, timed: false, own })))
+    return EXIT_NOT_RUN
+  }
+  if (context.json) return 0
+  await printLine(context, answer.request_id)
+  const where = shownLine(answer.agent ?? agent)
+  const what = answer.state === 'waiting' ? `waits to be allowed on ${where}` : `goes on without you on ${where}`
+  await printNotice(context, `${what}; its output: x0x attach ${answer.request_id}`)
+  return 0
+}
+
+/** `x0x exec WHO --detach -- ARGV...`. */
+export const runDetached = async (context: CliContext, line: CommandLine): Promise<number> => {
+  const [agent, ...others] = line.words
+  const usage = 'x0x exec AGENT --detach -- ARGV...'
+  if (agent === undefined) throw usageError('no agent given', usage)
+  if (others.length > 0 || MANY_HOSTS.test(agent)) throw usageError('--detach takes one agent', usage)
+  const [lifetime, keep, session] = [line.value('lifetime'), line.value('keep'), line.value('session')]
+  const detach = { ...(lifetime !== null && { lifetime_ms: lifetimeOf(lifetime) }), ...(keep !== null && { keep_bytes: keepOf(keep) }) }
+  const argv = carriedCommand(line, 1)
+  return detachOne(context, { agent, argv, request: { argv, clamp: true, detach, ...(session !== null && { session }) } })
+}

@@ -1,0 +1,41 @@
+import { AppError } from '../../../base/errors.ts'
+import type { ShownRun } from '../../../protocol/asked-run.ts'
+import { isRequestId } from '../../../protocol/ids.ts'
+import type { CliContext } from '../context.ts'
+import { usageError } from '../failure.ts'
+
+/** As many as a person looks through. */
+const MAX_CANDIDATES = 8
+/** Ids begin with the time: fewer digits fit whole days. */
+const BEGINNING = /^[0-9a-f-]{4,36}$/
+
+export const listRuns = async (context: CliContext, query = ''): Promise<readonly ShownRun[]> =>
+  (await context.api.json<{ readonly runs: readonly ShownRun[] }>({ method: 'GET', path: `/runs${query}` })).runs
+
+/** By its id or the beginning of one. Throws `unknown_run`, or `conflict` where more than one begins so. */
+export const findRun = async (context: CliContext, id: string): Promise<ShownRun> => {
+  if (isRequestId(id)) return context.api.json<ShownRun>({ method: 'GET', path: `/runs/${id}` })
+  if (!BEGINNING.test(id)) throw usageError(`${JSON.stringify(id)} is no id of a run, nor 4 or more characters that one begins with`)
+  return oneOf(
+    id,
+    (await listRuns(context)).filter(({ request_id }) => request_id.startsWith(id)),
+  )
+}
+
+/** As `findRun`, of each, in one look. */
+export const findRuns = async (context: CliContext, ids: readonly string[]): Promise<readonly ShownRun[]> => {
+  const found: ShownRun[] = []
+  for (const id of new Set(ids)) found.push(await findRun(context, id))
+  return [...new Map(found.map((run) => [run.request_id, run])).values()]
+}
+
+const oneOf = (id: string, found: readonly ShownRun[]): ShownRun => {
+  const [run, ...others] = found
+  if (run === undefined)
+    throw new AppError('unknown_run', `this daemon has asked for no detached run whose id begins with ${id}`, {
+      data: { next: 'which there are: x0x runs' },
+    })
+  if (others.length === 0) return run
+  const some = found.slice(0, MAX_CANDIDATES).map(({ request_id }) => request_id)
+  throw new AppError('conflict', `${found.length} runs begin with ${id}`, { data: { next: `name one: ${some.join(', ')}` } })
+}

@@ -1,0 +1,151 @@
+import { AppError, isAppError } from '../../../base/errors.ts'
+import { shellWords } from '../../../base/shell-word.ts'
+import { signalName } from '../../../base/signal-name.ts'
+import { shownLine } from '../../../base/visible-text.ts'
+import { millisecondsOf } from '../../../command-line/parse.ts'
+import { hasEnd, type ShownRun } from '../../../protocol/asked-run.ts'
+import { exitOfSignal } from '../../../supervision/program-exit.ts'
+import { write } from '../../../supervision/program-output.ts'
+import type { CliContext } from '../context.ts'
+import { failureLines, usageError } from '../failure.ts'
+import { denialLines, EXIT_NOT_RUN, outcomeLines, statusOf, type ExitEvent } from '../outcome.ts'
+import { printAnswer, printDone, printJson, printLine, printTable, problemText } from '../print.ts'
+import { factsOf, lostLines } from './attach.ts'
+import { findRuns } from './find-run.ts'
+
+/** A run that was waited for. */
+export interface WaitedRun extends ShownRun {
+  readonly over: boolean
+  readonly outcome: Omit<ExitEvent, 'type'> | null
+}
+
+const whereOf = ({ agent, agent_id }: ShownRun): string => agent ?? agent_id.slice(0, 12)
+const commandOf = ({ argv, argv_cut }: ShownRun): string => `${shellWords(argv)}${argv_cut === undefined ? '' : ' …'}`
+
+/** `ended 0`, `ended SIGTERM`, `running (peer_unreachable)`. */
+export const stateText = ({ state, code, signal, denial_reason, problem }: ShownRun): string => {
+  const end = denial_reason ?? (signal === null ? code : (signalName(signal) ?? `signal ${signal}`))
+  return [state, ...(end === null ? [] : [String(end)]), ...(problem === null ? [] : [`(${problem.error})`])].join(' ')
+}
+
+const rowOf = (run: ShownRun): string[] => [run.request_id, whereOf(run), stateText(run), run.asked_at, commandOf(run)]
+const HEADER = ['RUN', 'ON', 'STATE', 'ASKED', 'COMMAND']
+
+/** `x0x runs`. */
+export const runRuns = async (context: CliContext, { refresh, session }: { refresh: boolean; session: string | null }): Promise<number> => {
+  const query = new URLSearchParams({ ...(refresh && { refresh: 'true' }), ...(session !== null && { session }) }).toString()
+  const answer = await context.api.json<{ runs: readonly ShownRun[] }>({ method: 'GET', path: `/runs${query === '' ? '' : `?${query}`}` })
+  return printAnswer(context, answer, async () => {
+    if (answer.runs.length === 0) return printLine(context, 'no detached command is remembered here')
+    return printTable(context, HEADER, answer.runs.map(rowOf))
+  })
+}
+
+/** Of one run, as of `x0x exec`; what was heard before says less than its Exit. */
+export const statusOfWaited = (run: WaitedRun): number => {
+  if (run.outcome !== null) return statusOf({ type: 'exit', ...run.outcome })
+  if (run.denial_reason !== null || !hasEnd(run)) return EXIT_NOT_RUN
+  return run.signal === null ? (run.code ?? EXIT_NOT_RUN) : 128 + run.signal
+}
+
+const SOME_FAILED = 1
+const SOME_DENIED = 3
+const SOME_UNKNOWN = 4
+
+const standingOf = (run: WaitedRun): number => {
+  if (run.denial_reason !== null) return SOME_DENIED
+  if (!run.over || !hasEnd(run) || run.outcome?.incomplete === true) return SOME_UNKNOWN
+  return statusOfWaited(run) === 0 ? 0 : SOME_FAILED
+}
+
+/** Of several, as of a fan-out. */
+export const statusOfAll = (runs: readonly WaitedRun[]): number => Math.max(...runs.map(standingOf))
+
+/** Empty where its exit status says all. */
+const linesOf = (run: WaitedRun): string[] => {
+  if (run.outcome !== null) return outcomeLines({ type: 'exit', ...run.outcome }, factsOf(run))
+  if (run.problem !== null) return failureLines(new AppError('peer_unreachable', run.problem.message))
+  if (!run.over) return ['timeout: it has not ended; it goes on']
+  if (run.state === 'lost') return lostLines(run)
+  if (run.denial_reason !== null) return denialLines(run.denial_reason, factsOf(run))
+  return hasEnd(run) ? [] : ['expired: its host has forgotten how it ended']
+}
+
+const timeoutOf = (text: string): number => {
+  const ms = millisecondsOf(text)
+  if (ms !== null) return ms
+  throw usageError(`--timeout: ${JSON.stringify(text)} is not a number of seconds above 0, such as 30 or 2.5`)
+}
+
+/** `x0x runs wait ID...`. Whoever stops waiting ends nothing. */
+export const runWait = async (context: CliContext, ids: readonly string[], timeout: string | null): Promise<number> => {
+  const limit = timeout === null ? {} : { timeout_ms: timeoutOf(timeout) }
+  const request_ids = (await findRuns(context, ids)).map(({ request_id }) => request_id)
+  const leaving = new AbortController()
+  let left: NodeJS.Signals | null = null
+  const stopListening = context.onSignal((signal) => {
+    left ??= signal
+    leaving.abort()
+  })
+  try {
+    const call = { method: 'POST', path: '/runs/wait', body: { request_ids, ...limit }, signal: leaving.signal } as const
+    const answer = await context.api.json<{ runs: readonly WaitedRun[] }>(call)
+    const [run, ...others] = answer.runs
+    if (context.json) await printJson(context, answer)
+    if (run === undefined) return EXIT_NOT_RUN
+    if (others.length > 0) {
+      if (!context.json) await printTable(context, HEADER, answer.runs.map(rowOf))
+      return statusOfAll(answer.runs)
+    }
+    if (!context.json) await write(context.stderr, problemText(linesOf(run)))
+    return statusOfWaited(run)
+  } catch (error) {
+    if (left === null) throw error
+    await write(context.stderr, 'x0x: not waiting any more; what was waited for goes on\n')
+    return exitOfSignal(left)
+  } finally {
+    stopListening()
+  }
+}
+
+const each = async (
+  context: CliContext,
+  ids: readonly string[],
+  work: (id: string) => Promise<ShownRun>,
+  done: (run: ShownRun) => string,
+): Promise<number> => {
+  const runs: ShownRun[] = []
+  for (const { request_id } of await findRuns(context, ids)) {
+    const run = await work(request_id)
+    runs.push(run)
+    if (!context.json) await printDone(context, run, async () => printLine(context, shownLine(done(run))))
+  }
+  if (context.json) await printJson(context, { ok: true, runs })
+  return 0
+}
+
+/** `x0x runs cancel ID...`. */
+export const runCancelDetached = async (context: CliContext, ids: readonly string[]): Promise<number> =>
+  each(
+    context,
+    ids,
+    async (request_id) => context.api.json<ShownRun>({ method: 'POST', path: '/runs/cancel', body: { request_id } }),
+    (run) => `asked to end: ${commandOf(run)}, on ${whereOf(run)}`,
+  )
+
+/** `x0x runs forget ID...`. */
+export const runForget = async (context: CliContext, ids: readonly string[], here: boolean): Promise<number> =>
+  each(
+    context,
+    ids,
+    async (request_id) =>
+      context.api.json<ShownRun>({ method: 'POST', path: '/runs/forget', body: { request_id, here } }).catch((error: unknown) => {
+        if (!isAppError(error, 'peer_unreachable')) throw error
+        const { code, message, data } = error
+        throw new AppError(code, message, {
+          cause: error,
+          data: { ...data, next: `to forget it here alone: x0x runs forget --here ${request_id}` },
+        })
+      }),
+    (run) => `forgotten: ${commandOf(run)}, on ${whereOf(run)}`,
+  )

@@ -1,0 +1,16 @@
+import { isAppError, type AppError } from '../../base/errors.ts'
+import { runProver, type RunProver } from '../../local-api/operator.ts'
+import type { CliContext } from './context.ts'
+
+/** The beginning of an id may mean a stranger, whom a proof has to name by the whole id. */
+export const ID_BEGINNING = /^[0-9a-f]{1,63}$/
+
+/** What proves our requests, or why nothing does. */
+export const proverOf = (context: CliContext): RunProver | AppError => {
+  try {
+    return runProver(context)
+  } catch (error) {
+    if (isAppError(error)) return error
+    throw error
+  }
+}

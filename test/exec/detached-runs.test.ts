@@ -1,0 +1,311 @@
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import { AppError, type ErrorCode } from '../../src/base/errors.ts'
+import { DetachedRuns, type DetachedRunsComponents, type HeardOf } from '../../src/exec/detached-runs.ts'
+import type { DetachedEvent, DetachedInfo, DetachedSpec, DetachedTarget } from '../../src/exec/detached/detached-types.ts'
+import type { RunOutcome } from '../../src/exec/run-spec.ts'
+import { answerAsked, type AskedCall } from '../../src/executor/asked/answer-asked.ts'
+import { AskedRuns } from '../../src/executor/asked/asked-runs.ts'
+import { AskedCalls } from '../../src/executor/port/asked-calls.ts'
+import { ASK_HOST_MS, MAX_ASKED_AT_ONCE } from '../../src/protocol/asked-limits.ts'
+import type { RequestId } from '../../src/protocol/ids.ts'
+import { ManualClock } from '../support/manual-clock.ts'
+import { tempDir } from '../support/temp-dir.ts'
+
+const AGENT = 'a1'.repeat(32)
+const MACHINE = '0c'.repeat(32)
+const hash = (n: number): string => n.toString(16).padStart(64, '0')
+
+const spec = (over: Partial<DetachedSpec> = {}): DetachedSpec => ({
+  agent_id: AGENT,
+  argv: ['make'],
+  cwd: null,
+  clamp: true,
+  lifetime_ms: null,
+  keep_bytes: null,
+  ...over,
+})
+
+const info = (request_id: RequestId, over: Partial<DetachedInfo> = {}): DetachedInfo => ({
+  request_id,
+  agent_id: AGENT,
+  machine_id: MACHINE,
+  state: 'running',
+  bytes_kept: 0,
+  bytes_dropped: 0,
+  keep_bytes: 8,
+  lifetime_left_ms: 1,
+  kept_for_ms: null,
+  ...over,
+})
+
+const outcome = (request_id: RequestId, over: Partial<RunOutcome> = {}): RunOutcome => ({
+  ok: true,
+  request_id,
+  agent_id: AGENT,
+  machine_id: MACHINE,
+  code: 0,
+  signal: null,
+  duration_ms: 1,
+  stdout_bytes_total: 0,
+  stderr_bytes_total: 0,
+  truncated: false,
+  incomplete: false,
+  denial_reason: null,
+  warnings: [],
+  ...over,
+})
+
+type Engine = DetachedRunsComponents['engine']
+const refuse = (what: string) => async (): Promise<never> => {
+  throw new Error(`the test did not expect ${what}`)
+}
+
+/** A store on a disk, and an engine that does what the test says. */
+const open = async (t: TestContext, engine: Partial<Engine>) => {
+  const clock = new ManualClock()
+  const path = join(await tempDir(t), 'detached-runs.json')
+  const store = new AskedRuns({ clock }, { path })
+  assert.equal(await store.load(), null)
+  const asked = new AskedCalls(async (type, call) => {
+    const json = JSON.stringify(await answerAsked(store, clock, { type, id: 1, ...call } as unknown as AskedCall))
+    return { json } as never
+  })
+  const whole: Engine = {
+    start: refuse('a start'),
+    attach: refuse('an attach'),
+    state: refuse('a question'),
+    cancel: refuse('a cancel'),
+    forget: refuse('a forget'),
+    ...engine,
+  }
+  return { clock, store, runs: new DetachedRuns({ engine: whole, asked, clock }) }
+}
+
+const signed = (request_id: RequestId, n = 1): DetachedTarget => ({
+  agent_id: AGENT,
+  machine_id: MACHINE,
+  request_id,
+  request_sha256: Array.from({ length: n }, (_, at) => hash(at + 1)),
+})
+
+/** Signs once, then answers or fails. */
+const starting =
+  (then: (id: RequestId) => ReturnType<Engine['start']>): Engine['start'] =>
+  async ({ request_id = randomUUID() }, onSigned) => {
+    await onSigned(signed(request_id))
+    return then(request_id)
+  }
+
+const never = new AbortController().signal
+const refused = (code: ErrorCode) => (error: unknown) => error instanceof AppError && error.code === code
+
+test('a run is in the file before its Request leaves, and stays there when it has started', async (t) => {
+  const id = randomUUID()
+  const { runs, store } = await open(t, {
+    start: starting(async () => {
+      assert.equal(store.get(id).state, 'unknown')
+      return { info: info(id), target: signed(id) }
+    }),
+  })
+  const started = await runs.start(spec({ request_id: id }), 'night', never)
+  assert.ok('run' in started)
+  assert.deepEqual([started.run.state, started.run.session, started.host?.state], ['running', 'night', 'running'])
+  assert.deepEqual(store.get(id).requests, [hash(1)])
+})
+
+test('of what was denied, or never left, nothing is kept', async (t) => {
+  for (const then of [
+    async (id: RequestId) => ({ denied: outcome(id, { ok: false, code: null, denial_reason: 'argv_not_allowed' }), target: signed(id) }),
+    async () => {
+      throw new AppError('peer_unreachable')
+    },
+  ] as const) {
+    const { runs, store } = await open(t, { start: starting(then) })
+    await runs.start(spec(), null, never).then(
+      (answer) => assert.ok('denied' in answer),
+      (error: unknown) => assert.ok(refused('peer_unreachable')(error)),
+    )
+    assert.equal(store.size, 0)
+  }
+})
+
+test('what may run is kept, and the same id asks again with all that was signed for it', async (t) => {
+  const id = randomUUID()
+  const known: (readonly string[] | undefined)[] = []
+  const { runs, store } = await open(t, {
+    start: async ({ known_sha256 }, onSigned) => {
+      known.push(known_sha256)
+      await onSigned(signed(id, known.length))
+      if (known.length === 1) throw new AppError('timeout', 'no answer', { data: { may_run: true } })
+      return { info: info(id), target: signed(id, 2) }
+    },
+  })
+  await assert.rejects(runs.start(spec({ request_id: id }), null, never), refused('timeout'))
+  assert.equal(store.get(id).state, 'unknown')
+  await runs.start(spec({ request_id: id }), null, never)
+  assert.deepEqual(known, [[], [hash(1)]])
+  assert.deepEqual([store.get(id).state, store.get(id).requests], ['running', [hash(1), hash(2)]])
+})
+
+test('a denial of the second time forgets nothing of the first, which may run', async (t) => {
+  const id = randomUUID()
+  let times = 0
+  const { runs, store } = await open(t, {
+    start: starting(async () => {
+      if (++times === 1) throw new AppError('timeout', 'no answer', { data: { may_run: true } })
+      return { denied: outcome(id, { denial_reason: 'concurrency_limit_reached' }), target: signed(id) }
+    }),
+  })
+  await assert.rejects(runs.start(spec({ request_id: id }), null, never))
+  await runs.start(spec({ request_id: id }), null, never)
+  assert.equal(store.get(id).state, 'unknown')
+})
+
+test('another command under the same id is refused before its Request leaves', async (t) => {
+  const id = randomUUID()
+  const { runs } = await open(t, { start: starting(async () => ({ info: info(id), target: signed(id) })) })
+  await runs.start(spec({ request_id: id }), null, never)
+  await assert.rejects(runs.start(spec({ request_id: id, argv: ['rm'] }), null, never), refused('conflict'))
+})
+
+/** As `open`, with runs that were started. */
+const withRuns = async (t: TestContext, ids: readonly RequestId[], engine: Partial<Engine>) => {
+  const place = await open(t, { start: starting(async (id) => ({ info: info(id), target: signed(id) })), ...engine })
+  for (const request_id of ids) await place.runs.start(spec({ request_id }), null, never)
+  return place
+}
+
+test('a refresh asks each host whose run is not over, a bounded number at once, and one that is gone spoils nothing', async (t) => {
+  const ids = Array.from({ length: MAX_ASKED_AT_ONCE * 2 + 3 }, () => randomUUID())
+  const [gone, lost] = [ids[1]!, ids[2]!]
+  let [now, most] = [0, 0]
+  const { runs, store } = await withRuns(t, ids, {
+    state: async ({ request_id }) => {
+      most = Math.max(most, ++now)
+      await new Promise(setImmediate)
+      now -= 1
+      if (request_id === gone) throw new AppError('peer_unreachable', 'nobody there')
+      return info(request_id, { state: request_id === lost ? 'lost' : 'running', bytes_kept: 7 })
+    },
+  })
+  const heard = await runs.refresh(await runs.list(), never)
+  assert.equal(most, MAX_ASKED_AT_ONCE)
+  assert.equal(heard.length, ids.length)
+  assert.deepEqual(heard[1], { run: store.get(gone), host: null, problem: new AppError('peer_unreachable', 'nobody there'), outcome: null })
+  assert.equal(heard[2]?.run.state, 'lost')
+  assert.equal(heard[0]?.host?.bytes_kept, 7)
+  const again = await runs.refresh([store.get(lost)], never)
+  assert.equal(again[0]?.host, null)
+})
+
+test('how a run ended is fetched once, behind the last byte that is kept', async (t) => {
+  const id = randomUUID()
+  const attached: number[] = []
+  const { runs, store } = await withRuns(t, [id], {
+    state: async () => info(id, { state: 'ended', bytes_kept: 99 }),
+    attach: async (_target, from) => {
+      attached.push(from)
+      return { info: info(id, { state: 'ended' }), outcome: outcome(id, { code: 3 }), from, next: from }
+    },
+  })
+  const [heard] = await runs.refresh(await runs.list(), never)
+  assert.deepEqual([heard?.run.state, heard?.run.code], ['ended', 3])
+  await runs.refresh(await runs.list(), never)
+  assert.deepEqual(attached, [99])
+  assert.equal(store.get(id).code, 3)
+})
+
+test('a host that does not answer in time is told from one that is not there, and holds up nobody', async (t) => {
+  const id = randomUUID()
+  const { runs, clock } = await withRuns(t, [id], {
+    state: async (_target, signal) =>
+      new Promise((_resolve, reject) => signal.addEventListener('abort', () => reject(signal.reason as Error))),
+  })
+  const refreshing = runs.refresh(await runs.list(), never)
+  await clock.advance(ASK_HOST_MS)
+  const [heard] = (await refreshing) as [HeardOf]
+  assert.equal(heard.problem?.code, 'timeout')
+})
+
+const output = (id: RequestId, offset: number, text: string): DetachedEvent => ({
+  type: 'stdout',
+  request_id: id,
+  offset,
+  data: Buffer.from(text),
+})
+
+test('who does not follow is shown what is kept now, and where to go on', async (t) => {
+  const id = randomUUID()
+  const { runs, store } = await withRuns(t, [id], {
+    attach: async (_target, from, sink, signal) => {
+      await sink.event({ type: 'run_state', from, info: info(id, { bytes_kept: 6 }) })
+      await sink.event(output(id, 2, 'cd'))
+      assert.equal(signal.aborted, false)
+      await sink.event(output(id, 4, 'ef'))
+      signal.throwIfAborted()
+      throw new Error('it goes on')
+    },
+  })
+  const seen: DetachedEvent[] = []
+  const sink = { event: (event: DetachedEvent) => void seen.push(event) }
+  const attached = await runs.attach(id, { from: 2, follow: false }, sink, never)
+  assert.deepEqual(attached, { from: 2, next: 6, outcome: null, state: 'running' })
+  assert.equal(seen.length, 3)
+  assert.equal(store.get(id).state, 'running')
+})
+
+test('an attach to what its host has forgotten says so, and is remembered', async (t) => {
+  const id = randomUUID()
+  const { runs, store } = await withRuns(t, [id], {
+    attach: async () => {
+      throw new AppError('unknown_run', 'forgotten', { data: { state: 'expired' } })
+    },
+  })
+  await assert.rejects(runs.attach(id, { from: 0, follow: true }, { event: () => undefined }, never), refused('unknown_run'))
+  assert.equal(store.get(id).state, 'expired')
+  assert.equal((await runs.wait(id, never)).run.state, 'expired')
+})
+
+test('who waits hears the Exit; of a host that is gone, what is remembered is enough', async (t) => {
+  const id = randomUUID()
+  let there = true
+  const { runs } = await withRuns(t, [id], {
+    state: async () => {
+      if (!there) throw new AppError('peer_unreachable')
+      return info(id, { bytes_kept: 5 })
+    },
+    attach: async (_target, from) => ({ info: info(id, { state: 'ended' }), outcome: outcome(id, { code: 4 }), from, next: 9 }),
+  })
+  const waited = await runs.wait(id, never)
+  assert.deepEqual([waited.run.code, waited.outcome?.code], [4, 4])
+  there = false
+  const again = await runs.wait(id, never)
+  assert.deepEqual([again.run.code, again.outcome], [4, null])
+  await assert.rejects(runs.wait(randomUUID(), never), refused('unknown_run'))
+})
+
+test('forgetting asks the host first; here alone is a word of its own, and a host that knows nothing of it is no hindrance', async (t) => {
+  const ids: RequestId[] = Array.from({ length: 4 }, () => randomUUID())
+  const problems: (AppError | null)[] = [null, new AppError('unknown_run'), new AppError('conflict'), new AppError('peer_unreachable')]
+  const { runs, store } = await withRuns(t, ids, {
+    forget: async ({ request_id }) => {
+      const problem = problems[ids.indexOf(request_id)]!
+      if (problem !== null) throw problem
+      return info(request_id, { state: 'expired' })
+    },
+  })
+  await runs.forget(ids[0]!, false, never)
+  await runs.forget(ids[1]!, false, never)
+  await assert.rejects(runs.forget(ids[2]!, false, never), refused('conflict'))
+  await assert.rejects(runs.forget(ids[3]!, false, never), refused('peer_unreachable'))
+  assert.equal(store.size, 2)
+  await runs.forget(ids[3]!, true, never)
+  assert.deepEqual(
+    store.page(null).runs.map(({ request_id }) => request_id),
+    [ids[2]],
+  )
+})

@@ -1,0 +1,327 @@
+import assert from 'node:assert/strict'
+import type { ServerResponse } from 'node:http'
+import { test } from 'node:test'
+
+import { checkOperatorProof } from '../../../src/identity/check-operator-proof.ts'
+import { OPERATOR_PROOF_HEADER, RUN_OPERATION } from '../../../src/identity/operator-proof.ts'
+import { statusOfAll, statusOfWaited, stateText, type WaitedRun } from '../../../src/programs/x0x/commands/runs.ts'
+import type { ShownRun } from '../../../src/protocol/asked-run.ts'
+import { exitEvent, RUN_ID } from '../../support/exit-event.ts'
+import { fakeDaemon, json, runCli, type SeenRequest } from '../../support/fake-daemon.ts'
+
+const AGENT = 'a'.repeat(64)
+const OTHER_ID = `${RUN_ID.slice(0, -1)}d`
+const THIRD_ID = RUN_ID.replace('01', '02')
+
+const run = (over: Partial<ShownRun> = {}): ShownRun => ({
+  request_id: RUN_ID,
+  agent_id: AGENT,
+  machine_id: 'b'.repeat(64),
+  agent: 'bob',
+  argv: ['make', 'all'],
+  asked_at: '2026-01-01T00:00:00.000Z',
+  lifetime_ms: null,
+  keep_bytes: null,
+  session: null,
+  state: 'running',
+  code: null,
+  signal: null,
+  denial_reason: null,
+  heard_at: null,
+  kept: null,
+  problem: null,
+  ...over,
+})
+
+const lines = (response: ServerResponse, ...events: readonly object[]): void => {
+  response.writeHead(200, { 'content-type': 'application/x-ndjson' })
+  response.end(events.map((event) => `${JSON.stringify(event)}\n`).join(''))
+}
+
+const STATE = {
+  type: 'state',
+  request_id: RUN_ID,
+  state: 'running',
+  from: 0,
+  bytes_kept: 5,
+  bytes_dropped: 0,
+  keep_bytes: 9,
+  lifetime_left_ms: 1,
+  kept_for_ms: null,
+}
+const output = (type: 'stdout' | 'stderr', offset: number, text: string) => ({
+  type,
+  request_id: RUN_ID,
+  offset,
+  data_b64: Buffer.from(text, 'latin1').toString('base64'),
+})
+
+test('a detached command prints its id alone, and what to type next beside it', async (t) => {
+  const { dir, seen } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true, ...run() }))
+  const argv = [
+    '--data-dir',
+    dir,
+    'exec',
+    'bob',
+    '--detach',
+    '--lifetime',
+    '2h',
+    '--keep',
+    '64K',
+    '--session',
+    'night',
+    '--',
+    'make',
+    'all',
+  ]
+  const { status, stdout, stderr } = await runCli(argv)
+  assert.deepEqual([status, stdout], [0, `${RUN_ID}\n`])
+  assert.equal(stderr, `x0x: goes on without you on bob; its output: x0x attach ${RUN_ID}\n`)
+  const [{ body, headers, path }] = seen as [SeenRequest]
+  const { request_id, ...asked } = JSON.parse(body) as { request_id: string }
+  assert.match(request_id, /^[0-9a-f-]{36}$/)
+  assert.equal(path, '/exec/run')
+  const detach = { lifetime_ms: 7_200_000, keep_bytes: 65_536 }
+  assert.deepEqual(asked, { agent: 'bob', argv: ['make', 'all'], clamp: true, detach, session: 'night' })
+  const proof = headers[OPERATOR_PROOF_HEADER] as string
+  assert.ok(checkOperatorProof(Buffer.from('8'.repeat(64), 'hex'), RUN_OPERATION, Buffer.from(body), proof, Date.now()))
+})
+
+test('quiet prints the id alone, json the whole answer', async (t) => {
+  const { dir } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true, ...run() }))
+  const quiet = await runCli(['--data-dir', dir, '-q', 'exec', 'bob', '--detach', '--', 'make'])
+  assert.deepEqual([quiet.stdout, quiet.stderr], [`${RUN_ID}\n`, ''])
+  const whole = await runCli(['--data-dir', dir, '--json', 'exec', 'bob', '--detach', '--', 'make'])
+  assert.deepEqual(JSON.parse(whole.stdout), { ok: true, ...run() })
+  assert.equal(whole.stderr, '')
+})
+
+test('a denial of a detached command is 255, with the reason and what to do', async (t) => {
+  const { type: _type, ...outcome } = exitEvent({ ok: false, code: null, denial_reason: 'argv_not_allowed' })
+  const { dir } = await fakeDaemon(t, ({ path }, response) =>
+    json(response, 200, path === '/agent' ? { agent_id: AGENT, machine_id: AGENT } : { ...outcome, stdout_b64: '', stderr_b64: '' }),
+  )
+  const { status, stdout, stderr } = await runCli(['--data-dir', dir, 'exec', 'bob', '--detach', '--', 'make'])
+  assert.deepEqual([status, stdout], [255, ''])
+  assert.match(stderr, /^x0x: denied: argv_not_allowed: .*\n {5}on bob: x0x acl explain /)
+})
+
+test('where it may have started, it is said how to find out', async (t) => {
+  const { dir } = await fakeDaemon(t, (_request, response) =>
+    json(response, 504, { ok: false, error: 'timeout', message: 'no answer', data: { may_run: true } }),
+  )
+  const { status, stderr } = await runCli(['--data-dir', dir, 'exec', 'bob', '--detach', '--', 'make'])
+  assert.equal(status, 255)
+  assert.match(stderr, /whether it started: x0x runs --refresh {3}\([0-9a-f-]{36}\)/)
+})
+
+test('lines that make no sense are 2', async () => {
+  for (const argv of [
+    ['exec', 'bob', '--detach'],
+    ['exec', '--detach', '--', 'make'],
+    ['exec', 'bob', '--detach', 'make'],
+    ['exec', 'bob', '--lifetime', '2h', '--', 'make'],
+    ['exec', 'bob', '--keep', '2K', '--', 'make'],
+    ['exec', 'bob', '--detach', '--lifetime', '2 hours', '--', 'make'],
+    ['exec', 'bob', '--detach', '--keep', '2KB', '--', 'make'],
+    ['exec', 'bob', '--detach', '--keep', '-1', '--', 'make'],
+    ['exec', 'bob', '--detach', '--timeout', '3', '--', 'make'],
+    ['exec', 'bob', '--detach', '--stdin-file', '-', '--', 'make'],
+    ['attach'],
+    ['attach', 'x'],
+    ['attach', RUN_ID, '--from', '1K'],
+    ['attach', RUN_ID, 'more'],
+    ['runs', 'wait'],
+    ['runs', 'stop', RUN_ID],
+    ['runs', 'wait', RUN_ID, '--timeout', '0'],
+  ]) {
+    const { status, stdout, stderr } = await runCli(['--data-dir', '/nonexistent-x0x', ...argv])
+    assert.equal(status, 2, `${argv.join(' ')}: ${stderr}`)
+    assert.equal(stdout, '')
+  }
+})
+
+test('what was left is shown from the byte on that was asked for, each stream to its own, and ends as the command did', async (t) => {
+  const { dir, seen } = await fakeDaemon(t, ({ path }, response) =>
+    path.includes('/output')
+      ? lines(response, STATE, output('stdout', 3, 'a\xff\0'), output('stderr', 6, 'err'), output('stdout', 9, 'b'), {
+          ...exitEvent({ code: 7 }),
+          from: 3,
+          next: 10,
+        })
+      : json(response, 200, { ok: true, ...run() }),
+  )
+  const parts: Buffer[] = []
+  const { status, stderr } = await runCli(['--data-dir', dir, 'attach', RUN_ID, '--from', '3'])
+  assert.deepEqual([status, stderr], [7, 'err'])
+  assert.equal(seen.at(-1)?.path, `/runs/${RUN_ID}/output?from=3&follow=true`)
+  assert.equal(parts.length, 0)
+})
+
+test('the beginning of an id is enough where one run begins so', async (t) => {
+  const { dir, seen } = await fakeDaemon(t, ({ path }, response) =>
+    path === '/runs'
+      ? json(response, 200, { ok: true, runs: [run(), run({ request_id: OTHER_ID }), run({ request_id: THIRD_ID })] })
+      : lines(response, { ...exitEvent({ code: 5 }), from: 0, next: 0 }),
+  )
+  const attach = async (id: string) => runCli(['--data-dir', dir, 'attach', id])
+  assert.equal((await attach(THIRD_ID.slice(0, 9))).status, 5)
+  assert.match(seen.at(-1)?.path ?? '', new RegExp(`^/runs/${THIRD_ID}/output`))
+  assert.equal((await attach(RUN_ID.slice(0, -2))).status, 1)
+  assert.match((await attach(RUN_ID.slice(0, -2))).stderr, new RegExp(`2 runs begin with .*\\n.*${RUN_ID}, ${OTHER_ID}`))
+  const none = await attach('0000')
+  assert.equal(none.status, 1)
+  assert.match(none.stderr, /no detached run whose id begins with 0000\n {5}which there are: x0x runs/)
+})
+
+test('Ctrl-C leaves it, cancels nothing, and says from which byte to go on', async (t) => {
+  const { dir, seen } = await fakeDaemon(t, ({ path }, response) => {
+    if (!path.includes('/output')) return json(response, 200, { ok: true, ...run() })
+    response.writeHead(200, { 'content-type': 'application/x-ndjson' })
+    response.write(`${JSON.stringify(STATE)}\n${JSON.stringify(output('stdout', 0, 'hello'))}\n`)
+  })
+  let interrupt: (signal: NodeJS.Signals) => void = () => undefined
+  const { status, stdout, stderr } = await runCli(['--data-dir', dir, 'attach', RUN_ID], {
+    onSignal: (listener) => {
+      interrupt = listener
+      return () => undefined
+    },
+    onOutput: () => setImmediate(() => interrupt('SIGINT')),
+  })
+  assert.deepEqual([status, stdout], [130, 'hello'])
+  assert.equal(stderr, `x0x: detached; the command goes on. Where this stopped: x0x attach ${RUN_ID} --from 5\n`)
+  assert.ok(!seen.some(({ path }) => path.includes('cancel')))
+})
+
+test('a daemon that goes away in the middle is asked again, from the byte behind the last that was shown', async (t) => {
+  const asked: string[] = []
+  const { dir } = await fakeDaemon(t, ({ path }, response) => {
+    if (!path.includes('/output')) return json(response, 200, { ok: true, ...run() })
+    asked.push(path.split('?')[1]!)
+    if (asked.length === 1) {
+      response.writeHead(200, { 'content-type': 'application/x-ndjson' })
+      response.write(`${JSON.stringify(STATE)}\n${JSON.stringify(output('stdout', 0, 'hello'))}\n`, () => response.destroy())
+      return
+    }
+    if (asked.length === 2) return json(response, 503, { ok: false, error: 'shutting_down', message: 'stopping' })
+    lines(response, output('stdout', 5, ' world'), { ...exitEvent(), from: 5, next: 11 })
+  })
+  const { status, stdout, stderr } = await runCli(['--data-dir', dir, 'attach', RUN_ID])
+  assert.deepEqual([status, stdout], [0, 'hello world'])
+  assert.equal(stderr, 'x0x: the daemon went away; the command goes on, and so will this\n')
+  assert.deepEqual(asked, ['from=0&follow=true', 'from=5&follow=true', 'from=5&follow=true'])
+})
+
+test('an end without an Exit, and an error in the middle, are 255 and say so', async (t) => {
+  for (const [last, says] of [
+    [{ type: 'end', request_id: RUN_ID, state: 'lost', from: 0, next: 2 }, /^x0x: lost: .*\n {5}on bob: x0x audit tail {3}\(request /],
+    [
+      { type: 'error', request_id: RUN_ID, error: 'peer_rejected', message: 'no more', next: 2 },
+      new RegExp(`no more\\n[^]*x0x: go on where this stopped: x0x attach ${RUN_ID} --from 2\\n$`),
+    ],
+  ] as const) {
+    const { dir } = await fakeDaemon(t, ({ path }, response) =>
+      path.includes('/output') ? lines(response, STATE, output('stdout', 0, 'ab'), last) : json(response, 200, { ok: true, ...run() }),
+    )
+    const { status, stdout, stderr } = await runCli(['--data-dir', dir, 'attach', RUN_ID])
+    assert.deepEqual([status, stdout], [255, 'ab'])
+    assert.match(stderr, says)
+  }
+})
+
+test('without following, what there is is shown, and where to go on', async (t) => {
+  const { dir, seen } = await fakeDaemon(t, ({ path }, response) =>
+    path.includes('/output')
+      ? lines(response, STATE, output('stdout', 0, 'hello'), { type: 'end', request_id: RUN_ID, state: 'running', from: 0, next: 5 })
+      : json(response, 200, { ok: true, ...run() }),
+  )
+  const { status, stdout, stderr } = await runCli(['--data-dir', dir, 'attach', RUN_ID, '--no-follow'])
+  assert.deepEqual([status, stdout, stderr], [0, 'hello', `x0x: it goes on; where this stopped: x0x attach ${RUN_ID} --from 5\n`])
+  assert.equal(seen.at(-1)?.path, `/runs/${RUN_ID}/output?from=0&follow=false`)
+})
+
+test('runs are a table with what became of each, and nothing of a foreign text is obeyed', async (t) => {
+  const runs = [
+    run({ argv: ['printf', '\u001b[31m'] }),
+    run({ request_id: OTHER_ID, agent: null, state: 'ended', code: 3, problem: { error: 'peer_unreachable', message: 'x' } }),
+  ]
+  const { dir, seen } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true, runs }))
+  const { stdout } = await runCli(['--data-dir', dir, 'runs', '--refresh', '--session', 'night'])
+  assert.equal(seen[0]?.path, '/runs?refresh=true&session=night')
+  const [header = '', first = '', second = ''] = stdout.split('\n')
+  assert.match(header, /^RUN +ON +STATE +ASKED +COMMAND$/)
+  assert.match(first, new RegExp(`^${RUN_ID} +bob +running +2026-01-01T00:00:00.000Z +printf `))
+  assert.ok(!stdout.includes('\u001b'))
+  assert.match(second, /aaaaaaaaaaaa +ended 3 \(peer_unreachable\)/)
+  const none = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true, runs: [] }))
+  assert.equal((await runCli(['--data-dir', none.dir, 'runs'])).stdout, 'no detached command is remembered here\n')
+})
+
+const waited = (over: Partial<WaitedRun> = {}): WaitedRun => ({ ...run({ state: 'ended', code: 0 }), over: true, outcome: null, ...over })
+const outcomeOf = (over: Parameters<typeof exitEvent>[0]): WaitedRun['outcome'] => {
+  const { type: _type, ...outcome } = exitEvent(over)
+  return outcome
+}
+
+test('the exit status of one is that of x0x exec, of several the worst of what became of them', () => {
+  const [well, failed] = [waited(), waited({ code: 2 })]
+  const denied = waited({ code: null, denial_reason: 'approval_denied' })
+  const lost = waited({ code: null, state: 'lost' })
+  const late = waited({ code: null, state: 'running', over: false })
+  const capped = waited({ outcome: outcomeOf({ code: 0, warnings: ['duration_cap_hit'] }) })
+  const partly = waited({ outcome: outcomeOf({ incomplete: true, ok: false }) })
+  const killed = waited({ code: null, signal: 9 })
+  assert.deepEqual([well, failed, denied, lost, late, capped, partly, killed].map(statusOfWaited), [0, 2, 255, 255, 255, 255, 255, 137])
+  assert.equal(statusOfAll([well, well]), 0)
+  assert.equal(statusOfAll([well, failed]), 1)
+  assert.equal(statusOfAll([capped, well]), 1)
+  assert.equal(statusOfAll([failed, denied]), 3)
+  for (const unknown of [lost, late, partly]) assert.equal(statusOfAll([denied, unknown]), 4)
+  assert.equal(stateText(killed), 'ended SIGKILL')
+  assert.equal(stateText(denied), 'ended approval_denied')
+})
+
+test('waiting for one says its end as x0x exec does; for several, in a table', async (t) => {
+  const { dir, seen } = await fakeDaemon(t, ({ path, body }, response) => {
+    if (path !== '/runs/wait') return json(response, 200, { ok: true, ...run({ request_id: path.split('/')[2]! }) })
+    const { request_ids } = JSON.parse(body) as { request_ids: string[] }
+    return json(response, 200, { ok: true, runs: request_ids.map((request_id) => waited({ request_id, code: null, signal: 15 })) })
+  })
+  const one = await runCli(['--data-dir', dir, 'runs', 'wait', RUN_ID, '--timeout', '2.5'])
+  assert.deepEqual([one.status, one.stdout], [143, ''])
+  assert.deepEqual(JSON.parse(seen.at(-1)!.body), { request_ids: [RUN_ID], timeout_ms: 2500 })
+  const two = await runCli(['--data-dir', dir, 'runs', 'wait', RUN_ID, OTHER_ID, RUN_ID])
+  assert.equal(two.status, 1)
+  assert.equal(two.stdout.match(/ended SIGTERM/g)?.length, 2)
+})
+
+test('a wait that is interrupted ends nothing, and says so', async (t) => {
+  let asked = (): void => undefined
+  const { dir, seen } = await fakeDaemon(t, ({ path }, response) =>
+    path === '/runs/wait' ? asked() : json(response, 200, { ok: true, ...run() }),
+  )
+  const { status, stderr } = await runCli(['--data-dir', dir, 'runs', 'wait', RUN_ID], {
+    onSignal: (listener) => {
+      asked = () => listener('SIGINT')
+      return () => undefined
+    },
+  })
+  assert.deepEqual([status, stderr], [130, 'x0x: not waiting any more; what was waited for goes on\n'])
+  assert.ok(!seen.some(({ path }) => path.includes('cancel')))
+})
+
+test('cancelling and forgetting go one by one, and a host that is gone for good has its remedy', async (t) => {
+  const { dir, seen } = await fakeDaemon(t, ({ path, body }, response) => {
+    if (path === '/runs/forget' && !body.includes('"here":true'))
+      return json(response, 502, { ok: false, error: 'peer_unreachable', message: 'gone', data: { addresses: [] } })
+    return json(response, 200, { ok: true, ...run() })
+  })
+  const cancelled = await runCli(['--data-dir', dir, 'runs', 'cancel', RUN_ID])
+  assert.deepEqual([cancelled.status, cancelled.stdout], [0, 'asked to end: make all, on bob\n'])
+  assert.deepEqual(JSON.parse(seen.at(-1)!.body), { request_id: RUN_ID })
+  const gone = await runCli(['--data-dir', dir, 'runs', 'forget', RUN_ID])
+  assert.equal(gone.status, 255)
+  assert.match(gone.stderr, new RegExp(`to forget it here alone: x0x runs forget --here ${RUN_ID}`))
+  const here = await runCli(['--data-dir', dir, 'runs', 'forget', RUN_ID, '--here'])
+  assert.deepEqual([here.status, here.stdout], [0, 'forgotten: make all, on bob\n'])
+})
