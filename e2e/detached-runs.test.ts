@@ -1,0 +1,251 @@
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import { copyFile, readFile, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { after, before, test } from 'node:test'
+
+import type { ShownRun } from '../src/protocol/asked-run.ts'
+import { MeshOfDaemons, until, type CliResult, type RunningCli, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
+
+// Runs that outlive their caller, as their user has them: real daemons, and the built command line.
+
+/** Pauses behind every hundredth line until somebody makes a file. */
+const LINES = 400
+
+let mesh: MeshOfDaemons
+let alice: TestDaemon
+let bob: TestDaemon
+let carol: TestDaemon
+let counter: string
+let sleeper: string
+
+const numbers = Array.from({ length: LINES }, (_, at) => at + 1)
+const STDOUT = numbers.map((n) => `line ${n}\n`).join('')
+const STDERR = numbers
+  .filter((n) => n % 10 === 0)
+  .map((n) => `tenth ${n}\n`)
+  .join('')
+const STATUS = 7
+
+const gate = (n: number): string => join(mesh.root, `gate-${n}`)
+const openGate = async (n: number): Promise<void> => writeFile(gate(n), '')
+
+const known = async (daemon: TestDaemon, id: string, query = ''): Promise<ShownRun> => daemon.get<ShownRun>(`/runs/${id}${query}`)
+
+/** Starts one and answers its id. */
+const detach = async (argv: readonly string[], flags: readonly string[] = []): Promise<string> =>
+  (await alice.ok('-q', 'exec', 'bob', '--detach', ...flags, '--', ...argv)).trim()
+
+before(async () => {
+  mesh = await MeshOfDaemons.create()
+  ;[alice, bob, carol] = [mesh.add('alice'), mesh.add('bob'), mesh.add('carol')]
+  counter = await mesh.program(
+    'counter',
+    `n=0
+while [ $n -lt ${LINES} ]; do
+  n=$((n + 1)); echo "line $n"
+  [ $((n % 10)) = 0 ] && echo "tenth $n" >&2
+  [ $((n % 100)) = 0 ] && [ $n != ${LINES} ] && while [ ! -e ${mesh.root}/gate-$n ]; do sleep 0.05; done
+done
+exit ${STATUS}`,
+  )
+  sleeper = await mesh.program('sleeper', 'echo ready; exec sleep 600')
+  await Promise.all([alice.keepPort(), bob.keepPort()])
+  await Promise.all([alice.start(), carol.start()])
+  await bob.writeAcl([
+    { agent: alice, commands: [[counter], [sleeper], ['echo', '<INT>']], keys: 'detach = true\nmax_detach_secs = 600' },
+    { agent: carol, commands: [[sleeper]], keys: 'detach = true' },
+    { agent: alice, commands: [['printf', '<INT>']] },
+  ])
+  await bob.start()
+  for (const one of [alice, carol]) {
+    await one.meet(bob, 'known')
+    await bob.meet(one, 'trusted')
+  }
+})
+
+after(async () => mesh.stop())
+
+interface Seen {
+  readonly stdout: Buffer
+  readonly stderr: string
+}
+
+/** What a command line that was killed has written: its reader has it all. */
+const killed = async ({ child, finished }: RunningCli): Promise<Seen> => {
+  child.kill('SIGKILL')
+  const { status, stdout, stderr } = await finished
+  assert.equal(status, 128 + 9)
+  return { stdout, stderr }
+}
+
+const bytesOf = (parts: readonly Seen[]): number =>
+  parts.reduce((sum, { stdout, stderr }) => sum + stdout.length + Buffer.byteLength(stderr), 0)
+
+test('its output goes on from the byte where it stopped: over a killed command line, a killed daemon here and a killed half there', async () => {
+  const id = await detach([counter], ['--lifetime', '5m'])
+  assert.match(id, /^[0-9a-f-]{36}$/)
+  const parts: Seen[] = []
+
+  // The command line is killed in the middle.
+  const first = alice.startCli(['attach', id])
+  await first.printed('line 100\n')
+  parts.push(await killed(first))
+
+  // The daemon that asked is killed, and its run goes on meanwhile.
+  await alice.stop('SIGKILL')
+  await openGate(100)
+  await alice.start()
+  assert.equal((await known(alice, id)).state, 'running')
+  const second = alice.startCli(['attach', id, '--from', String(bytesOf(parts))])
+  await second.printed('line 200\n')
+
+  // The half that carries it over there is killed while somebody reads, who notices nothing.
+  const network = await bob.networkPid()
+  process.kill(network, 'SIGKILL')
+  await openGate(200)
+  await second.printed('line 300\n')
+  parts.push(await killed(second))
+  assert.notEqual(await bob.networkPid(), network)
+
+  // It ends while nobody looks.
+  await openGate(300)
+  assert.equal((await alice.cli(['runs', 'wait', id, '--timeout', '60'])).status, STATUS)
+  const last = await alice.cli(['attach', id.slice(0, -1), '--from', String(bytesOf(parts))])
+  assert.equal(last.status, STATUS)
+  parts.push(last)
+
+  assert.equal(Buffer.concat(parts.map(({ stdout }) => stdout)).toString(), STDOUT)
+  assert.equal(parts.map(({ stderr }) => stderr).join(''), STDERR)
+
+  // Whoever comes later has the whole, checked against what was signed.
+  const whole = await alice.cli(['--json', 'attach', id])
+  const { outcome, stdout_b64, next } = JSON.parse(whole.stdout.toString()) as {
+    outcome: { ok: boolean; incomplete: boolean; code: number }
+    stdout_b64: string
+    next: number
+  }
+  assert.deepEqual([whole.status, outcome.ok, outcome.incomplete, outcome.code], [STATUS, true, false, STATUS])
+  assert.equal(Buffer.from(stdout_b64, 'base64').toString(), STDOUT)
+  assert.equal(next, STDOUT.length + STDERR.length)
+  const { state, code } = await known(alice, id)
+  assert.deepEqual([state, code], ['ended', STATUS])
+  assert.match(await alice.ok('runs'), new RegExp(`${id} +bob +ended ${STATUS} `))
+})
+
+const startedLines = async (id: string): Promise<number> =>
+  (await bob.journal()).filter((line) => line.event === 'started' && 'request_id' in line && line.request_id === id).length
+
+test('the same id twice runs once, and is no id for another command', async () => {
+  const request_id = randomUUID()
+  const body = { agent: 'bob', argv: ['echo', '7'], detach: true, request_id }
+  const start = async (argv = body.argv): Promise<ShownRun> =>
+    alice.api.json<ShownRun>({ method: 'POST', path: '/exec/run', body: { ...body, argv } })
+  await start()
+  await alice.stop('SIGKILL')
+  await alice.start()
+  assert.equal((await start()).request_id, request_id)
+  const { status, stdout } = await alice.cli(['attach', request_id])
+  assert.deepEqual([status, stdout.toString()], [0, '7\n'])
+  assert.equal((await start()).request_id, request_id)
+  assert.equal(await startedLines(request_id), 1)
+  await assert.rejects(start(['echo', '8']), { code: 'conflict' })
+  assert.equal((await alice.ok('attach', request_id)).toString(), '7\n')
+})
+
+test('what is denied is no run: it is said as of any command, and nothing is remembered', async () => {
+  const before = (await alice.get<{ runs: readonly ShownRun[] }>('/runs')).runs.length
+  const denied = await alice.cli(['exec', 'bob', '--detach', '--', 'printf', '7'])
+  assert.deepEqual([denied.status, denied.stdout.length], [255, 0])
+  assert.match(denied.stderr, /^x0x: denied: detach_not_allowed: /)
+  const foreign = await alice.cli(['exec', 'bob', '--detach', '--', 'rm', '-rf'])
+  assert.match(foreign.stderr, /^x0x: denied: argv_not_allowed: /)
+  assert.equal((await alice.get<{ runs: readonly ShownRun[] }>('/runs')).runs.length, before)
+})
+
+test('Ctrl-C leaves it, a cancel ends it, and who forgets it lets go of it there too', async () => {
+  const id = await detach([sleeper])
+  const attached = alice.startCli(['attach', id])
+  await attached.printed('ready\n')
+  attached.child.kill('SIGINT')
+  const left = await attached.finished
+  assert.deepEqual([left.status, left.stderr], [130, `x0x: detached; the command goes on. Where this stopped: x0x attach ${id} --from 6\n`])
+  assert.equal((await known(alice, id, '?refresh=true')).state, 'running')
+
+  const early = await alice.cli(['runs', 'forget', id])
+  assert.match(early.stderr, /goes on: cancel it first/)
+  const short = await alice.cli(['runs', 'wait', id, '--timeout', '0.2'])
+  assert.deepEqual([short.status, short.stderr], [255, 'x0x: timeout: it has not ended; it goes on\n'])
+
+  const waiting = alice.startCli(['runs', 'wait', id])
+  assert.match(await alice.ok('runs', 'cancel', id), /^asked to end: .*sleeper, on bob\n$/)
+  const ended: CliResult = await waiting.finished
+  assert.equal(ended.status, 128 + 15, ended.stderr)
+  assert.match(ended.stderr, /^x0x: cancelled: the command ended with SIGTERM\n$/)
+  assert.match(await alice.ok('runs', '--refresh'), new RegExp(`${id} +bob +ended SIGTERM `))
+
+  await alice.ok('runs', 'forget', id)
+  const gone = await alice.cli(['attach', id])
+  assert.equal(gone.status, 1)
+  assert.match(gone.stderr, /no detached run under that id.*\n {5}which there are: x0x runs\n/)
+})
+
+test('several are waited for at once, and end as a fan-out would', async () => {
+  const ids = [await detach(['echo', '1']), await detach(['echo', '2']), await detach([sleeper])]
+  const both = await alice.cli(['runs', 'wait', ...ids.slice(0, 2)])
+  assert.equal(both.status, 0, both.stderr)
+  const waiting = alice.startCli(['--json', 'runs', 'wait', ...ids])
+  await alice.ok('runs', 'cancel', ids[2]!)
+  const all = await waiting.finished
+  assert.equal(all.status, 1)
+  const { runs } = JSON.parse(all.stdout.toString()) as { runs: readonly ShownRun[] }
+  assert.deepEqual(
+    runs.map(({ request_id, state }) => [request_id, state]),
+    ids.map((one) => [one, 'ended']),
+  )
+})
+
+test("somebody else's run is none: not by its id, and not by the file of who asked for it", async () => {
+  const id = await detach([sleeper])
+  const unknown = await carol.cli(['attach', id])
+  assert.deepEqual([unknown.status, unknown.stdout.length], [1, 0])
+  await carol.stop()
+  await copyFile(join(alice.dir, 'detached-runs.json'), join(carol.dir, 'detached-runs.json'))
+  await carol.start()
+  const stolen = await carol.cli(['attach', id])
+  assert.deepEqual([stolen.status, stolen.stdout.length], [255, 0])
+  assert.notEqual((await carol.cli(['runs', 'cancel', id])).status, 0)
+  assert.equal((await known(alice, id, '?refresh=true')).state, 'running')
+  await alice.ok('runs', 'cancel', id)
+})
+
+test('a host whose executor was started anew has lost it, and says so; what it had written is still there', async () => {
+  const id = await detach([sleeper])
+  const attached = alice.startCli(['attach', id])
+  await attached.printed('ready\n')
+  await bob.stop('SIGKILL')
+  await bob.start()
+  const { status, stdout, stderr } = await attached.finished
+  assert.deepEqual([status, stdout.toString()], [255, 'ready\n'])
+  assert.match(stderr, /x0x: lost: .*\n {5}on bob: x0x audit tail {3}\(request /)
+  assert.match(await alice.ok('runs'), new RegExp(`${id} +bob +lost `))
+  const again = await alice.cli(['attach', id])
+  assert.deepEqual([again.status, again.stdout.toString()], [255, 'ready\n'])
+  assert.equal((await alice.cli(['runs', 'wait', id])).status, 255)
+  await alice.ok('runs', 'forget', id)
+})
+
+test('a host that is not there is told from a run that is not', async () => {
+  const id = await detach(['echo', '5'])
+  await until('it has ended', async () => (await known(alice, id, '?refresh=true')).state === 'ended')
+  await bob.stop()
+  const { kept, state, code } = await known(alice, id, '?refresh=true')
+  assert.deepEqual([kept, state, code], [null, 'ended', 0])
+  assert.equal((await alice.cli(['runs', 'wait', id])).status, 0)
+  const refused = await alice.cli(['runs', 'forget', id])
+  assert.match(refused.stderr, new RegExp(`to forget it here alone: x0x runs forget --here ${id}`))
+  await alice.ok('runs', 'forget', '--here', id)
+  const { runs } = JSON.parse(await readFile(join(alice.dir, 'detached-runs.json'), 'utf8')) as { runs: readonly { request_id: string }[] }
+  assert.ok(!runs.some(({ request_id }) => request_id === id))
+  await bob.start()
+})
