@@ -42,6 +42,8 @@ let alice: TestDaemon
 let bob: TestDaemon
 let token: string
 let document: Document
+/** Of alice by herself; forgotten last of its routes. */
+let detachedRun: string
 
 const send = async (route: string, { body, query = '', headers = {} }: Sent): Promise<IncomingMessage> => {
   const [method, path] = route.split(' ')
@@ -50,7 +52,7 @@ const send = async (route: string, { body, query = '', headers = {} }: Sent): Pr
     host: '127.0.0.1',
     port: alice.apiPort,
     method,
-    path: `${path}${query}`,
+    path: `${path!.replace('{request_id}', detachedRun)}${query}`,
     agent: false,
     headers: { ...type, ...headers },
   })
@@ -104,11 +106,12 @@ before(async () => {
   mesh = await MeshOfDaemons.create()
   ;[alice, bob] = [mesh.add('alice'), mesh.add('bob')]
   await Promise.all([alice.start(), bob.start()])
-  await alice.writeAcl([{ agent: alice, commands: [['echo', '<INT>']] }])
+  await alice.writeAcl([{ agent: alice, commands: [['echo', '<INT>']], keys: 'detach = true' }])
   await alice.restart()
   await alice.meet(bob, 'trusted')
   await bob.meet(alice, 'trusted')
   token = (await readFile(join(alice.dir, 'api-token'), 'utf8')).trim()
+  detachedRun = (await alice.ok('-q', 'exec', alice.agentId, '--detach', '--', 'echo', '7')).trim()
   document = (await ask('GET /openapi.json', { headers: withToken() })).json as Document
 })
 
@@ -139,6 +142,12 @@ const goodRequests = async (): Promise<Record<Exclude<RouteKey, 'GET /direct/eve
     'POST /direct/send': { body: { agent: 'bob', payload_b64: 'AA==' } },
     'POST /exec/run': { body: run },
     'POST /exec/fanout': { body: { hosts: [alice.agentId, 'bob'], argv: ['echo', '7'] } },
+    'GET /runs': { query: '?refresh=true' },
+    'GET /runs/{request_id}': { query: '?refresh=false' },
+    'GET /runs/{request_id}/output': { query: '?from=0&follow=false' },
+    'POST /runs/wait': { body: { request_ids: [detachedRun] } },
+    'POST /runs/cancel': { body: { request_id: detachedRun } },
+    'POST /runs/forget': { body: { request_id: detachedRun } },
     'GET /exec/rules': { query: `?agent_id=${alice.agentId}` },
     'GET /exec/sessions': {},
     'GET /exec/output': { query: '?request_id=01890a5d-ac96-774b-bcce-b302099a8057' },
@@ -183,6 +192,23 @@ test('a run streams what the document says, in each of its forms', async () => {
   const denied = await ask('POST /exec/run', { body: body.replace('"7"', '"x"'), headers: withToken() })
   assert.equal((denied.json as { denial_reason: string }).denial_reason, 'argv_not_allowed')
   fits('POST /exec/run', denied, denied.json)
+})
+
+test('a detached run is started and shown as the document says, in each of its forms', async () => {
+  const started = await ask('POST /exec/run', {
+    body: JSON.stringify({ agent_id: alice.agentId, argv: ['echo', '8'], detach: true }),
+    headers: withToken(),
+  })
+  assert.equal(started.status, 200)
+  fits('POST /exec/run', started, started.json)
+  const route = 'GET /runs/{request_id}/output'
+  for (const accept of [NDJSON, SSE, RAW_RUN_TYPE]) {
+    const answer = await ask(route, { headers: { ...withToken(), accept } })
+    assert.equal(typeOf(answer), accept)
+    const objects = objectsIn(answer)
+    assert.deepEqual([objects[0]?.type, objects.at(-1)?.type], ['state', 'exit'])
+    for (const object of objects) fits(route, answer, object)
+  }
 })
 
 test('a message comes as the document says', async () => {
