@@ -1,13 +1,12 @@
 import type { AgentId, MachineId, RequestId } from './ids.ts'
-import type { DenialReason } from './reasons.ts'
+import type { DenialReason, DetachedState } from './reasons.ts'
 
 /**
  * What is known here of a detached run: `unknown` where its Request may have left and nothing was heard yet, or where its host
  * knows nothing of it; `waiting` where somebody must allow it; `lost` where its host's executor was started anew meanwhile;
  * `expired` where its host has let go of it.
  */
-export const ASKED_STATES = ['unknown', 'waiting', 'running', 'ended', 'lost', 'expired'] as const
-export type AskedState = (typeof ASKED_STATES)[number]
+export type AskedState = DetachedState
 
 /** How it ended; all null where it has not, or where nobody knows. */
 interface AskedEnd {

@@ -1,8 +1,7 @@
 import * as z from 'zod'
 
-import { ASKED_STATES } from '../../protocol/asked-run.ts'
 import { MAX_WAITED_RUNS } from '../../protocol/asked-limits.ts'
-import { DENIAL_REASONS } from '../../protocol/reasons.ts'
+import { DENIAL_REASONS, DETACHED_STATES } from '../../protocol/reasons.ts'
 import { base64, hexId, optional, outcome, requestId, sessionName, started, warning } from './schemas.ts'
 
 /** A flag behind a path. */
@@ -57,7 +56,7 @@ const shown = {
   lifetime_ms: z.int().nullable(),
   keep_bytes: z.int().nullable(),
   session: z.string().nullable(),
-  state: z.enum(ASKED_STATES),
+  state: z.enum(DETACHED_STATES),
   code: z.int().nullable(),
   signal: z.int().nullable(),
   denial_reason: z.enum(DENIAL_REASONS).nullable(),
@@ -83,7 +82,7 @@ export const attachedOutput = z
   .strictObject({
     ok: z.literal(true),
     request_id: requestId,
-    state: z.enum(ASKED_STATES),
+    state: z.enum(DETACHED_STATES),
     ...end,
     stdout_b64: base64,
     stderr_b64: base64,
@@ -93,7 +92,13 @@ export const attachedOutput = z
 
 const attachedEventWith = <T extends z.ZodType>(data: Record<string, T>) =>
   z.discriminatedUnion('type', [
-    z.strictObject({ type: z.literal('state'), request_id: requestId, state: z.enum(ASKED_STATES), from: z.int().min(0), ...kept.shape }),
+    z.strictObject({
+      type: z.literal('state'),
+      request_id: requestId,
+      state: z.enum(DETACHED_STATES),
+      from: z.int().min(0),
+      ...kept.shape,
+    }),
     z.strictObject({ type: z.literal('started'), ...started }),
     z.strictObject({ type: z.literal('warning'), ...warning }),
     z.strictObject({
@@ -104,7 +109,7 @@ const attachedEventWith = <T extends z.ZodType>(data: Record<string, T>) =>
     }),
     z.strictObject({ type: z.literal('reattached'), request_id: requestId, offset: z.int().min(0) }),
     z.strictObject({ type: z.literal('exit'), ...outcome, ...end }),
-    z.strictObject({ type: z.literal('end'), request_id: requestId, state: z.enum(ASKED_STATES), ...end }),
+    z.strictObject({ type: z.literal('end'), request_id: requestId, state: z.enum(DETACHED_STATES), ...end }),
     z.strictObject({ type: z.literal('error'), request_id: requestId, error: z.string(), message: z.string(), next: z.int().min(0) }),
   ])
 

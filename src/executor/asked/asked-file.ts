@@ -1,8 +1,8 @@
-import { ASKED_STATES, type AskedRun } from '../../protocol/asked-run.ts'
+import type { AskedRun } from '../../protocol/asked-run.ts'
 import { MAX_ASKED_REQUESTS, MAX_ASKED_RUNS } from '../../protocol/asked-limits.ts'
 import { isHexId, isRequestId } from '../../protocol/ids.ts'
 import { MAX_EXIT_STATUS, MAX_SIGNAL } from '../../protocol/limits.ts'
-import { DENIAL_REASONS, type DenialReason } from '../../protocol/reasons.ts'
+import { DENIAL_REASONS, DETACHED_STATES, type DenialReason } from '../../protocol/reasons.ts'
 import { fileOf, listOf, objectOf, refuse, textOf, within, type Place } from '../../trust/json-file.ts'
 
 const FILE_VERSION = 1
@@ -71,7 +71,7 @@ const runOf = (value: unknown, place: Place): AskedRun => {
     lifetime_ms: nullOr(row.lifetime_ms, at('lifetime_ms'), countOf()),
     keep_bytes: nullOr(row.keep_bytes, at('keep_bytes'), countOf()),
     session: nullOr(row.session, at('session'), textOf),
-    state: ASKED_STATES.find((state) => state === row.state) ?? refuse(at('state'), `expected one of ${ASKED_STATES.join(', ')}`),
+    state: DETACHED_STATES.find((state) => state === row.state) ?? refuse(at('state'), `expected one of ${DETACHED_STATES.join(', ')}`),
     code: nullOr(row.code, at('code'), countOf(MAX_EXIT_STATUS)),
     signal: nullOr(row.signal, at('signal'), countOf(MAX_SIGNAL)),
     denial_reason: nullOr(row.denial_reason, at('denial_reason'), reasonOf),

@@ -1,7 +1,6 @@
-import { ASKED_STATES } from '../../protocol/asked-run.ts'
 import { MAX_SESSION_NAME } from '../../protocol/lifecycle-limits.ts'
 import { MAX_ARGV_BYTES, MAX_ARGV_TOKENS, MAX_EXIT_STATUS, MAX_SIGNAL } from '../../protocol/limits.ts'
-import { DENIAL_REASONS } from '../../protocol/reasons.ts'
+import { DENIAL_REASONS, DETACHED_STATES } from '../../protocol/reasons.ts'
 import { id32, list, nullable, oneOf, requestId, text, uint } from '../../protocol/schema.ts'
 
 const call = { id: uint() }
@@ -32,7 +31,7 @@ export const ASKED_MESSAGES = {
     31,
     {
       ...one,
-      state: oneOf(ASKED_STATES),
+      state: oneOf(DETACHED_STATES),
       code: nullable(uint(MAX_EXIT_STATUS)),
       signal: nullable(uint(MAX_SIGNAL)),
       denial_reason: nullable(oneOf(DENIAL_REASONS)),
