@@ -19,6 +19,7 @@ export const ERROR_TABLE = {
   bad_config: { status: 500, rpc: -32603, exit: 2, text: 'the configuration is not valid' },
   bad_acl: { status: 500, rpc: -32603, exit: 2, text: 'the ACL file is not valid' },
   bad_contacts: { status: 500, rpc: -32603, exit: 2, text: 'the contacts file is not valid' },
+  bad_groups: { status: 500, rpc: -32603, exit: 2, text: 'the file of groups is not valid' },
   bad_successions: { status: 500, rpc: -32603, exit: 2, text: 'the successions file is damaged' },
   bad_revocations: { status: 500, rpc: -32603, exit: 2, text: 'the revocations file is not valid' },
   bad_runs: { status: 500, rpc: -32603, exit: 1, text: 'the file of detached runs cannot be used' },

@@ -12,6 +12,7 @@ import { judgeSharing } from '../config/group-sharing.ts'
 import { dataDirMode } from '../config/settings.ts'
 import { fail, ok, warn, type Finding } from './findings.ts'
 import { checkDatagrams } from '../process/datagram-sender.ts'
+import { inspectGroups } from '../trust/groups.ts'
 import { checkServedRexd } from './rexd-check.ts'
 import { checkSuccessors } from './successor-check.ts'
 
@@ -70,6 +71,13 @@ export const checkConfig = ({ config, problems }: ConfigReading): Finding[] =>
 export const checkRuns = async (config: DaemonConfig): Promise<Finding[]> =>
   tryContainment(config, async (finding, judge) => [finding, ...(await checkAcl(config.exec_acl, config.exec_acl_explicit, judge))])
 
+/** The operator's groups as a start would load them; nothing where there are none. */
+export const checkGroups = async ({ paths }: DaemonConfig): Promise<Finding[]> => {
+  const { groups, problems } = await inspectGroups(paths.groups)
+  if (problems.length > 0) return problems.map((problem) => fail('groups', problem, null))
+  return groups.length === 0 ? [] : [ok('groups', `${plural(groups.length, 'group', 'groups')} in ${paths.groups}`)]
+}
+
 /** What `share_with_group` would open, or refuses to. */
 export const checkSharing = async (config: DaemonConfig): Promise<Finding[]> => {
   const { closed, problems } = await judgeSharing(config)
@@ -96,6 +104,7 @@ export const check = async ({ config, problems }: ConfigReading): Promise<Findin
   ...checkConfig({ config, problems }),
   await checkDataDir(config.paths.dir, dataDirMode(config)),
   ...(await checkSharing(config)).filter(({ standing }) => standing === 'fail'),
+  ...(await checkGroups(config)),
   ...(await checkRuns(config)),
   ...(await checkSuccessors(config)),
   ...(await checkServedRexd(config, { strict: false })),

@@ -20,6 +20,7 @@ import type { DeskCounts } from '../desk/open-desk.ts'
 import type { Guardian } from '../process/guardian.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import type { Contacts } from '../trust/contacts.ts'
+import type { Group } from '../trust/groups.ts'
 import type { Revocations } from '../trust/revocations.ts'
 import { wayBack, type Succession } from '../trust/successions.ts'
 import { AclReload, type ReloadOutcome } from './acl-reload.ts'
@@ -85,6 +86,8 @@ export interface ExecutorInit {
   readonly groupMayRead?: boolean
   /** How long agents have whose word a run needs, where no human of this host is asked. */
   readonly askTimeoutMs?: number
+  /** Of the operator's file. Default: none. */
+  readonly groups?: readonly Group[]
   /** Requests are signed for operators only. Default: for whoever the network's half speaks for. */
   readonly requireOperatorProof?: boolean
 }
@@ -127,7 +130,7 @@ export class Executor implements Startable {
     const { deskCounts = () => null } = components
     this.#views = new Views(
       { inForce, contacts, counters, deskCounts, judge: this.#judge, journal, outgoing, revocations },
-      { ...own, requireOperatorProof },
+      { ...own, requireOperatorProof, groups: init.groups ?? [] },
     )
     this.#revocations = new PeerRevocations(
       { inForce, contacts, counters, log, revocations },

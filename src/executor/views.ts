@@ -8,6 +8,7 @@ import type { AclInForce } from '../policy/mesh/acl-in-force.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import type { TrustJudge } from './links/trust-judge.ts'
 import type { Contacts } from '../trust/contacts.ts'
+import type { Group } from '../trust/groups.ts'
 import type { Revocations } from '../trust/revocations.ts'
 import { contactRecord } from './operations.ts'
 import type { Query } from './port/messages.ts'
@@ -29,6 +30,8 @@ export interface ViewsInit {
   readonly agentId: AgentId
   readonly machineId: MachineId
   readonly requireOperatorProof: boolean
+  /** As they were when the daemon began. */
+  readonly groups: readonly Group[]
 }
 
 /** What the network's half is shown. */
@@ -53,7 +56,7 @@ export class Views {
     )
     return {
       contacts: this.#contacts(),
-      groups: [],
+      groups: this.#init.groups,
       known_pairs: [...pairs.values()],
       revoked_agents: revocations.agents(),
       self_revoked: this.selfRevoked,

@@ -51,6 +51,8 @@ export const pathsIn = (dir: string) => {
     machineKey: `${inside}machine.key`,
     operatorKey: `${inside}operator.key`,
     contacts: `${inside}contacts.json`,
+    /** What the operator calls several contacts at once; written by the operator alone. */
+    groups: `${inside}groups.toml`,
     revocations: `${inside}revocations.json`,
     /** What this agent's keys have said one of the other. */
     successions: `${inside}successions.json`,

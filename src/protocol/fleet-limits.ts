@@ -11,8 +11,12 @@ export const MAX_CHOICE_STEPS = 1_000_000
 /** Characters of folded names that a message shows. */
 export const MAX_SHOWN_NAMES = 200
 
-// ---- labels ----
+// ---- labels and groups ----
 /** Labels of one contact: each is in every snapshot that the network's half is shown. */
 export const MAX_LABELS = 32
 /** Characters of a label's key, and of its value. */
 export const MAX_LABEL_TEXT = 64
+/** Groups of one file, and … */
+export const MAX_GROUPS = 1_000
+/** … words in all of them together. */
+export const MAX_GROUP_WORDS = 10_000

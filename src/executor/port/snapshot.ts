@@ -22,14 +22,14 @@ export interface ContactRecord {
 
 /** A group of contacts, as the operator's file says it; the words are checked, and no group is in itself. */
 export interface GroupRecord {
-  name: string
-  words: string[]
+  readonly name: string
+  readonly words: readonly string[]
 }
 
 /** What the executor shows the network's half: for display, dialling and handshake budgets, never for a decision. */
 export interface Snapshot {
   contacts: ContactRecord[]
-  groups: GroupRecord[]
+  groups: readonly GroupRecord[]
   /** The (agent, machine) pairs that the ACL names. */
   known_pairs: [agent_id: string, machine_id: string][]
   revoked_agents: string[]

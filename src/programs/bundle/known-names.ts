@@ -4,6 +4,7 @@ import { hostname, userInfo } from 'node:os'
 import { attempt } from '../../base/errors.ts'
 import { readPasswd } from '../../base/passwd.ts'
 import type { DaemonConfig } from '../../config/config.ts'
+import { inspectGroups } from '../../trust/groups.ts'
 import type { Acl } from '../../policy/mesh/acl.ts'
 
 type Fields = Readonly<Record<string, unknown>>
@@ -27,19 +28,26 @@ const jsonOf = async (path: string): Promise<Fields> => {
 const textsOf = (value: unknown): string[] => (Array.isArray(value) ? value : [value]).filter((text) => typeof text === 'string')
 const keysOf = (value: unknown): string[] => (typeof value === 'object' && value !== null ? Object.keys(value) : [])
 
+/** Keys and values of an operator's labels. */
+const labelWords = (labels: unknown): string[] =>
+  typeof labels === 'object' && labels !== null ? Object.entries(labels).flatMap(([key, value]) => [key, ...textsOf(value)]) : []
+
 /** A word, and each part of it that might stand alone. */
 const partsOf = (text: string): string[] => [text, ...text.split(/[/=:,\s]+/)].filter((part) => part.length > 2)
 
 /** Of the installation's own files, and of the lines that are about to be told of. */
 export const knownNames = async (config: DaemonConfig, acl: Acl | null, lines: readonly (Fields | null)[]): Promise<KnownNames> => {
   const { contacts } = await jsonOf(config.paths.contacts)
+  const listed = (Array.isArray(contacts) ? contacts : []) as (Fields | null)[]
+  const { groups } = await inspectGroups(config.paths.groups)
   const store = await jsonOf(config.paths.approvals)
   const ofLines = (keys: readonly string[]): string[] => lines.flatMap((line) => keys.flatMap((key) => textsOf(line?.[key])))
   const ofAcl = (acl?.allow ?? []).flatMap(({ described, commands }) => [...textsOf(described), ...commands.flatMap(({ argv }) => argv)])
   const persons = (attempt(readPasswd) ?? []).flatMap(({ name, uid }) => (isPerson(uid) ? [name] : []))
   return {
     names: [
-      ...(Array.isArray(contacts) ? contacts : []).flatMap((contact) => textsOf((contact as Fields | null)?.['name'])),
+      ...listed.flatMap((contact) => textsOf(contact?.['name'])),
+      ...groups.map(({ name }) => name),
       ...['agents', 'modes'].flatMap((key) => keysOf(store[key])),
       ...ofLines(['client_name', 'session']),
       ...textsOf(config.display_name),
@@ -48,6 +56,8 @@ export const knownNames = async (config: DaemonConfig, acl: Acl | null, lines: r
       userInfo().username,
       ...persons,
     ],
-    words: [...ofAcl, ...ofLines(['argv', 'cwd', 'matched_acl'])].flatMap(partsOf),
+    words: [...listed.flatMap((contact) => labelWords(contact?.['labels'])), ...ofAcl, ...ofLines(['argv', 'cwd', 'matched_acl'])].flatMap(
+      partsOf,
+    ),
   }
 }

@@ -20,6 +20,7 @@ import { Guardian } from '../../process/guardian.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import { ASKED_BYTES, ASKED_FLOORS, NETWORK_START_MS, REXD_START_MS, REXD_STOP_MS, WATCHDOG_MS } from '../../protocol/local-limits.ts'
 import { Contacts } from '../../trust/contacts.ts'
+import { loadGroups } from '../../trust/groups.ts'
 import { Revocations } from '../../trust/revocations.ts'
 import { loadSuccessions } from '../../trust/successions.ts'
 import type { DaemonConfig } from '../../config/config.ts'
@@ -232,6 +233,7 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies,
   const contacts = new Contacts({ path: paths.contacts })
   const revocations = new Revocations({ path: paths.revocations })
   await contacts.load()
+  const groups = await loadGroups(paths.groups)
   await revocations.load()
   const successions = await loadSuccessions(paths.successions)
   const signer = await loadOrCreateAgentKey(paths.dir, dataDirMode(config), CREDENTIALS)
@@ -261,7 +263,7 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies,
   const held = { asked, contacts, revocations, signer, successions, tokens }
   const executor = new Executor(
     { ...held, acl, cells, clock, counters, desk, deskCounts: () => desk.counts(), guardian, journal, log, outgoing },
-    { dataDir: paths.dir, machineId: machineKey.machineId, groupMayRead, requireOperatorProof, askTimeoutMs },
+    { dataDir: paths.dir, machineId: machineKey.machineId, groupMayRead, requireOperatorProof, askTimeoutMs, groups },
   )
   const aclCopy = new AclCopy({ log }, { path: paths.loadedAcl, loaded: () => executor.acl })
   return {

@@ -1,0 +1,104 @@
+import { AppError, errorText, isAppError } from '../base/errors.ts'
+import { writableByOthers } from '../base/file-rights.ts'
+import { readToml, type TomlDocument } from '../base/toml-file.ts'
+import { TomlReader, type TomlTable } from '../base/toml-reader.ts'
+import { MAX_GROUP_WORDS, MAX_GROUPS } from '../protocol/fleet-limits.ts'
+import { groupNameProblem, parseHostExpression } from '../protocol/host-expression.ts'
+
+/** What the operator calls several contacts at once. */
+export interface Group {
+  readonly name: string
+  /** As those of a command for many; none means nobody. */
+  readonly words: readonly string[]
+}
+
+interface GroupsReading {
+  readonly groups: readonly Group[]
+  /** Any of these keeps the daemon from starting. */
+  readonly problems: readonly string[]
+}
+
+/** Names of the groups that a group's words name; null where the words are none. */
+const namedIn = (toml: TomlReader, { name, words }: Group): string[] | null => {
+  if (words.length === 0) return []
+  try {
+    const { include, leaveOut } = parseHostExpression(words)
+    return [...include, ...leaveOut].flatMap((part) => (part.kind === 'group' ? [part.name] : []))
+  } catch (error) {
+    toml.problem(['groups', name], errorText(error))
+    return null
+  }
+}
+
+/** The way from a group back to itself, or null. Each group is looked into once. */
+const circleOf = (named: ReadonlyMap<string, readonly string[]>): string[] | null => {
+  const done = new Set<string>()
+  const way: string[] = []
+  const visit = (name: string): string[] | null => {
+    if (way.includes(name)) return [...way.slice(way.indexOf(name)), name]
+    if (done.has(name)) return null
+    way.push(name)
+    for (const next of named.get(name) ?? []) {
+      const circle = visit(next)
+      if (circle !== null) return circle
+    }
+    way.pop()
+    done.add(name)
+    return null
+  }
+  for (const name of named.keys()) {
+    const circle = visit(name)
+    if (circle !== null) return circle
+  }
+  return null
+}
+
+const groupsIn = (toml: TomlReader, table: TomlTable): Group[] =>
+  Object.keys(table).flatMap((name) => {
+    const problem = groupNameProblem(name)
+    if (problem !== null) toml.problem(['groups', name], problem)
+    const words = toml.strings(['groups', name], table[name])
+    return words === null || problem !== null ? [] : [{ name, words }]
+  })
+
+const readGroups = (document: TomlDocument): GroupsReading => {
+  const toml = new TomlReader(document, 'bad_groups')
+  toml.knownKeys([], document.value, ['groups'])
+  const said = document.value['groups'] ?? {}
+  const table = toml.table(['groups'], said, Object.keys(said))
+  const groups = table === null ? [] : groupsIn(toml, table)
+  if (groups.length > MAX_GROUPS) toml.problem(['groups'], `has ${groups.length} groups, and there may be ${MAX_GROUPS}`)
+  const words = groups.reduce((sum, group) => sum + group.words.length, 0)
+  if (words > MAX_GROUP_WORDS) toml.problem(['groups'], `has ${words} words in its groups, and there may be ${MAX_GROUP_WORDS}`)
+  if (toml.problems.length > 0) return { groups, problems: toml.problems }
+  const named = new Map(
+    groups.flatMap((group) => {
+      const names = namedIn(toml, group)
+      return names === null ? [] : [[group.name, names] as const]
+    }),
+  )
+  const known = new Set(groups.map(({ name }) => name))
+  for (const [name, others] of named)
+    for (const other of new Set(others)) if (!known.has(other)) toml.problem(['groups', name], `there is no group @${other}`)
+  const circle = circleOf(named)
+  if (circle !== null) toml.problem(['groups', circle[0]!], `this group is in itself: ${circle.map((name) => `@${name}`).join(' has ')}`)
+  return { groups, problems: toml.problems }
+}
+
+/** Reads `groups.toml` and all that is wrong with it; without a file there are no groups. */
+export const inspectGroups = async (path: string): Promise<GroupsReading> => {
+  try {
+    const document = await readToml(path, 'bad_groups', { bigints: true })
+    const { groups, problems } = readGroups(document)
+    return { groups, problems: [...writableByOthers(path), ...problems] }
+  } catch (error) {
+    return { groups: [], problems: isAppError(error, 'not_found') ? [] : [errorText(error)] }
+  }
+}
+
+/** Throws `bad_groups` with every problem on a line of its own, and then nothing may start. */
+export const loadGroups = async (path: string): Promise<readonly Group[]> => {
+  const { groups, problems } = await inspectGroups(path)
+  if (problems.length > 0) throw new AppError('bad_groups', problems.join('\n'), { data: { file: path, problems } })
+  return groups
+}
