@@ -232,9 +232,7 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies,
   const { paths, share_with_group: groupMayRead, require_operator_proof: requireOperatorProof } = config
   const contacts = new Contacts({ path: paths.contacts })
   const revocations = new Revocations({ path: paths.revocations })
-  await contacts.load()
-  const groups = await loadGroups(paths.groups)
-  await revocations.load()
+  const [groups] = [await loadGroups(paths.groups), await contacts.load(), await revocations.load()]
   const successions = await loadSuccessions(paths.successions)
   const signer = await loadOrCreateAgentKey(paths.dir, dataDirMode(config), CREDENTIALS)
   const askTimeoutMs = config.ask_timeout * 1000
