@@ -49,6 +49,8 @@ const defaultsFor = (name: string | null, paths: DataPaths): Settings => ({
   announce: [],
   bootstrap: [],
   keep: [],
+  relay: false,
+  relays: [],
   mdns: true,
   strangers: true,
   containment: 'auto',

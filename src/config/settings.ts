@@ -122,6 +122,10 @@ export const SETTINGS = {
   bootstrap: { parse: peers, fromText: list, flag: 'bootstrap' },
   /** Contacts to whom a connection stands however many there are. */
   keep: { parse: agents, fromText: list, flag: null },
+  /** Carry connections between contacts that cannot reach each other. */
+  relay: { parse: boolean, fromText: asBoolean, flag: null },
+  /** Where to be reached by those who cannot connect directly, before contacts that relay. */
+  relays: { parse: peers, fromText: list, flag: null },
   /** Find peers on the local network. */
   mdns: { parse: boolean, fromText: asBoolean, flag: null },
   /** Machines may connect that neither contacts, pins, the ACL nor the bootstrap list name. */

@@ -98,6 +98,20 @@ export class LinkDialler {
     }
   }
 
+  /** Makes a link to the same agent on a connection that nobody carries, and begins nothing more on the relayed one. False where it comes to nothing: the connection may be one that was made for a moment. */
+  async follow({ link: { agentId, machineId } }: LinkEntry, connection: MeshConnection): Promise<boolean> {
+    const { table } = this.#parts
+    try {
+      const existing = table.between(agentId, machineId)
+      const entry = existing?.link.connection.relay === null ? existing : await this.#initiate(connection, LINK_HANDSHAKE_MS)
+      if (entry.link.agentId !== agentId) return false
+    } catch {
+      return false
+    }
+    for (const entry of table.all()) if (entry.link.machineId === machineId && entry.link.connection.relay !== null) table.retire(entry)
+    return true
+  }
+
   /** On the handshake's own stream when that is free. */
   async #channelOn(entry: LinkEntry, signal: AbortSignal): Promise<DmChannel> {
     const { first, link } = entry

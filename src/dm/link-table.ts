@@ -48,6 +48,9 @@ export interface NewLink {
 }
 
 const isUsable = ({ link }: LinkEntry): boolean => link.usable
+/** The newest of those that nobody carries, or else the newest. */
+const bestOf = (entries: readonly LinkEntry[]): LinkEntry | undefined =>
+  entries.findLast(({ link }) => link.connection.relay === null) ?? entries.at(-1)
 
 /** Every open link, by peer, by connection and by number, and the one way to make and to close one. */
 export class LinkTable {
@@ -69,14 +72,14 @@ export class LinkTable {
     return [...this.#links]
   }
 
-  /** The newest usable link to an agent. */
+  /** The newest usable link to an agent, a direct one where there is one. */
   to(agentId: AgentId): LinkEntry | undefined {
-    return this.#byAgent.get(agentId)?.findLast(isUsable)
+    return bestOf((this.#byAgent.get(agentId) ?? []).filter(isUsable))
   }
 
   /** The same, on one machine. */
   between(agentId: AgentId, machineId: MachineId): LinkEntry | undefined {
-    return this.#byAgent.get(agentId)?.findLast((entry) => entry.link.machineId === machineId && isUsable(entry))
+    return bestOf((this.#byAgent.get(agentId) ?? []).filter((entry) => entry.link.machineId === machineId && isUsable(entry)))
   }
 
   /** Machines to which there are usable links of an agent, the newest first. */

@@ -8,6 +8,8 @@ export interface LinkPath {
   readonly address: string
   /** The peer dialled us. */
   readonly inbound: boolean
+  /** The machine that carries it; null: it is direct. */
+  readonly relay: MachineId | null
 }
 
 /** A proven pair of agents over a proven pair of machines. */
@@ -81,8 +83,8 @@ export class OpenLink implements Link {
   }
 
   get path(): LinkPath {
-    const { address, inbound } = this.connection
-    return { address, inbound }
+    const { address, inbound, relay } = this.connection
+    return { address, inbound, relay }
   }
 
   get heard(): number {

@@ -5,6 +5,7 @@ import type { Startable } from '../base/startable.ts'
 import type { MachineKey } from '../identity/machine-key.ts'
 import type { Primitives } from '../identity/primitives-interface.ts'
 import type { AddressBook } from '../mesh/address-book.ts'
+import type { MeshConnection } from '../mesh/connection.ts'
 import type { MeshNode } from '../mesh/node.ts'
 import type { Offence } from '../mesh/penalties.ts'
 import type { Standings } from '../mesh/standings.ts'
@@ -48,6 +49,7 @@ export class Links implements Startable {
   readonly #dialler: LinkDialler
   readonly #responder: LinkResponder
   readonly #acceptor: StreamAcceptor
+  readonly #onMoved = new Set<(machineId: MachineId) => void>()
   readonly #stop = new AbortController()
 
   constructor(components: LinksComponents) {
@@ -64,9 +66,31 @@ export class Links implements Startable {
     node.standing = (machineId) => (this.#table.expectsMuchFrom(machineId) ? 'accepted' : standings.of(machineId))
     node.handle(LINK_PROTOCOL, (connection, stream) => void this.#responder.respond(connection, stream))
     node.handle(DM_PROTOCOL, (connection, stream) => this.#acceptor.accept(connection, stream))
+    node.onConnected((connection) => void this.#follow(connection))
     node.onDisconnected((connection) => this.#table.onLost(connection, new AppError('peer_unreachable', 'the connection was lost')))
     port.onLinkDecision((number, decision) => this.#later(() => this.#onDecision(number, decision)))
     port.onLinkRevocations((number, items) => this.#later(() => this.#onRevocations(number, items)))
+  }
+
+  /** Who was reached through a relay alone is now connected directly: what begins from now on, and what runs, goes that way. The side that made the link makes the next. */
+  async #follow(connection: MeshConnection): Promise<void> {
+    const { machineId, relay } = connection
+    if (relay !== null) return
+    const relayed = this.#table
+      .all()
+      .find(({ link }) => link.machineId === machineId && link.connection.relay !== null && link.usable && link.initiator)
+    if (relayed === undefined || !(await this.#dialler.follow(relayed, connection))) return
+    for (const listener of this.#onMoved) listener(machineId)
+  }
+
+  /** A machine that was linked through a relay is now linked directly. */
+  onMoved(listener: (machineId: MachineId) => void): void {
+    this.#onMoved.add(listener)
+  }
+
+  /** Whether a message or a run goes over this connection. */
+  isBusy(connection: MeshConnection): boolean {
+    return this.#table.channelsOn(connection) > 0
   }
 
   /** In a later turn: the answer that made the link precedes these messages on the port, and its awaiter enters the link into the table first. */

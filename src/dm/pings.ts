@@ -101,7 +101,7 @@ export class Pings implements Startable {
         agent_id: link.agentId,
         machine_id: link.machineId,
         decision: link.decision,
-        path: { ...link.path, direct: !link.path.address.includes('/p2p-circuit') },
+        path: { ...link.path, direct: link.path.relay === null },
         connect_ms: rounded(sent - begun),
         rtt_ms: rounded(rtt),
         version,

@@ -101,8 +101,9 @@ const pingFindings = async (api: LocalApi, agent: string, own: OwnAgent): Promis
     return [fail('ping', errorText(error), REACH)]
   }
   const { path, rtt_ms } = pinged
-  const way =
-    path === null ? 'this agent itself' : `${path.address}, ${path.direct ? 'direct' : 'relayed'}${path.inbound ? '; it dialled us' : ''}`
+  const relay = path?.relay ?? null
+  const kind = relay === null ? 'direct' : `relayed by machine ${relay.slice(0, 12)}`
+  const way = path === null ? 'this agent itself' : `${path.address}, ${kind}${path.inbound ? '; it dialled us' : ''}`
   return [ok('ping', `${rtt_ms} ms by ${way}`), versionFinding(pinged), clockFinding(pinged)]
 }
 

@@ -20,6 +20,17 @@ import { holderText } from '../supervision/lock.ts'
 interface RunningAnswers {
   readonly agent: { readonly agent_id: string; readonly machine_id: string }
   readonly peers: { readonly peers: readonly { readonly connected?: boolean }[] }
+  readonly mesh: {
+    readonly connections: readonly { readonly direction: string; readonly relay: string | null }[]
+    readonly reach: {
+      readonly public: boolean
+      readonly relays: readonly {
+        readonly connected: boolean
+        readonly reserved_until: string | null
+        readonly last_error: string | null
+      }[]
+    }
+  }
   readonly exec: Pick<ExecDiagnostics, 'acl_summary'> & {
     readonly journal?: ExecDiagnostics['journal']
     readonly outgoing_journal: { readonly path: string; readonly writable: boolean }
@@ -32,8 +43,13 @@ const apiOf = ({ name, paths }: DaemonConfig, env: Environment): LocalApi =>
 const ask = async (config: DaemonConfig, env: Environment): Promise<RunningAnswers> => {
   const api = apiOf(config, env)
   const get = async <K extends keyof RunningAnswers>(path: string): Promise<RunningAnswers[K]> => api.json({ method: 'GET', path })
-  const [agent, peers, exec] = await Promise.all([get<'agent'>('/agent'), get<'peers'>('/peers'), get<'exec'>('/diagnostics/exec')])
-  return { agent, peers, exec }
+  const [agent, peers, mesh, exec] = await Promise.all([
+    get<'agent'>('/agent'),
+    get<'peers'>('/peers'),
+    get<'mesh'>('/diagnostics/mesh'),
+    get<'exec'>('/diagnostics/exec'),
+  ])
+  return { agent, peers, mesh, exec }
 }
 
 const checkPeers = ({ peers }: RunningAnswers['peers']): Finding => {
@@ -41,6 +57,27 @@ const checkPeers = ({ peers }: RunningAnswers['peers']): Finding => {
   return connected > 0
     ? ok('peers', `${connected} connected`)
     : warn('peers', 'none is connected', 'x0x contacts import LINK, or --bootstrap; see x0x diagnostics mesh')
+}
+
+/** Whether others can reach it: directly, through relays, or not as far as is known. */
+const checkReach = ({ connections, reach }: RunningAnswers['mesh']): Finding => {
+  const places = reach.relays.filter(({ reserved_until: until }) => until !== null).length
+  if (places > 0) return ok('reach', `others reach it through ${places} ${places === 1 ? 'relay' : 'relays'}`)
+  const [wanted] = reach.relays
+  if (wanted !== undefined)
+    return warn(
+      'reach',
+      `no relay of the configuration has a place for it: ${wanted.last_error ?? (wanted.connected ? 'it does not relay' : 'not connected')}`,
+      'there: relay = true, and this agent as a known or trusted contact; see x0x diagnostics mesh',
+    )
+  if (reach.public) return ok('reach', 'an address that it tells others is public')
+  const came = connections.filter(({ direction, relay }) => direction === 'inbound' && relay === null).length
+  if (came > 0) return ok('reach', `others connect to it here (${came}); it knows no public address of its own, and no relay`)
+  return warn(
+    'reach',
+    'nobody has connected to it, and it knows no public address of its own and no relay: behind NAT others cannot reach it',
+    'relay = true on a contact that both can reach, or a port forward and announce: docs/reach.md',
+  )
 }
 
 /** The ACL that the daemon enforces, in its own words; of the file, whether it is still the one that was read. */
@@ -123,11 +160,12 @@ const checkRunningRexd = async ({ rexd_config: file, paths }: DaemonConfig): Pro
 export const checkRunning = async (config: DaemonConfig, holder: ProcessIdentity | null, env: Environment): Promise<Finding[]> => {
   const pid = holder !== null && lifeOf(holder) === 'alive' ? holder.pid : null
   try {
-    const { agent, peers, exec } = await ask(config, env)
+    const { agent, peers, mesh, exec } = await ask(config, env)
     return [
       whoRuns(pid === null ? ' in another container or on another host' : ` with pid ${pid}`, agent),
       ...(pid === null ? [] : [await checkHalves(config.paths, pid), ...(await checkRunningRexd(config))]),
       checkPeers(peers),
+      checkReach(mesh),
       ...(await checkExec(exec)),
       checkOutgoing(exec.outgoing_journal),
     ]

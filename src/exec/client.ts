@@ -5,7 +5,7 @@ import type { Startable } from '../base/startable.ts'
 import { newRequestId } from '../identity/request-id.ts'
 import type { ExecutorClient } from '../executor/port/client.ts'
 import type { ExecFrame } from '../protocol/exec.ts'
-import { fromHex, type RequestId } from '../protocol/ids.ts'
+import { fromHex, type MachineId, type RequestId } from '../protocol/ids.ts'
 import type { LifecycleLog } from '../protocol/lifecycle-log.ts'
 import { SHUTDOWN_MS, TRACE_VERSION } from '../protocol/limits.ts'
 import { RunStory } from '../protocol/run-story.ts'
@@ -110,6 +110,11 @@ export class ExecClient implements Startable {
   /** Cancels everything, and takes nothing new. Resolves when the last run is over, or after `SHUTDOWN_MS` without it. */
   async stop(): Promise<void> {
     await within(this.#parts.clock, SHUTDOWN_MS, this.#sessions.stop())
+  }
+
+  /** There is a better way to this machine than the one on which runs there began: they go on over it. */
+  move(machineId: MachineId): void {
+    this.#sessions.move(machineId)
   }
 
   /** Until the Request is sent, the caller leaving or the session cancelled throws the signal's reason. */

@@ -10,7 +10,8 @@ import type { RequesterCounters } from './counters.ts'
 import { Delivery } from './delivery.ts'
 import { compareOutput, outcomeOf, readExit, type Expected, type SignedBody } from './exit.ts'
 import { ReceivedRun } from './received.ts'
-import { ResumableTransport, type ResumableTransportComponents } from './resumable-transport.ts'
+import { ResumableTransport } from './resumable-transport.ts'
+import type { ResumableTransportComponents } from './resume-contract.ts'
 import type { RunEvent, RunOutcome, RunSink, RunSpec } from './run-spec.ts'
 import type { Session } from './sessions.ts'
 import { StdinSender } from './stdin-sender.ts'
@@ -83,6 +84,7 @@ export class RequestedRun {
       onSentAgain: () => this.#resendStdin(0),
       onLost: (message, foreign) => this.#lost(message, foreign),
     })
+    components.session.move = () => void this.#transport.move()
   }
 
   get #id(): string {

@@ -2,40 +2,15 @@ import type { Clock } from '../base/clock.ts'
 import { AppError, errorText, isAppError } from '../base/errors.ts'
 import { NamedTimers } from '../base/named-timers.ts'
 import type { ExecFrame } from '../protocol/exec.ts'
-import type { RequestId } from '../protocol/ids.ts'
 import { LEASE_EXPIRES_MS, RESUME_ATTEMPT_MS } from '../protocol/limits.ts'
 import { Liveness, LIVENESS_CHECK_MS } from './liveness.ts'
+import type { Reopen, ResumableTransportComponents, ResumableTransportInit } from './resume-contract.ts'
 import type { RunPeer, RunTransport } from './transport.ts'
 
 /** Between the beginnings of two attempts, so that a path that is cut again and again costs little. */
 export const RESUME_PAUSE_MS = 200
 /** How long a requester goes on trying beyond the lease: the last frame that renewed it may have been on its way for so long. */
 export const RESUME_SLACK_MS = 1_000
-
-/** Opens another transport to the same agent and machine. `silent`: the lost one was not closed, but nothing came on it any more. */
-export type Reopen = (silent: boolean, signal: AbortSignal) => Promise<RunTransport>
-
-export interface ResumableTransportComponents {
-  readonly transport: RunTransport
-  readonly clock: Clock
-  /** Null for a run on this daemon's own executor: its transport is lost only with the executor. */
-  readonly reopen: Reopen | null
-}
-
-export interface ResumableTransportInit {
-  readonly requestId: RequestId
-  /** Sequence numbers of the frames of output that are expected next. */
-  position(): { readonly stdout: number; readonly stderr: number }
-  onFrame(frame: ExecFrame): void
-  /** The run was resumed on another transport; the other side has stdin below this number. */
-  onResumed(stdin: number): void
-  /** The other side has never seen the Request, and has made its nonce void. Answers the same Request, signed for this transport; throws where it is not to be sent again. */
-  signAgain(transport: RunTransport): Promise<ExecFrame>
-  /** The Request of `signAgain` was sent: nothing else of the run was sent on this transport. */
-  onSentAgain(): void
-  /** Once: the run cannot be followed any more. `foreign`: because of what the other side sent. */
-  onLost(message: string, foreign: boolean): void
-}
 
 type TimerName = 'check' | 'deadline' | 'attempt' | 'pause'
 
@@ -125,6 +100,22 @@ export class ResumableTransport {
     this.send({ type: 'cancel', request_id: this.#init.requestId })
     this.#end()
     this.#transport?.abort()
+  }
+
+  /** Goes on over another transport, if one can be had now; until then, and otherwise, over the one there is. */
+  async move(): Promise<void> {
+    const before = this.#transport
+    if (this.#reopen === null || !this.#attached || before === null || this.#over) return
+    const late = AbortSignal.timeout(RESUME_ATTEMPT_MS)
+    const transport = await this.#reopen(false, late).catch(() => null)
+    if (transport === null) return
+    // What came meanwhile: the end, a loss, or silence, each of which has found its own way.
+    if (this.#over || !this.#attached || this.#transport !== before || transport.closed) return transport.abort()
+    this.#attached = false
+    this.#cause = 'it moved to a direct connection'
+    this.#limitSearch()
+    this.#ask(transport)
+    before.abort()
   }
 
   get #carrier(): RunTransport | null {
@@ -232,14 +223,18 @@ export class ResumableTransport {
     this.#liveness.answered()
     if (this.#attached) {
       this.#attached = false
-      const left = this.#sentAt + LEASE_EXPIRES_MS + RESUME_SLACK_MS - this.#clock.monotonic()
-      this.#timers.set('deadline', left, () =>
-        this.#giveUp(`the connection to the agent was lost and could not be resumed in time: ${this.#cause}`),
-      )
+      this.#limitSearch()
     }
     const pause = this.#attemptedAt + RESUME_PAUSE_MS - this.#clock.monotonic()
     if (pause > 0) this.#timers.set('pause', pause, () => void this.#try())
     else void this.#try()
+  }
+
+  #limitSearch(): void {
+    const left = this.#sentAt + LEASE_EXPIRES_MS + RESUME_SLACK_MS - this.#clock.monotonic()
+    this.#timers.set('deadline', left, () =>
+      this.#giveUp(`the connection to the agent was lost and could not be resumed in time: ${this.#cause}`),
+    )
   }
 
   async #try(): Promise<void> {

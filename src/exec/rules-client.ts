@@ -10,7 +10,7 @@ import type { RulesJson } from '../protocol/rules-json.ts'
 import type { RequesterCounters } from './counters.ts'
 import { readExit, type Expected } from './exit.ts'
 import { readRules } from './rules-answer.ts'
-import type { Reopen } from './resumable-transport.ts'
+import type { Reopen } from './resume-contract.ts'
 import type { RunTransport } from './transport.ts'
 import { Transports, type TransportsComponents } from './transports.ts'
 

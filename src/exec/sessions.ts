@@ -27,6 +27,8 @@ export class Session {
   readonly #onClose: () => void
   /** What it has written so far; null: its run has no story yet. */
   story: Pick<RunStory, 'soFar'> | null = null
+  /** See `ResumableTransport`; nothing before there is a transport. */
+  move: () => void = () => undefined
   #info: RunSession
 
   constructor(components: { clock: Clock }, init: { info: RunSession; onClose: () => void }) {
@@ -112,6 +114,11 @@ export class Sessions {
     const session: Session = new Session({ clock: this.#clock }, { info, onClose: () => this.#close(session) })
     this.#sessions.set(requestId, session)
     return session
+  }
+
+  /** Those on this machine go on over the better way that there is to it. */
+  move(machineId: MachineId): void {
+    for (const session of this.#sessions.values()) if (session.info.machine_id === machineId) session.move()
   }
 
   list(): RunSession[] {

@@ -1,7 +1,7 @@
 import { AppError } from '../base/errors.ts'
 import type { ExecutorClient } from '../executor/port/client.ts'
 import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
-import type { Reopen } from './resumable-transport.ts'
+import type { Reopen } from './resume-contract.ts'
 import { ChannelTransport, PortTransport, type RunChannel, type RunTransport } from './transport.ts'
 
 /** Of `Links`. */

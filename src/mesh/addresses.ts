@@ -1,3 +1,5 @@
+import { BlockList } from 'node:net'
+
 import type { PeerId } from '@libp2p/interface'
 import type { Multiaddr } from '@multiformats/multiaddr'
 
@@ -8,32 +10,58 @@ import type { MachineId } from '../protocol/ids.ts'
 import { MAX_ADDRESS_TEXT } from '../protocol/limits.ts'
 import { machineIdOfText } from './peer-ids.ts'
 
-/** An address we can dial: a host, a TCP port and the machine that must answer there. */
+/** What stands between a relay's address and the peer behind it. */
+const CIRCUIT = '/p2p-circuit'
+
+/** An address we can dial: a host, a TCP port and the machine that must answer there, or through the relay that answers there. */
 export interface PeerAddress {
   readonly text: string
   readonly machineId: MachineId
+  /** Null: the machine itself answers. */
+  readonly relay: MachineId | null
 }
 
-/** Null for anything but `/ip4|ip6|dns…/HOST/tcp/PORT/p2p/PEER` of an Ed25519 peer. */
+/** Null for anything but `/ip4|ip6|dns…/HOST/tcp/PORT/p2p/PEER` of an Ed25519 peer, or the same of a relay followed by `/p2p-circuit/p2p/PEER`. */
 export const parseAddress = (text: string): PeerAddress | null => {
-  if (text.length > MAX_ADDRESS_TEXT || text.includes('/p2p-circuit/')) return null
+  if (text.length > MAX_ADDRESS_TEXT) return null
   const machineId = machineIdOfText(text.slice(text.lastIndexOf('/') + 1))
-  return machineId === null || addressProblem(text, peerIdOf(machineId)) !== null ? null : { text, machineId }
+  if (machineId === null || addressProblem(text, peerIdOf(machineId)) !== null) return null
+  const relay = relayOfText(text)
+  return relay === machineId || (text.includes(CIRCUIT) && relay === null) ? null : { text, machineId, relay }
 }
+
+/** The relay that an address leads through; null for a direct one. */
+export const relayOfText = (text: string): MachineId | null => {
+  const [relay, ...behind] = text.split(CIRCUIT)
+  return behind.length === 0 ? null : machineIdOfText(relay!.slice(relay!.lastIndexOf('/') + 1))
+}
+
+/** Where a machine is reached through a relay that is reached at `relay`, an address that ends in its `/p2p/…`. */
+export const relayedAddress = (relay: string, machineId: MachineId): string => `${relay}${CIRCUIT}/p2p/${peerIdOf(machineId)}`
 
 /** The addresses at which mDNS found a peer, each completed by the `/p2p/…` that must answer there. */
 export const addressesTo = (peer: PeerId, addresses: readonly Multiaddr[]): string[] =>
   addresses.map(String).map((text) => (text.endsWith(`/p2p/${peer.toString()}`) ? text : `${text}/p2p/${peer.toString()}`))
 
-/** The host of an address, as budgets count it: an IPv6 host by its /64. Null for a DNS name. */
+/** The host of an address, as budgets count it: an IPv6 host by its /64. Null for a DNS name, and for an address through a relay, whose host is another's. */
 export const hostOfText = (text: string): string | null => {
+  if (text.includes(CIRCUIT)) return null
   const [, protocol, value = ''] = text.split('/')
   if (protocol === 'ip4') return value
   return protocol === 'ip6' ? networkOf(value) : null
 }
 
-/** The same of a connection's remote address. */
-export const hostOf = (address: Multiaddr): string => hostOfText(address.toString()) ?? address.toString()
+const RELAY_HOST = 'relay '
+
+/** The same of a connection's remote address. All that one relay brings comes from one host, which is not that of the relay itself. */
+export const hostOf = (address: Multiaddr): string => {
+  const text = address.toString()
+  const relay = relayOfText(text)
+  return relay === null ? (hostOfText(text) ?? text) : `${RELAY_HOST}${relay}`
+}
+
+/** Whether `hostOf` means whomever a relay brings. */
+export const isBehindRelay = (host: string): boolean => host.startsWith(RELAY_HOST)
 
 const isLoopback = (text: string): boolean => text.startsWith('/ip4/127.') || text.startsWith('/ip6/::1/')
 
@@ -41,4 +69,38 @@ const isLoopback = (text: string): boolean => text.startsWith('/ip4/127.') || te
 export const announceable = (addresses: readonly string[]): string[] => {
   const outside = addresses.filter((address) => !isLoopback(address))
   return outside.length > 0 ? outside : [...addresses]
+}
+
+/** Networks whose addresses mean another machine elsewhere: private ones, those of one link, and those of carriers' NAT. */
+const notPublic = (): BlockList => {
+  const networks = new BlockList()
+  for (const [network, prefix] of NOT_PUBLIC.ipv4) networks.addSubnet(network, prefix, 'ipv4')
+  for (const [network, prefix] of NOT_PUBLIC.ipv6) networks.addSubnet(network, prefix, 'ipv6')
+  return networks
+}
+const NOT_PUBLIC = {
+  ipv4: [
+    ['0.0.0.0', 8],
+    ['10.0.0.0', 8],
+    ['100.64.0.0', 10],
+    ['127.0.0.0', 8],
+    ['169.254.0.0', 16],
+    ['172.16.0.0', 12],
+    ['192.168.0.0', 16],
+    ['224.0.0.0', 3],
+  ],
+  ipv6: [
+    ['::', 127],
+    ['fc00::', 7],
+    ['fe80::', 10],
+  ],
+} as const
+let networks: BlockList | null = null
+
+/** Whether an address means the same host everywhere. */
+export const isPublicText = (text: string): boolean => {
+  const [, protocol, value = ''] = text.split('/')
+  networks ??= notPublic()
+  if (protocol === 'ip4') return !networks.check(value, 'ipv4')
+  return protocol === 'ip6' ? !networks.check(value, 'ipv6') : true
 }

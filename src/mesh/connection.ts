@@ -4,7 +4,7 @@ import type { Clock } from '../base/clock.ts'
 import { AppError, errorText } from '../base/errors.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import { MAX_STREAMS_PER_CONNECTION } from '../protocol/limits.ts'
-import { hostOf } from './addresses.ts'
+import { hostOf, relayOfText } from './addresses.ts'
 import { isEarlyProtocol } from './libp2p/negotiation.ts'
 import { trafficMeterOf } from './libp2p/muxer.ts'
 import type { Traffic, TrafficMeter } from './libp2p/traffic-meter.ts'
@@ -24,6 +24,8 @@ export class MeshConnection {
   readonly address: string
   /** What budgets per address count by. */
   readonly host: string
+  /** The relay that carries it; null: nobody stands between. What the handshake proved is true either way. */
+  readonly relay: MachineId | null
   /** How it ended, in words; null while it lives. */
   ended: string | null = null
   readonly #connection: Connection
@@ -41,6 +43,9 @@ export class MeshConnection {
     this.inbound = components.connection.direction === 'inbound'
     this.address = components.connection.remoteAddr.toString()
     this.host = hostOf(components.connection.remoteAddr)
+    this.relay = relayOfText(this.address)
+    // libp2p's hole punching ends the relayed connection as soon as there is another, with all that runs on it: see `DirectWays`.
+    if (this.relay !== null) components.connection.close = async () => undefined
     this.#meter = trafficMeterOf(components.connection)
   }
 
@@ -101,7 +106,12 @@ export class MeshConnection {
   /** Opens a stream; for our own protocols without waiting for the peer's agreement. */
   async openStream(protocol: string, signal: AbortSignal): Promise<MeshStream> {
     try {
-      const stream = await this.#connection.newStream(protocol, { signal, maxOutboundStreams: MAX_STREAMS_PER_CONNECTION })
+      const stream = await this.#connection.newStream(protocol, {
+        signal,
+        maxOutboundStreams: MAX_STREAMS_PER_CONNECTION,
+        // A relay says how much it carries; what that ends, a run resumes over the next connection.
+        runOnLimitedConnection: true,
+      })
       return new MeshStream({ stream, connection: this }, { early: isEarlyProtocol(protocol) })
     } catch (error) {
       if (error instanceof Error && error.name === 'TooManyOutboundProtocolStreamsError') {

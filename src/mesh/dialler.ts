@@ -1,3 +1,5 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+
 import type { Connection } from '@libp2p/interface'
 import { multiaddr, type Multiaddr } from '@multiformats/multiaddr'
 
@@ -6,7 +8,8 @@ import { AppError, errorText } from '../base/errors.ts'
 import { Turnstile } from '../base/turnstile.ts'
 import { shortId, type MachineId } from '../protocol/ids.ts'
 import { ADDRESS_DIAL_MS, DIAL_MS, MAX_CONNECTIONS, MAX_DIAL_ADDRESSES, MAX_PARALLEL_DIALS } from '../protocol/limits.ts'
-import { parseAddress } from './addresses.ts'
+import { RELAYED_DIAL_AFTER_MS } from '../protocol/relay-limits.ts'
+import { parseAddress, relayOfText } from './addresses.ts'
 import { machineIdOf } from './peer-ids.ts'
 
 /** Why an address of a peer did not answer. */
@@ -26,6 +29,8 @@ export interface DialOptions {
 export interface DiallerComponents {
   /** Of libp2p. */
   dial(address: Multiaddr, options: { signal: AbortSignal; force: boolean }): Promise<Connection>
+  /** Of its transport through relays: libp2p's own queue would put it behind the direct addresses of the same machine. */
+  dialRelayed(address: Multiaddr, options: { signal: AbortSignal }): Promise<Connection>
   /** Of `MeshNode`. */
   isKnown(machineId: MachineId): boolean
 }
@@ -57,9 +62,32 @@ export class Dialler {
     const failures: DialFailure[] = []
     const limit = AbortSignal.any([signal, AbortSignal.timeout(DIAL_MS)])
     const ordered = this.#ordered(machineId, addresses)
+    const tries: Tries = { machineId, failures, limit, force, othersMs }
+    const [direct, relayed] = [
+      ordered.filter((address) => relayOfText(address) === null),
+      ordered.filter((address) => relayOfText(address) !== null),
+    ]
+    const found = await (relayed.length === 0 ? this.#inTurn(direct, tries) : this.#eitherWay(direct, relayed, tries))
+    if (found !== null) return found
+    signal.throwIfAborted()
+    throw unreachable(machineId, failures)
+  }
+
+  /** The addresses of networks where we are not take their whole time, so relayed ones do not wait for them. Of two that answer the second is a connection as well. */
+  async #eitherWay(direct: readonly string[], relayed: readonly string[], tries: Tries): Promise<Connection | null> {
+    const directly = this.#inTurn(direct, tries)
+    const headStart = sleep(RELAYED_DIAL_AFTER_MS, null, { ref: false })
+    const first = await Promise.race([directly, headStart])
+    if (first !== null) return first
+    const byRelay = this.#inTurn(relayed, tries)
+    return (await Promise.race([directly, byRelay])) ?? (await directly) ?? byRelay
+  }
+
+  /** The first of these that answers. */
+  async #inTurn(addresses: readonly string[], { machineId, failures, limit, force, othersMs }: Tries): Promise<Connection | null> {
     // Where none has answered yet, nothing is kept waiting by the last.
-    const mainly = ordered.find((address) => address === this.#reached.get(machineId)) ?? ordered.at(-1)
-    for (const address of ordered) {
+    const mainly = addresses.find((address) => address === this.#reached.get(machineId)) ?? addresses.at(-1)
+    for (const address of addresses) {
       if (limit.aborted) break
       try {
         const late = AbortSignal.timeout(address === mainly ? ADDRESS_DIAL_MS : othersMs)
@@ -68,8 +96,7 @@ export class Dialler {
         failures.push({ address, error: errorText(error) })
       }
     }
-    signal.throwIfAborted()
-    throw unreachable(machineId, failures)
+    return null
   }
 
   /** A connection that was lost comes back without waiting for an address that is old. */
@@ -81,8 +108,7 @@ export class Dialler {
   }
 
   async #dialOne(machineId: MachineId, address: string, options: { signal: AbortSignal; force: boolean }): Promise<Connection> {
-    if (parseAddress(address)?.machineId !== machineId) throw new AppError('bad_request', 'not an address of this machine that we can dial')
-    const connection = await this.#components.dial(multiaddr(address), options)
+    const connection = await this.#connect(machineId, address, options)
     if (machineIdOf(connection.remotePeer) !== machineId) {
       connection.abort(new AppError('peer_rejected', 'another machine answers there'))
       throw new AppError('peer_rejected', 'another machine answers there')
@@ -90,6 +116,25 @@ export class Dialler {
     if (this.#components.isKnown(machineId)) this.#reached.set(machineId, address)
     return connection
   }
+
+  async #connect(machineId: MachineId, text: string, options: { signal: AbortSignal; force: boolean }): Promise<Connection> {
+    const address = parseAddress(text)
+    if (address?.machineId !== machineId) throw new AppError('bad_request', 'not an address of this machine that we can dial')
+    if (address.relay === null) return this.#components.dial(multiaddr(text), options)
+    // A card may name any relay, and to use one is to keep a connection to it.
+    if (!this.#components.isKnown(address.relay)) throw new AppError('peer_rejected', 'the relay is nobody whom we know: import its card')
+    return this.#components.dialRelayed(multiaddr(text), options)
+  }
+}
+
+/** What all addresses of one dial have in common. */
+interface Tries {
+  readonly machineId: MachineId
+  /** Grows. */
+  readonly failures: DialFailure[]
+  readonly limit: AbortSignal
+  readonly force: boolean
+  readonly othersMs: number
 }
 
 const unreachable = (machineId: MachineId, addresses: readonly DialFailure[]): AppError => {

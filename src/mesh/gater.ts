@@ -4,7 +4,8 @@ import { AppError } from '../base/errors.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import { MAX_STRANGER_CONNECTIONS } from '../protocol/limits.ts'
 import { MAX_UNPROVEN_CONNECTIONS } from '../protocol/meter-limits.ts'
-import { hostOf } from './addresses.ts'
+import { MAX_STRANGERS_PER_RELAY } from '../protocol/relay-limits.ts'
+import { hostOf, isBehindRelay } from './addresses.ts'
 import { KnownHosts } from './known-hosts.ts'
 import { machineIdOf } from './peer-ids.ts'
 
@@ -26,6 +27,10 @@ export interface GateView {
   onUnfinished(host: string): void
   /** Strangers that we have dialled ourselves. */
   strangersDialled(): number
+  /** Whether this machine may hold a place at us, to be reached through us. */
+  mayReserve(machineId: MachineId): boolean
+  /** Whether we carry between these. */
+  mayCarry(from: MachineId, to: MachineId): boolean
 }
 
 /** Why connections were refused. */
@@ -107,6 +112,16 @@ export class Gate implements ConnectionGater {
     return false
   }
 
+  denyInboundRelayReservation(peer: PeerId): boolean {
+    const machineId = machineIdOf(peer)
+    return machineId === null || !this.#view.mayReserve(machineId)
+  }
+
+  denyOutboundRelayedConnection(source: PeerId, destination: PeerId): boolean {
+    const [from, to] = [machineIdOf(source), machineIdOf(destination)]
+    return from === null || to === null || !this.#view.mayCarry(from, to)
+  }
+
   /** Before Noise, when only the address is known. */
   denyInboundConnection(connection: Incoming): boolean {
     const host = hostOf(connection.remoteAddr)
@@ -143,7 +158,7 @@ export class Gate implements ConnectionGater {
   #noRoomFor(newcomer: Guest): Refusal | null {
     const here = this.#countByHost((guest) => this.#isStranger(guest))
     const mine = here.get(newcomer.host) ?? 0
-    if (mine > MAX_STRANGERS_PER_HOST) return 'host_full'
+    if (mine > (isBehindRelay(newcomer.host) ? MAX_STRANGERS_PER_RELAY : MAX_STRANGERS_PER_HOST)) return 'host_full'
     const all = [...here.values()].reduce((sum, count) => sum + count, this.#view.strangersDialled())
     if (all <= MAX_STRANGER_CONNECTIONS) return null
     const [, most] = fullestOf(here)

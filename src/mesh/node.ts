@@ -7,7 +7,7 @@ import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import type { MachineKey } from '../identity/machine-key.ts'
 import type { MachineId } from '../protocol/ids.ts'
-import { MAX_STREAMS_PER_CONNECTION } from '../protocol/limits.ts'
+import { MAX_CARD_ADDRESSES, MAX_STREAMS_PER_CONNECTION } from '../protocol/limits.ts'
 import type { Metered, Standing } from '../protocol/meter-limits.ts'
 import type { MeshConnection } from './connection.ts'
 import { forgetGonePeers } from './libp2p/forget-peers.ts'
@@ -21,6 +21,7 @@ import { OpenConnections } from './open-connections.ts'
 import { PeerLimits } from './peer-limits.ts'
 import { machineIdOf } from './peer-ids.ts'
 import type { Offence } from './penalties.ts'
+import { Reach } from './reach.ts'
 import { Sources } from './sources.ts'
 import { MeshStream } from './stream.ts'
 
@@ -42,6 +43,8 @@ export interface MeshNodeInit {
   readonly mdns: boolean
   /** Whether machines may connect that nobody names; default true. */
   readonly strangers?: boolean
+  /** Whether we carry for our contacts; default false. */
+  readonly relay?: boolean
 }
 
 export type StreamHandler = (connection: MeshConnection, stream: MeshStream) => void
@@ -53,6 +56,8 @@ export type StreamHandler = (connection: MeshConnection, stream: MeshStream) => 
 export class MeshNode implements Startable {
   /** What contacts, ACL and bootstrap list say of a machine: those that are named go before strangers, the accepted before the rest. */
   standing: (machineId: MachineId) => Standing = () => 'stranger'
+  /** How it is reached through others, and what it carries for them. */
+  readonly reach: Reach
   readonly #machineKey: MachineKey
   readonly #sources: Sources
   readonly #limits: PeerLimits
@@ -60,6 +65,7 @@ export class MeshNode implements Startable {
   readonly #init: MeshNodeInit
   readonly #handlers = new Map<string, StreamHandler>()
   readonly #connections: OpenConnections
+  readonly #onConnected = new Set<(connection: MeshConnection) => void>()
   readonly #onFound = new Set<(machineId: MachineId, addresses: string[]) => void>()
   #libp2p: Libp2p<MeshServices> | null = null
   #dialler: Dialler | null = null
@@ -76,6 +82,7 @@ export class MeshNode implements Startable {
       maySend: (connection, traffic) => this.#limits.maySend(connection, traffic),
       onOpened: ({ timeline }, connection) => this.#gate.opened(timeline, connection),
     })
+    this.reach = new Reach(components, { relay: init.relay ?? false })
     this.#limits = new PeerLimits({ sources: this.#sources, connections: this.#connections, log: components.log })
   }
 
@@ -98,13 +105,19 @@ export class MeshNode implements Startable {
       announce: this.#init.announce ?? [],
       mdns: this.#init.mdns,
       gater: this.#gate,
+      reach: this.reach.options,
     })
     const libp2p = await createLibp2p(options)
     this.#watch(libp2p)
     for (const [protocol, handler] of this.#handlers) await this.#register(libp2p, protocol, handler)
     this.#libp2p = libp2p
     const isKnown = (machineId: MachineId): boolean => this.isKnown(machineId)
-    this.#dialler = new Dialler({ dial: async (address, options) => libp2p.dial(address, options), isKnown })
+    const { ways } = libp2p.services
+    this.#dialler = new Dialler({
+      dial: async (address, options) => libp2p.dial(address, options),
+      dialRelayed: async (address, options) => ways!.dial(address, options),
+      isKnown,
+    })
     try {
       await libp2p.start()
     } catch (error) {
@@ -124,12 +137,18 @@ export class MeshNode implements Startable {
     this.#dialler = null
     clearInterval(this.#sweep)
     this.#sources.stop()
+    this.reach.carrier?.stop()
     this.#connections.abort(new AppError('shutting_down'))
     await libp2p?.stop()
   }
 
-  /** Where others can reach us, each ending in our `/p2p/…`; empty before the start. */
+  /** Where others can reach us, each ending in our `/p2p/…`, directly first; empty before the start. */
   addresses(): string[] {
+    const relayed = this.#libp2p === null ? [] : this.reach.relayedAddresses()
+    return [...this.directAddresses().slice(0, MAX_CARD_ADDRESSES - relayed.length), ...relayed]
+  }
+
+  directAddresses(): string[] {
     return this.#libp2p?.getMultiaddrs().map((address) => address.toString()) ?? []
   }
 
@@ -162,6 +181,7 @@ export class MeshNode implements Startable {
   /** Contacts, ACL or bootstrap list have changed. `listed`: hosts where machines are said to be that we know. */
   reviewHosts(listed: ReadonlySet<string>): void {
     this.#gate.reviewHosts(listed)
+    this.reach.carrier?.review()
     for (const { machineId, host } of this.connections()) if (this.isKnown(machineId)) this.#gate.remember(host, machineId)
   }
 
@@ -188,6 +208,10 @@ export class MeshNode implements Startable {
 
   onDisconnected(listener: (connection: MeshConnection) => void): void {
     this.#connections.onDisconnected(listener)
+  }
+
+  onConnected(listener: (connection: MeshConnection) => void): void {
+    this.#onConnected.add(listener)
   }
 
   /** A machine was found on the local network, or has connected from anywhere for the first time. Nothing of it is proven. */
@@ -217,8 +241,9 @@ export class MeshNode implements Startable {
     signal: AbortSignal,
     { besides = [], othersMs }: Omit<DialOptions, 'force'> & { readonly besides?: readonly MeshConnection[] } = {},
   ): Promise<MeshConnection> {
+    const others = this.connectionsTo(machineId).filter((one) => !besides.includes(one))
     // The newest: an older one may be what is left of a peer that has restarted.
-    const existing = this.connectionsTo(machineId).findLast((one) => !besides.includes(one))
+    const existing = others.findLast(({ relay }) => relay === null) ?? others.at(-1)
     if (existing !== undefined) return existing
     const dialler = this.#dialler
     if (dialler === null) throw new AppError('shutting_down', 'the mesh is not running')
@@ -237,6 +262,8 @@ export class MeshNode implements Startable {
       isRefused: (machineId, host) => this.refuses({ machineId, host }),
       mayBegin: (host, known) => this.#sources.mayConnect(host, known),
       onUnfinished: (host) => void this.#sources.penalise(host, 'unfinished'),
+      mayReserve: (machineId) => this.reach.mayReserve(machineId),
+      mayCarry: (from, to) => this.reach.mayCarry(from, to),
       strangersDialled: () => this.#strangers().filter((one) => !one.inbound).length,
     }
   }
@@ -246,6 +273,7 @@ export class MeshNode implements Startable {
       const connection = this.#connections.wrap(event.detail)
       if (connection === null) return
       if (this.isKnown(connection.machineId)) this.#gate.remember(connection.host, connection.machineId)
+      for (const listener of this.#onConnected) listener(connection)
     })
     libp2p.addEventListener('peer:discovery', ({ detail }) => {
       const machineId = machineIdOf(detail.id)
@@ -260,6 +288,10 @@ export class MeshNode implements Startable {
       const wrapped = this.#connections.wrap(connection)
       if (wrapped !== null) handler(wrapped, new MeshStream({ stream, connection: wrapped }, { early: false }))
     }
-    await libp2p.handle(protocol, answer, { maxInboundStreams: MAX_STREAMS_PER_CONNECTION, maxOutboundStreams: MAX_STREAMS_PER_CONNECTION })
+    await libp2p.handle(protocol, answer, {
+      maxInboundStreams: MAX_STREAMS_PER_CONNECTION,
+      maxOutboundStreams: MAX_STREAMS_PER_CONNECTION,
+      runOnLimitedConnection: true,
+    })
   }
 }

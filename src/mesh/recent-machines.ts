@@ -5,6 +5,7 @@ import type { MachineId } from '../protocol/ids.ts'
 import { MAX_STANDING_CONNECTIONS } from '../protocol/limits.ts'
 import type { MeshConnection } from './connection.ts'
 import type { MeshNode } from './node.ts'
+import type { Reach } from './reach.ts'
 
 /** A connection of use within this time is of use still: it stays, and is made again when it is lost. */
 export const RECENT_MS = 600_000
@@ -14,7 +15,8 @@ export const MAX_RECENT_MACHINES = 32
 export const UNUSED_SWEEP_MS = 60_000
 
 export interface RecentMachinesComponents {
-  readonly node: Pick<MeshNode, 'connections' | 'isKnown'>
+  /** A relay of ours is of use as long as it is one. */
+  readonly node: Pick<MeshNode, 'connections' | 'isKnown'> & { readonly reach?: Pick<Reach, 'isRelay'> }
   readonly clock: Pick<Clock, 'monotonic'>
 }
 
@@ -39,7 +41,7 @@ export class RecentMachines {
   lost(connection: MeshConnection): boolean {
     const { machineId } = connection
     // What we gave up ourselves is not missed.
-    if (connection.givenUp || !this.#parts.node.isKnown(machineId) || connection.unusedFor(RECENT_MS)) return false
+    if (connection.givenUp || !this.#parts.node.isKnown(machineId) || !this.#isOfUse(connection)) return false
     this.#until.set(machineId, this.#parts.clock.monotonic() + RECENT_MS)
     return true
   }
@@ -51,7 +53,11 @@ export class RecentMachines {
     for (const connection of open) {
       const { inbound, machineId } = connection
       if (inbound || wanted.has(machineId) || !this.#parts.node.isKnown(machineId)) continue
-      if (connection.unusedFor(RECENT_MS)) connection.abort(new AppError('peer_unreachable', 'nobody used the connection any more'))
+      if (!this.#isOfUse(connection)) connection.abort(new AppError('peer_unreachable', 'nobody used the connection any more'))
     }
+  }
+
+  #isOfUse(connection: MeshConnection): boolean {
+    return !connection.unusedFor(RECENT_MS) || this.#parts.node.reach?.isRelay(connection.machineId) === true
   }
 }

@@ -9,6 +9,7 @@ import type { MeshConnection } from './connection.ts'
 import { FoundMachines, type FoundMachine } from './found-machines.ts'
 import type { MeshNode } from './node.ts'
 import { RecentMachines, UNUSED_SWEEP_MS } from './recent-machines.ts'
+import type { Reach } from './reach.ts'
 import type { Standings } from './standings.ts'
 
 /** Reconnecting to a wanted machine: the first wait, and the longest. */
@@ -22,7 +23,7 @@ export const SETTLED_CONNECTION_MS = 5_000
 type DiallingNode = Pick<
   MeshNode,
   'connections' | 'connectionsTo' | 'dial' | 'isKnown' | 'onDisconnected' | 'onFound' | 'strangerConnections' | 'strangersMayCome'
->
+> & { readonly reach?: Pick<Reach, 'isRelay'> }
 
 export interface ReconnectComponents {
   readonly node: DiallingNode

@@ -5,6 +5,7 @@ import type { Cards } from './cards.ts'
 import type { MeshNode } from './node.ts'
 import type { Presences } from './presences.ts'
 import type { Reconnect } from './reconnect.ts'
+import type { Relays } from './relays.ts'
 
 export interface MeshViewComponents {
   readonly node: MeshNode
@@ -12,6 +13,7 @@ export interface MeshViewComponents {
   readonly presences: Pick<Presences, 'counts' | 'list'>
   readonly cards: Pick<Cards, 'counts'>
   readonly reconnect: Reconnect
+  readonly relays: Pick<Relays, 'isPublic' | 'status'>
   readonly clock: Clock
   /** Whose link a connected machine holds, as the room above knows it. */
   readonly linkedAgent: (machineId: MachineId) => AgentId | null
@@ -26,6 +28,8 @@ export interface PeerJson {
   connected: boolean
   /** Both agents and both machines have proven themselves on this connection. */
   linked: boolean
+  /** Who carries the connection, where no direct one is there; null: it is direct, or there is none. */
+  relayed_by: { agent_id: AgentId | null; machine_id: MachineId } | null
   rtt_ms: number | null
   last_seen: string | null
 }
@@ -74,7 +78,7 @@ export class MeshView {
 
   /** `/diagnostics/mesh`. */
   diagnostics() {
-    const { node, announcements, cards, presences, reconnect } = this.#parts
+    const { node, announcements, cards, presences, reconnect, relays } = this.#parts
     const now = this.#parts.clock.now()
     return {
       machine_id: node.machineId,
@@ -86,11 +90,13 @@ export class MeshView {
         agent_id: this.#parts.linkedAgent(connection.machineId),
         address: connection.address,
         direction: connection.inbound ? 'inbound' : 'outbound',
+        relay: connection.relay,
         age_secs: Math.round((now - connection.openedAtMs) / 1000),
         rtt_ms: connection.rttMs,
         received: connection.received,
       })),
       standing: standingOf(reconnect),
+      reach: { public: relays.isPublic, relays: relays.status(), carrying: node.reach.carrier?.diagnostics() ?? null },
       wanted: reconnect.status(),
       ...node.refusals(),
       presences: { heard: presences.list().length, ...presences.counts },
@@ -99,8 +105,16 @@ export class MeshView {
     }
   }
 
+  /** Whose machine it is: proven, or else said. */
+  #agentOn(machineId: MachineId): AgentId | null {
+    const seen = this.#parts.announcements.list().find((one) => one.machine_id === machineId)
+    return this.#parts.linkedAgent(machineId) ?? seen?.agent_id ?? null
+  }
+
   #peer(machineId: MachineId, seen: SeenAgent | null): PeerJson {
-    const [connection] = this.#parts.node.connectionsTo(machineId)
+    const connections = this.#parts.node.connectionsTo(machineId)
+    const connection = connections.find(({ relay }) => relay === null) ?? connections[0]
+    const relay = connection?.relay ?? null
     const linked = this.#parts.linkedAgent(machineId)
     return {
       agent_id: seen?.agent_id ?? linked,
@@ -109,6 +123,7 @@ export class MeshView {
       addresses: [...(seen?.addresses ?? (connection === undefined ? [] : [connection.address]))],
       connected: connection !== undefined,
       linked: linked !== null && (seen === null || linked === seen.agent_id),
+      relayed_by: relay === null ? null : { agent_id: this.#agentOn(relay), machine_id: relay },
       rtt_ms: connection?.rttMs ?? null,
       last_seen: seen === null ? null : new Date(seen.issued_at_ms).toISOString(),
     }

@@ -25,8 +25,8 @@ export const tokensOf = async (config: DaemonConfig): Promise<HeldTokens> => {
 
 /** All that the other half is told; it opens no file. */
 export const networkSettings = ({ config, machineKey, tokens }: NetworkSettingsSources): NetworkSettings => {
-  const { display_name, api_port, mdns, strangers, log_level, otlp } = config
-  const [listen, announce, bootstrap] = [[...config.listen], [...config.announce], [...config.bootstrap]]
+  const { display_name, api_port, mdns, relay, strangers, log_level, otlp } = config
+  const [listen, announce, bootstrap, relays] = [[...config.listen], [...config.announce], [...config.bootstrap], [...config.relays]]
   return {
     display_name,
     api_port,
@@ -34,6 +34,8 @@ export const networkSettings = ({ config, machineKey, tokens }: NetworkSettingsS
     announce,
     bootstrap,
     keep: [...config.keep],
+    relay,
+    relays,
     mdns,
     strangers,
     log_level,

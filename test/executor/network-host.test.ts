@@ -16,6 +16,8 @@ const SETTINGS: NetworkSettings = {
   announce: [],
   keep: [],
   bootstrap: ['/dns4/bob.example/tcp/5483/p2p/12D3KooWHpwmeP8QTYRsP6DiFoAEKRmTNYjyViNgbozydCaDqwrh'],
+  relay: false,
+  relays: [],
   mdns: false,
   strangers: true,
   log_level: 'info',

@@ -26,8 +26,10 @@ test('a peer id and a machine id are the same key, both ways, without a look-up'
 
 test('only a host, a TCP port and a machine make an address we dial', () => {
   for (const text of [at(M1), `/dns4/example.org/tcp/1/p2p/${peerIdOf(M1)}`, `/ip6/::1/tcp/65535/p2p/${peerIdOf(M1)}`]) {
-    assert.deepEqual(parseAddress(text), { text, machineId: M1 })
+    assert.deepEqual(parseAddress(text), { text, machineId: M1, relay: null })
   }
+  const relayed = `${at(M2)}/p2p-circuit/p2p/${peerIdOf(M1)}`
+  assert.deepEqual(parseAddress(relayed), { text: relayed, machineId: M1, relay: M2 })
   const peer = `/p2p/${peerIdOf(M1)}`
   for (const text of [
     '',
@@ -37,6 +39,9 @@ test('only a host, a TCP port and a machine make an address we dial', () => {
     `/ip4/10.0.0.1/tcp/1`,
     `/ip4/10.0.0.1/tcp/1/ws${peer}`,
     `/ip4/10.0.0.1/tcp/1${peer}/p2p-circuit${peer}`,
+    `/ip4/10.0.0.1/tcp/1/p2p-circuit${peer}`,
+    `/p2p/${peerIdOf(M2)}/p2p-circuit${peer}`,
+    `${relayed}/p2p-circuit${peer}`,
     `/unix/tmp/x${peer}`,
     `/dns4/${'a'.repeat(MAX_ADDRESS_TEXT)}/tcp/1${peer}`,
   ]) {

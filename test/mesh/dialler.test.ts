@@ -21,7 +21,8 @@ const machineOf = () => {
   return { machineId, address: `/ip4/192.0.2.1/tcp/5483/p2p/${peerIdOf(machineId)}` }
 }
 
-const everybodyIsKnown = { isKnown: () => true }
+const nobodyRelays = async (): Promise<Connection> => Promise.reject(new Error('no relay'))
+const everybodyIsKnown = { dialRelayed: nobodyRelays, isKnown: () => true }
 
 /** Dials that end when they are told to. */
 const diallerOf = () => {
@@ -123,6 +124,7 @@ test('the address that answered last is remembered of a known machine, however m
   const old = address.replace('5483', String(port))
   const asked: string[] = []
   const dialler = new Dialler({
+    dialRelayed: nobodyRelays,
     isKnown: (machine) => machine === machineId,
     dial: async (to) => {
       asked.push(String(to))

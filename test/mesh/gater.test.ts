@@ -33,6 +33,8 @@ const setUp = (init: { strangers?: boolean } = {}) => {
     mayBegin: (host, fromKnown) => asked.push([host, fromKnown]) > 0,
     onUnfinished: (host) => void unfinished.push(host),
     strangersDialled: () => 0,
+    mayReserve: (machineId) => known.has(machineId),
+    mayCarry: (from, to) => known.has(from) && known.has(to),
   }
   const gate = new Gate({ view }, { strangers: init.strangers ?? true })
   /** One connection: false when it was refused, or what to close. */

@@ -5,6 +5,7 @@ import { test, type TestContext } from 'node:test'
 
 import { noise } from '@chainsafe/libp2p-noise'
 import { yamux } from '@chainsafe/libp2p-yamux'
+import { circuitRelayServer, circuitRelayTransport, type CircuitRelayTransportComponents } from '@libp2p/circuit-relay-v2'
 import type { Connection, Libp2p } from '@libp2p/interface'
 import { identify, type Identify } from '@libp2p/identify'
 import { tcp } from '@libp2p/tcp'
@@ -28,10 +29,31 @@ const RELIED_ON = {
   },
   '@chainsafe/libp2p-noise': { version: '17.0.0', secured: ['decrypt', 'decoder'] },
   '@libp2p/tcp': { version: '11.0.28', wire: ['socket', 'sendData'] },
+  '@libp2p/circuit-relay-v2': {
+    version: '4.2.13',
+    relay: ['onHop', 'stopHop'],
+    transport: ['reservationStore'],
+    store: ['addRelay', 'getReservation', 'relayFilter'],
+  },
+  '@libp2p/dcutr': { version: '3.0.28' },
+  '@libp2p/autonat-v2': { version: '2.0.15' },
   '@libp2p/utils': { version: '7.4.1', wire: ['onData', 'push', 'maxWriteBufferLength'] },
 } as const
 
 const textOf = (path: string): string => readFileSync(new URL(`../../${path}`, import.meta.url), 'utf8')
+
+/** libp2p's relay and its transport through relays, as they are before we wrap them. */
+const relaying = async (t: TestContext): Promise<{ relay: Inside; transport: Inside; store: Inside }> => {
+  let transport: unknown = null
+  const relay = circuitRelayServer()
+  const node = await createLibp2p({
+    start: false,
+    transports: [(components: CircuitRelayTransportComponents) => (transport = circuitRelayTransport()(components))],
+    services: { identify: identify(), relay },
+  })
+  t.after(() => node.stop())
+  return { relay: inside(node.services['relay']), transport: inside(transport), store: inside(inside(transport)['reservationStore']) }
+}
 
 const start = async (t: TestContext, listen: readonly string[]) => {
   const incoming: object[] = []
@@ -72,6 +94,7 @@ test(
       wire: maConn,
       pubsub,
       score: pubsub['score'],
+      ...(await relaying(t)),
     }
     for (const [object, members] of Object.values(RELIED_ON).flatMap(({ version: _version, ...rest }) => Object.entries(rest)))
       for (const member of members as readonly string[]) {

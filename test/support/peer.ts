@@ -31,6 +31,8 @@ import { Beacon } from '../../src/mesh/beacon.ts'
 import { Cards } from '../../src/mesh/cards.ts'
 import { OwnCard } from '../../src/mesh/own-card.ts'
 import { Presences, type Heard } from '../../src/mesh/presences.ts'
+import { DirectWays } from '../../src/mesh/direct-ways.ts'
+import { Relays } from '../../src/mesh/relays.ts'
 import { Announcements } from '../../src/mesh/announcements.ts'
 import { Discovery } from '../../src/mesh/discovery.ts'
 import { MeshNode } from '../../src/mesh/node.ts'
@@ -63,6 +65,10 @@ export interface PeerInit {
   readonly mdns?: boolean
   /** Whether machines may connect that nobody names; default true. */
   readonly strangers?: boolean
+  /** Whether it carries for its contacts; default false. */
+  readonly relay?: boolean
+  /** Addresses of the relays where it is reached. */
+  readonly relays?: readonly string[]
 }
 
 export type Peer = Awaited<ReturnType<typeof startPeer>>
@@ -177,6 +183,7 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit & { readon
       listen: init.listen === null ? [] : [init.listen ?? '/ip4/127.0.0.1/tcp/0'],
       mdns: init.mdns ?? false,
       strangers: init.strangers ?? true,
+      relay: init.relay ?? false,
     },
   )
   const isContact = (agentId: string): boolean => book.isContact(agentId)
@@ -186,13 +193,16 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit & { readon
   const book = new AddressBook(
     { contacts: () => port.snapshot.contacts, presences, seen: () => announcements.list() },
     {
-      bootstrap: init.bootstrap ?? [],
+      bootstrap: [...(init.bootstrap ?? []), ...(init.relays ?? [])],
       keep: init.keep ?? [],
       self: node.machineId,
       ...(init.standing !== undefined && { standing: init.standing }),
     },
   )
   const standings = new Standings({ port, node, book })
+  node.reach.accepts = (machineId) => standings.of(machineId) === 'accepted'
+  const relays = new Relays({ ...components, node, book }, { configured: init.relays ?? [], reachable: init.relay ?? false })
+  const ways = new DirectWays({ ...components, node, book })
   const reconnect = new Reconnect({ ...components, node, book, standings })
   const signAnnouncement = async (addresses: string[]) =>
     port.signCard({ kind: 'announcement', name: init.name, addresses, ttl_ms: RECORD_TTL_MS })
@@ -205,6 +215,7 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit & { readon
   const dispatcher = new Dispatcher({ ...components, counters })
   const links = new Links({ ...components, node, book, standings, dispatcher, counters, primitives: primitives() })
   const exec = { executor: port, counters: new RequesterCounters(), log: components.log, onStrangerDenied: () => undefined }
+  ways.isBusy = (connection) => links.isBusy(connection)
   if (init.runs) new ExecService(exec).register(dispatcher)
   const messages = new Messages({ ...components, links, dispatcher, counters })
   const pings = new Pings({ ...components, links, dispatcher, counters }, { version: '9.9.9' })
@@ -214,6 +225,7 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit & { readon
     presences,
     cards,
     reconnect,
+    relays,
     clock,
     linkedAgent: (machineId) => links.linkedAgent(machineId),
   })
@@ -225,7 +237,9 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit & { readon
     { name: 'cards', startable: cards },
     { name: 'presence', startable: beacon },
     { name: 'discovery', startable: discovery },
+    { name: 'relays', startable: relays },
     { name: 'mesh', startable: node },
+    { name: 'direct ways', startable: ways },
     { name: 'reconnect', startable: reconnect },
   ]
   return {
@@ -236,6 +250,8 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit & { readon
     beacon,
     book,
     reconnect,
+    relays,
+    ways,
     discovery,
     counters,
     links,

@@ -64,6 +64,22 @@ export const NETWORK_METRICS: readonly Metric<NetworkFacts>[] = [
     byLabel('kind', mesh.metered),
   ),
   counter('x0x_mesh_offences_total', 'offences of sources, by kind', ({ mesh }) => byLabel('offence', mesh.offences)),
+  gauge(
+    'x0x_mesh_relayed_connections',
+    'connections that a relay carries',
+    ({ mesh }) => mesh.connections.filter(({ relay }) => relay !== null).length,
+  ),
+  gauge(
+    'x0x_mesh_relay_places',
+    'relays at which this daemon is to be reached',
+    ({ mesh }) => mesh.reach.relays.filter(({ reserved_until: until }) => until !== null).length,
+  ),
+  gauge(
+    'x0x_mesh_carried_connections',
+    'connections that this daemon carries for others',
+    ({ mesh }) => mesh.reach.carrying?.carried.length ?? 0,
+  ),
+  counter('x0x_mesh_carried_bytes_total', 'bytes that it carried', ({ mesh }) => mesh.reach.carrying?.carried_bytes_total ?? 0),
   ...usageMetrics<NetworkFacts>('network'),
 ]
 

@@ -69,7 +69,12 @@ export const pinged = z
     machine_id: hexId,
     decision: z.enum(TRUST_DECISIONS).describe('what our trust rules say of it'),
     path: z
-      .strictObject({ address: z.string(), inbound: z.boolean().describe('it dialled us'), direct: z.boolean() })
+      .strictObject({
+        address: z.string(),
+        inbound: z.boolean().describe('it dialled us'),
+        direct: z.boolean(),
+        relay: hexId.nullable().describe('the machine that carries it; null: it is direct'),
+      })
       .nullable()
       .describe('null: it is this agent itself'),
     connect_ms: z.number().describe('until there was a stream to ask on'),

@@ -252,6 +252,8 @@ export const toNetwork = union('to-network', {
       announce: list(address, MAX_CONFIG_ADDRESSES),
       bootstrap: list(address, MAX_CONFIG_ADDRESSES),
       keep: list(id32, MAX_KEPT_AGENTS),
+      relay: bool,
+      relays: list(address, MAX_CONFIG_ADDRESSES),
       mdns: bool,
       strangers: bool,
       log_level: oneOf(LOG_LEVELS),

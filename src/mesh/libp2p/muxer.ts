@@ -91,12 +91,25 @@ const abortQuietly = (muxer: Muxer): void => {
 /** A state of yamux's streams. Before it, a window update also carries the SYN or ACK, and must not be held back. */
 const ESTABLISHED = 3
 
+/** Streams whose peers may not send more for now, and how that is asked. */
+const held = new WeakMap<Stream, () => boolean>()
+
+/** While `isHeld` says so, the peer gets no more window on this stream. The answer is to be called when that may have changed. */
+export const holdWindow = (stream: Stream, isHeld: () => boolean): (() => void) => {
+  if (!isWindowed(stream)) throw new TypeError('the streams of the muxer have not the members that we rely on')
+  held.set(stream, isHeld)
+  return () => {
+    if (stream.status === 'open') stream.sendWindowUpdate()
+  }
+}
+
 /** Holds window updates back until `QUIET_WINDOW` is used: each is a packet of its own. */
 const quietWindow = (stream: Stream): Stream => {
   if (!isWindowed(stream)) throw new TypeError('the streams of the muxer have not the members that we rely on')
   const update = stream.sendWindowUpdate.bind(stream)
   stream.sendWindowUpdate = () => {
-    if (stream.state === ESTABLISHED && stream.recvWindow - stream.recvWindowCapacity < QUIET_WINDOW) return
+    const used = stream.recvWindow - stream.recvWindowCapacity
+    if (stream.state === ESTABLISHED && (used < QUIET_WINDOW || held.get(stream)?.() === true)) return
     update()
   }
   return stream

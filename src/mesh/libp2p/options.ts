@@ -20,6 +20,8 @@ import {
 import { gossip } from './gossip.ts'
 import { guardedMuxer } from './muxer.ts'
 import { noiseEncrypter } from './noise.ts'
+import { reachServices, type ReachRules, type Ways } from './reach-services.ts'
+import type { RelayClient } from './relay-client.ts'
 import { betweenSocketAndNoise } from './socket.ts'
 
 /** Inbound connections being upgraded at once: more than one host may begin (`meter-limits.ts`) within `INBOUND_UPGRADE_MS`; libp2p's default of 10 is used up by one CI job. */
@@ -36,7 +38,7 @@ const KEEP_ALIVE_MS = 10_000
 const PING_PATIENCE_MS = 15_000
 
 // A type, not an interface: libp2p wants its services indexable.
-export type MeshServices = { identify: Identify; pubsub: GossipSub }
+export type MeshServices = { identify: Identify; pubsub: GossipSub; ways?: Ways }
 
 export interface MeshOptions {
   /** The machine's 32-byte Ed25519 seed. */
@@ -45,6 +47,8 @@ export interface MeshOptions {
   readonly announce: readonly string[]
   readonly mdns: boolean
   readonly gater: ConnectionGater
+  /** Absent: nobody is reached through others, and nothing is carried. */
+  readonly reach?: ReachRules & { readonly client: RelayClient }
 }
 
 /** Streams of gossipsub and identify beside ours. */
@@ -82,7 +86,7 @@ export const libp2pOptions = async (options: MeshOptions): Promise<Libp2pOptions
   nodeInfo: { userAgent: USER_AGENT },
   logger: { forComponent: () => nothing },
   addresses: { listen: [...options.listen], appendAnnounce: [...options.announce] },
-  transports: [tcp()],
+  transports: [tcp(), ...(options.reach === undefined ? [] : [options.reach.client.transport])],
   connectionProtector: betweenSocketAndNoise,
   connectionEncrypters: [noiseEncrypter()],
   streamMuxers: [muxer],
@@ -99,5 +103,5 @@ export const libp2pOptions = async (options: MeshOptions): Promise<Libp2pOptions
   },
   connectionMonitor: { pingTimeout: { minTimeout: PING_PATIENCE_MS } },
   peerDiscovery: options.mdns ? [mdns({ serviceTag: MDNS_SERVICE })] : [],
-  services: { identify: identify(), pubsub: gossip },
+  services: { identify: identify(), pubsub: gossip, ...(options.reach && reachServices(options.reach)) },
 })

@@ -5,17 +5,19 @@ import type { ConnectionProtector, MessageStream, StreamMessageEvent } from '@li
 import { errorText } from '../../base/errors.ts'
 import { negotiation, ReplyStripper } from './negotiation.ts'
 
-/** What a TCP connection of libp2p has beside its interface; `onData` is where it hands over what it read. */
-type TcpStream = MessageStream & { readonly socket: Socket; sendData(data: unknown): unknown; onData(data: Data): void }
+/** What a connection below Noise has beside its interface, of TCP or through a relay; `onData` is where it hands over what it read. */
+type RawStream = MessageStream & { sendData(data: unknown): unknown; onData(data: Data): void }
+type TcpStream = RawStream & { readonly socket: Socket }
 type Data = StreamMessageEvent['data']
 
-const isTcp = (stream: MessageStream): stream is TcpStream => 'socket' in stream && 'sendData' in stream && 'onData' in stream
+const isRaw = (stream: MessageStream): stream is RawStream => 'sendData' in stream && 'onData' in stream
+const isTcp = (stream: RawStream): stream is TcpStream => 'socket' in stream
 
 /** libp2p's hook for private networks: the one place where a connection can be touched before Noise begins. */
 export const betweenSocketAndNoise = (): ConnectionProtector => ({
   protect: async (stream) => {
-    if (!isTcp(stream)) throw new TypeError('the connection has not the members that we rely on')
-    corkWrites(stream)
+    if (!isRaw(stream)) throw new TypeError('the connection has not the members that we rely on')
+    if (isTcp(stream)) corkWrites(stream)
     if (stream.direction === 'outbound') agreeEarly(stream)
     else demandEncrypter(stream)
     return stream
@@ -50,7 +52,7 @@ const ENCRYPTER = '/noise'
  * Saves the round trip of negotiation.ts when we dial: libp2p is given the agreement on Noise at once, so that the
  * handshake's first message goes out behind the proposal, and the peer's agreement is taken off when it comes.
  */
-const agreeEarly = (stream: TcpStream): void => {
+const agreeEarly = (stream: RawStream): void => {
   watchFirst(stream, (_data, rest) => rest)
   stream.push(negotiation(ENCRYPTER))
 }
@@ -59,10 +61,10 @@ const agreeEarly = (stream: TcpStream): void => {
  * Who dials us proposes Noise at once, and nothing else. multistream-select would answer any number of proposals, each
  * two bytes and unmetered, before anybody has said who it is.
  */
-const demandEncrypter = (stream: TcpStream): void => watchFirst(stream, (data) => data)
+const demandEncrypter = (stream: RawStream): void => watchFirst(stream, (data) => data)
 
 /** Until the peer has named Noise, libp2p gets what `pass` leaves of its bytes; `rest`: those behind the name, null before it is whole. Another name ends the stream. */
-const watchFirst = (stream: TcpStream, pass: (data: Data, rest: Uint8Array | null) => Data | null): void => {
+const watchFirst = (stream: RawStream, pass: (data: Data, rest: Uint8Array | null) => Data | null): void => {
   const stripper = new ReplyStripper(ENCRYPTER)
   const onData = stream.onData.bind(stream)
   stream.onData = (data) => {

@@ -28,6 +28,8 @@ import type { NetworkSettings } from '../../executor/port/messages.ts'
 import type { MachineKey } from '../../identity/machine-key.ts'
 import { primitives } from '../../identity/primitives.ts'
 import { AddressBook } from '../../mesh/address-book.ts'
+import { DirectWays } from '../../mesh/direct-ways.ts'
+import { Relays } from '../../mesh/relays.ts'
 import { Announcements } from '../../mesh/announcements.ts'
 import { Beacon } from '../../mesh/beacon.ts'
 import { Cards } from '../../mesh/cards.ts'
@@ -72,19 +74,23 @@ const composeMesh = ({ settings, clock, log, machineKey }: NetworkDependencies, 
   const presences = new Presences({ clock, isContact, isKnown }, { self: machineId })
   const book = new AddressBook(
     { contacts, presences, seen: () => announcements.list() },
-    { bootstrap: settings.bootstrap, keep: settings.keep, self: machineId },
+    { bootstrap: [...settings.bootstrap, ...settings.relays], keep: settings.keep, self: machineId },
   )
   const sign = async (addresses: string[]) =>
     port.signCard({ kind: 'announcement', name: settings.display_name, addresses, ttl_ms: RECORD_TTL_MS })
   const ownCard = new OwnCard({ node, clock, sign })
   const standings = new Standings({ node, book, port })
+  node.reach.accepts = (id) => standings.of(id) === 'accepted'
+  const reachable = settings.relay || settings.announce.length > 0
+  const relays = new Relays({ node, book, clock, log }, { configured: settings.relays, reachable })
+  const ways = new DirectWays({ node, book, clock, log })
   const reconnect = new Reconnect({ node, book, standings, port, clock, log })
   const onNewcomer = (): void => reconnect.look()
   const cards = new Cards({ node, presences, announcements, book, ownCard, onNewcomer, clock, log })
   const onHeard = (heard: Heard): void => cards.heard(heard)
   const beacon = new Beacon({ node, presences, ownCard, onHeard, clock, log }, { agentId })
   const discovery = new Discovery({ node, announcements, reconnect, signAnnouncement: sign, clock, log })
-  return { node, announcements, beacon, book, cards, discovery, presences, reconnect, standings }
+  return { node, announcements, beacon, book, cards, discovery, presences, reconnect, relays, standings, ways }
 }
 
 type Mesh = ReturnType<typeof composeMesh>
@@ -107,7 +113,11 @@ const composeTraces = (
 }
 
 /** Links and messages over them; bodies of exec go to the executor. */
-const composeDm = ({ settings, clock, log, machineKey }: NetworkDependencies, port: ExecutorClient, { node, book, standings }: Mesh) => {
+const composeDm = (
+  { settings, clock, log, machineKey }: NetworkDependencies,
+  port: ExecutorClient,
+  { node, book, standings, ways }: Mesh,
+) => {
   const counters = new DmCounters()
   const dispatcher = new Dispatcher({ counters, log })
   const links = new Links({ node, book, standings, port, machineKey, primitives: primitives(), dispatcher, counters, clock, log })
@@ -120,6 +130,8 @@ const composeDm = ({ settings, clock, log, machineKey }: NetworkDependencies, po
   const events = new LifecycleLog({ id: randomBytes(6).toString('hex'), now: () => clock.now() })
   const runner = new ExecClient({ links, executor: port, clock, counters: requester, lifecycle: events, traces: traces?.runs ?? null })
   const fanouts = new Fanouts({ clock, counters: requester, executor: port, runner })
+  ways.isBusy = (connection) => links.isBusy(connection)
+  links.onMoved((machineId) => runner.move(machineId))
   const rules = new RulesClient({ links, executor: port, clock, counters: requester })
   const engine = new DetachedClient({ links, executor: port, clock, counters: requester })
   const detached = new DetachedRuns({ engine, asked: port.asked, clock })
@@ -130,7 +142,7 @@ const composeDm = ({ settings, clock, log, machineKey }: NetworkDependencies, po
 type Dm = ReturnType<typeof composeDm>
 
 const composeRest = ({ settings, clock, log, apiSocket }: NetworkDependencies, port: ExecutorClient, mesh: Mesh, dm: Dm): RestDoor => {
-  const { announcements, cards, node, presences, reconnect } = mesh
+  const { announcements, cards, node, presences, reconnect, relays } = mesh
   const { counters: dmCounters, detached, events, fanouts, links, messages, pings, rules, runner } = dm
   const directory = new AgentDirectory({
     ownAgentId: () => port.identity.agentId,
@@ -143,6 +155,7 @@ const composeRest = ({ settings, clock, log, apiSocket }: NetworkDependencies, p
     presences,
     cards,
     reconnect,
+    relays,
     clock,
     linkedAgent: (machineId) => links.linkedAgent(machineId),
   })
@@ -189,7 +202,9 @@ export const composeNetwork = (dependencies: NetworkDependencies, port: Executor
       { name: 'cards', startable: mesh.cards },
       { name: 'presence', startable: mesh.beacon },
       { name: 'discovery', startable: mesh.discovery },
+      { name: 'relays', startable: mesh.relays },
       { name: 'mesh', startable: mesh.node },
+      { name: 'direct ways', startable: mesh.ways },
       { name: 'reconnect', startable: mesh.reconnect },
       { name: 'runs', startable: dm.runner },
       { name: 'fan-outs', startable: dm.fanouts },

@@ -18,6 +18,14 @@ const nameOf = (peer: PeerJson, { contacts }: Contacts): string =>
 const sizeLine = ({ heard, known, standing, connected }: MeshCounts): string =>
   `${heard} machines heard of, ${known} agents known, ${standing} standing connections, ${connected} connected`
 
+/** How its connection leads there. */
+const wayOf = ({ connected, relayed_by: relay }: PeerJson, { contacts }: Contacts): string => {
+  if (!connected) return '-'
+  if (relay === null) return 'direct'
+  const name = contacts.find((contact) => contact.agent_id === relay.agent_id)?.name
+  return `relayed by ${name ?? relay.agent_id?.slice(0, 12) ?? `machine ${relay.machine_id.slice(0, 12)}`}`
+}
+
 /** `x0x peers`: who is connected and who was discovered. */
 export const runPeers = async (context: CliContext, { graph }: { readonly graph: boolean }): Promise<number> => {
   const answer = await context.api.json<{ peers: readonly PeerJson[]; mesh?: MeshCounts }>({ method: 'GET', path: '/peers' })
@@ -54,9 +62,10 @@ const printPeers = async (context: CliContext, peers: readonly PeerJson[]): Prom
     stateOf(peer),
     peer.agent_id?.slice(0, 12) ?? '-',
     peer.machine_id.slice(0, 12),
+    wayOf(peer, contacts),
     peer.rtt_ms === null ? '-' : `${peer.rtt_ms} ms`,
     peer.last_seen ?? '-',
     peer.addresses[0] ?? '-',
   ])
-  return printTable(context, ['NAME', 'STATE', 'AGENT', 'MACHINE', 'RTT', 'SEEN', 'ADDRESS'], rows)
+  return printTable(context, ['NAME', 'STATE', 'AGENT', 'MACHINE', 'WAY', 'RTT', 'SEEN', 'ADDRESS'], rows)
 }

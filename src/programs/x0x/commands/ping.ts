@@ -58,7 +58,7 @@ const ms = (value: number): string => `${value < 10 ? value.toFixed(2) : value.t
 
 const wayOf = ({ path, connect_ms }: Pinged, first: boolean): string => {
   if (path === null) return 'this agent itself'
-  const way = `${path.address} ${path.direct ? 'direct' : 'relayed'}${path.inbound ? ', it dialled us' : ''}`
+  const way = `${path.address} ${path.relay === null ? 'direct' : `relayed by machine ${path.relay.slice(0, 12)}`}${path.inbound ? ', it dialled us' : ''}`
   return first && connect_ms >= 1 ? `${way}, connected in ${ms(connect_ms)}` : way
 }
 

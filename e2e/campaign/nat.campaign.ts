@@ -1,0 +1,57 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { behindNats } from '../../test/support/behind-nats.ts'
+import { until } from '../../test/support/mesh-of-daemons.ts'
+import { natProblem, NatNetworks } from '../../test/support/nat-networks.ts'
+
+// What takes longer than a relayed run: a direct way that opens while one goes on, and a relay that goes away.
+
+const LINES = 800
+const expected = (lines: number): string => Array.from({ length: lines }, (_, number) => `line ${number}\n`).join('')
+const WRITES = `i=0; while [ $i -lt ${LINES} ]; do echo line $i; i=$((i+1)); sleep 0.05; done`
+
+test(
+  'a run that began through a relay goes on directly once a port leads through the NAT, without losing a line',
+  { skip: natProblem() },
+  async (t) => {
+    const announced = { X0X_ANNOUNCE: new NatNetworks().worldAddress('right') }
+    const { networks, mesh, alice, ray } = await behindNats(t, ({ root }) => [[`${root}/lines`]], announced)
+    const program = await mesh.program('lines', WRITES)
+    const running = alice.startCli(['exec', 'bob', '--', program])
+    await running.printed('line 20\n')
+    assert.match(await alice.ok('peers'), /bob .*relayed by ray/)
+    await networks.forward('right')
+    const began = performance.now()
+    await until('bob is reached directly', async () => /bob .*\bdirect\b/.test(await alice.ok('peers')), 60_000)
+    console.log(`direct after ${Math.round(performance.now() - began)} ms`)
+    const carried = async (): Promise<number> =>
+      (await ray.get<{ reach: { carrying: { carried: unknown[] } } }>('/diagnostics/mesh')).reach.carrying.carried.length
+    await until('the relay carries nothing any more, while the run goes on', async () => (await carried()) === 0)
+    assert.equal(running.child.exitCode, null)
+    const result = await running.finished
+    assert.equal(result.status, 0, result.stderr)
+    assert.equal(result.stdout.toString(), expected(LINES))
+    const { runs_resumed: moved } = await alice
+      .get<{ requester: Record<string, number> }>('/diagnostics/exec')
+      .then(({ requester }) => requester)
+    assert.ok(moved! >= 1)
+  },
+)
+
+test(
+  'a run behind NATs whose relay is killed and comes back goes on or is told as incomplete, and is never wrong',
+  { skip: natProblem() },
+  async (t) => {
+    const { mesh, alice, ray } = await behindNats(t, ({ root }) => [[`${root}/lines`]])
+    const program = await mesh.program('lines', WRITES)
+    const running = alice.startCli(['exec', 'bob', '--', program])
+    await running.printed('line 20\n')
+    process.kill(await ray.networkPid(), 'SIGKILL')
+    const result = await running.finished
+    // Within the lease it is resumed; a relay that is slower is a loss, and is told as one.
+    if (result.status === 0) assert.equal(result.stdout.toString(), expected(LINES))
+    else assert.match(result.stderr, /lost|incomplete/)
+    console.log(`status ${result.status}: ${result.stderr.trim().slice(0, 200)}`)
+  },
+)

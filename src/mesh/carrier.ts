@@ -1,0 +1,150 @@
+import type { Clock } from '../base/clock.ts'
+import { AppError } from '../base/errors.ts'
+import type { Logger } from '../base/log.ts'
+import { TokenBucket } from '../base/token-bucket.ts'
+import { shortId, type MachineId } from '../protocol/ids.ts'
+import {
+  CARRIED_BURST,
+  CARRIED_BYTES_PER_SECOND,
+  MAX_CARRIED,
+  MAX_CARRIED_OF_MACHINE,
+  MAX_CARRIED_OF_PAIR,
+} from '../protocol/relay-limits.ts'
+import { CarriedStreams } from './libp2p/carried-streams.ts'
+import type { CarriedEnds } from './libp2p/relay-server.ts'
+
+/** How often it is looked whether what came too fast is paid for. */
+const PAY_MS = 20
+/** What is paid for at once. */
+const PORTION = 64 * 1024
+
+export interface CarrierComponents {
+  readonly clock: Pick<Clock, 'monotonic'>
+  readonly log: Logger
+  /** A contact of level `known` or `trusted`. */
+  readonly isAccepted: (machineId: MachineId) => boolean
+}
+
+export interface CarrierInit {
+  readonly perSecond?: number
+  readonly burst?: number
+}
+
+/** A connection that we carry. What is in it only its two ends know. */
+interface Carried {
+  readonly from: MachineId
+  readonly to: MachineId
+  readonly sinceMs: number
+  bytes: number
+}
+
+/** Why nobody was carried. */
+const REFUSALS = ['stranger', 'full', 'machine_full'] as const
+
+/** What this daemon carries for its contacts, and how much: who may be carried is said here, and by the gate for it. */
+export class Carrier {
+  readonly #parts: CarrierComponents
+  readonly #bucket: TokenBucket
+  /** The oldest first. */
+  readonly #carried = new Map<Carried, CarriedStreams>()
+  readonly #refused: Record<(typeof REFUSALS)[number], number> = { stranger: 0, full: 0, machine_full: 0 }
+  #total = { connections: 0, bytes: 0 }
+  /** Bytes that came and are not paid for: while there are any, nobody may send more. */
+  #owed = 0
+  #paying: NodeJS.Timeout | undefined
+
+  constructor(components: CarrierComponents, { perSecond = CARRIED_BYTES_PER_SECOND, burst = CARRIED_BURST }: CarrierInit = {}) {
+    this.#parts = components
+    this.#bucket = new TokenBucket(components, { burst, perSecond })
+  }
+
+  /** Whether this machine may hold a place, and ask to be carried. */
+  mayUse(machineId: MachineId): boolean {
+    const may = this.#parts.isAccepted(machineId)
+    if (!may) this.#refused.stranger += 1
+    return may
+  }
+
+  /** Whether one more connection may be carried between these. The oldest of the same two makes room. */
+  mayCarry(from: MachineId, to: MachineId): boolean {
+    if (!this.mayUse(from) || !this.mayUse(to)) return false
+    const same = [...this.#carried.keys()].filter((one) => one.from === from && one.to === to)
+    if (same.length >= MAX_CARRIED_OF_PAIR) this.#end(same[0]!, 'another took its place')
+    const reason = this.#noRoomFor(from, to)
+    if (reason === null) return true
+    this.#refused[reason] += 1
+    return false
+  }
+
+  /** Once for each. It may be one too many, since others were asked for meanwhile. */
+  carry({ from, to, here, there }: CarriedEnds): void {
+    const carried: Carried = { from, to, sinceMs: this.#parts.clock.monotonic(), bytes: 0 }
+    const streams = new CarriedStreams({
+      ends: { here, there },
+      onBytes: (count) => this.#onBytes(carried, count),
+      isShort: () => this.#owed > 0,
+      onEnd: () => this.#carried.delete(carried),
+    })
+    this.#total.connections += 1
+    const full = this.#noRoomFor(from, to) !== null
+    this.#carried.set(carried, streams)
+    if (full) return this.#end(carried, 'too many are carried')
+    this.#parts.log.debug({ from: shortId(from), to: shortId(to) }, 'a connection is carried')
+  }
+
+  /** The contacts have changed: whoever is none any more is not carried further. */
+  review(): void {
+    const { isAccepted } = this.#parts
+    for (const carried of this.#carried.keys())
+      if (!isAccepted(carried.from) || !isAccepted(carried.to)) this.#end(carried, 'one of its ends is no contact any more')
+  }
+
+  stop(): void {
+    clearTimeout(this.#paying)
+  }
+
+  /** For `/diagnostics/mesh`. */
+  diagnostics() {
+    const now = this.#parts.clock.monotonic()
+    return {
+      carried: [...this.#carried.keys()].map(({ from, to, sinceMs, bytes }) => ({
+        from,
+        to,
+        bytes,
+        age_secs: Math.round((now - sinceMs) / 1000),
+      })),
+      carried_total: this.#total.connections,
+      carried_bytes_total: this.#total.bytes,
+      refused: { ...this.#refused },
+    }
+  }
+
+  #noRoomFor(from: MachineId, to: MachineId): 'full' | 'machine_full' | null {
+    if (this.#carried.size >= MAX_CARRIED) return 'full'
+    const of = (machineId: MachineId): number =>
+      [...this.#carried.keys()].filter((one) => one.from === machineId || one.to === machineId).length
+    return Math.max(of(from), of(to)) >= MAX_CARRIED_OF_MACHINE ? 'machine_full' : null
+  }
+
+  #end(carried: Carried, reason: string): void {
+    this.#carried.get(carried)?.abort(new AppError('rate_limited', reason))
+  }
+
+  #onBytes(carried: Carried, count: number): void {
+    carried.bytes += count
+    this.#total.bytes += count
+    this.#owed += count
+    this.#pay()
+  }
+
+  #pay(): void {
+    while (this.#owed > 0 && this.#bucket.take(Math.min(this.#owed, PORTION))) this.#owed -= Math.min(this.#owed, PORTION)
+    if (this.#owed > 0) this.#paying ??= setTimeout(() => this.#payLater(), PAY_MS).unref()
+  }
+
+  #payLater(): void {
+    this.#paying = undefined
+    this.#pay()
+    if (this.#owed === 0) for (const streams of this.#carried.values()) streams.update()
+  }
+}

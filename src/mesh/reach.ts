@@ -1,0 +1,39 @@
+import type { Clock } from '../base/clock.ts'
+import type { Logger } from '../base/log.ts'
+import type { MachineId } from '../protocol/ids.ts'
+import { Carrier } from './carrier.ts'
+import type { MeshOptions } from './libp2p/options.ts'
+import { RelayClient } from './libp2p/relay-client.ts'
+
+/** How this machine is reached through others, and what it carries for them. Who that is, the rooms around the node say. */
+export class Reach {
+  /** Whether a machine is that of a contact of level `known` or `trusted`: for such alone something is carried, and an address tried that they name. */
+  accepts: (machineId: MachineId) => boolean = () => false
+  /** Whether a machine is one through which we are to be reached. */
+  isRelay: (machineId: MachineId) => boolean = () => false
+  /** Where we are reached through relays: told to others beside our own addresses. */
+  relayedAddresses: () => readonly string[] = () => []
+  /** Our places at relays of others. */
+  readonly places = new RelayClient({ isRelay: (machineId) => this.isRelay(machineId) })
+  /** What we carry; null: nothing. */
+  readonly carrier: Carrier | null
+
+  constructor(components: { readonly clock: Pick<Clock, 'monotonic'>; readonly log: Logger }, init: { readonly relay: boolean }) {
+    this.carrier = init.relay ? new Carrier({ ...components, isAccepted: (machineId) => this.accepts(machineId) }) : null
+  }
+
+  /** For libp2p. */
+  get options(): NonNullable<MeshOptions['reach']> {
+    return { client: this.places, mayAsk: (machineId) => this.accepts(machineId), server: this.carrier }
+  }
+
+  /** See `Carrier`. */
+  mayReserve(machineId: MachineId): boolean {
+    return this.carrier?.mayUse(machineId) ?? false
+  }
+
+  /** See `Carrier`. */
+  mayCarry(from: MachineId, to: MachineId): boolean {
+    return this.carrier?.mayCarry(from, to) ?? false
+  }
+}

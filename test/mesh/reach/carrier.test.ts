@@ -1,0 +1,104 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import type { Stream } from '@libp2p/interface'
+
+import { silentLogger } from '../../../src/base/log.ts'
+import { Carrier } from '../../../src/mesh/carrier.ts'
+import type { MachineId } from '../../../src/protocol/ids.ts'
+import { MAX_CARRIED, MAX_CARRIED_OF_MACHINE, MAX_CARRIED_OF_PAIR } from '../../../src/protocol/relay-limits.ts'
+import { ManualClock } from '../../support/manual-clock.ts'
+import { until } from '../../support/processes.ts'
+
+const machine = (number: number): MachineId => number.toString(16).padStart(64, '0')
+
+/** As much of a stream of the muxer as a carrier touches. */
+class FakeStream extends EventTarget {
+  readonly recvWindow = 0
+  readonly recvWindowCapacity = 0
+  readonly state = 3
+  writeBufferLength = 0
+  status = 'open'
+  updates = 0
+
+  sendWindowUpdate(): void {
+    this.updates += 1
+  }
+
+  send(): boolean {
+    return true
+  }
+
+  abort(error: Error): void {
+    if (this.status !== 'open') return
+    this.status = 'aborted'
+    this.dispatchEvent(Object.assign(new Event('close'), { error }))
+  }
+
+  bring(bytes: number): void {
+    this.dispatchEvent(Object.assign(new Event('message'), { data: new Uint8Array(bytes) }))
+  }
+}
+
+const setUp = (init: ConstructorParameters<typeof Carrier>[1] = {}) => {
+  const clock = new ManualClock()
+  const contacts = new Set(Array.from({ length: 2 * MAX_CARRIED }, (_, number) => machine(number)))
+  const carrier = new Carrier({ clock, log: silentLogger, isAccepted: (one) => contacts.has(one) }, init)
+  const carry = (from: number, to: number): [FakeStream, FakeStream] | null => {
+    if (!carrier.mayCarry(machine(from), machine(to))) return null
+    const [here, there] = [new FakeStream(), new FakeStream()]
+    carrier.carry({ from: machine(from), to: machine(to), here: here as unknown as Stream, there: there as unknown as Stream })
+    return [here, there]
+  }
+  return { clock, contacts, carrier, carry, carried: () => carrier.diagnostics().carried.length }
+}
+
+test('only between contacts something is carried, and no further when one is none any more', () => {
+  const { contacts, carrier, carry, carried } = setUp()
+  const [here, there] = carry(1, 2)!
+  carry(3, 4)
+  contacts.delete(machine(2))
+  assert.deepEqual([carry(1, 2), carry(2, 1), carrier.mayUse(machine(2))], [null, null, false])
+  assert.equal(carrier.diagnostics().refused.stranger, 3)
+  carrier.review()
+  assert.deepEqual([here.status, there.status, carried()], ['aborted', 'aborted', 1])
+})
+
+test('of the same two machines the oldest makes room; one machine has so many, and all together', () => {
+  const { carrier, carry, carried } = setUp()
+  const pair = Array.from({ length: MAX_CARRIED_OF_PAIR + 1 }, () => carry(1, 2)!)
+  assert.deepEqual(
+    pair.map(([here]) => here.status),
+    ['aborted', ...Array.from({ length: MAX_CARRIED_OF_PAIR }, () => 'open')],
+  )
+  for (let other = 3; carried() < MAX_CARRIED_OF_MACHINE; other++) assert.ok(carry(1, other))
+  assert.deepEqual([carry(1, 900), carry(900, 1)], [null, null])
+  assert.equal(carrier.diagnostics().refused.machine_full, 2)
+  for (let other = 200; carried() < MAX_CARRIED; other += 2) assert.ok(carry(other, other + 1))
+  assert.equal(carry(901, 902), null)
+  assert.equal(carrier.diagnostics().refused.full, 1)
+  pair[1]![0].abort(new Error('gone'))
+  assert.equal(pair[1]![1].status, 'aborted')
+  assert.ok(carry(901, 902))
+})
+
+test('one that was asked for while others took the last places is ended at once', () => {
+  const { carrier, carry, carried } = setUp()
+  for (let other = 2; carried() < MAX_CARRIED_OF_MACHINE; other++) carry(1, other)
+  const [here, there] = [new FakeStream(), new FakeStream()]
+  carrier.carry({ from: machine(1), to: machine(950), here: here as unknown as Stream, there: there as unknown as Stream })
+  assert.deepEqual([here.status, there.status, carried()], ['aborted', 'aborted', MAX_CARRIED_OF_MACHINE])
+})
+
+test('who sends more than the rate gets no more window until it is paid for, and nothing is cut off', async () => {
+  const { clock, carrier, carry } = setUp({ burst: 100_000, perSecond: 100_000 })
+  const [here, there] = carry(1, 2)!
+  here.bring(100_000)
+  here.bring(50_000)
+  assert.deepEqual([here.updates, here.status], [0, 'open'])
+  await clock.advance(1_000)
+  await until(() => here.updates > 0 && there.updates > 0)
+  const { carried, carried_bytes_total } = carrier.diagnostics()
+  assert.deepEqual([carried[0]?.bytes, carried_bytes_total, here.status], [150_000, 150_000, 'open'])
+  carrier.stop()
+})

@@ -1,0 +1,95 @@
+import { randomBytes } from 'node:crypto'
+import type { TestContext } from 'node:test'
+
+import { yamux } from '@chainsafe/libp2p-yamux'
+import { circuitRelayServer, type CircuitRelayServerComponents } from '@libp2p/circuit-relay-v2'
+import { generateKeyPairFromSeed } from '@libp2p/crypto/keys'
+import { identify } from '@libp2p/identify'
+import type { Connection, Libp2p, Stream } from '@libp2p/interface'
+import { noise } from '@chainsafe/libp2p-noise'
+import { peerIdFromString } from '@libp2p/peer-id'
+import { tcp } from '@libp2p/tcp'
+import { createLibp2p } from 'libp2p'
+
+import { peerIdOf } from '../../src/identity/peer-id.ts'
+import type { MachineId } from '../../src/protocol/ids.ts'
+
+/** What the relay does with a chunk on its way; `index` counts those of one carried connection, both ways. Null: it goes on as it is. */
+export type Tamper = ((chunk: Uint8Array, index: number) => readonly Uint8Array[]) | null
+
+interface Stop {
+  readonly connection: Connection
+  request: { peer: { id: Uint8Array; addrs: Uint8Array[] } }
+}
+type Server = {
+  onHop(stream: Stream, connection: Connection): Promise<void>
+  stopHop(stop: Stop, options: object): Promise<Stream | undefined>
+}
+
+/** libp2p's own relay, for whoever comes, in the hands of somebody who reads and changes what it carries. */
+export class HostileRelay {
+  tamper: Tamper = null
+  /** Whom it connects others to, whomever they ask for. */
+  leadsTo: MachineId | null = null
+  /** Whom it says that others are. */
+  callsThem: MachineId | null = null
+  /** All that it has carried, as it came. */
+  readonly seen: Buffer[] = []
+  carried = 0
+  #node: Libp2p | null = null
+
+  async start(t: Pick<TestContext, 'after'>): Promise<this> {
+    const relay = (components: CircuitRelayServerComponents): unknown => {
+      const server = circuitRelayServer({ reservations: { applyDefaultLimit: false } })(components) as unknown as Server
+      this.#seize(server)
+      return server
+    }
+    this.#node = await createLibp2p({
+      privateKey: await generateKeyPairFromSeed('Ed25519', randomBytes(32)),
+      addresses: { listen: ['/ip4/127.0.0.1/tcp/0'] },
+      transports: [tcp()],
+      connectionEncrypters: [noise()],
+      streamMuxers: [yamux()],
+      connectionGater: { denyDialMultiaddr: () => false },
+      services: { identify: identify(), relay },
+    })
+    t.after(() => this.#node?.stop())
+    return this
+  }
+
+  get addresses(): string[] {
+    return this.#node!.getMultiaddrs().map(String)
+  }
+
+  #seize(server: Server): void {
+    const { onHop, stopHop } = server
+    const hops: Stream[] = []
+    server.onHop = async (stream, connection) => {
+      hops.push(stream)
+      await onHop.call(server, stream, connection)
+    }
+    server.stopHop = async (stop, options) => {
+      if (this.callsThem !== null) stop.request.peer.id = peerIdFromString(peerIdOf(this.callsThem)).toMultihash().bytes
+      const other = this.leadsTo === null ? undefined : this.#node!.getConnections(peerIdFromString(peerIdOf(this.leadsTo)))[0]
+      const there = await stopHop.call(server, { ...stop, connection: other ?? stop.connection }, options)
+      const here = hops.at(-1)!
+      let index = -1
+      // What it says of the connection itself goes out before the first byte that it carries.
+      if (there !== undefined) setImmediate(() => [here, there].forEach((stream) => this.#between(stream, () => ++index)))
+      this.carried += 1
+      return there
+    }
+  }
+
+  #between(stream: Stream, next: () => number): void {
+    const send = stream.send.bind(stream)
+    stream.send = (data) => {
+      const chunk = data.subarray()
+      this.seen.push(Buffer.from(chunk))
+      const at = next()
+      let room = true
+      for (const piece of this.tamper === null ? [chunk] : this.tamper(chunk, at)) room = send(piece) && room
+      return room
+    }
+  }
+}
