@@ -54,6 +54,9 @@ test('budgets count an IPv6 host by its /64', () => {
   assert.equal(host('2001:db8:1:2::1'), host('2001:db8:1:2:ffff:ffff:ffff:ffff'))
   assert.notEqual(host('2001:db8:1:2::1'), host('2001:db8:1:3::1'))
   assert.equal(hostOf(multiaddr('/ip4/10.0.0.1/tcp/9')), '10.0.0.1')
+  const relayed = `${at(M2)}/p2p-circuit/p2p/${peerIdOf(M1)}`
+  assert.equal(hostOf(multiaddr(relayed)), `relay ${M2}`)
+  assert.equal(hostOfText(relayed), null)
 })
 
 test('a host counts the same however its address is written, and who is told by name counts as none', () => {

@@ -142,3 +142,30 @@ test('the address that answered last is remembered of a known machine, however m
   await dial(machineId, [old, address])
   assert.deepEqual(asked, [address])
 })
+
+const behind = (relay: string, machine: string): string =>
+  `/ip4/192.0.2.7/tcp/5483/p2p/${peerIdOf(relay)}/p2p-circuit/p2p/${peerIdOf(machine)}`
+
+test('a relayed address is dialled only where the relay is known, and does not wait for addresses that do not answer', async () => {
+  const [{ machineId, address }, relay, other] = [machineOf(), machineOf(), machineOf()]
+  const asked: string[] = []
+  const dialler = new Dialler({
+    isKnown: (machine) => machine !== other.machineId,
+    // A network where we are not: nothing comes back.
+    dial: async (_to, { signal }) => new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason as Error))),
+    dialRelayed: async (to) => {
+      asked.push(String(to))
+      return { remotePeer: peerIdFromString(peerIdOf(machineId)) } as Connection
+    },
+  })
+  const [good, bad] = [behind(relay.machineId, machineId), behind(other.machineId, machineId)]
+  const caller = new AbortController()
+  const began = performance.now()
+  await dialler.dial(machineId, [address, bad, good], caller.signal)
+  const took = performance.now() - began
+  assert.ok(took < ADDRESS_DIAL_MS - 1_000, `${took} ms`)
+  assert.deepEqual(asked, [good])
+  const refused = dialler.dial(machineId, [bad], AbortSignal.timeout(ADDRESS_DIAL_MS))
+  await assert.rejects(refused, { code: 'peer_unreachable', message: /relay is nobody whom we know/ })
+  caller.abort()
+})

@@ -18,6 +18,7 @@ import type { MachineId } from '../../src/protocol/ids.ts'
 import { MAX_STRANGER_CONNECTIONS } from '../../src/protocol/limits.ts'
 import { MAX_UNPROVEN_CONNECTIONS } from '../../src/protocol/meter-limits.ts'
 import { MAX_REMEMBERED_MACHINES, MAX_HOSTS_PER_MACHINE } from '../../src/mesh/known-hosts.ts'
+import { MAX_STRANGERS_PER_RELAY } from '../../src/protocol/relay-limits.ts'
 
 const machineOf = (n: number): MachineId => machineKeyOf(Buffer.alloc(32, `machine${n}`)).machineId
 
@@ -37,7 +38,7 @@ const setUp = (init: { strangers?: boolean } = {}) => {
     mayCarry: (from, to) => known.has(from) && known.has(to),
   }
   const gate = new Gate({ view }, { strangers: init.strangers ?? true })
-  /** One connection: false when it was refused, or what to close. */
+  /** One connection, from a host or a whole address: false when it was refused, or what to close. */
   const come = (host: string, machine: MachineId | null, idle = false) => {
     const onClose: (() => void)[] = []
     const guest = {
@@ -49,7 +50,7 @@ const setUp = (init: { strangers?: boolean } = {}) => {
       },
     }
     const incoming = {
-      remoteAddr: multiaddr(`/${host.includes(':') ? 'ip6' : 'ip4'}/${host}/tcp/4711`),
+      remoteAddr: multiaddr(host.startsWith('/') ? host : `/${host.includes(':') ? 'ip6' : 'ip4'}/${host}/tcp/4711`),
       timeline: { open: 0 },
       addEventListener: (_name: string, listener: () => void) => onClose.push(listener),
       abort: () => guest.close(),
@@ -203,4 +204,21 @@ test('where only members may come, a stranger is refused as soon as Noise has pr
   assert.notEqual(come('192.0.2.1', machineOf(0)), null)
   assert.equal(gate.refusals.stranger, 1)
   assert.equal(gate.outsideHosts(), 0)
+})
+
+test('strangers that one relay brings are few and one host of their own, wherever the relay is; a machine that we know is itself', () => {
+  const { known, refused, unfinished, come } = setUp()
+  const relay = machineOf(900)
+  const throughRelay = (ip: string, machine: MachineId): string =>
+    `/ip4/${ip}/tcp/5483/p2p/${peerIdOf(relay)}/p2p-circuit/p2p/${peerIdOf(machine)}`
+  for (let i = 1; i <= MAX_STRANGERS_PER_RELAY; i++) assert.notEqual(come(throughRelay(`192.0.2.${i}`, machineOf(i)), machineOf(i)), null)
+  assert.equal(come(throughRelay('192.0.2.99', machineOf(99)), machineOf(99)), null)
+  known.add(machineOf(100))
+  assert.notEqual(come(throughRelay('192.0.2.1', machineOf(100)), machineOf(100)), null)
+  // Their host is neither the relay nor its address: what they are blamed for is not the relay's.
+  come(throughRelay('192.0.2.1', machineOf(101)), null)!.close()
+  assert.deepEqual(unfinished.at(-1), `relay ${relay}`)
+  refused.add(`relay ${relay}`)
+  assert.notEqual(come('192.0.2.1', machineOf(102)), null)
+  assert.notEqual(come('192.0.2.1', relay), null)
 })
