@@ -214,6 +214,10 @@ test('at a terminal of 80 columns a line says how far it is, in colour, and is g
     rows.some((row) => /^web.+ \((\d, )?cancelled\):/.test(row)),
     rows.join('\n'),
   )
+  assert.ok(
+    rows.every((row, at) => !/^\S/.test(row) || row.startsWith('x0x: ') || row.startsWith('web') || at > 10),
+    rows.join('\n'),
+  )
   assert.ok(text.includes('\u001b[31m'))
   await noneRuns()
 })

@@ -1,10 +1,10 @@
 import { randomBytes } from 'node:crypto'
-import { mkdir, writeFile } from 'node:fs/promises'
+import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 
 import { cleanEnvironment, MeshOfDaemons, TestDaemon, until } from '../../test/support/mesh-of-daemons.ts'
 import { RecordedTerminal } from './recorded-terminal.ts'
-import { ALLOWED, COLUMNS, SCENES, type Machine, type Pane } from './scenes.ts'
+import { ALLOWED, COLUMNS, FLEET, SCENES, type Machine, type Pane } from './scenes.ts'
 import { renamed, type Cell } from './screen.ts'
 import { isPrompt, terminalSvg } from './terminal-svg.ts'
 
@@ -58,6 +58,20 @@ const startMesh = async (mesh: MeshOfDaemons): Promise<void> => {
   )
 }
 
+/** Each runs `cat release` in a directory of its own. */
+const startFleet = async (mesh: MeshOfDaemons): Promise<void> => {
+  const alice = mesh.daemons.find(({ name }) => name === 'alice')!
+  for (const [name, release] of FLEET) {
+    const host = mesh.add(name)
+    await host.writeAcl(release === '' ? [] : [{ agent: alice, commands: [['cat', 'release']] }])
+    await writeFile(host.aclFile, (await readFile(host.aclFile, 'utf8')).replace('"/"', JSON.stringify(host.dir)))
+    await writeFile(join(host.dir, 'release'), `${release}\n`)
+    await host.start()
+    await alice.meet(host, 'known')
+    await host.meet(alice, 'trusted')
+  }
+}
+
 const play = async ({ who, steps }: Pane, env: Record<string, string>): Promise<Cell[][]> => {
   const terminal = new RecordedTerminal({ who, env, columns: COLUMNS })
   try {
@@ -87,6 +101,7 @@ const main = async (names: readonly string[]): Promise<void> => {
   const mesh = new MeshOfDaemons(await makeRoot())
   try {
     if (wanted.some(([, { panes }]) => panes.some(({ who }) => who !== 'dora'))) await startMesh(mesh)
+    if (wanted.some(([name]) => name === 'terminal-fleet')) await startFleet(mesh)
     for (const [name, { title, panes }] of wanted) {
       const shown = []
       for (const pane of panes) {

@@ -23,6 +23,16 @@ export interface Scene {
 
 export const COLUMNS = 80
 
+/** A fleet that alice asks, and which release is there; the last lets nobody run anything. */
+export const FLEET: readonly (readonly [host: string, release: string])[] = [
+  ['web1', '2026.11.42'],
+  ['web2', '2026.11.42'],
+  ['web3', '2026.11.42'],
+  ['web4', '2026.11.41'],
+  ['web5', '2026.11.42'],
+  ['web6', ''],
+]
+
 /** What bob lets alice run, word for word. */
 export const ALLOWED: readonly (readonly string[])[] = [
   ['df', '-h', '/'],
@@ -59,6 +69,12 @@ export const SCENES: Readonly<Record<string, Scene>> = {
     until: /no output of bob yet, 5 s/,
   }),
   'terminal-denial': one('A command that the ACL does not list', 'alice', { line: 'x0x exec bob -- df -h /home' }, { line: 'echo $?' }),
+  'terminal-fleet': one(
+    'One command on six machines: equal answers once, and what became of each',
+    'alice',
+    { line: "x0x exec 'web[1-6]' --group -- cat release" },
+    { line: 'echo $?' },
+  ),
   'terminal-timeline': one('x0x audit timeline', 'bob', { line: 'x0x audit timeline' }),
   'terminal-peers': one('x0x peers --graph', 'alice', { line: 'x0x peers --graph' }),
   'terminal-doctor': one('x0xd --doctor', 'bob', { line: 'x0xd --doctor' }),

@@ -18,7 +18,7 @@ const commandRow = ({ name, summary, text, options, arguments: words = [] }: Com
 ]
 
 /** Breaks a text at its spaces. */
-const wrapped = (text: string, columns: number): string[] => {
+export const wrapped = (text: string, columns: number): string[] => {
   if (columns < MIN_COLUMNS) return [text]
   const lines: string[] = []
   let line = ''

@@ -1,6 +1,7 @@
 import { AppError, errorCodeOf, errorText, isAppError } from '../../../base/errors.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { FANOUT_OPERATION } from '../../../identity/operator-proof.ts'
+import { wrapped } from '../../../command-line/help.ts'
 import { runProver } from '../../../local-api/operator.ts'
 import {
   FANOUT_ENDS,
@@ -256,11 +257,23 @@ export class FleetRun {
   }
 
   async #say(lines: readonly string[]): Promise<void> {
-    await write(this.#components.context.stderr, problemText(lines))
+    const { stderr } = this.#components.context
+    const columns = (stderr.isTTY === true && stderr.columns) || Infinity
+    await write(stderr, problemText(lines.flatMap((line) => fittedLines(line, columns))))
   }
 
   /** Who we are, as others see us; null where the daemon does not say any more. */
   async #own(): Promise<RunFacts['own']> {
     return this.#components.context.api.json<RunFacts['own']>({ method: 'GET', path: '/agent' }).catch(() => null)
   }
+}
+
+/** Of what `problemText` puts before a line. */
+const INDENT = 5
+
+/** Broken at its blanks where it is wider than the terminal. A command stays whole, to be copied. */
+const fittedLines = (line: string, columns: number): string[] => {
+  if (line.includes('x0x ') || line.length + INDENT <= columns) return [line]
+  const [first = '', ...rest] = wrapped(line, columns - INDENT - 2)
+  return [first, ...rest.map((part) => `  ${part}`)]
 }
