@@ -57,6 +57,7 @@ export const fleetDaemon = async (
   hosts: readonly string[],
   asked: (fanout: AskedFanout) => void,
   cancelled: (body: Record<string, unknown>) => void = () => undefined,
+  refuses: () => boolean = () => false,
 ): Promise<{ dir: string; seen: SeenRequest[] }> =>
   fakeDaemon(t, (request, response) => {
     if (request.path.startsWith('/contacts/select'))
@@ -66,6 +67,7 @@ export const fleetDaemon = async (
       json(response, 200, { ok: true })
       return cancelled(JSON.parse(request.body) as Record<string, unknown>)
     }
+    if (refuses()) return json(response, 429, { ok: false, error: 'rate_limited', message: '16 fan-outs are going on' })
     return asked(askedFanout(hosts, request, response))
   })
 

@@ -4,6 +4,7 @@ import { v7 as uuidv7 } from 'uuid'
 
 import { AppError } from '../../../base/errors.ts'
 import { shellWords } from '../../../base/shell-word.ts'
+import { MAX_STDIN_SPOOL } from '../../../protocol/limits.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { openStdin } from '../stdin-source.ts'
@@ -12,8 +13,6 @@ import { LedgerFile, readLedger } from './ledger-file.ts'
 import { LEDGER_VERSION, type AskedHost } from './ledger-lines.ts'
 import { certainlyDidNotRun, type LedgerState } from './ledger-state.ts'
 
-/** Of the stdin that each host gets: it goes to the daemon in one piece with the request. */
-export const MAX_FLEET_STDIN = 16 * 1024 * 1024
 /** Of a path with a query: a daemon reads 16 KiB of head. */
 const MAX_SELECT_PATH = 12 * 1024
 
@@ -34,7 +33,8 @@ const stdinOf = async (context: CliContext, path: string, signal: AbortSignal): 
   try {
     for await (const part of stdin.chunks()) {
       length += part.length
-      if (length > MAX_FLEET_STDIN) throw new AppError('too_large', `stdin for many hosts is longer than ${MAX_FLEET_STDIN} bytes`)
+      // It goes to the daemon in one piece with the request.
+      if (length > MAX_STDIN_SPOOL) throw new AppError('too_large', `stdin for many hosts is longer than ${MAX_STDIN_SPOOL} bytes`)
       parts.push(part)
     }
   } finally {

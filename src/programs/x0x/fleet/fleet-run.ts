@@ -15,11 +15,13 @@ import { MAX_PROVEN_REQUEST } from '../../../protocol/local-limits.ts'
 import { exitOfSignal } from '../../../supervision/program-exit.ts'
 import { write } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
-import type { RunFacts } from '../outcome.ts'
+import { reportFailure } from '../failure.ts'
+import { EXIT_NOT_RUN, type RunFacts } from '../outcome.ts'
 import { counted, problemText } from '../print.ts'
 import { traceHeader } from '../trace-header.ts'
 import { waitingText } from '../waiting-line.ts'
 import { FleetHosts } from './fleet-hosts.ts'
+import { retryLine } from './fleet-line.ts'
 import type { FleetProgress } from './fleet-progress.ts'
 import type { FleetRequest } from './fleet-request.ts'
 import { fleetStatus } from './fleet-status.ts'
@@ -75,11 +77,21 @@ export class FleetRun {
     try {
       await this.#follow(await this.#ask(request))
     } catch (error) {
-      if (this.#hosts.isEmpty && this.#interrupted !== null) return exitOfSignal(this.#interrupted)
-      if (this.#hosts.isEmpty) throw error
+      if (this.#hosts.isEmpty) return this.#nobodyAsked(request, error)
       this.#brokeOff ??= this.#components.closing.signal.aborted ? 'nobody waited for its end' : errorText(error)
     }
     return this.#finish(request)
+  }
+
+  /** The ledger says so already: it names all, and none that has begun. */
+  async #nobodyAsked({ ledger }: FleetRequest, error: unknown): Promise<number> {
+    await ledger?.close()
+    if (this.#interrupted !== null) return exitOfSignal(this.#interrupted)
+    if (ledger === null) throw error
+    const { context } = this.#components
+    await reportFailure(context, context.json, error)
+    if (!context.json) await write(context.stderr, `     nobody was asked; to ask those of the ledger: ${retryLine(ledger.path)}\n`)
+    return EXIT_NOT_RUN
   }
 
   async #ask({ body }: FleetRequest): Promise<AsyncIterable<Uint8Array>> {

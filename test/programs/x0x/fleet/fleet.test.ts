@@ -298,3 +298,64 @@ test('a daemon that goes away leaves what had begun unknown, and what had not as
   assert.match(stderr, /^x0x: it broke off: /)
   assert.match(stderr, /3 hosts asked: 1 ran, 0 denied, 0 unreachable, 1 not started, 0 cancelled, 1 unknown/)
 })
+
+test('a host that waits for a human is said at once, warnings are said once each', async (t) => {
+  const { stderr } = await exec(
+    t,
+    names(3),
+    answering((fanout) => {
+      const about = { request_id: 'r1', agent_id: 'a', machine_id: 'm' }
+      fanout.say({
+        type: 'waiting_for_approval',
+        host: 'web2',
+        ...about,
+        ...{ expires_in_ms: 60_000, approvals_needed: 0, approvals_given: 0, reason: 'human' },
+      })
+      for (const host of names(3))
+        for (const kind of ['stdout_approaching_cap', 'stdout_cap_hit', 'duration_cap_hit'])
+          fanout.say({ type: 'warning', host, request_id: 'r1', kind, message: 'what it\u001b means' })
+    }),
+  )
+  assert.equal(stderr.split('\n')[0], 'x0x: web2: waiting for approval: a human of web2 is asked; 1:00 left, Ctrl-C withdraws it')
+  assert.equal(stderr.split('\n')[1], 'x0x: warning: stdout_cap_hit: web[1-3]: what it\\x1b means')
+  assert.match(stderr.split('\n')[2] ?? '', /^x0x: 3 hosts asked/)
+})
+
+test('sums of a daemon that do not fit its hosts are said, and not believed', async (t) => {
+  const { status, stderr } = await exec(t, names(2), (fanout) => {
+    fanout.ended(hostEnd('web1'), denied('web2'))
+    const sums = { asked: 2, ran: 2, denied: 0, unreachable: 0, not_started: 0, cancelled: 0, unknown: 0, failed: 0 }
+    fanout.say({ type: 'ledger', fanout_id: 'f', ok: true, ...sums })
+    fanout.response.end()
+  })
+  assert.equal(status, 3)
+  assert.match(stderr, /^x0x: it broke off: the sums of the daemon are wrong/)
+})
+
+test('what ends twice ends as it was said first, and a host that was not asked ends it', async (t) => {
+  const twice = await exec(t, names(1), (fanout) => {
+    fanout.ended(hostEnd('web1'), hostEnd('web1', { code: 1 }))
+    fanout.say({
+      type: 'ledger',
+      fanout_id: 'f',
+      ok: true,
+      asked: 1,
+      ran: 1,
+      denied: 0,
+      unreachable: 0,
+      not_started: 0,
+      cancelled: 0,
+      unknown: 0,
+      failed: 0,
+    })
+    fanout.response.end()
+  })
+  assert.equal(twice.status, 0)
+  const foreign = await exec(t, names(1), (fanout) => {
+    fanout.begun('web1')
+    fanout.ended(hostEnd('web2'))
+    fanout.close()
+  })
+  assert.equal(foreign.status, 4)
+  assert.match(foreign.stderr, /it broke off: the daemon tells of "web2", which was not asked/)
+})

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
-import { readFile, stat } from 'node:fs/promises'
+import { writeFileSync } from 'node:fs'
+import { readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
@@ -15,6 +16,7 @@ import {
   unreachable,
   type AskedFanout,
 } from '../../../support/fleet-daemon.ts'
+import { NO_DISK, smallDisk } from '../../../support/small-disk.ts'
 
 const HOSTS = ['web1', 'web2', 'web3', 'web4', 'web5']
 
@@ -89,7 +91,6 @@ test('what may have run is asked again only on purpose', async (t) => {
 test('another command, other stdin, another file: nobody is asked', async (t) => {
   const here = await place(t, [denied('web2')])
   const stdin = join(here.file, '..', 'stdin')
-  const { writeFile } = await import('node:fs/promises')
   await writeFile(stdin, 'hello')
   await here.exec('@all', '--ledger', here.file, '--stdin-file', stdin, '--', 'deploy', '42')
   const before = await readFile(here.file)
@@ -123,4 +124,49 @@ test('a daemon that names another host than the ledger is not believed', async (
   assert.equal(status, 4)
   assert.match(stderr, /it broke off: .*another agent/)
   assert.deepEqual((await readLedger(file)).state.ledger().unknown, 1)
+})
+
+test('a daemon that refuses leaves a ledger of which nobody was asked', async (t) => {
+  let refusing = true
+  const { dir } = await fleetDaemon(
+    t,
+    HOSTS,
+    (fanout) => {
+      fanout.begun(...fanout.hosts)
+      fanout.ended(...fanout.hosts.map((host) => hostEnd(host)))
+      fanout.close()
+    },
+    undefined,
+    () => refusing,
+  )
+  const file = join(dir, 'x.ledger')
+  const refused = await runCli(['--data-dir', dir, 'exec', '@all', '--ledger', file, '--', 'x'])
+  assert.equal(refused.status, 255)
+  assert.match(refused.stderr, /^x0x: 16 fan-outs are going on\n {5}nobody was asked; to ask those of the ledger: x0x exec --retry /)
+  refusing = false
+  assert.equal((await runCli(['--data-dir', dir, 'exec', '--retry', file])).status, 0)
+})
+
+test('a ledger that can be written no more cancels what goes on, and the summary still names every host', async (t) => {
+  const disk = await smallDisk(t, 24)
+  if (disk === null) return t.skip(NO_DISK)
+  let fanout: AskedFanout
+  const { dir } = await fleetDaemon(
+    t,
+    HOSTS,
+    (asked) => {
+      fanout = asked
+      writeFileSync(join(disk, 'full'), Buffer.alloc(12 * 1024))
+      asked.begun('web1', 'web2')
+      asked.ended(hostEnd('web1', { message: 'x'.repeat(16 * 1024) }))
+    },
+    () => {
+      fanout.ended(hostEnd('web2', { end: 'cancelled', code: null, signal: 15 }), ...['web3', 'web4', 'web5'].map(notStarted))
+      fanout.close()
+    },
+  )
+  const { status, stderr } = await runCli(['--data-dir', dir, 'exec', '@all', '--ledger', join(disk, 'x.ledger'), '--', 'x'])
+  assert.equal(status, 3)
+  assert.match(stderr, /^x0x: the ledger cannot be written: ENOSPC.*; what goes on is cancelled\n/)
+  assert.match(stderr, /5 hosts asked: 1 ran, 0 denied, 0 unreachable, 3 not started, 1 cancelled, 0 unknown; /)
 })
