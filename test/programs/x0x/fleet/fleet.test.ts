@@ -309,7 +309,10 @@ test('a host that waits for a human is said at once, warnings are said once each
         type: 'waiting_for_approval',
         host: 'web2',
         ...about,
-        ...{ expires_in_ms: 60_000, approvals_needed: 0, approvals_given: 0, reason: 'human' },
+        expires_in_ms: 60_000,
+        approvals_needed: 0,
+        approvals_given: 0,
+        reason: 'human',
       })
       for (const host of names(3))
         for (const kind of ['stdout_approaching_cap', 'stdout_cap_hit', 'duration_cap_hit'])
