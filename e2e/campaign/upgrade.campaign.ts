@@ -187,12 +187,17 @@ suite(`this release and the previous one${skip === false ? '' : ` (${skip})`}`, 
         const { status, stderr } = await daemon.cli(argv, { release, env: TRACED })
         assert.equal(status, 0, `${daemon.name}: ${argv.join(' ')}: ${stderr}`)
       }
-      // Two releases of one version could not be told apart.
-      const [command, ofDaemon = ''] = (await daemon.cli(['version'], { release })).stdout.toString().split('\n')
-      assert.notEqual(/^x0x (\S+) /.exec(command ?? '')?.[1], /^x0xd (\S+): another version than this command;/.exec(ofDaemon)?.[1])
-      assert.match(ofDaemon, /: another version than this command;/)
       assert.match((await daemon.cli(['approvals', 'list'], { release })).stderr, /the desk sent what is none of its lines: .*version/)
     }
+  })
+
+  test('each release says of which version it is, and which the other is', async () => {
+    const [command, daemon = ''] = (await then.cli(['version'], { release: null })).stdout.toString().split('\n')
+    const [, ours] = /^x0x (\d+\.\d+\.\d+) /.exec(command ?? '') ?? []
+    const [, theirs] = /^x0xd (\d+\.\d+\.\d+): another version than this command;/.exec(daemon) ?? []
+    assert.ok(ours !== undefined && theirs !== undefined && ours !== theirs, `${command}, ${daemon}`)
+    // A version before the command.
+    assert.equal((await now.cli(['--version'], { release: previous.dist })).stdout.toString().trim(), theirs)
   })
 
   test('what the previous one does not know is refused by name, and nothing else is', async () => {
