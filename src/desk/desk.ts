@@ -10,7 +10,7 @@ import type { PendingQuestion } from '../protocol/desk.ts'
 import { MAX_QUESTION_JSON, MAX_SETTLED, MAX_WHY_ASKED } from '../protocol/desk-limits.ts'
 import type { LifecycleEvent } from '../protocol/lifecycle.ts'
 import { isShowable } from '../protocol/question-size.ts'
-import type { Question, SignedAnswer } from '../protocol/question.ts'
+import { OUTLIVES_CALLER, type Question, type SignedAnswer } from '../protocol/question.ts'
 import { Answers } from './answers.ts'
 import type { ApprovalStore } from './approval-store.ts'
 import type { Waiting } from './desk-link.ts'
@@ -223,7 +223,7 @@ export class Desk implements Startable {
     const now = clock.now()
     const pending = {
       question_id: id,
-      question: { ...asked, why: why.slice(0, MAX_WHY_ASKED) },
+      question: { ...asked, why: `${why.slice(0, MAX_WHY_ASKED)}${asked.why.endsWith(OUTLIVES_CALLER) ? OUTLIVES_CALLER : ''}` },
       asked_at_ms: now,
       expires_at_ms: now + askTimeoutMs,
       engine,

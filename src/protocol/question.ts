@@ -66,6 +66,9 @@ export interface Question {
   readonly approvers: { readonly agent_ids: readonly string[]; readonly needed: number } | null
 }
 
+/** How the `why` of a run ends that is to go on when its caller is gone, whoever finds why to ask. */
+export const OUTLIVES_CALLER = '; it is to outlive its caller'
+
 /** What a desk answers, signed with the key that it shares with engines. */
 export interface SignedAnswer {
   readonly question_id: string

@@ -9,8 +9,6 @@ import { Liveness, LIVENESS_CHECK_MS } from '../liveness.ts'
 import type { RunEvent } from '../run-spec.ts'
 import type { RunTransport } from '../transport.ts'
 
-const GOES_ON: readonly DetachedState[] = ['waiting', 'running']
-
 type FrameOf<T extends ExecFrame['type']> = Extract<ExecFrame, { type: T }>
 
 /** What came last on one stream. */
@@ -105,7 +103,7 @@ export class AttachedStream {
       case 'exit':
         return this.#end({ kind: 'exit', frame })
       case 'detached':
-        if (this.#state !== null) return this.#end({ kind: 'state', frame })
+        if (this.#state !== null) return this.#last(frame)
         this.#state = frame
         this.#components.take(frame)
         this.#greeting = this.#components.greet()
@@ -125,6 +123,12 @@ export class AttachedStream {
     }
   }
 
+  /** There will be no Exit. */
+  #last(frame: FrameOf<'detached'>): void {
+    if (frame.state !== 'lost' && frame.state !== 'expired') throw new AppError('malformed', `the last word is that it is ${frame.state}`)
+    this.#end({ kind: 'state', frame })
+  }
+
   #push(frame: FrameOf<'started' | 'stdout' | 'stderr' | 'warning'>): void {
     if (this.#state === null) throw new AppError('malformed', `a ${frame.type} frame came before the state of the run`)
     const event = this.#components.take(frame)
@@ -136,10 +140,7 @@ export class AttachedStream {
   }
 
   #closed(error: Error | null): void {
-    // In peace: the state that came first was all that there is to say, but of a run that goes on, whose host went away.
-    if (error === null && this.#state !== null && !GOES_ON.includes(this.#state.state))
-      return this.#end({ kind: 'state', frame: this.#state })
-    this.#end({ kind: 'lost', error: error ?? new Error('the agent closed the stream without an answer') })
+    this.#end({ kind: 'lost', error: error ?? new AppError('peer_rejected', 'the agent closed the stream before the end of the run') })
   }
 
   #look(): void {

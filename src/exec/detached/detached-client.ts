@@ -115,7 +115,7 @@ export class DetachedClient {
         return { info: run.ended(peer), outcome, from, next: run.next }
       }
       if (end.kind === 'state') return { info: stateOf(end.frame, peer), outcome: null, from, next: run.next }
-      if (clock.monotonic() - lostAt + wait > patience_ms) throw end.error
+      if (clock.monotonic() - lostAt + wait > patience_ms) throw lostFor(end.error)
       await pause(clock, wait, signal)
       wait = Math.min(wait * 2, LAST_RETRY_MS)
     }
@@ -229,6 +229,9 @@ interface AttachedOnce {
 
 /** Where there was no connection. */
 const NOBODY: RunPeer = { number: -1, agentId: '', machineId: '', agentPublicKey: new Uint8Array(0) }
+
+const lostFor = (error: Error): AppError =>
+  isAppError(error) ? error : new AppError('peer_unreachable', `the agent was lost and not found again: ${error.message}`, { cause: error })
 
 const isLoss = (error: unknown): error is AppError => isAppError(error, 'peer_unreachable') || isAppError(error, 'timeout')
 

@@ -2,6 +2,7 @@ import type { PermitFacts } from '../approval/permit-facts.ts'
 import { permitFacts } from '../approval/permit-facts.ts'
 import { spendApproval, type Approval, type AskedStdin, type Question } from '../approval/question.ts'
 import { spendAgentsApproval, type AgentsApproval } from '../approval/statements.ts'
+import { OUTLIVES_CALLER } from '../../protocol/question.ts'
 import type { PermitFields } from '../permit.ts'
 import type { Acl } from './acl.ts'
 import { firstMismatch, type CommandPlace } from './match.ts'
@@ -90,7 +91,7 @@ const questionOf = (
   const { approvers, approvals_needed } = place.entry.asking
   const why = whyOf(place, facts.always_ask, isMiss)
   if (why === null) return null
-  const outlives = fields.caps.keep_bytes === null ? '' : '; it is to outlive its caller'
+  const outlives = fields.caps.keep_bytes === null ? '' : OUTLIVES_CALLER
   const question: Question = {
     ...facts,
     door: 'mesh',

@@ -1,0 +1,177 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { isAppError } from '../../src/base/errors.ts'
+import { EXEC_DETACHED_ASK_DOMAIN, execDetachedAsk } from '../../src/protocol/detached.ts'
+import { decodeExecBody, execFrame, type ExecFrame } from '../../src/protocol/exec.ts'
+import { DETACH_VERSION, LINK_VERSIONS } from '../../src/protocol/limits.ts'
+import { ask, begin, DETACH_KEYS, DetachedMemory, never, untilOver } from '../support/detached.ts'
+import { execPair } from '../support/exec-pair.ts'
+import { newParty, type Party } from '../support/fake-network.ts'
+import { soon } from '../support/local-engine.ts'
+
+const SCRIPTS = { waits: 'echo secret; sleep 60' }
+
+/** What the responder answers to a question that this party signs for a run that may be another's. */
+const asks = async (
+  pair: Awaited<ReturnType<typeof execPair>>,
+  party: Party,
+  what: { request_id: string; ask: 'state' | 'attach' | 'cancel' | 'forget' },
+): Promise<ExecFrame[]> => {
+  const link = await pair.responderNetwork.link(party)
+  const stream_nonce = await link.nonce()
+  const { own } = pair.responder
+  const body = execDetachedAsk.encode({
+    version: 1,
+    from_agent: party.signer.agentId,
+    from_machine: party.machine.machineId,
+    to_agent: own.signer.agentId,
+    to_machine: own.machine.machineId,
+    stream_nonce,
+    created_at_ms: 0,
+    from: 0,
+    ...what,
+  })
+  const signature = await party.signer.sign(EXEC_DETACHED_ASK_DOMAIN, body)
+  const frames: ExecFrame[] = []
+  const run = pair.responderNetwork.client.openRun(link.number, stream_nonce, execFrame.encode({ type: 'detached_ask', body, signature }))
+  const over = Promise.withResolvers<void>()
+  run.onFrame = (frame) => frames.push(execFrame.decode(frame))
+  run.onClosed = () => over.resolve()
+  await over.promise
+  return frames
+}
+
+test('to another agent, and to the same agent on another machine, a run is as one that never was', async (t) => {
+  const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
+  const { target } = await begin(pair, 'waits')
+  const other = newParty()
+  await pair.responder.befriend(other)
+  const elsewhere: Party = { signer: pair.requester.own.signer, machine: newParty().machine }
+  await pair.responder.contacts.pin(
+    pair.responder.contacts.list().find(({ agent_id }) => agent_id === elsewhere.signer.agentId)!.name,
+    elsewhere.machine.machineId,
+  )
+  const unknown = { ...(await asks(pair, other, { request_id: '0192d3a0-1111-7222-8333-444455556666', ask: 'state' }))[0], request_id: '' }
+  assert.equal('state' in unknown && unknown.state, 'unknown')
+  for (const party of [other, elsewhere])
+    for (const what of ['state', 'attach', 'cancel', 'forget'] as const) {
+      const frames = await asks(pair, party, { request_id: target.request_id, ask: what })
+      assert.deepEqual(
+        frames.map((frame) => ({ ...frame, request_id: '' })),
+        [unknown],
+        what,
+      )
+    }
+  assert.equal((await pair.detached.state(target, never())).state, 'running')
+  assert.equal(pair.responder.totals().detached_unknown, 9)
+  const events = (await pair.responder.lines()).filter(({ event }) => event === 'attach')
+  assert.deepEqual(events, [])
+})
+
+test('a question is good on its own stream alone: not again, not on another, not after a restart', async (t) => {
+  const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
+  const { target } = await begin(pair, 'waits')
+  await pair.detached.state(target, never())
+  const sent = decodeExecBody(pair.channels.at(-1)!.sent[0]!)
+  const replay = async (): Promise<ExecFrame> => {
+    const link = await pair.responderNetwork.link(pair.requester.own)
+    const answer = Promise.withResolvers<ExecFrame>()
+    pair.responderNetwork.client.openRun(link.number, await link.nonce(), execFrame.encode(sent)).onFrame = (frame) =>
+      answer.resolve(execFrame.decode(frame))
+    return answer.promise
+  }
+  assert.equal((await replay()).type, 'exit')
+  await pair.restart()
+  assert.equal((await replay()).type, 'exit')
+  const denials = (await pair.responder.lines()).filter((line) => line.event === 'denial')
+  assert.deepEqual(
+    denials.map((line) => 'reason' in line && line.reason),
+    ['unverified_sender', 'unverified_sender'],
+  )
+})
+
+test('a stranger, and whoever is not trusted any more, learns nothing and reads nothing', async (t) => {
+  const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
+  const { target } = await begin(pair, 'waits')
+  const [stranger] = await asks(pair, newParty(), { request_id: target.request_id, ask: 'state' })
+  assert.equal(stranger?.type, 'exit')
+  const { name } = pair.responder.contacts.list()[0]!
+  await pair.responder.contacts.setTrust(name, 'blocked')
+  await soon(async () => (await pair.responder.events(target.request_id)).includes('exit'))
+  await assert.rejects(pair.detached.state(target, never()), (error) => isAppError(error, 'peer_rejected'))
+  const warned = (await pair.responder.lines()).filter((line) => line.event === 'warning')
+  assert.deepEqual(
+    warned.map((line) => 'kind' in line && line.kind),
+    ['access_revoked'],
+  )
+})
+
+test('what the entry does not allow is denied, and a working directory as ever', async (t) => {
+  const pair = await execPair(t, { scripts: SCRIPTS })
+  const refused = await ask(pair, 'waits')
+  assert.equal('denied' in refused && refused.denied.denial_reason, 'detach_not_allowed')
+  const cwd = await ask(pair, 'waits', { cwd: '/' })
+  assert.equal('denied' in cwd && cwd.denied.denial_reason, 'cwd_not_allowed')
+  const allowed = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
+  const long = await ask(allowed, 'waits', { lifetime_ms: 3_600_001 })
+  assert.equal('denied' in long && long.denied.denial_reason, 'timeout_too_large')
+  const cut = await begin(allowed, 'waits', { lifetime_ms: 3_600_001, clamp: true })
+  assert.equal(cut.info.state, 'running')
+  await assert.rejects(ask(allowed, 'waits', { request_id: 'x' }), (error) => isAppError(error, 'bad_request'))
+})
+
+test('an agent of a release before is asked for none', async (t) => {
+  const versions = LINK_VERSIONS.filter((version) => version < DETACH_VERSION)
+  const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS, versions })
+  await assert.rejects(ask(pair, 'waits'), (error) => isAppError(error, 'not_offered') && error.data['may_run'] === undefined)
+  const target = {
+    agent_id: pair.responder.own.signer.agentId,
+    machine_id: pair.responder.own.machine.machineId,
+    request_id: '0192d3a0-1111-7222-8333-444455556666',
+    request_sha256: ['00'.repeat(32)],
+  }
+  await assert.rejects(pair.detached.state(target, never()), (error) => isAppError(error, 'not_offered'))
+  assert.equal(pair.responder.totals().requests_received, 0)
+})
+
+test('an answer that is lost is asked for again, and the command runs once', async (t) => {
+  const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
+  let first = true
+  pair.onIncoming = (channel) => {
+    if (!first) return
+    first = false
+    // The Request arrives, and its answer does not.
+    const send = channel.send.bind(channel)
+    channel.send = () => {
+      channel.send = send
+      channel.end(new Error('reset'))
+      return true
+    }
+  }
+  const { target, info } = await begin(pair, 'waits')
+  assert.deepEqual([info.state, target.request_sha256.length], ['running', 2])
+  assert.deepEqual(
+    (await pair.responder.events(target.request_id)).filter((event) => event === 'request'),
+    ['request'],
+  )
+  await pair.detached.cancel(target, never())
+  const { outcome } = await pair.detached.attach(target, 0, new DetachedMemory(), never())
+  assert.equal(outcome?.incomplete, false)
+})
+
+test('a run that is over is forgotten when its owner asks, its id stays used, and its files are gone', async (t) => {
+  const pair = await execPair(t, { scripts: { quick: 'echo x' }, entryKeys: DETACH_KEYS })
+  const { target } = await begin(pair, 'quick')
+  await untilOver(pair, target)
+  assert.equal((await pair.detached.forget(target, never())).state, 'expired')
+  assert.equal((await pair.detached.state(target, never())).state, 'expired')
+  await assert.rejects(
+    pair.detached.attach(target, 0, new DetachedMemory(), never()),
+    (error) => isAppError(error, 'unknown_run') && error.data['state'] === 'expired',
+  )
+  await pair.restart()
+  const again = await ask(pair, 'quick', { request_id: target.request_id, known_sha256: target.request_sha256 })
+  assert.equal('denied' in again && again.denied.denial_reason, 'unverified_sender')
+  assert.deepEqual((await pair.responder.lines()).filter(({ event }) => event === 'forget').length, 1)
+})

@@ -1,0 +1,127 @@
+import assert from 'node:assert/strict'
+import { readFile, writeFile } from 'node:fs/promises'
+import { test, type TestContext } from 'node:test'
+
+import { isAppError } from '../../../src/base/errors.ts'
+import { loadAcl } from '../../../src/policy/mesh/load-acl.ts'
+import type { Decision } from '../../../src/protocol/question.ts'
+import { deskPlace } from '../../support/desk-place.ts'
+import { ask, begin, DETACH_KEYS, DetachedMemory, never, untilOver } from '../../support/detached.ts'
+import { execPair, type ExecPair } from '../../support/exec-pair.ts'
+import { soon } from '../../support/local-engine.ts'
+import { until } from '../../support/mesh-of-daemons.ts'
+
+const SCRIPTS = { waits: 'echo hi; sleep 60', quick: 'echo ran' }
+
+const asking = async (
+  t: TestContext,
+): Promise<{ pair: ExecPair; decide(decision: Decision): Promise<string>; pending(): Promise<number> }> => {
+  const desk = await deskPlace(t)
+  const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: `${DETACH_KEYS}\nask = "always"`, desk: desk.link })
+  const human = await desk.human()
+  await human.subscribe(() => undefined)
+  const pending = async (): Promise<number> => (await human.pending()).questions.length
+  const decide = async (decision: Decision): Promise<string> => {
+    const [waiting] = await until('a question waits', async () => {
+      const { questions } = await human.pending()
+      return questions.length > 0 && questions
+    })
+    const { question_id, question } = waiting!
+    await human.decide({ question_id, permit_sha256: question.permit_sha256, decision })
+    return question.why
+  }
+  return { pair, decide, pending }
+}
+
+test('a human is asked of it as of others, is told that it outlives its caller, and may take longer than its caller stays', async (t) => {
+  const { pair, decide } = await asking(t)
+  const { target, info } = await begin(pair, 'quick')
+  assert.deepEqual([info.state, info.lifetime_left_ms], ['waiting', null])
+  assert.ok(pair.channels.every(({ closed }) => closed))
+  const sink = new DetachedMemory()
+  const attached = pair.detached.attach(target, 0, sink, never())
+  assert.match(await decide('allow_once'), /it is to outlive its caller/)
+  assert.deepEqual([(await attached).outcome?.code, sink.text('stdout')], [0, 'ran\n'])
+})
+
+test('what a human refuses is over, and its owner is told so later', async (t) => {
+  const { pair, decide } = await asking(t)
+  const { target } = await begin(pair, 'quick')
+  await decide('deny')
+  assert.equal((await untilOver(pair, target)).state, 'ended')
+  const { outcome } = await pair.detached.attach(target, 0, new DetachedMemory(), never())
+  assert.deepEqual([outcome?.denial_reason, outcome?.code], ['approval_denied', null])
+})
+
+test('it is cancelled while it waits, and the question goes away', async (t) => {
+  const { pair, pending } = await asking(t)
+  const { target } = await begin(pair, 'quick')
+  await soon(async () => (await pending()) === 1)
+  await pair.detached.cancel(target, never())
+  assert.equal((await untilOver(pair, target)).state, 'ended')
+  assert.equal(await soon(async () => (await pending()) === 0), true)
+})
+
+test('it takes a slot like any other, and gives it back', async (t) => {
+  const pair = await execPair(t, {
+    scripts: SCRIPTS,
+    entryKeys: DETACH_KEYS,
+    keys: 'max_concurrent_per_agent = 1\nmax_concurrent_total = 1',
+  })
+  const { target } = await begin(pair, 'waits')
+  const full = await ask(pair, 'quick')
+  assert.equal('denied' in full && full.denied.denial_reason, 'concurrency_limit_reached')
+  await pair.detached.cancel(target, never())
+  await untilOver(pair, target)
+  assert.equal((await begin(pair, 'quick')).info.state !== 'unknown', true)
+})
+
+test('a reload that takes detach away ends what runs, and leaves what is kept', async (t) => {
+  const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
+  const [over, runs] = [await begin(pair, 'quick'), await begin(pair, 'waits')]
+  await untilOver(pair, over.target)
+  const { aclPath, executor } = pair.responder
+  await writeFile(aclPath, (await readFile(aclPath, 'utf8')).replace(`${DETACH_KEYS}\n`, ''))
+  const outcome = await executor.reload(async () => loadAcl({ path: aclPath, explicit: true }))
+  assert.ok(JSON.stringify(outcome).includes('narrow') || JSON.stringify(outcome).includes('taken'), JSON.stringify(outcome))
+  const sink = new DetachedMemory()
+  const end = await pair.detached.attach(runs.target, 0, sink, never())
+  assert.deepEqual(end.outcome?.warnings, ['access_revoked'])
+  assert.equal((await pair.detached.state(over.target, never())).state, 'ended')
+})
+
+test('an operator sees it as one that outlives its caller, and ends it', async (t) => {
+  const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
+  const { target } = await begin(pair, 'waits')
+  const operate = async (operation: 'exec_incoming' | 'exec_incoming_cancel', value: object): Promise<unknown> => {
+    const body = Buffer.from(JSON.stringify(value))
+    return pair.responderNetwork.client.operate(operation, body, await pair.responder.prove(operation, body))
+  }
+  const { sessions } = (await operate('exec_incoming', {})) as { sessions: { request_id: string; detached: boolean; state: string }[] }
+  assert.deepEqual(
+    sessions.map(({ request_id, detached, state }) => [request_id, detached, state]),
+    [[target.request_id, true, 'running']],
+  )
+  await operate('exec_incoming_cancel', { request_id: target.request_id })
+  const { outcome } = await pair.detached.attach(target, 0, new DetachedMemory(), never())
+  assert.deepEqual(outcome?.warnings, ['ended_by_operator'])
+})
+
+test('no more may be attached than is allowed, and whoever leaves makes room', async (t) => {
+  const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
+  const { target } = await begin(pair, 'waits')
+  const leaving = new AbortController()
+  const sinks = [1, 2, 3, 4].map(() => new DetachedMemory())
+  const attached = sinks.map(async (sink) => pair.detached.attach(target, 0, sink, leaving.signal).catch(() => null))
+  await soon(() => sinks.every(({ bytes }) => bytes.length > 0))
+  await assert.rejects(pair.detached.attach(target, 0, new DetachedMemory(), never()), (error) => isAppError(error, 'conflict'))
+  leaving.abort()
+  await Promise.all(attached)
+  await pair.detached.cancel(target, never())
+  const again = async (): Promise<boolean> => {
+    const sink = new DetachedMemory()
+    const end = await pair.detached.attach(target, 0, sink, never()).catch((error: unknown) => error)
+    return !isAppError(end, 'conflict') && sink.text('stdout') === 'hi\n'
+  }
+  assert.equal(await soon(again), true)
+})

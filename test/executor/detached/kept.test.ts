@@ -1,0 +1,227 @@
+import assert from 'node:assert/strict'
+import { randomBytes } from 'node:crypto'
+import { chmod, cp, mkdir, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+import { isAppError } from '../../../src/base/errors.ts'
+import { KeptRuns, keptName } from '../../../src/executor/detached/kept-runs.ts'
+import { detachedRecord } from '../../../src/executor/detached/record-file.ts'
+import {
+  DETACHED_KEPT_MS,
+  DETACHED_REMEMBERED_MS,
+  MAX_DETACHED_BYTES_PER_AGENT,
+  MAX_DETACHED_PER_AGENT,
+} from '../../../src/protocol/detach-limits.ts'
+import { begin, DETACH_KEYS, DetachedMemory, never, untilOver } from '../../support/detached.ts'
+import { execPair, type ExecPair } from '../../support/exec-pair.ts'
+import { soon } from '../../support/local-engine.ts'
+import { ManualClock } from '../../support/manual-clock.ts'
+import { silent } from '../../support/processes.ts'
+import { tempDir } from '../../support/temp-dir.ts'
+
+const SCRIPTS = { waits: 'echo hello; sleep 60', quick: 'echo out; echo err >&2; exit 7' }
+const directoryOf = (pair: ExecPair): string => join(pair.responder.dir, 'detached')
+
+/** As if the executor had been killed: what its files say is what they said while it ran. */
+const crash = async (pair: ExecPair, meddle: (directory: string) => Promise<void> = async () => undefined): Promise<void> => {
+  const [directory, copy] = [directoryOf(pair), join(pair.responder.dir, 'copy')]
+  await cp(directory, copy, { recursive: true })
+  await pair.restart(async () => {
+    await rm(directory, { recursive: true })
+    await cp(copy, directory, { recursive: true })
+    await chmod(directory, 0o700)
+    await meddle(directory)
+  })
+}
+
+test('its files are its owner’s alone', async (t) => {
+  const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
+  await begin(pair, 'waits')
+  const directory = directoryOf(pair)
+  assert.equal((await stat(directory)).mode & 0o777, 0o700)
+  const names = (await readdir(directory)).filter((name) => !name.startsWith('.'))
+  assert.deepEqual(names.map((name) => name.slice(64)).toSorted(), ['.out', '.run'])
+  for (const name of names) assert.equal((await stat(join(directory, name))).mode & 0o777, 0o600)
+})
+
+test('what ended is kept across a restart of the executor, with its signed end', async (t) => {
+  const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
+  const { target } = await begin(pair, 'quick')
+  await untilOver(pair, target)
+  await pair.restart()
+  const sink = new DetachedMemory()
+  const { outcome, info } = await pair.detached.attach(target, 0, sink, never())
+  assert.deepEqual([outcome?.code, outcome?.incomplete, sink.text('stdout'), sink.text('stderr')], [7, false, 'out\n', 'err\n'])
+  assert.equal(info.state, 'ended')
+})
+
+test('a stop ends it and keeps its end', async (t) => {
+  const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
+  const { target } = await begin(pair, 'waits')
+  const sink = new DetachedMemory()
+  const attached = pair.detached.attach(target, 0, sink, never())
+  await soon(() => sink.bytes.length > 0)
+  await pair.restart()
+  const { outcome } = await attached
+  assert.deepEqual([outcome?.signal, outcome?.warnings], [15, ['daemon_stopping']])
+  assert.deepEqual((await pair.detached.state(target, never())).state, 'ended')
+})
+
+test('after a crash it is lost, says so, and what it had written can be read, whole pieces of it', async (t) => {
+  const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
+  const { target } = await begin(pair, 'waits')
+  await soon(async () => (await pair.detached.state(target, never())).bytes_kept === 6)
+  await crash(pair, async (directory) => {
+    const [name] = (await readdir(directory)).filter((one) => one.endsWith('.out'))
+    // What a torn write leaves.
+    await writeFile(join(directory, name!), Buffer.concat([await readFile(join(directory, name!)), Buffer.from([0x00, 0x09, 1, 2])]))
+    await chmod(join(directory, name!), 0o600)
+  })
+  const sink = new DetachedMemory()
+  const { outcome, info, next } = await pair.detached.attach(target, 0, sink, never())
+  assert.deepEqual([outcome, info.state, next, sink.text('stdout')], [null, 'lost', 6, 'hello\n'])
+  assert.deepEqual((await pair.detached.state(target, never())).kept_for_ms !== null, true)
+  await pair.restart()
+  assert.equal((await pair.detached.state(target, never())).state, 'lost')
+  assert.equal((await pair.detached.forget(target, never())).state, 'expired')
+  assert.deepEqual(
+    (await readdir(directoryOf(pair))).filter((name) => name.endsWith('.out')),
+    [],
+  )
+})
+
+test('what cannot be believed at a start is removed, what is another’s stays, and a link is not followed', async (t) => {
+  const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
+  const { target } = await begin(pair, 'quick')
+  await untilOver(pair, target)
+  const directory = directoryOf(pair)
+  const [torn, loose, linked, alone, moved] = [1, 2, 3, 4, 5].map(() => randomBytes(32).toString('hex'))
+  const secret = join(pair.responder.dir, 'secret')
+  await writeFile(secret, 'do not touch', { mode: 0o600 })
+  const own = (await readdir(directory)).find((name) => name.endsWith('.run'))!
+  const record = await readFile(join(directory, own))
+  await pair.restart(async () => {
+    await writeFile(join(directory, `${torn}.run`), record.subarray(0, 50), { mode: 0o600 })
+    await writeFile(join(directory, `${torn}.out`), 'x', { mode: 0o600 })
+    await writeFile(join(directory, `${loose}.run`), record, { mode: 0o644 })
+    await symlink(secret, join(directory, `${linked}.run`))
+    await writeFile(join(directory, `${alone}.out`), 'x', { mode: 0o600 })
+    await writeFile(join(directory, `${moved}.run`), record, { mode: 0o600 })
+    await writeFile(join(directory, `.${own}.0123456789ab.tmp`), 'x', { mode: 0o600 })
+    await writeFile(join(directory, 'of-a-later-release'), 'x', { mode: 0o600 })
+  })
+  assert.deepEqual((await readdir(directory)).toSorted(), [own.replace('.run', '.out'), own, 'of-a-later-release'].toSorted())
+  assert.equal(await readFile(secret, 'utf8'), 'do not touch')
+  assert.equal((await pair.detached.state(target, never())).state, 'ended')
+})
+
+test('an output file that became a link, or others may read, is not read', async (t) => {
+  const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
+  const { target } = await begin(pair, 'quick')
+  await untilOver(pair, target)
+  const directory = directoryOf(pair)
+  const out = join(
+    directory,
+    (await readdir(directory)).find((name) => name.endsWith('.out'))!,
+  )
+  const reads = async (): Promise<string> => {
+    const sink = new DetachedMemory()
+    await assert.rejects(pair.detached.attach(target, 0, sink, never(), { patience_ms: 0 }), (error) => isAppError(error, 'peer_rejected'))
+    return sink.text('stdout')
+  }
+  await chmod(out, 0o644)
+  assert.equal(await reads(), '')
+  await rm(out)
+  await symlink('/etc/hostname', out)
+  assert.equal(await reads(), '')
+})
+
+test('a directory that others may enter keeps the executor from starting', async (t) => {
+  const dir = await tempDir(t)
+  await mkdir(join(dir, 'detached'), { mode: 0o755 })
+  const runs = new KeptRuns({ clock: new ManualClock(), log: silent, forgotten: async () => undefined }, { dataDir: dir })
+  await assert.rejects(runs.load(), (error) => isAppError(error, 'loose_permissions'))
+})
+
+test('a name that is taken by a link keeps the run from starting', async (t) => {
+  const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
+  const request_id = '0192d3a0-1111-7222-8333-444455556666'
+  const { own } = pair.requester
+  const name = keptName(own.signer.agentId, own.machine.machineId, request_id)
+  const victim = join(pair.responder.dir, 'victim')
+  await writeFile(victim, 'as it was')
+  await symlink(victim, join(directoryOf(pair), `${name}.out`))
+  await assert.rejects(begin(pair, 'waits', { request_id }), /spawn_failed/)
+  assert.equal(await readFile(victim, 'utf8'), 'as it was')
+  assert.deepEqual(await readdir(directoryOf(pair)), [])
+})
+
+const AGENT = 'a1'.repeat(32)
+const MACHINE = 'b2'.repeat(32)
+const initOf = (n: number, keep_bytes = 10, agent_id = AGENT) => ({
+  request_id: `0192d3a0-1111-7222-8333-${n.toString(16).padStart(12, '0')}`,
+  agent_id,
+  machine_id: MACHINE,
+  content_sha256: new Uint8Array(32),
+  request_sha256: new Uint8Array(32),
+  keep_bytes,
+})
+
+test('how many are kept and how much they may hold is bounded, of one agent and of all', async (t) => {
+  const runs = new KeptRuns({ clock: new ManualClock(), log: silent, forgotten: async () => undefined }, { dataDir: await tempDir(t) })
+  await runs.load()
+  t.after(() => runs.stop())
+  for (let n = 0; n < MAX_DETACHED_PER_AGENT; n += 1) assert.equal(typeof runs.admit(initOf(n), false), 'object')
+  assert.match(String(runs.admit(initOf(999), false)), /256 detached runs of this agent are kept/)
+  const OTHERS = ['c1', 'c2', 'c3', 'c4'].map((byte) => byte.repeat(32))
+  assert.match(
+    String(runs.admit(initOf(0, MAX_DETACHED_BYTES_PER_AGENT + 1, OTHERS[0]), false)),
+    /of this agent may keep 0 bytes here already/,
+  )
+  const kept = OTHERS.slice(0, 3).map((agent) => runs.admit(initOf(0, MAX_DETACHED_BYTES_PER_AGENT, agent), false))
+  assert.ok(kept.every((one) => typeof one === 'object'))
+  assert.match(String(runs.admit(initOf(0, MAX_DETACHED_BYTES_PER_AGENT, OTHERS[3]), false)), /detached runs may keep \d+ bytes in/)
+  assert.equal(typeof runs.admit(initOf(0, 1_000, OTHERS[3]), false), 'object')
+})
+
+test('what is over is forgotten after a day, journalled as that, and its id seven days later', async (t) => {
+  const clock = new ManualClock()
+  const dataDir = await tempDir(t)
+  const forgotten: string[] = []
+  const open = async (): Promise<KeptRuns> => {
+    const runs = new KeptRuns({ clock, log: silent, forgotten: async ({ request_id }) => void forgotten.push(request_id) }, { dataDir })
+    await runs.load()
+    t.after(() => runs.stop())
+    return runs
+  }
+  const runs = await open()
+  const kept = runs.admit(initOf(1), false)
+  assert.ok(typeof kept === 'object')
+  await kept.open({ onRoom: () => undefined, onFailed: () => undefined })
+  kept.push('stdout', Buffer.from('x'))
+  await kept.finish(null, 1)
+  const name = keptName(AGENT, MACHINE, kept.record.request_id)
+  clock.hold(DETACHED_KEPT_MS - 1)
+  assert.equal((await open()).find(name)?.record.state, 'lost')
+  clock.hold(1)
+  assert.equal((await open()).find(name)?.record.state, 'expired')
+  assert.deepEqual(
+    [forgotten, (await readdir(join(dataDir, 'detached'))).map((file) => file.slice(64))],
+    [[kept.record.request_id], ['.run']],
+  )
+  clock.hold(DETACHED_REMEMBERED_MS)
+  assert.equal((await open()).find(name), null)
+  assert.deepEqual(await readdir(join(dataDir, 'detached')), [])
+})
+
+test('a record is what was written, and any other bytes are refused', () => {
+  const nothing = { ended_at_ms: null, file_bytes: 0, stdout_kept: 0, stderr_kept: 0, dropped: 0, notes: [], exit: null }
+  const bytes = detachedRecord.encode({ version: 1, ...initOf(1), state: 'running', ...nothing })
+  assert.equal(detachedRecord.decode(bytes).state, 'running')
+  for (let at = 0; at < bytes.length; at += 1)
+    assert.throws(
+      () => detachedRecord.decode(bytes.subarray(0, at)),
+      (error) => isAppError(error, 'malformed'),
+    )
+})

@@ -1,0 +1,124 @@
+import assert from 'node:assert/strict'
+import { writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+import fc from 'fast-check'
+
+import { KeptRuns } from '../../../src/executor/detached/kept-runs.ts'
+import { keptBefore } from '../../../src/executor/detached/spool-format.ts'
+import { SpoolReader } from '../../../src/executor/detached/spool-reader.ts'
+import { Spool } from '../../../src/executor/detached/spool.ts'
+import { MAX_SPOOL_QUEUE } from '../../../src/protocol/detach-limits.ts'
+import { MAX_FRAME_DATA } from '../../../src/protocol/limits.ts'
+import { silent } from '../../support/processes.ts'
+import { NO_DISK, smallDisk } from '../../support/small-disk.ts'
+import { ManualClock } from '../../support/manual-clock.ts'
+import { tempDir } from '../../support/temp-dir.ts'
+
+const quiet = { onRoom: () => undefined, onWritten: () => undefined, onFailed: () => undefined }
+
+interface Read {
+  readonly stdout: Buffer
+  readonly stderr: Buffer
+  readonly all: Buffer
+}
+
+/** All output from this byte on, each piece within a frame. */
+const readFrom = async (path: string, spool: Spool, from: number): Promise<Read> => {
+  const end = spool.written.file
+  const reader = await SpoolReader.open(path, spool.placeBefore(from))
+  try {
+    const { cut, before } = await reader.skipTo(from, end)
+    assert.equal(keptBefore(before), from)
+    const parts: { stream: 'stdout' | 'stderr'; data: Uint8Array }[] = []
+    for (let left = cut, output = await reader.next(end); output !== null; left = 0, output = await reader.next(end)) {
+      assert.ok(output.data.length <= MAX_FRAME_DATA)
+      parts.push({ stream: output.stream, data: output.data.subarray(left) })
+    }
+    const of = (stream?: string): Buffer =>
+      Buffer.concat(parts.filter((part) => (stream ?? part.stream) === part.stream).map(({ data }) => data))
+    return { stdout: of('stdout'), stderr: of('stderr'), all: of() }
+  } finally {
+    await reader.close()
+  }
+}
+
+test('whatever was pushed is read from any byte on, in its order and by its streams', async (t) => {
+  const directory = await tempDir(t)
+  let n = 0
+  const pieces = fc.array(
+    fc.tuple(fc.constantFrom('stdout' as const, 'stderr' as const), fc.oneof(fc.nat(40), fc.integer({ min: 1, max: 90_000 }))),
+    {
+      maxLength: 12,
+    },
+  )
+  await fc.assert(
+    fc.asyncProperty(pieces, fc.array(fc.nat(1_000_000), { maxLength: 4 }), async (pushed, places) => {
+      const path = join(directory, `${(n += 1)}`)
+      const spool = await Spool.create(path, quiet)
+      const parts = pushed.map(([stream, length], index) => ({ stream, data: Buffer.alloc(length, index + 1) }))
+      for (const { stream, data } of parts) spool.push(stream, data)
+      await spool.finish()
+      const all = Buffer.concat(parts.map(({ data }) => data))
+      assert.equal(keptBefore(spool.written), all.length)
+      for (const place of [0, all.length, ...places.map((at) => at % (all.length + 1))]) {
+        const read = await readFrom(path, spool, place)
+        assert.deepEqual(read.all, all.subarray(place))
+        for (const stream of ['stdout', 'stderr'] as const) {
+          const whole = Buffer.concat(parts.filter((part) => part.stream === stream).map(({ data }) => data))
+          assert.deepEqual(read[stream], whole.subarray(whole.length - read[stream].length))
+        }
+      }
+    }),
+    { numRuns: 40, seed: 20_261_126 },
+  )
+})
+
+test('a file of any bytes is read without harm, as far as it has whole pieces', async (t) => {
+  const path = join(await tempDir(t), 'any')
+  await fc.assert(
+    fc.asyncProperty(fc.uint8Array({ maxLength: 2_000 }), async (bytes) => {
+      await writeFile(path, bytes, { mode: 0o600 })
+      const reader = await SpoolReader.open(path)
+      const place = await reader.measure(bytes.length)
+      await reader.close()
+      assert.ok(place.file <= bytes.length && keptBefore(place) <= place.file)
+    }),
+    { numRuns: 200, seed: 20_261_126 },
+  )
+})
+
+test('a disk that does not keep up makes the program wait, and says when there is room', async (t) => {
+  const room = Promise.withResolvers<void>()
+  const spool = await Spool.create(join(await tempDir(t), 'out'), { ...quiet, onRoom: () => room.resolve() })
+  assert.equal(spool.push('stdout', Buffer.alloc(MAX_SPOOL_QUEUE - 1)), true)
+  assert.equal(spool.push('stdout', Buffer.alloc(1)), false)
+  await room.promise
+  await spool.finish()
+  assert.equal(keptBefore(spool.written), MAX_SPOOL_QUEUE)
+})
+
+test('a disk that is full costs the output from there on, which is counted, and not the run', async (t) => {
+  const disk = await smallDisk(t, 512)
+  if (disk === null) return t.skip(NO_DISK)
+  const runs = new KeptRuns({ clock: new ManualClock(), log: silent, forgotten: async () => undefined }, { dataDir: disk })
+  await runs.load()
+  const hash = new Uint8Array(32)
+  const init = { request_id: '0192d3a0-1111-7222-8333-444455556666', agent_id: 'a1'.repeat(32), machine_id: 'b2'.repeat(32) }
+  const kept = runs.admit({ ...init, content_sha256: hash, request_sha256: hash, keep_bytes: 2_000_000 }, false)
+  assert.ok(typeof kept === 'object')
+  let failed = 0
+  const room = Promise.withResolvers<void>()
+  await kept.open({ onRoom: () => room.resolve(), onFailed: () => (failed += 1) })
+  for (let at = 0; at < 40; at += 1) kept.push('stdout', Buffer.alloc(32_000, at))
+  await room.promise
+  kept.push('stderr', Buffer.from('late'))
+  await kept.finish(null, 40 * 32_000 + 4)
+  runs.stop()
+  const { kept: bytes, dropped } = kept.frame()
+  assert.deepEqual([failed, bytes + dropped, bytes < 512 * 1024], [1, 40 * 32_000 + 4, true])
+  const reader = await SpoolReader.open(join(disk, 'detached', `${kept.name}.out`))
+  assert.equal(keptBefore(await reader.measure(kept.written.file)), bytes)
+  await reader.close()
+})
