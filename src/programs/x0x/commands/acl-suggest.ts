@@ -21,7 +21,7 @@ export interface SuggestOptions {
 const LINES = 100_000
 
 /** What an entry of the file would change. */
-const ABOUT_THE_FILE: readonly DenialReason[] = ['argv_not_allowed', 'agent_machine_not_in_acl']
+const ABOUT_THE_FILE: readonly DenialReason[] = ['argv_not_allowed', 'agent_machine_not_in_acl', 'detach_not_allowed']
 
 interface Known {
   readonly name: string
@@ -41,7 +41,12 @@ const lastDenial = async (path: string, wanted: (denial: DenialEvent) => boolean
 }
 
 /** Throws why an entry would not help. */
-const assertHelps = ({ reason, argv, argv_cut }: DenialEvent): void => {
+const assertHelps = ({ reason, argv, argv_cut, detail }: DenialEvent): void => {
+  // Another entry of the pair would come behind the one that has the command already.
+  if (reason === 'detach_not_allowed')
+    throw new AppError('conflict', `the entry is there, and does not let it outlive its caller: ${detail ?? reason}`, {
+      data: { next: 'write detach = true into the entry that x0x acl explain --detach names, and max_detach_output_bytes for more output' },
+    })
   if (!ABOUT_THE_FILE.includes(reason))
     throw new AppError('conflict', `it was denied for ${reason}, which no entry of the ACL changes`, {
       data: { next: 'docs/errors.md says what does' },
