@@ -137,7 +137,10 @@ export class KeptRun {
 
   /** It is over: `exit` is its encoded Exit, null where there will be none. `total`: all bytes that its program wrote. */
   async finish(exit: Uint8Array | null, total: number): Promise<void> {
-    await this.#spool?.finish()
+    const { log } = this.#components
+    await this.#spool?.finish().catch((error: unknown) => {
+      log.error({ request_id: this.#record.request_id, error: errorText(error) }, 'the output of a detached run could not be closed')
+    })
     const { file, stdout, stderr } = this.written
     const dropped = Math.max(total - stdout - stderr, this.#spool?.dropped ?? 0)
     const state = exit === null ? 'lost' : 'ended'

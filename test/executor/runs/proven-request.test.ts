@@ -184,3 +184,18 @@ test('what is no request object of the API is refused', () => {
     assert.throws(() => check(object), bad, JSON.stringify(object))
   assert.throws(() => checkProvenRequest(Buffer.from([0x7b, 0x22, 0xff, 0x22, 0x7d]), toSign, known), bad)
 })
+
+test('that a run outlives its caller is proven like all else, with its lifetime and what is kept', () => {
+  const detached = { ...toSign, timeout_ms: null, detach: { lifetime_ms: 60_000, keep_bytes: null } }
+  const object = { ...proven, timeout_ms: null }
+  check({ ...object, detach: { lifetime_ms: 60_000 } }, detached)
+  check({ ...object, detach: null }, { ...toSign, timeout_ms: null })
+  const other = refusedFor(/: detach differ/)
+  assert.throws(() => check(object, detached), other)
+  assert.throws(() => check({ ...proven, detach: {} }), other)
+  assert.throws(() => check({ ...object, detach: { lifetime_ms: 60_001 } }, detached), other)
+  assert.throws(() => check({ ...object, detach: { lifetime_ms: 60_000, keep_bytes: 1 } }, detached), other)
+  assert.throws(() => check({ ...object, detach: { lifetime_ms: '60' } }, detached), bad)
+  assert.throws(() => check({ ...object, detach: { for_ever: true } }, detached), bad)
+  assert.throws(() => check({ ...object, detach: [] }, detached), bad)
+})

@@ -265,3 +265,12 @@ for (const [what, program, argv, meddle] of MEDDLING)
     // "Always" is for the path of the directory.
     assert.ok(what.includes('directory at') || grant_sha256 === null || grant_sha256 !== before.grant_sha256)
   })
+
+test('what was allowed for ever is not allowed to outlive its caller', async (t) => {
+  const { run } = await setUp(t)
+  const { fields, by } = { fields: { ...run.fields, sandbox: null }, by: { ...run.by, always_ask: [] } }
+  const before = permitFacts(fields, by).grant_sha256
+  const detached = permitFacts({ ...fields, caps: { ...fields.caps, keep_bytes: 1 } }, by).grant_sha256
+  assert.notEqual(before, null)
+  assert.notEqual(detached, before)
+})
