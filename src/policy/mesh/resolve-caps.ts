@@ -30,7 +30,9 @@ export const resolveCaps = (intent: Intent, place: CommandPlace): RunCaps | Caps
   if (!Number.isSafeInteger(asked) || asked < 1 || (tooLong && intent.clamp !== true))
     return { gate: 'timeout', reason: 'timeout_too_large', detail: `a timeout of ${asked} ms; it must be from 1 to ${cap}` }
   const caps = runCaps({ ...limits, max_stdin_bytes: open ? limits.max_stdin_bytes : 0 }, tooLong ? cap : asked, tooLong)
-  return kept === null ? caps : { ...caps, max_duration_ms: cap, max_output_bytes: kept.keep_bytes, keep_bytes: kept.keep_bytes }
+  if (kept === null) return caps
+  // It has no stdin.
+  return { ...caps, max_stdin_bytes: 0, max_duration_ms: cap, max_output_bytes: kept.keep_bytes, keep_bytes: kept.keep_bytes }
 }
 
 const tooMuchStdin = (detail: string): CapsDenied => ({ gate: 'stdin', reason: 'stdin_too_large', detail })
