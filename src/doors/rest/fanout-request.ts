@@ -33,7 +33,7 @@ export const toFanoutSpec = (
   { directory }: Pick<RestComponents, 'directory'>,
   more: Pick<FanoutSpec, 'proof'> & Pick<FanoutSpec['command'], 'trace'>,
 ): FanoutSpec => {
-  const hosts = directory.select(body.hosts)
+  const hosts = directory.select(body.hosts).map(({ host, agent_id }): FanoutHost => ({ host, agent_id }))
   const { trace, proof } = more
   return {
     fanout_id: body.fanout_id ?? newRequestId(),
