@@ -205,6 +205,17 @@ test('several are waited for at once, and end as a fan-out would', async () => {
   )
 })
 
+test('many hosts are detached by the words of a fan-out', async () => {
+  const { status, stdout, stderr } = await alice.cli(['exec', 'bob', 'bob', '--detach', '--', 'echo', '3'])
+  assert.equal(status, 0, stderr)
+  assert.match(stderr, /^x0x: 1 of 1 started; /)
+  const [, id = ''] = /^([0-9a-f-]{36}) bob\n$/.exec(stdout.toString()) ?? []
+  assert.equal(await alice.ok('attach', id), '3\n')
+  const nobody = await alice.cli(['exec', 'nobody[1-3]', '--detach', '--', 'echo', '3'])
+  assert.notEqual(nobody.status, 0)
+  assert.match(nobody.stderr, /nobody\[1-3\]/)
+})
+
 test("somebody else's run is none: not by its id, and not by the file of who asked for it", async () => {
   const id = await detach([sleeper])
   const unknown = await carol.cli(['attach', id])

@@ -40,6 +40,7 @@ export const EXEC: CommandSpec = {
     'x0x exec @web --canary 2 --max-failures 10% --ledger deploy.ledger -- deploy 42',
     'x0x exec --retry deploy.ledger',
     'x0x exec bob --detach --lifetime 2h -- make all',
+    "x0x exec 'web[1-20]' --detach -- make all",
   ],
   notes: [
     '',

@@ -5,7 +5,7 @@ export const DETACH_OPTIONS: readonly OptionSpec[] = [
   {
     flags: '--detach',
     conflicts: 'timeout stdin-file cancel raw parallel canary max-failures deadline group diff ledger retry retry-unknown'.split(' '),
-    text: 'start it, print its id and go: it runs on, where the ACL there says detach = true',
+    text: 'start it, print its id (of many hosts each with its host) and go: it runs on, where the ACL there says detach = true',
   },
   { flags: '--lifetime <duration>', goesWith: ['detach'], text: 'end it after so long, such as 90s, 15m, 8h; clamped to the cap there' },
   { flags: '--keep <size>', goesWith: ['detach'], text: 'keep so much of its output, such as 64K or 8M; clamped to the cap there' },

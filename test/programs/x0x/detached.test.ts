@@ -325,3 +325,65 @@ test('cancelling and forgetting go one by one, and a host that is gone for good 
   const here = await runCli(['--data-dir', dir, 'runs', 'forget', RUN_ID, '--here'])
   assert.deepEqual([here.status, here.stdout], [0, 'forgotten: make all, on bob\n'])
 })
+
+const HOSTS = ['web1', 'web2', 'web3', 'web4'].map((host, at) => ({ host, agent_id: String(at + 1).repeat(64) }))
+
+/** web1 starts it, web2 denies it, web3 is not there, and of web4 there is no answer. */
+const manyAnswers = ({ path, body }: SeenRequest, response: ServerResponse): void => {
+  if (path.startsWith('/contacts/select')) return json(response, 200, { ok: true, hosts: HOSTS })
+  const { agent, request_id } = JSON.parse(body) as { agent: string; request_id: string }
+  const { type: _type, ...denied } = exitEvent({ ok: false, code: null, denial_reason: 'argv_not_allowed' })
+  const at = HOSTS.findIndex(({ agent_id }) => agent_id === agent)
+  if (at === 0) return json(response, 200, { ok: true, ...run({ request_id }) })
+  if (at === 1) return json(response, 200, { ...denied, stdout_b64: '', stderr_b64: '' })
+  const may_run = at === 3
+  return json(response, 502, { ok: false, error: 'peer_unreachable', message: 'gone\u001b[2J', data: { may_run } })
+}
+
+test('many hosts are detached at once: an id and its host of each that started, and what became of each other', async (t) => {
+  const { dir, seen } = await fakeDaemon(t, manyAnswers)
+  const { status, stdout, stderr } = await runCli(['--data-dir', dir, 'exec', 'web[1-4]', '--detach', '--lifetime', '5m', '--', 'make'])
+  assert.equal(status, 4)
+  assert.match(stdout, /^[0-9a-f-]{36} web1\n$/)
+  assert.match(stderr, /^x0x: web2: denied: argv_not_allowed$/m)
+  assert.match(stderr, /^x0x: web3: unreachable: gone/m)
+  assert.match(stderr, /^x0x: web4: unknown: gone/m)
+  assert.ok(!stderr.includes('\u001b'))
+  assert.match(stderr, /^x0x: 1 of 4 started, 1 denied, 1 unreachable, 1 unknown; what becomes of them: x0x runs --refresh$/m)
+  const asked = seen.filter(({ path }) => path === '/exec/run').map(({ body }) => JSON.parse(body) as Record<string, unknown>)
+  assert.equal(new Set(asked.map(({ request_id }) => request_id)).size, HOSTS.length)
+  for (const { argv, detach, clamp } of asked)
+    assert.deepEqual({ argv, detach, clamp }, { argv: ['make'], detach: { lifetime_ms: 300_000 }, clamp: true })
+})
+
+test('their ends are listed and add up, and an expression that means nobody asks nobody', async (t) => {
+  const { dir } = await fakeDaemon(t, manyAnswers)
+  const { status, stdout } = await runCli(['--data-dir', dir, '--json', 'exec', 'web1', 'web2', '--detach', '--', 'make'])
+  const { hosts, asked, started, ok, ...rest } = JSON.parse(stdout) as Record<string, number | boolean> & { hosts: { end: string }[] }
+  assert.deepEqual([status, ok, asked, started], [4, false, 4, 1])
+  assert.deepEqual(rest, { denied: 1, unreachable: 1, not_started: 0, unknown: 1 })
+  assert.deepEqual(hosts.map(({ end }) => end).toSorted(), ['denied', 'started', 'unknown', 'unreachable'])
+  const none = await fakeDaemon(t, (_request, response) => json(response, 400, { ok: false, error: 'no_hosts', message: 'nobody' }))
+  const nobody = await runCli(['--data-dir', none.dir, 'exec', '@none', '--detach', '--', 'make'])
+  assert.notEqual(nobody.status, 0)
+  assert.equal(none.seen.length, 1)
+})
+
+test('Ctrl-C begins no more hosts; of those that were asked nobody knows', async (t) => {
+  let interrupt: (signal: NodeJS.Signals) => void = () => undefined
+  const many = Array.from({ length: 100 }, (_, at) => ({ host: `web${at}`, agent_id: at.toString(16).padStart(64, '0') }))
+  let open = 0
+  const { dir } = await fakeDaemon(t, ({ path }, response) => {
+    if (path.startsWith('/contacts/select')) return json(response, 200, { ok: true, hosts: many })
+    open += 1
+    if (open === 64) interrupt('SIGINT')
+  })
+  const { status, stdout } = await runCli(['--data-dir', dir, '--json', 'exec', '@all', '--detach', '--', 'make'], {
+    onSignal: (listener) => {
+      interrupt = listener
+      return () => undefined
+    },
+  })
+  const { asked, unknown, not_started } = JSON.parse(stdout) as Record<string, number>
+  assert.deepEqual([status, asked, unknown, not_started], [130, 100, 64, 36])
+})

@@ -6,8 +6,6 @@ import { durationOf } from '../../../command-line/duration.ts'
 import type { CommandLine } from '../../../command-line/parse.ts'
 import { MANY_HOSTS } from '../../../command-line/plain-exec.ts'
 import { sizeOf } from '../../../command-line/size.ts'
-import type { ShownRun } from '../../../protocol/asked-run.ts'
-import type { RunResultJson } from '../../../protocol/run-events.ts'
 import { write } from '../../../supervision/program-output.ts'
 import { exitOfSignal } from '../../../supervision/program-exit.ts'
 import { carriedCommand } from '../carried-command.ts'
@@ -15,7 +13,7 @@ import type { CliContext } from '../context.ts'
 import { reportFailure, usageError } from '../failure.ts'
 import { denialLines, EXIT_NOT_RUN, type RunFacts } from '../outcome.ts'
 import { printJson, printLine, printNotice, problemText } from '../print.ts'
-import { ID_BEGINNING, proverOf } from '../proven.ts'
+import { askDetached, isDenied, mayRun, type DetachedAnswer } from './detached-request.ts'
 
 interface DetachOptions {
   readonly agent: string
@@ -36,30 +34,6 @@ const keepOf = (text: string): number => {
   throw usageError(`--keep: ${JSON.stringify(text)} is no size such as 65536, 64K or 8M`)
 }
 
-type Answer = RunResultJson | (ShownRun & { readonly ok: true })
-
-const isDenied = (answer: Answer): answer is RunResultJson => 'stdout_b64' in answer
-
-/** With a proof wherever one can be made at once; few daemons insist. */
-const ask = async (context: CliContext, agent: string, request: object, signal: AbortSignal): Promise<Answer> => {
-  const body = JSON.stringify(request)
-  const prover = proverOf(context)
-  const able = typeof prover === 'function'
-  const send = async (headers: Readonly<Record<string, string>>): Promise<Answer> =>
-    context.api.json<Answer>({ method: 'POST', path: '/exec/run', body, headers, signal })
-  if (able && !ID_BEGINNING.test(agent)) return send(prover(body))
-  try {
-    return await send({})
-  } catch (error) {
-    if (!isAppError(error, 'operator_proof_required')) throw error
-    if (!able) throw prover
-    return send(prover(body))
-  }
-}
-
-/** The Request may have left. */
-const mayRun = (error: unknown): boolean => isAppError(error) && (error.data['may_run'] === true || error.code === 'daemon_unreachable')
-
 const mayHaveStarted = async (context: CliContext, requestId: string): Promise<boolean> =>
   write(context.stderr, `x0x: whether it started: x0x runs --refresh   (${requestId})\n`)
 
@@ -75,7 +49,7 @@ const detachOne = async (context: CliContext, options: DetachOptions): Promise<n
   })
   try {
     const request = { agent: options.agent, request_id, ...options.request }
-    return await told(context, options, await ask(context, options.agent, request, leaving.signal))
+    return await told(context, options, await askDetached(context, options.agent, request, leaving.signal))
   } catch (error) {
     if (isAppError(error, 'bad_request')) throw error
     if (left === null) await reportFailure(context, context.json, error)
@@ -86,7 +60,7 @@ const detachOne = async (context: CliContext, options: DetachOptions): Promise<n
   }
 }
 
-const told = async (context: CliContext, { agent, argv }: DetachOptions, answer: Answer): Promise<number> => {
+const told = async (context: CliContext, { agent, argv }: DetachOptions, answer: DetachedAnswer): Promise<number> => {
   if (context.json) await printJson(context, answer)
   if (isDenied(answer)) {
     const { denial_reason: reason } = answer
@@ -102,14 +76,15 @@ const told = async (context: CliContext, { agent, argv }: DetachOptions, answer:
   return 0
 }
 
-/** `x0x exec WHO --detach -- ARGV...`. */
+/** `x0x exec WHO... --detach -- ARGV...`. */
 export const runDetached = async (context: CliContext, line: CommandLine): Promise<number> => {
-  const [agent, ...others] = line.words
-  const usage = 'x0x exec AGENT --detach -- ARGV...'
-  if (agent === undefined) throw usageError('no agent given', usage)
-  if (others.length > 0 || MANY_HOSTS.test(agent)) throw usageError('--detach takes one agent', usage)
+  const { words } = line
+  const [agent] = words
+  if (agent === undefined) throw usageError('no agent given', 'x0x exec WHO... --detach -- ARGV...')
   const [lifetime, keep, session] = [line.value('lifetime'), line.value('keep'), line.value('session')]
   const detach = { ...(lifetime !== null && { lifetime_ms: lifetimeOf(lifetime) }), ...(keep !== null && { keep_bytes: keepOf(keep) }) }
-  const argv = carriedCommand(line, 1)
-  return detachOne(context, { agent, argv, request: { argv, clamp: true, detach, ...(session !== null && { session }) } })
+  const argv = carriedCommand(line, words.length)
+  const request = { argv, clamp: true, detach, ...(session !== null && { session }) }
+  if (words.length === 1 && !MANY_HOSTS.test(agent)) return detachOne(context, { agent, argv, request })
+  return (await import('./detach-many.ts')).detachMany(context, words, request)
 }

@@ -12,9 +12,7 @@ import type { FleetLine, RetryOf } from './fleet-line.ts'
 import { LedgerFile, readLedger } from './ledger-file.ts'
 import { LEDGER_VERSION, type AskedHost } from './ledger-lines.ts'
 import { certainlyDidNotRun, type LedgerState } from './ledger-state.ts'
-
-/** Of a path with a query: a daemon reads 16 KiB of head. */
-const MAX_SELECT_PATH = 12 * 1024
+import { selectedHosts } from './select-hosts.ts'
 
 /** What is to be asked, of whom, and where it is kept. */
 export interface FleetRequest {
@@ -65,18 +63,9 @@ const whom = (hosts: readonly AskedHost[], chosen: boolean): object => ({
   ...(chosen && { request_ids: Object.fromEntries(hosts.map(({ agent_id, request_id }) => [agent_id, request_id])) }),
 })
 
-interface Selected {
-  readonly hosts: readonly { readonly host: string; readonly agent_id: string }[]
-}
-
-/** Whom the words mean, each with an id for its run, so that a file can name them before one is asked. */
-const selected = async ({ api }: CliContext, who: readonly string[]): Promise<AskedHost[]> => {
-  const path = `/contacts/select?${who.map((word) => `expr=${encodeURIComponent(word)}`).join('&')}`
-  if (path.length > MAX_SELECT_PATH)
-    throw usageError('so many words cannot be asked', 'name them as a node set, such as web[1-20], or by a label')
-  const { hosts } = await api.json<Selected>({ method: 'GET', path })
-  return hosts.map(({ host, agent_id }) => ({ host, agent_id, request_id: uuidv7() }))
-}
+/** Each with an id for its run, so that a file can name them before one is asked. */
+const selected = async (context: CliContext, who: readonly string[]): Promise<AskedHost[]> =>
+  (await selectedHosts(context, who)).map(({ host, agent_id }) => ({ host, agent_id, request_id: uuidv7() }))
 
 const first = async (context: CliContext, line: FleetLine, stdin: Buffer | null): Promise<FleetRequest> => {
   const [argv, fanoutId] = [line.argv ?? [], uuidv7()]

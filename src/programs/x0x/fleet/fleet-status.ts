@@ -8,7 +8,7 @@ const EXIT_NOT_ALL_RAN = 3
 const EXIT_UNKNOWN = 4
 
 /** The exit status of a fan-out: that of the worst that happened to a host. */
-export const fleetStatus = (ledger: FanoutLedgerJson): number => {
+export const fleetStatus = (ledger: Omit<FanoutLedgerJson, 'type' | 'fanout_id' | 'ok' | 'asked' | 'ran'>): number => {
   if (ledger.unknown > 0) return EXIT_UNKNOWN
   if (ledger.denied + ledger.unreachable + ledger.not_started + ledger.cancelled > 0) return EXIT_NOT_ALL_RAN
   return ledger.failed > 0 ? EXIT_FAILED : 0
