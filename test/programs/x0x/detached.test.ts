@@ -363,9 +363,9 @@ test('their ends are listed and add up, and an expression that means nobody asks
   assert.deepEqual([status, ok, asked, started], [4, false, 4, 1])
   assert.deepEqual(rest, { denied: 1, unreachable: 1, not_started: 0, unknown: 1 })
   assert.deepEqual(hosts.map(({ end }) => end).toSorted(), ['denied', 'started', 'unknown', 'unreachable'])
-  const none = await fakeDaemon(t, (_request, response) => json(response, 400, { ok: false, error: 'no_hosts', message: 'nobody' }))
+  const none = await fakeDaemon(t, (_request, response) => json(response, 404, { ok: false, error: 'no_hosts', message: 'nobody' }))
   const nobody = await runCli(['--data-dir', none.dir, 'exec', '@none', '--detach', '--', 'make'])
-  assert.notEqual(nobody.status, 0)
+  assert.equal(nobody.status, 255)
   assert.equal(none.seen.length, 1)
 })
 

@@ -8,7 +8,9 @@ import { exitOfSignal } from '../../../supervision/program-exit.ts'
 import { write } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
 import { selectedHosts } from '../fleet/select-hosts.ts'
+import { reportFailure } from '../failure.ts'
 import { fleetStatus } from '../fleet/fleet-status.ts'
+import { EXIT_NOT_RUN } from '../outcome.ts'
 import { printJson, printLine, printNotice } from '../print.ts'
 import { askDetached, isDenied, mayRun } from './detached-request.ts'
 
@@ -70,7 +72,17 @@ const told = async (context: CliContext, asked: readonly Asked[]): Promise<numbe
  * each answers at once. Answers the exit status of a fan-out, where starting is what each host was asked for.
  */
 export const detachMany = async (context: CliContext, who: readonly string[], request: object): Promise<number> => {
-  const hosts = await selectedHosts(context, who)
+  try {
+    return await detachEach(context, await selectedHosts(context, who), request)
+  } catch (error) {
+    // Nobody could be asked.
+    if (isAppError(error, 'bad_request')) throw error
+    await reportFailure(context, context.json, error)
+    return EXIT_NOT_RUN
+  }
+}
+
+const detachEach = async (context: CliContext, hosts: readonly Host[], request: object): Promise<number> => {
   const leaving = new AbortController()
   let left: NodeJS.Signals | null = null
   const stopListening = context.onSignal((signal) => {
