@@ -38,6 +38,8 @@ export interface RunFacts {
   readonly argv: readonly string[]
   /** Our own `--timeout` was given. */
   readonly timed: boolean
+  /** It had a lifetime of its own, and nobody who waited. */
+  readonly detached?: boolean
   /** Ctrl-C was pressed, or another signal came. */
   readonly interrupted?: boolean
   /** Who we are, as the other side sees us; null when the daemon could not be asked any more. */
@@ -123,9 +125,11 @@ const KILLED_TEXT: Partial<Record<WarningKind, string>> = {
 
 /** A timeout above the cap is clamped to it and says so: without that warning the time that was up is the one asked for. */
 const killedText = (by: WarningKind, exit: ExitEvent, facts: RunFacts): string =>
-  by === 'duration_cap_hit' && facts.timed && !exit.warnings.includes('timeout_clamped')
-    ? 'our --timeout was up and the command was ended; give it more time, or ask for less'
-    : (KILLED_TEXT[by] ?? 'the command was ended')
+  by === 'duration_cap_hit' && facts.detached === true
+    ? 'its lifetime was over and the command was ended; ask for a longer one (--lifetime), or raise max_detach_secs there'
+    : by === 'duration_cap_hit' && facts.timed && !exit.warnings.includes('timeout_clamped')
+      ? 'our --timeout was up and the command was ended; give it more time, or ask for less'
+      : (KILLED_TEXT[by] ?? 'the command was ended')
 
 /** What was denied and why, then what to do. */
 export const denialLines = (reason: DenialReason, facts: RunFacts): string[] => {

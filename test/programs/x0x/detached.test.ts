@@ -87,6 +87,17 @@ test('a detached command prints its id alone, and what to type next beside it', 
   assert.ok(checkOperatorProof(Buffer.from('8'.repeat(64), 'hex'), RUN_OPERATION, Buffer.from(body), proof, Date.now()))
 })
 
+test('what the ACL over there has cut is said', async (t) => {
+  const kept = { bytes_kept: 0, bytes_dropped: 0, keep_bytes: 20, lifetime_left_ms: 59_990, kept_for_ms: null }
+  const { dir } = await fakeDaemon(t, (_request, response) =>
+    json(response, 200, { ok: true, ...run({ lifetime_ms: 600_000, keep_bytes: 1024, kept }) }),
+  )
+  const { stdout, stderr } = await runCli(['--data-dir', dir, 'exec', 'bob', '--detach', '--lifetime', '10m', '--keep', '1K', '--', 'make'])
+  assert.equal(stdout, `${RUN_ID}\n`)
+  assert.match(stderr, /^x0x: warning: its lifetime is cut to 60 s there \(max_detach_secs\)$/m)
+  assert.match(stderr, /^x0x: warning: only 20 bytes of its output are kept there \(max_detach_output_bytes\)$/m)
+})
+
 test('quiet prints the id alone, json the whole answer', async (t) => {
   const { dir } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true, ...run() }))
   const quiet = await runCli(['--data-dir', dir, '-q', 'exec', 'bob', '--detach', '--', 'make'])

@@ -48,6 +48,7 @@ export const factsOf = (run: ShownRun, own: RunFacts['own'] = null): RunFacts =>
   agent: run.agent ?? run.agent_id,
   argv: run.argv,
   timed: false,
+  detached: true,
   own,
 })
 
@@ -79,6 +80,7 @@ class Attachment {
     } catch (error) {
       if (this.#left !== null) return await this.#detached(this.#left)
       await reportFailure(this.#context, false, error)
+      if (isAppError(error, 'bad_request')) return EXIT_NOT_RUN
       await write(this.#context.stderr, `x0x: go on where this stopped: ${attachCommand(this.#run.request_id, this.#next)}\n`)
       return EXIT_NOT_RUN
     } finally {

@@ -6,6 +6,7 @@ import { durationOf } from '../../../command-line/duration.ts'
 import type { CommandLine } from '../../../command-line/parse.ts'
 import { MANY_HOSTS } from '../../../command-line/plain-exec.ts'
 import { sizeOf } from '../../../command-line/size.ts'
+import type { ShownRun } from '../../../protocol/asked-run.ts'
 import { write } from '../../../supervision/program-output.ts'
 import { exitOfSignal } from '../../../supervision/program-exit.ts'
 import { carriedCommand } from '../carried-command.ts'
@@ -60,6 +61,21 @@ const detachOne = async (context: CliContext, options: DetachOptions): Promise<n
   }
 }
 
+/** More than a second less than was asked for: the answer took some time. */
+const CUT_MS = 1_000
+
+/** What the ACL over there has cut. */
+const cutsOf = ({ kept, lifetime_ms, keep_bytes }: ShownRun): string[] => {
+  if (kept === null) return []
+  const { lifetime_left_ms: left } = kept
+  const lives = lifetime_ms !== null && left !== null && left < lifetime_ms - CUT_MS
+  const keeps = keep_bytes !== null && kept.keep_bytes < keep_bytes
+  return [
+    ...(lives ? [`its lifetime is cut to ${Math.round(left / 1_000)} s there (max_detach_secs)`] : []),
+    ...(keeps ? [`only ${kept.keep_bytes} bytes of its output are kept there (max_detach_output_bytes)`] : []),
+  ]
+}
+
 const told = async (context: CliContext, { agent, argv }: DetachOptions, answer: DetachedAnswer): Promise<number> => {
   if (context.json) await printJson(context, answer)
   if (isDenied(answer)) {
@@ -73,6 +89,7 @@ const told = async (context: CliContext, { agent, argv }: DetachOptions, answer:
   const where = shownLine(answer.agent ?? agent)
   const what = answer.state === 'waiting' ? `waits to be allowed on ${where}` : `goes on without you on ${where}`
   await printNotice(context, `${what}; its output: x0x attach ${answer.request_id}`)
+  for (const cut of cutsOf(answer)) await printNotice(context, `warning: ${cut}`)
   return 0
 }
 
