@@ -19,6 +19,15 @@ export const FLEET_OPTIONS: readonly OptionSpec[] = [
   { flags: '--retry-unknown <file>', text: 'ask those again whose command may have run: it may run twice there' },
 ]
 
+/** What is told of the options of a plain one, which is read without it. */
+const TEXTS: Readonly<Record<string, string>> = {
+  '--timeout <secs>': 'end the command after this time; clamped to the cap there',
+  '--session <name>': 'a name of your own: x0x events --session shows its runs alone',
+  '--stdin-file <file>': 'give the command this stdin; - reads our own to its end',
+  '--cancel <id>': 'cancel this run instead; needs no AGENT',
+  '--raw': 'control characters to the terminal as they come',
+}
+
 export const EXEC: CommandSpec = {
   ...PLAIN_EXEC,
   summary: 'run a command on an agent, or on many',
@@ -28,7 +37,7 @@ export const EXEC: CommandSpec = {
     { flags: '[agent]', completes: 'agents' },
     { flags: '[argv...]', completes: 'agents' },
   ],
-  options: [...PLAIN_EXEC.options!, ...FLEET_OPTIONS, ...DETACH_OPTIONS],
+  options: [...PLAIN_EXEC.options!.map((option) => ({ ...option, text: TEXTS[option.flags] ?? '' })), ...FLEET_OPTIONS, ...DETACH_OPTIONS],
   examples: [
     'x0x exec bob -- echo 42',
     'x0x exec bob --timeout 30 -- journalctl -u x0xd -n 100',

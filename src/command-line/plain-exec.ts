@@ -17,11 +17,11 @@ export const PLAIN_EXEC: CommandSpec = {
   arguments: [{ flags: '[agent]', completes: 'agents' }, { flags: '[argv...]' }],
   carries: true,
   options: [
-    { flags: '--timeout <secs>', text: 'end the command after this time; clamped to the cap there' },
-    { flags: '--session <name>', text: 'a name of your own: x0x events --session shows its runs alone' },
-    { flags: '--stdin-file <file>', text: 'give the command this stdin; - reads our own to its end' },
-    { flags: '--cancel <id>', completes: 'runs', text: 'cancel this run instead; needs no AGENT' },
-    { flags: '--raw', text: 'control characters to the terminal as they come' },
+    { flags: '--timeout <secs>', text: '' },
+    { flags: '--session <name>', text: '' },
+    { flags: '--stdin-file <file>', text: '' },
+    { flags: '--cancel <id>', completes: 'runs', text: '' },
+    { flags: '--raw', text: '' },
   ],
   commands: ['sessions', 'cancel'].map((name) => ({ name, text: '' })),
 }
