@@ -70,7 +70,8 @@ const checkReach = ({ connections, reach }: RunningAnswers['mesh']): Finding => 
       `no relay of the configuration has a place for it: ${wanted.last_error ?? (wanted.connected ? 'it does not relay' : 'not connected')}`,
       'there: relay = true, and this agent as a known or trusted contact; see x0x diagnostics mesh',
     )
-  if (reach.public) return ok('reach', 'an address that it tells others is public')
+  if (reach.public)
+    return ok('reach', 'others can dial it: it relays, announces an address, or a contact has dialled a public one of its own')
   const came = connections.filter(({ direction, relay }) => direction === 'inbound' && relay === null).length
   if (came > 0) return ok('reach', `others connect to it here (${came}); it knows no public address of its own, and no relay`)
   return warn(

@@ -29,7 +29,7 @@ const TOLD_TOPICS = new Set(
 )
 
 /** Of these, where nothing is wrong. */
-const TOLD_WHEN_WELL = new Set(['config', 'acl'])
+const TOLD_WHEN_WELL = new Set(['config', 'acl', 'reach'])
 
 const DIAGNOSTICS = { exec: '/diagnostics/exec', dm: '/diagnostics/dm', mesh: '/diagnostics/mesh', health: '/health' } as const
 
