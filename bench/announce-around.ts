@@ -40,12 +40,11 @@ const main = async ({ neighbours, beyond }: AroundInit): Promise<void> => {
   const endings: (() => unknown)[] = []
   const parts: Awaited<ReturnType<typeof startMeshPart>>[] = []
   for (let i = 0; i < neighbours; i++) parts.push(await startMeshPart(parts.flatMap(({ node }) => node.addresses())))
-  const streams = await Promise.all(
-    parts.map(async ({ node }) => {
-      const stranger = await Stranger.start({ after: (ending: unknown) => void endings.push(ending as () => unknown) })
-      return openGossip(await stranger.connect(node.addresses()[0]!))
-    }),
-  )
+  const streams: Awaited<ReturnType<typeof openGossip>>[] = []
+  for (const { node } of parts) {
+    const stranger = await Stranger.start({ after: (ending: unknown) => void endings.push(ending as () => unknown) })
+    streams.push(await openGossip(await stranger.connect(node.addresses()[0]!)))
+  }
   process.stdout.write(`${JSON.stringify(parts.flatMap(({ node }) => node.addresses()))}\n`)
   const far = Array.from({ length: beyond }, () => new Beyond())
   const pause = pauseMs(neighbours + beyond)

@@ -51,6 +51,7 @@ const defaultsFor = (name: string | null, paths: DataPaths): Settings => ({
   keep: [],
   relay: false,
   relays: [],
+  dht: 'auto',
   mdns: true,
   strangers: true,
   containment: 'auto',

@@ -6,7 +6,7 @@ import { MAX_ASK_TIMEOUT_MS } from '../protocol/desk-limits.ts'
 import { isHexId, type AgentId } from '../protocol/ids.ts'
 import { MAX_ADDRESS_TEXT, MAX_KEPT_AGENTS } from '../protocol/limits.ts'
 import { MAX_CONFIG_ADDRESSES } from '../protocol/local-limits.ts'
-import { CONTAINMENT_CHOICES } from '../protocol/reasons.ts'
+import { CONTAINMENT_CHOICES, DHT_CHOICES } from '../protocol/reasons.ts'
 
 /** Either the value or what a right one looks like. */
 export type Parsed<T> = { readonly value: T } | { readonly problem: string }
@@ -126,6 +126,8 @@ export const SETTINGS = {
   relay: { parse: boolean, fromText: asBoolean, flag: null },
   /** Where to be reached by those who cannot connect directly, before contacts that relay. */
   relays: { parse: peers, fromText: list, flag: null },
+  /** The part in the hash table of cards. */
+  dht: { parse: oneOf(DHT_CHOICES), fromText: same, flag: null },
   /** Find peers on the local network. */
   mdns: { parse: boolean, fromText: asBoolean, flag: null },
   /** Machines may connect that neither contacts, pins, the ACL nor the bootstrap list name. */

@@ -1,6 +1,7 @@
 import { AppError } from '../base/errors.ts'
 import { SharedWork } from '../base/shared-work.ts'
 import type { AddressBook, Candidate } from '../mesh/address-book.ts'
+import type { AgentRecords } from '../mesh/agent-records.ts'
 import type { MeshConnection } from '../mesh/connection.ts'
 import type { DialFailure } from '../mesh/dialler.ts'
 import type { MeshNode } from '../mesh/node.ts'
@@ -19,7 +20,9 @@ export const RESUME_OTHER_ADDRESS_MS = 500
 
 export interface LinkDiallerComponents {
   readonly node: Pick<MeshNode, 'connectionsTo' | 'dial'>
-  readonly book: Pick<AddressBook, 'addressesOf' | 'candidates'>
+  readonly book: Pick<AddressBook, 'addressesOf' | 'candidates' | 'leavesRoomFor'>
+  /** Where an agent is of whom nobody near has heard. */
+  readonly records?: Pick<AgentRecords, 'find'> | undefined
   readonly port: Pick<LinkPort, 'identity'>
   readonly table: LinkTable
   readonly counters: DmCounters
@@ -130,7 +133,6 @@ export class LinkDialler {
 
   async #linkToAny(agentId: AgentId, wanted: AbortSignal): Promise<LinkEntry> {
     const candidates = this.#parts.book.candidates(agentId)
-    if (candidates.length === 0) throw noAddress(agentId)
     const errors: AppError[] = []
     for (const candidate of candidates) {
       try {
@@ -141,7 +143,19 @@ export class LinkDialler {
         this.#stopping.throwIfAborted()
       }
     }
+    const elsewhere = await this.#elsewhere(agentId, candidates, wanted)
+    if (elsewhere !== null) return this.#linkTo(agentId, elsewhere, wanted)
+    if (candidates.length === 0) throw noAddress(agentId)
     throw errors.length === 1 ? errors[0]! : allFailed(agentId, errors)
+  }
+
+  /** Where the hash table says that it is, if that is not among what was tried. */
+  async #elsewhere(agentId: AgentId, tried: readonly Candidate[], wanted: AbortSignal): Promise<Candidate | null> {
+    const card = (await this.#parts.records?.find(agentId, wanted)) ?? null
+    if (card === null || !this.#parts.book.leavesRoomFor(agentId, card.machineId)) return null
+    const before = tried.find(({ machineId }) => machineId === card.machineId)?.addresses ?? []
+    const addresses = card.addresses.filter((address) => !before.includes(address))
+    return addresses.length === 0 ? null : { machineId: card.machineId, addresses }
   }
 
   /**

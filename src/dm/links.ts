@@ -6,6 +6,7 @@ import type { MachineKey } from '../identity/machine-key.ts'
 import type { Primitives } from '../identity/primitives-interface.ts'
 import type { AddressBook } from '../mesh/address-book.ts'
 import type { MeshConnection } from '../mesh/connection.ts'
+import type { AgentRecords } from '../mesh/agent-records.ts'
 import type { MeshNode } from '../mesh/node.ts'
 import type { Offence } from '../mesh/penalties.ts'
 import type { Standings } from '../mesh/standings.ts'
@@ -29,6 +30,7 @@ import { StreamAcceptor } from './stream-acceptor.ts'
 export interface LinksComponents {
   readonly node: MeshNode
   readonly book: AddressBook
+  readonly records?: Pick<AgentRecords, 'find'>
   readonly standings: Pick<Standings, 'of'>
   readonly port: LinkPort
   readonly machineKey: MachineKey

@@ -84,6 +84,11 @@ export class AddressBook {
     return this.#index().byAgent.has(agentId)
   }
 
+  /** Whether no pin forbids this agent on this machine. */
+  leavesRoomFor(agentId: AgentId, machineId: MachineId): boolean {
+    return isAllowedOn(this.#index().byAgent.get(agentId), machineId)
+  }
+
   /** Whether our own rules leave room for this contact on this machine. */
   mayBe(agentId: AgentId, machineId: MachineId): boolean {
     const contact = this.#index().byAgent.get(agentId)

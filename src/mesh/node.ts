@@ -1,9 +1,7 @@
 import type { Connection, Libp2p } from '@libp2p/interface'
 import { createLibp2p } from 'libp2p'
 
-import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
-import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import type { MachineKey } from '../identity/machine-key.ts'
 import type { MachineId } from '../protocol/ids.ts'
@@ -14,9 +12,11 @@ import { forgetGonePeers } from './libp2p/forget-peers.ts'
 import { addressesTo } from './addresses.ts'
 import { Dialler, type DialOptions } from './dialler.ts'
 import { Gate } from './gater.ts'
+import { HashTable } from './hash-table.ts'
 import { joinTopic, watchGossip, type TopicValidator } from './libp2p/gossip.ts'
 import { libp2pOptions, type MeshServices } from './libp2p/options.ts'
 import { listenError } from './libp2p/listen-error.ts'
+import type { MeshNodeComponents, MeshNodeInit } from './node-init.ts'
 import { OpenConnections } from './open-connections.ts'
 import { PeerLimits } from './peer-limits.ts'
 import { machineIdOf } from './peer-ids.ts'
@@ -27,25 +27,6 @@ import { MeshStream } from './stream.ts'
 
 /** How often libp2p's peer store is emptied of peers that are not connected. */
 const PEER_STORE_SWEEP_MS = 60_000
-
-export interface MeshNodeComponents {
-  readonly clock: Pick<Clock, 'monotonic'>
-  readonly machineKey: MachineKey
-  readonly log: Logger
-}
-
-export interface MeshNodeInit {
-  /** Multiaddrs to listen on, such as `/ip4/0.0.0.0/tcp/0`. */
-  readonly listen: readonly string[]
-  /** Addresses to tell others beside those we listen on, such as that of a port forward. */
-  readonly announce?: readonly string[]
-  /** Look for peers on the local network. */
-  readonly mdns: boolean
-  /** Whether machines may connect that nobody names; default true. */
-  readonly strangers?: boolean
-  /** Whether we carry for our contacts; default false. */
-  readonly relay?: boolean
-}
 
 export type StreamHandler = (connection: MeshConnection, stream: MeshStream) => void
 
@@ -58,6 +39,7 @@ export class MeshNode implements Startable {
   standing: (machineId: MachineId) => Standing = () => 'stranger'
   /** How it is reached through others, and what it carries for them. */
   readonly reach: Reach
+  readonly table: HashTable
   readonly #machineKey: MachineKey
   readonly #sources: Sources
   readonly #limits: PeerLimits
@@ -74,6 +56,7 @@ export class MeshNode implements Startable {
 
   constructor(components: MeshNodeComponents, init: MeshNodeInit) {
     this.#machineKey = components.machineKey
+    this.table = new HashTable(components, { mode: init.dht ?? 'off' })
     this.#init = init
     const outsideHosts = (): number => this.#gate.outsideHosts()
     this.#sources = new Sources({ ...components, outsideHosts }, { standing: (machineId) => this.standing(machineId) })
@@ -106,6 +89,7 @@ export class MeshNode implements Startable {
       mdns: this.#init.mdns,
       gater: this.#gate,
       reach: this.reach.options,
+      dht: this.table.options,
     })
     const libp2p = await createLibp2p(options)
     this.#watch(libp2p)
@@ -118,6 +102,7 @@ export class MeshNode implements Startable {
       dialRelayed: async (address, options) => ways!.dial(address, options),
       isKnown,
     })
+    this.table.attach(libp2p.services.dht, (machineId) => this.#limits.mayBring(machineId, 1))
     try {
       await libp2p.start()
     } catch (error) {

@@ -1,5 +1,6 @@
 import type { Clock } from '../base/clock.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
+import type { AgentRecords } from './agent-records.ts'
 import type { Announcements, SeenAgent } from './announcements.ts'
 import type { Cards } from './cards.ts'
 import type { MeshNode } from './node.ts'
@@ -12,6 +13,7 @@ export interface MeshViewComponents {
   readonly announcements: Announcements
   readonly presences: Pick<Presences, 'counts' | 'list'>
   readonly cards: Pick<Cards, 'counts'>
+  readonly records: Pick<AgentRecords, 'counts'>
   readonly reconnect: Reconnect
   readonly relays: Pick<Relays, 'isPublic' | 'status'>
   readonly clock: Clock
@@ -78,7 +80,7 @@ export class MeshView {
 
   /** `/diagnostics/mesh`. */
   diagnostics() {
-    const { node, announcements, cards, presences, reconnect, relays } = this.#parts
+    const { node, announcements, cards, presences, records, reconnect, relays } = this.#parts
     const now = this.#parts.clock.now()
     return {
       machine_id: node.machineId,
@@ -101,6 +103,7 @@ export class MeshView {
       ...node.refusals(),
       presences: { heard: presences.list().length, ...presences.counts },
       cards: { ...cards.counts },
+      records: { ...records.counts },
       announcements: { known: announcements.list().length, ...announcements.counts },
     }
   }

@@ -65,6 +65,9 @@ export type WaitingReason = (typeof WAITING_REASONS)[number]
 export const CONTAINMENTS = ['cgroup', 'pid_namespace', 'group'] as const
 export type Containment = (typeof CONTAINMENTS)[number]
 
+/** The setting `dht`; `auto` is `client` where a bootstrap list says that there is a mesh beyond the neighbourhood, `server` where an address is announced as well, else `off`. */
+export const DHT_CHOICES = ['auto', 'off', 'client', 'server'] as const
+
 /** What the configuration may ask for; `auto`: the strongest that costs little and works. */
 export const CONTAINMENT_CHOICES = ['auto', ...CONTAINMENTS] as const
 export type ContainmentChoice = (typeof CONTAINMENT_CHOICES)[number]

@@ -36,6 +36,7 @@ export const networkSettings = ({ config, machineKey, tokens }: NetworkSettingsS
     keep: [...config.keep],
     relay,
     relays,
+    dht: config.dht,
     mdns,
     strangers,
     log_level,

@@ -45,6 +45,7 @@ const TO_NETWORK: Record<ToNetwork['type'], Readonly<Record<string, string>>> = 
     announce: PUBLIC,
     bootstrap: SETTING,
     keep: 'agents that the snapshot names anyway: to whom a connection stands',
+    dht: SETTING,
     mdns: SETTING,
     strangers: SETTING,
     log_level: SETTING,

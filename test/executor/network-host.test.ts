@@ -15,6 +15,7 @@ const SETTINGS: NetworkSettings = {
   listen: ['/ip4/0.0.0.0/tcp/5483'],
   announce: [],
   keep: [],
+  dht: 'auto',
   bootstrap: ['/dns4/bob.example/tcp/5483/p2p/12D3KooWHpwmeP8QTYRsP6DiFoAEKRmTNYjyViNgbozydCaDqwrh'],
   relay: false,
   relays: [],

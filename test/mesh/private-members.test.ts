@@ -11,6 +11,8 @@ import { identify, type Identify } from '@libp2p/identify'
 import { tcp } from '@libp2p/tcp'
 import { createLibp2p } from 'libp2p'
 
+import { systemClock } from '../../src/base/clock.ts'
+import { RecordJudge } from '../../src/mesh/dht-record.ts'
 import { libp2pOptions } from '../../src/mesh/libp2p/options.ts'
 import { until } from '../support/processes.ts'
 
@@ -22,6 +24,7 @@ const RELIED_ON = {
     pubsub: ['handleReceivedRpc', 'handleIHave', 'score'],
     score: ['markInvalidMessageDelivery', 'duplicateMessage'],
   },
+  '@libp2p/kad-dht': { version: '16.4.5', dht: ['rpc', 'contentFetching'], rpc: ['handlers', 'handleMessage'], fetching: ['getMany'] },
   '@chainsafe/libp2p-yamux': {
     version: '8.0.1',
     muxer: ['onData', '_newStream', 'status'],
@@ -58,7 +61,16 @@ const relaying = async (t: TestContext): Promise<{ relay: Inside; transport: Ins
 const start = async (t: TestContext, listen: readonly string[]) => {
   const incoming: object[] = []
   const gater = { denyInboundConnection: ({ timeline }: { timeline: object }) => (incoming.push(timeline), false) }
-  const node = await createLibp2p(await libp2pOptions({ seed: randomBytes(32), listen, announce: [], mdns: false, gater }))
+  const node = await createLibp2p(
+    await libp2pOptions({
+      seed: randomBytes(32),
+      listen,
+      announce: [],
+      mdns: false,
+      gater,
+      dht: { judge: new RecordJudge({ clock: systemClock }), server: true },
+    }),
+  )
   await node.start()
   t.after(() => node.stop())
   return { node, incoming }
@@ -86,6 +98,7 @@ test(
     assert.ok(here.incoming.includes(accepted!.timeline))
     const { muxer, maConn } = inside(connection)
     const pubsub = inside(here.node.services.pubsub)
+    const dht = inside(here.node.services.dht)
     const objects: Inside = {
       connection,
       muxer,
@@ -93,6 +106,9 @@ test(
       secured: inside(muxer)['maConn'],
       wire: maConn,
       pubsub,
+      dht,
+      rpc: dht['rpc'],
+      fetching: dht['contentFetching'],
       score: pubsub['score'],
       ...(await relaying(t)),
     }

@@ -52,8 +52,9 @@ const ENTRY_POINTS = [
 ]
 
 /** Packages that parse or serve the network, and what starts programs: each in one process alone. */
-const NETWORK_PACKAGES = /^(libp2p|@libp2p\/.*|@chainsafe\/.*|@multiformats\/.*|fastify|@fastify\/.*|fastify-type-provider-zod|zod|ws)$/
-const MESH_PACKAGES = /^(libp2p|@libp2p\/.*|@chainsafe\/.*|@multiformats\/.*)$/
+const NETWORK_PACKAGES =
+  /^(libp2p|@libp2p\/.*|@chainsafe\/.*|@multiformats\/.*|datastore-core|fastify|@fastify\/.*|fastify-type-provider-zod|zod|ws)$/
+const MESH_PACKAGES = /^(libp2p|@libp2p\/.*|@chainsafe\/.*|@multiformats\/.*|datastore-core)$/
 const STARTS_PROGRAMS = /^(node:)?(child_process|cluster|worker_threads)$/
 
 const MAX_FILE_LINES = 300
@@ -61,7 +62,7 @@ const MAX_FUNCTION_LINES = 60
 
 /** Who may import a package: a folder or a file below `src/`. A package without a row may be imported by nobody. */
 const OWNERS: readonly (readonly [RegExp, readonly string[]])[] = [
-  [/^(libp2p|@libp2p\/.*|@chainsafe\/.*|@multiformats\/.*)$/, ['mesh/']],
+  [/^(libp2p|@libp2p\/.*|@chainsafe\/.*|@multiformats\/.*|datastore-core)$/, ['mesh/']],
   [/^@noble\//, ['identity/']],
   [/^(fastify|@fastify\/.*|fastify-type-provider-zod|zod)$/, ['doors/']],
   [/^ws$/, ['doors/', 'client/web-socket.ts']],

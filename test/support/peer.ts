@@ -26,6 +26,8 @@ import { loadOrCreateAgentKey } from '../../src/identity/agent-key.ts'
 import { signCard, verifyCard } from '../../src/identity/card.ts'
 import { loadOrCreateMachineKey } from '../../src/identity/machine-key.ts'
 import { primitives } from '../../src/identity/primitives.ts'
+import { AgentRecords } from '../../src/mesh/agent-records.ts'
+import { RecordJudge } from '../../src/mesh/dht-record.ts'
 import { AddressBook } from '../../src/mesh/address-book.ts'
 import { Beacon } from '../../src/mesh/beacon.ts'
 import { Cards } from '../../src/mesh/cards.ts'
@@ -35,6 +37,7 @@ import { DirectWays } from '../../src/mesh/direct-ways.ts'
 import { Relays } from '../../src/mesh/relays.ts'
 import { Announcements } from '../../src/mesh/announcements.ts'
 import { Discovery } from '../../src/mesh/discovery.ts'
+import type { DhtMode } from '../../src/mesh/hash-table.ts'
 import { MeshNode } from '../../src/mesh/node.ts'
 import { Reconnect } from '../../src/mesh/reconnect.ts'
 import { Standings } from '../../src/mesh/standings.ts'
@@ -56,6 +59,8 @@ export interface PeerInit {
   readonly bootstrap?: readonly string[]
   /** Agents to whom a connection stands however many contacts there are. */
   readonly keep?: readonly string[]
+  /** The part in the hash table; default off. */
+  readonly dht?: DhtMode
   /** To how many other contacts it stands. */
   readonly standing?: number
   readonly clock?: Clock
@@ -177,13 +182,15 @@ interface NetworkComponents {
 
 const composeNetwork = (components: NetworkComponents, init: PeerInit & { readonly runs: boolean }) => {
   const { clock, port } = components
+  const judge = new RecordJudge({ clock })
   const node = new MeshNode(
-    { ...components, clock: init.penaltyClock ?? clock },
+    { ...components, judge, clock: init.penaltyClock ?? clock },
     {
       listen: init.listen === null ? [] : [init.listen ?? '/ip4/127.0.0.1/tcp/0'],
       mdns: init.mdns ?? false,
       strangers: init.strangers ?? true,
       relay: init.relay ?? false,
+      dht: init.dht ?? 'off',
     },
   )
   const isContact = (agentId: string): boolean => book.isContact(agentId)
@@ -209,11 +216,12 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit & { readon
   const ownCard = new OwnCard({ clock, node, sign: signAnnouncement })
   const cards = new Cards({ ...components, node, presences, announcements, book, ownCard, onNewcomer: () => reconnect.look() })
   const onHeard = (heard: Heard): void => cards.heard(heard)
+  const records = new AgentRecords({ ...components, table: node.table, judge, ownCard }, { agentId: port.identity.agentId })
   const beacon = new Beacon({ ...components, node, presences, ownCard, onHeard }, { agentId: port.identity.agentId })
   const discovery = new Discovery({ ...components, node, announcements, reconnect, signAnnouncement })
   const counters = new DmCounters()
   const dispatcher = new Dispatcher({ ...components, counters })
-  const links = new Links({ ...components, node, book, standings, dispatcher, counters, primitives: primitives() })
+  const links = new Links({ ...components, node, book, records, standings, dispatcher, counters, primitives: primitives() })
   const exec = { executor: port, counters: new RequesterCounters(), log: components.log, onStrangerDenied: () => undefined }
   ways.isBusy = (connection) => links.isBusy(connection)
   if (init.runs) new ExecService(exec).register(dispatcher)
@@ -224,6 +232,7 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit & { readon
     announcements,
     presences,
     cards,
+    records,
     reconnect,
     relays,
     clock,
@@ -240,10 +249,13 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit & { readon
     { name: 'relays', startable: relays },
     { name: 'mesh', startable: node },
     { name: 'direct ways', startable: ways },
+    { name: 'records', startable: records },
     { name: 'reconnect', startable: reconnect },
   ]
   return {
     node,
+    records,
+    judge,
     announcements,
     presences,
     cards,

@@ -57,6 +57,11 @@ export const NETWORK_METRICS: readonly Metric<NetworkFacts>[] = [
   counter('x0x_mesh_cards_total', 'cards asked for, learnt, refused as wrong, and answered to others', ({ mesh }) =>
     byLabel('what', mesh.cards),
   ),
+  counter(
+    'x0x_mesh_records_total',
+    'records of the hash table: own ones published, agents looked for and found, values refused',
+    ({ mesh }) => byLabel('what', mesh.records),
+  ),
   counter('x0x_mesh_refused_connections_total', 'connections refused at the gate, by reason', ({ mesh }) =>
     byLabel('reason', mesh.refused),
   ),

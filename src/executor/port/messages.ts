@@ -25,7 +25,7 @@ import {
   SEED_BYTES,
 } from '../../protocol/limits.ts'
 import { MAX_CONFIG_ADDRESSES, MAX_PROVEN_REQUEST, MAX_REFUSED_HTTP_TEXT } from '../../protocol/local-limits.ts'
-import { HTTP_REFUSALS, TRUST_DECISIONS } from '../../protocol/reasons.ts'
+import { DHT_CHOICES, HTTP_REFUSALS, TRUST_DECISIONS } from '../../protocol/reasons.ts'
 import { ASKED_MESSAGES } from './asked-messages.ts'
 import { bool, bytes, id32, list, NO_BYTES, nullable, oneOf, requestId, text, uint, union, type ValueOf } from '../../protocol/schema.ts'
 
@@ -254,6 +254,7 @@ export const toNetwork = union('to-network', {
       keep: list(id32, MAX_KEPT_AGENTS),
       relay: bool,
       relays: list(address, MAX_CONFIG_ADDRESSES),
+      dht: oneOf(DHT_CHOICES),
       mdns: bool,
       strangers: bool,
       log_level: oneOf(LOG_LEVELS),

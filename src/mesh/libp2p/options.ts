@@ -4,6 +4,7 @@ import type { GossipSub } from '@libp2p/gossipsub'
 import { identify, type Identify } from '@libp2p/identify'
 import type { ConnectionGater, Logger as LibraryLogger } from '@libp2p/interface'
 import { mdns } from '@libp2p/mdns'
+import type { KadDHT } from '@libp2p/kad-dht'
 import { tcp } from '@libp2p/tcp'
 import type { Libp2pOptions } from 'libp2p'
 
@@ -17,11 +18,14 @@ import {
   MAX_STREAM_WRITE_BUFFER,
   MAX_STREAMS_PER_CONNECTION,
 } from '../../protocol/limits.ts'
+import type { RecordJudge } from '../dht-record.ts'
+import { hashTable, pingByStream } from './dht.ts'
 import { gossip } from './gossip.ts'
 import { guardedMuxer } from './muxer.ts'
 import { noiseEncrypter } from './noise.ts'
 import { reachServices, type ReachRules, type Ways } from './reach-services.ts'
 import type { RelayClient } from './relay-client.ts'
+import { RecordStore } from './record-store.ts'
 import { betweenSocketAndNoise } from './socket.ts'
 
 /** Inbound connections being upgraded at once: more than one host may begin (`meter-limits.ts`) within `INBOUND_UPGRADE_MS`; libp2p's default of 10 is used up by one CI job. */
@@ -38,7 +42,7 @@ const KEEP_ALIVE_MS = 10_000
 const PING_PATIENCE_MS = 15_000
 
 // A type, not an interface: libp2p wants its services indexable.
-export type MeshServices = { identify: Identify; pubsub: GossipSub; ways?: Ways }
+export type MeshServices = { identify: Identify; pubsub: GossipSub; ways?: Ways; dht?: KadDHT; ping?: object }
 
 export interface MeshOptions {
   /** The machine's 32-byte Ed25519 seed. */
@@ -49,6 +53,8 @@ export interface MeshOptions {
   readonly gater: ConnectionGater
   /** Absent: nobody is reached through others, and nothing is carried. */
   readonly reach?: ReachRules & { readonly client: RelayClient }
+  /** Null: no part in the hash table. */
+  readonly dht?: { readonly judge: RecordJudge; readonly server: boolean } | null
 }
 
 /** Streams of gossipsub and identify beside ours. */
@@ -103,5 +109,11 @@ export const libp2pOptions = async (options: MeshOptions): Promise<Libp2pOptions
   },
   connectionMonitor: { pingTimeout: { minTimeout: PING_PATIENCE_MS } },
   peerDiscovery: options.mdns ? [mdns({ serviceTag: MDNS_SERVICE })] : [],
-  services: { identify: identify(), pubsub: gossip, ...(options.reach && reachServices(options.reach)) },
+  datastore: new RecordStore(),
+  services: {
+    identify: identify(),
+    pubsub: gossip,
+    ...(options.reach && reachServices(options.reach)),
+    ...(options.dht && { ping: pingByStream, dht: hashTable(options.dht.judge, options.dht) }),
+  },
 })

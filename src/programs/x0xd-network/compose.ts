@@ -30,10 +30,13 @@ import { primitives } from '../../identity/primitives.ts'
 import { AddressBook } from '../../mesh/address-book.ts'
 import { DirectWays } from '../../mesh/direct-ways.ts'
 import { Relays } from '../../mesh/relays.ts'
+import { AgentRecords } from '../../mesh/agent-records.ts'
 import { Announcements } from '../../mesh/announcements.ts'
 import { Beacon } from '../../mesh/beacon.ts'
 import { Cards } from '../../mesh/cards.ts'
+import { RecordJudge } from '../../mesh/dht-record.ts'
 import { Discovery } from '../../mesh/discovery.ts'
+import type { DhtMode } from '../../mesh/hash-table.ts'
 import { MeshNode } from '../../mesh/node.ts'
 import { OwnCard } from '../../mesh/own-card.ts'
 import { Presences, type Heard } from '../../mesh/presences.ts'
@@ -62,12 +65,17 @@ export interface NetworkHalf {
   connections(): number
 }
 
+/** A bootstrap list says that there is a mesh beyond the neighbourhood; an announced address, that this daemon can be reached there. */
+const dhtModeOf = ({ dht, bootstrap, announce }: NetworkSettings): DhtMode =>
+  dht !== 'auto' ? dht : bootstrap.length === 0 ? 'off' : announce.length === 0 ? 'client' : 'server'
+
 /** Everything about where others are and how to reach them. */
 const composeMesh = ({ settings, clock, log, machineKey }: NetworkDependencies, port: ExecutorClient) => {
   const { agentId } = port.identity
   const { machineId } = machineKey
   const contacts = () => port.snapshot.contacts
-  const node = new MeshNode({ machineKey, clock, log }, settings)
+  const judge = new RecordJudge({ clock })
+  const node = new MeshNode({ machineKey, clock, log, judge }, { ...settings, dht: dhtModeOf(settings) })
   const isContact = (id: AgentId): boolean => book.isContact(id)
   const isKnown = (id: MachineId): boolean => node.isKnown(id)
   const announcements = new Announcements({ clock, isContact, isKnown }, { self: { agentId, machineId } })
@@ -85,12 +93,13 @@ const composeMesh = ({ settings, clock, log, machineKey }: NetworkDependencies, 
   const relays = new Relays({ node, book, clock, log }, { configured: settings.relays, reachable })
   const ways = new DirectWays({ node, book, clock, log })
   const reconnect = new Reconnect({ node, book, standings, port, clock, log })
+  const records = new AgentRecords({ table: node.table, judge, ownCard, clock, log }, { agentId })
   const onNewcomer = (): void => reconnect.look()
   const cards = new Cards({ node, presences, announcements, book, ownCard, onNewcomer, clock, log })
   const onHeard = (heard: Heard): void => cards.heard(heard)
   const beacon = new Beacon({ node, presences, ownCard, onHeard, clock, log }, { agentId })
   const discovery = new Discovery({ node, announcements, reconnect, signAnnouncement: sign, clock, log })
-  return { node, announcements, beacon, book, cards, discovery, presences, reconnect, relays, standings, ways }
+  return { node, announcements, beacon, book, cards, discovery, presences, reconnect, records, relays, standings, ways }
 }
 
 type Mesh = ReturnType<typeof composeMesh>
@@ -116,11 +125,11 @@ const composeTraces = (
 const composeDm = (
   { settings, clock, log, machineKey }: NetworkDependencies,
   port: ExecutorClient,
-  { node, book, standings, ways }: Mesh,
+  { node, book, records, standings, ways }: Mesh,
 ) => {
   const counters = new DmCounters()
   const dispatcher = new Dispatcher({ counters, log })
-  const links = new Links({ node, book, standings, port, machineKey, primitives: primitives(), dispatcher, counters, clock, log })
+  const links = new Links({ node, book, records, standings, port, machineKey, primitives: primitives(), dispatcher, counters, clock, log })
   const requester = new RequesterCounters()
   const traces = settings.otlp === null ? null : composeTraces({ settings, clock, log }, settings.otlp, requester)
   const onStrangerDenied = (peer: { number: number }): void => links.penalise(peer, 'denied')
@@ -142,7 +151,7 @@ const composeDm = (
 type Dm = ReturnType<typeof composeDm>
 
 const composeRest = ({ settings, clock, log, apiSocket }: NetworkDependencies, port: ExecutorClient, mesh: Mesh, dm: Dm): RestDoor => {
-  const { announcements, cards, node, presences, reconnect, relays } = mesh
+  const { announcements, cards, node, presences, reconnect, records, relays } = mesh
   const { counters: dmCounters, detached, events, fanouts, links, messages, pings, rules, runner } = dm
   const directory = new AgentDirectory({
     ownAgentId: () => port.identity.agentId,
@@ -154,6 +163,7 @@ const composeRest = ({ settings, clock, log, apiSocket }: NetworkDependencies, p
     announcements,
     presences,
     cards,
+    records,
     reconnect,
     relays,
     clock,
@@ -205,6 +215,7 @@ export const composeNetwork = (dependencies: NetworkDependencies, port: Executor
       { name: 'relays', startable: mesh.relays },
       { name: 'mesh', startable: mesh.node },
       { name: 'direct ways', startable: mesh.ways },
+      { name: 'records', startable: mesh.records },
       { name: 'reconnect', startable: mesh.reconnect },
       { name: 'runs', startable: dm.runner },
       { name: 'fan-outs', startable: dm.fanouts },

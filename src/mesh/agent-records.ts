@@ -1,0 +1,115 @@
+import type { Clock, Timer } from '../base/clock.ts'
+import { BoundedMap } from '../base/bounded.ts'
+import { errorText } from '../base/errors.ts'
+import type { Logger } from '../base/log.ts'
+import { SharedWork } from '../base/shared-work.ts'
+import type { Startable } from '../base/startable.ts'
+import { Turnstile } from '../base/turnstile.ts'
+import type { VerifiedCard } from '../identity/card.ts'
+import { shortId, type AgentId } from '../protocol/ids.ts'
+import { recordKeyOf, type RecordJudge } from './dht-record.ts'
+import type { HashTable } from './hash-table.ts'
+import type { OwnCard } from './own-card.ts'
+
+/** Our own record is put again this often: the machines nearest to it change, and forget. */
+export const PUBLISH_EVERY_MS = 30 * 60_000
+/** The first time, once there are neighbours to put it to. */
+const FIRST_PUBLISH_MS = 15_000
+/** How long one of our records may take to be put, or another's to be looked for. */
+export const LOOK_UP_MS = 8_000
+/** Agents looked for at once. */
+const MAX_LOOK_UPS = 4
+/** What was found, or not, is not looked for again before this, so that a caller in a loop asks nobody. */
+export const ASK_AGAIN_MS = 30_000
+const MAX_REMEMBERED = 256
+
+export interface AgentRecordsComponents {
+  readonly table: Pick<HashTable, 'options' | 'put' | 'recordsOf'>
+  readonly judge: RecordJudge
+  readonly ownCard: Pick<OwnCard, 'current'>
+  readonly clock: Clock
+  readonly log: Logger
+}
+
+/** Our card in the hash table, and those of agents whom nobody near has heard of. What is found says where to knock, and nothing else: the link proves who answers. */
+export class AgentRecords implements Startable {
+  readonly #parts: AgentRecordsComponents
+  readonly #agentId: AgentId
+  readonly #underway = new SharedWork<VerifiedCard | null>()
+  readonly #turns = new Turnstile({ limit: MAX_LOOK_UPS })
+  readonly #asked = new BoundedMap<AgentId, { readonly at: number; readonly card: VerifiedCard | null }>({ max: MAX_REMEMBERED })
+  readonly #stop = new AbortController()
+  #timer: Timer | null = null
+  /** For `/diagnostics/mesh`. */
+  readonly counts = { published: 0, looked_for: 0, found: 0, refused: 0 }
+
+  constructor(components: AgentRecordsComponents, init: { agentId: AgentId }) {
+    this.#parts = components
+    this.#agentId = init.agentId
+  }
+
+  start(): void {
+    if (this.#parts.table.options !== null) this.#schedule(FIRST_PUBLISH_MS)
+  }
+
+  stop(): void {
+    this.#timer?.cancel()
+    this.#stop.abort()
+  }
+
+  /** The newest card of this agent that the hash table has and that is believed; null where there is none. Throws the signal's reason. */
+  async find(agentId: AgentId, signal: AbortSignal): Promise<VerifiedCard | null> {
+    if (this.#parts.table.options === null) return null
+    const asked = this.#asked.get(agentId)
+    if (asked !== undefined && this.#parts.clock.monotonic() - asked.at < ASK_AGAIN_MS) return asked.card
+    return this.#underway.join(agentId, async (wanted) => this.#lookFor(agentId, wanted), signal)
+  }
+
+  async #lookFor(agentId: AgentId, wanted: AbortSignal): Promise<VerifiedCard | null> {
+    const leave = await this.#turns.enter(wanted)
+    const key = recordKeyOf(agentId)
+    let best: VerifiedCard | null = null
+    this.counts.looked_for += 1
+    try {
+      for await (const value of this.#parts.table.recordsOf(key, this.#limit(wanted))) best = this.#better(best, key, value)
+    } catch (error) {
+      wanted.throwIfAborted()
+      this.#parts.log.debug({ agent: shortId(agentId), err: errorText(error) }, 'the hash table was not asked to the end')
+    } finally {
+      leave()
+    }
+    if (best !== null) this.counts.found += 1
+    this.#asked.set(agentId, { at: this.#parts.clock.monotonic(), card: best })
+    return best
+  }
+
+  #better(best: VerifiedCard | null, key: Uint8Array, value: Uint8Array): VerifiedCard | null {
+    try {
+      const card = this.#parts.judge.verify(key, value)
+      return best === null || card.issuedAt > best.issuedAt ? card : best
+    } catch {
+      this.counts.refused += 1
+      return best
+    }
+  }
+
+  #limit(wanted: AbortSignal): AbortSignal {
+    return AbortSignal.any([wanted, this.#stop.signal, AbortSignal.timeout(LOOK_UP_MS)])
+  }
+
+  #schedule(ms: number): void {
+    this.#timer = this.#parts.clock.setTimeout(() => void this.#publish(), Math.ceil(ms * (0.8 + Math.random() * 0.4)), { unref: true })
+  }
+
+  async #publish(): Promise<void> {
+    const { table, ownCard, log } = this.#parts
+    try {
+      const { encoded } = await ownCard.current()
+      await table.put(recordKeyOf(this.#agentId), encoded, this.#limit(this.#stop.signal))
+      this.counts.published += 1
+    } catch (error) {
+      log.debug({ err: errorText(error) }, 'our record was not put')
+    }
+    if (!this.#stop.signal.aborted) this.#schedule(PUBLISH_EVERY_MS)
+  }
+}

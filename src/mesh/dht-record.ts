@@ -1,0 +1,44 @@
+import { BoundedMap } from '../base/bounded.ts'
+import type { Clock } from '../base/clock.ts'
+import { AppError } from '../base/errors.ts'
+import { verifyCard, type VerifiedCard } from '../identity/card.ts'
+import { ANNOUNCE_DOMAIN, signedCard } from '../protocol/card.ts'
+import { isHexId, type AgentId } from '../protocol/ids.ts'
+import { MAX_CARD_BYTES } from '../protocol/limits.ts'
+
+/** The namespace of our records in the hash table, as its engine has it: the first word of a key. */
+export const RECORD_NAMESPACE = 'x0x'
+/** Agents of whose records the newest is remembered, some 150 bytes each. */
+const MAX_REMEMBERED_RECORDS = 4_096
+
+export const recordKeyOf = (agentId: AgentId): Uint8Array => new TextEncoder().encode(`/${RECORD_NAMESPACE}/${agentId}`)
+
+const agentOfKey = (key: Uint8Array): AgentId | null => {
+  const [empty, namespace, agentId = '', ...more] = Buffer.from(key).toString('latin1').split('/')
+  return empty === '' && namespace === RECORD_NAMESPACE && isHexId(agentId) && more.length === 0 ? agentId : null
+}
+
+const wrong = (what: string): AppError => new AppError('malformed', `a record of the hash table ${what}`)
+
+/** Which records of the hash table are believed: a card for other daemons, of that very agent, in its time, and none older than one that we have seen. */
+export class RecordJudge {
+  readonly #clock: Pick<Clock, 'now'>
+  /** When the newest record of each agent was issued. */
+  readonly #newest = new BoundedMap<AgentId, number>({ max: MAX_REMEMBERED_RECORDS })
+
+  constructor(components: { clock: Pick<Clock, 'now'> }) {
+    this.#clock = components.clock
+  }
+
+  /** Throws `malformed` or `bad_card` for one that is not believed. */
+  verify(key: Uint8Array, value: Uint8Array): VerifiedCard {
+    const agentId = agentOfKey(key)
+    if (agentId === null) throw wrong('has a key that names no agent')
+    if (value.length > MAX_CARD_BYTES) throw wrong('is too long')
+    const card = verifyCard(signedCard.decode(value), ANNOUNCE_DOMAIN, this.#clock.now())
+    if (card.agentId !== agentId) throw wrong('is of another agent')
+    if (card.issuedAt < (this.#newest.get(agentId) ?? 0)) throw wrong('is older than one that was seen')
+    this.#newest.set(agentId, card.issuedAt)
+    return card
+  }
+}

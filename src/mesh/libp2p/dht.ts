@@ -1,0 +1,90 @@
+import { kadDHT, type KadDHT } from '@libp2p/kad-dht'
+import { serviceCapabilities, type PeerId } from '@libp2p/interface'
+
+import { AppError } from '../../base/errors.ts'
+import type { MachineId } from '../../protocol/ids.ts'
+import { RECORD_NAMESPACE, type RecordJudge } from '../dht-record.ts'
+import { machineIdOf } from '../peer-ids.ts'
+
+/** Of our own daemons alone: no record of any other network is kept or looked for. */
+const DHT_PROTOCOL = '/x0x/kad/1'
+/** Streams of the hash table that one connection may have open towards us: each carries one question after the other. */
+const MAX_DHT_STREAMS = 8
+
+const refuse = async (): Promise<never> => {
+  throw new AppError('malformed', 'no record of ours')
+}
+
+/** The engine: `server` also keeps records for others and answers them. Values are judged by `judge` wherever they come from. */
+export const hashTable = (judge: RecordJudge, { server }: { server: boolean }): ((components: object) => KadDHT) => {
+  const make = kadDHT({
+    protocol: DHT_PROTOCOL,
+    clientMode: !server,
+    allowQueryWithZeroPeers: true,
+    maxInboundStreams: MAX_DHT_STREAMS,
+    // A fleet may be at private addresses, and each address is dialled to a machine that must prove itself.
+    peerInfoMapper: (peer) => peer,
+    validators: { pk: refuse, [RECORD_NAMESPACE]: async (key, value) => void judge.verify(key, value) },
+    // What is older than what was seen is refused by `verify`.
+    selectors: { pk: () => 0, [RECORD_NAMESPACE]: (_key, values) => values.length - 1 },
+  })
+  // libp2p gives each service whatever it asks for by name.
+  return (components) => make(components as Parameters<typeof make>[0])
+}
+
+interface Asking {
+  openStream(peer: PeerId, protocol: string, options: { signal?: AbortSignal }): Promise<{ close(): Promise<void> }>
+}
+
+/**
+ * The engine asks that there be a ping service, to see whether a peer is there before it enters it. libp2p's answers whatever
+ * it is sent, from a queue without end, and is not ours: who opens a stream of the hash table is there.
+ */
+export const pingByStream = (components: { connectionManager: Asking }): object => ({
+  [serviceCapabilities]: ['@libp2p/ping'],
+  ping: async (peer: PeerId, options: { signal?: AbortSignal } = {}): Promise<number> => {
+    const begun = performance.now()
+    const stream = await components.connectionManager.openStream(peer, DHT_PROTOCOL, options)
+    await stream.close()
+    return performance.now() - begun
+  },
+})
+
+interface Rpc {
+  readonly handlers: Record<string, unknown>
+  handleMessage(peer: PeerId, message: unknown): Promise<unknown>
+}
+interface Fetching {
+  getMany(key: Uint8Array, options: { signal: AbortSignal }): AsyncIterable<{ readonly name: string; readonly value?: Uint8Array }>
+}
+/** What the engine has beside its interface. */
+type Inside = KadDHT & { readonly rpc: Rpc; readonly contentFetching: Fetching }
+const isInside = (dht: KadDHT): dht is Inside => 'rpc' in dht && 'contentFetching' in dht
+
+const insideOf = (dht: KadDHT): Inside => {
+  if (!isInside(dht)) throw new TypeError('the hash table has no way in that could be watched')
+  return dht
+}
+
+/** From now on each question of a peer is metered before it is looked at, and nobody can have us keep who provides what. */
+export const guardHashTable = (dht: KadDHT, mayAsk: (machineId: MachineId) => boolean): void => {
+  const { rpc } = insideOf(dht)
+  for (const what of ['ADD_PROVIDER', 'GET_PROVIDERS']) delete rpc.handlers[what]
+  const handle = rpc.handleMessage.bind(rpc)
+  rpc.handleMessage = async (peer, message) => {
+    const machineId = machineIdOf(peer)
+    if (machineId === null || !mayAsk(machineId)) throw new AppError('rate_limited', 'too many questions to the hash table')
+    return handle(peer, message)
+  }
+}
+
+/** Every value under a key that the judge believed, as they come. The engine's own choice of one writes it to those who had another, and fails where they do not take it. */
+export async function* valuesOf(dht: KadDHT, key: Uint8Array, signal: AbortSignal): AsyncGenerator<Uint8Array> {
+  for await (const event of insideOf(dht).contentFetching.getMany(key, { signal }))
+    if (event.name === 'VALUE' && event.value) yield event.value
+}
+
+/** Puts a value to the machines nearest to the key; whoever does not take it is left out. */
+export const putValue = async (dht: KadDHT, key: Uint8Array, value: Uint8Array, signal: AbortSignal): Promise<void> => {
+  for await (const event of dht.put(key, value, { signal })) void event
+}

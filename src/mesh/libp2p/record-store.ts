@@ -1,0 +1,28 @@
+import { MemoryDatastore } from 'datastore-core'
+
+/** Records of the hash table that we keep for others, 6 KB each. The engine itself has no bound. */
+export const MAX_RECORDS = 1_024
+/** Where the engine puts them. */
+const RECORDS = '/dht/record/'
+
+type Put = Parameters<MemoryDatastore['put']>
+
+/** What libp2p keeps, in memory. Of records the oldest makes room. */
+export class RecordStore extends MemoryDatastore {
+  /** The oldest first. */
+  readonly #records = new Map<string, Put[0]>()
+
+  override put(...[key, value, options]: Put): ReturnType<MemoryDatastore['put']> {
+    const name = key.toString()
+    if (name.startsWith(RECORDS)) {
+      this.#records.delete(name)
+      this.#records.set(name, key)
+      const [oldest] = this.#records
+      if (oldest !== undefined && this.#records.size > MAX_RECORDS) {
+        this.#records.delete(oldest[0])
+        void this.delete(oldest[1])
+      }
+    }
+    return super.put(key, value, options)
+  }
+}
