@@ -6,7 +6,7 @@ import { breakdown } from './breakdown.ts'
 import { bulk } from './bulk.ts'
 import { containment } from './containment.ts'
 import { cost } from './cost.ts'
-import { fanout } from './fanout.ts'
+import { fanout, fleet } from './fanout.ts'
 import { growth } from './growth.ts'
 import { halves } from './halves.ts'
 import { latency } from './latency.ts'
@@ -40,6 +40,7 @@ const MEASUREMENTS: Readonly<Record<string, Measurement>> = {
   wan: { title: 'Over a distance', measure: wan },
   loss: { title: 'Over a path that loses packets', measure: loss, onRequest: 'quick' },
   fanout: { title: 'Many hosts', measure: fanout },
+  fleet: { title: 'A fleet', measure: fleet },
   start: { title: 'From nothing', measure: start },
   halves: { title: 'The two halves', measure: halves },
   growth: { title: 'As things grow', measure: growth },

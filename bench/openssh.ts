@@ -10,9 +10,11 @@ import { promisify } from 'node:util'
 
 import { sshdConfig, sshOptions } from '../test/support/sshd-config.ts'
 import { drain } from './processes.ts'
+import { timed } from './stats.ts'
 
 const run = promisify(execFile)
 const SSHD = '/usr/sbin/sshd'
+const CLUSH = '/usr/bin/clush'
 
 const freePort = async (): Promise<number> => {
   const server = createServer().listen(0, '127.0.0.1')
@@ -123,6 +125,13 @@ export class OpenSsh {
     const path = this.#path(port)
     await path.openMaster()
     return path
+  }
+
+  /** What ClusterShell takes for this many calls, so many at a time, in milliseconds; null where there is none. */
+  async clush(count: number, width: number, argv: readonly string[]): Promise<number | null> {
+    if (!existsSync(CLUSH)) return null
+    const options = ['-F', 'none', '-o', 'HostName=127.0.0.1', ...sshOptions(this.#dir, this.port)].join(' ')
+    return timed(async () => run(CLUSH, ['-w', `n[1-${count}]`, '-f', String(width), '-S', '-o', options, ...argv]))
   }
 
   async stop(): Promise<void> {

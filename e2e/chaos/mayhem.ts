@@ -180,7 +180,9 @@ export class Mayhem {
     if (trouble === 'stop cli') return this.#pause(cli?.child.pid ?? null, name)
     if (trouble === 'interrupt') return cli?.child.kill('SIGINT') === true ? name : null
     if (trouble === 'cancel') {
-      const answer = await requester.client.post('/exec/cancel', { request_id: requestId }, AbortSignal.timeout(10_000)).catch(() => '')
+      const answer = await requester.client
+        .post('/exec/cancel', { request_id: requestId }, { signal: AbortSignal.timeout(10_000) })
+        .catch(() => '')
       return answer.includes('"ok":true') ? name : null
     }
     victim.hangUp()

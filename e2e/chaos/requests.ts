@@ -150,7 +150,7 @@ export class Requests {
       ...(plan.stdin === null ? {} : { stdin_b64: plan.stdin.toString('base64') }),
     }
     const coming = requester.client
-      .post('/exec/run', body, leaving.signal)
+      .post('/exec/run', body, { signal: leaving.signal })
       .then(answerOfJson, (error: unknown): Answer => ({ how: 'gone', why: String(error) }))
     return this.#watched({ plan, requester, cli: null, requestId, hangUp: () => leaving.abort() }, coming)
   }

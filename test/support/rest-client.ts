@@ -32,8 +32,8 @@ export class RestClient {
   }
 
   /** The whole answer; throws when there is none, or only a part of one. */
-  async post(path: string, body: unknown, signal?: AbortSignal): Promise<string> {
-    const response = await this.#open(path, body, 'application/json', signal)
+  async post(path: string, body: unknown, options: { signal?: AbortSignal; accept?: string } = {}): Promise<string> {
+    const response = await this.#open(path, body, options.accept ?? 'application/json', options.signal)
     const chunks: Buffer[] = []
     for await (const chunk of response as AsyncIterable<Buffer>) chunks.push(chunk)
     return Buffer.concat(chunks).toString()
