@@ -294,7 +294,7 @@ test('where operators alone may ask, one proof covers each host of its fan-out a
   await alice.start()
   const key = decodeOperatorKey(await readFile(join(alice.dir, 'operator.key'), 'utf8'))
   assert.ok(key)
-  const body = { hosts: ['bob', 'carol', 'dave'], argv: ['echo', '5'] }
+  const body = { hosts: ['bob,dave', 'carol'], argv: ['echo', '5'] }
   const proof = (of: object, operation: string = FANOUT_OPERATION): Record<string, string> => ({
     [OPERATOR_PROOF_HEADER]: proveOperation(key, operation, Buffer.from(JSON.stringify(of)), Date.now()),
   })

@@ -1,10 +1,10 @@
 import { AppError } from '../base/errors.ts'
 import { didYouMean } from '../base/nearest.ts'
 import type { Snapshot } from '../executor/port/snapshot.ts'
+import { ContactIndex } from '../protocol/contact-index.ts'
 import { isHexId, type AgentId } from '../protocol/ids.ts'
 import { MIN_ID_PREFIX } from '../protocol/limits.ts'
-import { ContactIndex } from './fleet/contact-index.ts'
-import { selectHosts, type SelectedHost } from './fleet/select-hosts.ts'
+import { groupsByName, selectHosts, type SelectedHost } from '../protocol/select-hosts.ts'
 
 export interface AgentDirectoryComponents {
   readonly ownAgentId: () => AgentId
@@ -57,7 +57,7 @@ export class AgentDirectory {
 
   /** Whom the words of a fan-out mean. Throws as `selectHosts`. */
   select(words: readonly string[]): SelectedHost[] {
-    const groups = new Map(this.#components.snapshot().groups.map(({ name, words: said }) => [name, said]))
+    const groups = groupsByName(this.#components.snapshot().groups)
     return selectHosts(words, { index: this.#known(), groups, byPrefix: (text) => this.resolve(text) })
   }
 

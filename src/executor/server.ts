@@ -197,7 +197,10 @@ export class Executor implements Startable {
         { authority, contacts, counters, log, revocations },
         { own: wayBack(this.#components.successions ?? [], signatures.agentId) },
       ),
-      requests: new Requests({ authority, clock, contacts, counters, gate, outgoing, signatures }, { machineId, requireOperatorProof }),
+      requests: new Requests(
+        { authority, clock, contacts, counters, gate, outgoing, signatures },
+        { machineId, requireOperatorProof, known: () => this.#views.snapshot() },
+      ),
     }
     this.#unsubscribe = contacts.onChange(() => this.#trustChanged())
   }

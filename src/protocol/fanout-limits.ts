@@ -2,8 +2,6 @@
 
 /** Hosts of one fan-out: a large fleet; each costs a line of the journal, a signature and a connection. */
 export const MAX_FANOUT_HOSTS = 10_000
-/** Words that name them, as a shell hands them over: as many as one command has. */
-export const MAX_FANOUT_WORDS = 1_024
 /** Hosts whose runs go on at once, where its caller says nothing: enough to hide a slow host among quick ones, and a quarter of the nonces and streams that one peer has. */
 export const DEFAULT_FANOUT_PARALLEL = 64
 /** … and at most: as many runs as the port of our executor holds open. */

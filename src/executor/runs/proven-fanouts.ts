@@ -1,10 +1,13 @@
 import type { Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
 import { MAX_FANOUTS } from '../../protocol/fanout-limits.ts'
+import { ContactIndex } from '../../protocol/contact-index.ts'
 import { isTable } from '../../protocol/field-checks.ts'
 import type { AgentId, RequestId } from '../../protocol/ids.ts'
+import { groupsByName, selectHosts } from '../../protocol/select-hosts.ts'
 import { JsonBody } from '../json-body.ts'
-import { agentNamed, commandOf, differencesOf, type KnownAgents, type ProvenCommand, type RequestToSign } from './proven-request.ts'
+import type { Snapshot } from '../port/snapshot.ts'
+import { agentNamed, commandOf, differencesOf, type ProvenCommand, type RequestToSign } from './proven-request.ts'
 
 /** How long after its proof a fan-out may still ask hosts whose turn comes late, where it has no earlier deadline of its own. */
 export const PROVEN_FANOUT_MS = 24 * 60 * 60 * 1000
@@ -27,6 +30,11 @@ export const FANOUT_KEYS = [
   'session',
 ] as const
 
+/** Whom words may mean. */
+export interface KnownHosts extends Pick<Snapshot, 'contacts' | 'groups'> {
+  readonly own: AgentId
+}
+
 interface ProvenFanout {
   readonly command: ProvenCommand
   /** Whom it names and who has not been asked yet. */
@@ -46,13 +54,13 @@ export class ProvenFanouts {
     this.#clock = components.clock
   }
 
-  /** Throws `bad_request` for what is no object of a fan-out, `operator_proof_required` for hosts that cannot be said, and `conflict`. */
-  add(id: RequestId, proven: Uint8Array, known: KnownAgents): void {
+  /** Throws `bad_request` for what is no object of a fan-out, `operator_proof_required` for the beginning of a stranger's id, `conflict`, and as `selectHosts`. */
+  add(id: RequestId, proven: Uint8Array, known: KnownHosts): void {
     if (this.#fanouts.has(id)) throw new AppError('conflict', 'fanout_id: a fan-out with this id goes on')
     const json = new JsonBody(proven).only(...FANOUT_KEYS)
     const named = json.optionalText('fanout_id')
     if (named !== undefined && named !== id) throw refused('the operator proved another fan-out')
-    const unasked = new Set(json.texts('hosts').map((word) => agentNamed(word, known)))
+    const unasked = new Set(hostsOf(json.texts('hosts'), known))
     const lasts = Math.min(json.optionalCount('deadline_ms') ?? PROVEN_FANOUT_MS, PROVEN_FANOUT_MS)
     const [oldest] = this.#fanouts.keys()
     if (oldest !== undefined && this.#fanouts.size >= MAX_FANOUTS) this.#fanouts.delete(oldest)
@@ -80,6 +88,16 @@ export class ProvenFanouts {
     if (different.length > 0) throw refused(`the operator proved another fan-out: ${different.join(', ')} differ`)
     fanout.unasked.delete(toSign.to_agent)
   }
+}
+
+/** Whom its words mean, by what the executor itself knows. */
+const hostsOf = (words: readonly string[], { own, contacts, groups }: KnownHosts): AgentId[] => {
+  const known = {
+    index: new ContactIndex(contacts),
+    groups: groupsByName(groups),
+    byPrefix: (text: string) => agentNamed(text, { own, contacts }),
+  }
+  return selectHosts(words, known).map(({ agent_id }) => agent_id)
 }
 
 const requestIdsOf = (json: JsonBody): ReadonlyMap<string, unknown> => {

@@ -17,7 +17,7 @@ export interface RequestToSign extends Pick<ExecRequest, 'request_id' | 'to_agen
 /** Whom the object's `agent` may mean. */
 export interface KnownAgents {
   readonly own: AgentId
-  readonly contacts: readonly Contact[]
+  readonly contacts: readonly Pick<Contact, 'name' | 'agent_id'>[]
 }
 
 /** The keys of a request object: those of `POST /exec/run`. */

@@ -30,6 +30,7 @@ import type { AuthorityJournal } from '../authority-journal.ts'
 import type { PeerLink } from '../links/links.ts'
 import type { OperatorGate } from '../operator-gate.ts'
 import type { RequestProof, ToExecutor } from '../port/messages.ts'
+import type { Snapshot } from '../port/snapshot.ts'
 import { ProvenFanouts } from './proven-fanouts.ts'
 import { checkProvenRequest, type RequestToSign } from './proven-request.ts'
 import type { Signatures } from '../links/signatures.ts'
@@ -51,6 +52,8 @@ export interface RequestsComponents {
 export interface RequestsInit {
   readonly machineId: MachineId
   readonly requireOperatorProof: boolean
+  /** Whom words of a fan-out may mean: as the network's half is shown it. */
+  known(): Pick<Snapshot, 'contacts' | 'groups'>
 }
 
 const NO_NONCE = new Uint8Array(NONCE_BYTES)
@@ -77,10 +80,11 @@ export class Requests {
 
   /** Throws `operator_proof_required`, `bad_request`, `conflict`, `rate_limited`; then none of its Requests is proven. */
   async proveFanout({ fanout, proven, proof }: Extract<ToExecutor, { type: 'prove_fanout' }>): Promise<object> {
-    const { authority, contacts, gate, signatures } = this.#components
+    const { authority, gate, signatures } = this.#components
     try {
       gate.check(FANOUT_OPERATION, proven, proof)
-      this.#fanouts.add(fanout, proven, { own: signatures.agentId, contacts: contacts.list() })
+      const { contacts, groups } = this.#init.known()
+      this.#fanouts.add(fanout, proven, { own: signatures.agentId, contacts, groups })
     } catch (error) {
       await authority.refused(FANOUT_OPERATION, error)
       throw error

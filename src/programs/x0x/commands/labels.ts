@@ -1,5 +1,5 @@
 import { shownLine } from '../../../base/visible-text.ts'
-import type { SelectedHost } from '../../../exec/fleet/select-hosts.ts'
+import type { SelectedHost } from '../../../protocol/select-hosts.ts'
 import { operate } from '../../../local-api/operator.ts'
 import { labelsText } from '../../../protocol/labels.ts'
 import type { CliContext } from '../context.ts'

@@ -1,30 +1,39 @@
-import type { ContactRecord } from '../../executor/port/snapshot.ts'
-import type { AgentId } from '../../protocol/ids.ts'
+import type { AgentId } from './ids.ts'
+import type { Labels } from './labels.ts'
+import type { TrustLevel } from './reasons.ts'
+
+/** Of a contact, what says whether it is meant. */
+export interface NamedContact {
+  readonly name: string
+  readonly agent_id: AgentId
+  readonly trust: TrustLevel
+  readonly labels: Labels
+}
 
 /** The contacts of one snapshot, found without looking at all of them. */
 export class ContactIndex {
-  readonly contacts: readonly ContactRecord[]
-  readonly #byName: ReadonlyMap<string, ContactRecord>
-  readonly #byId: ReadonlyMap<AgentId, ContactRecord>
+  readonly contacts: readonly NamedContact[]
+  readonly #byName: ReadonlyMap<string, NamedContact>
+  readonly #byId: ReadonlyMap<AgentId, NamedContact>
   /** By key, then by value; made when it is asked for. */
-  #byLabel: Map<string, Map<string, ContactRecord[]>> | null = null
+  #byLabel: Map<string, Map<string, NamedContact[]>> | null = null
 
-  constructor(contacts: readonly ContactRecord[]) {
+  constructor(contacts: readonly NamedContact[]) {
     this.contacts = contacts
     this.#byName = new Map(contacts.map((contact) => [contact.name, contact]))
     this.#byId = new Map(contacts.map((contact) => [contact.agent_id, contact]))
   }
 
-  named(name: string): ContactRecord | undefined {
+  named(name: string): NamedContact | undefined {
     return this.#byName.get(name)
   }
 
-  withId(agentId: AgentId): ContactRecord | undefined {
+  withId(agentId: AgentId): NamedContact | undefined {
     return this.#byId.get(agentId)
   }
 
   /** By their values; undefined where no contact has a label of this key. */
-  labelled(key: string): ReadonlyMap<string, readonly ContactRecord[]> | undefined {
+  labelled(key: string): ReadonlyMap<string, readonly NamedContact[]> | undefined {
     this.#byLabel ??= this.#indexLabels()
     return this.#byLabel.get(key)
   }
@@ -35,11 +44,11 @@ export class ContactIndex {
     return [...this.#byLabel].flatMap(([key, values]) => [...values.keys()].map((value) => `${key}=${value}`))
   }
 
-  #indexLabels(): Map<string, Map<string, ContactRecord[]>> {
-    const byLabel = new Map<string, Map<string, ContactRecord[]>>()
+  #indexLabels(): Map<string, Map<string, NamedContact[]>> {
+    const byLabel = new Map<string, Map<string, NamedContact[]>>()
     for (const contact of this.contacts)
       for (const [key, value] of Object.entries(contact.labels)) {
-        const values = byLabel.get(key) ?? new Map<string, ContactRecord[]>()
+        const values = byLabel.get(key) ?? new Map<string, NamedContact[]>()
         byLabel.set(key, values)
         const having = values.get(value)
         if (having === undefined) values.set(value, [contact])

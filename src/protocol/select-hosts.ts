@@ -1,13 +1,13 @@
-import { AppError } from '../../base/errors.ts'
-import { didYouMean } from '../../base/nearest.ts'
-import { MAX_FANOUT_HOSTS } from '../../protocol/fanout-limits.ts'
-import { MAX_CHOICE_STEPS, MAX_ID_PREFIXES, MAX_SHOWN_NAMES } from '../../protocol/fleet-limits.ts'
-import { parseHostExpression, type HostExpression, type HostPart } from '../../protocol/host-expression.ts'
-import { isHexId, type AgentId } from '../../protocol/ids.ts'
-import { NO_LABELS, type Labels } from '../../protocol/labels.ts'
-import { MIN_ID_PREFIX } from '../../protocol/limits.ts'
-import { expandNodeSet, foldNodeSet } from '../../protocol/node-set.ts'
-import type { TrustLevel } from '../../protocol/reasons.ts'
+import { AppError } from '../base/errors.ts'
+import { didYouMean } from '../base/nearest.ts'
+import { MAX_FANOUT_HOSTS } from './fanout-limits.ts'
+import { MAX_CHOICE_STEPS, MAX_ID_PREFIXES, MAX_SHOWN_NAMES } from './fleet-limits.ts'
+import { parseHostExpression, type HostExpression, type HostPart } from './host-expression.ts'
+import { isHexId, type AgentId } from './ids.ts'
+import { NO_LABELS, type Labels } from './labels.ts'
+import { MIN_ID_PREFIX } from './limits.ts'
+import { expandNodeSet, foldNodeSet } from './node-set.ts'
+import type { TrustLevel } from './reasons.ts'
 import type { ContactIndex } from './contact-index.ts'
 
 /** One host that some words mean. */
@@ -160,3 +160,7 @@ export const selectHosts = (words: readonly string[], known: Known): SelectedHos
     throw new AppError('bad_request', `these words mean ${hosts.size} hosts, and at most ${MAX_FANOUT_HOSTS} may be asked`)
   return [...hosts.values()]
 }
+
+/** The words of each group. */
+export const groupsByName = (groups: Iterable<{ readonly name: string; readonly words: readonly string[] }>): Known['groups'] =>
+  new Map([...groups].map(({ name, words }) => [name, words]))
