@@ -139,6 +139,8 @@ export class Cards implements Startable {
     const { node, ownCard } = this.#parts
     try {
       const question = oneFrame(stream, MAX_CARD_ASK_BYTES)
+      // Where it is refused before it is looked at, nobody else hears that its stream was given up.
+      question.catch(() => undefined)
       if (!this.#answers.allows(node.isKnown(connection.machineId) ? connection.machineId : connection.host))
         throw new AppError('rate_limited', 'too many cards asked for')
       const { machine_id } = cardAsk.decode(await unlessAborted(question, limit))
