@@ -110,9 +110,9 @@ const cpuPerHost = async (
 /** A run on the first host while the fan-out goes on, again and again. */
 const besides = async (fleet: Fleet): Promise<Summary> => {
   const samples: number[] = []
-  let over = false
-  const going = fanOut(fleet, TRUE, 'ran').finally(() => (over = true))
-  while (!over) samples.push(await timed(async () => fleet.client.run(fleet.ids[0]!, TRUE)))
+  const state = { over: false }
+  const going = fanOut(fleet, TRUE, 'ran').finally(() => (state.over = true))
+  while (!state.over) samples.push(await timed(async () => fleet.client.run(fleet.ids[0]!, TRUE)))
   await going
   return summarize(samples)
 }
@@ -125,7 +125,7 @@ const measured = async (fleet: Fleet, plan: Plan): Promise<{ rows: Row[]; warm: 
   const { warm } = await interleaved(ROUNDS[plan.mode], { warm: async () => fanOut(fleet, TRUE, 'ran') })
   const { denied } = await interleaved(ROUNDS[plan.mode], { denied: async () => fanOut(fleet, ['/bin/false'], 'denied') })
   const cpu = await cpuPerHost(fleet, TRUE, 'ran', ROUNDS[plan.mode])
-  const alone = summarize(await Promise.all([timed(async () => fleet.client.run(fleet.ids[0]!, TRUE))]))
+  const { alone } = await interleaved(ROUNDS[plan.mode], { alone: async () => fleet.client.run(fleet.ids[0]!, TRUE) })
   const rows: Row[] = [
     { what: `${count} warm hosts, one denial each: no command is started`, unit: 'ms', ours: denied },
     { what: `requester's processor time for each of ${count} warm hosts, both halves`, unit: 'ms CPU', ours: cpu.both, target: '≤ 2' },
