@@ -1,12 +1,12 @@
 import { VERSION_OPTION, type CommandSpec, type OptionSpec } from './command.ts'
 
-/** Of `x0x`, for all its commands. */
-export const X0X_OPTIONS: readonly OptionSpec[] = [
-  { flags: '--name <name>', text: 'the daemon with this name (data in ~/.x0x-NAME)' },
-  { flags: '--data-dir <dir>', text: 'the daemon with this data directory' },
-  { flags: '--api <url>', text: 'an API elsewhere, such as http://127.0.0.1:12700; its token in X0X_API_TOKEN' },
-  { flags: '--json', text: 'print one JSON object' },
-  { flags: '-q, --quiet', text: 'results and failures alone: no notice, no progress, and nothing where something was only changed' },
+/** Of `x0x`, for all its commands; what is told of them stands apart. */
+export const PLAIN_OPTIONS: readonly OptionSpec[] = [
+  { flags: '--name <name>', text: '' },
+  { flags: '--data-dir <dir>', text: '' },
+  { flags: '--api <url>', text: '' },
+  { flags: '--json', text: '' },
+  { flags: '-q, --quiet', text: '' },
   VERSION_OPTION,
 ]
 
@@ -27,7 +27,7 @@ export const PLAIN_EXEC: CommandSpec = {
 }
 
 /** As much of `x0x` as a plain `exec` needs. Any other line is for the table of all commands. */
-export const PLAIN_X0X: CommandSpec = { name: 'x0x', text: '', group: true, options: X0X_OPTIONS, commands: [PLAIN_EXEC] }
+export const PLAIN_X0X: CommandSpec = { name: 'x0x', text: '', group: true, options: PLAIN_OPTIONS, commands: [PLAIN_EXEC] }
 
 /** What an expression for many hosts has, and hardly a name. */
 export const MANY_HOSTS = /[[\]@=!,]/

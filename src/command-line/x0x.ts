@@ -7,7 +7,7 @@ import { SHELLS } from './shells.ts'
 import { DOCTOR } from './doctor.ts'
 import { FIRST_COMMANDS } from './first.ts'
 import { EXEC } from './exec.ts'
-import { X0X_OPTIONS } from './plain-exec.ts'
+import { PLAIN_OPTIONS } from './plain-exec.ts'
 import { KEYS } from './keys.ts'
 import { PING } from './ping.ts'
 import { ATTACH, RUNS } from './runs.ts'
@@ -166,12 +166,21 @@ const events: CommandSpec = {
   examples: ['x0x events', 'x0x events --follow', 'x0x events --since 42 --json'],
 }
 
+/** What is told of the options of a plain line, which is read without it. */
+const OPTION_TEXTS: Readonly<Record<string, string>> = {
+  '--name <name>': 'the daemon with this name (data in ~/.x0x-NAME)',
+  '--data-dir <dir>': 'the daemon with this data directory',
+  '--api <url>': 'an API elsewhere, such as http://127.0.0.1:12700; its token in X0X_API_TOKEN',
+  '--json': 'print one JSON object',
+  '-q, --quiet': 'results and failures alone: no notice, no progress, and nothing where something was only changed',
+}
+
 export const X0X: CommandSpec = {
   name: 'x0x',
   text: 'Run strictly allowlisted commands on other machines over a peer-to-peer mesh.',
   group: true,
   programs: ['mcp', 'ui', 'desk', 'bundle', 'rexd', 'console'],
-  options: X0X_OPTIONS,
+  options: PLAIN_OPTIONS.map((option) => ({ ...option, text: OPTION_TEXTS[option.flags] ?? option.text })),
   commands: [
     EXEC,
     RUNS,
