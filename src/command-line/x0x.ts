@@ -180,7 +180,7 @@ export const X0X: CommandSpec = {
   text: 'Run strictly allowlisted commands on other machines over a peer-to-peer mesh.',
   group: true,
   programs: ['mcp', 'ui', 'desk', 'bundle', 'rexd', 'console'],
-  options: PLAIN_OPTIONS.map((option) => ({ ...option, text: OPTION_TEXTS[option.flags] ?? option.text })),
+  options: PLAIN_OPTIONS.map((option) => (option.text === '' ? { ...option, text: OPTION_TEXTS[option.flags] ?? '' } : option)),
   commands: [
     EXEC,
     RUNS,
