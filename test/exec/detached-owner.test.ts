@@ -125,6 +125,9 @@ test('an agent of a release before is asked for none', async (t) => {
   const versions = LINK_VERSIONS.filter((version) => version < DETACH_VERSION)
   const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS, versions })
   await assert.rejects(ask(pair, 'waits'), (error) => isAppError(error, 'not_offered') && error.data['may_run'] === undefined)
+  // It was asked for before, by a release that could: what became of that nobody has heard.
+  const known_sha256 = ['00'.repeat(32)]
+  await assert.rejects(ask(pair, 'waits', { known_sha256 }), (error) => isAppError(error, 'not_offered') && error.data['may_run'] === true)
   const target = {
     agent_id: pair.responder.own.signer.agentId,
     machine_id: pair.responder.own.machine.machineId,

@@ -44,8 +44,8 @@ export class StreamedFanout implements FanoutSink {
     }
   }
 
-  begun({ host }: FanoutHost, request_id: RequestId): void {
-    void this.#say({ type: 'begun', host, request_id })
+  begun({ host }: FanoutHost, request_id: RequestId): void | Promise<void> {
+    return this.#say({ type: 'begun', host, request_id })
   }
 
   event({ host }: FanoutHost, event: RunEvent): void | Promise<void> {

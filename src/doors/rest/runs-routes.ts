@@ -181,7 +181,8 @@ const waitFor = async (
   const { clock, detached } = components
   for (const id of request_ids) await detached.get(id)
   const late = lateAfter(clock, timeout_ms)
-  const signal = AbortSignal.any([gone, late.signal])
+  const answered = new AbortController()
+  const signal = AbortSignal.any([gone, late.signal, answered.signal])
   try {
     return await Promise.all(
       request_ids.map(async (id) => {
@@ -196,6 +197,8 @@ const waitFor = async (
     )
   } finally {
     late.cancel()
+    // Where one was an error, nobody waits for the others any more.
+    answered.abort(new AppError('conflict', 'the wait is over'))
   }
 }
 

@@ -83,7 +83,9 @@ export class DetachedClient {
         }
       } catch (error) {
         if (error instanceof AnswerLost && attempt < STARTS) continue
-        throw sent ? mayRun(error) : error
+        // Of one that was asked for before it was never known that nothing runs; but a conflict is of another command.
+        const wasAsked = (spec.known_sha256 ?? []).length > 0 && !isAppError(error, 'conflict')
+        throw sent || wasAsked ? mayRun(error) : error
       }
     }
   }

@@ -25,9 +25,21 @@ const NOTHING = {
   warnings: [],
 } satisfies Omit<FanoutHostJson, 'host' | 'agent_id' | 'request_id' | 'end'>
 
-/** What a signed Exit, or its absence, says of the host. `weCancelled`: before the outcome came. */
-const endOf = ({ code, signal, denial_reason, never_arrived, incomplete, warnings }: RunOutcome, weCancelled: boolean): FanoutEnd => {
+export interface AskedHow {
+  /** Before the outcome came. */
+  readonly weCancelled: boolean
+  /** Its caller chose the id of its run, and may have used it before. */
+  readonly idIsChosen: boolean
+}
+
+/** What a signed Exit, or its absence, says of the host. */
+const endOf = (
+  { code, signal, denial_reason, never_arrived, incomplete, warnings }: RunOutcome,
+  { weCancelled, idIsChosen }: AskedHow,
+): FanoutEnd => {
   if (never_arrived === true) return weCancelled ? 'cancelled' : 'unreachable'
+  // This too is how an executor refuses an id that it has seen: under that the command may have run.
+  if (denial_reason === 'unverified_sender' && idIsChosen) return 'unknown'
   if (denial_reason !== null) return 'denied'
   // Its executor says so. One that ended by itself before our Cancel came has run.
   if (!incomplete && warnings.includes('cancelled')) return 'cancelled'
@@ -36,13 +48,15 @@ const endOf = ({ code, signal, denial_reason, never_arrived, incomplete, warning
   return incomplete ? 'unknown' : 'denied'
 }
 
+const USED_BEFORE = 'its agent refused the id of the run, under which the command may have run before'
 const NOT_BEGUN = 'its agent ended the run before a process began'
 
 /** How a host ended whose run came to an outcome. */
-export const hostOfOutcome = (host: FanoutHost, outcome: RunOutcome, weCancelled: boolean): FanoutHostJson => {
-  const end = endOf(outcome, weCancelled)
+export const hostOfOutcome = (host: FanoutHost, outcome: RunOutcome, how: AskedHow): FanoutHostJson => {
+  const end = endOf(outcome, how)
   const { ok: _ok, never_arrived: _never, incomplete, message, waited_ms, warnings, ...facts } = outcome
-  const why = message ?? (end === 'denied' && outcome.denial_reason === null ? NOT_BEGUN : undefined)
+  const isUsed = end === 'unknown' && outcome.denial_reason !== null
+  const why = isUsed ? USED_BEFORE : (message ?? (end === 'denied' && outcome.denial_reason === null ? NOT_BEGUN : undefined))
   return {
     ...facts,
     ...host,
@@ -65,6 +79,15 @@ export const hostOfError = (host: FanoutHost, request_id: RequestId, error: unkn
   const end = sent ? 'unknown' : cancelled ? 'cancelled' : 'unreachable'
   return { ...NOTHING, ...host, request_id, end, error: end === 'cancelled' ? null : code, message: errorText(error) }
 }
+
+/** A host that was cancelled before its run began here. */
+export const hostCancelled = (host: FanoutHost, request_id: RequestId): FanoutHostJson => ({
+  ...NOTHING,
+  ...host,
+  request_id,
+  end: 'cancelled',
+  message: 'it was cancelled before its request was sent',
+})
 
 const WHY_NOT_STARTED: Readonly<Record<NotStartedReason, string>> = {
   canary_failed: 'not all of the first hosts, which must succeed before the others begin, did',

@@ -3,7 +3,7 @@ import type { AgentId, RequestId } from '../../protocol/ids.ts'
 import type { ExecClient } from '../client.ts'
 import type { RunEvent, RunSpec, StdinSource } from '../run-spec.ts'
 import type { HostRun } from './fanout.ts'
-import { hostOfError, hostOfOutcome, type FanoutHost } from './host-end.ts'
+import { hostCancelled, hostOfError, hostOfOutcome, type FanoutHost } from './host-end.ts'
 
 /** What is to run on each host. */
 export interface FanoutCommand extends Pick<RunSpec, 'argv' | 'timeout_ms' | 'cwd' | 'clamp' | 'session' | 'trace'> {
@@ -15,7 +15,8 @@ export interface FanoutCommand extends Pick<RunSpec, 'argv' | 'timeout_ms' | 'cw
 
 /** Where hosts' events go; each promise is backpressure, for that host alone. */
 export interface HostSink {
-  begun(host: FanoutHost, requestId: RequestId): void
+  /** Before its Request leaves: once it resolves, whoever reads has been told, whatever becomes of this process. */
+  begun(host: FanoutHost, requestId: RequestId): void | Promise<void>
   event(host: FanoutHost, event: RunEvent): void | Promise<void>
 }
 
@@ -40,7 +41,8 @@ const readOnce = ({ bytes, pieces }: NonNullable<FanoutCommand['stdin']>): Stdin
 /** Asks one host of a fan-out. */
 export const beginHost = ({ runner, sink }: HostRunComponents, { command, fanoutId }: HostRunInit, host: FanoutHost): HostRun => {
   const { requestIds, stdin, ...common } = command
-  const request_id = requestIds.get(host.agent_id) ?? newRequestId()
+  const chosen = requestIds.get(host.agent_id)
+  const request_id = chosen ?? newRequestId()
   let cancelled = false
   let sent = false
   const spec: RunSpec = {
@@ -52,9 +54,10 @@ export const beginHost = ({ runner, sink }: HostRunComponents, { command, fanout
   }
   const run = async (): Promise<Awaited<HostRun['ended']>> => {
     try {
-      sink.begun(host, request_id)
+      await sink.begun(host, request_id)
+      if (cancelled) return hostCancelled(host, request_id)
       const outcome = await runner.run(spec, { event: (event) => sink.event(host, event), sent: () => void (sent = true) })
-      return hostOfOutcome(host, outcome, cancelled)
+      return hostOfOutcome(host, outcome, { weCancelled: cancelled, idIsChosen: chosen !== undefined })
     } catch (error) {
       return hostOfError(host, request_id, error, sent)
     }

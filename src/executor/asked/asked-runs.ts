@@ -13,6 +13,13 @@ const NEXT = { next: 'which there are: x0x runs' }
 const NOTHING_HEARD = { state: 'unknown', code: null, signal: null, denial_reason: null, heard_at_ms: null } as const
 const KEYS_OF_NEWS = ['state', 'code', 'signal', 'denial_reason'] as const
 
+/** Once its host has spoken of it, one of those that are known is what runs: none of them may give way to one that changes nothing. */
+const requestsWith = (before: AskedRun | undefined, request: string): readonly string[] => {
+  if (before === undefined) return [request]
+  const isThere = before.state !== 'unknown' && before.state !== 'expired'
+  return isThere ? before.requests : [...before.requests.filter((one) => one !== request), request].slice(-MAX_ASKED_REQUESTS)
+}
+
 /**
  * The detached runs that this daemon asked for: they outlive both of its halves, so each is on the disk before its Request
  * leaves. Changes that come together share one write.
@@ -61,7 +68,7 @@ export class AskedRuns {
     if (before !== undefined && (before.digest !== asked.digest || before.machine_id !== asked.machine_id))
       throw new AppError('conflict', 'request_id: another command was asked for under this id; each run needs an id of its own')
     if (before === undefined) this.#makeRoom()
-    const requests = [...(before?.requests ?? []).filter((one) => one !== request), request].slice(-MAX_ASKED_REQUESTS)
+    const requests = requestsWith(before, request)
     const row: AskedRun = { ...(before ?? { ...asked, ...NOTHING_HEARD }), requests }
     this.#runs.set(id, row)
     try {

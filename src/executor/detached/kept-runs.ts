@@ -48,6 +48,7 @@ export class KeptRuns {
   readonly #directory: string
   readonly #runs = new Map<string, KeptRun>()
   #timer: Timer | null = null
+  #stopped = false
 
   constructor(components: KeptRunsComponents, init: KeptRunsInit) {
     this.#components = components
@@ -101,6 +102,7 @@ export class KeptRuns {
   }
 
   stop(): void {
+    this.#stopped = true
     this.#timer?.cancel()
   }
 
@@ -126,7 +128,7 @@ export class KeptRuns {
     } catch (error) {
       this.#log.error({ error: errorText(error) }, 'detached runs could not be forgotten')
     }
-    this.#timer = this.#clock.setTimeout(() => void this.#look(), LOOK_EVERY_MS, { unref: true })
+    if (!this.#stopped) this.#timer = this.#clock.setTimeout(() => void this.#look(), LOOK_EVERY_MS, { unref: true })
   }
 
   async #lookAt(kept: KeptRun): Promise<void> {

@@ -483,7 +483,7 @@ test("cancel and sessions are the runner's", async (t) => {
       },
     },
   })
-  assert.deepEqual((await door.call('GET', '/exec/sessions')).json, { ok: true, sessions: [session] })
+  assert.deepEqual((await door.call('GET', '/exec/sessions')).json, { ok: true, sessions: [session], fanouts: [] })
   assert.deepEqual((await door.call('POST', '/exec/cancel', { body: { request_id: ID } })).json, { ok: true, request_id: ID })
   const unknown = await door.call('POST', '/exec/cancel', { body: { request_id: ID.replace('0', '1') } })
   assert.deepEqual([unknown.status, unknown.json.error], [404, 'unknown_run'])

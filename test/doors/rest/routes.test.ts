@@ -238,7 +238,8 @@ test('contacts, peers, connect and diagnostics show what their owners say', asyn
     directory: { ...restComponents().directory, resolve: (agent) => (agent === 'bob' ? OTHER_AGENT : agent) },
   })
   assert.deepEqual((await door.call('GET', '/contacts')).json, { ok: true, contacts: [{ name: 'bob' }], groups: [] })
-  assert.deepEqual((await door.call('GET', '/peers')).json, { ok: true, peers: [] })
+  const mesh = { heard: 0, known: 0, standing: 0, connected: 0 }
+  assert.deepEqual((await door.call('GET', '/peers')).json, { ok: true, peers: [], mesh })
   const connected = await door.call('POST', '/agents/connect', { body: { agent: 'bob' } })
   assert.deepEqual(connected.json, { ok: true, agent_id: OTHER_AGENT, machine_id: MACHINE, decision: 'accept' })
   assert.deepEqual((await door.call('GET', '/diagnostics/exec')).json, { ok: true, enabled: true, requester: { runs_requested: 0 } })

@@ -356,6 +356,29 @@ test('a wait ends with its time, and says what goes on', async (t) => {
   for (const request_ids of [[], many]) assert.equal((await call('POST', '/runs/wait', { body: { request_ids } })).status, 400)
 })
 
+test('a wait that ends with an error waits for no other run any more', async (t) => {
+  const waits = Promise.withResolvers<AbortSignal>()
+  let known = true
+  const { call } = await door(t, {
+    get: async (request_id) => {
+      if (!known) throw new AppError('unknown_run')
+      return run({ request_id })
+    },
+    wait: async (id, signal) => {
+      if (id === ID) waits.resolve(signal)
+      else {
+        // Forgotten while it was waited for.
+        known = false
+        throw new AppError('unknown_run')
+      }
+      await once(signal, 'abort')
+      throw signal.reason
+    },
+  })
+  assert.equal((await call('POST', '/runs/wait', { body: { request_ids: [ID, OTHER_ID] } })).status, 404)
+  assert.equal((await waits.promise).aborted, true)
+})
+
 test('a wait for what is not known here begins with none', async (t) => {
   const { call } = await door(t, {
     get: async () => {

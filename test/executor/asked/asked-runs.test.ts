@@ -88,6 +88,14 @@ test('the same run may be asked for again, and each of its Requests stays known,
   assert.equal(asked_at_ms, 7)
 })
 
+test('once its host has spoken of a run, the Request that it runs by stays known, however often it is asked for again', async (t) => {
+  const { runs, again } = await open(t)
+  await runs.ask(asked(1, { request: hash(0) }))
+  await runs.note(idOf(1), { state: 'running', code: null, signal: null, denial_reason: null })
+  for (let n = 1; n <= 2 * MAX_ASKED_REQUESTS; n += 1) assert.equal(await runs.ask(asked(1, { request: hash(n) })), false)
+  assert.ok((await again()).get(idOf(1)).requests.includes(hash(0)))
+})
+
 test('another command, or another machine, under the same id is a conflict and changes nothing', async (t) => {
   const { runs, path } = await open(t)
   await runs.ask(asked(1))

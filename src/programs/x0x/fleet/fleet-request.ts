@@ -4,6 +4,7 @@ import { v7 as uuidv7 } from 'uuid'
 
 import { AppError } from '../../../base/errors.ts'
 import { shellWords } from '../../../base/shell-word.ts'
+import type { FanoutHostJson } from '../../../protocol/fanout.ts'
 import { MAX_STDIN_SPOOL } from '../../../protocol/limits.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
@@ -108,7 +109,7 @@ const retried = async (line: FleetLine, { file, which }: RetryOf, stdin: Buffer 
     return which === 'unknown' ? end.end === 'unknown' : certainlyDidNotRun(end)
   })
   if (wanted.length === 0) return state
-  const hosts = wanted.map((host) => ({ ...host, request_id: idAgain(host, ends.get(host.host)!.end) }))
+  const hosts = wanted.map((host) => ({ ...host, request_id: idAgain(host, ends.get(host.host)!) }))
   const { argv } = state.head
   const fanoutId = uuidv7()
   const ledger = await LedgerFile.goOn(file, read)
@@ -120,10 +121,13 @@ const retried = async (line: FleetLine, { file, which }: RetryOf, stdin: Buffer 
 }
 
 /**
- * A host whose turn had not come keeps the id that was chosen for it: should it have begun all the same and nobody have heard
- * of it, it refuses to run the same id twice. What was refused or cancelled under an id would be refused for that id again.
+ * A host that did not answer under the id that was chosen for it keeps that: should it have begun all the same and nobody have
+ * heard of it, it refuses to run the same id twice. What was refused or ended under an id would be refused for that id again.
  */
-const idAgain = ({ request_id }: AskedHost, end: string): string => (end === 'not_started' ? request_id : uuidv7())
+const idAgain = ({ request_id }: AskedHost, { end, warnings }: FanoutHostJson): string => {
+  const wasUnsent = end === 'cancelled' && !warnings.includes('cancelled')
+  return end === 'not_started' || end === 'unreachable' || wasUnsent ? request_id : uuidv7()
+}
 
 /** What a line asks for; of a ledger in which there is nobody to ask again, what it says. */
 export const fleetRequest = async (context: CliContext, line: FleetLine, signal: AbortSignal): Promise<FleetRequest | LedgerState> => {

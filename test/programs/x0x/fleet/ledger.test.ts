@@ -62,9 +62,10 @@ test('--retry asks those whose command certainly did not run, with the command o
   const [, second] = here.asked
   assert.deepEqual(second?.body.argv, ['deploy', '42'])
   assert.deepEqual(second?.hosts, ['web2', 'web3', 'web5'])
-  // One that was never begun keeps its id, so that it runs once at most; what was refused is asked anew.
+  // One that never answered keeps its id, so that it runs once at most; what was refused is asked anew.
   const newIds = second?.body['request_ids'] as Record<string, string>
   assert.equal(newIds[agentIdOf('web3')], ids[agentIdOf('web3')])
+  assert.equal(newIds[agentIdOf('web5')], ids[agentIdOf('web5')])
   assert.notEqual(newIds[agentIdOf('web2')], ids[agentIdOf('web2')])
   assert.deepEqual(await endsOf(here), ['web1 ran', 'web2 denied', 'web3 ran', 'web4 ran', 'web5 ran'])
   assert.equal((await here.exec('--retry', here.file, '--', 'deploy', '42')).status, 0)
@@ -86,6 +87,19 @@ test('what may have run is asked again only on purpose', async (t) => {
   assert.deepEqual(here.asked[1]?.hosts, ['web4'])
   assert.equal((await here.exec('--retry-unknown', here.file)).status, 1)
   assert.equal(here.asked.length, 2)
+})
+
+test('what was cancelled before it was sent keeps its id, and what its agent ended does not', async (t) => {
+  const cancelled = { code: null, end: 'cancelled' } as const
+  const here = await place(t, [hostEnd('web1', cancelled), hostEnd('web2', { ...cancelled, warnings: ['cancelled'] })])
+  await here.exec('@all', '--ledger', here.file, '--', 'deploy')
+  await here.exec('--retry', here.file)
+  const [first, second] = here.asked.map(({ body }) => body['request_ids'] as Record<string, string>)
+  assert.deepEqual(here.asked[1]?.hosts, ['web1', 'web2'])
+  assert.deepEqual(
+    ['web1', 'web2'].map((host) => first?.[agentIdOf(host)] === second?.[agentIdOf(host)]),
+    [true, false],
+  )
 })
 
 test('another command, other stdin, another file: nobody is asked', async (t) => {

@@ -1,0 +1,80 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { AppError } from '../../../src/base/errors.ts'
+import { beginHost, type FanoutCommand, type HostRunComponents } from '../../../src/exec/fleet/host-run.ts'
+import type { RunOutcome, RunSpec } from '../../../src/exec/run-spec.ts'
+
+const ID = '01890a5d-ac96-774b-bcce-b302099a8057'
+const AGENT = 'a'.repeat(64)
+const HOST = { host: 'web1', agent_id: AGENT }
+
+const commandWith = (requestIds: FanoutCommand['requestIds']): FanoutCommand => ({
+  argv: ['deploy'],
+  timeout_ms: null,
+  cwd: null,
+  clamp: true,
+  stdin: null,
+  requestIds,
+})
+
+const refusedAs = (denial_reason: RunOutcome['denial_reason']): RunOutcome => ({
+  ok: false,
+  request_id: ID,
+  agent_id: AGENT,
+  machine_id: 'b'.repeat(64),
+  code: null,
+  signal: null,
+  duration_ms: 1,
+  stdout_bytes_total: 0,
+  stderr_bytes_total: 0,
+  truncated: false,
+  incomplete: false,
+  denial_reason,
+  warnings: [],
+})
+
+/** A runner that answers this, and the runs that it was asked for. */
+const runnerOf = (outcome: RunOutcome) => {
+  const ran: RunSpec[] = []
+  const run: HostRunComponents['runner']['run'] = async (spec) => {
+    ran.push(spec)
+    return outcome
+  }
+  const cancel = (): void => {
+    throw new AppError('unknown_run')
+  }
+  return { ran, runner: { run, cancel } }
+}
+
+const silent = { begun: (): void => undefined, event: (): void => undefined }
+
+test('whose id is refused that its caller chose may have run under it before; whose id is new has not', async () => {
+  const { runner } = runnerOf(refusedAs('unverified_sender'))
+  const endWith = async (ids: FanoutCommand['requestIds'], from = runner): Promise<string> => {
+    const { end } = await beginHost({ runner: from, sink: silent }, { command: commandWith(ids), fanoutId: ID }, HOST).ended
+    return end
+  }
+  const chosen = new Map([[AGENT, ID]])
+  assert.equal(await endWith(chosen), 'unknown')
+  assert.equal(await endWith(new Map()), 'denied')
+  assert.equal(await endWith(chosen, runnerOf(refusedAs('argv_not_allowed')).runner), 'denied')
+})
+
+test('no Request leaves before its reader has been told that its host begins, and one that is cancelled until then never leaves', async () => {
+  const { ran, runner } = runnerOf({ ...refusedAs(null), ok: true, code: 0 })
+  const asked = [true, false].map((cancels) => {
+    const told = Promise.withResolvers<void>()
+    const sink = { ...silent, begun: async (): Promise<void> => told.promise }
+    return { cancels, told, host: beginHost({ runner, sink }, { command: commandWith(new Map()), fanoutId: ID }, HOST) }
+  })
+  await new Promise(setImmediate)
+  assert.equal(ran.length, 0)
+  const ends: string[] = []
+  for (const { cancels, told, host } of asked) {
+    if (cancels) host.cancel()
+    told.resolve()
+    ends.push((await host.ended).end)
+  }
+  assert.deepEqual([ends, ran.length], [['cancelled', 'ran'], 1])
+})
