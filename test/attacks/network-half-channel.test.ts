@@ -45,6 +45,8 @@ const TO_NETWORK: Record<ToNetwork['type'], Readonly<Record<string, string>>> = 
     announce: PUBLIC,
     bootstrap: SETTING,
     keep: 'agents that the snapshot names anyway: to whom a connection stands',
+    relay: SETTING,
+    relays: SETTING,
     dht: SETTING,
     mdns: SETTING,
     strangers: SETTING,
@@ -88,12 +90,14 @@ test('no message to the network half can carry a file, a key of the executor or 
 test('no message to the executor names a file, an environment, a program to start, or bytes to be signed as they are', () => {
   const fields = new Set(fieldsOf(toExecutor as Message<unknown>).flat())
   // `argv` and `cwd` are of a Request that another host gets; `body` is what an operator proved; `path` is of a URL, a text for the journal as all of `refused`; `agent` and `machine` are ids that are asked about.
+  // `fanout` and `after` are ids, `from` a place in an output; of `detached`, which is kept of a run elsewhere, all are ids, numbers, hashes and words of tables, and `session` a name.
   const known =
     'id version peer_machine kem_public_key handle m2 m1 kem_ciphertext m3 link count nonces request_id stream_nonce argv stdin pieces'
   const others =
-    'timeout_ms cwd clamp proven proof kind name addresses ttl_ms run frame operation body what items api_port code message ask agent machine'
+    'timeout_ms cwd clamp proven proof kind name addresses ttl_ms run frame operation body what items api_port code message ask agent machine fanout after from'
+  const detached = 'agent_id machine_id lifetime_ms keep_bytes session digest request state signal denial_reason'
   const refused = 'method path host origin remote'
-  assert.deepEqual([...fields].toSorted(), `${known} ${others} ${refused}`.split(' ').toSorted())
+  assert.deepEqual([...fields].toSorted(), `${known} ${others} ${detached} ${refused}`.split(' ').toSorted())
 })
 
 interface Recording {
