@@ -28,7 +28,7 @@ export interface DialOptions {
 
 export interface DiallerComponents {
   /** Of libp2p. */
-  dial(address: Multiaddr, options: { signal: AbortSignal; force: boolean }): Promise<Connection>
+  dial(machineId: MachineId, address: Multiaddr, options: { signal: AbortSignal; force: boolean }): Promise<Connection>
   /** Of its transport through relays: libp2p's own queue would put it behind the direct addresses of the same machine. */
   dialRelayed(address: Multiaddr, options: { signal: AbortSignal }): Promise<Connection>
   /** Of `MeshNode`. */
@@ -120,7 +120,7 @@ export class Dialler {
   async #connect(machineId: MachineId, text: string, options: { signal: AbortSignal; force: boolean }): Promise<Connection> {
     const address = parseAddress(text)
     if (address?.machineId !== machineId) throw new AppError('bad_request', 'not an address of this machine that we can dial')
-    if (address.relay === null) return this.#components.dial(multiaddr(text), options)
+    if (address.relay === null) return this.#components.dial(machineId, multiaddr(text), options)
     // A card may name any relay, and to use one is to keep a connection to it.
     if (!this.#components.isKnown(address.relay)) throw new AppError('peer_rejected', 'the relay is nobody whom we know: import its card')
     return this.#components.dialRelayed(multiaddr(text), options)

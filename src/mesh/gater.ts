@@ -27,6 +27,8 @@ export interface GateView {
   onUnfinished(host: string): void
   /** Strangers that we have dialled ourselves. */
   strangersDialled(): number
+  /** Whether this machine may be dialled: see `EngineDials`. */
+  mayDial(machineId: MachineId): boolean
   /** Whether this machine may hold a place at us, to be reached through us. */
   mayReserve(machineId: MachineId): boolean
   /** Whether we carry between these. */
@@ -62,7 +64,8 @@ interface Guest {
 /**
  * Who may come in and stay: Ed25519 machines only, none that is refused for its offences, each source as fast as it
  * may, and strangers only while they leave room for those we know and for one another. Where places are short, the
- * host that has most of them loses one. Dialling is free, loopback included: a card may name any address.
+ * host that has most of them loses one. Any address may be dialled, loopback included, as a card may name any; how many strangers
+ * are is bounded elsewhere.
  */
 export class Gate implements ConnectionGater {
   readonly #view: GateView
@@ -106,6 +109,11 @@ export class Gate implements ConnectionGater {
   opened(timeline: object, held: Held): void {
     const guest = this.#guests.get(timeline)
     if (guest !== undefined) guest.held = held
+  }
+
+  denyDialPeer(peer: PeerId): boolean {
+    const machineId = machineIdOf(peer)
+    return machineId === null || !this.#view.mayDial(machineId)
   }
 
   denyDialMultiaddr(): boolean {

@@ -11,6 +11,7 @@ import type { MeshConnection } from './connection.ts'
 import { forgetGonePeers } from './libp2p/forget-peers.ts'
 import { addressesTo } from './addresses.ts'
 import { Dialler, type DialOptions } from './dialler.ts'
+import { EngineDials } from './engine-dials.ts'
 import { Gate } from './gater.ts'
 import { HashTable } from './hash-table.ts'
 import { joinTopic, watchGossip, type TopicValidator } from './libp2p/gossip.ts'
@@ -44,6 +45,7 @@ export class MeshNode implements Startable {
   readonly #sources: Sources
   readonly #limits: PeerLimits
   readonly #gate: Gate
+  readonly #engineDials: EngineDials
   readonly #init: MeshNodeInit
   readonly #handlers = new Map<string, StreamHandler>()
   readonly #connections: OpenConnections
@@ -60,6 +62,11 @@ export class MeshNode implements Startable {
     this.#init = init
     const outsideHosts = (): number => this.#gate.outsideHosts()
     this.#sources = new Sources({ ...components, outsideHosts }, { standing: (machineId) => this.standing(machineId) })
+    const strangersDialled = (): number => this.#strangersDialled()
+    this.#engineDials = new EngineDials(
+      { ...components, isKnown: (machineId) => this.isKnown(machineId), strangersDialled },
+      { strangers: this.strangersMayCome },
+    )
     this.#gate = new Gate({ view: this.#gateView() }, { strangers: this.strangersMayCome })
     this.#connections = new OpenConnections(components, {
       maySend: (connection, traffic) => this.#limits.maySend(connection, traffic),
@@ -98,7 +105,7 @@ export class MeshNode implements Startable {
     const isKnown = (machineId: MachineId): boolean => this.isKnown(machineId)
     const { ways } = libp2p.services
     this.#dialler = new Dialler({
-      dial: async (address, options) => libp2p.dial(address, options),
+      dial: async (machineId, address, options) => this.#engineDials.ours(machineId, async () => libp2p.dial(address, options)),
       dialRelayed: async (address, options) => ways!.dial(address, options),
       isKnown,
     })
@@ -241,6 +248,10 @@ export class MeshNode implements Startable {
     return this.connections().filter((one) => !this.isKnown(one.machineId))
   }
 
+  #strangersDialled(): number {
+    return this.#strangers().filter((one) => !one.inbound).length
+  }
+
   #gateView(): ConstructorParameters<typeof Gate>[0]['view'] {
     return {
       isKnown: (machineId) => this.isKnown(machineId),
@@ -249,7 +260,8 @@ export class MeshNode implements Startable {
       onUnfinished: (host) => void this.#sources.penalise(host, 'unfinished'),
       mayReserve: (machineId) => this.reach.mayReserve(machineId),
       mayCarry: (from, to) => this.reach.mayCarry(from, to),
-      strangersDialled: () => this.#strangers().filter((one) => !one.inbound).length,
+      mayDial: (machineId) => this.#engineDials.may(machineId),
+      strangersDialled: () => this.#strangersDialled(),
     }
   }
 

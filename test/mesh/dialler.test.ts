@@ -29,7 +29,7 @@ const diallerOf = () => {
   const dials: Dial[] = []
   const dialler = new Dialler({
     ...everybodyIsKnown,
-    dial: async (address) => {
+    dial: async (_machine, address) => {
       const { promise, resolve } = Promise.withResolvers<Connection>()
       const remotePeer = peerIdFromString(String(address).split('/p2p/')[1]!)
       dials.push({ answer: () => resolve({ remotePeer } as Connection) })
@@ -82,7 +82,7 @@ test('where the address that answered last refuses, one that swallows what comes
   const asked: string[] = []
   const dialler = new Dialler({
     ...everybodyIsKnown,
-    dial: async (to, { signal }) => {
+    dial: async (_machine, to, { signal }) => {
       asked.push(String(to))
       if (String(to) === swallowing)
         return new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason as Error)))
@@ -113,7 +113,7 @@ test('where no address has answered yet, the last of them may take the whole try
         setTimeout(() => resolve({ remotePeer: peerIdFromString(to.split('/p2p/')[1]!) } as Connection), 3 * RESUME_OTHER_ADDRESS_MS)
     })
   for (const addresses of [[address], [old, address]]) {
-    const dialler = new Dialler({ ...everybodyIsKnown, dial: async (to, { signal }) => slow(String(to), signal) })
+    const dialler = new Dialler({ ...everybodyIsKnown, dial: async (_machine, to, { signal }) => slow(String(to), signal) })
     const connection = await dialler.dial(machineId, addresses, AbortSignal.timeout(ADDRESS_DIAL_MS), { othersMs: RESUME_OTHER_ADDRESS_MS })
     assert.equal(connection.remotePeer.toString(), peerIdOf(machineId))
   }
@@ -126,7 +126,7 @@ test('the address that answered last is remembered of a known machine, however m
   const dialler = new Dialler({
     dialRelayed: nobodyRelays,
     isKnown: (machine) => machine === machineId,
-    dial: async (to) => {
+    dial: async (_machine, to) => {
       asked.push(String(to))
       if (String(to) === old) throw new Error('ECONNREFUSED')
       return { remotePeer: peerIdFromString(String(to).split('/p2p/')[1]!) } as Connection
@@ -152,7 +152,7 @@ test('a relayed address is dialled only where the relay is known, and does not w
   const dialler = new Dialler({
     isKnown: (machine) => machine !== other.machineId,
     // A network where we are not: nothing comes back.
-    dial: async (_to, { signal }) => new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason as Error))),
+    dial: async (_machine, _to, { signal }) => new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason as Error))),
     dialRelayed: async (to) => {
       asked.push(String(to))
       return { remotePeer: peerIdFromString(peerIdOf(machineId)) } as Connection

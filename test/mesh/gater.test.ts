@@ -34,6 +34,7 @@ const setUp = (init: { strangers?: boolean } = {}) => {
     mayBegin: (host, fromKnown) => asked.push([host, fromKnown]) > 0,
     onUnfinished: (host) => void unfinished.push(host),
     strangersDialled: () => 0,
+    mayDial: (machineId) => known.has(machineId),
     mayReserve: (machineId) => known.has(machineId),
     mayCarry: (from, to) => known.has(from) && known.has(to),
   }

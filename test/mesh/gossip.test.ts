@@ -20,6 +20,7 @@ type Inside = GossipSub & {
 } & {
   mcache: { put(id: { msgId: Uint8Array; msgIdStr: string }, message: unknown, validated: boolean): void }
   sendRpc(id: string, rpc: unknown): boolean
+  validateReceivedMessage(neighbour: unknown, message: object): Promise<{ readonly code: string }>
   msgIdToStrFn(id: Uint8Array): string
 }
 
@@ -76,4 +77,22 @@ test('a neighbour that subscribes many times in one batch is one newcomer', () =
   const subscriptions = Array.from({ length: 64 }, () => ({ topic: ANNOUNCE_TOPIC, subscribe: true }))
   pubsub.dispatchEvent(new CustomEvent('subscription-change', { detail: { subscriptions } }))
   assert.equal(newcomers, 1)
+})
+
+test('a copy of a message is a duplicate before its signature is looked at, and one with other bytes under the same name is not', async (t) => {
+  const { node, heard, pubsub } = await start(t)
+  const encoded = await rightlySigned(randomBytes(32), 1, randomBytes(100))
+  const [message] = pubsub.decodeRpc(encoded.subarray(encoded.findIndex((byte) => byte < 128) + 1)).messages
+  const judged = async (changed: object) => (await pubsub.validateReceivedMessage(node.peerId, { ...message!, ...changed })).code
+  const altered = Uint8Array.from(message!.data)
+  altered[0]! ^= 1
+  // What is wrongly signed is never remembered, so it cannot keep the right one out.
+  assert.equal(await judged({ data: altered }), 'invalid')
+  assert.equal(heard.length, 0)
+  await judged({})
+  assert.equal(heard.length, 1)
+  assert.equal(await judged({}), 'duplicate')
+  assert.equal(await judged({ data: altered }), 'invalid')
+  assert.equal(await judged({ topic: 'another' }), 'invalid')
+  assert.equal(heard.length, 1)
 })
