@@ -152,7 +152,8 @@ test('a relayed address is dialled only where the relay is known, and does not w
   const dialler = new Dialler({
     isKnown: (machine) => machine !== other.machineId,
     // A network where we are not: nothing comes back.
-    dial: async (_machine, _to, { signal }) => new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason as Error))),
+    dial: async (_machine, _to, { signal }) =>
+      new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason as Error))),
     dialRelayed: async (to) => {
       asked.push(String(to))
       return { remotePeer: peerIdFromString(peerIdOf(machineId)) } as Connection

@@ -63,7 +63,9 @@ test('what we dial ourselves is let through as long as any dial of ours lasts', 
   assert.ok(!dials.may(machineOf(1)))
 })
 
-type Handlers = { rpc: { handlers: Record<string, { handle(peer: unknown, message: { type: string; key: Uint8Array }): Promise<unknown> }> } }
+type Handlers = {
+  rpc: { handlers: Record<string, { handle(peer: unknown, message: { type: string; key: Uint8Array }): Promise<unknown> }> }
+}
 
 test('a server of the hash table that names machines without end has us dial a bounded number of them', { timeout: 120_000 }, async (t) => {
   let dialled = 0
