@@ -33,7 +33,7 @@ const setUp = ({ strangers = true } = {}) => {
 }
 
 test('of strangers the hash table may dial so many a minute, and of those we know any number', async () => {
-  const { clock, dials, mesh, passed } = setUp()
+  const { clock, mesh, passed } = setUp()
   assert.equal(passed(2 * ENGINE_DIALS_PER_MINUTE), ENGINE_DIALS_PER_MINUTE)
   mesh.known.add(machineOf(1))
   assert.equal(passed(2 * ENGINE_DIALS_PER_MINUTE), 1)
