@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { shellWords } from '../src/base/shell-word.ts'
 import { CLI, isRunning, MeshOfDaemons, until, type AclEntry, type CliResult, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 import { showAgent } from './demo-agent.ts'
+import { showFleet } from './demo-fleet.ts'
 import { showRexd } from './demo-rexd.ts'
 import { Stage } from './stage.ts'
 
@@ -246,6 +247,7 @@ const play = async (mesh: MeshOfDaemons): Promise<void> => {
   await showCancel(cast, programs)
   await showEvidence(cast, programs)
   await showDiscovery(cast)
+  await showFleet(stage, cast, mesh.root)
   await showRexd(stage, cast.alice, mesh.root)
   await showAgent(stage, cast.alice, mesh.root, async () => {
     await cast.bob.writeAcl(allowed(cast, programs, []))

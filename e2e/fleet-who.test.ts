@@ -54,6 +54,11 @@ test('what means nobody, or somebody that is not there, is told and is no succes
     [['web[3-1]'], 2, /goes backwards/],
     [['web[1-999999999]'], 2, /means 999999999 hosts/],
     [['!web1,web2'], 2, /leaves out its first part alone/],
+    [
+      Array.from({ length: 1_000 }, () => 'a-name-of-some-length'),
+      2,
+      /so many words cannot be asked.*\n.*as a node set, such as web\[1-20\], by a label or as a group/,
+    ],
   ] as const) {
     const { status: ended, stderr } = await alice.cli(['contacts', 'select', ...args])
     assert.equal(ended, status, stderr)

@@ -97,7 +97,9 @@ const shell = (script: string, env: Record<string, string>): void => {
   assert.equal(status, 0, stderr)
 }
 
-test('a backup by the lines of the page, restored elsewhere: the same agent, contacts and right to ask, and a journal that goes on', async () => {
+test('a backup by the lines of the page, restored elsewhere: the same agent, contacts, labels, groups and right to ask, and a journal that goes on', async () => {
+  await alice.ok('contacts', 'label', 'bob', 'role=db')
+  await writeFile(join(alice.dir, 'groups.toml'), '[groups]\nprod = ["role=db"]\n', { mode: 0o600 })
   const contacts = await alice.ok('contacts', 'list')
   const was = [alice.agentId, alice.machineId]
   assert.equal((await alice.exec('bob', ['echo', '1'])).status, 0)
@@ -112,6 +114,7 @@ test('a backup by the lines of the page, restored elsewhere: the same agent, con
   await restored.start()
   assert.deepEqual([restored.agentId, restored.machineId], was)
   assert.equal(await restored.ok('contacts', 'list'), contacts)
+  assert.equal(await restored.ok('contacts', 'select', '@prod'), 'bob  role=db\n')
   assert.equal((await restored.exec('bob', ['echo', '2'])).status, 0)
   await restored.stop()
   const verified = await restored.cli(['audit', 'verify', join(restored.dir, 'requests.jsonl')])

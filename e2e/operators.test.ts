@@ -187,6 +187,11 @@ test('a support bundle has what helps, and of this stage no key, token, id, name
     log,
     `${JSON.stringify({ ...line, msg: 'a request was denied', err: `alice may not marked-denied-9c1d in ${bob.dir}` })}\nmarked-foreign-line\n`,
   )
+  await bob.ok('contacts', 'label', 'alice', 'marked-key=marked-value')
+  // Wrong, so that the findings tell of it.
+  await writeFile(join(bob.dir, 'groups.toml'), '[groups]\nmarked-group = ["marked-key=marked-value", "!@marked-missing"]\n', {
+    mode: 0o600,
+  })
   const file = join(mesh.root, 'bundle.json')
   const bundle = (...argv: readonly string[]) =>
     spawnSync(process.execPath, [BUNDLE, ...argv], { encoding: 'utf8', env: cleanEnvironment(), cwd: mesh.root })
@@ -219,7 +224,7 @@ test('a support bundle has what helps, and of this stage no key, token, id, name
   const told = JSON.parse(text) as Bundle
   assert.deepEqual([told.processes['daemon']?.life, told.processes['network']?.life], ['alive', 'alive'])
   const topics = told.findings.map(({ topic }) => topic)
-  for (const topic of ['runtime', 'daemon', 'acl', 'journal', 'contacts']) assert.ok(topics.includes(topic), topic)
+  for (const topic of ['runtime', 'daemon', 'acl', 'groups', 'journal', 'contacts']) assert.ok(topics.includes(topic), topic)
   assert.equal(told.diagnostics.exec.totals.denial_breakdown.argv_not_allowed, 1)
   assert.ok(told.journal.some(({ reason }) => reason === 'argv_not_allowed'))
   assert.match(told.log[0]?.msg ?? '', /^a request was denied$/)

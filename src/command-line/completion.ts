@@ -15,11 +15,26 @@ import type { Shell } from './shells.ts'
 
 const ASK = 'x0x completion words --'
 
-/** Each hands the words up to the cursor to `x0x completion words`; where that has no answer, files are completed. */
+/**
+ * Each hands the words up to the cursor to `x0x completion words`; where that has no answer, files are completed.
+ * bash splits a word at `@`, `=` and `:` as well: what stands side by side is joined again, without its quotes, and of an answer it
+ * gets what it means to replace, which is `$2`.
+ */
 export const COMPLETION_SCRIPTS: Readonly<Record<Shell, string>> = {
   bash: `_x0x() {
-  local IFS=$'\\n'
-  COMPREPLY=($(${ASK} "\${COMP_WORDS[@]:0:COMP_CWORD+1}" 2>/dev/null | cut -f1))
+  local IFS=$'\\n' rest=\${COMP_LINE:0:COMP_POINT} words=() at begun
+  for ((at = 0; at <= COMP_CWORD; at++)); do
+    if ((at == 0)) || [[ $rest == [[:blank:]]* ]]; then words+=(''); fi
+    rest=\${rest#"\${rest%%[![:blank:]]*}"}
+    begun=\${COMP_WORDS[at]:0:\${#rest}}
+    words[\${#words[@]}-1]+=$begun
+    rest=\${rest:\${#begun}}
+  done
+  begun=\${words[\${#words[@]}-1]#[\\'\\"]}
+  begun=\${begun//\\\\/}
+  words[\${#words[@]}-1]=$begun
+  COMPREPLY=($(${ASK} "\${words[@]}" 2>/dev/null | cut -f1))
+  COMPREPLY=("\${COMPREPLY[@]#"\${begun%"$2"}"}")
 }
 complete -o default -F _x0x x0x x0xd rexd rexec
 `,

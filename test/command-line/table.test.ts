@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict'
 import { execFile, spawnSync } from 'node:child_process'
-import { chmod, readFile, writeFile } from 'node:fs/promises'
-import { join } from 'node:path'
+import { readFile } from 'node:fs/promises'
 import { test, type TestContext } from 'node:test'
 import { promisify } from 'node:util'
 
@@ -21,8 +20,8 @@ import { UI } from '../../src/command-line/ui.ts'
 import { X0X } from '../../src/command-line/x0x.ts'
 import { X0XD } from '../../src/command-line/x0xd.ts'
 import { OTHER_COMMANDS } from '../../src/programs/x0x/other-commands.ts'
+import { commandInPath } from '../support/command-in-path.ts'
 import { fakeDaemon, json, runCli } from '../support/fake-daemon.ts'
-import { tempDir } from '../support/temp-dir.ts'
 
 const PROGRAMS: readonly CommandSpec[] = [X0X, MCP, UI, DESK, BUNDLE, X0XD, REXD, REXD_EXEC, REXEC]
 
@@ -119,7 +118,7 @@ const ASKING: Readonly<Record<Shell, (script: string, line: readonly string[]) =
     'bash',
     '--norc',
     '-c',
-    `${script}\nCOMP_WORDS=(${line.join(' ')}); COMP_CWORD=${line.length - 1}; _x0x; printf '%s\\n' "\${COMPREPLY[@]}"`,
+    `${script}\nCOMP_WORDS=(${line.join(' ')}); COMP_CWORD=${line.length - 1}; COMP_LINE='${line.join(' ')}'; COMP_POINT=\${#COMP_LINE}; _x0x x0x '${line.at(-1)}'; printf '%s\\n' "\${COMPREPLY[@]}"`,
   ],
   zsh: (script, line) => [
     'zsh',
@@ -146,12 +145,7 @@ for (const shell of SHELLS)
   test(`${shell} completes by the script that is printed for it, with what the daemon knows`, async (t) => {
     const { stdout, status } = await runCli(['completion', shell])
     assert.deepEqual([status, stdout], [0, COMPLETION_SCRIPTS[shell]])
-    const bin = await tempDir(t)
-    const main = new URL('../../src/programs/x0x/main.ts', import.meta.url).href
-    const run = `import { main } from ${JSON.stringify(main)}; process.exitCode = await main(process.argv.slice(1), process.env)`
-    await writeFile(join(bin, 'x0x'), `#!/bin/sh\nexec '${process.execPath}' --input-type=module --eval '${run}' -- "$@"\n`)
-    await chmod(join(bin, 'x0x'), 0o755)
-    const env = { ...process.env, PATH: `${bin}:${process.env['PATH']}`, HOME: bin }
+    const env = await commandInPath(t)
     const ask = async (...line: readonly string[]): Promise<string[]> => {
       const [file = '', ...args] = ASKING[shell](stdout, line)
       const answer = await promisify(execFile)(file, args, { encoding: 'utf8', env })

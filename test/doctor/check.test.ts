@@ -46,6 +46,34 @@ test('what share_with_group would refuse to open speaks against a start, and wha
   assert.match(refused.stdout, /fail {2}group .*api-token is not opened to the group: it has another name, as a hard link; .*: mv /)
 })
 
+test('groups that are wrong are told by file, line and key, each problem on its own, by what checks before a start and by the doctor', async (t) => {
+  const data = join(await tempDir(t), 'data')
+  const file = join(data, 'groups.toml')
+  await mkdir(data, { mode: 0o700 })
+  const tell = async (flag: string, text: string) => {
+    await writeFile(file, text, { mode: 0o600 })
+    return runDaemonCommand([flag, '--data-dir', data])
+  }
+  const wrong = '[groups]\nweb = ["@web"]\ndb = ["@none", "db[3-1]"]\n"a b" = []\nweb2 = "web1"\n[other]\n'
+  for (const flag of ['--check', '--doctor']) {
+    const { status, stdout } = await tell(flag, wrong)
+    assert.equal(status, 2, stdout)
+    for (const [line, says] of [
+      [4, /groups\."?a b"?: /],
+      [5, /groups\.web2: /],
+      [6, /other: /],
+    ] as const)
+      assert.match(stdout, new RegExp(`fail {2}groups +${RegExp.escape(file)}:${line}: ${says.source}`))
+    // What they mean is looked at when all are lists of words.
+    const circle = await tell(flag, '[groups]\nweb = ["@web"]\ndb = ["@none"]\nx = ["db[3-1]"]\n')
+    assert.match(circle.stdout, /groups\.toml:2: groups\.web: this group is in itself: @web has @web\n/)
+    assert.match(circle.stdout, /groups\.toml:3: groups\.db: there is no group @none\n/)
+    assert.match(circle.stdout, /groups\.toml:4: groups\.x: .*goes backwards/)
+    assert.match((await tell(flag, '[groups\n')).stdout, /fail {2}groups +\S+groups\.toml/)
+    assert.match((await tell(flag, '[groups]\nweb = ["web1"]\nnone = []\n')).stdout, /ok {4}groups +2 groups in \S+groups\.toml\n/)
+  }
+})
+
 test('a socket of syslog that is not there does not keep a daemon from starting, and is told', async (t) => {
   const dir = await tempDir(t)
   await writeFile(join(dir, 'config.toml'), 'syslog = "no-socket"\notlp = "http://collector.example:4318/v1/traces"\n', { mode: 0o600 })

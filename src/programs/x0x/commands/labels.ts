@@ -4,6 +4,7 @@ import { operate } from '../../../local-api/operator.ts'
 import { labelsText } from '../../../protocol/labels.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
+import { selectHosts } from '../fleet/select-hosts.ts'
 import { counted, printAnswer, printLine, printNotice } from '../print.ts'
 import { report, type Contact } from './contacts.ts'
 
@@ -30,8 +31,7 @@ const lineOf = ({ host, labels, trust }: SelectedHost, width: number): string =>
 
 /** `x0x contacts select WHO...`. */
 export const runContactsSelect = async (context: CliContext, words: readonly string[], folded: boolean): Promise<number> => {
-  const query = words.map((word) => `expr=${encodeURIComponent(word)}`).join('&')
-  const answer = await context.api.json<Selected>({ method: 'GET', path: `/contacts/select?${query}` })
+  const answer = await selectHosts<Selected>(context, words)
   return printAnswer(context, answer, async () => {
     const { hosts, expression } = answer
     if (folded) return printLine(context, shownLine(expression))

@@ -8,10 +8,14 @@ interface Selected {
   readonly hosts: readonly { readonly host: string; readonly agent_id: string }[]
 }
 
-/** Whom the words mean. */
-export const selectedHosts = async ({ api }: CliContext, who: readonly string[]): Promise<Selected['hosts']> => {
+/** The daemon's answer to whom the words mean. Throws `bad_request` where they are too many for one question. */
+export const selectHosts = async <T>({ api }: CliContext, who: readonly string[]): Promise<T> => {
   const path = `/contacts/select?${who.map((word) => `expr=${encodeURIComponent(word)}`).join('&')}`
   if (path.length > MAX_SELECT_PATH)
-    throw usageError('so many words cannot be asked', 'name them as a node set, such as web[1-20], or by a label')
-  return (await api.json<Selected>({ method: 'GET', path })).hosts
+    throw usageError('so many words cannot be asked', 'name them as a node set, such as web[1-20], by a label or as a group')
+  return api.json<T>({ method: 'GET', path })
 }
+
+/** Whom the words mean. */
+export const selectedHosts = async (context: CliContext, who: readonly string[]): Promise<Selected['hosts']> =>
+  (await selectHosts<Selected>(context, who)).hosts

@@ -1,0 +1,140 @@
+import assert from 'node:assert/strict'
+import { randomInt } from 'node:crypto'
+import { writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import { certainlyDidNotRun } from '../src/programs/x0x/fleet/ledger-state.ts'
+import type { AskedHost } from '../src/programs/x0x/fleet/ledger-lines.ts'
+import { longOrShort } from '../test/support/campaign.ts'
+import { until, type RunningCli } from '../test/support/mesh-of-daemons.ts'
+import { Dice } from './chaos/dice.ts'
+import { answerOf, assertAddsUp, assertJournalsAgree, assertLedgerSays } from './fleet-chaos/aftermath.ts'
+import { planned } from './fleet-chaos/plan.ts'
+import { deedsOf, FleetWorld, hasBegun, journalOf, type Host } from './fleet-chaos/world.ts'
+
+// One command for many hosts of which some are dead, deny, are slow, are killed or cut off in the middle, or end after the deadline.
+// FLEET_CHAOS_SEED repeats the decisions of a run.
+
+const GIVEN = process.env['FLEET_CHAOS_SEED']
+const SEEDS = GIVEN === undefined ? Array.from({ length: longOrShort(3, 1) }, () => randomInt(2 ** 31)) : [Number(GIVEN)]
+const REAL = longOrShort(12, 4)
+const IN_PROCESS = longOrShort(60, 12)
+const DEADLINE_S = longOrShort(15, 8)
+
+/** Kills and cuts once the command runs there; nothing where it has ended before. Resolves when all is done. */
+const makeTrouble = async (world: FleetWorld, running: RunningCli): Promise<void> => {
+  let isOver = false
+  const over = running.finished.then(() => void (isOver = true))
+  const strike = async (host: Host): Promise<void> => {
+    await until(`${host.name} runs it`, () => isOver || hasBegun(host), 120_000)
+    const { daemon, proxy, fate } = host
+    if (isOver || daemon === null) return
+    if (fate === 'killed') {
+      const network = await daemon.networkPid()
+      await daemon.stop('SIGKILL')
+      await until('its network half is gone', () => ended(network))
+    } else if (fate === 'halved') process.kill(await daemon.networkPid(), 'SIGKILL')
+    else if (fate === 'cut') proxy?.refuse()
+    else if (fate === 'blinks') proxy?.cut()
+  }
+  await Promise.all([over, ...world.hosts.map(strike)])
+}
+
+const ended = (pid: number): boolean => {
+  try {
+    process.kill(pid, 0)
+    return false
+  } catch {
+    return true
+  }
+}
+
+/** Every host is up and reached again, and has nothing to wait for. */
+const makePeace = async ({ hosts }: FleetWorld): Promise<void> => {
+  for (const host of hosts) {
+    if (host.fate === 'dead' || (host.fate === 'killed' && host.daemon?.running === false)) await host.start()
+    host.proxy?.allow()
+    await writeFile(join(host.dir, 'fate'), 'exit 0')
+  }
+}
+
+/** Each run that began has its end in the journal: also one that nobody hears of any more. */
+const settled = async (host: Host): Promise<boolean> => {
+  const events = (await journalOf(host)).map(({ event }) => event)
+  const count = (...names: string[]): number => events.filter((event) => names.includes(event)).length
+  return count('request') === count('exit', 'lost')
+}
+
+/** Asks again until only those are left that deny; answers with which ids who was asked. */
+const retryAll = async (world: FleetWorld, path: string, first: readonly AskedHost[]): Promise<void> => {
+  const rounds = [first]
+  await until(
+    'all were reached that do not deny',
+    async () => {
+      const before = await assertLedgerSays(path, { hosts: [] } as never)
+      const expected = before.ends.filter(certainlyDidNotRun).map(({ host }) => host)
+      const result = await world.requester.cli(['exec', '--retry', path, '--json', '--deadline', '30'])
+      const answer = answerOf(result)
+      const after = await assertLedgerSays(path, answer)
+      assertAddsUp(answer, expected, result.status, after.ledger)
+      rounds.push(after.hosts.filter(({ host }) => expected.includes(host)))
+      await until('every run over there has ended', async () => (await Promise.all(world.hosts.map(settled))).every(Boolean))
+      await assertJournalsAgree(world, after.ends, rounds)
+      return after.ends.filter(certainlyDidNotRun).every(({ host }) => world.host(host).fate === 'denied')
+    },
+    120_000,
+  )
+}
+
+const chaos = async (t: TestContext, seed: number): Promise<void> => {
+  const dice = new Dice(seed)
+  const world = await FleetWorld.create(t, planned(dice, REAL, IN_PROCESS))
+  const path = join(world.mesh.root, 'chaos.ledger')
+  // With few at a time the deadline comes before the turn of some.
+  const parallel = String(dice.pick([6, 16, 64]))
+  const words = ['exec', `node[1-${IN_PROCESS}]`, `real[1-${REAL}]`]
+  if (dice.chance(0.5)) words.push(words.splice(1, 1)[0]!)
+  const running = world.requester.startCli([
+    ...words,
+    ...['--parallel', parallel, '--deadline', String(DEADLINE_S), '--ledger', path, '--json', '--', world.deed],
+  ])
+  await makeTrouble(world, running)
+  const result = await running.finished
+  const answer = answerOf(result)
+  const { ends, hosts, ledger } = await assertLedgerSays(path, answer)
+  const { fanout_id: _id, ok: _ok, ...sums } = ledger
+  t.diagnostic(`${parallel} at a time: ${JSON.stringify(sums)}, ${Math.round(result.ms)} ms`)
+  assertAddsUp(
+    answer,
+    world.hosts.map(({ name }) => name),
+    result.status,
+  )
+  const before = await Promise.all(world.hosts.map(deedsOf))
+  await assertJournalsAgree(world, ends, [hosts])
+  await makePeace(world)
+  await retryAll(world, path, hosts)
+  const deeds = await Promise.all(world.hosts.map(deedsOf))
+  for (const [at, host] of world.hosts.entries()) {
+    const end = (await assertLedgerSays(path, answerless)).ends.find(({ host: name }) => name === host.name)!
+    assert.ok(deeds[at]! <= 1 && deeds[at]! >= before[at]!, `${host.name} ran it ${deeds[at]} times`)
+    if (end.end === 'ran') assert.equal(deeds[at], 1, host.name)
+    if (certainlyDidNotRun(end)) assert.equal(deeds[at], 0, host.name)
+  }
+}
+
+const answerless = { hosts: [] } as never
+
+for (const seed of SEEDS)
+  test(
+    `${REAL} daemons and ${IN_PROCESS} in process, some dead, denying, slow, killed or cut off: the ledger adds up and agrees with every journal, and nothing runs twice`,
+    { timeout: 300_000 },
+    async (t) => {
+      t.diagnostic(`FLEET_CHAOS_SEED=${seed}`)
+      try {
+        await chaos(t, seed)
+      } catch (error) {
+        throw new Error(`FLEET_CHAOS_SEED=${seed}: ${error instanceof Error ? error.message : String(error)}`, { cause: error })
+      }
+    },
+  )
