@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { randomInt } from 'node:crypto'
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { monitorEventLoopDelay } from 'node:perf_hooks'
 import { test, type TestContext } from 'node:test'
 
 import { certainlyDidNotRun } from '../src/programs/x0x/fleet/ledger-state.ts'
@@ -17,10 +18,12 @@ import { deedsOf, FleetWorld, hasBegun, journalOf, type Host } from './fleet-cha
 // FLEET_CHAOS_SEED repeats the decisions of a run.
 
 const GIVEN = process.env['FLEET_CHAOS_SEED']
+/** The daemons in this process do not answer while it gets no processor: so long is a part of the lease that they may miss then. */
+const HELD_UP_NS = 1e9
 const SEEDS = GIVEN === undefined ? Array.from({ length: longOrShort(3, 1) }, () => randomInt(2 ** 31)) : [Number(GIVEN)]
 const REAL = longOrShort(12, 4)
 const IN_PROCESS = longOrShort(60, 12)
-const DEADLINE_S = longOrShort(15, 8)
+const DEADLINE_S = longOrShort(15, 6)
 
 /** Kills and cuts once the command runs there; nothing where it has ended before. Resolves when all is done. */
 const makeTrouble = async (world: FleetWorld, running: RunningCli): Promise<void> => {
@@ -67,7 +70,7 @@ const settled = async (host: Host): Promise<boolean> => {
 }
 
 /** Asks again until only those are left that deny; answers with which ids who was asked. */
-const retryAll = async (world: FleetWorld, path: string, first: readonly AskedHost[]): Promise<void> => {
+const retryAll = async (world: FleetWorld, path: string, first: readonly AskedHost[], unheard: ReadonlySet<string>): Promise<void> => {
   const rounds = [first]
   await until(
     'all were reached that do not deny',
@@ -80,7 +83,7 @@ const retryAll = async (world: FleetWorld, path: string, first: readonly AskedHo
       assertAddsUp(answer, expected, result.status, after.ledger)
       rounds.push(after.hosts.filter(({ host }) => expected.includes(host)))
       await until('every run over there has ended', async () => (await Promise.all(world.hosts.map(settled))).every(Boolean))
-      await assertJournalsAgree(world, after.ends, rounds)
+      await assertJournalsAgree(world, after.ends, rounds, false, unheard)
       return after.ends.filter(certainlyDidNotRun).every(({ host }) => world.host(host).fate === 'denied')
     },
     120_000,
@@ -97,23 +100,35 @@ const chaos = async (t: TestContext, seed: number): Promise<void> => {
   if (dice.chance(0.5)) words.push(words.splice(1, 1)[0]!)
   const running = world.requester.startCli([
     ...words,
-    ...['--parallel', parallel, '--deadline', String(DEADLINE_S), '--ledger', path, '--json', '--', world.deed],
+    `--parallel=${parallel}`,
+    `--deadline=${DEADLINE_S}`,
+    `--ledger=${path}`,
+    '--json',
+    '--',
+    world.deed,
   ])
+  const delay = monitorEventLoopDelay()
+  delay.enable()
   await makeTrouble(world, running)
   const result = await running.finished
+  delay.disable()
+  const heldUp = delay.max > HELD_UP_NS
   const answer = answerOf(result)
   const { ends, hosts, ledger } = await assertLedgerSays(path, answer)
   const { fanout_id: _id, ok: _ok, ...sums } = ledger
-  t.diagnostic(`${parallel} at a time: ${JSON.stringify(sums)}, ${Math.round(result.ms)} ms`)
+  t.diagnostic(
+    `${parallel} at a time: ${JSON.stringify(sums)}, ${Math.round(result.ms)} ms, this process held up for ${Math.round(delay.max / 1e6)} ms`,
+  )
   assertAddsUp(
     answer,
     world.hosts.map(({ name }) => name),
     result.status,
   )
   const before = await Promise.all(world.hosts.map(deedsOf))
-  await assertJournalsAgree(world, ends, [hosts])
+  await assertJournalsAgree(world, ends, [hosts], heldUp)
+  const unheard = new Set(ends.filter(({ end }) => end === 'unknown').map(({ host }) => host))
   await makePeace(world)
-  await retryAll(world, path, hosts)
+  await retryAll(world, path, hosts, unheard)
   const deeds = await Promise.all(world.hosts.map(deedsOf))
   for (const [at, host] of world.hosts.entries()) {
     const end = (await assertLedgerSays(path, answerless)).ends.find(({ host: name }) => name === host.name)!
@@ -127,10 +142,10 @@ const answerless = { hosts: [] } as never
 
 for (const seed of SEEDS)
   test(
-    `${REAL} daemons and ${IN_PROCESS} in process, some dead, denying, slow, killed or cut off: the ledger adds up and agrees with every journal, and nothing runs twice`,
+    'some hosts are dead, deny, are slow, are killed or cut off: the ledger adds up and agrees with every journal, and nothing runs twice',
     { timeout: 300_000 },
     async (t) => {
-      t.diagnostic(`FLEET_CHAOS_SEED=${seed}`)
+      t.diagnostic(`FLEET_CHAOS_SEED=${seed}: ${REAL} daemons, ${IN_PROCESS} in process`)
       try {
         await chaos(t, seed)
       } catch (error) {
