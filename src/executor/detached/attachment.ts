@@ -140,9 +140,12 @@ export class Attachment implements Carried {
       // In this order: what is written before it is over is read after it is known to be.
       const { over } = kept
       this.#tellNotes()
-      const output = await reader.next(kept.written.file)
+      const end = kept.written.file
+      const output = await reader.next(end)
       if (output === null) {
         if (over) return
+        // It would be looked for without end.
+        if (reader.place.file < end) throw new Error(`the file ends before byte ${end}, which was written`)
         await this.#changed(kept, reader.place.file)
         continue
       }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
-import { chmod, cp, mkdir, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
-import { join } from 'node:path'
+import { chmod, cp, mkdir, readdir, readFile, rm, stat, symlink, truncate, writeFile } from 'node:fs/promises'
+import { basename, join } from 'node:path'
 import { test } from 'node:test'
 
 import { isAppError } from '../../../src/base/errors.ts'
@@ -26,7 +26,8 @@ const directoryOf = (pair: ExecPair): string => join(pair.responder.dir, 'detach
 /** As if the executor had been killed: what its files say is what they said while it ran. */
 const crash = async (pair: ExecPair, meddle: (directory: string) => Promise<void> = async () => undefined): Promise<void> => {
   const [directory, copy] = [directoryOf(pair), join(pair.responder.dir, 'copy')]
-  await cp(directory, copy, { recursive: true })
+  // A record that is being written has another name until it is whole.
+  await cp(directory, copy, { recursive: true, filter: (file) => !basename(file).startsWith('.') })
   await pair.restart(async () => {
     await rm(directory, { recursive: true })
     await cp(copy, directory, { recursive: true })
@@ -135,6 +136,17 @@ test('an output file that became a link, or others may read, is not read', async
   await rm(out)
   await symlink('/etc/hostname', out)
   assert.equal(await reads(), '')
+})
+
+test('an output file that became shorter while its run goes on ends who reads it, and is not looked at without end', async (t) => {
+  const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
+  const { target } = await begin(pair, 'waits')
+  await soon(async () => (await pair.detached.state(target, never())).bytes_kept > 0)
+  const directory = directoryOf(pair)
+  for (const name of await readdir(directory)) if (name.endsWith('.out')) await truncate(join(directory, name), 1)
+  const attached = pair.detached.attach(target, 0, new DetachedMemory(), never(), { patience_ms: 0 })
+  await assert.rejects(attached, (error) => isAppError(error, 'peer_rejected'))
+  await pair.detached.cancel(target, never())
 })
 
 test('a directory that others may enter keeps the executor from starting', async (t) => {

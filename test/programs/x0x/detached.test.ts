@@ -226,6 +226,7 @@ test('a daemon that goes away in the middle is asked again, from the byte behind
 test('an end without an Exit, and an error in the middle, are 255 and say so', async (t) => {
   for (const [last, says] of [
     [{ type: 'end', request_id: RUN_ID, state: 'lost', from: 0, next: 2 }, /^x0x: lost: .*\n {5}on bob: x0x audit tail {3}\(request /],
+    [{ type: 'end', request_id: RUN_ID, state: 'expired', from: 0, next: 2 }, /^x0x: expired: .* ends at byte 2\n$/],
     [
       { type: 'error', request_id: RUN_ID, error: 'peer_rejected', message: 'no more', next: 2 },
       new RegExp(`no more\\n[^]*x0x: go on where this stopped: x0x attach ${RUN_ID} --from 2\\n$`),
@@ -304,6 +305,16 @@ test('waiting for one says its end as x0x exec does; for several, in a table', a
   const two = await runCli(['--data-dir', dir, 'runs', 'wait', RUN_ID, OTHER_ID, RUN_ID])
   assert.equal(two.status, 1)
   assert.equal(two.stdout.match(/ended SIGTERM/g)?.length, 2)
+})
+
+test('a run of which its host knows nothing is not said to go on', async (t) => {
+  const { dir } = await fakeDaemon(t, ({ path }, response) =>
+    path === '/runs/wait'
+      ? json(response, 200, { ok: true, runs: [waited({ code: null, state: 'unknown', over: false })] })
+      : json(response, 200, { ok: true, ...run() }),
+  )
+  const { status, stderr } = await runCli(['--data-dir', dir, 'runs', 'wait', RUN_ID])
+  assert.deepEqual([status, stderr], [255, 'x0x: unknown: its host knows nothing of it: it never began there, or was forgotten\n'])
 })
 
 test('a wait that is interrupted ends nothing, and says so', async (t) => {

@@ -2,7 +2,7 @@ import { systemClock } from '../../../base/clock.ts'
 import { AppError, errnoOf, errorCodeOf, isAppError } from '../../../base/errors.ts'
 import { shellWord } from '../../../base/shell-word.ts'
 import { Waiters } from '../../../base/waiters.ts'
-import type { ShownRun } from '../../../protocol/asked-run.ts'
+import { isOver, type ShownRun } from '../../../protocol/asked-run.ts'
 import type { AttachedEventJson } from '../../../protocol/attached-events.ts'
 import { linesOf } from '../../../protocol/lines.ts'
 import { fromBase64 } from '../../../protocol/text.ts'
@@ -144,19 +144,21 @@ class Attachment {
       case 'error':
         throw new AppError(errorCodeOf(event.error), event.message)
       case 'end':
-        return this.#ended(event.state === 'lost')
+        return this.#ended(event.state)
       case 'exit':
         return this.#exited(event)
     }
   }
 
-  async #ended(isLost: boolean): Promise<number> {
+  async #ended(state: ShownRun['state']): Promise<number> {
     await this.#output.exit()
-    if (isLost) {
-      await write(this.#context.stderr, problemText(lostLines(this.#run)))
+    const { request_id } = this.#run
+    if (isOver(state)) {
+      const forgotten = [`expired: its host let go of it while it was shown; what is here ends at byte ${this.#next}`]
+      await write(this.#context.stderr, problemText(state === 'lost' ? lostLines(this.#run) : forgotten))
       return EXIT_NOT_RUN
     }
-    await printNotice(this.#context, `it goes on; where this stopped: ${attachCommand(this.#run.request_id, this.#next)}`)
+    await printNotice(this.#context, `it goes on; where this stopped: ${attachCommand(request_id, this.#next)}`)
     return 0
   }
 
@@ -184,5 +186,5 @@ export const runAttach = async (context: CliContext, options: AttachOptions): Pr
   const answer = await context.api.json<Gathered>({ method: 'GET', path })
   await printJson(context, answer)
   if (answer.outcome !== null) return statusOf({ type: 'exit', ...answer.outcome })
-  return answer.state === 'lost' ? EXIT_NOT_RUN : 0
+  return answer.state === 'lost' || answer.state === 'expired' ? EXIT_NOT_RUN : 0
 }

@@ -65,6 +65,7 @@ export const statusOfAll = (runs: readonly WaitedRun[]): number => Math.max(...r
 const linesOf = (run: WaitedRun): string[] => {
   if (run.outcome !== null) return outcomeLines({ type: 'exit', ...run.outcome }, factsOf(run))
   if (run.problem !== null) return failureLines(new AppError('peer_unreachable', run.problem.message))
+  if (run.state === 'unknown') return ['unknown: its host knows nothing of it: it never began there, or was forgotten']
   if (!run.over) return ['timeout: it has not ended; it goes on']
   if (run.state === 'lost') return lostLines(run)
   if (run.denial_reason !== null) return denialLines(run.denial_reason, factsOf(run))
