@@ -139,8 +139,6 @@ export class Cards implements Startable {
     const { node, ownCard } = this.#parts
     try {
       const question = oneFrame(stream, MAX_CARD_ASK_BYTES)
-      // Where it is refused before it is looked at, nobody else hears that its stream was given up.
-      question.catch(() => undefined)
       if (!this.#answers.allows(node.isKnown(connection.machineId) ? connection.machineId : connection.host))
         throw new AppError('rate_limited', 'too many cards asked for')
       const { machine_id } = cardAsk.decode(await unlessAborted(question, limit))
@@ -172,5 +170,7 @@ const oneFrame = async (stream: MeshStream, maxFrame: number): Promise<Uint8Arra
     }
   }
   stream.onEnd = (error) => reject(error ?? new AppError('peer_rejected', 'the peer ended the stream'))
+  // A stream that ends before anybody waits for its frame: who would is told by the stream itself, or has given up.
+  promise.catch(() => undefined)
   return promise
 }
