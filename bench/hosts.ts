@@ -1,7 +1,7 @@
 import { mkdir, mkdtemp, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 
-import { decodeCardLink, encodeCardLink, signCard, verifyCard } from '../src/identity/card.ts'
+import { decodeCardLink, encodeCardLink, signCard, verifyCard, type VerifiedCard } from '../src/identity/card.ts'
 import { CARD_DOMAIN } from '../src/protocol/card.ts'
 import { Contacts } from '../src/trust/contacts.ts'
 import { startPeer, type Peer } from '../test/support/peer.ts'
@@ -31,29 +31,40 @@ const cardOf = async ({ signer, machineId, node }: Peer): Promise<string> => {
   return encodeCardLink(await signCard(signer, body, CARD_DOMAIN))
 }
 
+/** Hosts that are made at the same time: most of it is to wait for disks and processes. */
+const AT_ONCE = 8
+
+/** One host that lets the requester run `true`. A passive one: what announcements cost is another measurement, and hosts of one machine would hear those of all. */
+const startHost = async (
+  { root, requester }: { root: string; requester: VerifiedCard },
+  after: (ending: unknown) => void,
+): Promise<string> => {
+  const dataDir = await mkdtemp(join(root, 'host-'))
+  await mkdir(join(dataDir, 'runs'), { mode: 0o700 })
+  const contacts = new Contacts({ path: join(dataDir, 'contacts.json') })
+  await contacts.load()
+  await contacts.importCard(requester, { trust: 'trusted' })
+  await contacts.pin(requester.agentId, requester.machineId)
+  const entry = `[[exec.allow]]\nagent_id = "${requester.agentId}"\nmachine_id = "${requester.machineId}"\n[[exec.allow.commands]]\nargv = ["${TRUE.join('", "')}"]\n`
+  const head = `[exec]\nenabled = true\naudit_log_path = "${join(dataDir, 'exec.log')}"\ndefault_cwd = "/"\n`
+  await writeFile(join(dataDir, 'exec-acl.toml'), `${head}\n${entry}`, { mode: 0o600 })
+  return cardOf(await startPeer({ after }, { name: 'host', dataDir, passive: true }))
+}
+
 /** Several whole hosts without doors in one process, as real ones are too large to have hundreds: says their cards, then waits for the end of its input. */
 const main = async ({ count, root, card }: HostsInit): Promise<void> => {
   const endings: (() => unknown)[] = []
   const after = (ending: unknown): void => void endings.push(ending as () => unknown)
   const requester = verifyCard(decodeCardLink(card), CARD_DOMAIN, Date.now())
   const cards: string[] = []
-  for (let index = 0; index < count; index++) {
-    const dataDir = await mkdtemp(join(root, 'host-'))
-    await mkdir(join(dataDir, 'runs'), { mode: 0o700 })
-    const contacts = new Contacts({ path: join(dataDir, 'contacts.json') })
-    await contacts.load()
-    await contacts.importCard(requester, { trust: 'trusted' })
-    await contacts.pin(requester.agentId, requester.machineId)
-    const entry = `[[exec.allow]]\nagent_id = "${requester.agentId}"\nmachine_id = "${requester.machineId}"\n[[exec.allow.commands]]\nargv = ["${TRUE.join('", "')}"]\n`
-    const head = `[exec]\nenabled = true\naudit_log_path = "${join(dataDir, 'exec.log')}"\ndefault_cwd = "/"\n`
-    await writeFile(join(dataDir, 'exec-acl.toml'), `${head}\n${entry}`, { mode: 0o600 })
-    const peer = await startPeer({ after }, { name: `host-${index}`, dataDir })
-    cards.push(await cardOf(peer))
+  while (cards.length < count) {
+    const some = Array.from({ length: Math.min(AT_ONCE, count - cards.length) }, async () => startHost({ root, requester }, after))
+    cards.push(...(await Promise.all(some)))
   }
   process.stdout.write(`${cards.join('\n')}\n\n`)
   process.stdin.resume()
   await new Promise((resolve) => process.stdin.once('end', resolve))
-  for (const ending of endings.reverse()) await ending()
+  await Promise.all(endings.map(async (ending) => ending()))
 }
 
 await main(JSON.parse(process.argv[2] ?? '') as HostsInit)

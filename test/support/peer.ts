@@ -74,7 +74,12 @@ export interface PeerInit {
   readonly relay?: boolean
   /** Addresses of the relays where it is reached. */
   readonly relays?: readonly string[]
+  /** It answers who dials it and does nothing by itself: it dials nobody, and announces and asks for nothing; default false. */
+  readonly passive?: boolean
 }
+
+/** What of a passive peer is started. */
+const PASSIVE: readonly string[] = ['standings', 'links', 'messages', 'pings', 'mesh']
 
 export type Peer = Awaited<ReturnType<typeof startPeer>>
 
@@ -251,7 +256,7 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit & { readon
     { name: 'direct ways', startable: ways },
     { name: 'records', startable: records },
     { name: 'reconnect', startable: reconnect },
-  ]
+  ].filter(({ name }) => init.passive !== true || PASSIVE.includes(name))
   return {
     node,
     records,
