@@ -10,6 +10,8 @@ import type { MeshNode } from './node.ts'
 
 /** How often it is looked whether a place is missing … */
 const LOOK_MS = 1_000
+/** … at how many of our contacts at once, the others in their turn: what a thousand offer each second would be a third of a core … */
+export const LOOKED_AT_ONCE = 16
 /** … and how long a relay that refused is left alone, at first and at most. */
 const RETRY_MIN_MS = 1_000
 const RETRY_MAX_MS = 60_000
@@ -58,6 +60,8 @@ export class Relays implements Startable {
   readonly #places = new Map<MachineId, Place>()
   #timer: NodeJS.Timeout | undefined
   #looking = false
+  /** Whose turn it is among those that have no place. */
+  #turn = 0
 
   constructor(components: RelaysComponents, init: RelaysInit) {
     this.#parts = components
@@ -116,9 +120,18 @@ export class Relays implements Startable {
     const contacts = this.isPublic ? [] : [...direct].filter((machineId) => node.reach.accepts(machineId))
     const possible = this.#configured.length > 0 ? this.#configured.filter((machineId) => direct.has(machineId)) : contacts
     const offering: MachineId[] = []
-    for (const machineId of possible) if (await node.reach.places.isOffered(machineId)) offering.push(machineId)
+    for (const machineId of this.#inTurn(possible)) if (await node.reach.places.isOffered(machineId)) offering.push(machineId)
     const isOurs = (machineId: MachineId): boolean => node.reach.places.reservedUntil(machineId) !== null
     return offering.toSorted((a, b) => Number(isOurs(b)) - Number(isOurs(a))).slice(0, MAX_OWN_RELAYS)
+  }
+
+  /** Those that are ours or are to be, and some of the others. */
+  #inTurn(possible: readonly MachineId[]): MachineId[] {
+    const kept = possible.filter((machineId) => this.#places.has(machineId))
+    const others = possible.filter((machineId) => !this.#places.has(machineId))
+    const from = this.#turn < others.length ? this.#turn : 0
+    this.#turn = from + LOOKED_AT_ONCE
+    return [...kept, ...others.slice(from, this.#turn)]
   }
 
   async #keep(machineId: MachineId): Promise<void> {
