@@ -37,6 +37,8 @@ export class ExecutorSessions {
   /** The one that was used last stands last. */
   readonly #places = new Map<string | null, Place>()
 
+  readonly #closing = new Set<Promise<void>>()
+
   constructor(components: ExecutorSessionsComponents, init: ExecutorSessionsInit) {
     this.#executor = components.executor
     this.#init = init
@@ -72,6 +74,8 @@ export class ExecutorSessions {
   }
 
   async #open(key: string | null): Promise<ExecutorSession> {
+    // Their places are free then: a crowd of targets never holds more than are in use, and `maxIdle`.
+    await Promise.all(this.#closing)
     const { opening, limit = 'max_processes_per_session' } = this.#init
     const all = { roots: null, capabilities: null, limits: {} }
     const { session: id, grant } = await this.#executor.open({ ...all, ...opening(key) })
@@ -82,7 +86,8 @@ export class ExecutorSessions {
     const idle = [...this.#places].filter(([key, { users }]) => key !== null && users === 0)
     for (const [key, place] of idle.slice(0, Math.max(idle.length - this.#init.maxIdle, 0))) {
       this.#places.delete(key)
-      void this.#end(place)
+      const closing = this.#end(place).finally(() => this.#closing.delete(closing))
+      this.#closing.add(closing)
     }
   }
 

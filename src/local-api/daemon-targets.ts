@@ -1,7 +1,8 @@
 import { AppError, isAppError, type ErrorCode } from '../base/errors.ts'
-import type { TargetRequest, TargetRunner } from '../executor/local/target-program.ts'
+import type { SelectedTarget, TargetRequest, TargetRunner } from '../executor/local/target-program.ts'
 import type { ReachedTarget } from '../executor/port/local-executor.ts'
-import type { RequestId } from '../protocol/ids.ts'
+import { isTable, isText } from '../protocol/field-checks.ts'
+import { isHexId, type RequestId } from '../protocol/ids.ts'
 import type { RulesJson } from '../protocol/rules-json.ts'
 import { RAW_RUN_TYPE, runEventsOf, type RunPart } from '../protocol/run-events.ts'
 import type { LocalApi } from './local-api.ts'
@@ -53,6 +54,15 @@ export class DaemonTargets implements TargetRunner {
     return askRules(this.#daemon(), target, signal).catch(withRemedy)
   }
 
+  async select(words: readonly string[], signal: AbortSignal): Promise<readonly SelectedTarget[]> {
+    const path = `/contacts/select?${words.map((word) => `expr=${encodeURIComponent(word)}`).join('&')}`
+    const answer = await this.#daemon().json<unknown>({ method: 'GET', path, signal }).catch(withRemedy)
+    const hosts = isTable(answer) ? answer['hosts'] : null
+    if (!Array.isArray(hosts) || !hosts.every(isSelected))
+      throw new AppError('daemon_unreachable', 'what answers is no daemon: its answer has no hosts')
+    return hosts.map(({ host, agent_id }) => ({ host, agent_id }))
+  }
+
   async #open(body: string, signal: AbortSignal): Promise<AsyncIterable<Uint8Array>> {
     const api = this.#daemon()
     const proof = this.#asOperator ? runProver({ api })(body) : {}
@@ -60,6 +70,10 @@ export class DaemonTargets implements TargetRunner {
     return api.open({ method: 'POST', path: '/exec/run', body, headers, signal }).catch(withRemedy)
   }
 }
+
+/** Read again: an API may be anywhere. */
+const isSelected = (value: unknown): value is SelectedTarget =>
+  isTable(value) && isText(value['host']) && isText(value['agent_id']) && isHexId(value['agent_id'])
 
 const withRemedy = (error: unknown): never => {
   const next = isAppError(error) ? REMEDIES[error.code] : undefined

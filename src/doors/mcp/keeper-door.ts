@@ -125,7 +125,7 @@ export class KeeperDoor {
     const transport = new LineTransport({ input: socket, output: socket, clock })
     const tools = [execStatus, execCapture, execWithInput, execCommand].map((tool) => this.#checked(tool))
     const offer = { tools: [...tools, execWait, execOutput, execKill, execList], source: null, instructions: '' }
-    const end = serveTools({ transport, executor, runs, sessions, clock, answerWithinMs: MAX_ANSWER_WITHIN_MS, log }, offer)
+    const end = serveTools({ transport, executor, runs, fleets: null, sessions, clock, answerWithinMs: MAX_ANSWER_WITHIN_MS, log }, offer)
     const connection = { transport, end }
     this.#connections.add(connection)
     this.#change()

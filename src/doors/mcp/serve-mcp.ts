@@ -12,6 +12,7 @@ import type { LifecycleFacts } from '../../protocol/lifecycle.ts'
 import { LAST_ANSWERS_MS } from '../../protocol/tool-limits.ts'
 import { ExecutorSessions } from '../executor-sessions.ts'
 import type { RunRecorder } from '../tools/run-recorder.ts'
+import { ToolFleets } from '../tools/tool-fleets.ts'
 import { ToolRuns } from '../tools/tool-runs.ts'
 import { EventResource } from './event-resource.ts'
 import { LineTransport } from './line-transport.ts'
@@ -43,7 +44,7 @@ export interface ServeMcpInit {
 }
 
 /** What serves one client. */
-export interface ServeToolsComponents extends Pick<ToolContext, 'executor' | 'runs' | 'sessions' | 'clock' | 'answerWithinMs'> {
+export interface ServeToolsComponents extends Pick<ToolContext, 'executor' | 'runs' | 'fleets' | 'sessions' | 'clock' | 'answerWithinMs'> {
   readonly transport: LineTransport
   readonly log: Logger
   /** What became of this client's runs; absent: it is not told. */
@@ -74,15 +75,17 @@ export const serveMcp = async (components: ServeMcpComponents, init: ServeMcpIni
   const sessions = new ExecutorSessions({ executor }, { opening, maxIdle: MAX_IDLE_TARGETS })
   const ready = (one: AbortSignal): Promise<void> => transport.room(one)
   const runs = new ToolRuns({ executor, sessions, clock }, { caller: init.caller.client_name, ready, recorder: init.recorder })
+  const fleets = new ToolFleets({ runs, clock })
   const { answerWithinMs, offer } = init
   const over = new AbortController()
   const events = new EventResource({ log: told, clock, room: ready, ended: over.signal })
-  const end = serveTools({ transport, executor, runs, sessions, clock, answerWithinMs, log, events }, offer)
+  const end = serveTools({ transport, executor, runs, fleets, sessions, clock, answerWithinMs, log, events }, offer)
   try {
     await Promise.race([transport.ended, aborted(signal)])
   } finally {
     // By which every call that waits for a command has its answer.
     init.onEnding?.()
+    fleets.close()
     await runs.close()
     if (!signal.aborted) await Promise.race([within(clock, LAST_ANSWERS_MS, transport.settled()), aborted(signal)])
     over.abort()

@@ -5,14 +5,17 @@ import type { ToolAnnotations } from '@modelcontextprotocol/server'
 import type { Clock } from '../../base/clock.ts'
 import type { LocalExecutor } from '../../executor/port/local-executor.ts'
 import { checkWith } from '../check-with.ts'
+import type { ToolFleets } from '../tools/tool-fleets.ts'
 import type { PassedAnswer, ToolAnswer } from '../tools/tool-result.ts'
 import type { ToolRuns } from '../tools/tool-runs.ts'
 import type { ExecutorSessions } from '../executor-sessions.ts'
 
 /** What tools work with. */
 export interface ToolContext {
-  readonly executor: Pick<LocalExecutor, 'file' | 'lookUp' | 'reach' | 'rules'>
+  readonly executor: Pick<LocalExecutor, 'file' | 'lookUp' | 'reach' | 'rules' | 'select'>
   readonly runs: ToolRuns
+  /** Null: no tool here asks many hosts. */
+  readonly fleets: ToolFleets | null
   readonly sessions: ExecutorSessions
   readonly clock: Clock
   /** A call is answered by then. */

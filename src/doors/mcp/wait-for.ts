@@ -13,16 +13,33 @@ export interface WaitOptions {
   readonly cancels: boolean
 }
 
+/** What a call waits for. */
+export interface Awaitable {
+  readonly ended: Promise<void>
+  readonly over: boolean
+  /** Calls that would end it, were they cancelled. */
+  owners: number
+  cancel(): void
+}
+
 /** Waits until the run has ended, until the call is to be answered, or until it is cancelled; meanwhile tells its progress. */
-export const waitFor = async (run: ToolRun, { context, call, withinMs, cancels }: WaitOptions): Promise<void> => {
-  const { clock, answerWithinMs, runs, isGone } = context
+export const waitFor = async (run: ToolRun, options: WaitOptions): Promise<void> =>
+  waitForAny(run, options, () => progressOf(run, options.context.runs.waitingBefore(run)))
+
+/** The same of anything that ends; `progress`: how far it is. */
+export const waitForAny = async (
+  run: Awaitable,
+  { context, call, withinMs, cancels }: WaitOptions,
+  progress: () => string,
+): Promise<void> => {
+  const { clock, answerWithinMs, isGone } = context
   const begin = clock.monotonic()
   const due = begin + Math.min(withinMs ?? answerWithinMs, answerWithinMs)
   const ended = new Waiters()
   void run.ended.then(() => ended.wake())
   if (cancels) run.owners += 1
   for (let now = begin; !run.over && !call.signal.aborted && now < due; now = clock.monotonic()) {
-    call.progress(now - begin, progressOf(run, runs.waitingBefore(run)))
+    call.progress(now - begin, progress())
     await ended.wait({ clock, timeoutMs: Math.min(due - now, PROGRESS_MS), signal: call.signal })
   }
   if (cancels) run.owners -= 1

@@ -114,7 +114,7 @@ export class KeptText {
     if (this.total <= max && this.#gap === 0) return { head: this.#part(0, this.total).text, tail: '', cut: 0 }
     const half = Math.floor(max / 2)
     const head = this.#part(0, Math.min(half, this.#head.total))
-    const tail = this.#part(Math.max(this.total - half, this.#tailFrom), this.total)
+    const tail = this.#part(this.#gap === 0 ? this.total - half : Math.max(this.total - half, this.#tailFrom), this.total)
     return { head: head.text, tail: tail.text, cut: tail.from - head.next }
   }
 

@@ -44,7 +44,10 @@ export class ToolRun implements LocalRunSink {
   #end: RunEnd | null = null
   /** Somebody is asked; null: nobody was. */
   #waiting: Omit<RunWaiting, 'request_id'> | null = null
+  /** Why it was not accepted; null: it was, or that is not known yet, or a mistake of ours is why. */
+  refusal: AppError | null = null
   #timedOut = false
+  #cancelledThere = false
   /** By its target. */
   #timeoutClamped = false
   /** Bytes that came, and bytes above what the executor hands on. */
@@ -86,6 +89,22 @@ export class ToolRun implements LocalRunSink {
     return this.#end !== null
   }
 
+  /** Null: it goes on, or waits. */
+  get end(): RunEnd | null {
+    return this.#end
+  }
+
+  /** Where it ran they say that it was a cancellation that ended it. */
+  get cancelledThere(): boolean {
+    return this.#cancelledThere
+  }
+
+  /** The question that a human is asked now; null: none is. */
+  get approval(): NonNullable<ToolResult['approval']> | null {
+    if (this.state !== 'waiting_for_approval' || this.#waiting === null) return null
+    return { question_id: this.#waiting.question_id, expires_at: new Date(this.#waiting.expires_at_ms).toISOString() }
+  }
+
   /** Settles when all that it wrote is here. */
   get ended(): Promise<void> {
     return this.#ended
@@ -112,6 +131,7 @@ export class ToolRun implements LocalRunSink {
     if (event.type === 'warning') {
       this.#recorder?.note(this.id, { event: 'warning', kind: event.kind })
       if (event.kind === 'duration_cap_hit') this.#timedOut = true
+      if (event.kind === 'cancelled') this.#cancelledThere = true
       if (event.kind === 'timeout_clamped') this.#timeoutClamped = true
       return
     }
@@ -138,6 +158,7 @@ export class ToolRun implements LocalRunSink {
   /** It was not accepted. Throws what is a mistake of ours. */
   refuse(error: unknown): void {
     this.#recorder?.note(this.id, refusalEvent(error))
+    if (error instanceof AppError) this.refusal = error
     this.#close(error instanceof AppError ? refusalOf(error) : { ...NO_END, interruption: 'the server failed inside' })
     if (!(error instanceof AppError)) throw error
   }
@@ -235,13 +256,11 @@ export class ToolRun implements LocalRunSink {
   /** Where it runs, what of its wishes was cut, and the question that a human is asked. */
   get #place(): Pick<ToolResult, 'ran_on' | 'cut_wishes' | 'approval'> {
     const { ranOn = null, cuts = [] } = this.#run ?? {}
-    const waiting = this.state === 'waiting_for_approval' ? this.#waiting : null
+    const { approval } = this
     return {
       ...(ranOn === null ? {} : { ran_on: ranOn }),
       ...(cuts.length === 0 ? {} : { cut_wishes: cuts }),
-      ...(waiting === null
-        ? {}
-        : { approval: { question_id: waiting.question_id, expires_at: new Date(waiting.expires_at_ms).toISOString() } }),
+      ...(approval === null ? {} : { approval }),
     }
   }
 

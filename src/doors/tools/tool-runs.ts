@@ -48,6 +48,7 @@ export class ToolRuns {
   readonly #runs = new Map<string, ToolRun>()
   /** Those that have ended, in that order: one that ran for long is known for as long as others. */
   readonly #ended = new Set<ToolRun>()
+  readonly #done = new WeakMap<ToolRun, Promise<void>>()
   readonly #closing = new AbortController()
   #count = 0
   #underWay = 0
@@ -84,13 +85,26 @@ export class ToolRuns {
     this.#runs.set(run.id, run)
     this.#underWay += 1
     this.#waitingBytes += request.stdin.length
-    void this.#execute(run, key, refusal).finally(() => {
+    const done = this.#execute(run, key, refusal).finally(() => {
       this.#underWay -= 1
       this.#waitingBytes -= request.stdin.length
       this.#ended.add(run)
       this.#forgetOld()
     })
+    this.#done.set(run, done)
     return run
+  }
+
+  /** Resolves when the run is over and its session free for others. */
+  async settled(run: ToolRun): Promise<void> {
+    await this.#done.get(run)
+  }
+
+  /** Nobody can ask for it any more, so that others are known for longer; for one that is over. */
+  forget(run: ToolRun): void {
+    this.#ended.delete(run)
+    this.#runs.delete(run.id)
+    run.dropText()
   }
 
   /** Throws `unknown_run`. */
@@ -172,10 +186,8 @@ export class ToolRuns {
     let bytes = [...this.#ended].reduce((sum, { size }) => sum + size, 0)
     for (const run of this.#ended) {
       if (this.#ended.size <= MAX_ENDED && bytes <= MAX_ENDED_BYTES) return
-      this.#ended.delete(run)
-      this.#runs.delete(run.id)
       bytes -= run.size
-      run.dropText()
+      this.forget(run)
     }
   }
 }

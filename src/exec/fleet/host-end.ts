@@ -11,7 +11,8 @@ export interface FanoutHost {
   readonly agent_id: AgentId
 }
 
-const NOTHING = {
+/** Of a host of which no more is known than its end. */
+export const NO_FACTS = {
   machine_id: null,
   code: null,
   signal: null,
@@ -77,7 +78,7 @@ export const hostOfError = (host: FanoutHost, request_id: RequestId, error: unkn
   const code = isAppError(error) ? error.code : 'internal'
   const cancelled = isCancelledUnsent(error) || code === 'shutting_down'
   const end = sent ? 'unknown' : cancelled ? 'cancelled' : 'unreachable'
-  return { ...NOTHING, ...host, request_id, end, error: end === 'cancelled' ? null : code, message: errorText(error) }
+  return { ...NO_FACTS, ...host, request_id, end, error: end === 'cancelled' ? null : code, message: errorText(error) }
 }
 
 /** A host that was cancelled before its run began here. */
@@ -100,7 +101,7 @@ const WHY_NOT_STARTED: Readonly<Record<NotStartedReason, string>> = {
 
 /** A host whose turn did not come. */
 export const hostNotStarted = (host: FanoutHost, reason: NotStartedReason): FanoutHostJson => ({
-  ...NOTHING,
+  ...NO_FACTS,
   host: host.host,
   agent_id: host.agent_id,
   request_id: null,

@@ -1,4 +1,5 @@
 import { AppError, errorText, isAppError } from '../../base/errors.ts'
+import { targetNameOf } from '../../policy/local/authorize-target.ts'
 import { lookUpCommand } from '../../policy/local/look-up-command.ts'
 import type { CommandLookup } from '../../protocol/command-lookup.ts'
 import { MAX_PORT_CALLS } from '../../protocol/limits.ts'
@@ -11,6 +12,7 @@ import type {
   LocalExecutor,
   LocalRun,
   LocalRunSink,
+  MeantTarget,
   ReachedTarget,
   RecalledRun,
   RunStart,
@@ -86,6 +88,17 @@ export class DoorCalls implements LocalExecutor {
     return this.#call(async () => {
       const { target, targets } = this.#target(session)
       return targets.rules(target, signal)
+    })
+  }
+
+  async select(words: readonly string[], signal: AbortSignal): Promise<readonly MeantTarget[]> {
+    return this.#call(async () => {
+      const { targets, policy } = this.#engine.components
+      if (targets === null)
+        throw new AppError('unsupported_capability', 'no target may be asked here; security.allow_targets grants it', {
+          data: { capability: 'target' },
+        })
+      return (await targets.select(words, signal)).map((one) => ({ ...one, target: targetNameOf(one, policy) }))
     })
   }
 

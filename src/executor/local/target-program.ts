@@ -35,6 +35,14 @@ export interface TargetRunner {
   reach(target: string, signal: AbortSignal): Promise<ReachedTarget>
   /** Asks the target which commands it allows. Throws why it does not answer. */
   rules(target: string, signal: AbortSignal): Promise<RulesJson>
+  /** Whom these words mean, as this host's contacts have it; asks none of them. Throws what is wrong with the words. */
+  select(words: readonly string[], signal: AbortSignal): Promise<readonly SelectedTarget[]>
+}
+
+/** An agent that some words mean. `host`: the contact's name, else the id. */
+export interface SelectedTarget {
+  readonly host: string
+  readonly agent_id: string
 }
 
 export interface TargetProgramComponents {
@@ -105,6 +113,7 @@ export class TargetProgram implements Program {
       if (first === null) return this.#unheard('the daemon did not say what became of the command')
       if (first.type === 'error') throw new AppError(errorCodeOf(first.error), first.message)
       if (first.type === 'exit' && first.denial_reason !== null) throw this.#withdrawn ?? denied(target, first)
+      if (first.type === 'exit' && first.never_arrived === true) throw this.#withdrawn ?? notReached(target, first)
       this.ended = this.#follow([...warnings, first], parts, handlers)
       return { kind: 'started', process: this }
     } catch (error) {
@@ -268,3 +277,7 @@ const denied = (target: string, { denial_reason, request_id }: Exit): AppError =
   new AppError('command_denied', `${target} denied it: ${String(denial_reason)}; \`x0x acl explain\` there says why`, {
     data: { target, reason: denial_reason, request_id },
   })
+
+/** Nothing ran there, for certain. */
+const notReached = (target: string, { message, request_id }: Exit): AppError =>
+  new AppError('peer_unreachable', message ?? `${target} was not reached`, { data: { target, request_id } })

@@ -172,6 +172,15 @@ export interface ReachedTarget {
   readonly decision: string
 }
 
+/** One of the agents that some words mean. */
+export interface MeantTarget {
+  /** The contact's name, else the id. */
+  readonly host: string
+  readonly agent_id: string
+  /** Opens its session, where the policy lets it be asked. */
+  readonly target: string
+}
+
 /** Everything throws the `AppError` that refuses it, `unknown_session` among them. */
 export interface LocalExecutor {
   /** A human may be asked before a run begins; absent: none is. */
@@ -192,6 +201,8 @@ export interface LocalExecutor {
   reach(session: string, signal: AbortSignal): Promise<ReachedTarget>
   /** Asks the target of a session which commands it allows; runs nothing. Throws as `reach`. */
   rules(session: string, signal: AbortSignal): Promise<RulesJson>
+  /** Whom these words mean, in their order, each agent once; asks none of them. Throws `unsupported_capability` where no target may be asked, and as `GET /contacts/select`. */
+  select(words: readonly string[], signal: AbortSignal): Promise<readonly MeantTarget[]>
   /** `signal`, aborted before this settles, ends it. */
   start(start: RunStart, sink: LocalRunSink, signal?: AbortSignal): Promise<LocalRun>
   /** The run of this key, as the journal knows it now; null: it knows none, or there is no journal. */

@@ -41,6 +41,10 @@ export const forbiddenTarget = (
   })
 }
 
+/** By which of its names a session may be opened for an agent: as `security.allow_targets` has it, else its contact's. */
+export const targetNameOf = ({ host, agent_id }: { readonly host: string; readonly agent_id: string }, { targets }: LocalPolicy): string =>
+  targets !== null && !targets.includes(host) && targets.includes(agent_id) ? agent_id : host
+
 /** What the mesh is asked to run, under the ACL of the target. */
 export interface TargetGrant {
   readonly target: string

@@ -23,6 +23,14 @@ test('a text that fits is whole, and a longer one has its beginning, its end, an
   assert.deepEqual(text.cut(0), { head: '', tail: '', cut: 21 })
 })
 
+test('a text of which all is kept has its end where it is cut, wherever the kept beginning ends', () => {
+  const text = kept({ head: 10, tail: 10 }, '01234567')
+  assert.deepEqual(text.cut(4), { head: '01', tail: '67', cut: 4 })
+  text.push('89ab')
+  assert.deepEqual(text.cut(6), { head: '012', tail: '9ab', cut: 6 })
+  assert.deepEqual(text.cut(11), { head: '01234', tail: '789ab', cut: 2 })
+})
+
 test('what is no longer kept is left out of what is read, and its place says so', () => {
   const text = kept({ head: 4, tail: 4 }, '0123456789')
   assert.deepEqual(text.read(0, 100), { text: '0123', from: 0, next: 4 })

@@ -125,6 +125,7 @@ test('a target that waits for its human, runs, denies or is lost is told by the 
     cancel: async () => undefined,
     reach: async () => assert.fail(),
     rules: async () => assert.fail(),
+    select: async () => assert.fail(),
   }
   const host = await LocalHost.start(t, { targets, security: 'allow_targets = ["bob"]' })
   const heard = new Heard()

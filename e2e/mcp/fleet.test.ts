@@ -1,0 +1,234 @@
+import assert from 'node:assert/strict'
+import { after, before, test, type TestContext } from 'node:test'
+
+import type { FleetAnswer } from '../../src/doors/tools/fleet-answers.ts'
+import type { FleetResult } from '../../src/doors/tools/tool-fleet.ts'
+import { MAX_FLEET_HOSTS } from '../../src/protocol/fleet-tool-limits.ts'
+import { jsonIn, startMcp, type McpServer, type McpSettings } from '../../test/support/mcp-server.ts'
+import { WatchingHuman } from '../../test/support/mesh-approvals.ts'
+import { MeshOfDaemons, until, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
+
+// One call for many hosts: each is asked, allowed or denied by itself, and equal answers come once.
+
+type Told = FleetResult & { readonly success: boolean; readonly state: string; readonly fleet_id: string; readonly parallel: number }
+
+let mesh: MeshOfDaemons
+let alice: TestDaemon
+let web: readonly TestDaemon[]
+let pid: string
+
+before(async () => {
+  mesh = await MeshOfDaemons.create()
+  alice = mesh.add('alice')
+  web = ['web1', 'web2', 'web3', 'db1', 'off1'].map((name) => mesh.add(name))
+  pid = await mesh.program('pid', 'echo $$; seq 5000')
+  await alice.start()
+  const asked = { agent: alice, commands: [['echo', 'asked']], description: 'asked', keys: 'ask = "always"\n' }
+  await Promise.all(
+    web.map(async (daemon) => {
+      const commands = [['echo', '<INT>'], ['sleep', '<INT>'], ...(daemon.name === 'web3' ? [] : [['wc', '-c'], ['false'], [pid]])]
+      await daemon.writeAcl([{ agent: alice, commands }, asked])
+      await daemon.start()
+      await daemon.meet(alice, 'trusted')
+      await alice.meet(daemon, 'known')
+    }),
+  )
+  await web[4]!.stop()
+})
+
+after(async () => mesh.stop())
+
+/** `db1` is allowed by its id alone, `off1` does not run, and alice herself is none that may be asked. */
+const beside = async (t: TestContext, more: McpSettings = {}): Promise<McpServer> => {
+  const security = `allow_targets = ["web1", "web2", "web3", ${JSON.stringify(web[3]!.agentId)}, "off1"]\n`
+  return startMcp(t, { security, ...more }, { env: { X0X_DATA_DIR: alice.dir } })
+}
+
+const told = async (server: McpServer, args: Record<string, unknown>, name = 'exec_fleet'): Promise<Told> => {
+  const answer = await server.ask(name, args)
+  assert.deepEqual(jsonIn(answer), answer.structuredContent, JSON.stringify(answer.content))
+  const result = answer.structuredContent as unknown as Told
+  const { asked, ran, denied, unreachable, not_started, cancelled, unknown, going } = result
+  assert.equal(ran + denied + unreachable + not_started + cancelled + unknown + going, asked)
+  assert.equal(answer.isError, result.state === 'ended' && ran < asked)
+  return result
+}
+
+const shape = ({ hosts, count, exit_code, stdout }: FleetAnswer): unknown[] => [hosts, count, exit_code, stdout]
+const reasons = ({ not_run }: Told): unknown[] => not_run.map(({ end, hosts, reason }) => [end, hosts, reason]).toSorted()
+
+test('equal answers come once, and each host that did not run is named with its reason', async (t) => {
+  const server = await beside(t)
+  await alice.ok('contacts', 'label', 'db1', 'role=db')
+  const all = await told(server, { hosts: ['web[1-3]', 'role=db', '!web3'], command: 'echo', args: ['42'] })
+  assert.deepEqual([all.success, all.state, all.asked, all.ran, all.failed], [true, 'ended', 3, 3, 0])
+  assert.deepEqual(all.answers.map(shape), [['db1,web[1-2]', 3, 0, '42\n']])
+  const { structuredContent } = await server.ask('exec_output', { run_id: all.answers[0]!.run_id })
+  assert.equal((structuredContent as { text: string }).text, '42\n')
+
+  const mixed = await told(server, { hosts: ['web[1-3],off1', alice.agentId, 'db1'], command: 'wc', args: ['-c'], stdin: 'twelve bytes' })
+  assert.deepEqual([mixed.success, mixed.ran, mixed.denied, mixed.unreachable], [false, 3, 2, 1])
+  assert.deepEqual(mixed.answers.map(shape), [['db1,web[1-2]', 3, 0, '12\n']])
+  assert.deepEqual(reasons(mixed), [
+    ['denied', alice.agentId, 'unsupported_capability'],
+    ['denied', 'web3', 'argv_not_allowed'],
+    ['unreachable', 'off1', 'peer_unreachable'],
+  ])
+  assert.match(String(mixed.not_run.find(({ hosts }) => hosts === alice.agentId)?.detail), /none of security\.allow_targets/)
+
+  const failed = await told(server, { hosts: ['web[1-2]'], command: 'false' })
+  assert.deepEqual([failed.success, failed.ran, failed.failed, failed.answers[0]?.exit_code], [false, 2, 2, 1])
+})
+
+test('every host has its own lines in the journal here and there, and a key asks none of them twice', async (t) => {
+  const server = await beside(t)
+  const asked = { hosts: ['web[1-2]', alice.agentId], command: 'echo', args: ['4711'], idempotency_key: 'once' }
+  const first = await told(server, asked)
+  assert.equal((await told(server, asked)).fleet_id, first.fleet_id)
+  const conflict = await server.ask('exec_fleet', { ...asked, args: ['1'] })
+  assert.match(JSON.stringify(conflict.content), /conflict: idempotency_key/)
+  const lines = await server.lines()
+  const requests = lines.filter((line) => line.event === 'request' && 'argv' in line && String(line.argv) === 'echo,4711')
+  assert.deepEqual(requests.map((line) => 'target' in line && line.target).toSorted(), ['web1', 'web2'])
+  assert.equal(lines.filter(({ event }) => event === 'refused').length, 1)
+  // A later server of this name finds what became of each.
+  const place = { dir: server.dir, root: server.root, config: server.config, journal: server.journal }
+  await server.close()
+  const later = await startMcp(t, {}, { place, env: { X0X_DATA_DIR: alice.dir } })
+  const again = await told(later, asked)
+  assert.deepEqual([again.ran, again.failed, again.denied], [2, 0, 1])
+  for (const daemon of web.slice(0, 2)) {
+    const there = (await daemon.journal()).filter(({ event, argv }) => event === 'request' && String(argv) === 'echo,4711')
+    assert.equal(there.length, 1, daemon.name)
+  }
+})
+
+test('a human over there allows it host by host', async (t) => {
+  const server = await beside(t)
+  const humans = await Promise.all(web.slice(0, 2).map(async (daemon) => WatchingHuman.at(daemon)))
+  const begun = await told(server, { hosts: ['web[1-2]'], command: 'echo', args: ['asked'], answer_within_ms: 0 })
+  assert.deepEqual([begun.state, begun.going], ['running', 2])
+  const { fleet_id } = begun
+  const questions = await Promise.all(humans.map(async (human) => human.next()))
+  await until('both are seen to wait', async () => {
+    const { approvals = [] } = await told(server, { fleet_id, answer_within_ms: 0 }, 'exec_fleet_wait')
+    return approvals.length === 2
+  })
+  await humans[0]!.decide(questions[0]!, 'allow_once')
+  await humans[1]!.decide(questions[1]!, 'deny')
+  const ended = await told(server, { fleet_id }, 'exec_fleet_wait')
+  assert.deepEqual(ended.answers.map(shape), [['web1', 1, 0, 'asked\n']])
+  assert.deepEqual(reasons(ended), [['denied', 'web2', 'approval_denied']])
+  for (const human of humans) human.close()
+})
+
+const sleeping = async (daemon: TestDaemon, argv: string, event: string): Promise<boolean> => {
+  const lines = await daemon.journal()
+  const request = lines.find((line) => line.event === 'request' && String(line['argv']) === argv)
+  return request !== undefined && lines.some((line) => line.event === event && line.request_id === request.request_id)
+}
+
+test('a call that is cancelled in the middle ends what runs, and begins no more', async (t) => {
+  const server = await beside(t)
+  const cancel = new AbortController()
+  const progress: string[] = []
+  const onprogress = ({ message }: { message?: string | undefined }): void => void progress.push(message ?? '')
+  const args = { hosts: ['web[1-2]', 'db1'], command: 'sleep', args: ['295'], timeout_seconds: 300, parallel: 2 }
+  const call = server.ask('exec_fleet', args, { signal: cancel.signal, onprogress })
+  await until('two run', async () =>
+    (await Promise.all(web.slice(0, 2).map((one) => sleeping(one, 'sleep,295', 'started')))).every(Boolean),
+  )
+  assert.match(String(progress[0]), /^0 of 3 hosts have ended/)
+  cancel.abort()
+  await assert.rejects(call)
+  await until('both ended', async () =>
+    (await Promise.all(web.slice(0, 2).map((one) => sleeping(one, 'sleep,295', 'exit')))).every(Boolean),
+  )
+  assert.equal(await sleeping(web[3]!, 'sleep,295', 'started'), false)
+})
+
+test('it is ended by its handle, and each host says how', async (t) => {
+  const server = await beside(t)
+  const args = { hosts: ['web[1-2]', 'db1'], command: 'sleep', args: ['296'], timeout_seconds: 300, parallel: 2, answer_within_ms: 0 }
+  const { fleet_id } = await told(server, args)
+  await until('two run', async () =>
+    (await Promise.all(web.slice(0, 2).map((one) => sleeping(one, 'sleep,296', 'started')))).every(Boolean),
+  )
+  const ended = await told(server, { fleet_id, cancel: true }, 'exec_fleet_wait')
+  assert.deepEqual(reasons(ended), [
+    ['cancelled', 'web[1-2]', null],
+    ['not_started', 'db1', 'fanout_cancelled'],
+  ])
+})
+
+test('a canary, a limit of failures and a deadline stop it', async (t) => {
+  const server = await beside(t)
+  const canary = await told(server, { hosts: ['web3', 'web[1-2]'], command: 'wc', args: ['-c'], canary: 1 })
+  assert.deepEqual(reasons(canary), [
+    ['denied', 'web3', 'argv_not_allowed'],
+    ['not_started', 'web[1-2]', 'canary_failed'],
+  ])
+  const failures = await told(server, { hosts: ['web[1-2]', 'db1'], command: 'false', parallel: 1, max_failures: '50%' })
+  assert.deepEqual([failures.ran, reasons(failures)], [2, [['not_started', 'db1', 'max_failures_reached']]])
+  const late = await told(server, {
+    hosts: ['web[1-2]'],
+    command: 'sleep',
+    args: ['297'],
+    timeout_seconds: 300,
+    parallel: 1,
+    deadline_seconds: 1,
+  })
+  assert.deepEqual(reasons(late), [
+    ['cancelled', 'web1', null],
+    ['not_started', 'web2', 'deadline_over'],
+  ])
+})
+
+test('output is bounded for each answer and for all of them, and the whole of it can be read on', async (t) => {
+  const server = await beside(t)
+  const bounded = await told(server, { hosts: ['web[1-2]', 'db1'], command: pid, max_stdout_bytes: 1_000, max_total_bytes: 2_500 })
+  assert.deepEqual(
+    bounded.answers.map(({ count }) => count),
+    [1, 1, 1],
+  )
+  const [one, , last] = bounded.answers
+  assert.match(one!.stdout, /bytes are left out here/)
+  assert.ok(one!.stdout.length < 1_100 && one!.stdout_omitted_bytes > 20_000)
+  assert.deepEqual([last!.stdout, last!.stdout_omitted_bytes > 23_000], ['', true])
+  const { structuredContent } = await server.ask('exec_output', { run_id: last!.run_id, max_bytes: 100_000 })
+  assert.match((structuredContent as { text: string }).text, /^\d+\n1\n2\n[^]*\n5000\n$/)
+})
+
+test('whom no words mean, too many, and arguments that are none are errors, and nobody is asked', async (t) => {
+  const server = await beside(t)
+  const says = async (args: Record<string, unknown>, what: RegExp): Promise<void> => {
+    const { isError, content, structuredContent } = await server.ask('exec_fleet', { command: 'echo', args: ['1'], ...args })
+    assert.deepEqual([isError, structuredContent], [true, undefined])
+    assert.match(JSON.stringify(content), what)
+  }
+  await says({ hosts: ['web[1-5]'] }, /unknown_agent: no contact is named web\[4-5\]/)
+  await says({ hosts: ['role=wbe'] }, /unknown_agent/)
+  await says({ hosts: ['web1', '!web1'] }, /no_hosts/)
+  await says({ hosts: ['web[1-999999999]'] }, /bad_request: .*means 999999999 hosts/)
+  const ids = `n[1-${MAX_FLEET_HOSTS + 1}]`
+  await says({ hosts: [ids] }, /unknown_agent/)
+  await says({ hosts: [] }, /hosts/)
+  await says({ hosts: ['web1'], target: 'web1' }, /target/)
+  await says({ hosts: ['web1'], max_failures: '0%' }, /max_failures/)
+  await says({ hosts: ['web1'], parallel: 1_000 }, /parallel/)
+  await says({ hosts: Array.from({ length: 100 }, () => 'x'.repeat(60)) }, /hosts: 6000 bytes/)
+  const lost = await server.ask('exec_fleet_wait', { fleet_id: 'fleet_1' })
+  assert.match(JSON.stringify(lost.content), /unknown_run: fleet_id/)
+  assert.equal(
+    (await server.lines()).some(({ event }) => event === 'request'),
+    false,
+  )
+})
+
+test('it is not offered where no target may be asked', async (t) => {
+  const { client } = await startMcp(t)
+  assert.deepEqual(
+    (await client.listTools()).tools.filter(({ name }) => name.startsWith('exec_fleet')),
+    [],
+  )
+})

@@ -1,0 +1,224 @@
+import * as z from 'zod'
+
+import { AppError } from '../../base/errors.ts'
+import { commandSize } from '../../protocol/command-size.ts'
+import { FANOUT_ENDS, failuresAllowed } from '../../protocol/fanout.ts'
+import {
+  DEFAULT_FLEET_PARALLEL,
+  DEFAULT_FLEET_STDERR,
+  DEFAULT_FLEET_STDOUT,
+  DEFAULT_FLEET_TOTAL,
+  FLEET_SPARE_SESSIONS,
+  MAX_FLEET_HOSTS,
+  MAX_FLEET_PARALLEL,
+  MAX_FLEET_STDIN,
+  MAX_FLEET_TOTAL,
+  MAX_FLEET_VIEW,
+  MAX_FLEET_WORD_BYTES,
+  MAX_FLEET_WORDS,
+} from '../../protocol/fleet-tool-limits.ts'
+import { MAX_COMMAND_JSON } from '../../protocol/local-limits.ts'
+import { wishOf } from '../../protocol/run-place.ts'
+import { MAX_TOOL_SECONDS } from '../../protocol/tool-limits.ts'
+import type { FleetRequest, ToolFleet } from '../tools/tool-fleet.ts'
+import type { ToolFleets } from '../tools/tool-fleets.ts'
+import { ANSWER_FIELD, EXEC_FIELDS, MODE_FIELDS, STDIN_FIELD } from './exec-fields.ts'
+import { tool, type Answer, type Tool, type ToolCall, type ToolContext } from './tool.ts'
+import { waitForAny } from './wait-for.ts'
+
+const whole = (min: number, max: number, text: string) => z.int().min(min).max(max).describe(`a whole number: ${text}`)
+
+const INPUT = z.strictObject({
+  hosts: z
+    .array(z.string().min(1).max(MAX_FLEET_WORD_BYTES))
+    .min(1)
+    .max(MAX_FLEET_WORDS)
+    .describe(
+      `whom to ask, a list of words: names, ids, node sets such as web[1-20], @group, key=value; a word behind ! leaves out. At most ${MAX_FLEET_HOSTS} hosts`,
+    ),
+  command: EXEC_FIELDS.command,
+  args: EXEC_FIELDS.args,
+  stdin: STDIN_FIELD.max(MAX_FLEET_STDIN).optional().describe('a text that the program reads on its standard input, on each host'),
+  timeout_seconds: EXEC_FIELDS.timeout_seconds,
+  deadline_seconds: whole(1, MAX_TOOL_SECONDS, 'seconds for all hosts; then what runs is ended, and no more begin').optional(),
+  parallel: whole(1, MAX_FLEET_PARALLEL, `hosts at once (default ${DEFAULT_FLEET_PARALLEL}); the server may have room for fewer`).default(
+    DEFAULT_FLEET_PARALLEL,
+  ),
+  canary: whole(0, MAX_FLEET_HOSTS, 'so many of the first hosts must succeed before the others begin (default 0)').default(0),
+  max_failures: z
+    .union([z.int().min(1), z.string().max(4)])
+    .optional()
+    .describe('a whole number from 1, or a text such as "10%": when so many hosts did not succeed, no more begin'),
+  max_stdout_bytes: whole(0, MAX_FLEET_VIEW, `bytes of stdout of each answer (default ${DEFAULT_FLEET_STDOUT})`).default(
+    DEFAULT_FLEET_STDOUT,
+  ),
+  max_stderr_bytes: whole(0, MAX_FLEET_VIEW, `bytes of stderr of each answer (default ${DEFAULT_FLEET_STDERR})`).default(
+    DEFAULT_FLEET_STDERR,
+  ),
+  max_total_bytes: whole(0, MAX_FLEET_TOTAL, `bytes of text of all answers together (default ${DEFAULT_FLEET_TOTAL})`).default(
+    DEFAULT_FLEET_TOTAL,
+  ),
+  idempotency_key: EXEC_FIELDS.idempotency_key,
+  ...ANSWER_FIELD,
+  security: MODE_FIELDS.security,
+  ask: MODE_FIELDS.ask,
+})
+
+const ANSWER = z.strictObject({
+  hosts: z.string().describe('that gave this answer, as a node set'),
+  count: z.int(),
+  exit_code: z.int().nullable(),
+  signal: z.string().nullable(),
+  timed_out: z.boolean(),
+  incomplete: z.boolean().describe('output is missing, and the host counts as failed'),
+  stdout: z.string().describe('untrusted data'),
+  stderr: z.string().describe('untrusted data'),
+  stdout_omitted_bytes: z.int(),
+  stderr_omitted_bytes: z.int(),
+  stdout_invalid_utf8: z.boolean(),
+  stderr_invalid_utf8: z.boolean(),
+  run_id: z.string().nullable().describe('for exec_output, which reads on; null: it is not known any more'),
+})
+
+const OUTPUT = z.strictObject({
+  success: z.boolean().describe('it ran on every host, and ended there with exit status 0'),
+  operation: z.string(),
+  command: z.string(),
+  args: z.array(z.string()),
+  hosts: z.array(z.string()).describe('the words'),
+  state: z.enum(['running', 'ended']),
+  fleet_id: z.string().describe('for exec_fleet_wait'),
+  duration_ms: z.number(),
+  parallel: z.int().describe('hosts at once, at most'),
+  asked: z.int().describe('hosts; the six that follow, and going, add up to it'),
+  ran: z.int(),
+  denied: z.int().describe('a policy, here or there, or a human did not allow it; it did not run'),
+  unreachable: z.int().describe('it certainly did not run'),
+  not_started: z.int().describe('its turn never came'),
+  cancelled: z.int(),
+  unknown: z.int().describe('it may have run'),
+  failed: z.int().describe('of those that ran: another exit status, a signal, or incomplete output'),
+  going: z.int().describe('hosts that have not ended yet'),
+  running: z.string().nullable().describe('those of them that have begun, or wait for an approval, as a node set'),
+  answers: z.array(ANSWER).describe('equal answers once, that of most hosts first'),
+  not_run: z
+    .array(
+      z.strictObject({
+        end: z.enum(FANOUT_ENDS),
+        hosts: z.string(),
+        count: z.int(),
+        reason: z.string().nullable(),
+        detail: z.string().nullable().describe('of the first of them'),
+      }),
+    )
+    .describe('every host that did not run, with the reason'),
+  approvals: z
+    .array(z.strictObject({ host: z.string(), question_id: z.string().nullable(), expires_at: z.string() }))
+    .optional()
+    .describe('humans are asked whether it may begin there'),
+})
+
+/** Throws `bad_request` for what no schema says. */
+const requestOf = (input: z.output<typeof INPUT>): FleetRequest => {
+  const { hosts, command, args, stdin = '', canary, parallel, max_failures = null, deadline_seconds } = input
+  const words = hosts.reduce((sum, word) => sum + Buffer.byteLength(word), 0)
+  if (words > MAX_FLEET_WORD_BYTES)
+    throw new AppError(
+      'bad_request',
+      `hosts: ${words} bytes, where ${MAX_FLEET_WORD_BYTES} are allowed; a node set, a group or a label says it shorter`,
+    )
+  const bytes = commandSize([command, ...args], [])
+  if (bytes > MAX_COMMAND_JSON)
+    throw new AppError('bad_request', `args: ${bytes} bytes as JSON with the command, where ${MAX_COMMAND_JSON} are allowed`)
+  if (max_failures !== null && failuresAllowed(max_failures, 1) === null)
+    throw new AppError('bad_request', `max_failures: a whole number from 1, or "1%" to "100%", not ${JSON.stringify(max_failures)}`)
+  const wish = wishOf(input)
+  const asked = { operation: 'exec_fleet', command, args, cwd: null, target: null, env: {}, stdin: Buffer.from(stdin) }
+  return {
+    command: { ...asked, timeout_ms: input.timeout_seconds * 1_000, ...(wish && { wish }) },
+    words: hosts,
+    plan: { parallel, canary, maxFailures: max_failures, deadlineMs: deadline_seconds === undefined ? null : deadline_seconds * 1_000 },
+    view: { stdout: input.max_stdout_bytes, stderr: input.max_stderr_bytes },
+    total: input.max_total_bytes,
+  }
+}
+
+const resultOf = (fleet: ToolFleet): Answer => {
+  return () => {
+    const { command, words } = fleet.request
+    const known = fleet.result()
+    const { asked, ran, failed, answers, not_run } = known
+    const result = {
+      success: fleet.over && ran === asked && failed === 0,
+      operation: command.operation,
+      command: command.command,
+      args: command.args,
+      hosts: words,
+      state: fleet.over ? 'ended' : 'running',
+      fleet_id: fleet.id,
+      duration_ms: fleet.duration,
+      parallel: fleet.parallel,
+      ...known,
+    }
+    const said = not_run.flatMap(({ reason, detail }) => [reason ?? '', detail ?? ''])
+    const foreign = [...answers.flatMap(({ stdout, stderr }) => [stdout, stderr]), ...said]
+    return { result, isError: fleet.over && ran < asked, foreign }
+  }
+}
+
+const fleetsOf = ({ fleets }: ToolContext): ToolFleets => {
+  if (fleets === null) throw new AppError('unsupported_capability', 'no command for many hosts can be asked for here')
+  return fleets
+}
+
+/** As many hosts at once as may have a session beside those of other calls. */
+const placesIn = async ({ sessions }: ToolContext): Promise<number> =>
+  sessions.use(null, async ({ grant }) => grant.limits.max_concurrent_sessions - FLEET_SPARE_SESSIONS)
+
+const begun = async (request: FleetRequest, key: string | null, context: ToolContext, { signal }: ToolCall): Promise<ToolFleet> => {
+  const fleets = fleetsOf(context)
+  const known = fleets.withKey(key, request)
+  if (known !== null) return known
+  const hosts = await context.executor.select(request.words, signal)
+  const places = await placesIn(context)
+  signal.throwIfAborted()
+  // Another call with this key may have been quicker.
+  return fleets.withKey(key, request) ?? fleets.begin(request, hosts, { key, places })
+}
+
+export const execFleet: Tool = tool({
+  name: 'exec_fleet',
+  title: 'Run on many hosts',
+  description:
+    'Runs one command on many agents of the mesh and gives equal answers once, with the hosts that gave them; names every host that did not run, and why. Each host is asked, allowed or denied by itself. Use it in place of many calls with a target.',
+  use: 'the same command on several agents of the mesh, in one call.',
+  input: INPUT,
+  output: OUTPUT,
+  annotations: { readOnlyHint: false, destructiveHint: true, idempotentHint: false, openWorldHint: true },
+  call: async (input, context, call) => {
+    const fleet = await begun(requestOf(input), input.idempotency_key ?? null, context, call)
+    await waitForAny(fleet, { context, call, withinMs: input.answer_within_ms, cancels: true }, () => fleet.progress)
+    return resultOf(fleet)
+  },
+})
+
+export const execFleetWait: Tool = tool({
+  name: 'exec_fleet_wait',
+  title: 'Wait for many hosts',
+  description:
+    'Waits for a command of exec_fleet that still goes on, or ends it on all hosts, and answers as exec_fleet. Answers before all have ended where a call may not wait longer: then ask again.',
+  use: null,
+  input: z.strictObject({
+    fleet_id: z.string().min(1).max(80).describe('the fleet_id of a result'),
+    cancel: z.boolean().default(false).describe('true: nothing more begins, and what runs is ended (default false)'),
+    ...ANSWER_FIELD,
+  }),
+  output: OUTPUT,
+  annotations: { readOnlyHint: false, destructiveHint: true, idempotentHint: true, openWorldHint: false },
+  call: async ({ fleet_id, cancel, answer_within_ms }, context, call) => {
+    const fleet = fleetsOf(context).get(fleet_id)
+    if (cancel && !fleet.over) fleet.cancel()
+    await waitForAny(fleet, { context, call, withinMs: answer_within_ms, cancels: false }, () => fleet.progress)
+    return resultOf(fleet)
+  },
+})

@@ -1,0 +1,108 @@
+import { createHash } from 'node:crypto'
+
+import { foldNodeSet } from '../../protocol/node-set.ts'
+import { STREAMS, type ToolRun, type View } from './tool-run.ts'
+import type { ToolResult } from './tool-result.ts'
+
+/** What hosts answered alike. */
+export interface FleetAnswer {
+  /** Their names, folded. */
+  readonly hosts: string
+  readonly count: number
+  readonly exit_code: number | null
+  readonly signal: string | null
+  readonly timed_out: boolean
+  /** Output is missing, and it counts as failed. */
+  readonly incomplete: boolean
+  readonly stdout: string
+  readonly stderr: string
+  readonly stdout_omitted_bytes: number
+  readonly stderr_omitted_bytes: number
+  readonly stdout_invalid_utf8: boolean
+  readonly stderr_invalid_utf8: boolean
+  /** For `exec_output`; null: it is not known any more. */
+  readonly run_id: string | null
+}
+
+interface Group {
+  readonly hosts: string[]
+  readonly run: ToolRun
+  readonly incomplete: boolean
+  readonly result: ToolResult
+}
+
+/** One text for all answers that are equal, whole and as they are shown; null: some of it is not here, and it equals no other. */
+const keyOf = (run: ToolRun, incomplete: boolean): string | null => {
+  const { exit_code, signal, timed_out, stdout_invalid_utf8, stderr_invalid_utf8 } = run.result({ stdout: 0, stderr: 0 })
+  const hash = createHash('sha256')
+  hash.update(JSON.stringify([exit_code, signal, timed_out, incomplete, stdout_invalid_utf8, stderr_invalid_utf8]))
+  for (const stream of STREAMS) {
+    const { head, cut } = run.text[stream].kept.cut(Number.MAX_SAFE_INTEGER)
+    if (cut > 0 || run.dropped(stream) > 0) return null
+    hash.update(`\n${Buffer.byteLength(head)}\n`).update(head)
+  }
+  return hash.digest('hex')
+}
+
+/** Bytes of the texts of an answer, and of those of which nothing is shown for want of room. */
+const sizeOf = ({ stdout, stderr }: ToolResult): number => Buffer.byteLength(stdout) + Buffer.byteLength(stderr)
+
+/** What the hosts answered, each answer once: of equal ones the first is kept. */
+export class FleetAnswers {
+  readonly #view: View
+  readonly #groups: Group[] = []
+  readonly #byKey = new Map<string, Group>()
+
+  constructor(init: { readonly view: View }) {
+    this.#view = init.view
+  }
+
+  /** Of a host that ran. False: its answer is here already, and the run stands for none. */
+  add(host: string, run: ToolRun, incomplete: boolean): boolean {
+    const key = keyOf(run, incomplete)
+    const known = key === null ? undefined : this.#byKey.get(key)
+    if (known !== undefined) {
+      known.hosts.push(host)
+      return false
+    }
+    const group = { hosts: [host], run, incomplete, result: run.result(this.#view) }
+    this.#groups.push(group)
+    if (key !== null) this.#byKey.set(key, group)
+    return true
+  }
+
+  /** That of most hosts first. With `total` bytes of text: what does not fit into what is left comes without its own. */
+  list(total: number, isKnown: (run: ToolRun) => boolean): FleetAnswer[] {
+    let left = total
+    return this.#groups
+      .toSorted((one, other) => other.hosts.length - one.hosts.length)
+      .map((group) => {
+        const size = sizeOf(group.result)
+        const fits = size <= left
+        if (fits) left -= size
+        return answerOf(group, fits, isKnown(group.run))
+      })
+  }
+}
+
+const answerOf = ({ hosts, run, incomplete, result }: Group, fits: boolean, isKnown: boolean): FleetAnswer => {
+  const omitted = (stream: 'stdout' | 'stderr'): number => {
+    const missing = result[`${stream}_omitted_bytes`]
+    return fits ? missing : Math.max(missing, run.text[stream].kept.total + run.dropped(stream))
+  }
+  return {
+    hosts: foldNodeSet(hosts),
+    count: hosts.length,
+    exit_code: result.exit_code,
+    signal: result.signal,
+    timed_out: result.timed_out,
+    incomplete,
+    stdout: fits ? result.stdout : '',
+    stderr: fits ? result.stderr : '',
+    stdout_omitted_bytes: omitted('stdout'),
+    stderr_omitted_bytes: omitted('stderr'),
+    stdout_invalid_utf8: result.stdout_invalid_utf8,
+    stderr_invalid_utf8: result.stderr_invalid_utf8,
+    run_id: isKnown ? run.id : null,
+  }
+}

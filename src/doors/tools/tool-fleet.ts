@@ -1,0 +1,194 @@
+import { createHash } from 'node:crypto'
+
+import type { Clock } from '../../base/clock.ts'
+import { errorText, isAppError } from '../../base/errors.ts'
+import { shown } from '../../base/visible-text.ts'
+import type { Turnstile } from '../../base/turnstile.ts'
+import { Fanout, type FanoutPlan, type HostRun } from '../../exec/fleet/fanout.ts'
+import { NO_FACTS, type FanoutHost } from '../../exec/fleet/host-end.ts'
+import type { MeantTarget } from '../../executor/port/local-executor.ts'
+import { FanoutSums, type FanoutEnd, type FanoutHostJson, type FanoutLedgerJson } from '../../protocol/fanout.ts'
+import { MAX_FLEET_DETAIL, MAX_FLEET_QUESTIONS } from '../../protocol/fleet-tool-limits.ts'
+import { foldNodeSet } from '../../protocol/node-set.ts'
+import { FleetAnswers, type FleetAnswer } from './fleet-answers.ts'
+import { hostOfRun } from './fleet-end.ts'
+import { requestHash, type ToolRequest } from './tool-request.ts'
+import type { ToolRun, View } from './tool-run.ts'
+import type { ToolRuns } from './tool-runs.ts'
+
+/** One command for many hosts. */
+export interface FleetRequest {
+  /** Without a target. */
+  readonly command: ToolRequest
+  /** As its caller named the hosts. */
+  readonly words: readonly string[]
+  readonly plan: Pick<FanoutPlan, 'parallel' | 'canary' | 'deadlineMs'> & { readonly maxFailures: number | string | null }
+  readonly view: View
+  /** Bytes of text that an answer has. */
+  readonly total: number
+}
+
+/** One text for all requests that ask the same of the same words, hex. */
+export const fleetHash = ({ command, words, plan }: FleetRequest): string =>
+  createHash('sha256')
+    .update(JSON.stringify([requestHash(command), words, plan.canary, plan.maxFailures, plan.deadlineMs]))
+    .digest('hex')
+
+/** Hosts that did not run for the same reason. */
+interface NotRun {
+  readonly end: FanoutEnd
+  readonly hosts: string[]
+  readonly reason: string | null
+  /** Of the first of them. */
+  readonly detail: string | null
+}
+
+/** Everything that is known of a fleet's command; the six ends and `going` add up to `asked`. */
+export interface FleetResult extends Pick<FanoutLedgerJson, 'asked' | 'failed' | FanoutEnd> {
+  readonly going: number
+  readonly running: string | null
+  readonly answers: readonly FleetAnswer[]
+  readonly not_run: readonly (Omit<NotRun, 'hosts'> & { readonly hosts: string; readonly count: number })[]
+  readonly approvals?: readonly object[]
+}
+
+export interface ToolFleetComponents {
+  readonly clock: Clock
+  readonly runs: ToolRuns
+  /** Places of hosts of all fleets. */
+  readonly slots: Turnstile
+}
+
+export interface ToolFleetInit {
+  readonly id: string
+  readonly request: FleetRequest
+  readonly hosts: readonly MeantTarget[]
+  readonly plan: FanoutPlan
+  readonly key: string | null
+}
+
+/** A command for many hosts, each of which is asked as any target is: a run of its own, with its own session, decision and journal lines. */
+export class ToolFleet {
+  readonly id: string
+  readonly request: FleetRequest
+  readonly parallel: number
+  /** Settles when each host has ended. */
+  readonly ended: Promise<void>
+  /** Calls that would end it, were they cancelled. */
+  owners = 0
+  readonly #components: ToolFleetComponents
+  readonly #init: ToolFleetInit
+  readonly #fanout: Fanout
+  readonly #sums = new FanoutSums()
+  readonly #answers: FleetAnswers
+  readonly #notRun = new Map<string, NotRun>()
+  readonly #targets: ReadonlyMap<string, string>
+  /** The runs that go on, by their hosts. */
+  readonly #going = new Map<string, ToolRun>()
+  readonly #began: number
+  #took: number | null = null
+
+  constructor(components: ToolFleetComponents, init: ToolFleetInit) {
+    const { clock, slots } = components
+    this.id = init.id
+    this.request = init.request
+    this.parallel = init.plan.parallel
+    this.#components = components
+    this.#init = init
+    this.#answers = new FleetAnswers(init.request)
+    this.#targets = new Map(init.hosts.map(({ agent_id, target }) => [agent_id, target]))
+    this.#began = clock.monotonic()
+    const parts = { clock, slots, begin: (host: FanoutHost) => this.#begin(host), ended: (host: FanoutHostJson) => this.#tell(host) }
+    this.#fanout = new Fanout(parts, init.plan)
+    this.ended = this.#fanout.run().then(() => void (this.#took = clock.monotonic() - this.#began))
+  }
+
+  get over(): boolean {
+    return this.#took !== null
+  }
+
+  /** Begins nothing more, and ends what runs. */
+  cancel(reason: 'fanout_cancelled' | 'shutting_down' = 'fanout_cancelled'): void {
+    this.#fanout.stop(reason)
+  }
+
+  /** How long it has taken, in milliseconds. */
+  get duration(): number {
+    return Math.round(this.#took ?? this.#components.clock.monotonic() - this.#began)
+  }
+
+  /** For who waits. */
+  get progress(): string {
+    const running = [...this.#going.values()]
+    const waiting = running.filter(({ approval }) => approval !== null).length
+    const rest = waiting === 0 ? '' : `, ${waiting} of which wait for an approval`
+    const { ended, unsuccessful } = this.#sums
+    return `${ended} of ${this.#init.hosts.length} hosts have ended, ${unsuccessful} of them without success; ${running.length} run${rest}`
+  }
+
+  result(): FleetResult {
+    const { fanout_id: _id, ok: _ok, asked, ...ends } = this.#sums.ledger(this.id, this.#init.hosts.length)
+    const { runs } = this.#components
+    const questions = [...this.#going].flatMap(([host, { approval }]) => (approval === null ? [] : [{ host, ...approval }]))
+    return {
+      asked,
+      ...ends,
+      going: asked - this.#sums.ended,
+      running: this.#going.size === 0 ? null : foldNodeSet([...this.#going.keys()]),
+      answers: this.#answers.list(this.request.total, (run) => runs.has(run.id)),
+      not_run: [...this.#notRun.values()].map(({ hosts, ...why }) => ({ ...why, hosts: foldNodeSet(hosts), count: hosts.length })),
+      ...(questions.length === 0 ? {} : { approvals: questions.slice(0, MAX_FLEET_QUESTIONS) }),
+    }
+  }
+
+  #begin(host: FanoutHost): HostRun {
+    const { runs } = this.#components
+    const { request, key } = this.#init
+    const target = this.#targets.get(host.agent_id)!
+    try {
+      // A key of its own for each host: whatever became of the call, no host is asked twice.
+      const run = runs.begin({ ...request.command, target }, key === null ? null : JSON.stringify([key, host.agent_id]))
+      return this.#follow(host, run)
+    } catch (error) {
+      const code = isAppError(error) ? error.code : 'internal'
+      const end = { ...NO_FACTS, ...host, request_id: null, end: 'unreachable' as const, error: code, message: errorText(error) }
+      return { ended: Promise.resolve(end), cancel: () => undefined }
+    }
+  }
+
+  #follow(host: FanoutHost, run: ToolRun): HostRun {
+    const { runs } = this.#components
+    let cancelled = false
+    this.#going.set(host.host, run)
+    const over = async (): Promise<FanoutHostJson> => {
+      await run.ended
+      await runs.settled(run).catch(() => undefined)
+      this.#going.delete(host.host)
+      const ended = hostOfRun(host, run, cancelled)
+      const isKept = ended.end === 'ran' && this.#answers.add(host.host, run, ended.incomplete)
+      if (!isKept) runs.forget(run)
+      return ended
+    }
+    const cancel = (): void => {
+      cancelled = true
+      run.cancel()
+    }
+    return { ended: over(), cancel }
+  }
+
+  #tell(ended: FanoutHostJson): void {
+    this.#sums.add(ended)
+    const { end, host, error, message = null } = ended
+    if (end === 'ran') return
+    const key = JSON.stringify([end, error])
+    const known = this.#notRun.get(key)
+    if (known !== undefined) known.hosts.push(host)
+    else
+      this.#notRun.set(key, {
+        end,
+        hosts: [host],
+        reason: error,
+        detail: message && shown(message).slice(0, MAX_FLEET_DETAIL).toWellFormed(),
+      })
+  }
+}

@@ -1,0 +1,181 @@
+import assert from 'node:assert/strict'
+import { test, type TestContext } from 'node:test'
+
+import { NEVER } from '../../../src/base/abortable.ts'
+import { systemClock } from '../../../src/base/clock.ts'
+import { AppError } from '../../../src/base/errors.ts'
+import { ExecutorSessions } from '../../../src/doors/executor-sessions.ts'
+import type { FleetRequest } from '../../../src/doors/tools/tool-fleet.ts'
+import { ToolFleets } from '../../../src/doors/tools/tool-fleets.ts'
+import { ToolRuns } from '../../../src/doors/tools/tool-runs.ts'
+import type { TargetRequest, TargetRunner } from '../../../src/executor/local/target-program.ts'
+import { MAX_FLEETS_ENDED, MAX_FLEETS_GOING, MAX_FLEET_HOSTS } from '../../../src/protocol/fleet-tool-limits.ts'
+import { CAPABILITY_NAMES } from '../../../src/protocol/rexd-names.ts'
+import type { RunPart } from '../../../src/protocol/run-events.ts'
+import { LocalHost } from '../../support/local-engine.ts'
+
+const KEY = { key: null, places: 8 }
+
+/** How the run of a target ended, whole and well but for what a test says. */
+const exit = (more: Partial<Extract<RunPart, { type: 'exit' }>> = {}): RunPart => ({
+  type: 'exit',
+  ok: true,
+  request_id: 'r',
+  agent_id: 'a',
+  machine_id: 'b',
+  code: 0,
+  signal: null,
+  duration_ms: 1,
+  stdout_bytes_total: 0,
+  stderr_bytes_total: 0,
+  truncated: false,
+  incomplete: false,
+  denial_reason: null,
+  warnings: [],
+  ...more,
+})
+
+const output = (text: string): RunPart => ({ type: 'stdout', data: Buffer.from(text) })
+
+const request = (more: Partial<FleetRequest> = {}): FleetRequest => ({
+  command: {
+    operation: 'exec_fleet',
+    command: 'id',
+    args: [],
+    cwd: null,
+    target: null,
+    env: {},
+    stdin: new Uint8Array(0),
+    timeout_ms: 30_000,
+  },
+  words: ['all'],
+  plan: { parallel: 64, canary: 0, maxFailures: null, deadlineMs: null },
+  view: { stdout: 100, stderr: 100 },
+  total: 10_000,
+  ...more,
+})
+
+const hostsOf = (...names: readonly string[]) =>
+  names.map((host) => ({ host, target: host, agent_id: Buffer.from(host).toString('hex').padEnd(64, '0') }))
+const many = (count: number) => hostsOf(...Array.from({ length: count }, (_, at) => `n${at + 1}`))
+
+/** Fleets on an engine of this process whose targets answer like this. */
+const fleetsOn = async (t: TestContext, answer: (asked: TargetRequest) => AsyncIterable<RunPart>) => {
+  const most = { now: 0, ever: 0 }
+  const none = async () => assert.fail('it is asked to run')
+  const targets: TargetRunner = {
+    async *run(asked) {
+      most.ever = Math.max(most.ever, ++most.now)
+      for await (const part of answer(asked)) {
+        if (part.type === 'exit') most.now -= 1
+        yield part
+      }
+    },
+    cancel: async () => undefined,
+    reach: none,
+    rules: none,
+    select: none,
+  }
+  const host = await LocalHost.start(t, { targets, security: 'allow_targets = ["*"]' })
+  const { executor } = host
+  const opening = (target: string | null) => ({ door: 'mcp' as const, client_name: 'a test', available: CAPABILITY_NAMES, target })
+  const sessions = new ExecutorSessions({ executor }, { opening, maxIdle: 4 })
+  const runs = new ToolRuns({ executor, sessions, clock: systemClock }, { caller: 'a test', ready: async () => NEVER.throwIfAborted() })
+  return { fleets: new ToolFleets({ runs, clock: systemClock }), runs, most, host }
+}
+
+test('many hosts are asked within the sessions that there are, and one run stands for all equal answers', async (t) => {
+  const { fleets, runs, most, host } = await fleetsOn(t, async function* ({ target }) {
+    yield output(target === 'n7' ? 'other\n' : 'same\n')
+    yield exit({ stdout_bytes_total: target === 'n7' ? 6 : 5 })
+  })
+  const fleet = fleets.begin(request(), many(60), KEY)
+  await fleet.ended
+  const { ran, failed, going, answers, not_run } = fleet.result()
+  assert.deepEqual([ran, failed, going, not_run], [60, 0, 0, []])
+  assert.deepEqual(
+    answers.map(({ hosts, count, stdout }) => [hosts, count, stdout]),
+    [
+      ['n[1-6,8-60]', 59, 'same\n'],
+      ['n7', 1, 'other\n'],
+    ],
+  )
+  assert.deepEqual(runs.all.map(({ id }) => id).toSorted(), answers.map(({ run_id }) => run_id).toSorted())
+  assert.ok(most.ever <= KEY.places, `${most.ever} at once`)
+  const lines = await host.lines()
+  assert.equal(lines.filter(({ event }) => event === 'request').length, 60)
+  assert.equal(lines.filter(({ event }) => event === 'refused').length, 0)
+})
+
+test('each host ends by what is known of it', async (t) => {
+  const { fleets } = await fleetsOn(t, async function* ({ target }) {
+    if (target === 'away') throw new AppError('peer_unreachable', 'no address answered')
+    if (target === 'never') yield exit({ code: null, incomplete: true, never_arrived: true, message: 'cut off before it was sent' })
+    if (target === 'lost') yield exit({ code: null, incomplete: true, message: 'the connection was lost' })
+    if (target === 'denies') yield exit({ code: null, denial_reason: 'argv_not_allowed' })
+    if (target === 'broken') yield exit({ code: null, denial_reason: 'spawn_failed' })
+    if (target === 'short') yield exit({ incomplete: true, message: 'bytes are missing' })
+    if (target === 'fails') yield exit({ code: 3 })
+    if (target === 'silent') return
+    yield exit()
+  })
+  const fleet = fleets.begin(request(), hostsOf('away', 'never', 'lost', 'denies', 'broken', 'short', 'fails', 'silent', 'well'), KEY)
+  await fleet.ended
+  const { asked, ran, failed, denied, unreachable, unknown, not_run, answers } = fleet.result()
+  assert.deepEqual([asked, ran, failed, denied, unreachable, unknown], [9, 3, 2, 2, 2, 2])
+  assert.deepEqual(not_run.map(({ end, hosts, reason }) => [end, hosts, reason]).toSorted(), [
+    ['denied', 'broken', 'spawn_failed'],
+    ['denied', 'denies', 'argv_not_allowed'],
+    ['unknown', 'lost,silent', null],
+    ['unreachable', 'away,never', 'peer_unreachable'],
+  ])
+  assert.deepEqual(answers.map(({ hosts, exit_code, incomplete }) => [hosts, exit_code, incomplete]).toSorted(), [
+    ['fails', 3, false],
+    ['short', 0, true],
+    ['well', 0, false],
+  ])
+})
+
+test('output of which not all is kept equals no other', async (t) => {
+  const piece = 'x'.repeat(2 * 1024 * 1024)
+  const { fleets } = await fleetsOn(t, async function* () {
+    yield output(piece)
+    yield exit({ stdout_bytes_total: piece.length })
+  })
+  const fleet = fleets.begin(request(), hostsOf('a', 'b'), KEY)
+  await fleet.ended
+  assert.deepEqual(
+    fleet.result().answers.map(({ count }) => count),
+    [1, 1],
+  )
+})
+
+test('more hosts, or more commands for many hosts, than may be are refused, and old ones are forgotten', async (t) => {
+  const gates: (() => void)[] = []
+  const { fleets } = await fleetsOn(t, async function* () {
+    await new Promise<void>((resolve) => gates.push(resolve))
+    yield exit()
+  })
+  assert.throws(() => fleets.begin(request(), many(MAX_FLEET_HOSTS + 1), KEY), { code: 'bad_request' })
+  const going = Array.from({ length: MAX_FLEETS_GOING }, () => fleets.begin(request(), hostsOf('a'), KEY))
+  assert.throws(() => fleets.begin(request(), hostsOf('a'), KEY), { code: 'rate_limited' })
+  fleets.close()
+  const open = setInterval(() => gates.splice(0).forEach((gate) => gate()), 10)
+  t.after(() => clearInterval(open))
+  await Promise.all(going.map(({ ended }) => ended))
+  assert.throws(() => fleets.begin(request(), hostsOf('a'), KEY), { code: 'shutting_down' })
+})
+
+test('of those that have ended the latest are known, and their keys', async (t) => {
+  const { fleets } = await fleetsOn(t, async function* () {
+    yield exit()
+  })
+  const first = fleets.begin(request(), hostsOf('a'), { key: 'first', places: 1 })
+  await first.ended
+  assert.equal(fleets.withKey('first', request()), first)
+  assert.throws(() => fleets.withKey('first', request({ words: ['other'] })), { code: 'conflict' })
+  for (let at = 0; at <= MAX_FLEETS_ENDED; at++) await fleets.begin(request(), hostsOf('a'), KEY).ended
+  fleets.begin(request(), hostsOf('a'), KEY)
+  assert.throws(() => fleets.get(first.id), { code: 'unknown_run' })
+  assert.equal(fleets.withKey('first', request()), null)
+})
