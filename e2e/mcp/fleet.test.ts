@@ -47,7 +47,7 @@ const beside = async (t: TestContext, more: McpSettings = {}): Promise<McpServer
 const told = async (server: McpServer, args: Record<string, unknown>, name = 'exec_fleet'): Promise<Told> => {
   const answer = await server.ask(name, args)
   assert.deepEqual(jsonIn(answer), answer.structuredContent, JSON.stringify(answer.content))
-  const result = answer.structuredContent as unknown as Told
+  const result = answer.structuredContent as Told
   const { asked, ran, denied, unreachable, not_started, cancelled, unknown, going } = result
   assert.equal(ran + denied + unreachable + not_started + cancelled + unknown + going, asked)
   assert.equal(answer.isError, result.state === 'ended' && ran < asked)
