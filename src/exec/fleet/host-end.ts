@@ -83,7 +83,7 @@ export const hostOfError = (host: FanoutHost, request_id: RequestId, error: unkn
 
 /** A host that was cancelled before its run began here. */
 export const hostCancelled = (host: FanoutHost, request_id: RequestId): FanoutHostJson => ({
-  ...NOTHING,
+  ...NO_FACTS,
   ...host,
   request_id,
   end: 'cancelled',
