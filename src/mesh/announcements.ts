@@ -28,6 +28,9 @@ export interface SeenAgent {
   readonly expires_at_ms: number
 }
 
+/** … and until when its card may be believed at all, however long its machine speaks of it. */
+type KeptAgent = SeenAgent & { readonly card_expires_at_ms: number }
+
 export interface AnnouncementsComponents {
   readonly clock: Clock
   /** Contacts are never pushed out by strangers. */
@@ -65,7 +68,7 @@ export class Announcements {
   readonly #movedContacts: RateLimit
   readonly #strangers: RateLimit
   /** Oldest news first, so that the first stranger is the one to forget. */
-  readonly #seen = new Map<string, SeenAgent>()
+  readonly #seen = new Map<string, KeptAgent>()
   /** Monotonic milliseconds. */
   #oldUntil = Number.NEGATIVE_INFINITY
   /** Verdicts so far, for `/diagnostics/mesh`. */
@@ -91,13 +94,14 @@ export class Announcements {
     return result
   }
 
-  /** A machine that speaks of a card that we have holds as long as it says. False when we have none that is as new. */
+  /** A machine that speaks of a card that we have holds as long as it says, and no longer than the card. False when we have none that is as new. */
   renew(heard: Heard): boolean {
     const key = keyOf(heard.agent_id, heard.machine_id)
     const known = this.#seen.get(key)
-    if (known === undefined || known.issued_at_ms < heard.card_issued_at_ms) return false
+    if (known === undefined || known.issued_at_ms < heard.card_issued_at_ms || known.card_expires_at_ms <= this.#clock.now()) return false
     this.#seen.delete(key)
-    this.#seen.set(key, { ...known, expires_at_ms: Math.max(known.expires_at_ms, heard.expires_at_ms) })
+    const until = Math.max(known.expires_at_ms, heard.expires_at_ms)
+    this.#seen.set(key, { ...known, expires_at_ms: Math.min(known.card_expires_at_ms, until) })
     return true
   }
 
@@ -172,6 +176,7 @@ export class Announcements {
       addresses: card.addresses,
       issued_at_ms: card.issuedAt,
       expires_at_ms: Math.min(card.expiresAt, until),
+      card_expires_at_ms: card.expiresAt,
     })
     this.#forgetStrangers()
     if (newcomer && this.#isContact(card.agentId)) this.#forgetMachineOf(card.agentId)

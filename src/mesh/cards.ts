@@ -24,14 +24,20 @@ import type { MeshStream } from './stream.ts'
 export const EAGER_CARDS = 128
 /** Cards of others kept to be handed on, 6 KB each. */
 export const MAX_CARDS_HELD = 1_024
-/** Questions of ours at once … */
+/** Questions of ours of one kind at once … */
 const MAX_ASKS = 8
-/** … and waiting; what is beyond is asked when the machine speaks again. */
-const MAX_ASKS_WAITING = 256
+/** … and with those that wait; what is beyond is asked when the machine speaks again. */
+const MAX_ASKS_UNDERWAY = 256
 /** Questions of one machine, or of the strangers of one host, that are answered a minute: a newcomer asks once for each of `EAGER_CARDS`. */
 export const CARD_ANSWERS_PER_MINUTE = 2 * EAGER_CARDS
 /** Machines of one contact that are dialled a minute to see the card that proves their claim. */
 export const CLAIMS_DIALLED_PER_MINUTE = 6
+
+/** Questions of one kind: each has places of its own, so that whoever answers none of one kind keeps none of another waiting. */
+class Asks {
+  readonly places = new Turnstile({ limit: MAX_ASKS })
+  underway = 0
+}
 
 export interface CardsComponents {
   readonly node: Pick<MeshNode, 'connectionsTo' | 'dial' | 'handle' | 'isKnown' | 'machineId'>
@@ -54,7 +60,8 @@ export class Cards implements Startable {
   readonly #parts: CardsComponents
   readonly #held = new BoundedMap<MachineId, Uint8Array>({ max: MAX_CARDS_HELD })
   readonly #underway = new Map<MachineId, Promise<unknown>>()
-  readonly #asks = new Turnstile({ limit: MAX_ASKS })
+  /** Of machines that we know, of those that claim to be a contact's, and of strangers'. */
+  readonly #asks = { known: new Asks(), claimed: new Asks(), stranger: new Asks() }
   readonly #answers: RateLimit
   readonly #dialled: RateLimit
   readonly #stop = new AbortController()
@@ -80,22 +87,28 @@ export class Cards implements Startable {
   heard(heard: Heard): void {
     const { announcements, node, book } = this.#parts
     if (announcements.renew(heard) || this.#underway.has(heard.machine_id)) return
-    const wanted = node.isKnown(heard.machine_id) || book.mayBe(heard.agent_id, heard.machine_id)
-    if (!wanted && announcements.list().length >= EAGER_CARDS) return
-    if (this.#underway.size >= MAX_ASKS_WAITING) return
-    const asking = this.#ask(heard, wanted).finally(() => this.#underway.delete(heard.machine_id))
+    const kind = node.isKnown(heard.machine_id) ? 'known' : book.mayBe(heard.agent_id, heard.machine_id) ? 'claimed' : 'stranger'
+    if (kind === 'stranger' && announcements.list().length >= EAGER_CARDS) return
+    const asks = this.#asks[kind]
+    if (asks.underway >= MAX_ASKS_UNDERWAY) return
+    asks.underway += 1
+    const asking = this.#ask(heard, asks).finally(() => {
+      asks.underway -= 1
+      this.#underway.delete(heard.machine_id)
+    })
     this.#underway.set(heard.machine_id, asking)
   }
 
-  async #ask(heard: Heard, wanted: boolean): Promise<void> {
+  async #ask(heard: Heard, asks: Asks): Promise<void> {
     const { node, log } = this.#parts
     const { machine_id, neighbour, addresses } = heard
     try {
-      const leave = await this.#asks.enter(this.#stop.signal)
+      const leave = await asks.places.enter(this.#stop.signal)
       try {
         const nearest = node.connectionsTo(machine_id).at(-1) ?? node.connectionsTo(machineIdOfText(neighbour) ?? '').at(-1)
-        if (nearest !== undefined && (await this.#askOf(nearest, heard))) return
-        if (!wanted || nearest?.machineId === machine_id || !this.#dialled.allows(heard.agent_id)) return
+        // Whoever brought the word may be silent on purpose.
+        if (nearest !== undefined && (await this.#askOf(nearest, heard).catch(() => false))) return
+        if (asks === this.#asks.stranger || nearest?.machineId === machine_id || !this.#dialled.allows(heard.agent_id)) return
         await this.#askOf(await node.dial(machine_id, addresses, this.#stop.signal), heard)
       } finally {
         leave()
@@ -138,10 +151,9 @@ export class Cards implements Startable {
     const limit = AbortSignal.any([this.#stop.signal, AbortSignal.timeout(CARD_ANSWER_MS)])
     const { node, ownCard } = this.#parts
     try {
-      const question = oneFrame(stream, MAX_CARD_ASK_BYTES)
       if (!this.#answers.allows(node.isKnown(connection.machineId) ? connection.machineId : connection.host))
         throw new AppError('rate_limited', 'too many cards asked for')
-      const { machine_id } = cardAsk.decode(await unlessAborted(question, limit))
+      const { machine_id } = cardAsk.decode(await unlessAborted(oneFrame(stream, MAX_CARD_ASK_BYTES), limit))
       if (machine_id !== node.machineId) await unlessAborted(Promise.resolve(this.#underway.get(machine_id)), limit)
       const card = machine_id === node.machineId ? (await ownCard.current()).encoded : this.#heldOf(machine_id)
       stream.send(encodeFrame(card))

@@ -101,9 +101,9 @@ export class Presences {
     return claims.map(({ machine_id }) => machine_id).toReversed()
   }
 
-  /** How many machines were heard of lately; more than so many are there where it is full. */
+  /** How many machines' word still holds; more than so many are there where it is full. */
   get size(): number {
-    return this.#heard.size
+    return this.list().length
   }
 
   #judge(data: Uint8Array, publisher: MachineId, neighbour: string): Judgement {

@@ -5,12 +5,13 @@ import { test, type TestContext } from 'node:test'
 import fc from 'fast-check'
 
 import { agentSignerOf } from '../../src/identity/agent-key.ts'
-import { signCard } from '../../src/identity/card.ts'
+import { signCard, verifyCard } from '../../src/identity/card.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { Announcements } from '../../src/mesh/announcements.ts'
+import { CARD_ANSWERS_PER_MINUTE } from '../../src/mesh/cards.ts'
 import type { Heard } from '../../src/mesh/presences.ts'
-import { ANNOUNCE_DOMAIN, CARD_DOMAIN, CARD_PROTOCOL, presence, PRESENCE_TOPIC, signedCard } from '../../src/protocol/card.ts'
+import { ANNOUNCE_DOMAIN, cardAsk, CARD_DOMAIN, CARD_PROTOCOL, presence, PRESENCE_TOPIC, signedCard } from '../../src/protocol/card.ts'
 import { encodeFrame } from '../../src/protocol/framing.ts'
 import { MAX_CARD_BYTES, MAX_CLOCK_SKEW_MS, RECORD_TTL_MS } from '../../src/protocol/limits.ts'
 import { ManualClock } from '../support/manual-clock.ts'
@@ -68,6 +69,19 @@ test('a card is learnt of the machine that says whose it is, holds as long as th
   await clock.advance(161_999)
   assert.equal(announcements.list().length, 1)
   await clock.advance(1)
+  assert.deepEqual(announcements.list(), [])
+})
+
+test('a card is believed no longer than it says, however long its machine speaks of it', async () => {
+  const { clock, announcements } = setUp()
+  const issued = clock.now()
+  assert.equal(announcements.learn(await cardOf({ issued, expires: issued + 200_000 }), heardAt(issued, issued)), 'newcomer')
+  await clock.advance(150_000)
+  assert.equal(announcements.renew(heardAt(clock.now(), issued)), true)
+  await clock.advance(49_999)
+  assert.equal(announcements.list().length, 1)
+  await clock.advance(1)
+  assert.equal(announcements.renew(heardAt(clock.now(), issued)), false, 'another is asked for')
   assert.deepEqual(announcements.list(), [])
 })
 
@@ -172,6 +186,83 @@ test('who claims to be a contact and cannot show its card is not believed, whate
     assert.equal(bob.book.candidates(alice.agentId)[0]?.machineId, alice.machineId)
   }
   assert.equal((await bob.links.link(alice.agentId, signalOf())).machineId, alice.machineId)
+})
+
+/** Says in the name of this machine that it is there, whoever brings the word. */
+const saidBy = async (seed: Uint8Array, agentId: string, addresses: string[] = []): Promise<Buffer> => {
+  const said = { version: 1 as const, agent_id: agentId, card_issued_at_ms: 0, said_at_ms: Date.now(), holds_secs: 600, addresses }
+  return rightlySigned(seed, 1, presence.encode(said), PRESENCE_TOPIC)
+}
+
+test('a neighbour that brings word of many strangers and answers for none keeps no contact waiting', LIMIT, async (t) => {
+  const [bob, alice] = [await startPeer(t, { name: 'bob' }), await startPeer(t, { name: 'alice' })]
+  const mallory = await Stranger.start(t)
+  await mallory.node.handle(CARD_PROTOCOL, () => undefined)
+  const gossip = await openGossip(await mallory.connect(bob.node.addresses()[0]!))
+  for (let i = 0; i < 100; i++) gossip.send(await saidBy(randomBytes(32), other.agentId))
+  await until(() => bob.presences.size >= 100)
+  await introduce(bob, alice, 'trusted')
+  const began = performance.now()
+  await until(() => bob.announcements.list().some(({ agent_id }) => agent_id === alice.agentId))
+  // A hundred questions that nobody answers take a minute.
+  assert.ok(performance.now() - began < 15_000)
+})
+
+test(
+  'where the neighbour that brings the word of a contact on a new machine answers nothing, the machine itself is asked',
+  LIMIT,
+  async (t) => {
+    const [bob, alice] = [await startPeer(t, { name: 'bob' }), await startPeer(t, { name: 'alice' })]
+    await bob.contacts.importCard(
+      verifyCard(
+        await signCard(
+          alice.signer,
+          {
+            version: 1,
+            agent_public_key: alice.signer.publicKey,
+            machine_id: machine,
+            name: 'alice',
+            addresses: [],
+            issued_at_ms: Date.now(),
+            expires_at_ms: Date.now() + 60_000,
+          },
+          CARD_DOMAIN,
+        ),
+        CARD_DOMAIN,
+        Date.now(),
+      ),
+      { trust: 'trusted' },
+    )
+    await until(() => bob.book.isContact(alice.agentId))
+    const mallory = await Stranger.start(t)
+    await mallory.node.handle(CARD_PROTOCOL, (stream) => stream.abort(new Error('nothing')))
+    const gossip = await openGossip(await mallory.connect(bob.node.addresses()[0]!))
+    const addresses = alice.node.addresses().map((address) => address.replace(/\/p2p\/.*/, ''))
+    gossip.send(await saidBy(alice.machineKey.seed, alice.agentId, addresses))
+    await until(() => bob.announcements.list().some(({ machine_id }) => machine_id === alice.machineId))
+  },
+)
+
+test('who asks for more cards than it may is refused, and no promise is left to itself', LIMIT, async (t) => {
+  const bob = await startPeer(t, { name: 'bob' })
+  const mallory = await Stranger.start(t)
+  const { connection } = await mallory.connect(bob.node.addresses()[0]!)
+  const floating: unknown[] = []
+  const note = (reason: unknown): void => void floating.push(reason)
+  process.on('unhandledRejection', note)
+  t.after(() => process.off('unhandledRejection', note))
+  const ask = async (): Promise<void> => {
+    const stream = await connection.newStream(CARD_PROTOCOL).catch(() => null)
+    if (stream === null) return
+    const ended = new Promise<void>((resolve) => stream.addEventListener('close', () => resolve()))
+    if (stream.status === 'open') stream.send(encodeFrame(cardAsk.encode({ version: 1, machine_id: machine })))
+    if (stream.status === 'open') await stream.close().catch(() => undefined)
+    if (stream.status === 'open') await ended
+  }
+  for (let i = 0; i < CARD_ANSWERS_PER_MINUTE + 64; i += 64) await Promise.all(Array.from({ length: 64 }, ask))
+  await new Promise((resolve) => setImmediate(resolve))
+  assert.deepEqual(floating, [])
+  assert.ok(bob.cards.counts.answered < CARD_ANSWERS_PER_MINUTE + 64)
 })
 
 test('a pinned contact is looked for on its machine alone, whoever claims to be it', LIMIT, async (t) => {

@@ -57,6 +57,15 @@ test('a presence is accepted once, told as a newcomer, replaced by a newer one o
   assert.deepEqual([presences.list(), presences.of(machineOf(1))], [[], null])
 })
 
+test('who has fallen silent is not counted among those that must share the rate, whoever asks', async () => {
+  const known = Array.from({ length: 300 }, (_, n) => machineOf(n + 1))
+  const { clock, presences, said, receive } = setUp(known)
+  for (const one of known) assert.equal(receive(said(), one).verdict, 'accept')
+  assert.equal(presences.size, known.length)
+  await clock.advance(162_000)
+  assert.deepEqual([presences.size, pauseMs(presences.size)], [0, pauseMs(0)])
+})
+
 test('what is no presence is held against the sender, what may be a matter of clocks or versions is not', () => {
   const { clock, said, receive } = setUp()
   for (const bad of [
