@@ -65,18 +65,16 @@ export class Carrier {
     return may
   }
 
-  /** Whether one more connection may be carried between these. The oldest of the same two makes room. */
+  /** Whether one more connection may be carried between these, if it comes about. */
   mayCarry(from: MachineId, to: MachineId): boolean {
     if (!this.mayUse(from) || !this.mayUse(to)) return false
-    const same = [...this.#carried.keys()].filter((one) => one.from === from && one.to === to)
-    if (same.length >= MAX_CARRIED_OF_PAIR) this.#end(same[0]!, 'another took its place')
-    const reason = this.#noRoomFor(from, to)
+    const reason = this.#tooManyOf(from, to) === undefined ? this.#noRoomFor(from, to) : null
     if (reason === null) return true
     this.#refused[reason] += 1
     return false
   }
 
-  /** Once for each. It may be one too many, since others were asked for meanwhile. */
+  /** Once for each. The oldest of the same two makes room. It may be one too many all the same, since others were asked for meanwhile. */
   carry({ from, to, here, there }: CarriedEnds): void {
     const carried: Carried = { from, to, sinceMs: this.#parts.clock.monotonic(), bytes: 0 }
     const streams = new CarriedStreams({
@@ -86,6 +84,8 @@ export class Carrier {
       onEnd: () => this.#carried.delete(carried),
     })
     this.#total.connections += 1
+    const leaving = this.#tooManyOf(from, to)
+    if (leaving !== undefined) this.#end(leaving, 'another took its place')
     const full = this.#noRoomFor(from, to) !== null
     this.#carried.set(carried, streams)
     if (full) return this.#end(carried, 'too many are carried')
@@ -117,6 +117,12 @@ export class Carrier {
       carried_bytes_total: this.#total.bytes,
       refused: { ...this.#refused },
     }
+  }
+
+  /** The oldest between the same two, whoever of them asked, where one more would be too many. */
+  #tooManyOf(from: MachineId, to: MachineId): Carried | undefined {
+    const same = [...this.#carried.keys()].filter((one) => (one.from === from && one.to === to) || (one.from === to && one.to === from))
+    return same.length >= MAX_CARRIED_OF_PAIR ? same[0] : undefined
   }
 
   #noRoomFor(from: MachineId, to: MachineId): 'full' | 'machine_full' | null {

@@ -73,8 +73,18 @@ export class Dialler {
     throw unreachable(machineId, failures)
   }
 
-  /** The addresses of networks where we are not take their whole time, so relayed ones do not wait for them. Of two that answer the second is a connection as well. */
+  /** The addresses of networks where we are not take their whole time, so relayed ones do not wait for them. The first way that answers ends the other: what went on would take turns of those who wait for theirs. */
   async #eitherWay(direct: readonly string[], relayed: readonly string[], tries: Tries): Promise<Connection | null> {
+    const over = new AbortController()
+    const either: Tries = { ...tries, limit: AbortSignal.any([tries.limit, over.signal]) }
+    try {
+      return await this.#firstOf(direct, relayed, either)
+    } finally {
+      over.abort(new AppError('conflict', 'another way has answered'))
+    }
+  }
+
+  async #firstOf(direct: readonly string[], relayed: readonly string[], tries: Tries): Promise<Connection | null> {
     const directly = this.#inTurn(direct, tries)
     const headStart = sleep(RELAYED_DIAL_AFTER_MS, null, { ref: false })
     const first = await Promise.race([directly, headStart])

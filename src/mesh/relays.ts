@@ -136,9 +136,10 @@ export class Relays implements Startable {
 
   async #keep(machineId: MachineId): Promise<void> {
     const { node, clock, log } = this.#parts
-    if (node.reach.places.reservedUntil(machineId) !== null) return
     const place = this.#places.get(machineId) ?? { failures: 0, nextAt: 0, lastError: null, asking: false }
     this.#places.set(machineId, place)
+    // It may be one that was not wanted for a while: libp2p keeps it as long as its connection.
+    if (node.reach.places.reservedUntil(machineId) !== null) return
     if (place.nextAt > clock.monotonic()) return
     place.asking = true
     try {

@@ -146,6 +146,28 @@ test('the address that answered last is remembered of a known machine, however m
 const behind = (relay: string, machine: string): string =>
   `/ip4/192.0.2.7/tcp/5483/p2p/${peerIdOf(relay)}/p2p-circuit/p2p/${peerIdOf(machine)}`
 
+test('where many are reached through relays, their direct addresses do not go on beside the dials of others', async () => {
+  const [relay, underway] = [machineOf(), new Set<string>()]
+  const dialler = new Dialler({
+    isKnown: () => true,
+    dial: async (to, { signal }) => {
+      underway.add(String(to))
+      return new Promise((_, reject) =>
+        signal.addEventListener('abort', () => {
+          underway.delete(String(to))
+          reject(signal.reason as Error)
+        }),
+      )
+    },
+    dialRelayed: async (to) => ({ remotePeer: peerIdFromString(String(to).split('/p2p/').at(-1)!) }) as Connection,
+  })
+  const machines = Array.from({ length: 3 }, machineOf)
+  for (const { machineId, address } of machines)
+    await dialler.dial(machineId, [address, behind(relay.machineId, machineId)], new AbortController().signal)
+  await turns()
+  assert.deepEqual([...underway], [])
+})
+
 test('a relayed address is dialled only where the relay is known, and does not wait for addresses that do not answer', async () => {
   const [{ machineId, address }, relay, other] = [machineOf(), machineOf(), machineOf()]
   const asked: string[] = []

@@ -5,7 +5,7 @@ import { yamux } from '@chainsafe/libp2p-yamux'
 import { circuitRelayServer, type CircuitRelayServerComponents } from '@libp2p/circuit-relay-v2'
 import { generateKeyPairFromSeed } from '@libp2p/crypto/keys'
 import { identify } from '@libp2p/identify'
-import type { Connection, Libp2p, Stream } from '@libp2p/interface'
+import type { Connection, Libp2p, PeerId, Stream } from '@libp2p/interface'
 import { noise } from '@chainsafe/libp2p-noise'
 import { peerIdFromString } from '@libp2p/peer-id'
 import { tcp } from '@libp2p/tcp'
@@ -22,6 +22,7 @@ interface Stop {
   request: { peer: { id: Uint8Array; addrs: Uint8Array[] } }
 }
 type Server = {
+  makeReservation(peer: PeerId, expire: bigint): Promise<unknown>
   onHop(stream: Stream, connection: Connection): Promise<void>
   stopHop(stop: Stop, options: object): Promise<Stream | undefined>
 }
@@ -33,6 +34,8 @@ export class HostileRelay {
   leadsTo: MachineId | null = null
   /** Whom it says that others are. */
   callsThem: MachineId | null = null
+  /** Until when it says that places are kept, in seconds. */
+  saysUntil: bigint | null = null
   /** All that it has carried, as it came. */
   readonly seen: Buffer[] = []
   carried = 0
@@ -62,7 +65,8 @@ export class HostileRelay {
   }
 
   #seize(server: Server): void {
-    const { onHop, stopHop } = server
+    const { onHop, stopHop, makeReservation } = server
+    server.makeReservation = async (peer, expire) => makeReservation.call(server, peer, this.saysUntil ?? expire)
     const hops: Stream[] = []
     server.onHop = async (stream, connection) => {
       hops.push(stream)

@@ -9,6 +9,9 @@ import { MAX_CARRIED_OF_MACHINE } from '../../protocol/relay-limits.ts'
 import { machineIdOf } from '../peer-ids.ts'
 import { guarded, type MayUse } from './guarded.ts'
 
+/** The latest time that a `Date` can be: a relay may say any. */
+const LAST_DATE_MS = 8.64e15
+
 /** What the transport has beside its interface. */
 interface Store extends EventTarget {
   addRelay(peer: PeerId, type: 'configured'): Promise<unknown>
@@ -75,9 +78,9 @@ export class RelayClient {
     await this.#transport.reservationStore.addRelay(peerIdFromString(peerIdOf(machineId)), 'configured')
   }
 
-  /** Until when our place there is kept, in milliseconds; null: there is none. */
+  /** Until when our place there is kept, as the relay says, in milliseconds; null: there is none. */
   reservedUntil(machineId: MachineId): number | null {
     const reservation = this.#transport?.reservationStore.getReservation(peerIdFromString(peerIdOf(machineId)))
-    return reservation === undefined ? null : Number(reservation.expire) * 1000
+    return reservation === undefined ? null : Math.min(Number(reservation.expire) * 1000, LAST_DATE_MS)
   }
 }

@@ -64,6 +64,18 @@ test('only between contacts something is carried, and no further when one is non
   assert.deepEqual([here.status, there.status, carried()], ['aborted', 'aborted', 1])
 })
 
+test('the same two machines have so many whoever asks, and at once; one that comes to nothing ends no other', () => {
+  const { carrier, carry, carried } = setUp()
+  for (let i = 0; i < MAX_CARRIED_OF_PAIR; i++) assert.ok(i % 2 === 0 ? carry(1, 2) : carry(2, 1))
+  const all = Array.from({ length: 2 * MAX_CARRIED_OF_PAIR }, () => carrier.mayCarry(machine(2), machine(1)))
+  assert.deepEqual([all.every((may) => may), carried()], [true, MAX_CARRIED_OF_PAIR])
+  for (const _ of all) {
+    const [here, there] = [new FakeStream(), new FakeStream()]
+    carrier.carry({ from: machine(2), to: machine(1), here: here as unknown as Stream, there: there as unknown as Stream })
+    assert.deepEqual([here.status, carried()], ['open', MAX_CARRIED_OF_PAIR])
+  }
+})
+
 test('of the same two machines the oldest makes room; one machine has so many, and all together', () => {
   const { carrier, carry, carried } = setUp()
   const pair = Array.from({ length: MAX_CARRIED_OF_PAIR + 1 }, () => carry(1, 2)!)

@@ -94,6 +94,15 @@ for (const [name, trick] of Object.entries(TRICKS))
     await until(async () => (await echoed(alice, bob, 'after all').catch(() => null)) === 'after all')
   })
 
+test('a relay may say that a place is kept for ever: what is told of it can be told', LIMIT, async (t) => {
+  const relay = new HostileRelay()
+  relay.saysUntil = 9_000_000_000_000n
+  await relay.start(t)
+  const bob = await startPeer(t, { name: 'bob', listen: null, relays: relay.addresses })
+  await until(() => bob.node.addresses().length > 0)
+  assert.equal(bob.view.diagnostics().reach.relays[0]?.reserved_until, new Date(8.64e15).toISOString())
+})
+
 test('a relay that leads to another machine, or says that others are another, leads nowhere', LIMIT, async (t) => {
   const { relay, alice, bob } = await setUp(t)
   const mallory = await startPeer(t, { name: 'mallory', listen: null, relays: relay.addresses })

@@ -67,6 +67,21 @@ test('who knows a contact that relays, and no public address of its own, is reac
   assert.ok(bob.node.addresses().every((address) => address.includes('/p2p-circuit/')))
 })
 
+test('a relay that was no contact for a while, and is one again, is used again though its connection stood', LIMIT, async (t) => {
+  const ray = await startPeer(t, { name: 'ray', relay: true })
+  const bob = await startPeer(t, { name: 'bob', listen: null })
+  await introduce(bob, ray, 'known')
+  await introduce(ray, bob, 'known')
+  await until(() => bob.node.addresses().length > 0)
+  const connections = bob.node.connectionsTo(ray.machineId)
+  await bob.contacts.setTrust(ray.agentId, 'unknown')
+  await until(() => bob.node.addresses().length === 0)
+  await bob.contacts.setTrust(ray.agentId, 'known')
+  await until(() => bob.node.addresses().length > 0)
+  assert.ok(bob.node.reach.isRelay(ray.machineId))
+  assert.deepEqual(bob.node.connectionsTo(ray.machineId), connections)
+})
+
 test('a daemon that does not relay carries for nobody, though it is asked', LIMIT, async (t) => {
   const plain = await startPeer(t, { name: 'plain' })
   const bob = await startPeer(t, { name: 'bob', listen: null, relays: plain.node.addresses() })
