@@ -150,7 +150,7 @@ test('where many are reached through relays, their direct addresses do not go on
   const [relay, underway] = [machineOf(), new Set<string>()]
   const dialler = new Dialler({
     isKnown: () => true,
-    dial: async (to, { signal }) => {
+    dial: async (_machine, to, { signal }) => {
       underway.add(String(to))
       return new Promise((_, reject) =>
         signal.addEventListener('abort', () => {
