@@ -38,7 +38,8 @@ export const PROCESS_LIMIT_REQUIREMENTS: readonly Requirement[] = [
       const log = await session.shell("trap '' TERM; while :; do sleep 0.05; done", { timeout_ms: 2_000 })
       const exit = await log.finished()
       assert.deepEqual([exit['timed_out'], exit['signal']], [true, 'SIGKILL'])
-      assert.ok(Number(exit['duration_ms']) >= 4_000)
+      // Not when it was asked to end, which is after two seconds.
+      assert.ok(Number(exit['duration_ms']) >= 3_000)
     },
   ),
   requirement(

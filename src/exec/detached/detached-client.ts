@@ -108,9 +108,11 @@ export class DetachedClient {
     let lostAt = clock.monotonic()
     let wait = FIRST_RETRY_MS
     for (;;) {
-      const before = run.attached
+      const [before, at, askedAt] = [run.attached, run.next, clock.monotonic()]
       const { end, peer, asked } = await this.#attachOnce(run, target, signal)
-      if (run.attached > before) [lostAt, wait] = [clock.monotonic(), FIRST_RETRY_MS]
+      if (run.attached > before) lostAt = clock.monotonic()
+      // One that greets and hangs up again and again is not asked more and more often.
+      if (run.next > at || clock.monotonic() - askedAt > LAST_RETRY_MS) wait = FIRST_RETRY_MS
       if (end.kind === 'exit') {
         if (run.attached === before) throw refusal(end.frame, { ...target, request_sha256: [asked] }, peer, executor.identity)
         const outcome = run.outcomeOf(end.frame, peer, executor.identity)
