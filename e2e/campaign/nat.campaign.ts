@@ -7,9 +7,12 @@ import { natProblem, NatNetworks } from '../../test/support/nat-networks.ts'
 
 // What takes longer than a relayed run: a direct way that opens while one goes on, and a relay that goes away.
 
-const LINES = 800
 const expected = (lines: number): string => Array.from({ length: lines }, (_, number) => `line ${number}\n`).join('')
-const WRITES = `i=0; while [ $i -lt ${LINES} ]; do echo line $i; i=$((i+1)); sleep 0.05; done`
+const writes = (lines: number): string => `i=0; while [ $i -lt ${lines} ]; do echo line $i; i=$((i+1)); sleep 0.05; done`
+/** Longer than a direct way takes to be found and the relay to be let go. */
+const OVER_A_MOVE = 500
+/** Longer than a lease. */
+const OVER_A_LOSS = 200
 
 test(
   'a run that began through a relay goes on directly once a port leads through the NAT, without losing a line',
@@ -17,7 +20,7 @@ test(
   async (t) => {
     const announced = { X0X_ANNOUNCE: new NatNetworks().worldAddress('right') }
     const { networks, mesh, alice, ray } = await behindNats(t, ({ root }) => [[`${root}/lines`]], announced)
-    const program = await mesh.program('lines', WRITES)
+    const program = await mesh.program('lines', writes(OVER_A_MOVE))
     const running = alice.startCli(['exec', 'bob', '--', program])
     await running.printed('line 20\n')
     assert.match(await alice.ok('peers'), /bob .*relayed by ray/)
@@ -31,7 +34,7 @@ test(
     assert.equal(running.child.exitCode, null)
     const result = await running.finished
     assert.equal(result.status, 0, result.stderr)
-    assert.equal(result.stdout.toString(), expected(LINES))
+    assert.equal(result.stdout.toString(), expected(OVER_A_MOVE))
     const { runs_resumed: moved } = await alice
       .get<{ requester: Record<string, number> }>('/diagnostics/exec')
       .then(({ requester }) => requester)
@@ -44,13 +47,13 @@ test(
   { skip: natProblem() },
   async (t) => {
     const { mesh, alice, ray } = await behindNats(t, ({ root }) => [[`${root}/lines`]])
-    const program = await mesh.program('lines', WRITES)
+    const program = await mesh.program('lines', writes(OVER_A_LOSS))
     const running = alice.startCli(['exec', 'bob', '--', program])
     await running.printed('line 20\n')
     process.kill(await ray.networkPid(), 'SIGKILL')
     const result = await running.finished
     // Within the lease it is resumed; a relay that is slower is a loss, and is told as one.
-    if (result.status === 0) assert.equal(result.stdout.toString(), expected(LINES))
+    if (result.status === 0) assert.equal(result.stdout.toString(), expected(OVER_A_LOSS))
     else assert.match(result.stderr, /lost|incomplete/)
     console.log(`status ${result.status}: ${result.stderr.trim().slice(0, 200)}`)
   },
