@@ -26,7 +26,7 @@ import { World } from './chaos/world.ts'
 // CHAOS_SEED repeats the decisions of a run, CHAOS_SECONDS makes it longer.
 
 const SEED = Number(process.env['CHAOS_SEED'] ?? randomInt(2 ** 31))
-const SECONDS = Number(process.env['CHAOS_SECONDS'] ?? longOrShort(60, 20))
+const SECONDS = Number(process.env['CHAOS_SECONDS'] ?? longOrShort(40, 20))
 /** One more than the slots that each has. */
 const LANES_PER_REQUESTER = 4
 const TROUBLEMAKERS = 2
