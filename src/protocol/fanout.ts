@@ -1,24 +1,22 @@
+import { oneOf } from './closed-fields.ts'
 import {
   count,
+  eventReader,
   exitStatus,
   flag,
   id,
-  isTable,
   listOf,
   name,
   orMissing,
   orNull,
-  problemOf,
   signalNumber,
   tableOf,
   text,
   type Checked,
-  type FieldCheck,
-  type Fields,
 } from './field-checks.ts'
 import { linesOf } from './lines.ts'
 import type { DenialReason, WarningKind } from './reasons.ts'
-import { MAX_RUN_LINE, STARTED, WAITING, WARNING } from './run-events.ts'
+import { lineTooLong, MAX_RUN_LINE, STARTED, WAITING, WARNING } from './run-events.ts'
 
 /** What became of one host: exactly one of these. */
 export const FANOUT_ENDS = ['ran', 'denied', 'unreachable', 'not_started', 'cancelled', 'unknown'] as const
@@ -34,11 +32,6 @@ export const NOT_STARTED_REASONS = [
   'shutting_down',
 ] as const
 export type NotStartedReason = (typeof NOT_STARTED_REASONS)[number]
-
-const oneOf = <T extends string>(values: readonly T[]): FieldCheck<T> => ({
-  is: (value) => values.some((known) => known === value),
-  what: `one of ${values.join(', ')}`,
-})
 
 /** `host`: the contact's name, else the agent's id. */
 const HOST = { host: text, agent_id: id }
@@ -109,7 +102,8 @@ export type FanoutHostResultJson = FanoutHostJson & { stdout_b64: string; stderr
 /** What `POST /exec/fanout` answers where nothing is streamed. */
 export type FanoutResultJson = FanoutLedgerJson & { hosts: FanoutHostResultJson[] }
 
-const EVENT_FIELDS: Record<FanoutEventJson['type'], Record<string, FieldCheck>> = {
+/** Throws SyntaxError for what is no event; what else an event has is not looked at. */
+export const asFanoutEvent = eventReader<FanoutEventJson>('a fan-out', {
   fanout: { ...ASKED, more: orMissing(flag) },
   begun: BEGUN,
   started: { ...STARTED, host: text },
@@ -120,25 +114,11 @@ const EVENT_FIELDS: Record<FanoutEventJson['type'], Record<string, FieldCheck>> 
   host: { ...ENDED, ...ENDED_MAYBE },
   ledger: LEDGER,
   error: FAILED,
-}
-
-const isEventType = (type: unknown): type is FanoutEventJson['type'] => typeof type === 'string' && Object.hasOwn(EVENT_FIELDS, type)
-
-/** Throws SyntaxError for what is no event; what else an event has is not looked at. */
-export const asFanoutEvent = (value: unknown): FanoutEventJson => {
-  const event: Fields = isTable(value) ? value : {}
-  const { type } = event
-  if (!isEventType(type)) throw new SyntaxError('a line that is no event of a fan-out')
-  const problem = problemOf(event, EVENT_FIELDS[type])
-  if (problem !== null) throw new SyntaxError(`${type}: ${problem}`)
-  return event as unknown as FanoutEventJson
-}
-
-const tooLong = (): Error => new RangeError(`a line is longer than ${MAX_RUN_LINE} bytes`)
+})
 
 /** The events of a streamed answer in NDJSON, however its chunks are cut. Throws SyntaxError, or RangeError for a line without end. */
 export async function* fanoutEventsOf(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<FanoutEventJson, void, undefined> {
-  for await (const line of linesOf(chunks, MAX_RUN_LINE, tooLong)) yield asFanoutEvent(JSON.parse(Buffer.from(line).toString('utf8')))
+  for await (const line of linesOf(chunks, MAX_RUN_LINE, lineTooLong)) yield asFanoutEvent(JSON.parse(Buffer.from(line).toString('utf8')))
 }
 
 type Ended = Pick<FanoutHostJson, 'end' | 'code' | 'incomplete'>

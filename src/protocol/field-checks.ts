@@ -70,3 +70,15 @@ export const problemOf = (fields: Fields, checks: Readonly<Record<string, FieldC
   }
   return null
 }
+
+/** Reads an event, which must have what is declared for its type. Throws SyntaxError. */
+export const eventReader =
+  <E extends { readonly type: string }>(of: string, checks: Readonly<Record<E['type'], Readonly<Record<string, FieldCheck>>>>) =>
+  (value: unknown): E => {
+    const event: Fields = isTable(value) ? value : {}
+    const { type } = event
+    if (typeof type !== 'string' || !Object.hasOwn(checks, type)) throw new SyntaxError(`a line that is no event of ${of}`)
+    const problem = problemOf(event, checks[type as E['type']])
+    if (problem !== null) throw new SyntaxError(`${type}: ${problem}`)
+    return event as unknown as E
+  }

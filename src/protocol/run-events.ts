@@ -1,26 +1,23 @@
 import {
   count,
+  eventReader,
   exitStatus,
   flag,
   id,
-  isTable,
   listOf,
   name,
   orMissing,
   orNull,
-  problemOf,
   signalNumber,
   text,
   type Checked,
-  type FieldCheck,
-  type Fields,
 } from './field-checks.ts'
 import { LINE_FEED, LineSplitter } from './lines.ts'
 import type { DenialReason, WaitingReason, WarningKind } from './reasons.ts'
 
 /** A line is an object without output; an error may carry more. */
 export const MAX_RUN_LINE = 16 * 1024 * 1024
-const tooLong = (): Error => new RangeError(`a line is longer than ${MAX_RUN_LINE} bytes`)
+export const lineTooLong = (): Error => new RangeError(`a line is longer than ${MAX_RUN_LINE} bytes`)
 
 /** The streamed form for programs that read much output: lines of JSON, and bytes as they are. */
 export const RAW_RUN_TYPE = 'application/vnd.x0x.run'
@@ -91,8 +88,8 @@ export type RunPart = OutputPart | WithoutOutput
 
 type Event = RawOutputJson | WithoutOutput
 
-/** What every event must have; what else it has is not looked at. */
-const EVENT_FIELDS: Record<Event['type'], Record<string, FieldCheck>> = {
+/** Throws SyntaxError for what is no event; what else an event has is not looked at. */
+const asEvent = eventReader<Event>('a run', {
   started: STARTED,
   stdout: OUTPUT,
   stderr: OUTPUT,
@@ -100,19 +97,7 @@ const EVENT_FIELDS: Record<Event['type'], Record<string, FieldCheck>> = {
   warning: WARNING,
   exit: { ...OUTCOME, waited_ms: orMissing(count), never_arrived: orMissing(flag), message: orMissing(text) },
   error: ERROR,
-}
-
-const isEventType = (type: unknown): type is Event['type'] => typeof type === 'string' && Object.hasOwn(EVENT_FIELDS, type)
-
-/** Throws SyntaxError for what is no event. */
-const asEvent = (value: unknown): Event => {
-  const event: Fields = isTable(value) ? value : {}
-  const { type } = event
-  if (!isEventType(type)) throw new SyntaxError('a line that is no event of a run')
-  const problem = problemOf(event, EVENT_FIELDS[type])
-  if (problem !== null) throw new SyntaxError(`${type}: ${problem}`)
-  return event as unknown as Event
-}
+})
 
 /** Where the bytes are between two chunks: in a line, or in the output that a line announced. */
 class RunEventDecoder {
@@ -135,7 +120,7 @@ class RunEventDecoder {
         continue
       }
       const end = rest.indexOf(LINE_FEED)
-      const [line] = this.#lines.pushStrictly(end === -1 ? rest : rest.subarray(0, end + 1), tooLong)
+      const [line] = this.#lines.pushStrictly(end === -1 ? rest : rest.subarray(0, end + 1), lineTooLong)
       if (line === undefined) return
       rest = rest.subarray(end + 1)
       const event = asEvent(JSON.parse(line.toString('utf8')))

@@ -1,10 +1,6 @@
-import { orNull, tableOf, text, type Checked, type FieldCheck } from './field-checks.ts'
+import { oneOf } from './closed-fields.ts'
+import { orNull, tableOf, text, type Checked } from './field-checks.ts'
 import { ASKS, HOSTS, SECURITIES } from './question.ts'
-
-const oneOf = <T extends string>(choices: readonly T[]): FieldCheck<T> => ({
-  is: (value) => choices.some((one) => one === value),
-  what: `one of ${choices.join(', ')}`,
-})
 
 const WISH = { host: orNull(oneOf(HOSTS)), security: orNull(oneOf(SECURITIES)), ask: orNull(oneOf(ASKS)), node: orNull(text) }
 const RAN_ON = { host: oneOf(HOSTS), agent_id: orNull(text), name: orNull(text) }

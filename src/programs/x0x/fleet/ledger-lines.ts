@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 
 import { visibleJson } from '../../../base/visible-text.ts'
-import { closedProblemOf } from '../../../protocol/closed-fields.ts'
+import { closedProblemOf, oneOf } from '../../../protocol/closed-fields.ts'
 import { asFanoutEvent, type FanoutEventJson } from '../../../protocol/fanout.ts'
 import {
   count,
@@ -20,22 +20,17 @@ import {
 /** Of the file. One of a later version is refused as that. */
 export const LEDGER_VERSION = 1
 
-const oneOf = (...values: readonly string[]): FieldCheck<string> => ({
-  is: (value) => values.some((known) => known === value),
-  what: `one of ${values.join(', ')}`,
-})
-
 /** `request_id`: chosen before anybody was asked; with it a host runs the command once at most, also where it is asked twice. */
 const ASKED_HOST = { host: text, agent_id: text, request_id: text }
 /** The first line. */
 const HEAD = { version: number, fanout_id: text, at: text, argv: texts, stdin_bytes: count, stdin_sha256: orNull(text), asked: count }
 const HOSTS = { hosts: listOf(tableOf(ASKED_HOST)) }
 /** From here on these hosts are asked again, and what was known of them holds until they begin. */
-const RETRY = { which: oneOf('certain', 'unknown'), fanout_id: text, at: text, hosts: listOf(tableOf({ host: text, request_id: text })) }
+const RETRY = { which: oneOf(['certain', 'unknown']), fanout_id: text, at: text, hosts: listOf(tableOf({ host: text, request_id: text })) }
 
 export type LedgerHead = Checked<typeof HEAD>
 export type AskedHost = Checked<typeof ASKED_HOST>
-export type LedgerRetry = Omit<Checked<typeof RETRY>, 'which'> & { readonly which: 'certain' | 'unknown' }
+export type LedgerRetry = Checked<typeof RETRY>
 
 /** One line. `begun`, `host` and `ledger` are as the daemon says them. */
 export type LedgerRecord =
