@@ -1,3 +1,4 @@
+import { AppError } from '../base/errors.ts'
 import { oneOf } from './closed-fields.ts'
 import {
   count,
@@ -173,14 +174,17 @@ export const ledgerProblem = (ledger: FanoutLedgerJson): string | null => {
   return ok === (asked > 0 && ran === asked && failed === 0) ? null : `it says ok ${ok}`
 }
 
-const PERCENT = /^([1-9][0-9]?|100)%$/
+/** A part of the hosts, such as `5%`. */
+export const PERCENTAGE = /^([1-9][0-9]?|100)%$/
 
 /**
- * After how many failures of `hosts` nothing more begins; null: `limit` is neither a count from 1 nor a percentage from
- * `1%` to `100%`. A part of a host counts as one, and no percentage of anything is none.
+ * After how many failures of `hosts` nothing more begins. A part of a host counts as one, and no percentage of anything is none.
+ * Throws `bad_request` where `limit` is neither a count from 1 nor a percentage.
  */
-export const failuresAllowed = (limit: number | string, hosts: number): number | null => {
-  if (typeof limit === 'number') return Number.isSafeInteger(limit) && limit >= 1 ? limit : null
-  const percent = PERCENT.exec(limit)?.[1]
-  return percent === undefined ? null : Math.max(1, Math.ceil((hosts * Number(percent)) / 100))
+export const failuresAllowed = (limit: number | string, hosts: number): number => {
+  if (typeof limit === 'number' && Number.isSafeInteger(limit) && limit >= 1) return limit
+  const percent = typeof limit === 'string' ? PERCENTAGE.exec(limit)?.[1] : undefined
+  if (percent === undefined)
+    throw new AppError('bad_request', `max_failures: a whole number from 1, or "1%" to "100%", not ${JSON.stringify(limit)}`)
+  return Math.max(1, Math.ceil((hosts * Number(percent)) / 100))
 }

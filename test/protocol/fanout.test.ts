@@ -151,9 +151,9 @@ describe('how many may fail', () => {
     assert.equal(failuresAllowed('100%', 7), 7)
   })
 
-  it('is nothing else', () => {
+  it('is nothing else, and what is no limit is not none', () => {
     for (const limit of [0, -1, 1.5, Number.NaN, '0%', '101%', '10', '1.5%', ' 5%', '5 %', '%', '05%'])
-      assert.equal(failuresAllowed(limit, 10), null, String(limit))
+      assert.throws(() => failuresAllowed(limit, 10), { code: 'bad_request' }, String(limit))
   })
 })
 

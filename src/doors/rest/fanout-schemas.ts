@@ -1,6 +1,6 @@
 import * as z from 'zod'
 
-import { FANOUT_ENDS } from '../../protocol/fanout.ts'
+import { FANOUT_ENDS, PERCENTAGE } from '../../protocol/fanout.ts'
 import { MAX_FANOUT_HOSTS, MAX_FANOUT_PARALLEL } from '../../protocol/fanout-limits.ts'
 import { MAX_TEXT } from '../../protocol/limits.ts'
 import { DENIAL_REASONS, WARNING_KINDS } from '../../protocol/reasons.ts'
@@ -17,15 +17,9 @@ export const fanoutRequest = z
     cwd: optional(z.string().max(MAX_TEXT)),
     parallel: optional(z.int().min(1).max(MAX_FANOUT_PARALLEL)).describe('hosts at once'),
     canary: optional(z.int().min(0)).describe('so many of the first must run and end with code 0 before the others begin'),
-    max_failures: optional(
-      z.union([
-        z.int().min(1),
-        z
-          .string()
-          .regex(/^([1-9][0-9]?|100)%$/)
-          .describe('of the hosts'),
-      ]),
-    ).describe('with so many hosts that did not end with code 0, no more begin'),
+    max_failures: optional(z.union([z.int().min(1), z.string().regex(PERCENTAGE).describe('of the hosts')])).describe(
+      'with so many hosts that did not end with code 0, no more begin',
+    ),
     deadline_ms: optional(z.int().min(1)).describe('for all hosts: then no more begin, and what runs is cancelled'),
     session: optional(sessionName),
     fanout_id: optional(requestId),

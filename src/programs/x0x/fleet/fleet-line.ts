@@ -1,6 +1,7 @@
 import { millisecondsOf, type CommandLine } from '../../../command-line/parse.ts'
 import { FLEET_OPTIONS } from '../../../command-line/exec.ts'
 import { optionParts } from '../../../command-line/command.ts'
+import { attempt } from '../../../base/errors.ts'
 import { shellWord } from '../../../base/shell-word.ts'
 import { MAX_FANOUT_HOSTS, MAX_FANOUT_PARALLEL } from '../../../protocol/fanout-limits.ts'
 import { failuresAllowed } from '../../../protocol/fanout.ts'
@@ -55,7 +56,7 @@ const failuresOf = (line: CommandLine): number | string | null => {
   const text = line.value('max-failures')
   if (text === null) return null
   const limit = /^[0-9]{1,9}$/.test(text) ? Number(text) : text
-  if (failuresAllowed(limit, MAX_FANOUT_HOSTS) !== null) return limit
+  if (attempt(() => failuresAllowed(limit, MAX_FANOUT_HOSTS)) !== null) return limit
   throw usageError(`--max-failures: ${JSON.stringify(text)} is neither a number above 0, such as 3, nor a part of all, such as 10%`)
 }
 
