@@ -124,13 +124,15 @@ export class ExecClient implements Startable {
     const unsent = AbortSignal.any([session.cancelled, left])
     unsent.throwIfAborted()
     reach('asked', requestId)
-    const isOfMany = spec.fanout !== undefined
-    const dials = isOfMany && this.#transports.mustDial(spec.agent_id) ? this.#lanes.dials : null
+    const lanes = spec.fanout === undefined ? null : this.#lanes
+    const dials = lanes !== null && this.#transports.mustDial(spec.agent_id) ? lanes.dials : null
     const transport = await inLane(dials, unsent, async () => this.#transports.open(spec.agent_id, requestId, unsent))
     reach('connected', requestId)
     try {
-      const sign = async (on: RunTransport): Promise<SignedBody> => this.#sign(on, spec, requestId)
-      const request = await inLane(isOfMany ? this.#lanes.signing : null, unsent, async () => sign(transport))
+      // Also when it is signed again: many that were lost together come back together.
+      const sign = async (on: RunTransport): Promise<SignedBody> =>
+        inLane(lanes?.signing ?? null, unsent, async () => this.#sign(on, spec, requestId))
+      const request = await sign(transport)
       unsent.throwIfAborted()
       const expected = { requestId, from: transport.peer, to: executor.identity }
       const reopen = this.#transports.reopenerOf(transport, requestId)
