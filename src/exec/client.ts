@@ -50,12 +50,12 @@ export class ExecClient implements Startable {
 
   /**
    * Runs the spec's argv on its agent and shows the sink what happens. Denials and exits are outcomes.
-   * `signal` is the caller leaving: the run is cancelled at once and the sink is called no more.
+   * `signal` is the caller leaving: the run is cancelled at once and the sink is called no more. Absent: nobody leaves.
    * Errors: `bad_request` (argv too large, not well-formed), `conflict` (request id used before,
    * cancelled before it was sent), `rate_limited`, `shutting_down`, what dialling throws (`unknown_agent`,
    * `peer_unreachable`, `peer_rejected`, `timeout`), and what the caller's own sink or stdin throws.
    */
-  async run(spec: RunSpec, sink: RunSink, signal: AbortSignal = new AbortController().signal): Promise<RunOutcome> {
+  async run(spec: RunSpec, sink: RunSink, signal?: AbortSignal): Promise<RunOutcome> {
     checkSpec(spec)
     const session = this.#sessions.open(spec.request_id ?? newRequestId(), spec)
     const { executor, lifecycle } = this.#parts
@@ -69,7 +69,7 @@ export class ExecClient implements Startable {
     const traces = trace === 'not_sampled' ? null : (this.#parts.traces ?? null)
     const context = trace === 'not_sampled' ? null : (traces?.asked(run_id, trace) ?? null)
     try {
-      const outcome = await this.#run(spec, storyBefore(story, sink), session, signal, context)
+      const outcome = await this.#run(spec, storyBefore(story, sink), session, context, signal)
       storyEnded(story, outcome)
       traces?.answered(run_id, outcomeAttributes(outcome), !outcome.ok)
       return outcome
@@ -118,10 +118,10 @@ export class ExecClient implements Startable {
   }
 
   /** Until the Request is sent, the caller leaving or the session cancelled throws the signal's reason. */
-  async #run(spec: RunSpec, sink: RunSink, session: Session, left: AbortSignal, trace: TraceContext | null): Promise<RunOutcome> {
+  async #run(spec: RunSpec, sink: RunSink, session: Session, trace: TraceContext | null, left?: AbortSignal): Promise<RunOutcome> {
     const { clock, counters, executor } = this.#parts
     const { requestId } = session
-    const unsent = AbortSignal.any([session.cancelled, left])
+    const unsent = left === undefined ? session.cancelled : AbortSignal.any([session.cancelled, left])
     unsent.throwIfAborted()
     reach('asked', requestId)
     const lanes = spec.fanout === undefined ? null : this.#lanes

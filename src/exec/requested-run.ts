@@ -95,17 +95,18 @@ export class RequestedRun {
    * Sends the Request. `left`: the caller is gone, the run is cancelled and nothing more is shown to it. Resolves when the
    * run is over; throws only what the caller's sink or stdin threw.
    */
-  async run(left: AbortSignal): Promise<RunOutcome> {
-    const over = new AbortController()
-    this.#components.session.cancelled.addEventListener('abort', () => this.#cancel(), { signal: over.signal })
-    left.addEventListener('abort', () => this.#abandon(), { signal: over.signal })
+  async run(left?: AbortSignal): Promise<RunOutcome> {
+    const abandon = (): void => this.#abandon()
+    // That signal is the run's own, and goes with it.
+    this.#components.session.cancelled.addEventListener('abort', () => this.#cancel())
+    left?.addEventListener('abort', abandon)
     try {
       this.#startedAt = this.#clock.monotonic()
       this.#transport.start()
       if (!this.#over) this.#begin()
       return await this.#done.promise
     } finally {
-      over.abort()
+      left?.removeEventListener('abort', abandon)
     }
   }
 

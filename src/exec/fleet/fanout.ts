@@ -1,3 +1,4 @@
+import { NEVER } from '../../base/abortable.ts'
 import type { Clock } from '../../base/clock.ts'
 import { Turnstile } from '../../base/turnstile.ts'
 import { FanoutSums, isSuccess, type FanoutHostJson, type FanoutLedgerJson, type NotStartedReason } from '../../protocol/fanout.ts'
@@ -96,7 +97,7 @@ export class Fanout {
       this.#begun += 1
       void this.#follow(this.#components.begin(host)).finally(leave)
     }
-    const leave = await places.enter(new AbortController().signal, parallel)
+    const leave = await places.enter(NEVER, parallel)
     leave()
   }
 
