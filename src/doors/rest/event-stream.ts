@@ -59,9 +59,12 @@ export class EventStream {
     this.#beat()
   }
 
-  /** A promise when the reader is behind: it resolves when there is room again, or nobody to read. */
-  send(object: object): void | Promise<void> {
-    return this.#write(JSON.stringify(object), 'utf8')
+  /**
+   * A promise when the reader is behind: it resolves when there is room again, or nobody to read. `left`: called when it
+   * has left this process, or nobody is there to read it.
+   */
+  send(object: object, left?: () => void): void | Promise<void> {
+    return this.#write(JSON.stringify(object), 'utf8', left)
   }
 
   /** The same, of server-sent events, with the id that a reader who comes again says in Last-Event-ID. */
@@ -87,14 +90,14 @@ export class EventStream {
     return this.#raw.write(bytes) ? undefined : this.#drained()
   }
 
-  #write(json: string, encoding: BufferEncoding): void | Promise<void> {
-    return this.#out(this.#format === 'sse' ? `data: ${json}\n\n` : `${json}\n`, encoding)
+  #write(json: string, encoding: BufferEncoding, left?: () => void): void | Promise<void> {
+    return this.#out(this.#format === 'sse' ? `data: ${json}\n\n` : `${json}\n`, encoding, left)
   }
 
-  #out(text: string, encoding: BufferEncoding): void | Promise<void> {
+  #out(text: string, encoding: BufferEncoding, left?: () => void): void | Promise<void> {
     this.begin()
-    if (this.#raw.destroyed || this.#raw.write(text, encoding)) return undefined
-    return this.#drained()
+    if (this.#raw.destroyed) return left?.()
+    return this.#raw.write(text, encoding, left) ? undefined : this.#drained()
   }
 
   end(): void {

@@ -44,8 +44,9 @@ export class StreamedFanout implements FanoutSink {
     }
   }
 
-  begun({ host }: FanoutHost, request_id: RequestId): void | Promise<void> {
-    return this.#say({ type: 'begun', host, request_id })
+  /** What waits in this process for a reader that is behind would be lost with it. */
+  async begun({ host }: FanoutHost, request_id: RequestId): Promise<void> {
+    await new Promise<void>((left) => void this.#say({ type: 'begun', host, request_id }, left))
   }
 
   event({ host }: FanoutHost, event: RunEvent): void | Promise<void> {
@@ -76,8 +77,8 @@ export class StreamedFanout implements FanoutSink {
     this.#stream.end()
   }
 
-  #say(event: FanoutEventJson): void | Promise<void> {
-    return this.#turns.write(() => this.#stream.send(event))
+  #say(event: FanoutEventJson, left?: () => void): void | Promise<void> {
+    return this.#turns.write(() => this.#stream.send(event, left))
   }
 }
 
