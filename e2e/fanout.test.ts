@@ -262,7 +262,7 @@ test('what is wrong with the question is said before anybody is asked', async ()
     [{ hosts: [], argv: ['true'] }, 'bad_request'],
     [{ hosts: ['bob'], argv: [] }, 'bad_request'],
     [{ hosts: ['nobody'], argv: ['true'] }, 'unknown_agent'],
-    [{ hosts: ['bob'], argv: ['true'], parallel: 1_025 }, 'bad_request'],
+    [{ hosts: ['bob'], argv: ['true'], parallel: 513 }, 'bad_request'],
     [{ hosts: ['bob'], argv: ['true'], max_failures: 0 }, 'bad_request'],
     [{ hosts: ['bob'], argv: ['true'], max_failures: '0%' }, 'bad_request'],
     [{ hosts: ['bob'], argv: ['true'], request_ids: { [DEAD]: id } }, 'bad_request'],

@@ -20,6 +20,7 @@ import {
   FANOUT_HOSTS_PER_EVENT,
   MAX_FANOUT_HOSTS,
   MAX_FANOUT_PARALLEL,
+  MAX_FANOUT_RUNS,
   MAX_FANOUTS,
 } from '../../src/protocol/fanout-limits.ts'
 import { MAX_NAME, MAX_PORT_RUNS } from '../../src/protocol/limits.ts'
@@ -159,8 +160,9 @@ describe('how many may fail', () => {
 
 describe('limits of a fan-out', () => {
   it('fit those of what it goes through', () => {
-    assert.ok(MAX_FANOUT_PARALLEL <= MAX_PORT_RUNS)
-    assert.ok(DEFAULT_FANOUT_PARALLEL * MAX_FANOUTS <= MAX_FANOUT_PARALLEL)
+    assert.ok(MAX_FANOUT_RUNS <= MAX_PORT_RUNS)
+    assert.ok(DEFAULT_FANOUT_PARALLEL * MAX_FANOUTS <= MAX_FANOUT_RUNS)
+    assert.ok(2 * MAX_FANOUT_PARALLEL <= MAX_FANOUT_RUNS, 'one fan-out leaves as many places to the others')
     // A name may have four bytes for each character, and every byte escaped; an id has 64.
     assert.ok(FANOUT_HOSTS_PER_EVENT * (MAX_NAME * 6 + 64 + 32) < 256 * 1024)
     assert.ok(FANOUT_HOSTS_PER_EVENT < MAX_FANOUT_HOSTS)

@@ -27,6 +27,10 @@ export class EventStream {
   readonly #format: StreamFormat
   readonly #clock: Clock
   #heartbeat: Timer | null = null
+  /** How long a reader that is behind may take nothing; null: as long as it likes. */
+  #patienceMs: number | null = null
+  /** Runs while the reader is behind. */
+  #patience: Timer | null = null
   #begun = false
 
   constructor(components: { reply: FastifyReply; clock: Clock }, init: { format: StreamFormat }) {
@@ -100,15 +104,28 @@ export class EventStream {
     return this.#raw.write(text, encoding, left) ? undefined : this.#drained()
   }
 
+  /** From now on a reader that takes nothing for so long is hung up on. */
+  hurry(ms: number): void {
+    this.#patienceMs = ms
+    if (this.#raw.writableNeedDrain) this.#watch()
+  }
+
   end(): void {
     this.begin()
     this.#heartbeat?.cancel()
     this.#raw.end()
   }
 
+  #watch(): void {
+    if (this.#patienceMs !== null) this.#patience ??= this.#clock.setTimeout(() => this.#raw.destroy(), this.#patienceMs)
+  }
+
   async #drained(): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<void>()
+    this.#watch()
     const done = (): void => {
+      this.#patience?.cancel()
+      this.#patience = null
       this.#raw.off('drain', done)
       this.#raw.off('close', done)
       resolve()

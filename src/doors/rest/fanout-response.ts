@@ -2,7 +2,7 @@ import { AppError, errorText, isAppError } from '../../base/errors.ts'
 import type { FanoutSink, FanoutSpec } from '../../exec/fleet/fanouts.ts'
 import type { FanoutHost } from '../../exec/fleet/host-end.ts'
 import type { RunEvent } from '../../exec/run-spec.ts'
-import { FANOUT_HOSTS_PER_EVENT } from '../../protocol/fanout-limits.ts'
+import { FANOUT_HOSTS_PER_EVENT, FANOUT_READER_MS } from '../../protocol/fanout-limits.ts'
 import type { FanoutEventJson, FanoutHostJson, FanoutHostResultJson, FanoutLedgerJson, FanoutResultJson } from '../../protocol/fanout.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import { MAX_AGGREGATED_OUTPUT } from '../../protocol/limits.ts'
@@ -60,6 +60,10 @@ export class StreamedFanout implements FanoutSink {
     return this.#say({ type: 'host', ...host })
   }
 
+  hurry(): void {
+    this.#stream.hurry(FANOUT_READER_MS)
+  }
+
   async end(ledger: FanoutLedgerJson): Promise<void> {
     await this.#hangUp({ type: 'ledger', ...ledger })
   }
@@ -106,6 +110,10 @@ export class AggregatedFanout implements FanoutSink {
     const output = this.#outputs.get(host.agent_id) ?? new KeptOutput({ max: 0 })
     this.#outputs.delete(host.agent_id)
     this.#hosts.push({ ...host, ...output.cut(host), ...output.base64 })
+  }
+
+  hurry(): void {
+    // Nothing is read before all have ended.
   }
 
   result(ledger: FanoutLedgerJson): FanoutResultJson {

@@ -46,7 +46,9 @@ export class Fanout {
   #why: NotStartedReason | null = null
   #begun = 0
   #inCanary = false
-  #stopped = false
+  readonly #stop = new AbortController()
+  /** Aborts when what runs is cancelled. */
+  readonly stopped = this.#stop.signal
 
   constructor(components: FanoutComponents, plan: FanoutPlan) {
     this.#components = components
@@ -77,7 +79,7 @@ export class Fanout {
   /** Begins nothing more, and cancels what runs. */
   stop(reason: NotStartedReason): void {
     this.#close(reason)
-    this.#stopped = true
+    this.#stop.abort()
     for (const run of this.#running) run.cancel()
   }
 
@@ -119,7 +121,7 @@ export class Fanout {
 
   async #follow(run: HostRun): Promise<void> {
     this.#running.add(run)
-    if (this.#stopped) run.cancel()
+    if (this.stopped.aborted) run.cancel()
     const host = await run.ended
     this.#running.delete(run)
     await this.#tell(host)

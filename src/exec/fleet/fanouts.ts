@@ -31,6 +31,8 @@ export interface FanoutSink extends HostSink {
   asked(spec: FanoutSpec): void
   /** Once for each host. A promise holds the place of that host. */
   ended(host: FanoutHostJson): void | Promise<void>
+  /** It was stopped: from now on a reader that takes nothing is waited for no longer than `FANOUT_READER_MS`. */
+  hurry(): void
 }
 
 /** A fan-out that goes on, as `GET /exec/sessions` shows it. */
@@ -89,6 +91,7 @@ export class Fanouts implements Startable {
     const shown = { argv: command.argv, started_at: new Date(clock.now()).toISOString(), asked: spec.hosts.length }
     this.#going.set(id, { fanout, shown })
     const leave = (): void => fanout.stop('caller_left')
+    fanout.stopped.addEventListener('abort', () => sink.hurry())
     try {
       if (spec.proof !== null) await executor.proveFanout(id, spec.proof)
       counters.add('fanouts')

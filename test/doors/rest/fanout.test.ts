@@ -3,7 +3,14 @@ import { test } from 'node:test'
 
 import type { EventStream } from '../../../src/doors/rest/event-stream.ts'
 import { StreamedFanout } from '../../../src/doors/rest/fanout-response.ts'
-import { OTHER_AGENT } from '../../support/rest-door.ts'
+import { RequesterCounters } from '../../../src/exec/counters.ts'
+import { Fanouts, type FanoutsComponents } from '../../../src/exec/fleet/fanouts.ts'
+import { FANOUT_READER_MS } from '../../../src/protocol/fanout-limits.ts'
+import { fanoutEventsOf } from '../../../src/protocol/fanout.ts'
+import { NO_LABELS } from '../../../src/protocol/labels.ts'
+import { ManualClock } from '../../support/manual-clock.ts'
+import { until } from '../../support/processes.ts'
+import { MACHINE, OTHER_AGENT, response, startDoor } from '../../support/rest-door.ts'
 import { settle } from '../../support/scripted-peer.ts'
 
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057'
@@ -20,4 +27,69 @@ test('a host is told to begin when that has left this process, and others are to
   assert.deepEqual([sent.map(([type]) => type), told], [['begun', 'warning'], false])
   sent[0]![1]!()
   await begun
+})
+
+/** Runs that write until they are cancelled, and end when their last line was taken. */
+class Writers {
+  /** Lines that were taken. */
+  taken = 0
+  readonly #cancelled = new Set<string>()
+
+  readonly runner: FanoutsComponents['runner'] = {
+    cancel: (id) => void this.#cancelled.add(id),
+    run: async ({ request_id = ID, agent_id }, sink) => {
+      for (let seq = 0; !this.#cancelled.has(request_id); seq++) {
+        await sink.event({ type: 'stdout', request_id, seq, data: new Uint8Array(48 * 1024) })
+        this.taken += 1
+        await settle()
+      }
+      const none = { code: null, signal: 15, denial_reason: null, incomplete: false, truncated: false, duration_ms: 1 }
+      const totals = { stdout_bytes_total: 0, stderr_bytes_total: 0 }
+      return { ok: false, request_id, agent_id, machine_id: MACHINE, ...none, ...totals, warnings: ['cancelled'] }
+    },
+  }
+}
+
+const fanoutsOf = ({ runner }: Writers, clock: ManualClock): Fanouts =>
+  new Fanouts({
+    clock,
+    counters: new RequesterCounters(),
+    executor: { proveFanout: async () => assert.fail('nothing was proven'), fanoutOver: async () => undefined },
+    runner,
+  })
+
+test('a reader that takes nothing past the deadline is hung up on, and one that reads is waited for', async (t) => {
+  const clock = new ManualClock()
+  const writers = new Writers()
+  const fanouts = fanoutsOf(writers, clock)
+  const select = () => [{ ...HOST, labels: NO_LABELS, trust: 'trusted' as const }]
+  const { open } = await startDoor(t, { clock, fanouts, directory: { resolve: (agent) => agent, select } })
+  const ask = async () => {
+    const call = open('POST', '/exec/fanout', { headers: { 'content-type': 'application/json' } })
+    call.end(JSON.stringify({ hosts: ['web1'], argv: ['x'], deadline_ms: 1_000 }))
+    const answer = await response(call)
+    // It reads no more: what lies between here and there fills.
+    let [taken, looks] = [-1, 0]
+    await until(() => {
+      looks = taken === writers.taken ? looks + 1 : 0
+      taken = writers.taken
+      return looks === 40
+    })
+    return answer
+  }
+  const deaf = await ask()
+  const gone = new Promise((resolve) => deaf.once('error', resolve))
+  await clock.advance(1_000 + FANOUT_READER_MS - 1)
+  assert.equal(fanouts.sessions().length, 1)
+  await clock.advance(1)
+  await until(() => fanouts.sessions().length === 0)
+  deaf.resume()
+  await gone
+
+  const slow = await ask()
+  await clock.advance(1_000 + FANOUT_READER_MS - 1)
+  const types: string[] = []
+  for await (const { type } of fanoutEventsOf(slow)) types.push(type)
+  assert.deepEqual(types.slice(-2), ['host', 'ledger'])
+  assert.deepEqual([fanouts.sessions().length, clock.pending], [0, 0])
 })

@@ -256,7 +256,7 @@ test('a fan-out that makes no sense asks nobody', async (t) => {
     ['web[1-2]', 'uptime'],
     ['--group', '--', 'x'],
     ['web1', 'web2', '--parallel', '0', '--', 'x'],
-    ['web1', 'web2', '--parallel', '1025', '--', 'x'],
+    ['web1', 'web2', '--parallel', '513', '--', 'x'],
     ['web1', '--canary', 'x', '--', 'x'],
     ['web1', '--max-failures', '0', '--', 'x'],
     ['web1', '--max-failures', '101%', '--', 'x'],
