@@ -5,7 +5,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { sha256 } from '../../src/identity/hash.ts'
-import { PieceHashes, pieceHashes } from '../../src/identity/piece-hashes.ts'
+import { PieceHashes, pieceHashes, pieceHashesInTurns } from '../../src/identity/piece-hashes.ts'
 import { stdinPieces } from '../../src/protocol/exec.ts'
 import { STDIN_PIECE_BYTES } from '../../src/protocol/limits.ts'
 
@@ -27,4 +27,21 @@ test('each mebibyte has its hash, however it comes; no bytes have one too', () =
     assert.deepEqual(hex(pieceHashes(whole)), hex(expected))
   })
   fc.assert(property, { numRuns: 40 })
+})
+
+test('many pieces are hashed in as many turns, and each is the same', async () => {
+  for (const length of [0, 1, STDIN_PIECE_BYTES, 3 * STDIN_PIECE_BYTES + 1]) {
+    const data = randomBytes(length)
+    let turns = 0
+    let over = false
+    const others = (): void => {
+      turns += 1
+      if (!over) setImmediate(others)
+    }
+    setImmediate(others)
+    const hashes = await pieceHashesInTurns(data)
+    over = true
+    assert.deepEqual(hex(hashes), hex(pieceHashes(data)))
+    assert.ok(turns >= stdinPieces(length) - 1, `${turns} turns of others for ${length} bytes`)
+  }
 })

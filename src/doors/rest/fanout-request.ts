@@ -1,7 +1,7 @@
 import { AppError } from '../../base/errors.ts'
 import type { FanoutSpec } from '../../exec/fleet/fanouts.ts'
 import type { FanoutHost } from '../../exec/fleet/host-end.ts'
-import { pieceHashes } from '../../identity/piece-hashes.ts'
+import { pieceHashesInTurns } from '../../identity/piece-hashes.ts'
 import { newRequestId } from '../../identity/request-id.ts'
 import { DEFAULT_FANOUT_PARALLEL } from '../../protocol/fanout-limits.ts'
 import { failuresAllowed } from '../../protocol/fanout.ts'
@@ -10,11 +10,11 @@ import type { RestComponents } from './components.ts'
 import type { FanoutRequest } from './fanout-schemas.ts'
 import { decodeBase64 } from './ndjson.ts'
 
-const stdinOf = ({ stdin_b64 }: FanoutRequest): FanoutSpec['command']['stdin'] => {
+const stdinOf = async ({ stdin_b64 }: FanoutRequest): Promise<FanoutSpec['command']['stdin']> => {
   if (stdin_b64 === undefined) return null
   const bytes = decodeBase64(stdin_b64, 'stdin_b64')
   if (bytes.length > MAX_STDIN_SPOOL) throw new AppError('too_large', `stdin of a fan-out has at most ${MAX_STDIN_SPOOL} bytes`)
-  return { bytes, pieces: pieceHashes(bytes) }
+  return { bytes, pieces: await pieceHashesInTurns(bytes) }
 }
 
 /** Throws `bad_request` where an id is given to nobody, or to two. */
@@ -28,11 +28,11 @@ const requestIdsOf = ({ request_ids = {} }: FanoutRequest, hosts: readonly Fanou
 }
 
 /** What the body asks for. Throws `bad_request`, `too_large`, and as `selectHosts`. */
-export const toFanoutSpec = (
+export const toFanoutSpec = async (
   body: FanoutRequest,
   { directory }: Pick<RestComponents, 'directory'>,
   more: Pick<FanoutSpec, 'proof'> & Pick<FanoutSpec['command'], 'trace'>,
-): FanoutSpec => {
+): Promise<FanoutSpec> => {
   const hosts = directory.select(body.hosts).map(({ host, agent_id }): FanoutHost => ({ host, agent_id }))
   const { trace, proof } = more
   return {
@@ -45,7 +45,7 @@ export const toFanoutSpec = (
     proof,
     command: {
       argv: body.argv,
-      stdin: stdinOf(body),
+      stdin: await stdinOf(body),
       timeout_ms: body.timeout_ms ?? null,
       cwd: body.cwd ?? null,
       clamp: body.clamp ?? false,

@@ -31,7 +31,7 @@ export const fanoutRoutes = (components: RestComponents) =>
 
 const fanOut = async (components: RestComponents, request: RestRequest<FanoutRequest>, reply: FastifyReply): Promise<unknown> => {
   const gone = callerGone(reply)
-  const spec = toFanoutSpec(request.body, components, { proof: proofOf(components, request), ...traceOf(request) })
+  const spec = await toFanoutSpec(request.body, components, { proof: proofOf(components, request), ...traceOf(request) })
   const format = fanoutFormat(request.headers.accept)
   if (format === null) {
     const sink = new AggregatedFanout()

@@ -3,8 +3,9 @@ import type { Readable } from 'node:stream'
 import type { Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
 import { Gathered } from '../../protocol/gathered.ts'
+import { heldStdin } from '../../exec/held-stdin.ts'
 import type { RunSpec, StdinSource } from '../../exec/run-spec.ts'
-import { pieceHashes } from '../../identity/piece-hashes.ts'
+import { PieceHashes, pieceHashesInTurns } from '../../identity/piece-hashes.ts'
 import { stdinPieces } from '../../protocol/exec.ts'
 import { fromHex, type AgentId } from '../../protocol/ids.ts'
 import { MAX_STDIN_SPOOL } from '../../protocol/limits.ts'
@@ -96,7 +97,7 @@ export const targetOf = (
 export const toRunSpec = async (body: RunRequest, streamed: StreamedBody | null, directory: RestDirectory): Promise<RunSpec> => ({
   agent_id: targetOf(directory, body),
   argv: body.argv,
-  stdin: streamed === null ? wholeStdin(body) : await streamedStdin(body, streamed),
+  stdin: streamed === null ? await wholeStdin(body) : await streamedStdin(body, streamed),
   timeout_ms: body.timeout_ms ?? null,
   cwd: body.cwd ?? null,
   clamp: body.clamp ?? false,
@@ -104,11 +105,13 @@ export const toRunSpec = async (body: RunRequest, streamed: StreamedBody | null,
   ...(body.session === undefined ? {} : { session: body.session }),
 })
 
-const wholeStdin = (body: RunRequest): StdinSource | null => {
+const wholeStdin = async (body: RunRequest): Promise<StdinSource | null> => {
   if (body.stdin_len !== undefined || body.stdin_sha256 !== undefined) {
     throw new AppError('bad_request', 'stdin_len, stdin_sha256: only with a body of type application/x-ndjson')
   }
-  return body.stdin_b64 === undefined ? null : inMemory(decodeBase64(body.stdin_b64, 'stdin_b64'))
+  if (body.stdin_b64 === undefined) return null
+  const bytes = decodeBase64(body.stdin_b64, 'stdin_b64')
+  return heldStdin(bytes, await pieceHashesInTurns(bytes))
 }
 
 const streamedStdin = async (body: RunRequest, streamed: StreamedBody): Promise<StdinSource> => {
@@ -124,25 +127,19 @@ const streamedStdin = async (body: RunRequest, streamed: StreamedBody): Promise<
   if (stdin_len !== undefined || stdin_sha256 !== undefined) {
     throw new AppError('bad_request', 'stdin_len, stdin_sha256: give both, or neither to have stdin kept here until its end')
   }
-  return inMemory(await spool(streamed.stdin()))
+  return spool(streamed.stdin())
 }
 
 /** All of it, because the Request signs its hash before the first byte is sent. */
-const spool = async (chunks: AsyncIterable<Uint8Array>): Promise<Uint8Array> => {
+const spool = async (chunks: AsyncIterable<Uint8Array>): Promise<StdinSource> => {
   const kept = new Gathered({ max: MAX_STDIN_SPOOL })
+  const hashes = new PieceHashes()
   for await (const chunk of chunks) {
     if (kept.length + chunk.length > MAX_STDIN_SPOOL) {
       throw new AppError('too_large', `stdin is longer than ${MAX_STDIN_SPOOL} bytes; announce stdin_len and stdin_sha256 to stream it`)
     }
     kept.add(chunk)
+    hashes.update(chunk)
   }
-  return kept.take()
+  return heldStdin(kept.take(), hashes.digest())
 }
-
-const inMemory = (bytes: Uint8Array): StdinSource => ({
-  len: bytes.length,
-  pieces: pieceHashes(bytes),
-  chunks: (async function* () {
-    yield bytes
-  })(),
-})

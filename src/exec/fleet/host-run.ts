@@ -1,7 +1,8 @@
 import { newRequestId } from '../../identity/request-id.ts'
 import type { AgentId, RequestId } from '../../protocol/ids.ts'
 import type { ExecClient } from '../client.ts'
-import type { RunEvent, RunSpec, StdinSource } from '../run-spec.ts'
+import { heldStdin } from '../held-stdin.ts'
+import type { RunEvent, RunSpec } from '../run-spec.ts'
 import type { HostRun } from './fanout.ts'
 import { hostCancelled, hostOfError, hostOfOutcome, type FanoutHost } from './host-end.ts'
 
@@ -30,14 +31,6 @@ export interface HostRunInit {
   readonly fanoutId: string
 }
 
-const readOnce = ({ bytes, pieces }: NonNullable<FanoutCommand['stdin']>): StdinSource => ({
-  len: bytes.length,
-  pieces,
-  chunks: (async function* () {
-    yield bytes
-  })(),
-})
-
 /** Asks one host of a fan-out. */
 export const beginHost = ({ runner, sink }: HostRunComponents, { command, fanoutId }: HostRunInit, host: FanoutHost): HostRun => {
   const { requestIds, stdin, ...common } = command
@@ -49,7 +42,7 @@ export const beginHost = ({ runner, sink }: HostRunComponents, { command, fanout
     ...common,
     agent_id: host.agent_id,
     request_id,
-    stdin: stdin === null ? null : readOnce(stdin),
+    stdin: stdin === null ? null : heldStdin(stdin.bytes, stdin.pieces),
     fanout: { id: fanoutId, host: host.host },
   }
   const run = async (): Promise<Awaited<HostRun['ended']>> => {
