@@ -1,5 +1,5 @@
 import { isAppError } from '../../base/errors.ts'
-import { NO_FACTS, type FanoutHost } from '../../exec/fleet/host-end.ts'
+import { NO_FACTS, NOT_BEGUN, type FanoutHost } from '../../exec/fleet/host-end.ts'
 import type { FanoutEnd, FanoutHostJson } from '../../protocol/fanout.ts'
 import type { RunEnd } from './run-end.ts'
 import type { ToolRun } from './tool-run.ts'
@@ -16,8 +16,6 @@ interface Ending {
 const CANCELLED_BEFORE = ['shutting_down', 'conflict', 'peer_unreachable'] as const
 /** By which this host says no to what is asked; other errors say why nobody could be asked. */
 const SAID_NO = ['command_denied', 'bad_request'] as const
-
-const NOT_BEGUN = 'its agent ended the run before a process began'
 
 const refused = ({ refusal }: ToolRun, { denial_reason, launch_error, denial_detail }: RunEnd, weCancelled: boolean): Ending => {
   const code = refusal?.code ?? 'internal'

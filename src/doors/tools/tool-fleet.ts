@@ -1,13 +1,12 @@
 import { createHash } from 'node:crypto'
 
 import type { Clock } from '../../base/clock.ts'
-import { errorText, isAppError } from '../../base/errors.ts'
 import { shown } from '../../base/visible-text.ts'
 import type { Turnstile } from '../../base/turnstile.ts'
 import { Fanout, type FanoutPlan, type HostRun } from '../../exec/fleet/fanout.ts'
-import { NO_FACTS, type FanoutHost } from '../../exec/fleet/host-end.ts'
+import { hostOfError, type FanoutHost } from '../../exec/fleet/host-end.ts'
 import type { MeantTarget } from '../../executor/port/local-executor.ts'
-import { FanoutSums, type FanoutEnd, type FanoutHostJson, type FanoutLedgerJson } from '../../protocol/fanout.ts'
+import type { FanoutEnd, FanoutHostJson, FanoutLedgerJson } from '../../protocol/fanout.ts'
 import { MAX_FLEET_DETAIL, MAX_FLEET_QUESTIONS } from '../../protocol/fleet-tool-limits.ts'
 import { foldNodeSet } from '../../protocol/node-set.ts'
 import { FleetAnswers, type FleetAnswer } from './fleet-answers.ts'
@@ -79,7 +78,6 @@ export class ToolFleet {
   readonly #components: ToolFleetComponents
   readonly #init: ToolFleetInit
   readonly #fanout: Fanout
-  readonly #sums = new FanoutSums()
   readonly #answers: FleetAnswers
   readonly #notRun = new Map<string, NotRun>()
   readonly #targets: ReadonlyMap<string, string>
@@ -122,18 +120,19 @@ export class ToolFleet {
     const running = [...this.#going.values()]
     const waiting = running.filter(({ approval }) => approval !== null).length
     const rest = waiting === 0 ? '' : `, ${waiting} of which wait for an approval`
-    const { ended, unsuccessful } = this.#sums
+    const { ended, unsuccessful } = this.#fanout.sums
     return `${ended} of ${this.#init.hosts.length} hosts have ended, ${unsuccessful} of them without success; ${running.length} run${rest}`
   }
 
   result(): FleetResult {
-    const { fanout_id: _id, ok: _ok, asked, ...ends } = this.#sums.ledger(this.id, this.#init.hosts.length)
+    const { sums } = this.#fanout
+    const { fanout_id: _id, ok: _ok, asked, ...ends } = sums.ledger(this.id, this.#init.hosts.length)
     const { runs } = this.#components
     const questions = [...this.#going].flatMap(([host, { approval }]) => (approval === null ? [] : [{ host, ...approval }]))
     return {
       asked,
       ...ends,
-      going: asked - this.#sums.ended,
+      going: asked - sums.ended,
       running: this.#going.size === 0 ? null : foldNodeSet([...this.#going.keys()]),
       answers: this.#answers.list(this.request.total, (run) => runs.has(run.id)),
       not_run: [...this.#notRun.values()].map(({ hosts, ...why }) => ({ ...why, hosts: foldNodeSet(hosts), count: hosts.length })),
@@ -150,9 +149,7 @@ export class ToolFleet {
       const run = runs.begin({ ...request.command, target }, key === null ? null : JSON.stringify([key, host.agent_id]))
       return this.#follow(host, run)
     } catch (error) {
-      const code = isAppError(error) ? error.code : 'internal'
-      const end = { ...NO_FACTS, ...host, request_id: null, end: 'unreachable' as const, error: code, message: errorText(error) }
-      return { ended: Promise.resolve(end), cancel: () => undefined }
+      return { ended: Promise.resolve(hostOfError(host, null, error, false)), cancel: () => undefined }
     }
   }
 
@@ -177,7 +174,6 @@ export class ToolFleet {
   }
 
   #tell(ended: FanoutHostJson): void {
-    this.#sums.add(ended)
     const { end, host, error, message = null } = ended
     if (end === 'ran') return
     const key = JSON.stringify([end, error])

@@ -55,6 +55,11 @@ export class Fanout {
     this.#plan = plan
   }
 
+  /** Of the hosts that have ended. */
+  get sums(): Omit<FanoutSums, 'add'> {
+    return this.#sums
+  }
+
   /** Hosts that had their turn, and those of which is known how they ended. */
   get progress(): { readonly begun: number; readonly ended: number } {
     return { begun: this.#begun, ended: this.#sums.ended }

@@ -50,7 +50,7 @@ const endOf = (
 }
 
 const USED_BEFORE = 'its agent refused the id of the run, under which the command may have run before'
-const NOT_BEGUN = 'its agent ended the run before a process began'
+export const NOT_BEGUN = 'its agent ended the run before a process began'
 
 /** How a host ended whose run came to an outcome. */
 export const hostOfOutcome = (host: FanoutHost, outcome: RunOutcome, how: AskedHow): FanoutHostJson => {
@@ -74,7 +74,7 @@ export const hostOfOutcome = (host: FanoutHost, outcome: RunOutcome, how: AskedH
  * How a host ended whose run threw. `sent`: the Request had left us, so that it may run: what threw is then a mistake of ours,
  * since every loss on the way is an outcome.
  */
-export const hostOfError = (host: FanoutHost, request_id: RequestId, error: unknown, sent: boolean): FanoutHostJson => {
+export const hostOfError = (host: FanoutHost, request_id: RequestId | null, error: unknown, sent: boolean): FanoutHostJson => {
   const code = isAppError(error) ? error.code : 'internal'
   const cancelled = isCancelledUnsent(error) || code === 'shutting_down'
   const end = sent ? 'unknown' : cancelled ? 'cancelled' : 'unreachable'
