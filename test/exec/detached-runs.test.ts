@@ -12,6 +12,7 @@ import { AskedRuns } from '../../src/executor/asked/asked-runs.ts'
 import { AskedCalls } from '../../src/executor/port/asked-calls.ts'
 import { ASK_HOST_MS, MAX_ASKED_AT_ONCE } from '../../src/protocol/asked-limits.ts'
 import type { RequestId } from '../../src/protocol/ids.ts'
+import { runOutcome } from '../support/exit-event.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
@@ -42,22 +43,8 @@ const info = (request_id: RequestId, over: Partial<DetachedInfo> = {}): Detached
   ...over,
 })
 
-const outcome = (request_id: RequestId, over: Partial<RunOutcome> = {}): RunOutcome => ({
-  ok: true,
-  request_id,
-  agent_id: AGENT,
-  machine_id: MACHINE,
-  code: 0,
-  signal: null,
-  duration_ms: 1,
-  stdout_bytes_total: 0,
-  stderr_bytes_total: 0,
-  truncated: false,
-  incomplete: false,
-  denial_reason: null,
-  warnings: [],
-  ...over,
-})
+const outcome = (request_id: RequestId, over: Partial<RunOutcome> = {}): RunOutcome =>
+  runOutcome({ request_id, agent_id: AGENT, machine_id: MACHINE, ...over })
 
 type Engine = DetachedRunsComponents['engine']
 const refuse = (what: string) => async (): Promise<never> => {

@@ -1,11 +1,11 @@
+import type { RunOutcome } from '../../src/exec/run-spec.ts'
 import type { ExitEvent } from '../../src/programs/x0x/outcome.ts'
 
 /** A run's id, for tests in which any will do. */
 export const RUN_ID = '01a1fafc-9b07-75d0-b2a2-40e3bc3046cc'
 
-/** The last event of a run that went well, but for what a test says. */
-export const exitEvent = (more: Partial<ExitEvent> = {}): ExitEvent => ({
-  type: 'exit',
+/** How a run ended that went well, but for what a test says. */
+export const runOutcome = (more: Partial<RunOutcome> = {}): RunOutcome => ({
   ok: true,
   request_id: RUN_ID,
   agent_id: 'a'.repeat(64),
@@ -21,3 +21,6 @@ export const exitEvent = (more: Partial<ExitEvent> = {}): ExitEvent => ({
   warnings: [],
   ...more,
 })
+
+/** The last event of such a run. */
+export const exitEvent = (more: Partial<RunOutcome> = {}): ExitEvent => ({ type: 'exit', ...runOutcome(more) })

@@ -12,26 +12,20 @@ import { MAX_AGGREGATED_OUTPUT, MAX_STDIN_SPOOL } from '../../../src/protocol/li
 import { toHex } from '../../../src/protocol/ids.ts'
 import { MAX_PROVEN_REQUEST } from '../../../src/protocol/local-limits.ts'
 import { RAW_RUN_TYPE } from '../../../src/protocol/run-events.ts'
+import { runOutcome } from '../../support/exit-event.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { MACHINE, OTHER_AGENT, readAnswer, response, restComponents, startDoor, TOKEN } from '../../support/rest-door.ts'
 import { SSE_HEARTBEAT_MS } from '../../../src/doors/rest/event-stream.ts'
 
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057'
-const OUTCOME: RunOutcome = {
-  ok: true,
+const OUTCOME = runOutcome({
   request_id: ID,
   agent_id: OTHER_AGENT,
   machine_id: MACHINE,
-  code: 0,
-  signal: null,
   duration_ms: 12,
   stdout_bytes_total: 3,
   stderr_bytes_total: 2,
-  truncated: false,
-  incomplete: false,
-  denial_reason: null,
-  warnings: [],
-}
+})
 
 type Run = (spec: RunSpec, sink: RunSink, signal: AbortSignal) => Promise<RunOutcome>
 

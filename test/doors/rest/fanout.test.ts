@@ -8,9 +8,10 @@ import { Fanouts, type FanoutsComponents } from '../../../src/exec/fleet/fanouts
 import { FANOUT_READER_MS } from '../../../src/protocol/fanout-limits.ts'
 import { fanoutEventsOf } from '../../../src/protocol/fanout.ts'
 import { NO_LABELS } from '../../../src/protocol/labels.ts'
+import { runOutcome } from '../../support/exit-event.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { until } from '../../support/processes.ts'
-import { MACHINE, OTHER_AGENT, response, startDoor } from '../../support/rest-door.ts'
+import { OTHER_AGENT, response, startDoor } from '../../support/rest-door.ts'
 import { settle } from '../../support/scripted-peer.ts'
 
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057'
@@ -43,9 +44,7 @@ class Writers {
         this.taken += 1
         await settle()
       }
-      const none = { code: null, signal: 15, denial_reason: null, incomplete: false, truncated: false, duration_ms: 1 }
-      const totals = { stdout_bytes_total: 0, stderr_bytes_total: 0 }
-      return { ok: false, request_id, agent_id, machine_id: MACHINE, ...none, ...totals, warnings: ['cancelled'] }
+      return runOutcome({ ok: false, request_id, agent_id, code: null, signal: 15, warnings: ['cancelled'] })
     },
   }
 }

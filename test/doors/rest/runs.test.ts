@@ -16,10 +16,10 @@ import {
 import { runResult } from '../../../src/doors/rest/schemas.ts'
 import type { HeardOf } from '../../../src/exec/detached-runs.ts'
 import type { DetachedEvent, DetachedInfo, DetachedSpec } from '../../../src/exec/detached/detached-types.ts'
-import type { RunOutcome } from '../../../src/exec/run-spec.ts'
 import type { AskedRun } from '../../../src/protocol/asked-run.ts'
 import { MAX_WAITED_RUNS } from '../../../src/protocol/asked-limits.ts'
 import { RAW_RUN_TYPE } from '../../../src/protocol/run-events.ts'
+import { runOutcome } from '../../support/exit-event.ts'
 import { MACHINE, OTHER_AGENT, response, restComponents, startDoor, type TestDoor } from '../../support/rest-door.ts'
 
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057'
@@ -58,21 +58,15 @@ const info = (over: Partial<DetachedInfo> = {}): DetachedInfo => ({
   ...over,
 })
 
-const OUTCOME: RunOutcome = {
-  ok: true,
+const OUTCOME = runOutcome({
   request_id: ID,
   agent_id: OTHER_AGENT,
   machine_id: MACHINE,
   code: 3,
-  signal: null,
   duration_ms: 12,
   stdout_bytes_total: 3,
   stderr_bytes_total: 2,
-  truncated: false,
-  incomplete: false,
-  denial_reason: null,
-  warnings: [],
-}
+})
 
 const heard = (over: Partial<HeardOf> = {}): HeardOf => ({ run: run(), host: info(), problem: null, outcome: null, ...over })
 
@@ -124,7 +118,7 @@ test('a run that is to outlive its caller is answered when it has started', asyn
 })
 
 test('a denial is the answer that it is of any run', async (t) => {
-  const denied: RunOutcome = { ...OUTCOME, ok: false, code: null, denial_reason: 'argv_not_allowed' }
+  const denied = runOutcome({ ...OUTCOME, ok: false, code: null, denial_reason: 'argv_not_allowed' })
   const { call } = await door(t, { start: async () => ({ denied }) })
   const { status, json } = await call('POST', '/exec/run', { body: { agent: 'bob', argv: ['make'], detach: true } })
   assert.deepEqual([status, json.denial_reason, json.ok, json.stdout_b64], [200, 'argv_not_allowed', false, ''])

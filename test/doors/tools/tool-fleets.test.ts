@@ -12,29 +12,12 @@ import type { TargetRequest, TargetRunner } from '../../../src/executor/local/ta
 import { MAX_FLEETS_ENDED, MAX_FLEETS_GOING, MAX_FLEET_HOSTS } from '../../../src/protocol/fleet-tool-limits.ts'
 import { CAPABILITY_NAMES } from '../../../src/protocol/rexd-names.ts'
 import type { RunPart } from '../../../src/protocol/run-events.ts'
+import { exitEvent as exit } from '../../support/exit-event.ts'
 import { LocalHost } from '../../support/local-engine.ts'
 
 const KEY = { key: null, places: 8 }
 
 /** How the run of a target ended, whole and well but for what a test says. */
-const exit = (more: Partial<Extract<RunPart, { type: 'exit' }>> = {}): RunPart => ({
-  type: 'exit',
-  ok: true,
-  request_id: 'r',
-  agent_id: 'a',
-  machine_id: 'b',
-  code: 0,
-  signal: null,
-  duration_ms: 1,
-  stdout_bytes_total: 0,
-  stderr_bytes_total: 0,
-  truncated: false,
-  incomplete: false,
-  denial_reason: null,
-  warnings: [],
-  ...more,
-})
-
 const output = (text: string): RunPart => ({ type: 'stdout', data: Buffer.from(text) })
 
 const request = (more: Partial<FleetRequest> = {}): FleetRequest => ({

@@ -4,6 +4,7 @@ import { test } from 'node:test'
 import { AppError } from '../../../src/base/errors.ts'
 import { beginHost, type FanoutCommand, type HostRunComponents } from '../../../src/exec/fleet/host-run.ts'
 import type { RunOutcome, RunSpec } from '../../../src/exec/run-spec.ts'
+import { runOutcome } from '../../support/exit-event.ts'
 
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057'
 const AGENT = 'a'.repeat(64)
@@ -18,21 +19,8 @@ const commandWith = (requestIds: FanoutCommand['requestIds']): FanoutCommand => 
   requestIds,
 })
 
-const refusedAs = (denial_reason: RunOutcome['denial_reason']): RunOutcome => ({
-  ok: false,
-  request_id: ID,
-  agent_id: AGENT,
-  machine_id: 'b'.repeat(64),
-  code: null,
-  signal: null,
-  duration_ms: 1,
-  stdout_bytes_total: 0,
-  stderr_bytes_total: 0,
-  truncated: false,
-  incomplete: false,
-  denial_reason,
-  warnings: [],
-})
+const refusedAs = (denial_reason: RunOutcome['denial_reason']): RunOutcome =>
+  runOutcome({ ok: false, request_id: ID, agent_id: AGENT, code: null, denial_reason })
 
 /** A runner that answers this, and the runs that it was asked for. */
 const runnerOf = (outcome: RunOutcome) => {

@@ -6,7 +6,7 @@ import { checkOperatorProof } from '../../../src/identity/check-operator-proof.t
 import { OPERATOR_PROOF_HEADER, RUN_OPERATION } from '../../../src/identity/operator-proof.ts'
 import { statusOfAll, statusOfWaited, stateText, type WaitedRun } from '../../../src/programs/x0x/commands/runs.ts'
 import type { ShownRun } from '../../../src/protocol/asked-run.ts'
-import { exitEvent, RUN_ID } from '../../support/exit-event.ts'
+import { exitEvent, RUN_ID, runOutcome } from '../../support/exit-event.ts'
 import { fakeDaemon, json, runCli, type SeenRequest } from '../../support/fake-daemon.ts'
 
 const AGENT = 'a'.repeat(64)
@@ -108,7 +108,7 @@ test('quiet prints the id alone, json the whole answer', async (t) => {
 })
 
 test('a denial of a detached command is 255, with the reason and what to do', async (t) => {
-  const { type: _type, ...outcome } = exitEvent({ ok: false, code: null, denial_reason: 'argv_not_allowed' })
+  const outcome = runOutcome({ ok: false, code: null, denial_reason: 'argv_not_allowed' })
   const { dir } = await fakeDaemon(t, ({ path }, response) =>
     json(response, 200, path === '/agent' ? { agent_id: AGENT, machine_id: AGENT } : { ...outcome, stdout_b64: '', stderr_b64: '' }),
   )
@@ -270,18 +270,14 @@ test('runs are a table with what became of each, and nothing of a foreign text i
 })
 
 const waited = (over: Partial<WaitedRun> = {}): WaitedRun => ({ ...run({ state: 'ended', code: 0 }), over: true, outcome: null, ...over })
-const outcomeOf = (over: Parameters<typeof exitEvent>[0]): WaitedRun['outcome'] => {
-  const { type: _type, ...outcome } = exitEvent(over)
-  return outcome
-}
 
 test('the exit status of one is that of x0x exec, of several the worst of what became of them', () => {
   const [well, failed] = [waited(), waited({ code: 2 })]
   const denied = waited({ code: null, denial_reason: 'approval_denied' })
   const lost = waited({ code: null, state: 'lost' })
   const late = waited({ code: null, state: 'running', over: false })
-  const capped = waited({ outcome: outcomeOf({ code: 0, warnings: ['duration_cap_hit'] }) })
-  const partly = waited({ outcome: outcomeOf({ incomplete: true, ok: false }) })
+  const capped = waited({ outcome: runOutcome({ code: 0, warnings: ['duration_cap_hit'] }) })
+  const partly = waited({ outcome: runOutcome({ incomplete: true, ok: false }) })
   const killed = waited({ code: null, signal: 9 })
   assert.deepEqual([well, failed, denied, lost, late, capped, partly, killed].map(statusOfWaited), [0, 2, 255, 255, 255, 255, 255, 137])
   assert.equal(statusOfAll([well, well]), 0)
