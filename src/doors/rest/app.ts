@@ -151,7 +151,7 @@ const addJsonParser = (app: FastifyInstance, definitions: Record<string, Definit
   app.removeAllContentTypeParsers()
   app.addContentTypeParser('application/json', { parseAs: 'buffer' }, async (request: FastifyRequest, bytes: Buffer) => {
     bodies.raw.set(request, bytes)
-    return parseJson(bytes, definitions[`${request.method} ${request.routeOptions.url}`]?.bodyValues)
+    return parseJson(bytes, definitionOf(request, definitions)?.bodyValues)
   })
 }
 
