@@ -8,6 +8,7 @@ import type { RequestProof } from '../../executor/port/messages.ts'
 import { MAX_FANOUT_RUNS, MAX_FANOUTS } from '../../protocol/fanout-limits.ts'
 import type { FanoutHostJson, FanoutLedgerJson, NotStartedReason } from '../../protocol/fanout.ts'
 import { SHUTDOWN_MS } from '../../protocol/limits.ts'
+import { checkSpec } from '../check-spec.ts'
 import type { ExecClient } from '../client.ts'
 import type { RequesterCounters } from '../counters.ts'
 import { Fanout, type FanoutPlan } from './fanout.ts'
@@ -71,11 +72,13 @@ export class Fanouts implements Startable {
 
   /**
    * Asks every host, and resolves with the sums when each has ended and the sink was told. `left`: the caller is gone. Throws, with
-   * no host asked, `rate_limited`, `shutting_down`, `conflict` (one with this id goes on), and `operator_proof_required`.
+   * no host asked, `bad_request` (argv too large), `rate_limited`, `shutting_down`, `conflict` (one with this id goes on), and
+   * `operator_proof_required`.
    */
   async run(spec: FanoutSpec, sink: FanoutSink, left: AbortSignal): Promise<FanoutLedgerJson> {
     this.checkRoom()
     const { fanout_id: id, command } = spec
+    checkSpec(command)
     if (this.#going.has(id)) throw new AppError('conflict', 'fanout_id: a fan-out with this id goes on')
     const { clock, counters, executor, runner } = this.#parts
     const init = { command, fanoutId: id }

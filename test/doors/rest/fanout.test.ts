@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
-import { test } from 'node:test'
+import { test, type TestContext } from 'node:test'
 
+import type { Clock } from '../../../src/base/clock.ts'
 import type { EventStream } from '../../../src/doors/rest/event-stream.ts'
 import { StreamedFanout } from '../../../src/doors/rest/fanout-response.ts'
 import { RequesterCounters } from '../../../src/exec/counters.ts'
@@ -8,6 +9,7 @@ import { Fanouts, type FanoutsComponents } from '../../../src/exec/fleet/fanouts
 import { FANOUT_READER_MS } from '../../../src/protocol/fanout-limits.ts'
 import { fanoutEventsOf } from '../../../src/protocol/fanout.ts'
 import { NO_LABELS } from '../../../src/protocol/labels.ts'
+import { MAX_ARGV_BYTES } from '../../../src/protocol/limits.ts'
 import { runOutcome } from '../../support/exit-event.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { until } from '../../support/processes.ts'
@@ -57,12 +59,24 @@ const fanoutsOf = ({ runner }: Writers, clock: ManualClock): Fanouts =>
     runner,
   })
 
+const doorOf = async (t: TestContext, fanouts: Fanouts, clock: Clock) => {
+  const select = () => [{ ...HOST, labels: NO_LABELS, trust: 'trusted' as const }]
+  return startDoor(t, { clock, fanouts, directory: { resolve: (agent) => agent, select } })
+}
+
+test('what no Request can carry is refused once, and not by each host', async (t) => {
+  const clock = new ManualClock()
+  const { call } = await doorOf(t, fanoutsOf(new Writers(), clock), clock)
+  const argv = ['x', 'y'.repeat(MAX_ARGV_BYTES)]
+  const { status, json } = await call('POST', '/exec/fanout', { body: { hosts: ['web1'], argv } })
+  assert.deepEqual([status, json.error], [400, 'bad_request'])
+})
+
 test('a reader that takes nothing past the deadline is hung up on, and one that reads is waited for', async (t) => {
   const clock = new ManualClock()
   const writers = new Writers()
   const fanouts = fanoutsOf(writers, clock)
-  const select = () => [{ ...HOST, labels: NO_LABELS, trust: 'trusted' as const }]
-  const { open } = await startDoor(t, { clock, fanouts, directory: { resolve: (agent) => agent, select } })
+  const { open } = await doorOf(t, fanouts, clock)
   const ask = async () => {
     const call = open('POST', '/exec/fanout', { headers: { 'content-type': 'application/json' } })
     call.end(JSON.stringify({ hosts: ['web1'], argv: ['x'], deadline_ms: 1_000 }))
