@@ -110,7 +110,7 @@ export class Requests {
     // Before the journal line, so that the network half fills the disk no faster than it may have signatures; before the
     // proof, which is good once: a caller that is refused here needs it again.
     signatures.admit()
-    const content = execRequest.encode({ ...request, stream_nonce: NO_NONCE, created_at_ms: 0 })
+    const content = (): Uint8Array => execRequest.encode({ ...request, stream_nonce: NO_NONCE, created_at_ms: 0 })
     const proven = await this.#believed({ ...request, detach: null }, content, call)
     const body = execRequest.encode(request)
     const [signature] = await Promise.all([signatures.sign(EXEC_REQUEST_DOMAIN, body), this.#record(request, call.fanout, proven)])
@@ -152,7 +152,7 @@ export class Requests {
     const request: ExecDetachRequest = { ...this.#asked(call, peer), argv, cwd, clamp, lifetime_ms, keep_bytes }
     signatures.admit()
     const detach = { lifetime_ms, keep_bytes }
-    const content = execDetachRequest.encode({ ...request, stream_nonce: NO_NONCE, created_at_ms: 0 })
+    const content = (): Uint8Array => execDetachRequest.encode({ ...request, stream_nonce: NO_NONCE, created_at_ms: 0 })
     const proven = await this.#believed({ ...request, stdin: null, timeout_ms: null, detach }, content, { ...call, fanout: null })
     const body = execDetachRequest.encode(request)
     const { request_id, to_agent: agent_id, to_machine: machine_id } = request
@@ -194,7 +194,7 @@ export class Requests {
   }
 
   /** As `#check`; a proof that is none leaves a line. */
-  async #believed(request: RequestToSign, content: Uint8Array, call: ProvenCall): Promise<boolean> {
+  async #believed(request: RequestToSign, content: () => Uint8Array, call: ProvenCall): Promise<boolean> {
     try {
       return this.#check(request, content, call)
     } catch (error) {
@@ -203,12 +203,12 @@ export class Requests {
     }
   }
 
-  /** Whether an operator proved it. What was proven is looked at even where no proof is needed. */
-  #check(request: RequestToSign, content: Uint8Array, { proof, proven, fanout }: ProvenCall): boolean {
+  /** Whether an operator proved it. What was proven is looked at even where no proof is needed. `content`: asked for where there is a proof. */
+  #check(request: RequestToSign, content: () => Uint8Array, { proof, proven, fanout }: ProvenCall): boolean {
     const { clock, contacts, gate, signatures } = this.#components
     const isOfProvenFanout = fanout !== null && this.#fanouts.has(fanout)
     if (proof === '' && !isOfProvenFanout && !this.#init.requireOperatorProof) return false
-    const digest = digestOf(content, isOfProvenFanout ? fanout : proof)
+    const digest = digestOf(content(), isOfProvenFanout ? fanout : proof)
     if (this.#wasProven(request.request_id, digest)) return true
     if (isOfProvenFanout) this.#fanouts.spend(fanout, request)
     else {
