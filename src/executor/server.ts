@@ -150,7 +150,7 @@ export class Executor implements Startable {
     const questions = new PeerQuestions({ clock, counters, desk, judge: this.#judge, log, reports, signatures }, own)
     this.#approvers = new ApproverAsks({ clock, counters, judge: this.#judge, signatures }, own)
     const watch = desk && new RunWatch({ clock, desk })
-    this.#detached = new Detached({ clock, counters, journal, log, reports, total }, { dataDir: init.dataDir })
+    this.#detached = new Detached({ clock, counters, log, reports, total }, { dataDir: init.dataDir })
     this.#runs = new Runs(
       {
         approvers: this.#approvers,

@@ -1,7 +1,6 @@
-import type { Journal } from '../../audit/journal.ts'
 import type { ForgetEvent } from '../../audit/detached-events.ts'
+import type { RunKey } from '../../audit/run-key.ts'
 import type { Clock } from '../../base/clock.ts'
-import { errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
 import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
@@ -37,7 +36,6 @@ export const contentOf = (request: ExecDetachRequest): Uint8Array =>
 export interface DetachedComponents {
   readonly clock: Clock
   readonly counters: ExecCounters
-  readonly journal: Journal | null
   readonly log: Logger
   readonly reports: Reports
   readonly total: UnackedTotal
@@ -157,19 +155,20 @@ export class Detached {
   }
 
   #attach({ subject, request, link, outlet }: AskedDetached, kept: KeptRun): AdmittedQuestion {
+    const { reports } = this.#components
     const place: Attached = { kept, agentId: link.agentId }
     if (!this.#hasRoom(place))
-      return once(outlet, async () => {
-        const { reports } = this.#components
-        return reports.denied(subject, 'concurrency_limit_reached', 'as many as may are attached to detached runs already')
-      })
+      return once(outlet, async () =>
+        reports.denied(subject, 'concurrency_limit_reached', 'as many as may are attached to detached runs already'),
+      )
     this.#attached.add(place)
     const attachment = new Attachment(this.#components, { kept, outlet, from: request.from })
     const answered = async (): Promise<void> => {
       try {
-        const recorded = await this.#record(async (journal) => journal.append({ event: 'attach', ...subject.key, from: request.from }))
+        const { key } = subject
+        const recorded = await reports.record(key, async (journal) => journal.append({ event: 'attach', ...key, from: request.from }))
         if (recorded) return await attachment.run()
-        outlet.send(await this.#components.reports.denied(subject, 'audit_unavailable', 'it asked for the output of a detached run'))
+        outlet.send(await reports.denied(subject, 'audit_unavailable', 'it asked for the output of a detached run'))
         outlet.close()
       } finally {
         this.#attached.delete(place)
@@ -194,21 +193,9 @@ export class Detached {
     outlet.close()
   }
 
-  async #forgotten({ agent_id, machine_id, request_id }: DetachedRecord, by: ForgetEvent['by']): Promise<boolean> {
-    return this.#record(async (journal) => journal.append({ event: 'forget', agent_id, machine_id, request_id, by }))
-  }
-
-  async #record(write: (journal: Journal) => Promise<void>): Promise<boolean> {
-    const { counters, journal, log } = this.#components
-    if (journal === null) return false
-    try {
-      await write(journal)
-      return true
-    } catch (error) {
-      counters.count('audit_write_failures')
-      log.error({ error: errorText(error) }, 'a line about a detached run could not be written')
-      return false
-    }
+  async #forgotten(record: DetachedRecord, by: ForgetEvent['by']): Promise<boolean> {
+    const key = keyOf(record)
+    return this.#components.reports.record(key, async (journal) => journal.append({ event: 'forget', ...key, by }))
   }
 
   #meterOf(agentId: AgentId): TokenBucket {
@@ -217,6 +204,8 @@ export class Detached {
     return meter
   }
 }
+
+const keyOf = ({ agent_id, machine_id, request_id }: DetachedRecord): RunKey => ({ agent_id, machine_id, request_id })
 
 /** Unknown and another's are one: nobody learns which ids there are. */
 const frameOf = (kept: KeptRun | null, request_id: string): Uint8Array => {

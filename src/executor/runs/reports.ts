@@ -54,10 +54,10 @@ export class Reports {
       started: (process) => this.#started(subject, process),
       warned: (kind, bytes) => {
         counters.warned({ kind, agent_id: key.agent_id, request_id: key.request_id, argv, bytes })
-        void this.#record(key, async (journal) => journal.append({ event: 'warning', ...key, kind, bytes }))
+        void this.record(key, async (journal) => journal.append({ event: 'warning', ...key, kind, bytes }))
       },
       denied: async (reason, detail, ran = null) => {
-        if (ran !== null) void this.#record(key, async (journal) => journal.append({ event: 'started', ...key, ...ran }))
+        if (ran !== null) void this.record(key, async (journal) => journal.append({ event: 'started', ...key, ...ran }))
         return this.denied(subject, reason, detail)
       },
       ended: async (facts) => this.#ended(subject, facts),
@@ -73,7 +73,7 @@ export class Reports {
     log.info({ agent: shortId(key.agent_id), request_id: key.request_id, reason, detail }, 'a request was denied')
     const [frame] = await Promise.all([
       this.#exit(subject, neverRan(reason)),
-      this.#record(key, async (journal) => journal.refuse({ event: 'denial', ...key, argv, reason, detail })),
+      this.record(key, async (journal) => journal.refuse({ event: 'denial', ...key, argv, reason, detail })),
     ])
     return frame
   }
@@ -84,7 +84,7 @@ export class Reports {
     const { key, requestSha256 } = subject
     const event = { event: 'rules', ...key, listed: rules.length, left_out, detail: null } as const
     // Where there is no journal nothing can run, and there is nothing to tell.
-    if (journal !== null && !((await this.#record(key, async () => journal.refuse(event))) && (await journal.status()).writable))
+    if (journal !== null && !((await this.record(key, async () => journal.refuse(event))) && (await journal.status()).writable))
       return this.denied(subject, 'audit_unavailable', 'it asked which commands it may run')
     counters.count('rules_answered')
     const body = execRules.encode({ ...this.#from(subject), request_sha256: requestSha256, rules: [...rules], left_out })
@@ -100,7 +100,7 @@ export class Reports {
     reach('permitted', key.request_id)
     const { keep_bytes } = permit.caps
     const facts = { argv, stdin_bytes: stdin?.len ?? 0, request_sha256: toHex(requestSha256), ...evidenceOf(permit, stdin?.pieces ?? []) }
-    const recorded = await this.#record(key, async (journal) =>
+    const recorded = await this.record(key, async (journal) =>
       journal.append({
         event: 'request',
         ...key,
@@ -119,7 +119,7 @@ export class Reports {
     reach('spawned', request_id)
     counters.sessionStarted(agent_id)
     log.info({ agent: shortId(agent_id), request_id, program_pid: pid }, 'a program was started')
-    void this.#record(key, async (journal) => journal.append({ event: 'started', ...key, pid, containment }))
+    void this.record(key, async (journal) => journal.append({ event: 'started', ...key, pid, containment }))
   }
 
   async #ended(subject: RunSubject, facts: ExitFacts): Promise<Uint8Array> {
@@ -131,7 +131,7 @@ export class Reports {
     log.info({ agent: shortId(key.agent_id), request_id: key.request_id, code, signal, duration_ms }, 'a program has ended')
     const [frame] = await Promise.all([
       this.#exit(subject, facts),
-      this.#record(key, async (journal) => journal.append({ event: 'exit', ...key, ...endOf(facts) })),
+      this.record(key, async (journal) => journal.append({ event: 'exit', ...key, ...endOf(facts) })),
     ])
     reach('exit_signed', key.request_id)
     return frame
@@ -155,8 +155,8 @@ export class Reports {
     }
   }
 
-  /** Every failure is counted, unless there is no journal by intent. */
-  async #record({ request_id }: RunKey, write: (journal: Journal) => Promise<void>): Promise<boolean> {
+  /** False where the line is not on the disk. Every failure is counted, unless there is no journal by intent. */
+  async record({ request_id }: RunKey, write: (journal: Journal) => Promise<void>): Promise<boolean> {
     const { journal, counters, log } = this.#components
     if (journal === null) return false
     try {
