@@ -66,8 +66,9 @@ export class Detached {
 
   constructor(components: DetachedComponents, init: { readonly dataDir: string }) {
     this.#components = components
-    const { clock, log } = components
-    this.#runs = new KeptRuns({ clock, log, forgotten: async (record) => void (await this.#forgotten(record, 'time')) }, init)
+    const { clock, log, reports } = components
+    const forgotten = async (record: DetachedRecord): Promise<boolean> => !reports.hasJournal || this.#forgotten(record, 'time')
+    this.#runs = new KeptRuns({ clock, log, forgotten }, init)
   }
 
   /** Throws `loose_permissions`. */

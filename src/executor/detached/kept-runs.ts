@@ -24,8 +24,8 @@ const LOOK_EVERY_MS = 60_000
 export interface KeptRunsComponents {
   readonly clock: Clock
   readonly log: Logger
-  /** Writes that one is forgotten because its time is up. */
-  forgotten(record: DetachedRecord): Promise<void>
+  /** Writes that one is about to be forgotten because its time is up. False: it cannot, and nothing may be removed. */
+  forgotten(record: DetachedRecord): Promise<boolean>
 }
 
 export interface KeptRunsInit {
@@ -135,9 +135,11 @@ export class KeptRuns {
     const { state, ended_at_ms } = kept.record
     if (ended_at_ms === null) return
     const age = this.#clock.now() - ended_at_ms
-    if (age >= DETACHED_KEPT_MS + DETACHED_REMEMBERED_MS) return this.drop(kept)
-    if (state === 'expired' || age < DETACHED_KEPT_MS) return
-    await this.#components.forgotten(kept.record)
-    await kept.expire()
+    if (age < DETACHED_KEPT_MS) return
+    if (state !== 'expired') {
+      if (!(await this.#components.forgotten(kept.record))) return
+      await kept.expire()
+    }
+    if (age >= DETACHED_KEPT_MS + DETACHED_REMEMBERED_MS) await this.drop(kept)
   }
 }

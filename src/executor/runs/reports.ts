@@ -39,6 +39,11 @@ export class Reports {
     this.#own = init
   }
 
+  /** False where there is none by intent. */
+  get hasJournal(): boolean {
+    return this.#components.journal !== null
+  }
+
   /** `approvedBy`: null where nobody had to. */
   of(
     subject: RunSubject,

@@ -152,7 +152,7 @@ test('an output file that became shorter while its run goes on ends who reads it
 test('a directory that others may enter keeps the executor from starting', async (t) => {
   const dir = await tempDir(t)
   await mkdir(join(dir, 'detached'), { mode: 0o755 })
-  const runs = new KeptRuns({ clock: new ManualClock(), log: silent, forgotten: async () => undefined }, { dataDir: dir })
+  const runs = new KeptRuns({ clock: new ManualClock(), log: silent, forgotten: async () => true }, { dataDir: dir })
   await assert.rejects(runs.load(), (error) => isAppError(error, 'loose_permissions'))
 })
 
@@ -181,7 +181,7 @@ const initOf = (n: number, keep_bytes = 10, agent_id = AGENT) => ({
 })
 
 test('how many are kept and how much they may hold is bounded, of one agent and of all', async (t) => {
-  const runs = new KeptRuns({ clock: new ManualClock(), log: silent, forgotten: async () => undefined }, { dataDir: await tempDir(t) })
+  const runs = new KeptRuns({ clock: new ManualClock(), log: silent, forgotten: async () => true }, { dataDir: await tempDir(t) })
   await runs.load()
   t.after(() => runs.stop())
   for (let n = 0; n < MAX_DETACHED_PER_AGENT; n += 1) assert.equal(typeof runs.admit(initOf(n), false), 'object')
@@ -197,12 +197,17 @@ test('how many are kept and how much they may hold is bounded, of one agent and 
   assert.equal(typeof runs.admit(initOf(0, 1_000, OTHERS[3]), false), 'object')
 })
 
-test('what is over is forgotten after a day, journalled as that, and its id seven days later', async (t) => {
+test('what is over is forgotten after a day, and not before that is journalled, and its id seven days later', async (t) => {
   const clock = new ManualClock()
   const dataDir = await tempDir(t)
   const forgotten: string[] = []
+  let writable = true
   const open = async (): Promise<KeptRuns> => {
-    const runs = new KeptRuns({ clock, log: silent, forgotten: async ({ request_id }) => void forgotten.push(request_id) }, { dataDir })
+    const write = async ({ request_id }: { request_id: string }): Promise<boolean> => {
+      if (writable) forgotten.push(request_id)
+      return writable
+    }
+    const runs = new KeptRuns({ clock, log: silent, forgotten: write }, { dataDir })
     await runs.load()
     t.after(() => runs.stop())
     return runs
@@ -217,6 +222,14 @@ test('what is over is forgotten after a day, journalled as that, and its id seve
   clock.hold(DETACHED_KEPT_MS - 1)
   assert.equal((await open()).find(name)?.record.state, 'lost')
   clock.hold(1)
+  // What the journal cannot take does not happen, however late it is.
+  writable = false
+  assert.equal((await open()).find(name)?.record.state, 'lost')
+  clock.jump(DETACHED_REMEMBERED_MS)
+  assert.equal((await open()).find(name)?.record.state, 'lost')
+  assert.deepEqual((await readdir(join(dataDir, 'detached'))).map((file) => file.slice(64)).toSorted(), ['.out', '.run'])
+  clock.jump(-DETACHED_REMEMBERED_MS)
+  writable = true
   assert.equal((await open()).find(name)?.record.state, 'expired')
   assert.deepEqual(
     [forgotten, (await readdir(join(dataDir, 'detached'))).map((file) => file.slice(64))],
