@@ -84,10 +84,10 @@ export class Detached {
     return this.#runs.find(keptName(link.agentId, link.machineId, requestId))
   }
 
-  /** The run that this Request has begun already; null: it began none, or one of another content. */
+  /** The run that this Request has begun already, also where it is forgotten; null: it began none, or one of another content. */
   again(link: PeerLink, request: ExecDetachRequest): KeptRun | null {
     const kept = this.find(link, request.request_id)
-    return kept !== null && kept.record.state !== 'expired' && equalBytes(kept.record.content_sha256, contentOf(request)) ? kept : null
+    return kept !== null && equalBytes(kept.record.content_sha256, contentOf(request)) ? kept : null
   }
 
   /** Takes one in that is permitted, or waits to be; or why there is no room. */

@@ -47,6 +47,7 @@ export class KeptRun {
     this.#record = init.record
     const { file_bytes: file, stdout_kept: stdout, stderr_kept: stderr } = init.record
     this.#place = { file, stdout, stderr }
+    if (this.over) this.#begun.resolve()
   }
 
   get record(): DetachedRecord {

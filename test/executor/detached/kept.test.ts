@@ -55,6 +55,9 @@ test('what ended is kept across a restart of the executor, with its signed end',
   const { outcome, info } = await pair.detached.attach(target, 0, sink, never())
   assert.deepEqual([outcome?.code, outcome?.incomplete, sink.text('stdout'), sink.text('stderr')], [7, false, 'out\n', 'err\n'])
   assert.equal(info.state, 'ended')
+  // So is who asks for it once more.
+  const { request_id, request_sha256: known_sha256 } = target
+  assert.equal((await begin(pair, 'quick', { request_id, known_sha256 })).info.state, 'ended')
 })
 
 test('a stop ends it and keeps its end', async (t) => {
