@@ -1,3 +1,6 @@
+import { chmod, cp, rm } from 'node:fs/promises'
+import { basename, join } from 'node:path'
+
 import type { DetachedEvent, DetachedInfo, DetachedSink, DetachedTarget } from '../../src/exec/detached/detached-types.ts'
 import type { ExecPair } from './exec-pair.ts'
 import { soon } from './local-engine.ts'
@@ -60,4 +63,19 @@ export const untilOver = async (pair: ExecPair, target: DetachedTarget): Promise
     return info.state !== 'running' && info.state !== 'waiting'
   })
   return info
+}
+
+export const directoryOf = (pair: ExecPair): string => join(pair.responder.dir, 'detached')
+
+/** As if the executor had been killed: what its files say is what they said while it ran. */
+export const crash = async (pair: ExecPair, meddle: (directory: string) => Promise<void> = async () => undefined): Promise<void> => {
+  const [directory, copy] = [directoryOf(pair), join(pair.responder.dir, 'copy')]
+  // A record that is being written has another name until it is whole.
+  await cp(directory, copy, { recursive: true, filter: (file) => !basename(file).startsWith('.') })
+  await pair.restart(async () => {
+    await rm(directory, { recursive: true })
+    await cp(copy, directory, { recursive: true })
+    await chmod(directory, 0o700)
+    await meddle(directory)
+  })
 }

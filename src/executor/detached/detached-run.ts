@@ -85,15 +85,12 @@ export class DetachedRun {
   }
 
   async #toTheEnd(): Promise<Uint8Array> {
-    const { admission, kept, story, unkept } = this.#init
+    const { admission, kept, story } = this.#init
     try {
       await kept.open({ onRoom: () => this.#execution?.resume(), onFailed: () => this.#lost() })
       this.#isKept = true
     } catch (error) {
-      if ('permit' in admission) {
-        admission.slot.release()
-        return unkept(`its output cannot be kept: ${errorText(error)}`)
-      }
+      if ('permit' in admission) return this.#unkept(admission, `its output cannot be kept: ${errorText(error)}`)
       this.#wait?.withdraw('cancelled')
     }
     const settled = 'permit' in admission ? admission : await this.#wait!.settle()
@@ -101,10 +98,19 @@ export class DetachedRun {
       story?.denied(settled.reason)
       return settled.exit
     }
+    // Of one that waited the record says until now that it never began.
+    if (this.#wait !== null && !(await kept.allowed())) return this.#unkept(settled, 'its record cannot be written')
     this.#execution = this.#executionOf(settled)
     if (this.#cause !== null) this.#execution.end(this.#cause)
     if (this.#killed) this.#execution.kill()
     return this.#execution.run()
+  }
+
+  async #unkept({ slot }: Admitted, detail: string): Promise<Uint8Array> {
+    const { story, unkept } = this.#init
+    slot.release()
+    story?.denied('spawn_failed')
+    return unkept(detail)
   }
 
   #executionOf({ permit, report, slot }: Admitted): Execution<RunningProcess, Uint8Array> {

@@ -68,7 +68,11 @@ export class Detached {
     this.#components = components
     const { clock, log, reports } = components
     const forgotten = async (record: DetachedRecord): Promise<boolean> => !reports.hasJournal || this.#forgotten(record, 'time')
-    this.#runs = new KeptRuns({ clock, log, forgotten }, init)
+    const neverBegan = async (record: DetachedRecord): Promise<Uint8Array> => {
+      const subject = { key: keyOf(record), argv: [], requestSha256: record.request_sha256 }
+      return reports.denied(subject, 'approval_denied', 'it waited to be allowed when this daemon went away, and never began')
+    }
+    this.#runs = new KeptRuns({ clock, log, forgotten, neverBegan }, init)
   }
 
   /** Throws `loose_permissions`. */

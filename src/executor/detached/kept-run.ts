@@ -36,8 +36,8 @@ export class KeptRun {
   /** Of the monotonic clock: when it will be ended. */
   #endsAt: number | null = null
   readonly #watchers = new Set<() => void>()
-  /** Writes of the record, one behind the other. */
-  #saving: Promise<void> = Promise.resolve()
+  /** Writes of the record, one behind the other; whether the last one succeeded. */
+  #saving: Promise<boolean> = Promise.resolve(true)
   readonly #begun = Promise.withResolvers<void>()
   #refused: Uint8Array | null = null
 
@@ -117,6 +117,12 @@ export class KeptRun {
   /** It waits to be allowed. */
   waits(): void {
     this.#begun.resolve()
+  }
+
+  /** It is about to run: from here on a crash leaves it lost. False where that cannot be written, and then it must not. */
+  async allowed(): Promise<boolean> {
+    this.#change({ state: 'running' })
+    return this.#saving
   }
 
   runs(lifetimeMs: number): void {
@@ -228,12 +234,14 @@ export class KeptRun {
     this.#changed()
   }
 
-  async #save(): Promise<void> {
+  async #save(): Promise<boolean> {
     const { files, log } = this.#components
     try {
       await files.save(this.name, this.#record)
+      return true
     } catch (error) {
       log.error({ request_id: this.#record.request_id, error: errorText(error) }, 'the record of a detached run cannot be written')
+      return false
     }
   }
 

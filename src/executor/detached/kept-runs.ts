@@ -26,6 +26,8 @@ export interface KeptRunsComponents {
   readonly log: Logger
   /** Writes that one is about to be forgotten because its time is up. False: it cannot, and nothing may be removed. */
   forgotten(record: DetachedRecord): Promise<boolean>
+  /** Answers the Exit, encoded, of one that still waited to be allowed when an executor died. */
+  neverBegan(record: DetachedRecord): Promise<Uint8Array>
 }
 
 export interface KeptRunsInit {
@@ -58,7 +60,7 @@ export class KeptRuns {
     this.#files = new RecordFiles({ log: components.log }, { directory: this.#directory })
   }
 
-  /** Those that an executor before this one had: what it left running is lost. Throws `loose_permissions`. */
+  /** Those that an executor before this one had: what it left running is lost, and what waited never began. Throws `loose_permissions`. */
   async load(): Promise<void> {
     for (const [name, record] of await this.#files.load()) {
       const known = keptName(record.agent_id, record.machine_id, record.request_id) === name
@@ -69,7 +71,8 @@ export class KeptRuns {
       }
       const kept = new KeptRun({ clock: this.#clock, files: this.#files, log: this.#log }, { name, record })
       this.#runs.set(name, kept)
-      if (!kept.over) kept.lose((await stat(this.#files.outputOf(name)).catch(() => null))?.size ?? 0)
+      if (record.state === 'waiting') await kept.finish(await this.#components.neverBegan(record), 0)
+      else if (!kept.over) kept.lose((await stat(this.#files.outputOf(name)).catch(() => null))?.size ?? 0)
     }
     await this.#look()
   }

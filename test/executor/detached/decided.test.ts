@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict'
-import { readFile, writeFile } from 'node:fs/promises'
+import { readFile, rename, writeFile } from 'node:fs/promises'
 import { test, type TestContext } from 'node:test'
 
 import { isAppError } from '../../../src/base/errors.ts'
 import { loadAcl } from '../../../src/policy/mesh/load-acl.ts'
 import type { Decision } from '../../../src/protocol/question.ts'
 import { deskPlace } from '../../support/desk-place.ts'
-import { ask, begin, DETACH_KEYS, DetachedMemory, never, untilOver } from '../../support/detached.ts'
+import { ask, begin, crash, DETACH_KEYS, DetachedMemory, directoryOf, never, untilOver } from '../../support/detached.ts'
 import { execPair, type ExecPair } from '../../support/exec-pair.ts'
 import { soon } from '../../support/local-engine.ts'
 import { until } from '../../support/mesh-of-daemons.ts'
@@ -60,6 +60,29 @@ test('it is cancelled while it waits, and the question goes away', async (t) => 
   await pair.detached.cancel(target, never())
   assert.equal((await untilOver(pair, target)).state, 'ended')
   assert.equal(await soon(async () => (await pending()) === 0), true)
+})
+
+test('one that waited when its executor was killed never began, is signed for as that, and cannot be allowed any more', async (t) => {
+  const { pair, pending } = await asking(t)
+  const { target } = await begin(pair, 'quick')
+  await soon(async () => (await pending()) === 1)
+  await crash(pair)
+  const { outcome, info } = await pair.detached.attach(target, 0, new DetachedMemory(), never())
+  assert.deepEqual([info.state, outcome?.denial_reason, outcome?.code], ['ended', 'approval_denied', null])
+  assert.equal((await pair.responder.events(target.request_id)).includes('request'), false)
+})
+
+test('one that is allowed and whose record cannot be written does not run', async (t) => {
+  const { pair, decide } = await asking(t)
+  const { target } = await begin(pair, 'quick')
+  const away = `${directoryOf(pair)}.away`
+  await rename(directoryOf(pair), away)
+  await decide('allow_once')
+  await untilOver(pair, target)
+  await rename(away, directoryOf(pair))
+  const { outcome } = await pair.detached.attach(target, 0, new DetachedMemory(), never())
+  assert.equal(outcome?.denial_reason, 'spawn_failed')
+  assert.equal((await pair.responder.events(target.request_id)).includes('started'), false)
 })
 
 test('it takes a slot like any other, and gives it back', async (t) => {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
-import { chmod, cp, mkdir, readdir, readFile, rm, stat, symlink, truncate, writeFile } from 'node:fs/promises'
-import { basename, join } from 'node:path'
+import { chmod, mkdir, readdir, readFile, rm, stat, symlink, truncate, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { isAppError } from '../../../src/base/errors.ts'
@@ -13,28 +13,16 @@ import {
   MAX_DETACHED_BYTES_PER_AGENT,
   MAX_DETACHED_PER_AGENT,
 } from '../../../src/protocol/detach-limits.ts'
-import { begin, DETACH_KEYS, DetachedMemory, never, untilOver } from '../../support/detached.ts'
-import { execPair, type ExecPair } from '../../support/exec-pair.ts'
+import { begin, crash, DETACH_KEYS, DetachedMemory, directoryOf, never, untilOver } from '../../support/detached.ts'
+import { execPair } from '../../support/exec-pair.ts'
 import { soon } from '../../support/local-engine.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { silent } from '../../support/processes.ts'
 import { tempDir } from '../../support/temp-dir.ts'
 
+/** Of runs that nobody journals. */
+const ALONE = { forgotten: async () => true, neverBegan: async () => new Uint8Array([1]) }
 const SCRIPTS = { waits: 'echo hello; sleep 60', quick: 'echo out; echo err >&2; exit 7' }
-const directoryOf = (pair: ExecPair): string => join(pair.responder.dir, 'detached')
-
-/** As if the executor had been killed: what its files say is what they said while it ran. */
-const crash = async (pair: ExecPair, meddle: (directory: string) => Promise<void> = async () => undefined): Promise<void> => {
-  const [directory, copy] = [directoryOf(pair), join(pair.responder.dir, 'copy')]
-  // A record that is being written has another name until it is whole.
-  await cp(directory, copy, { recursive: true, filter: (file) => !basename(file).startsWith('.') })
-  await pair.restart(async () => {
-    await rm(directory, { recursive: true })
-    await cp(copy, directory, { recursive: true })
-    await chmod(directory, 0o700)
-    await meddle(directory)
-  })
-}
 
 test('its files are its owner’s alone', async (t) => {
   const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
@@ -155,7 +143,7 @@ test('an output file that became shorter while its run goes on ends who reads it
 test('a directory that others may enter keeps the executor from starting', async (t) => {
   const dir = await tempDir(t)
   await mkdir(join(dir, 'detached'), { mode: 0o755 })
-  const runs = new KeptRuns({ clock: new ManualClock(), log: silent, forgotten: async () => true }, { dataDir: dir })
+  const runs = new KeptRuns({ clock: new ManualClock(), log: silent, ...ALONE }, { dataDir: dir })
   await assert.rejects(runs.load(), (error) => isAppError(error, 'loose_permissions'))
 })
 
@@ -184,7 +172,7 @@ const initOf = (n: number, keep_bytes = 10, agent_id = AGENT) => ({
 })
 
 test('how many are kept and how much they may hold is bounded, of one agent and of all', async (t) => {
-  const runs = new KeptRuns({ clock: new ManualClock(), log: silent, forgotten: async () => true }, { dataDir: await tempDir(t) })
+  const runs = new KeptRuns({ clock: new ManualClock(), log: silent, ...ALONE }, { dataDir: await tempDir(t) })
   await runs.load()
   t.after(() => runs.stop())
   for (let n = 0; n < MAX_DETACHED_PER_AGENT; n += 1) assert.equal(typeof runs.admit(initOf(n), false), 'object')
@@ -210,7 +198,7 @@ test('what is over is forgotten after a day, and not before that is journalled, 
       if (writable) forgotten.push(request_id)
       return writable
     }
-    const runs = new KeptRuns({ clock, log: silent, forgotten: write }, { dataDir })
+    const runs = new KeptRuns({ clock, log: silent, ...ALONE, forgotten: write }, { dataDir })
     await runs.load()
     t.after(() => runs.stop())
     return runs
@@ -241,6 +229,36 @@ test('what is over is forgotten after a day, and not before that is journalled, 
   clock.hold(DETACHED_REMEMBERED_MS)
   assert.equal((await open()).find(name), null)
   assert.deepEqual(await readdir(join(dataDir, 'detached')), [])
+})
+
+test('one that waited never began and one that was allowed is lost, whatever its executor had time to do', async (t) => {
+  const dataDir = await tempDir(t)
+  const open = async (): Promise<KeptRuns> => {
+    const runs = new KeptRuns({ clock: new ManualClock(), log: silent, ...ALONE }, { dataDir })
+    await runs.load()
+    t.after(() => runs.stop())
+    return runs
+  }
+  const runs = await open()
+  const [waiting, allowed] = await Promise.all(
+    [1, 2].map(async (n) => {
+      const kept = runs.admit(initOf(n), true)
+      assert.ok(typeof kept === 'object')
+      await kept.open({ onRoom: () => undefined, onFailed: () => undefined })
+      return kept
+    }),
+  )
+  assert.equal(await allowed!.allowed(), true)
+  const next = await open()
+  const found = [waiting, allowed].map((kept) => next.find(kept!.name)?.record)
+  assert.deepEqual(
+    found.map((record) => [record?.state, record?.exit?.length]),
+    [
+      ['ended', 1],
+      ['lost', undefined],
+    ],
+  )
+  for (const kept of [waiting, allowed]) await kept!.finish(null, 0)
 })
 
 test('a record is what was written, and any other bytes are refused', () => {
