@@ -8,7 +8,7 @@ export const DETACHED_REMEMBERED_MS = 7 * 24 * 60 * 60 * 1000
 export const MAX_DETACHED_RUNS = 1_024
 /** … of which one agent has at most this many while others have room for theirs. */
 export const MAX_DETACHED_PER_AGENT = 256
-/** What all of them may keep, in bytes of output: what runs counts with all that it may come to keep. */
+/** What all of them may keep, in bytes of their files: what runs counts with all the output that it may come to keep. */
 export const MAX_DETACHED_BYTES = 4 * 1024 * 1024 * 1024
 /** … of which one agent has at most a quarter. */
 export const MAX_DETACHED_BYTES_PER_AGENT = MAX_DETACHED_BYTES / 4
@@ -20,7 +20,7 @@ export const MAX_ATTACHED_PER_RUN = 4
 export const MAX_ATTACHED_PER_AGENT = 16
 /** … and all: each holds a descriptor, and a window of MAX_UNACKED_PER_RUN at most. */
 export const MAX_ATTACHED = 64
-/** Output that waits for the disk before the program waits. */
+/** Output that waits for the disk before the program waits, each piece with FRAME_COST. */
 export const MAX_SPOOL_QUEUE = 1024 * 1024
 /** How long an answer about a detached run is awaited on one stream. */
 export const DETACHED_ANSWER_MS = 10_000

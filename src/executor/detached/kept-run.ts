@@ -59,10 +59,10 @@ export class KeptRun {
     return this.#record.state !== 'waiting' && this.#record.state !== 'running'
   }
 
-  /** Bytes of the disk that it has, or may come to have. */
+  /** Bytes of the disk that it has, and, while it goes on, all those of output that it may come to have. */
   get heldBytes(): number {
-    if (this.#record.state === 'expired') return 0
-    return this.over ? keptBefore(this.written) : this.#record.keep_bytes
+    const { written } = this
+    return written.file + (this.over ? 0 : this.#record.keep_bytes - keptBefore(written))
   }
 
   /** What is in its file. */

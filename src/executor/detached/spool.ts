@@ -2,12 +2,20 @@ import { constants } from 'node:fs'
 import { open, type FileHandle } from 'node:fs/promises'
 
 import { MAX_SPOOL_QUEUE } from '../../protocol/detach-limits.ts'
+import { FRAME_COST } from '../../protocol/limits.ts'
 import type { OutputStream } from '../runs/outbox.ts'
 import { keptBefore, SPOOL_START, spoolLength, spoolPieces, type SpoolPlace } from './spool-format.ts'
 
 const FLAGS = constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW
 /** Places are remembered this far apart, so that who attaches late need not read all that is before. */
 const INDEX_EVERY = 256 * 1024
+
+interface Queued {
+  readonly stream: OutputStream
+  readonly data: Uint8Array
+}
+
+const costOf = ({ data }: Queued): number => data.length + FRAME_COST
 
 export interface SpoolInit {
   /** There is room again, after a `push` that answered false. */
@@ -22,7 +30,7 @@ export interface SpoolInit {
 export class Spool {
   readonly #file: FileHandle
   readonly #init: SpoolInit
-  readonly #queue: { readonly stream: OutputStream; readonly data: Uint8Array }[] = []
+  readonly #queue: Queued[] = []
   readonly #index: SpoolPlace[] = [SPOOL_START]
   #queued = 0
   #waiting = false
@@ -62,8 +70,9 @@ export class Spool {
       this.#dropped += data.length
       return true
     }
-    this.#queue.push({ stream, data })
-    this.#queued += data.length
+    const queued = { stream, data }
+    this.#queue.push(queued)
+    this.#queued += costOf(queued)
     this.#writing ??= this.#write()
     if (this.#queued < MAX_SPOOL_QUEUE) return true
     this.#waiting = true
@@ -85,7 +94,7 @@ export class Spool {
       } catch (error) {
         this.#fail(batch, error)
       }
-      this.#queued = this.#queue.reduce((sum, { data }) => sum + data.length, 0)
+      this.#queued = this.#queue.reduce((sum, queued) => sum + costOf(queued), 0)
       this.#init.onWritten()
       if (this.#waiting) {
         this.#waiting = false
@@ -105,7 +114,7 @@ export class Spool {
     if (this.#written.file - this.#index.at(-1)!.file >= INDEX_EVERY) this.#index.push(this.#written)
   }
 
-  #fail(batch: readonly { readonly data: Uint8Array }[], error: unknown): void {
+  #fail(batch: readonly Queued[], error: unknown): void {
     this.#failed = true
     for (const { data } of [...batch, ...this.#queue.splice(0)]) this.#dropped += data.length
     this.#init.onFailed(error)

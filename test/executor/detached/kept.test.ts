@@ -188,6 +188,22 @@ test('how many are kept and how much they may hold is bounded, of one agent and 
   assert.equal(typeof runs.admit(initOf(0, 1_000, OTHERS[3]), false), 'object')
 })
 
+test('what one holds is what is in its file, heads of single bytes too, and while it goes on what may come', async (t) => {
+  const runs = new KeptRuns({ clock: new ManualClock(), log: silent, ...ALONE }, { dataDir: await tempDir(t) })
+  t.after(() => runs.stop())
+  const kept = runs.admit(initOf(1, 100), false)
+  assert.ok(typeof kept === 'object')
+  await kept.open({ onRoom: () => undefined, onFailed: () => undefined })
+  assert.equal(kept.heldBytes, 100)
+  for (const stream of ['stdout', 'stderr', 'stdout'] as const) kept.push(stream, Buffer.from('x'))
+  await soon(() => kept.written.file === 9)
+  assert.equal(kept.heldBytes, 106)
+  await kept.finish(null, 3)
+  assert.equal(kept.heldBytes, 9)
+  await kept.expire()
+  assert.equal(kept.heldBytes, 0)
+})
+
 test('what is over is forgotten after a day, and not before that is journalled, and its id seven days later', async (t) => {
   const clock = new ManualClock()
   const dataDir = await tempDir(t)

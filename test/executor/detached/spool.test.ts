@@ -10,7 +10,7 @@ import { keptBefore } from '../../../src/executor/detached/spool-format.ts'
 import { SpoolReader } from '../../../src/executor/detached/spool-reader.ts'
 import { Spool } from '../../../src/executor/detached/spool.ts'
 import { MAX_SPOOL_QUEUE } from '../../../src/protocol/detach-limits.ts'
-import { MAX_FRAME_DATA } from '../../../src/protocol/limits.ts'
+import { FRAME_COST, MAX_FRAME_DATA } from '../../../src/protocol/limits.ts'
 import { silent } from '../../support/processes.ts'
 import { NO_DISK, smallDisk } from '../../support/small-disk.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
@@ -92,11 +92,21 @@ test('a file of any bytes is read without harm, as far as it has whole pieces', 
 test('a disk that does not keep up makes the program wait, and says when there is room', async (t) => {
   const room = Promise.withResolvers<void>()
   const spool = await Spool.create(join(await tempDir(t), 'out'), { ...quiet, onRoom: () => room.resolve() })
-  assert.equal(spool.push('stdout', Buffer.alloc(MAX_SPOOL_QUEUE - 1)), true)
+  const most = MAX_SPOOL_QUEUE - 2 * FRAME_COST
+  assert.equal(spool.push('stdout', Buffer.alloc(most - 1)), true)
   assert.equal(spool.push('stdout', Buffer.alloc(1)), false)
   await room.promise
   await spool.finish()
-  assert.equal(keptBefore(spool.written), MAX_SPOOL_QUEUE)
+  assert.equal(keptBefore(spool.written), most)
+})
+
+test('single bytes count with what each takes in memory, so that a flood of them waits for the disk as well', async (t) => {
+  const spool = await Spool.create(join(await tempDir(t), 'out'), quiet)
+  let pushed = 1
+  while (spool.push(pushed % 2 === 0 ? 'stdout' : 'stderr', Buffer.alloc(1))) pushed += 1
+  assert.equal(pushed, Math.ceil(MAX_SPOOL_QUEUE / (1 + FRAME_COST)))
+  await spool.finish()
+  assert.equal(keptBefore(spool.written), pushed)
 })
 
 test('a disk that is full costs the output from there on, which is counted, and not the run', async (t) => {
