@@ -6,7 +6,7 @@ import { EXEC_DETACHED_ASK_DOMAIN, execDetachedAsk } from '../../src/protocol/de
 import { decodeExecBody, execFrame, type ExecFrame } from '../../src/protocol/exec.ts'
 import { DETACH_VERSION, LINK_VERSIONS } from '../../src/protocol/limits.ts'
 import { ask, begin, DETACH_KEYS, DetachedMemory, never, untilOver } from '../support/detached.ts'
-import { execPair } from '../support/exec-pair.ts'
+import { execPair, type ExecPair } from '../support/exec-pair.ts'
 import { newParty, type Party } from '../support/fake-network.ts'
 import { soon } from '../support/local-engine.ts'
 
@@ -14,7 +14,7 @@ const SCRIPTS = { waits: 'echo secret; sleep 60' }
 
 /** What the responder answers to a question that this party signs for a run that may be another's. */
 const asks = async (
-  pair: Awaited<ReturnType<typeof execPair>>,
+  pair: ExecPair,
   party: Party,
   what: { request_id: string; ask: 'state' | 'attach' | 'cancel' | 'forget' },
 ): Promise<ExecFrame[]> => {
@@ -138,13 +138,12 @@ test('an agent of a release before is asked for none', async (t) => {
   assert.equal(pair.responder.totals().requests_received, 0)
 })
 
-test('an answer that is lost is asked for again, and the command runs once', async (t) => {
-  const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
+/** The first Request arrives, and its answer does not. */
+const loseFirstAnswer = (pair: ExecPair): void => {
   let first = true
   pair.onIncoming = (channel) => {
     if (!first) return
     first = false
-    // The Request arrives, and its answer does not.
     const send = channel.send.bind(channel)
     channel.send = () => {
       channel.send = send
@@ -152,6 +151,20 @@ test('an answer that is lost is asked for again, and the command runs once', asy
       return true
     }
   }
+}
+
+test('where the answer is lost and the id is refused when it is asked again, nobody is told that nothing runs', async (t) => {
+  const pair = await execPair(t, { scripts: SCRIPTS })
+  loseFirstAnswer(pair)
+  await assert.rejects(
+    ask(pair, 'waits'),
+    (error) => isAppError(error, 'peer_rejected') && error.data['may_run'] === true && error.data['denial_reason'] === 'unverified_sender',
+  )
+})
+
+test('an answer that is lost is asked for again, and the command runs once', async (t) => {
+  const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
+  loseFirstAnswer(pair)
   const { target, info } = await begin(pair, 'waits')
   assert.deepEqual([info.state, target.request_sha256.length], ['running', 2])
   assert.deepEqual(

@@ -7,6 +7,7 @@ import type { DetachedAsk } from '../../protocol/detached.ts'
 import { REATTACH_MS } from '../../protocol/detach-limits.ts'
 import type { ExecFrame } from '../../protocol/exec.ts'
 import { toHex } from '../../protocol/ids.ts'
+import type { DenialReason } from '../../protocol/reasons.ts'
 import { checkSpec } from '../check-spec.ts'
 import type { RequesterCounters } from '../counters.ts'
 import { outcomeOf, type SignedBody } from '../exit.ts'
@@ -26,6 +27,8 @@ import {
 } from './detached-types.ts'
 import { AnswerLost, oneAnswer, pause } from './one-answer.ts'
 
+/** Denials before the host has looked whether the id has a run. With any other it has none. */
+const HIDES_A_RUN: readonly DenialReason[] = ['unverified_sender', 'trust_rejected']
 /** A Request whose answer was lost is sent once more: an operator's proof is good for two signatures. */
 const STARTS = 2
 /** Between two attempts to find a lost connection again, doubling. */
@@ -53,8 +56,8 @@ export class DetachedClient {
   /**
    * Begins one. `onSigned` is awaited before each Request leaves: what it is told is enough to ask about the run for ever after.
    * A denial is a value. Errors: `bad_request`, `not_offered`, `rate_limited`, `journal_unavailable`, `operator_proof_required`,
-   * `peer_rejected` and what dialling throws, with `may_run` in their data where the Request may have arrived: the same id again
-   * runs once.
+   * `peer_rejected` and what dialling throws, with `may_run` in their data where the Request may have arrived, or one before it may
+   * have: the same id again runs once.
    */
   async start(
     spec: DetachedSpec,
@@ -218,6 +221,9 @@ export class DetachedClient {
     if (frame.type !== 'exit') throw wrong(`a ${frame.type} frame came, which has no place here`)
     const read = readExitOf(frame, target, peer, this.#parts.executor.identity)
     if (typeof read === 'string') throw wrong(read)
+    const { denial_reason } = read.exit
+    const wasAsked = target.request_sha256.length > 1
+    if (wasAsked && denial_reason !== null && HIDES_A_RUN.includes(denial_reason)) throw saysNothing(denial_reason)
     const received = { stdout: new ReceivedStream(), stderr: new ReceivedStream() }
     const seen = { requestId: target.request_id, peer, received, elapsedMs: 0, warnings: [], waitedMs: null, neverArrived: false }
     return { target, denied: outcomeOf(read.exit, null, seen) }
@@ -260,6 +266,11 @@ const refusal = (frame: SignedBody, asked: DetachedTarget, peer: RunPeer, own: O
   if (denial_reason === 'concurrency_limit_reached')
     return new AppError('conflict', 'as many are attached there as may be: end one of them first', { data })
   return new AppError('peer_rejected', `the agent does not answer: ${denial_reason ?? 'without a reason'}`, { data })
+}
+
+const saysNothing = (denial_reason: DenialReason): AppError => {
+  const what = `asked once more, the agent answers ${denial_reason}, and not whether the Request before runs`
+  return new AppError('peer_rejected', what, { data: { denial_reason } })
 }
 
 /** The Request may have arrived. */
