@@ -177,7 +177,7 @@ export class Executor implements Startable {
     const { clock, contacts, counters, journal, log, outgoing, revocations } = this.#components
     const { dataDir, groupMayRead = false, machineId, requireOperatorProof = false } = this.#init
     const signatures = this.#signatures
-    await this.#detached.load()
+    await Promise.all([this.#detached.load(), this.#runs.load()])
     const file = { path: join(dataDir, OPERATOR_KEY_FILE), header: null, groupMayRead }
     const key = groupMayRead ? await loadOrCreateSeed(file, SHARED_DIR) : await loadOrCreateSeed(file)
     const gate = new OperatorGate({ clock }, { key })

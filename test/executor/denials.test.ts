@@ -277,6 +277,19 @@ test('a request id is used once by one peer, and does not touch the run that has
   assert.equal(run.output().toString(), 'ready\nstill here')
 })
 
+test('the id of a run stays used across a restart, and that of one that was denied does not', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { scripts: HELLO })
+  const [ran, refused] = [randomUUID(), randomUUID()]
+  assert.equal((await (await link.ask([host.program('hello')], { fields: { request_id: ran } })).exit()).code, 0)
+  await (await link.ask(['no-such-thing'], { fields: { request_id: refused } })).denial()
+  await host.stop()
+  await host.boot()
+  const again = await (await host.connect()).link(link.peer)
+  assert.equal(await (await again.ask([host.program('hello')], { fields: { request_id: ran } })).denial(), 'unverified_sender')
+  assert.equal((await (await again.ask([host.program('hello')], { fields: { request_id: refused } })).exit()).code, 0)
+  assert.deepEqual(await host.events(ran), ['request', 'started', 'exit', 'denial'])
+})
+
 test('bytes that are no request are dropped and counted, and the stream is closed', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { scripts: HELLO })
   const nonce = await link.nonce()

@@ -9,7 +9,7 @@ import type { DenialReason } from '../../protocol/reasons.ts'
 import type { Detached } from '../detached/detached.ts'
 import type { KeptRun } from '../detached/kept-run.ts'
 import type { PeerLink } from '../links/links.ts'
-import type { Nonces } from '../links/nonces.ts'
+import { pairKey, type Nonces } from '../links/nonces.ts'
 import { AnswerMeters } from './answer-meters.ts'
 import type { Denial, Dropped, Told } from './answers.ts'
 import { Approvals, type ApprovalsComponents, type ApprovalsInit, type AskedRun, type NotAllowed } from './approvals.ts'
@@ -48,7 +48,7 @@ export interface DecisionsComponents extends ApprovalsComponents {
 }
 
 /** The name of a run, by its pair and its id. */
-export const knownAs = (link: PeerLink, requestId: RequestId): string => `${link.pair}:${requestId}`
+export const knownAs = (link: Pick<PeerLink, 'pair'>, requestId: RequestId): string => `${link.pair}:${requestId}`
 
 /** Reads what came, finds out who sent it, and asks policy. */
 export class Decisions {
@@ -65,6 +65,12 @@ export class Decisions {
     this.#ruleBook = new RuleBook(components)
     this.#meters = new AnswerMeters(components)
     this.#approvals = new Approvals(components, init)
+  }
+
+  /** Those that ran before this start do not run again. */
+  async load(): Promise<void> {
+    for (const { agent_id, machine_id, request_id } of await this.#components.reports.lastBegun())
+      this.#senders.recall(knownAs({ pair: pairKey(agent_id, machine_id) }, request_id))
   }
 
   /** This id was used by a Request before. */

@@ -1,5 +1,6 @@
 import type { RunKey } from '../../audit/run-key.ts'
 import type { Journal } from '../../audit/journal.ts'
+import { lastBegun } from '../../audit/last-begun.ts'
 import { errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { reach } from '../../base/stages.ts'
@@ -8,6 +9,7 @@ import type { TellableRules } from '../../policy/mesh/tellable-rules.ts'
 import type { Permit } from '../../policy/permit.ts'
 import { EXEC_EXIT_DOMAIN, EXEC_RULES_DOMAIN, execExit, execFrame, execRules, type ExecRequest } from '../../protocol/exec.ts'
 import { shortId, toHex, type AgentId, type MachineId } from '../../protocol/ids.ts'
+import { MAX_RECENT_RUNS } from '../../protocol/limits.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 import type { Signatures } from '../links/signatures.ts'
 import type { ProgramStart } from '../../process/spawn.ts'
@@ -42,6 +44,17 @@ export class Reports {
   /** False where there is none by intent. */
   get hasJournal(): boolean {
     return this.#components.journal !== null
+  }
+
+  /** The last runs that have begun here, before this start too. A journal that cannot be read is no reason not to start. */
+  async lastBegun(): Promise<RunKey[]> {
+    const { journal, log } = this.#components
+    try {
+      return journal === null ? [] : await lastBegun(journal.path, MAX_RECENT_RUNS)
+    } catch (error) {
+      log.error({ error: errorText(error) }, 'which runs began before this start cannot be read: an id of theirs may run again')
+      return []
+    }
   }
 
   /** `approvedBy`: null where nobody had to. */

@@ -50,6 +50,11 @@ export class Runs {
     this.#decisions = new Decisions({ ...components, time }, init)
   }
 
+  /** Before anything is asked. */
+  async load(): Promise<void> {
+    await this.#decisions.load()
+  }
+
   /** The run that came of it, or null where none did: then the outlet says why, or just closes. */
   open(arrival: RunArrival): Carried | null {
     const { counters } = this.#components

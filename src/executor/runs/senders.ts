@@ -26,12 +26,17 @@ export interface SentId {
 export class Senders {
   readonly #counters: ExecCounters
   readonly #own: VerifyContext['own']
-  /** The ids that each pair has used. The oldest are forgotten: a replay fails on its nonce already. */
+  /** The ids that each pair has used, before this start those that ran. The oldest are forgotten: a replay fails on its nonce already. */
   readonly #used = new BoundedSet<string>({ max: MAX_RECENT_RUNS })
 
   constructor(components: { readonly counters: ExecCounters }, init: VerifyContext['own']) {
     this.#counters = components.counters
     this.#own = init
+  }
+
+  /** It was used before this start. */
+  recall(name: string): void {
+    this.#used.add(name)
   }
 
   hasUsed(name: string): boolean {
