@@ -5,7 +5,6 @@ export const FILES_OF_STOPPED = [
   'approvals.jsonl',
   'daemon.lock',
   'desk.lock',
-  'detached',
   'exec-approvals.json',
   'machine.key',
   'operator.key',

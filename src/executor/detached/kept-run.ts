@@ -93,6 +93,7 @@ export class KeptRun {
   async open(handlers: KeptRunHandlers): Promise<void> {
     const { files, log } = this.#components
     try {
+      await files.prepare()
       this.#spool = await Spool.create(files.outputOf(this.name), {
         onRoom: () => handlers.onRoom(),
         onWritten: () => this.#changed(),

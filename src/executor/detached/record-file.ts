@@ -1,9 +1,9 @@
 import { constants } from 'node:fs'
-import { open, readdir, rm } from 'node:fs/promises'
+import { open, readdir, rm, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 
 import { writeFileAtomic } from '../../base/atomic-file.ts'
-import { errorText } from '../../base/errors.ts'
+import { errorText, isMissing } from '../../base/errors.ts'
 import { assertOursAlone, ensurePrivateDir } from '../../base/file-rights.ts'
 import type { Logger } from '../../base/log.ts'
 import { MAX_SEALED_FRAME, MAX_WARNINGS_PER_RUN } from '../../protocol/limits.ts'
@@ -60,6 +60,11 @@ export class RecordFiles {
     return join(this.#directory, `${name}.out`)
   }
 
+  /** Makes the directory where there is none. Throws `loose_permissions`, and what the disk says. */
+  async prepare(): Promise<void> {
+    await ensurePrivateDir(this.#directory)
+  }
+
   async save(name: string, value: DetachedRecord): Promise<void> {
     await writeFileAtomic(this.#recordOf(name), detachedRecord.encode(value))
   }
@@ -77,9 +82,9 @@ export class RecordFiles {
    * are not known; files of other names stay. Throws `loose_permissions` where the directory is not ours alone.
    */
   async load(): Promise<Map<string, DetachedRecord>> {
-    await ensurePrivateDir(this.#directory)
-    const names = await readdir(this.#directory)
     const known = new Map<string, DetachedRecord>()
+    if (!(await this.#isThere())) return known
+    const names = await readdir(this.#directory)
     for (const file of names.filter((one) => one.endsWith('.run'))) {
       const name = NAME.exec(file)?.[1]
       if (name === undefined) continue
@@ -95,6 +100,16 @@ export class RecordFiles {
       if (isLeftover) await rm(join(this.#directory, file), { force: true })
     }
     return known
+  }
+
+  async #isThere(): Promise<boolean> {
+    try {
+      assertOursAlone(this.#directory, await stat(this.#directory), 0o700)
+      return true
+    } catch (error) {
+      if (isMissing(error)) return false
+      throw error
+    }
   }
 
   #recordOf(name: string): string {

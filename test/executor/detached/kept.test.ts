@@ -154,6 +154,8 @@ test('a name that is taken by a link keeps the run from starting', async (t) => 
   const name = keptName(own.signer.agentId, own.machine.machineId, request_id)
   const victim = join(pair.responder.dir, 'victim')
   await writeFile(victim, 'as it was')
+  await assert.rejects(stat(directoryOf(pair)), { code: 'ENOENT' }, 'made where one is kept, and not before')
+  await mkdir(directoryOf(pair), { mode: 0o700 })
   await symlink(victim, join(directoryOf(pair), `${name}.out`))
   await assert.rejects(begin(pair, 'waits', { request_id }), /spawn_failed/)
   assert.equal(await readFile(victim, 'utf8'), 'as it was')
