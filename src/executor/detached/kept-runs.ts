@@ -98,10 +98,12 @@ export class KeptRuns {
     this.#runs.delete(kept.name)
   }
 
-  /** Nothing of it stays: it never ran. */
+  /** Nothing of it stays, as far as the disk allows. */
   async drop(kept: KeptRun): Promise<void> {
     this.#runs.delete(kept.name)
-    await this.#files.remove(kept.name)
+    await this.#files.remove(kept.name).catch((error: unknown) => {
+      this.#log.warn({ request_id: kept.record.request_id, error: errorText(error) }, 'files of a detached run could not be removed')
+    })
   }
 
   stop(): void {

@@ -79,7 +79,7 @@ export class RecordFiles {
 
   /**
    * All records by their names, at a start. What cannot be believed is removed with its output, and what was left of runs that
-   * are not known; files of other names stay. Throws `loose_permissions` where the directory is not ours alone.
+   * are not known, or forgotten; files of other names stay. Throws `loose_permissions` where the directory is not ours alone.
    */
   async load(): Promise<Map<string, DetachedRecord>> {
     const known = new Map<string, DetachedRecord>()
@@ -95,8 +95,9 @@ export class RecordFiles {
         await this.remove(name)
       }
     }
+    const hasOutput = (file: string): boolean => (known.get(file.slice(0, -'.out'.length))?.state ?? 'expired') !== 'expired'
     for (const file of names) {
-      const isLeftover = TEMPORARY.test(file) || (file.endsWith('.out') && NAME.test(file) && !known.has(file.slice(0, -'.out'.length)))
+      const isLeftover = TEMPORARY.test(file) || (file.endsWith('.out') && NAME.test(file) && !hasOutput(file))
       if (isLeftover) await rm(join(this.#directory, file), { force: true })
     }
     return known

@@ -162,6 +162,16 @@ test('a name that is taken by a link keeps the run from starting', async (t) => 
   assert.deepEqual(await readdir(directoryOf(pair)), [])
 })
 
+test('what the disk does not let go of keeps nobody from his answer', async (t) => {
+  const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
+  const request_id = '0192d3a0-1111-7222-8333-444455556666'
+  const { own } = pair.requester
+  const name = keptName(own.signer.agentId, own.machine.machineId, request_id)
+  await mkdir(join(directoryOf(pair), `${name}.out`), { recursive: true, mode: 0o700 })
+  await assert.rejects(begin(pair, 'waits', { request_id }), /spawn_failed/)
+  assert.equal((await begin(pair, 'waits')).info.state, 'running')
+})
+
 const AGENT = 'a1'.repeat(32)
 const MACHINE = 'b2'.repeat(32)
 const initOf = (n: number, keep_bytes = 10, agent_id = AGENT) => ({
@@ -244,6 +254,10 @@ test('what is over is forgotten after a day, and not before that is journalled, 
     [forgotten, (await readdir(join(dataDir, 'detached'))).map((file) => file.slice(64))],
     [[kept.record.request_id], ['.run']],
   )
+  // As a crash before it was removed leaves it.
+  await writeFile(join(dataDir, 'detached', `${name}.out`), 'x', { mode: 0o600 })
+  await open()
+  assert.deepEqual(await readdir(join(dataDir, 'detached')), [`${name}.run`])
   clock.hold(DETACHED_REMEMBERED_MS)
   assert.equal((await open()).find(name), null)
   assert.deepEqual(await readdir(join(dataDir, 'detached')), [])
