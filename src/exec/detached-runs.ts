@@ -5,7 +5,7 @@ import { sha256 } from '../identity/hash.ts'
 import { hasEnd, isOver, type AskedNews, type AskedRun } from '../protocol/asked-run.ts'
 import { ASK_HOST_MS, MAX_ASKED_AT_ONCE } from '../protocol/asked-limits.ts'
 import { toHex, type RequestId } from '../protocol/ids.ts'
-import type { DetachedClient } from './detached/detached-client.ts'
+import { mayRun, type DetachedClient, type StartedDetached } from './detached/detached-client.ts'
 import type { AttachOutcome, DetachedEvent, DetachedInfo, DetachedSink, DetachedSpec, DetachedTarget } from './detached/detached-types.ts'
 import type { RunOutcome } from './run-spec.ts'
 
@@ -82,17 +82,22 @@ export class DetachedRuns {
       const about = { agent_id, machine_id, argv: [...argv], lifetime_ms, keep_bytes, session }
       if (await this.#asked.add({ request_id, ...about, digest: digestOf(spec), request })) added = request_id
     }
-    // Nothing runs, and nothing is to be found again.
-    const forgetNew = async (): Promise<void> => void (added !== null && (await this.#asked.forget(added)))
+    // Nothing runs, and nothing is to be found again. A row that cannot be removed is one that its host knows nothing of.
+    const forgetNew = async (): Promise<unknown> => added !== null && this.#asked.forget(added).catch(() => undefined)
+    let answer: StartedDetached
     try {
-      const answer = await this.#engine.start({ ...spec, known_sha256: await this.#requestsOf(spec.request_id) }, onSigned, signal)
-      if (!('denied' in answer)) return await this.#heard(answer.target.request_id, answer.info)
-      await forgetNew()
-      return { denied: answer.denied }
+      answer = await this.#engine.start({ ...spec, known_sha256: await this.#requestsOf(spec.request_id) }, onSigned, signal)
     } catch (error) {
       if (isAppError(error) && error.data['may_run'] !== true && !signal.aborted) await forgetNew()
       throw error
     }
+    if ('denied' in answer) {
+      await forgetNew()
+      return { denied: answer.denied }
+    }
+    return this.#heard(answer.target.request_id, answer.info).catch((error: unknown) => {
+      throw mayRun(error)
+    })
   }
 
   /** The oldest first. Throws `bad_runs`. */

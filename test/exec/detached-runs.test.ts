@@ -138,6 +138,19 @@ test('what may run is kept, and the same id asks again with all that was signed 
   assert.deepEqual([store.get(id).state, store.get(id).requests], ['running', [hash(1), hash(2)]])
 })
 
+test('what has started stays, and is told as what may run, where it cannot be written down how it is', async (t) => {
+  const id = randomUUID()
+  const { runs, store } = await open(t, { start: starting(async () => ({ info: info(id), target: signed(id) })) })
+  t.mock.method(store, 'note', async () => {
+    throw new AppError('internal')
+  })
+  await assert.rejects(
+    runs.start(spec({ request_id: id }), null, never),
+    (error) => refused('internal')(error) && (error as AppError).data['may_run'] === true,
+  )
+  assert.equal(store.get(id).state, 'unknown')
+})
+
 test('a denial of the second time forgets nothing of the first, which may run', async (t) => {
   const id = randomUUID()
   let times = 0

@@ -274,5 +274,5 @@ const saysNothing = (denial_reason: DenialReason): AppError => {
 }
 
 /** The Request may have arrived. */
-const mayRun = (error: unknown): unknown =>
+export const mayRun = (error: unknown): unknown =>
   isAppError(error) ? new AppError(error.code, error.message, { cause: error, data: { ...error.data, may_run: true } }) : error

@@ -105,8 +105,9 @@ export class AskedRuns {
         ? { ...before, state: isOver(news.state) ? news.state : before.state, heard_at_ms }
         : { ...before, ...news, heard_at_ms }
     this.#runs.set(id, run)
-    // Only what is new is worth a write: that it was heard again is not.
-    if (KEYS_OF_NEWS.some((key) => run[key] !== before[key])) await this.#save()
+    // Only what is new is worth a write: that it was heard again is not. A disk that refuses it takes nothing from what was heard: the
+    // file says what was true before, until the next write.
+    if (KEYS_OF_NEWS.some((key) => run[key] !== before[key])) await this.#save().catch(() => undefined)
     return run
   }
 

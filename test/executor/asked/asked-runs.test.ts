@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { chmod, readFile, stat, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
@@ -175,6 +175,19 @@ test('what cannot be written was not asked for', async (t) => {
     await assert.rejects(blocked.ask(asked(2)), refused('bad_runs', /./))
   })
   assert.deepEqual(ids(runs), [idOf(1)])
+})
+
+test('what was heard is known where it cannot be written, and is in the file with the next that can', async (t) => {
+  const { runs, path, again } = await open(t)
+  await runs.ask(asked(1))
+  await rename(path, `${path}.away`)
+  await mkdir(path)
+  assert.equal((await runs.note(idOf(1), NEWS)).state, 'running')
+  await rm(path, { recursive: true })
+  await rename(`${path}.away`, path)
+  assert.equal((await again()).get(idOf(1)).state, 'unknown')
+  await runs.ask(asked(2))
+  assert.equal((await again()).get(idOf(1)).state, 'running')
 })
 
 test('a file that cannot be used is said, is thrown by whatever needs it, and stays as it is', async (t) => {
