@@ -1,11 +1,21 @@
 import { AppError, isAppError } from '../../base/errors.ts'
 import type { Attached } from '../../exec/detached-runs.ts'
 import type { DetachedEvent, DetachedSink } from '../../exec/detached/detached-types.ts'
+import type { KeptThere } from '../../protocol/asked-run.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import { MAX_AGGREGATED_OUTPUT } from '../../protocol/limits.ts'
 import type { AttachedEventJson } from '../../protocol/attached-events.ts'
 import { toBase64 } from '../../protocol/text.ts'
 import type { EventStream } from './event-stream.ts'
+
+/** As callers are shown it. */
+export const keptThere = ({ bytes_kept, bytes_dropped, keep_bytes, lifetime_left_ms, kept_for_ms }: KeptThere): KeptThere => ({
+  bytes_kept,
+  bytes_dropped,
+  keep_bytes,
+  lifetime_left_ms,
+  kept_for_ms,
+})
 
 /** Keeps output for one JSON answer, as far as it fits: whoever wants more goes on at `next`. */
 export class GatheredOutput implements DetachedSink {
@@ -57,9 +67,8 @@ export class StreamedOutput implements DetachedSink {
     const request_id = this.#requestId
     switch (event.type) {
       case 'run_state': {
-        const { state, bytes_kept, bytes_dropped, keep_bytes, lifetime_left_ms, kept_for_ms } = event.info
-        const kept = { bytes_kept, bytes_dropped, keep_bytes, lifetime_left_ms, kept_for_ms }
-        return this.#stream.send({ type: 'state', request_id, state, from: event.from, ...kept } satisfies AttachedEventJson)
+        const { info, from } = event
+        return this.#stream.send({ type: 'state', request_id, state: info.state, from, ...keptThere(info) } satisfies AttachedEventJson)
       }
       case 'stdout':
       case 'stderr': {

@@ -7,7 +7,7 @@ import type { HeardOf } from '../../exec/detached-runs.ts'
 import { isOver, type ShownRun } from '../../protocol/asked-run.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import { RAW_RUN_TYPE } from '../../protocol/run-events.ts'
-import { GatheredOutput, StreamedOutput } from './attached-output.ts'
+import { GatheredOutput, keptThere, StreamedOutput } from './attached-output.ts'
 import type { RestComponents } from './components.ts'
 import { define, type Definitions, type RestRequest } from './definition.ts'
 import { EventStream } from './event-stream.ts'
@@ -45,14 +45,6 @@ const shownRun = ({ executor }: RestComponents, { run, host, problem }: Pick<Hea
     problem: problem && { error: problem.code, message: problem.message },
   }
 }
-
-const keptThere = ({ bytes_kept, bytes_dropped, keep_bytes, lifetime_left_ms, kept_for_ms }: NonNullable<HeardOf['host']>) => ({
-  bytes_kept,
-  bytes_dropped,
-  keep_bytes,
-  lifetime_left_ms,
-  kept_for_ms,
-})
 
 const unasked = (run: HeardOf['run']): HeardOf => ({ run, host: null, problem: null, outcome: null })
 
