@@ -1,6 +1,7 @@
 import type { ForgetEvent } from '../../audit/detached-events.ts'
 import type { RunKey } from '../../audit/run-key.ts'
 import type { Clock } from '../../base/clock.ts'
+import { errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
 import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
@@ -142,10 +143,21 @@ export class Detached {
     const kept = this.find(link, request.request_id)
     if (kept === null || kept.record.state === 'expired') {
       this.#components.counters.count('detached_unknown')
-      return once(outlet, async () => frameOf(kept, request.request_id))
+      return this.#once(asked, async () => frameOf(kept, request.request_id))
     }
     if (request.ask === 'attach') return this.#attach(asked, kept)
-    return once(outlet, async () => this.#do(asked, kept))
+    return this.#once(asked, async () => this.#do(asked, kept))
+  }
+
+  /** A question whose answer is one frame. */
+  #once({ outlet, request }: AskedDetached, answer: () => Promise<Uint8Array>): AdmittedQuestion {
+    const answered = answer()
+      .then((frame) => outlet.send(frame))
+      .catch((error: unknown) => {
+        const { request_id } = request
+        this.#components.log.error({ request_id, error: errorText(error) }, 'a question about a detached run could not be answered')
+      })
+    return { question: new Waiter(outlet), answered: answered.finally(() => outlet.close()) }
   }
 
   async #do({ request, subject }: AskedDetached, kept: KeptRun): Promise<Uint8Array> {
@@ -159,11 +171,12 @@ export class Detached {
     return frameOf(kept, request.request_id)
   }
 
-  #attach({ subject, request, link, outlet }: AskedDetached, kept: KeptRun): AdmittedQuestion {
+  #attach(asked: AskedDetached, kept: KeptRun): AdmittedQuestion {
+    const { subject, request, link, outlet } = asked
     const { reports } = this.#components
     const place: Attached = { kept, agentId: link.agentId }
     if (!this.#hasRoom(place))
-      return once(outlet, async () =>
+      return this.#once(asked, async () =>
         reports.denied(subject, 'concurrency_limit_reached', 'as many as may are attached to detached runs already'),
       )
     this.#attached.add(place)
@@ -218,14 +231,6 @@ const frameOf = (kept: KeptRun | null, request_id: string): Uint8Array => {
   const unknown: ExecFrame = { type: 'detached', request_id, state: 'unknown', request_sha256: NO_HASH, ...nothing }
   return execFrame.encode(kept === null ? unknown : kept.frame())
 }
-
-const once = (outlet: RunOutlet, answer: () => Promise<Uint8Array>): AdmittedQuestion => ({
-  question: new Waiter(outlet),
-  answered: answer()
-    .then((frame) => outlet.send(frame))
-    .finally(() => outlet.close())
-    .catch(() => undefined),
-})
 
 /** A stream on which nothing more is expected of its peer. */
 class Waiter implements Carried {
