@@ -92,8 +92,9 @@ export class AppError extends Error {
 export const isAppError = (error: unknown, code?: ErrorCode): error is AppError =>
   error instanceof AppError && (code === undefined || error.code === code)
 
-/** The code of an error, as `ENOENT` is one of the system's; undefined where it has none. */
-export const errnoOf = (error: unknown): string | undefined => (error as NodeJS.ErrnoException | undefined)?.code
+/** The code of an error, as `ENOENT` is one of the system's; undefined where it has none, and of an error of ours, whose code is another kind. */
+export const errnoOf = (error: unknown): string | undefined =>
+  isAppError(error) ? undefined : (error as NodeJS.ErrnoException | undefined)?.code
 
 /** The system says that nothing stands at a path. */
 export const isMissing = (error: unknown): boolean => ['ENOENT', 'ENOTDIR'].includes(errnoOf(error) ?? '')

@@ -162,9 +162,13 @@ const errorOf = (status: number, text: string): AppError => {
 /** False where nothing was sent: the connection was not made. */
 const wasAsked = (error: unknown): boolean => !['connect', 'getaddrinfo'].includes((error as NodeJS.ErrnoException).syscall ?? '')
 
+/** The daemon is not there, or goes away: after a while it may answer. Whatever else it says, it says again. */
+export const isDaemonGone = (error: unknown): boolean =>
+  isAppError(error, 'daemon_unreachable') || isAppError(error, 'shutting_down') || errnoOf(error) !== undefined
+
 /** `data.asked`: the daemon may have done what it was asked for. */
 const asUnreachable = (error: unknown, signal: AbortSignal | undefined): unknown => {
-  if (error instanceof AppError || signal?.aborted === true || errnoOf(error) === undefined) return error
+  if (signal?.aborted === true || errnoOf(error) === undefined) return error
   const text = errnoOf(error) === 'EACCES' ? 'may not be opened by this user' : `broke off: ${(error as Error).message}`
   return new AppError('daemon_unreachable', `the connection to the daemon ${text}`, { cause: error, data: { asked: wasAsked(error) } })
 }

@@ -155,6 +155,19 @@ test('x0x events --follow has runs of engines of this host from the desk, withou
   assert.equal(await following.status, 0)
 })
 
+test('a daemon that comes back and refuses is not asked again', async (t) => {
+  let asked = 0
+  const { dir } = await fakeDaemon(t, (_request, response) => {
+    asked += 1
+    if (asked === 1) response.writeHead(200, { 'content-type': 'text/event-stream' }).end()
+    else json(response, 401, { ok: false, error: 'unauthorized', message: 'that is no token of this daemon' })
+  })
+  const { status, stderr } = await runCli(['--data-dir', dir, 'events', '--follow'])
+  assert.equal(status, 1)
+  assert.match(stderr, /that is no token of this daemon/)
+  assert.equal(asked, 2)
+})
+
 test('where neither a daemon nor a desk answers, it says how to start one', async (t) => {
   const dir = await tempDir(t)
   const { status, stderr } = await runCli(['--data-dir', dir, 'events', '--follow'])

@@ -1,7 +1,8 @@
 import { systemClock } from '../../../base/clock.ts'
-import { AppError, errnoOf, errorCodeOf, isAppError } from '../../../base/errors.ts'
+import { AppError, errorCodeOf, isAppError } from '../../../base/errors.ts'
 import { shellWord } from '../../../base/shell-word.ts'
 import { Waiters } from '../../../base/waiters.ts'
+import { isDaemonGone } from '../../../local-api/local-api.ts'
 import { isOver, type ShownRun } from '../../../protocol/asked-run.ts'
 import type { AttachedEventJson } from '../../../protocol/attached-events.ts'
 import { linesOf } from '../../../protocol/lines.ts'
@@ -101,7 +102,7 @@ class Attachment {
         const status = await this.#follow(() => (since = null))
         if (status !== null) return status
       } catch (error) {
-        if (this.#left !== null || !isBroken(error) || (since !== null && systemClock.monotonic() - since > PATIENCE_MS)) throw error
+        if (this.#left !== null || !isDaemonGone(error) || (since !== null && systemClock.monotonic() - since > PATIENCE_MS)) throw error
       }
       if (since === null) await printNotice(this.#context, 'the daemon went away; the command goes on, and so will this')
       since ??= systemClock.monotonic()
@@ -168,9 +169,6 @@ class Attachment {
     return statusOf(exit)
   }
 }
-
-const isBroken = (error: unknown): boolean =>
-  isAppError(error) ? error.code === 'daemon_unreachable' || error.code === 'shutting_down' : errnoOf(error) !== undefined
 
 interface Gathered {
   readonly state: ShownRun['state']

@@ -1,8 +1,9 @@
 import { systemClock } from '../../../base/clock.ts'
-import { AppError, errnoOf, isAppError } from '../../../base/errors.ts'
+import { AppError } from '../../../base/errors.ts'
 import { shown, shownLine, visibleJson } from '../../../base/visible-text.ts'
 import { Waiters } from '../../../base/waiters.ts'
 import { openDesk, type DeskHuman } from '../../../local-api/desk-human.ts'
+import { isDaemonGone } from '../../../local-api/local-api.ts'
 import { isHere, lifecycleProblem, lifecycleTextWithTail, type LifecycleEvent } from '../../../protocol/lifecycle.ts'
 import { linesOf } from '../../../protocol/lines.ts'
 import { untilEnded, write } from '../../../supervision/program-output.ts'
@@ -107,9 +108,6 @@ const printStream = async (context: CliContext, options: EventsOptions, reading:
 
 const again = async (signal: AbortSignal): Promise<void> => new Waiters().wait({ clock: systemClock, timeoutMs: AGAIN_MS, signal })
 
-const isBroken = (error: unknown): boolean =>
-  isAppError(error, 'daemon_unreachable') || isAppError(error, 'shutting_down') || errnoOf(error) !== undefined
-
 /** Runs that the daemon asked for, over its restarts. `isPatient`: there is something to print without it. */
 const followDaemon = async (context: CliContext, options: EventsOptions, isPatient: boolean, signal: AbortSignal): Promise<void> => {
   const reading: Reading = { at: options.since, isThere: false }
@@ -117,7 +115,7 @@ const followDaemon = async (context: CliContext, options: EventsOptions, isPatie
     try {
       if (!(await printStream(context, options, reading, signal))) return
     } catch (error) {
-      if (signal.aborted || !isBroken(error) || !(wasThere || reading.isThere)) throw error
+      if (signal.aborted || !isDaemonGone(error) || !(wasThere || reading.isThere)) throw error
     }
     if (reading.isThere) await printNotice(context, 'the daemon went away; its events are read again when it is back')
     reading.isThere = false
