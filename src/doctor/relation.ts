@@ -4,6 +4,7 @@ import type { Pinged } from '../dm/pings.ts'
 import type { ContactRecord } from '../executor/port/snapshot.ts'
 import type { LocalApi } from '../local-api/local-api.ts'
 import { CAUSE_TEXT, evaluateTrust, trustRemedy } from '../local-api/trust.ts'
+import { wayText } from '../local-api/way-text.ts'
 import type { MeshView } from '../mesh/view.ts'
 import { MAX_CLOCK_SKEW_MS } from '../protocol/limits.ts'
 import { findContact } from '../trust/contact.ts'
@@ -101,9 +102,7 @@ const pingFindings = async (api: LocalApi, agent: string, own: OwnAgent): Promis
     return [fail('ping', errorText(error), REACH)]
   }
   const { path, rtt_ms } = pinged
-  const relay = path?.relay ?? null
-  const kind = relay === null ? 'direct' : `relayed by machine ${relay.slice(0, 12)}`
-  const way = path === null ? 'this agent itself' : `${path.address}, ${kind}${path.inbound ? '; it dialled us' : ''}`
+  const way = path === null ? 'this agent itself' : `${path.address}, ${wayText(path)}${path.inbound ? '; it dialled us' : ''}`
   return [ok('ping', `${rtt_ms} ms by ${way}`), versionFinding(pinged), clockFinding(pinged)]
 }
 

@@ -22,7 +22,8 @@ interface RunningAnswers {
   readonly peers: { readonly peers: readonly { readonly connected?: boolean }[] }
   readonly mesh: {
     readonly connections: readonly { readonly direction: string; readonly relay: string | null }[]
-    readonly reach: {
+    /** Absent of a daemon of the release before. */
+    readonly reach?: {
       readonly public: boolean
       readonly relays: readonly {
         readonly connected: boolean
@@ -59,8 +60,11 @@ const checkPeers = ({ peers }: RunningAnswers['peers']): Finding => {
     : warn('peers', 'none is connected', 'x0x contacts import LINK, or --bootstrap; see x0x diagnostics mesh')
 }
 
+const RESTART = 'start it again after an upgrade: x0xd --replace, or its service'
+
 /** Whether others can reach it: directly, through relays, or not as far as is known. */
 const checkReach = ({ connections, reach }: RunningAnswers['mesh']): Finding => {
+  if (reach === undefined) return warn('reach', 'the running daemon is of a release that does not say', RESTART)
   const places = reach.relays.filter(({ reserved_until: until }) => until !== null).length
   if (places > 0) return ok('reach', `others reach it through ${places} ${places === 1 ? 'relay' : 'relays'}`)
   const [wanted] = reach.relays

@@ -4,6 +4,7 @@ import { isAppError, type AppError } from '../../../base/errors.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { millisecondsOf } from '../../../command-line/parse.ts'
 import type { Pinged } from '../../../dm/pings.ts'
+import { wayText } from '../../../local-api/way-text.ts'
 import { untilEnded, write } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
 import { exitStatusOf, failureLines, usageError } from '../failure.ts'
@@ -58,7 +59,7 @@ const ms = (value: number): string => `${value < 10 ? value.toFixed(2) : value.t
 
 const wayOf = ({ path, connect_ms }: Pinged, first: boolean): string => {
   if (path === null) return 'this agent itself'
-  const way = `${path.address} ${path.relay === null ? 'direct' : `relayed by machine ${path.relay.slice(0, 12)}`}${path.inbound ? ', it dialled us' : ''}`
+  const way = `${path.address} ${wayText(path)}${path.inbound ? ', it dialled us' : ''}`
   return first && connect_ms >= 1 ? `${way}, connected in ${ms(connect_ms)}` : way
 }
 
