@@ -171,7 +171,8 @@ export class FleetRun {
   /** What is believed are the ends themselves. */
   #sumsCame(ledger: FanoutLedgerJson): true {
     const ours = this.#hosts.sums(ledger.fanout_id)
-    const problem = ledgerProblem(ledger) ?? (FANOUT_ENDS.some((end) => ours[end] !== ledger[end]) ? 'not those of its hosts' : null)
+    const differs = [...FANOUT_ENDS, 'failed' as const].some((sum) => ours[sum] !== ledger[sum])
+    const problem = ledgerProblem(ledger) ?? (differs ? 'not those of its hosts' : null)
     if (problem !== null) this.#brokeOff = `the sums of the daemon are wrong: ${problem}`
     return true
   }
@@ -231,7 +232,9 @@ export class FleetRun {
     const left = this.#hosts.giveUp(this.#brokeOff ?? 'the daemon did not say how it ended')
     for (const end of left) progress.ended(end)
     progress.end()
-    const sums = this.#hosts.sums(fanoutId)
+    const all = this.#hosts.sums(fanoutId)
+    // An answer that broke off, or whose sums are not believed, is not well whatever it said of each host.
+    const sums = { ...all, ok: all.ok && this.#brokeOff === null }
     const isLate = this.#components.closing.signal.aborted && this.#interrupted !== null
     if (!this.#readerGone && !isLate) {
       for (const end of left) await view.ended(end)
@@ -243,7 +246,7 @@ export class FleetRun {
     if (!this.#readerGone && !context.json) await this.#summary(argv, sums, isLate ? left.length : 0)
     if (this.#interrupted !== null) return exitOfSignal(this.#interrupted)
     const incomplete = (held?.problem ?? null) !== null || (ledger?.failure ?? null) !== null
-    return fleetStatus(whole) || (incomplete ? 1 : 0)
+    return fleetStatus(whole) || (sums.ok && !incomplete ? 0 : 1)
   }
 
   async #summary(argv: readonly string[], sums: FanoutLedgerJson, unheard: number): Promise<void> {

@@ -335,6 +335,28 @@ test('sums of a daemon that do not fit its hosts are said, and not believed', as
   assert.match(stderr, /^x0x: it broke off: the sums of the daemon are wrong/)
 })
 
+test('where each host ended well, an answer without right sums is not well, and a quiet command says so', async (t) => {
+  const wrong = { asked: 3, ran: 3, denied: 0, unreachable: 0, not_started: 0, cancelled: 0, unknown: 0, failed: 0 }
+  const failed = { ...wrong, asked: 2, ran: 2, failed: 1 }
+  for (const [sums, why] of [
+    [{ ok: true, ...wrong }, /sums of the daemon are wrong/],
+    [{ ok: false, ...failed }, /sums of the daemon are wrong/],
+    [null, /went away before the end/],
+  ] as const) {
+    const ends = (fanout: AskedFanout): void => {
+      fanout.begun('web1', 'web2')
+      fanout.ended(hostEnd('web1'), hostEnd('web2'))
+      if (sums !== null) fanout.say({ type: 'ledger', fanout_id: 'f', ...sums })
+      fanout.response.end()
+    }
+    const quiet = await exec(t, names(2), ends, ['-q'])
+    assert.equal(quiet.status, 1)
+    assert.match(quiet.stderr, why)
+    const { status, stdout } = await exec(t, names(2), ends, ['--json'])
+    assert.deepEqual([status, (JSON.parse(stdout) as { ok: boolean }).ok], [1, false])
+  }
+})
+
 test('what ends twice ends as it was said first, and a host that was not asked ends it', async (t) => {
   const twice = await exec(t, names(1), (fanout) => {
     fanout.ended(hostEnd('web1'), hostEnd('web1', { code: 1 }))
