@@ -3,18 +3,18 @@ import { join } from 'node:path'
 
 import { errnoOf, errorText } from '../base/errors.ts'
 import { ensurePrivateDir } from '../base/file-rights.ts'
-import { lifeOf, ownIdentity, type ProcessIdentity } from '../base/process-identity.ts'
+import { identityFrom, identityText, lifeOf, ownIdentity, type ProcessIdentity } from '../base/process-identity.ts'
 import { isRequestId } from '../protocol/ids.ts'
 import { LOCAL_DOORS } from '../protocol/reasons.ts'
 import { isMeshEvent, type AnyRunKey, type JournalEvent, type LocalRunKey } from './events.ts'
 import { RunMarks } from './run-marks.ts'
 
 /** The run, and the process that has it. */
-const NAME = /^([0-9a-f-]{36})\.(s_[\w-]{1,64})\.([a-z]+)\.([\w-]+)\.(\d+)-(\d+)-(\d+)-([0-9a-f]+)-([0-9a-f]+)$/
+const NAME = /^([0-9a-f-]{36})\.(s_[\w-]{1,64})\.([a-z]+)\.([\w-]+)\.([0-9a-f-]+)$/
 
 const nameOf = ({ request_id, session_id, door, client_name }: LocalRunKey, us: ProcessIdentity): string => {
-  const owner = [us.pid, us.started, us.namespace, us.boot, us.machine].join('-')
-  return `${request_id}.${session_id}.${door}.${Buffer.from(client_name).toString('base64url')}.${owner}`
+  const client = Buffer.from(client_name).toString('base64url')
+  return `${request_id}.${session_id}.${door}.${client}.${identityText(us, '-')}`
 }
 
 interface LocalMark {
@@ -24,12 +24,12 @@ interface LocalMark {
 }
 
 const parseName = (name: string): LocalMark | null => {
-  const [, request_id = '', session_id = '', door, client = '', ...owner] = NAME.exec(name) ?? []
-  const [pid = '', started = '', namespace = '', boot = '', machine = ''] = owner
+  const [, request_id = '', session_id = '', door, client = '', process = ''] = NAME.exec(name) ?? []
+  const owner = identityFrom(process)
   const known = LOCAL_DOORS.find((one) => one === door)
-  if (!isRequestId(request_id) || known === undefined) return null
+  if (!isRequestId(request_id) || known === undefined || owner === null) return null
   const key = { door: known, session_id, client_name: Buffer.from(client, 'base64url').toString(), request_id }
-  return { name, key, owner: { pid: Number(pid), started, namespace, boot, machine } }
+  return { name, key, owner }
 }
 
 /** Where runs of this host's own doors are marked, beside their journal. */

@@ -20,6 +20,17 @@ export interface ProcessIdentity {
 
 const UNKNOWN = '0'
 
+/** To stand in a file, or with a hyphen in the name of one. */
+export const identityText = ({ pid, started, namespace, boot, machine }: ProcessIdentity, between: ' ' | '-'): string =>
+  [pid, started, namespace, boot, machine].join(between)
+
+/** Null: that is no such text. */
+export const identityFrom = (text: string): ProcessIdentity | null => {
+  const [, pid, started = '', namespace = '', boot = '', machine = ''] =
+    /^([1-9]\d{0,9})[ -](\d+)[ -](\d+)[ -]([0-9a-f]+)[ -]([0-9a-f]+)$/.exec(text) ?? []
+  return pid === undefined ? null : { pid: Number(pid), started, namespace, boot, machine }
+}
+
 /** A `/proc` of another PID namespace has other processes under our pids. */
 const procIsOurs = (): boolean => attempt(() => readlinkSync('/proc/self')) === String(process.pid)
 
