@@ -10,7 +10,7 @@ import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { openStdin } from '../stdin-source.ts'
 import type { FleetLine, RetryOf } from './fleet-line.ts'
-import { LedgerFile, readLedger } from './ledger-file.ts'
+import { LedgerFile } from './ledger-file.ts'
 import { LEDGER_VERSION, type AskedHost } from './ledger-lines.ts'
 import { certainlyDidNotRun, type LedgerState } from './ledger-state.ts'
 import { selectedHosts } from './select-hosts.ts'
@@ -100,19 +100,35 @@ const assertSame = ({ head }: LedgerState, line: FleetLine, stdin: Buffer | null
 }
 
 const retried = async (line: FleetLine, { file, which }: RetryOf, stdin: Buffer | null): Promise<FleetRequest | LedgerState> => {
-  const read = await readLedger(file)
-  const { state } = read
+  const ledger = await LedgerFile.goOn(file)
+  try {
+    const request = await askedAgain(ledger, which, line, stdin)
+    if (request === null) await ledger.close()
+    return request ?? ledger.state
+  } catch (error) {
+    await ledger.close()
+    throw error
+  }
+}
+
+/** Null: there is nobody to ask. */
+const askedAgain = async (
+  ledger: LedgerFile,
+  which: RetryOf['which'],
+  line: FleetLine,
+  stdin: Buffer | null,
+): Promise<FleetRequest | null> => {
+  const { state } = ledger
   assertSame(state, line, stdin)
   const ends = new Map(state.ends().map((end) => [end.host, end]))
   const wanted = state.hosts.filter(({ host }) => {
     const end = ends.get(host)!
     return which === 'unknown' ? end.end === 'unknown' : certainlyDidNotRun(end)
   })
-  if (wanted.length === 0) return state
+  if (wanted.length === 0) return null
   const hosts = wanted.map((host) => ({ ...host, request_id: idAgain(host, ends.get(host.host)!) }))
   const { argv } = state.head
   const fanoutId = uuidv7()
-  const ledger = await LedgerFile.goOn(file, read)
   const asked = hosts.map(({ host, request_id }) => ({ host, request_id }))
   ledger.add({ type: 'retry', which, fanout_id: fanoutId, at: new Date().toISOString(), hosts: asked })
   await ledger.flush()

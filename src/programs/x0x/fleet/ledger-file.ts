@@ -10,6 +10,7 @@ import { shownLine } from '../../../base/visible-text.ts'
 import { FANOUT_HOSTS_PER_EVENT } from '../../../protocol/fanout-limits.ts'
 import { usageError } from '../failure.ts'
 import { retryLine } from './fleet-line.ts'
+import { claimLedger } from './ledger-claim.ts'
 import { LedgerChain, type AskedHost, type LedgerHead, type LedgerRecord } from './ledger-lines.ts'
 import { LedgerState } from './ledger-state.ts'
 
@@ -55,21 +56,26 @@ export const readLedger = async (path: string): Promise<ReadLedger> => {
   return { state, chain, bytes: end }
 }
 
-/** What became of each host, on the disk as soon as it is known. One program at a time. */
+/** Takes back that this process writes it. */
+type Release = () => Promise<void>
+
+/** What became of each host, on the disk as soon as it is known. One program at a time, until it is closed. */
 export class LedgerFile {
   readonly path: string
   readonly state: LedgerState
   readonly #file: FileHandle
   readonly #chain: LedgerChain
+  readonly #release: Release
   #size: number
   #waiting = ''
   #writing: Promise<void> | null = null
   #failure: string | null = null
   #failed: () => void = () => undefined
 
-  private constructor(path: string, file: FileHandle, { state, chain, bytes }: ReadLedger) {
+  private constructor(path: string, components: { readonly file: FileHandle; readonly release: Release }, { state, chain, bytes }: ReadLedger) {
     this.path = path
-    this.#file = file
+    this.#file = components.file
+    this.#release = components.release
     this.state = state
     this.#chain = chain
     this.#size = bytes
@@ -77,11 +83,13 @@ export class LedgerFile {
 
   /** A new one, which names all hosts. Throws `bad_request` where something has that name already. */
   static async create(path: string, head: LedgerHead, hosts: readonly AskedHost[]): Promise<LedgerFile> {
-    const file = await open(path, 'wx', 0o600).catch(async (error: unknown) => {
-      if (errnoOf(error) === 'EEXIST') throw await taken(path)
-      throw usageError(`--ledger: ${shownLine(path)}: ${errorText(error)}`)
+    const ledger = await claimed(path, async (release) => {
+      const file = await open(path, 'wx', 0o600).catch(async (error: unknown) => {
+        if (errnoOf(error) === 'EEXIST') throw await taken(path)
+        throw usageError(`--ledger: ${shownLine(path)}: ${errorText(error)}`)
+      })
+      return new LedgerFile(path, { file, release }, { state: new LedgerState(), chain: new LedgerChain(), bytes: 0 })
     })
-    const ledger = new LedgerFile(path, file, { state: new LedgerState(), chain: new LedgerChain(), bytes: 0 })
     ledger.add({ type: 'x0x_ledger', ...head })
     for (let at = 0; at < hosts.length; at += FANOUT_HOSTS_PER_EVENT)
       ledger.add({ type: 'hosts', hosts: hosts.slice(at, at + FANOUT_HOSTS_PER_EVENT) })
@@ -90,13 +98,16 @@ export class LedgerFile {
     return ledger
   }
 
-  /** Goes on with one that was read. What was left of a last line is cut off. */
-  static async goOn(path: string, read: ReadLedger): Promise<LedgerFile> {
-    const file = await open(path, constants.O_RDWR).catch((error: unknown) => {
-      throw usageError(`${shownLine(path)}: ${errorText(error)}`)
+  /** Reads one and goes on with it; nobody else writes it from before it is read. What was left of a last line is cut off. */
+  static async goOn(path: string): Promise<LedgerFile> {
+    return claimed(path, async (release) => {
+      const read = await readLedger(path)
+      const file = await open(path, constants.O_RDWR).catch((error: unknown) => {
+        throw usageError(`${shownLine(path)}: ${errorText(error)}`)
+      })
+      await file.truncate(read.bytes)
+      return new LedgerFile(path, { file, release }, read)
     })
-    await file.truncate(read.bytes)
-    return new LedgerFile(path, file, read)
   }
 
   /** Why it could not be written; null: it could. */
@@ -124,6 +135,7 @@ export class LedgerFile {
   async close(): Promise<void> {
     await this.flush()
     await this.#file.close()
+    await this.#release()
   }
 
   async #write(): Promise<void> {
@@ -150,6 +162,16 @@ export class LedgerFile {
     }
     await this.#file.datasync()
     this.#size += bytes.length
+  }
+}
+
+const claimed = async (path: string, work: (release: Release) => Promise<LedgerFile>): Promise<LedgerFile> => {
+  const release = await claimLedger(path)
+  try {
+    return await work(release)
+  } catch (error) {
+    await release()
+    throw error
   }
 }
 

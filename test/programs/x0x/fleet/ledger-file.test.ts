@@ -1,15 +1,17 @@
 import assert from 'node:assert/strict'
-import { readFile, stat, writeFile } from 'node:fs/promises'
-import { join } from 'node:path'
+import { readdir, readFile, stat, symlink, writeFile } from 'node:fs/promises'
+import { basename, join } from 'node:path'
 import { test } from 'node:test'
 
 import fc from 'fast-check'
 
 import { isAppError } from '../../../../src/base/errors.ts'
+import { identityText, ownIdentity } from '../../../../src/base/process-identity.ts'
 import { LedgerFile, readLedger } from '../../../../src/programs/x0x/fleet/ledger-file.ts'
 import { LedgerChain, type AskedHost, type LedgerHead, type LedgerRecord } from '../../../../src/programs/x0x/fleet/ledger-lines.ts'
 import { FANOUT_ENDS } from '../../../../src/protocol/fanout.ts'
 import { agentIdOf, denied, hostEnd, notStarted, requestIdOf, unknown, unreachable } from '../../../support/fleet-daemon.ts'
+import { hasProc } from '../../../support/processes.ts'
 import { tempDir } from '../../../support/temp-dir.ts'
 
 const NAMES = ['web1', 'web2', 'web3', 'web4', 'web5', 'web6']
@@ -53,6 +55,8 @@ const written = async (path: string): Promise<Buffer> => {
   await file.close()
   return readFile(path)
 }
+
+const NO_PROC = { skip: hasProc ? false : 'no /proc: only the pid is known' }
 
 const isBadRequest = (error: unknown): boolean => isAppError(error, 'bad_request')
 
@@ -201,7 +205,7 @@ test('who goes on with one cuts off what was left of a line, and one that anothe
   const path = join(await tempDir(t), 'x.ledger')
   const whole = await written(path)
   await writeFile(path, Buffer.concat([whole, Buffer.from('{"type":"beg')]))
-  const file = await LedgerFile.goOn(path, await readLedger(path))
+  const file = await LedgerFile.goOn(path)
   file.add({ type: 'retry', which: 'certain', fanout_id: 'f3', at: '', hosts: [{ host: 'web3', request_id: 'r' }] })
   await file.flush()
   assert.equal(file.failure, null)
@@ -215,4 +219,26 @@ test('who goes on with one cuts off what was left of a line, and one that anothe
   assert.match(String(file.failure), /another program has changed it/)
   assert.equal(failed, 1)
   assert.deepEqual(await readFile(path), whole)
+})
+
+test('one program writes it at a time, and what a process that is gone has left keeps nobody out', NO_PROC, async (t) => {
+  const directory = await tempDir(t)
+  const path = join(directory, 'x.ledger')
+  const first = await LedgerFile.create(path, HEAD, ASKED)
+  const link = join(directory, 'link')
+  await symlink(path, link)
+  for (const name of [path, link])
+    await assert.rejects(LedgerFile.goOn(name), (error) => isBadRequest(error) && /another x0x writes it \(pid \d+\)/.test((error as Error).message))
+  assert.equal(first.failure, null)
+  await first.close()
+  assert.deepEqual((await readdir(directory)).toSorted(), ['link', 'x.ledger'])
+  // The pid is ours, and the process that had it before is not.
+  const left = `${path}.${identityText({ ...ownIdentity(), started: '1' }, '-')}.writes`
+  await writeFile(left, '')
+  const second = await LedgerFile.goOn(path)
+  assert.ok(!(await readdir(directory)).includes(basename(left)))
+  await second.close()
+  await writeFile(`${path}.${identityText({ ...ownIdentity(), boot: '1', machine: '1' }, '-')}.writes`, '')
+  // Of another host's process nobody here knows whether it goes on.
+  await assert.rejects(LedgerFile.goOn(path), (error) => isBadRequest(error) && /another x0x writes it/.test((error as Error).message))
 })
