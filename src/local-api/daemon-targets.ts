@@ -8,6 +8,7 @@ import { RAW_RUN_TYPE, runEventsOf, type RunPart } from '../protocol/run-events.
 import type { LocalApi } from './local-api.ts'
 import { runProver } from './operator.ts'
 import { askRules } from './rules.ts'
+import { selectPath } from './select-path.ts'
 
 /** Asks this host's daemon for runs of others, as `x0x exec` does. */
 export class DaemonTargets implements TargetRunner {
@@ -55,8 +56,9 @@ export class DaemonTargets implements TargetRunner {
   }
 
   async select(words: readonly string[], signal: AbortSignal): Promise<readonly SelectedTarget[]> {
-    const path = `/contacts/select?${words.map((word) => `expr=${encodeURIComponent(word)}`).join('&')}`
-    const answer = await this.#daemon().json<unknown>({ method: 'GET', path, signal }).catch(withRemedy)
+    const answer = await this.#daemon()
+      .json<unknown>({ method: 'GET', path: selectPath(words), signal })
+      .catch(withRemedy)
     const hosts = isTable(answer) ? answer['hosts'] : null
     if (!Array.isArray(hosts) || !hosts.every(isSelected))
       throw new AppError('daemon_unreachable', 'what answers is no daemon: its answer has no hosts')
