@@ -56,7 +56,7 @@ export const RUNS: CommandSpec = {
         'denied; 4 when of one nobody knows, or it has not ended in time. The highest holds.',
       ],
     },
-    { name: 'cancel', text: 'ask them to end', arguments: [IDS] },
+    { name: 'cancel', text: 'ask them to end; of one that is over it says how', arguments: [IDS] },
     {
       name: 'forget',
       text: 'let go of them, here and there: of one that goes on only with --here',

@@ -3,7 +3,7 @@ import { shellWords } from '../../../base/shell-word.ts'
 import { signalName } from '../../../base/signal-name.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { millisecondsOf } from '../../../command-line/parse.ts'
-import { hasEnd, type ShownRun } from '../../../protocol/asked-run.ts'
+import { hasEnd, isOver, type ShownRun } from '../../../protocol/asked-run.ts'
 import { exitOfSignal } from '../../../supervision/program-exit.ts'
 import { write } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
@@ -131,7 +131,7 @@ export const runCancelDetached = async (context: CliContext, ids: readonly strin
     context,
     ids,
     async (request_id) => context.api.json<ShownRun>({ method: 'POST', path: '/runs/cancel', body: { request_id } }),
-    (run) => `asked to end: ${commandOf(run)}, on ${whereOf(run)}`,
+    (run) => `${isOver(run.state) ? `over before, ${stateText(run)}` : 'asked to end'}: ${commandOf(run)}, on ${whereOf(run)}`,
   )
 
 /** `x0x runs forget ID...`. */
