@@ -65,7 +65,7 @@ ${Object.entries(MEASUREMENTS)
   .join('\n')}
 `
 
-/** Ctrl-C leaves no daemon, no sshd and no file behind either. */
+/** Ctrl-C leaves no daemon, no sshd and no file behind either, however often it is pressed. */
 const closeOnSignal = (stage: Stage): (() => void) => {
   const close = (signal: NodeJS.Signals): void => {
     const status = 128 + constants.signals[signal]
@@ -74,7 +74,7 @@ const closeOnSignal = (stage: Stage): (() => void) => {
       () => process.exit(status),
     )
   }
-  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, close)
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, close)
   return () => {
     for (const signal of ['SIGINT', 'SIGTERM'] as const) process.off(signal, close)
   }
@@ -106,8 +106,7 @@ const main = async (argv: readonly string[]): Promise<number> => {
     try {
       await publish({ title, ...(await measure(stage)) }, { mode, name, titles })
     } finally {
-      stopListening()
-      await stage.close()
+      await stage.close().finally(stopListening)
     }
   }
   return 0

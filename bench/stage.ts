@@ -25,6 +25,7 @@ export class Stage {
   readonly mesh: MeshOfDaemons
   readonly #endings: (() => Promise<void>)[] = []
   #ssh: Promise<OpenSsh> | null = null
+  #closing: Promise<void> | null = null
 
   private constructor(plan: Plan, mesh: MeshOfDaemons) {
     this.plan = plan
@@ -43,7 +44,12 @@ export class Stage {
   /** Called at the end, last one first. */
   readonly after = (ending: () => Promise<void>): void => void this.#endings.push(ending)
 
+  /** Once: a signal may come while it is closed, and a measurement fails when it is closed under it. */
   async close(): Promise<void> {
+    return (this.#closing ??= this.#close())
+  }
+
+  async #close(): Promise<void> {
     try {
       for (const ending of this.#endings.reverse()) await ending()
       await (await this.#ssh)?.stop()
