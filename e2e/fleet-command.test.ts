@@ -9,7 +9,7 @@ import { spawn as spawnPty } from '@lydell/node-pty'
 import xterm from '@xterm/headless'
 
 import { readLedger } from '../src/programs/x0x/fleet/ledger-file.ts'
-import { cleanEnvironment, cliCommand, isRunning, MeshOfDaemons, until, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
+import { cleanEnvironment, cliCommand, isRunning, MeshOfDaemons, until, type RunningCli, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 
 // One command for many hosts, as a person at a terminal and a script see it: real daemons, the built command line.
 
@@ -56,6 +56,12 @@ const endsIn = async (path: string): Promise<string[]> => (await readLedger(path
 const tickersOf = async (): Promise<number[]> => {
   const lines = (await Promise.all(web.map(async (host) => host.journal()))).flat()
   return lines.filter(({ event }) => event === 'started').map((line) => Number(line['pid']))
+}
+/** The first two of them run it, and the turn of the others has not come. */
+const ticking = async (who: string, path: string): Promise<RunningCli> => {
+  const running = alice.startCli(['exec', who, '--parallel', '2', '--ledger', path, '--', ticker])
+  for (const host of ['web1', 'web2']) await running.printed(`${host}: tick 2`)
+  return running
 }
 const noneRuns = async (): Promise<number> =>
   until('nothing of it runs any more', async () => (await tickersOf()).every((pid) => !isRunning(pid)) && 1)
@@ -121,9 +127,7 @@ test('mixed ends: each host is named with its reason, and --retry asks again whe
 
 test('Ctrl-C ends all, and says what was cancelled and what never began', async () => {
   const path = ledgerIn('cancelled.ledger')
-  const running = alice.startCli(['exec', 'web[1-4]', '--parallel', '2', '--ledger', path, '--', ticker])
-  await running.printed('web1: tick 2')
-  await running.printed('web2: tick 2')
+  const running = await ticking('web[1-4]', path)
   running.child.kill('SIGINT')
   const result = await running.finished
   assert.equal(result.status, 130, result.stderr)
@@ -151,9 +155,7 @@ test('a reader that goes away ends it quietly, and what runs there', async () =>
 
 test('a command that is killed leaves a ledger that says what is known', async () => {
   const path = ledgerIn('killed.ledger')
-  const running = alice.startCli(['exec', 'web[1-4]', '--parallel', '2', '--ledger', path, '--', ticker])
-  await running.printed('web1: tick 2')
-  await running.printed('web2: tick 2')
+  const running = await ticking('web[1-4]', path)
   running.child.kill('SIGKILL')
   await running.finished
   assert.deepEqual(await endsIn(path), ['web1 unknown', 'web2 unknown', 'web3 not_started', 'web4 not_started'])
@@ -170,9 +172,7 @@ test('a command that is killed leaves a ledger that says what is known', async (
 
 test('a daemon that is killed in the middle leaves what had begun unknown', async () => {
   const path = ledgerIn('daemon.ledger')
-  const running = alice.startCli(['exec', 'web[1-3]', '--parallel', '2', '--ledger', path, '--', ticker])
-  await running.printed('web1: tick 2')
-  await running.printed('web2: tick 2')
+  const running = await ticking('web[1-3]', path)
   await alice.stop('SIGKILL')
   const result = await running.finished
   assert.equal(result.status, 4, result.stderr)
