@@ -54,8 +54,9 @@ export const EXEC: CommandSpec = {
   notes: [
     '',
     'Ctrl-C cancels the remote command and waits for its end; a second Ctrl-C does',
-    'not wait. One plain WHO: output and exit status are those of the command.',
-    'Anything else is a fan-out, whose exit status is that of the worst end:',
+    'not wait. One plain WHO: output and exit status are those of the command; with',
+    '--detach 0 when it has started. Anything else is a fan-out, whose exit status is',
+    'that of the worst end:',
     '  0    the command ran on every host, and ended with 0',
     '  1    it ran on every host, and failed on some: another code, a signal, or',
     '       output is missing',

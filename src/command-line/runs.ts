@@ -34,7 +34,7 @@ export const ATTACH: CommandSpec = {
 
 export const RUNS: CommandSpec = {
   name: 'runs',
-  text: 'detached commands that this daemon asked for: running, ended with which status, lost, expired, unknown',
+  text: 'detached commands that this daemon asked for: waiting, running, ended with which status, lost, expired, unknown',
   options: [
     { flags: '--refresh', text: 'ask the host of each whose end is not known' },
     { flags: '--session <name>', text: 'only those that were asked for with this session' },
