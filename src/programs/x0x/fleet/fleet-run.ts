@@ -235,14 +235,15 @@ export class FleetRun {
     const all = this.#hosts.sums(fanoutId)
     // An answer that broke off, or whose sums are not believed, is not well whatever it said of each host.
     const sums = { ...all, ok: all.ok && this.#brokeOff === null }
+    // Kept before it is shown: whoever reads it may take his time.
+    const whole = ledger === null ? sums : ledger.state.ledger()
+    ledger?.add({ type: 'ledger', ...whole })
+    await ledger?.close()
     const isLate = this.#components.closing.signal.aborted && this.#interrupted !== null
     if (!this.#readerGone && !isLate) {
       for (const end of left) await view.ended(end)
       this.#readerGone = !(await view.finish(sums))
     }
-    const whole = ledger === null ? sums : ledger.state.ledger()
-    ledger?.add({ type: 'ledger', ...whole })
-    await ledger?.close()
     if (!this.#readerGone && !context.json) await this.#summary(argv, sums, isLate ? left.length : 0)
     if (this.#interrupted !== null) return exitOfSignal(this.#interrupted)
     const incomplete = (held?.problem ?? null) !== null || (ledger?.failure ?? null) !== null

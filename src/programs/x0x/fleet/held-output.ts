@@ -24,7 +24,7 @@ export class HeldOutputs {
     return new HeldOutput(this, limit)
   }
 
-  /** Why something could not be kept, such as a full disk; null: all could. */
+  /** Why something could not be kept or read again, such as a full disk; null: all could. */
   get problem(): string | null {
     return this.#problem
   }
@@ -51,9 +51,13 @@ export class HeldOutputs {
     }
   }
 
-  /** For `HeldOutput`. */
-  read(extent: Extent): AsyncIterable<Uint8Array> {
-    return this.#file.read(extent)
+  /** For `HeldOutput`. Ends early where it cannot be read. */
+  async *read(extent: Extent): AsyncGenerator<Uint8Array, void, undefined> {
+    try {
+      yield* this.#file.read(extent)
+    } catch (error) {
+      this.#problem ??= errorText(error)
+    }
   }
 
   /** For `HeldOutput`. */
@@ -84,7 +88,7 @@ export class HeldOutput {
     return this.#length
   }
 
-  /** Bytes that came and are not kept. */
+  /** Bytes that came and are not kept; of one that was read, those that did not come back. */
   get lost(): number {
     return this.#length - this.#kept
   }
@@ -110,7 +114,13 @@ export class HeldOutput {
   async *read(): AsyncGenerator<Uint8Array, void, undefined> {
     const memory = this.#memory.take()
     if (memory.length > 0) yield memory
-    for (const extent of this.#extents) yield* this.#all.read(extent)
+    let read = memory.length
+    for (const extent of this.#extents)
+      for await (const part of this.#all.read(extent)) {
+        read += part.length
+        yield part
+      }
+    this.#kept = read
     this.#all.giveBack(memory.length, this.#extents.splice(0))
   }
 

@@ -6,7 +6,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { HeldOutputs, type HeldOutput } from '../../../../src/programs/x0x/fleet/held-output.ts'
-import { SpillFile } from '../../../../src/programs/x0x/fleet/spill-file.ts'
+import { SpillFile, type Extent } from '../../../../src/programs/x0x/fleet/spill-file.ts'
 import { NO_DISK, smallDisk } from '../../../support/small-disk.ts'
 import { tempDir } from '../../../support/temp-dir.ts'
 
@@ -76,5 +76,23 @@ test('a full disk is said, and loses nothing that was kept before', async (t) =>
   assert.ok(file.lost > 0 && file.lost < file.length)
   assert.equal((await readAll(file)).length, file.length - file.lost)
   assert.equal(String(await readAll(memory)), '0123456789')
+  await held.close()
+})
+
+/** A disk that fails behind the first byte of each place. */
+class FailingFile extends SpillFile {
+  override async *read(extent: Extent): AsyncGenerator<Uint8Array, void, undefined> {
+    yield* super.read({ ...extent, length: 1 })
+    throw new Error('EIO: i/o error, read')
+  }
+}
+
+test('what cannot be read again is missing, and said', async (t) => {
+  const held = new HeldOutputs({ file: new FailingFile({ directory: await tempDir(t) }) }, { max: 3 })
+  const output = held.hold()
+  await output.add(Buffer.from('abc'))
+  await output.add(Buffer.from('defg'))
+  assert.equal(String(await readAll(output)), 'abcd')
+  assert.deepEqual([output.length, output.lost, held.problem], [7, 3, 'EIO: i/o error, read'])
   await held.close()
 })
