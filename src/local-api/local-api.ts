@@ -113,7 +113,7 @@ export class LocalApi {
     const { name, dataDir } = this.#init.instance
     const flags = [...(name === null ? [] : ['--name', name]), ...(dataDir === null ? [] : ['--data-dir', dataDir])]
     const where = this.#init.url ?? this.paths.apiSocket
-    return new AppError('daemon_unreachable', `no daemon answers at ${where}`, { data: { start: ['x0xd', ...flags] } })
+    return new AppError('daemon_unreachable', `no daemon answers at ${where}`, { data: { start: ['x0xd', ...flags], asked: false } })
   }
 }
 

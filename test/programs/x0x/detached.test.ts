@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict'
+import { rmSync } from 'node:fs'
 import type { ServerResponse } from 'node:http'
+import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { checkOperatorProof } from '../../../src/identity/check-operator-proof.ts'
@@ -388,6 +390,21 @@ test('their ends are listed and add up, and an expression that means nobody asks
   const nobody = await runCli(['--data-dir', none.dir, 'exec', '@none', '--detach', '--', 'make'])
   assert.equal(nobody.status, 255)
   assert.equal(none.seen.length, 1)
+})
+
+test('without a daemon nothing may have started, and none of many is unknown', async (t) => {
+  const { status, stderr } = await runCli(['--data-dir', '/nonexistent-x0x', 'exec', 'bob', '--detach', '--', 'make'])
+  assert.equal(status, 255)
+  assert.match(stderr, /^x0x: no daemon answers at /)
+  assert.doesNotMatch(stderr, /whether it started/)
+  const { dir } = await fakeDaemon(t, (_request, response) => {
+    json(response, 200, { ok: true, hosts: HOSTS })
+    // It is gone before one of them is asked.
+    rmSync(join(dir, 'api.sock'))
+  })
+  const many = await runCli(['--data-dir', dir, '--json', 'exec', '@all', '--detach', '--', 'make'])
+  const { unreachable, unknown } = JSON.parse(many.stdout) as Record<string, number>
+  assert.deepEqual([many.status, unreachable, unknown], [3, HOSTS.length, 0])
 })
 
 test('Ctrl-C begins no more hosts; of those that were asked nobody knows', async (t) => {

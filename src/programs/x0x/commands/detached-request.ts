@@ -28,4 +28,4 @@ export const askDetached = async (context: CliContext, agent: string, request: o
 
 /** The Request may have left. */
 export const mayRun = (error: unknown): boolean =>
-  isAppError(error) && (error.data['may_run'] === true || error.code === 'daemon_unreachable')
+  isAppError(error) && (error.data['may_run'] === true || (error.code === 'daemon_unreachable' && error.data['asked'] !== false))
