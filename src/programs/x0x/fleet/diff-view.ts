@@ -2,8 +2,9 @@ import { structuredPatch } from 'diff'
 
 import { foldNodeSet } from '../../../protocol/node-set.ts'
 import type { OutputGroup } from './folded-outputs.ts'
-import { groupTitle, GroupView, styleOf, writeWholeGroup } from './group-view.ts'
+import { groupTitle, GroupView, INDENT, styleOf, writeWholeGroup } from './group-view.ts'
 import type { HeldOutput } from './held-output.ts'
+import { linesOfWhole } from './line-pieces.ts'
 import type { Stream } from './shown-lines.ts'
 
 /** Of one output that is compared line by line: both, and what is made of them, are in memory. */
@@ -91,8 +92,7 @@ export class DiffView extends GroupView {
     for (const stream of STREAMS) {
       const { bytes, isWhole } = compared[stream]
       if (bytes.length === 0) continue
-      const body = bytes.at(-1) === 0x0a ? bytes.subarray(0, -1) : bytes
-      if (!(await this.lines.write(stream, { text: '  ' }, splitLines(body)))) return false
+      if (!(await this.lines.write(stream, INDENT, linesOfWhole(bytes)))) return false
       if (!isWhole && !(await this.lines.say(stream, `  … ${common[stream].length - bytes.length} bytes more are not shown`, 'yellow')))
         return false
     }
@@ -118,13 +118,4 @@ export class DiffView extends GroupView {
     const style = lineStyle(line)
     return this.lines.write('stdout', { text: '' }, [Buffer.from(line)], style)
   }
-}
-
-function* splitLines(bytes: Buffer): Generator<Uint8Array, void, undefined> {
-  let start = 0
-  for (let end = bytes.indexOf(0x0a); end !== -1; end = bytes.indexOf(0x0a, start)) {
-    yield bytes.subarray(start, end)
-    start = end + 1
-  }
-  yield bytes.subarray(start)
 }

@@ -8,7 +8,7 @@ import type { HeldOutput, HeldOutputs } from './held-output.ts'
 import { LinePieces } from './line-pieces.ts'
 import type { Prefix, ShownLines, Stream } from './shown-lines.ts'
 
-const INDENT: Prefix = { text: '  ' }
+export const INDENT: Prefix = { text: '  ' }
 
 /** `web[1-7,9-20] (19, exit status 2)` */
 export const groupTitle = ({ hosts, end }: Pick<OutputGroup, 'hosts' | 'end'>): string => {

@@ -35,3 +35,11 @@ export class LinePieces {
     }
   }
 }
+
+/** The lines of bytes that are all there. */
+export function* linesOfWhole(bytes: Uint8Array): Generator<Uint8Array, void, undefined> {
+  const pieces = new LinePieces()
+  yield* pieces.push(bytes)
+  const rest = pieces.rest()
+  if (rest !== null) yield rest
+}
