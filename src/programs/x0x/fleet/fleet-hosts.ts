@@ -22,13 +22,6 @@ export class FleetHosts {
     return [...this.#hosts.keys()]
   }
 
-  /** How many began and have not ended. */
-  get running(): number {
-    let running = 0
-    for (const { request_id, end } of this.#hosts.values()) if (request_id !== null && end === null) running += 1
-    return running
-  }
-
   add(hosts: readonly { readonly host: string; readonly agent_id: string }[]): void {
     for (const { host, agent_id } of hosts) this.#hosts.set(host, { host, agent_id, request_id: null, end: null })
   }

@@ -64,9 +64,8 @@ export class JsonView implements FleetView {
 
   async #hostText(host: FanoutHostJson): Promise<string> {
     const { stdout, stderr } = this.#of(host.host)
-    const { type: _type, ...ended } = host as FanoutHostJson & { readonly type?: string }
     const [stdout_b64, stderr_b64] = [await textOf(stdout), await textOf(stderr)]
-    return JSON.stringify({ ...ended, stdout_b64, stderr_b64, output_cut: stdout.lost + stderr.lost > 0 })
+    return JSON.stringify({ ...host, stdout_b64, stderr_b64, output_cut: stdout.lost + stderr.lost > 0 })
   }
 
   async #write(text: string): Promise<boolean> {
