@@ -8,11 +8,15 @@ import { yamux } from '@chainsafe/libp2p-yamux'
 import { circuitRelayServer, circuitRelayTransport, type CircuitRelayTransportComponents } from '@libp2p/circuit-relay-v2'
 import type { Connection, Libp2p } from '@libp2p/interface'
 import { identify, type Identify } from '@libp2p/identify'
+import { peerIdFromString } from '@libp2p/peer-id'
 import { tcp } from '@libp2p/tcp'
 import { createLibp2p } from 'libp2p'
 
 import { systemClock } from '../../src/base/clock.ts'
+import { machineKeyOf } from '../../src/identity/machine-key.ts'
+import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { RecordJudge } from '../../src/mesh/dht-record.ts'
+import { forgetGonePeers, IN_HASH_TABLE } from '../../src/mesh/libp2p/forget-peers.ts'
 import { libp2pOptions } from '../../src/mesh/libp2p/options.ts'
 import { until } from '../support/processes.ts'
 
@@ -117,6 +121,22 @@ test(
         assert.ok(member in (objects[object] as object), `${object}.${member}`)
         assert.ok(page.includes(`\`${member}\``), `docs/libp2p.md: ${member}`)
       }
+  },
+)
+
+test(
+  'peers that are gone are forgotten, but for those in the hash table, which knows by that alone where they are',
+  { timeout: 60_000 },
+  async (t) => {
+    const [here, there] = [await start(t, ['/ip4/127.0.0.1/tcp/0']), await start(t, [])]
+    const { peerId, peerStore } = there.node
+    await there.node.dial(here.node.getMultiaddrs())
+    await until(async () => (await peerStore.get(here.node.peerId)).tags.has(IN_HASH_TABLE))
+    const stranger = peerIdFromString(peerIdOf(machineKeyOf(randomBytes(32)).machineId))
+    await peerStore.merge(stranger, { multiaddrs: here.node.getMultiaddrs() })
+    await forgetGonePeers({ getConnections: () => [], peerStore })
+    const left = (await peerStore.all()).map(({ id }) => id.toString()).filter((id) => id !== peerId.toString())
+    assert.deepEqual(left, [here.node.peerId.toString()])
   },
 )
 

@@ -1,7 +1,7 @@
 import type { Libp2p } from '@libp2p/interface'
 
 /** The engine of the hash table puts it on each peer of its table, and takes it off. */
-const IN_HASH_TABLE = 'kad-dht'
+export const IN_HASH_TABLE = 'kad-peer'
 
 /**
  * Makes libp2p forget every peer that it has no connection to. Its store has no bound and no sweep, so
