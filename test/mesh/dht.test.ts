@@ -2,9 +2,11 @@ import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { test } from 'node:test'
 
+import { multiaddr } from '@multiformats/multiaddr'
 import { MemoryDatastore } from 'datastore-core'
 import fc from 'fast-check'
 import { Key } from 'interface-datastore'
+import { createLibp2p } from 'libp2p'
 
 import { agentSignerOf } from '../../src/identity/agent-key.ts'
 import { signCard } from '../../src/identity/card.ts'
@@ -12,6 +14,9 @@ import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { isAppError } from '../../src/base/errors.ts'
 import { recordKeyOf, RecordJudge } from '../../src/mesh/dht-record.ts'
+import { MAX_DHT_BYTES, valuesOf } from '../../src/mesh/libp2p/dht.ts'
+import { IN_HASH_TABLE } from '../../src/mesh/libp2p/forget-peers.ts'
+import { libp2pOptions } from '../../src/mesh/libp2p/options.ts'
 import { MAX_RECORDS, RecordStore } from '../../src/mesh/libp2p/record-store.ts'
 import { ANNOUNCE_DOMAIN, CARD_DOMAIN, signedCard } from '../../src/protocol/card.ts'
 import { MAX_CARD_BYTES, MAX_CLOCK_SKEW_MS, RECORD_TTL_MS } from '../../src/protocol/limits.ts'
@@ -151,4 +156,33 @@ test('where every peer of the hash table is hostile an agent is unreachable, and
   for (const { node } of hostile) await node.table.put(recordKeyOf(stale.agentId), old, signalOf()).catch(() => undefined)
   await assert.rejects(asker.links.link(stale.agentId, signalOf()), (error) => isAppError(error))
   assert.equal(asker.links.machinesOf(stale.agentId).length, 0)
+})
+
+test('an answer of the hash table that goes on and on is not looked at, and nobody whom it names is remembered', LIMIT, async (t) => {
+  const startNode = async (server: boolean) => {
+    const judge = new RecordJudge({ clock: new ManualClock() })
+    const wish = { seed: randomBytes(32), listen: ['/ip4/127.0.0.1/tcp/0'], announce: [], mdns: false, gater: {}, dht: { judge, server } }
+    const node = await createLibp2p(await libp2pOptions(wish))
+    await node.start()
+    t.after(() => node.stop())
+    return node
+  }
+  const [hostile, asker] = [await startNode(true), await startNode(false)]
+  const { bytes } = multiaddr('/ip4/127.0.0.1/tcp/1')
+  // The multihash of an Ed25519 key: identity, and the key as libp2p writes it.
+  const id = (): Uint8Array => Buffer.concat([Buffer.from('002408011220', 'hex'), randomBytes(32)])
+  const closer = Array.from({ length: MAX_DHT_BYTES / 40 }, () => ({ id: id(), multiaddrs: [bytes] }))
+  let answered = 0
+  const lie = async (_peer: unknown, { type, key }: { type: string; key: Uint8Array }): Promise<unknown> => {
+    answered += 1
+    return { type, key, clusterLevel: 0, closer, providers: [] }
+  }
+  const { handlers } = (hostile.services.dht as unknown as { rpc: { handlers: Record<string, { handle: unknown }> } }).rpc
+  for (const type of ['FIND_NODE', 'GET_VALUE']) handlers[type]!.handle = lie
+  await asker.dial(hostile.getMultiaddrs())
+  await until(async () => (await asker.peerStore.get(hostile.peerId)).tags.has(IN_HASH_TABLE))
+  const values: Uint8Array[] = []
+  for await (const value of valuesOf(asker.services.dht!, recordKeyOf(signer.agentId), signalOf())) values.push(value)
+  assert.ok(answered > 0)
+  assert.deepEqual([values.length, (await asker.peerStore.all()).length], [0, 1])
 })

@@ -1,15 +1,20 @@
 import { kadDHT, type KadDHT } from '@libp2p/kad-dht'
-import { serviceCapabilities, type PeerId } from '@libp2p/interface'
+import { serviceCapabilities, type PeerId, type Stream, type StreamHandler, type StreamHandlerOptions } from '@libp2p/interface'
 
 import { AppError } from '../../base/errors.ts'
 import type { MachineId } from '../../protocol/ids.ts'
 import { RECORD_NAMESPACE, type RecordJudge } from '../dht-record.ts'
 import { machineIdOf } from '../peer-ids.ts'
+import { withOwn } from './guarded.ts'
 
 /** Of our own daemons alone: no record of any other network is kept or looked for. */
 const DHT_PROTOCOL = '/x0x/kad/1'
-/** Streams of the hash table that one connection may have open towards us: each carries one question after the other. */
+/** Streams of the hash table that one connection may have open towards us. */
 const MAX_DHT_STREAMS = 8
+/** What comes on one of its streams at most: a question, or the answer with a record and 20 machines, at some 100 addresses each. The engine would take 4 MiB, and go through a list with each of the machines that are named there. */
+export const MAX_DHT_BYTES = 128 * 1024
+/** Machines that wait to be entered into the table; the engine goes through all of them for each one more. */
+const MAX_TABLE_UPDATES = 256
 
 const refuse = async (): Promise<never> => {
   throw new AppError('malformed', 'no record of ours')
@@ -22,6 +27,7 @@ export const hashTable = (judge: RecordJudge, { server }: { server: boolean }): 
     clientMode: !server,
     allowQueryWithZeroPeers: true,
     maxInboundStreams: MAX_DHT_STREAMS,
+    routingTableUpdateMaxQueueSize: MAX_TABLE_UPDATES,
     // A fleet may be at private addresses, and each address is dialled to a machine that must prove itself.
     peerInfoMapper: (peer) => peer,
     validators: { pk: refuse, [RECORD_NAMESPACE]: async (key, value) => void judge.verify(key, value) },
@@ -29,11 +35,45 @@ export const hashTable = (judge: RecordJudge, { server }: { server: boolean }): 
     selectors: { pk: () => 0, [RECORD_NAMESPACE]: (_key, values) => values.length - 1 },
   })
   // libp2p gives each service whatever it asks for by name.
-  return (components) => make(components as Parameters<typeof make>[0])
+  return (components) => make(bounded(components as Parts) as unknown as Parameters<typeof make>[0])
 }
 
 interface Asking {
-  openStream(peer: PeerId, protocol: string, options: { signal?: AbortSignal }): Promise<{ close(): Promise<void> }>
+  openStream(peer: PeerId, protocol: string, options: { signal?: AbortSignal }): Promise<Stream>
+}
+interface Answering {
+  handle(protocol: string, handler: StreamHandler, options?: StreamHandlerOptions): Promise<void>
+}
+/** By which the engine asks, and is asked. */
+interface Parts {
+  readonly connectionManager: Asking
+  readonly registrar: Answering
+}
+
+/** The same components, with streams on which no more comes than `MAX_DHT_BYTES`. */
+const bounded = (components: Parts): Parts => {
+  const { connectionManager, registrar } = components
+  return withOwn(components, {
+    connectionManager: withOwn(connectionManager, {
+      openStream: async (...asked) => boundStream(await connectionManager.openStream(...asked)),
+    }),
+    registrar: withOwn(registrar, {
+      handle: async (protocol, handler, options) =>
+        registrar.handle(protocol, (stream, connection) => handler(boundStream(stream), connection), options),
+    }),
+  })
+}
+
+/** In the turn in which whoever reads it is given it, so that nothing of it is lost. */
+const boundStream = (stream: Stream): Stream => {
+  let received = 0
+  stream.addEventListener('message', (event) => {
+    received += event.data.byteLength
+    if (received <= MAX_DHT_BYTES) return
+    event.stopImmediatePropagation()
+    stream.abort(new AppError('rate_limited', 'too much at once for the hash table'))
+  })
+  return stream
 }
 
 /**
