@@ -5,6 +5,8 @@ import { perMinute } from '../protocol/meter-limits.ts'
 
 /** Strangers that the hash table dials a minute: a look-up asks some tens of servers, and any of them may name any number of machines at any addresses … */
 export const ENGINE_DIALS_PER_MINUTE = 60
+/** … each of them so often: one that hangs up whenever it is reached would be dialled again at once, and take the turns of all … */
+export const ENGINE_DIALS_OF_MACHINE = 4
 /** … and whose connections stay, of all strangers that were dialled: a quarter of strangers' places. */
 export const MAX_ENGINE_STRANGERS = 128
 
@@ -26,6 +28,7 @@ export class EngineDials {
   readonly #parts: EngineDialsComponents
   readonly #strangers: boolean
   readonly #admitted: RateLimit
+  readonly #ofMachine: RateLimit
   /** How often each is being dialled by us. */
   readonly #ours = new Map<MachineId, number>()
 
@@ -33,6 +36,7 @@ export class EngineDials {
     this.#parts = components
     this.#strangers = init.strangers
     this.#admitted = new RateLimit(components, perMinute(ENGINE_DIALS_PER_MINUTE))
+    this.#ofMachine = new RateLimit(components, perMinute(ENGINE_DIALS_OF_MACHINE))
   }
 
   /** A dial of ours, which `may` lets pass while it lasts. */
@@ -50,6 +54,7 @@ export class EngineDials {
   /** Whether this machine may be dialled now. */
   may(machineId: MachineId): boolean {
     if (this.#ours.has(machineId) || this.#parts.isKnown(machineId)) return true
-    return this.#strangers && this.#parts.strangersDialled() < MAX_ENGINE_STRANGERS && this.#admitted.allows(STRANGERS)
+    if (!this.#strangers || this.#parts.strangersDialled() >= MAX_ENGINE_STRANGERS) return false
+    return this.#ofMachine.allows(machineId) && this.#admitted.allows(STRANGERS)
   }
 }

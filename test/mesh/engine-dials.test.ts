@@ -12,7 +12,7 @@ import { agentSignerOf } from '../../src/identity/agent-key.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { RecordJudge } from '../../src/mesh/dht-record.ts'
-import { ENGINE_DIALS_PER_MINUTE, EngineDials, MAX_ENGINE_STRANGERS } from '../../src/mesh/engine-dials.ts'
+import { ENGINE_DIALS_OF_MACHINE, ENGINE_DIALS_PER_MINUTE, EngineDials, MAX_ENGINE_STRANGERS } from '../../src/mesh/engine-dials.ts'
 import { FOUND_STRANGERS_PER_MINUTE } from '../../src/mesh/found-machines.ts'
 import { libp2pOptions } from '../../src/mesh/libp2p/options.ts'
 import type { MachineId } from '../../src/protocol/ids.ts'
@@ -39,6 +39,13 @@ test('of strangers the hash table may dial so many a minute, and of those we kno
   assert.equal(passed(2 * ENGINE_DIALS_PER_MINUTE), 1)
   await clock.advance(60_000)
   assert.equal(passed(2 * ENGINE_DIALS_PER_MINUTE), ENGINE_DIALS_PER_MINUTE + 1)
+})
+
+test('a stranger that hangs up whenever it is reached takes no turns of others', async () => {
+  const { dials, passed } = setUp()
+  const again = Array.from({ length: 2 * ENGINE_DIALS_PER_MINUTE }, () => dials.may(machineOf(0)))
+  assert.equal(again.filter(Boolean).length, ENGINE_DIALS_OF_MACHINE)
+  assert.equal(passed(2 * ENGINE_DIALS_PER_MINUTE), ENGINE_DIALS_PER_MINUTE - ENGINE_DIALS_OF_MACHINE)
 })
 
 test('where as many strangers are connected as may be, or none may come, the hash table dials none', () => {
