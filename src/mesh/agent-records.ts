@@ -13,9 +13,11 @@ import type { OwnCard } from './own-card.ts'
 
 /** Our own record is put again this often: the machines nearest to it change, and forget. */
 export const PUBLISH_EVERY_MS = 30 * 60_000
-/** The first time, once there are neighbours to put it to. */
-const FIRST_PUBLISH_MS = 15_000
-/** How long one of our records may take to be put, or another's to be looked for. */
+/** The first time, once there are neighbours to put it to; where nobody took it, again after twice as long each time. */
+export const FIRST_PUBLISH_MS = 15_000
+/** How long our record may take to be put. Nobody waits for it, and one slow server that names machines which are not there must not be in its way. */
+const PUBLISH_MS = 60_000
+/** How long another's may be looked for. */
 export const LOOK_UP_MS = 8_000
 /** Agents looked for at once. */
 const MAX_LOOK_UPS = 4
@@ -40,6 +42,7 @@ export class AgentRecords implements Startable {
   readonly #asked = new BoundedMap<AgentId, { readonly at: number; readonly card: VerifiedCard | null }>({ max: MAX_REMEMBERED })
   readonly #stop = new AbortController()
   #timer: Timer | null = null
+  #againMs = FIRST_PUBLISH_MS
   /** For `/diagnostics/mesh`. */
   readonly counts = { published: 0, looked_for: 0, found: 0, refused: 0 }
 
@@ -71,7 +74,7 @@ export class AgentRecords implements Startable {
     let best: VerifiedCard | null = null
     this.counts.looked_for += 1
     try {
-      for await (const value of this.#parts.table.recordsOf(key, this.#limit(wanted))) best = this.#better(best, key, value)
+      for await (const value of this.#parts.table.recordsOf(key, this.#limit(wanted, LOOK_UP_MS))) best = this.#better(best, key, value)
     } catch (error) {
       wanted.throwIfAborted()
       this.#parts.log.debug({ agent: shortId(agentId), err: errorText(error) }, 'the hash table was not asked to the end')
@@ -93,8 +96,8 @@ export class AgentRecords implements Startable {
     }
   }
 
-  #limit(wanted: AbortSignal): AbortSignal {
-    return AbortSignal.any([wanted, this.#stop.signal, AbortSignal.timeout(LOOK_UP_MS)])
+  #limit(wanted: AbortSignal, ms: number): AbortSignal {
+    return AbortSignal.any([wanted, this.#stop.signal, AbortSignal.timeout(ms)])
   }
 
   #schedule(ms: number): void {
@@ -102,14 +105,21 @@ export class AgentRecords implements Startable {
   }
 
   async #publish(): Promise<void> {
+    const takers = await this.#put()
+    if (takers > 0) this.counts.published += 1
+    this.#againMs = takers > 0 ? FIRST_PUBLISH_MS : Math.min(2 * this.#againMs, PUBLISH_EVERY_MS)
+    if (!this.#stop.signal.aborted) this.#schedule(takers > 0 ? PUBLISH_EVERY_MS : this.#againMs)
+  }
+
+  /** How many took our record. */
+  async #put(): Promise<number> {
     const { table, ownCard, log } = this.#parts
     try {
       const { encoded } = await ownCard.current()
-      await table.put(recordKeyOf(this.#agentId), encoded, this.#limit(this.#stop.signal))
-      this.counts.published += 1
+      return await table.put(recordKeyOf(this.#agentId), encoded, this.#limit(this.#stop.signal, PUBLISH_MS))
     } catch (error) {
       log.debug({ err: errorText(error) }, 'our record was not put')
+      return 0
     }
-    if (!this.#stop.signal.aborted) this.#schedule(PUBLISH_EVERY_MS)
   }
 }

@@ -1,27 +1,49 @@
 import type { KadDHT } from '@libp2p/kad-dht'
 
+import type { Clock } from '../base/clock.ts'
+import { RateLimit } from '../base/rate-limit.ts'
 import type { MachineId } from '../protocol/ids.ts'
+import { perMinute } from '../protocol/meter-limits.ts'
 import type { RecordJudge } from './dht-record.ts'
 import { guardHashTable, putValue, valuesOf } from './libp2p/dht.ts'
 
+/** Records that one source may have us keep: all at once those of a host full of daemons, and then so many a minute. Each has one, and puts it twice an hour: whoever makes up agents would else push out all that we keep within seconds. */
+export const RECORDS_AT_ONCE = 64
+export const RECORDS_PER_MINUTE = 4
+
 /** `server` keeps records for others, `client` asks for them and has its own kept. */
 export type DhtMode = 'off' | 'client' | 'server'
+
+/** Who asks the table. */
+export interface TableView {
+  /** Whether this peer may ask now. */
+  mayAsk(machineId: MachineId): boolean
+  /** By what meters count it; null for one that is not connected any more. */
+  sourceOf(machineId: MachineId): string | null
+}
 
 /** This machine's part in the hash table of cards, as long as its libp2p runs. */
 export class HashTable {
   /** What libp2p is started with; null: no part. */
   readonly options: { readonly judge: RecordJudge; readonly server: boolean } | null
+  readonly #puts: RateLimit
   #dht: KadDHT | null = null
 
-  constructor(components: { judge?: RecordJudge }, init: { mode: DhtMode }) {
+  constructor(components: { judge?: RecordJudge; clock: Pick<Clock, 'monotonic'> }, init: { mode: DhtMode }) {
     const { judge } = components
+    this.#puts = new RateLimit(components, { ...perMinute(RECORDS_PER_MINUTE), burst: RECORDS_AT_ONCE })
     this.options = judge === undefined || init.mode === 'off' ? null : { judge, server: init.mode === 'server' }
   }
 
-  /** Before libp2p's start. `mayAsk` is asked about each question of a peer. */
-  attach(dht: KadDHT | undefined, mayAsk: (machineId: MachineId) => boolean): void {
+  /** Before libp2p's start. `view` is asked about each question of a peer. */
+  attach(dht: KadDHT | undefined, view: TableView): void {
     this.#dht = dht ?? null
-    if (dht !== undefined) guardHashTable(dht, mayAsk)
+    if (dht !== undefined) guardHashTable(dht, (machineId, keep) => view.mayAsk(machineId) && (!keep || this.mayPut(view.sourceOf(machineId))))
+  }
+
+  /** Whether one more record of this source is kept. */
+  mayPut(source: string | null): boolean {
+    return source !== null && this.#puts.allows(source)
   }
 
   /** Every value under this key that was believed, as they come. */
@@ -29,8 +51,8 @@ export class HashTable {
     if (this.#dht !== null) yield* valuesOf(this.#dht, key, signal)
   }
 
-  /** Puts a value to the machines nearest to the key. */
-  async put(key: Uint8Array, value: Uint8Array, signal: AbortSignal): Promise<void> {
-    if (this.#dht !== null) await putValue(this.#dht, key, value, signal)
+  /** Puts a value to the machines nearest to the key. Answers how many took it. */
+  async put(key: Uint8Array, value: Uint8Array, signal: AbortSignal): Promise<number> {
+    return this.#dht === null ? 0 : putValue(this.#dht, key, value, signal)
   }
 }

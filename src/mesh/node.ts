@@ -109,7 +109,8 @@ export class MeshNode implements Startable {
       dialRelayed: async (address, options) => ways!.dial(address, options),
       isKnown,
     })
-    this.table.attach(libp2p.services.dht, (machineId) => this.#limits.mayBring(machineId, 1))
+    const mayAsk = (machineId: MachineId): boolean => this.#limits.mayBring(machineId, 1)
+    this.table.attach(libp2p.services.dht, { mayAsk, sourceOf: (machineId) => this.#limits.sourceOf(machineId) })
     try {
       await libp2p.start()
     } catch (error) {

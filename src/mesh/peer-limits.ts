@@ -53,6 +53,12 @@ export class PeerLimits implements GossipWatch {
     return this.#charge(this.#parts.connections.to(neighbour), 'messages', messages) === 'allowed'
   }
 
+  /** By what its meters count a machine; null for one that is not connected. */
+  sourceOf(machineId: MachineId): string | null {
+    const [connection] = this.#parts.connections.to(machineId)
+    return connection === undefined ? null : this.#parts.sources.of(connection)
+  }
+
   onInvalid(neighbour: string): void {
     const machineId = machineIdOfText(neighbour)
     const [connection] = machineId === null ? [] : this.#parts.connections.to(machineId)

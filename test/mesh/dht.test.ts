@@ -13,7 +13,10 @@ import { signCard } from '../../src/identity/card.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { isAppError } from '../../src/base/errors.ts'
+import { silentLogger } from '../../src/base/log.ts'
+import { AgentRecords, FIRST_PUBLISH_MS, PUBLISH_EVERY_MS } from '../../src/mesh/agent-records.ts'
 import { recordKeyOf, RecordJudge } from '../../src/mesh/dht-record.ts'
+import { HashTable, RECORDS_AT_ONCE, RECORDS_PER_MINUTE } from '../../src/mesh/hash-table.ts'
 import { MAX_DHT_BYTES, valuesOf } from '../../src/mesh/libp2p/dht.ts'
 import { IN_HASH_TABLE } from '../../src/mesh/libp2p/forget-peers.ts'
 import { libp2pOptions } from '../../src/mesh/libp2p/options.ts'
@@ -107,6 +110,39 @@ test('of records so many are kept, the oldest makes room, and what else libp2p k
   await store.put(keyOf(MAX_RECORDS), new Uint8Array(1))
   assert.deepEqual([await store.has(keyOf(0)), await store.has(keyOf(1)), await store.has(keyOf(2))], [true, false, true])
   assert.ok(await store.has(new Key('/peers/one')))
+})
+
+test('one source has us keep so many records, and uses up nothing of others', async () => {
+  const clock = new ManualClock()
+  const table = new HashTable({ clock }, { mode: 'server' })
+  const kept = (source: string | null): number => Array.from({ length: 200 }, () => table.mayPut(source)).filter(Boolean).length
+  assert.deepEqual([kept('mallory'), kept('honest'), kept(null)], [RECORDS_AT_ONCE, RECORDS_AT_ONCE, 0])
+  await clock.advance(60_000)
+  assert.equal(kept('mallory'), RECORDS_PER_MINUTE)
+})
+
+test('where nobody takes our record it is put again soon, and only what was taken counts', async () => {
+  const clock = new ManualClock()
+  let [takers, puts] = [0, 0]
+  const put = async (): Promise<number> => {
+    puts += 1
+    if (puts === 2) throw new Error('not the whole way')
+    return takers
+  }
+  const table = { options: { judge: new RecordJudge({ clock }), server: false }, put, recordsOf: () => assert.fail('nobody is looked for') }
+  const ownCard = { current: async () => ({ issuedAt: clock.now(), encoded: new Uint8Array(1) }) }
+  const records = new AgentRecords({ table, judge: table.options.judge, ownCard, clock, log: silentLogger }, { agentId: signer.agentId })
+  records.start()
+  // With the jitter of each pause.
+  await clock.advance(1.2 * FIRST_PUBLISH_MS)
+  await clock.advance(1.2 * 2 * FIRST_PUBLISH_MS)
+  assert.deepEqual([puts, records.counts.published], [2, 0])
+  takers = 3
+  await clock.advance(1.2 * 4 * FIRST_PUBLISH_MS)
+  assert.deepEqual([puts, records.counts.published], [3, 1])
+  await clock.advance(0.7 * PUBLISH_EVERY_MS)
+  assert.equal(puts, 3)
+  records.stop()
 })
 
 /** Servers that know one another by the first. */

@@ -90,9 +90,12 @@ export const pingByStream = (components: { connectionManager: Asking }): object 
   },
 })
 
+/** As the engine names the message by which a record is put. */
+const PUT = 'PUT_VALUE'
+
 interface Rpc {
   readonly handlers: Record<string, unknown>
-  handleMessage(peer: PeerId, message: unknown): Promise<unknown>
+  handleMessage(peer: PeerId, message: { readonly type?: string }): Promise<unknown>
 }
 interface Fetching {
   getMany(key: Uint8Array, options: { signal: AbortSignal }): AsyncIterable<{ readonly name: string; readonly value?: Uint8Array }>
@@ -106,14 +109,17 @@ const insideOf = (dht: KadDHT): Inside => {
   return dht
 }
 
-/** From now on each question of a peer is metered before it is looked at, and nobody can have us keep who provides what. */
-export const guardHashTable = (dht: KadDHT, mayAsk: (machineId: MachineId) => boolean): void => {
+/** Whether this peer may ask now. `keep`: that we keep a record for others. */
+export type MayAsk = (machineId: MachineId, keep: boolean) => boolean
+
+/** From now on each question of a peer is metered before it is looked at, and nobody can have us keep who provides what, or say anything after it. */
+export const guardHashTable = (dht: KadDHT, mayAsk: MayAsk): void => {
   const { rpc } = insideOf(dht)
-  for (const what of ['ADD_PROVIDER', 'GET_PROVIDERS']) delete rpc.handlers[what]
+  for (const what of ['ADD_PROVIDER', 'GET_PROVIDERS', 'PING']) delete rpc.handlers[what]
   const handle = rpc.handleMessage.bind(rpc)
   rpc.handleMessage = async (peer, message) => {
     const machineId = machineIdOf(peer)
-    if (machineId === null || !mayAsk(machineId)) throw new AppError('rate_limited', 'too many questions to the hash table')
+    if (machineId === null || !mayAsk(machineId, message.type === PUT)) throw new AppError('rate_limited', 'too many questions to the hash table')
     return handle(peer, message)
   }
 }
@@ -124,7 +130,10 @@ export async function* valuesOf(dht: KadDHT, key: Uint8Array, signal: AbortSigna
     if (event.name === 'VALUE' && event.value) yield event.value
 }
 
-/** Puts a value to the machines nearest to the key; whoever does not take it is left out. */
-export const putValue = async (dht: KadDHT, key: Uint8Array, value: Uint8Array, signal: AbortSignal): Promise<void> => {
-  for await (const event of dht.put(key, value, { signal })) void event
+/** Puts a value to the machines nearest to the key; whoever does not take it is left out. Answers how many took it. */
+export const putValue = async (dht: KadDHT, key: Uint8Array, value: Uint8Array, signal: AbortSignal): Promise<number> => {
+  let takers = 0
+  for await (const event of dht.put(key, value, { signal }))
+    if (event.name === 'PEER_RESPONSE' && String(event.messageType) === PUT) takers += 1
+  return takers
 }
