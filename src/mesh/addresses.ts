@@ -71,13 +71,7 @@ export const announceable = (addresses: readonly string[]): string[] => {
   return outside.length > 0 ? outside : [...addresses]
 }
 
-/** Networks whose addresses mean another machine elsewhere: private ones, those of one link, and those of carriers' NAT. */
-const notPublic = (): BlockList => {
-  const networks = new BlockList()
-  for (const [network, prefix] of NOT_PUBLIC.ipv4) networks.addSubnet(network, prefix, 'ipv4')
-  for (const [network, prefix] of NOT_PUBLIC.ipv6) networks.addSubnet(network, prefix, 'ipv6')
-  return networks
-}
+/** Networks whose addresses mean another machine elsewhere, or none: private ones, those of one link, those of carriers' NAT, of groups, and IPv4 within IPv6. */
 const NOT_PUBLIC = {
   ipv4: [
     ['0.0.0.0', 8],
@@ -93,14 +87,24 @@ const NOT_PUBLIC = {
     ['::', 127],
     ['fc00::', 7],
     ['fe80::', 10],
+    ['ff00::', 8],
+    ['::ffff:0:0', 96],
   ],
 } as const
-let networks: BlockList | null = null
+
+type Family = keyof typeof NOT_PUBLIC
+/** A list for each: for Node.js every address of IPv4 is also one within IPv6. */
+const notPublic = (family: Family): BlockList => {
+  const networks = new BlockList()
+  for (const [network, prefix] of NOT_PUBLIC[family]) networks.addSubnet(network, prefix, family)
+  return networks
+}
+let networks: Readonly<Record<Family, BlockList>> | null = null
 
 /** Whether an address means the same host everywhere. */
 export const isPublicText = (text: string): boolean => {
   const [, protocol, value = ''] = text.split('/')
-  networks ??= notPublic()
-  if (protocol === 'ip4') return !networks.check(value, 'ipv4')
-  return protocol === 'ip6' ? !networks.check(value, 'ipv6') : true
+  networks ??= { ipv4: notPublic('ipv4'), ipv6: notPublic('ipv6') }
+  if (protocol === 'ip4') return !networks.ipv4.check(value, 'ipv4')
+  return protocol === 'ip6' ? !networks.ipv6.check(value, 'ipv6') : true
 }

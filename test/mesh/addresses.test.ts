@@ -7,7 +7,7 @@ import fc from 'fast-check'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { AddressBook, type BookContact, MAX_MDNS_PEERS } from '../../src/mesh/address-book.ts'
-import { announceable, hostOf, hostOfText, parseAddress } from '../../src/mesh/addresses.ts'
+import { announceable, hostOf, hostOfText, isPublicText, parseAddress } from '../../src/mesh/addresses.ts'
 import type { SeenAgent } from '../../src/mesh/announcements.ts'
 import { machineIdOfText } from '../../src/mesh/peer-ids.ts'
 import { MAX_ADDRESS_TEXT, MAX_DIAL_ADDRESSES } from '../../src/protocol/limits.ts'
@@ -100,6 +100,15 @@ test('hosts are listed of cards and the bootstrap list, and not of who is blocke
 test('loopback is announced only when there is nothing else', () => {
   assert.deepEqual(announceable(['/ip4/127.0.0.1/tcp/1', '/ip4/10.0.0.1/tcp/1']), ['/ip4/10.0.0.1/tcp/1'])
   assert.deepEqual(announceable(['/ip4/127.0.0.1/tcp/1']), ['/ip4/127.0.0.1/tcp/1'])
+})
+
+test('an address that means another machine elsewhere, or a group of them, is not public, however it is written', () => {
+  for (const ip4 of ['8.8.8.8', '203.0.113.7', '172.32.0.1']) assert.ok(isPublicText(`/ip4/${ip4}/tcp/1`), ip4)
+  for (const ip4 of ['10.0.0.1', '127.0.0.1', '172.16.0.1', '192.168.1.1', '224.0.0.1']) assert.ok(!isPublicText(`/ip4/${ip4}/tcp/1`), ip4)
+  for (const ip6 of ['2001:db8::1', '2600::1']) assert.ok(isPublicText(`/ip6/${ip6}/tcp/1`), ip6)
+  for (const ip6 of ['::1', 'fd00::1', 'fe80::1', 'ff02::1', '::ffff:10.0.0.1', '::ffff:8.8.8.8', '::ffff:808:808'])
+    assert.ok(!isPublicText(`/ip6/${ip6}/tcp/1`), ip6)
+  assert.ok(isPublicText('/dns4/example.org/tcp/1'))
 })
 
 const seen = (machine_id: string, addresses: string[], issued_at_ms = 1): SeenAgent => ({
