@@ -30,8 +30,13 @@ const MAX_ASKS = 8
 const MAX_ASKS_UNDERWAY = 256
 /** Questions of one machine, or of the strangers of one host, that are answered a minute: a newcomer asks once for each of `EAGER_CARDS`. */
 export const CARD_ANSWERS_PER_MINUTE = 2 * EAGER_CARDS
-/** Machines of one contact that are dialled a minute to see the card that proves their claim. */
+/** Machines of one contact that are dialled a minute to see the card that proves their claim, of each neighbour that brings it … */
 export const CLAIMS_DIALLED_PER_MINUTE = 6
+/** … and of strangers' machines that claim to be a contact's so many in all: from half of them on chance decides, so that no neighbour takes all. */
+export const ALL_CLAIMS_DIALLED_PER_MINUTE = 60
+
+/** All claimants are one source. */
+const CLAIMANTS = ''
 
 /** Questions of one kind: each has places of its own, so that whoever answers none of one kind keeps none of another waiting. */
 class Asks {
@@ -64,6 +69,7 @@ export class Cards implements Startable {
   readonly #asks = { known: new Asks(), claimed: new Asks(), stranger: new Asks() }
   readonly #answers: RateLimit
   readonly #dialled: RateLimit
+  readonly #allDialled: RateLimit
   readonly #stop = new AbortController()
   /** For `/diagnostics/mesh`. */
   readonly counts = { asked: 0, learnt: 0, refused: 0, answered: 0 }
@@ -72,6 +78,7 @@ export class Cards implements Startable {
     this.#parts = components
     this.#answers = new RateLimit(components, perMinute(CARD_ANSWERS_PER_MINUTE))
     this.#dialled = new RateLimit(components, perMinute(CLAIMS_DIALLED_PER_MINUTE))
+    this.#allDialled = new RateLimit(components, perMinute(ALL_CLAIMS_DIALLED_PER_MINUTE))
   }
 
   /** Before the node's start. */
@@ -108,7 +115,7 @@ export class Cards implements Startable {
         const nearest = node.connectionsTo(machine_id).at(-1) ?? node.connectionsTo(machineIdOfText(neighbour) ?? '').at(-1)
         // Whoever brought the word may be silent on purpose.
         if (nearest !== undefined && (await this.#askOf(nearest, heard).catch(() => false))) return
-        if (asks === this.#asks.stranger || nearest?.machineId === machine_id || !this.#dialled.allows(heard.agent_id)) return
+        if (asks === this.#asks.stranger || nearest?.machineId === machine_id || !this.#mayDial(heard, asks)) return
         await this.#askOf(await node.dial(machine_id, addresses, this.#stop.signal), heard)
       } finally {
         leave()
@@ -116,6 +123,11 @@ export class Cards implements Startable {
     } catch (error) {
       if (!this.#stop.signal.aborted) log.debug({ machine: shortId(machine_id), err: errorText(error) }, 'its card was not had')
     }
+  }
+
+  /** A contact's id is claimed for nothing, so each neighbour that brings such claims has a share of its own. */
+  #mayDial({ agent_id, neighbour }: Heard, asks: Asks): boolean {
+    return this.#dialled.allows(`${agent_id} ${neighbour}`) && (asks === this.#asks.known || this.#allDialled.allowsByChance(CLAIMANTS))
   }
 
   /** False when this machine has no such card. */

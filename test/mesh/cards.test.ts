@@ -9,7 +9,9 @@ import { signCard, verifyCard } from '../../src/identity/card.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { Announcements } from '../../src/mesh/announcements.ts'
-import { CARD_ANSWERS_PER_MINUTE } from '../../src/mesh/cards.ts'
+import { AppError } from '../../src/base/errors.ts'
+import { silentLogger } from '../../src/base/log.ts'
+import { ALL_CLAIMS_DIALLED_PER_MINUTE, CARD_ANSWERS_PER_MINUTE, Cards, CLAIMS_DIALLED_PER_MINUTE } from '../../src/mesh/cards.ts'
 import type { Heard } from '../../src/mesh/presences.ts'
 import { ANNOUNCE_DOMAIN, cardAsk, CARD_DOMAIN, CARD_PROTOCOL, presence, PRESENCE_TOPIC, signedCard } from '../../src/protocol/card.ts'
 import { encodeFrame } from '../../src/protocol/framing.ts'
@@ -110,6 +112,45 @@ test('no card is learnt that is of another agent or machine, older than is said,
   )
   assert.deepEqual(announcements.list(), [])
   assert.equal(announcements.learn(valid, heard), 'newcomer')
+})
+
+/** Cards of a daemon to whom no claim can be proven: whom it dials. */
+const dialled = (claims: readonly { readonly machine: number; readonly neighbour: string }[]) => {
+  const { clock, announcements } = setUp()
+  const machines: string[] = []
+  const node = {
+    machineId: 'ff'.repeat(32),
+    connectionsTo: () => [],
+    handle: () => undefined,
+    isKnown: () => false,
+    dial: async (machineId: string) => {
+      machines.push(machineId)
+      throw new AppError('peer_unreachable')
+    },
+  }
+  const [presences, book] = [{ of: () => null }, { mayBe: () => true }]
+  const ownCard = { current: async () => assert.fail('nobody asks') }
+  const cards = new Cards({ node, presences, book, announcements, ownCard, onNewcomer: () => undefined, clock, log: silentLogger })
+  for (const { machine: number, neighbour } of claims)
+    cards.heard({ ...heardAt(clock.now(), 0), machine_id: number.toString(16).padStart(64, '0'), neighbour })
+  return async (): Promise<string[]> => {
+    for (let turns = 0; turns < claims.length; turns++) await new Promise((resolve) => setImmediate(resolve))
+    cards.stop()
+    return machines
+  }
+}
+
+test('who makes up machines of a contact uses up no dial to the one that another neighbour has heard of', async () => {
+  const madeUp = Array.from({ length: 2 * CLAIMS_DIALLED_PER_MINUTE }, (_, machine) => ({ machine, neighbour: 'mallory' }))
+  const machines = await dialled([...madeUp, { machine: 255, neighbour: 'honest' }])()
+  assert.equal(machines.length, CLAIMS_DIALLED_PER_MINUTE + 1)
+  assert.ok(machines.some((one) => one.endsWith('ff')))
+})
+
+test('however many neighbours bring claims, so many machines are dialled for them', async () => {
+  const claims = Array.from({ length: 200 }, (_, machine) => ({ machine, neighbour: `neighbour${machine}` }))
+  const machines = await dialled(claims)()
+  assert.ok(machines.length <= ALL_CLAIMS_DIALLED_PER_MINUTE && machines.length >= ALL_CLAIMS_DIALLED_PER_MINUTE / 2, String(machines.length))
 })
 
 test('neighbours ask one another for their cards once, and by way of a third for those behind it', LIMIT, async (t) => {
