@@ -25,6 +25,8 @@ export interface Heard {
   readonly machine_id: MachineId
   readonly card_issued_at_ms: number
   readonly said_at_ms: number
+  /** Since when it claims this agent, by our clock. */
+  readonly claimed_at_ms: number
   /** By our clock. */
   readonly expires_at_ms: number
   /** Each ends in `/p2p/…`. */
@@ -95,10 +97,10 @@ export class Presences {
     return heard === undefined || heard.expires_at_ms <= this.#parts.clock.now() ? null : heard
   }
 
-  /** Machines that claim to be this agent's, the latest first. */
+  /** Machines that claim to be this agent's, whoever has said so longest first: to speak often, or to come later, gets nobody before another. */
   claimsOf(agentId: AgentId): MachineId[] {
     const claims = this.list().filter((heard) => heard.agent_id === agentId)
-    return claims.map(({ machine_id }) => machine_id).toReversed()
+    return claims.toSorted((a, b) => a.claimed_at_ms - b.claimed_at_ms).map(({ machine_id }) => machine_id)
   }
 
   /** How many machines' word still holds; more than so many are there where it is full. */
@@ -120,7 +122,8 @@ export class Presences {
     const { agent_id, card_issued_at_ms, said_at_ms } = said
     // A slow clock over there must not make it forgotten before it speaks again.
     const expires_at_ms = now + said.holds_secs * 1000
-    const heard = { agent_id, machine_id: publisher, card_issued_at_ms, said_at_ms, expires_at_ms, addresses, neighbour }
+    const claimed_at_ms = before?.agent_id === agent_id && before.expires_at_ms > now ? before.claimed_at_ms : now
+    const heard = { agent_id, machine_id: publisher, card_issued_at_ms, said_at_ms, claimed_at_ms, expires_at_ms, addresses, neighbour }
     this.#heard.delete(publisher)
     this.#heard.set(publisher, heard)
     if (before === undefined) this.#forgetStrangers()

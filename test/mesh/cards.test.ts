@@ -46,6 +46,7 @@ const heardAt = (now: number, card_issued_at_ms: number): Heard => ({
   machine_id: machine,
   card_issued_at_ms,
   said_at_ms: now,
+  claimed_at_ms: now,
   expires_at_ms: now + 162_000,
   addresses: [],
   neighbour: 'n',

@@ -119,7 +119,22 @@ test('who claims the id of a contact takes no place of anybody that we know, and
   }
   assert.ok(presences.size <= MAX_HEARD_STRANGERS + 1, String(presences.size))
   assert.notEqual(presences.of(known), null)
-  assert.equal(presences.claimsOf(CONTACT).at(-1), known)
+  assert.equal(presences.claimsOf(CONTACT)[0], known)
+})
+
+test('of machines that claim one agent those come first that have said so longest, however often others say it', async () => {
+  const { clock, presences, said, receive } = setUp()
+  receive(said({ agent_id: CONTACT }), machineOf(1))
+  await clock.advance(1_000)
+  for (const n of [2, 3]) receive(said({ agent_id: CONTACT }), machineOf(n))
+  await clock.advance(1_000)
+  for (const n of [1, 3]) receive(said({ agent_id: CONTACT }), machineOf(n))
+  assert.deepEqual(presences.claimsOf(CONTACT), [machineOf(1), machineOf(2), machineOf(3)])
+  // Who claimed another meanwhile begins anew.
+  receive(said({ said_at_ms: clock.now() + 1 }), machineOf(1))
+  await clock.advance(1_000)
+  receive(said({ agent_id: CONTACT }), machineOf(1))
+  assert.deepEqual(presences.claimsOf(CONTACT), [machineOf(2), machineOf(3), machineOf(1)])
 })
 
 test('strangers push out strangers, the oldest first', async () => {
