@@ -7,6 +7,7 @@ import type { AgentId, MachineId } from '../protocol/ids.ts'
 import { ANNOUNCE_TTL_MS, ANNOUNCES_PER_MINUTE, MAX_CARD_BYTES, MAX_CLOCK_SKEW_MS } from '../protocol/limits.ts'
 import { perMinute } from '../protocol/meter-limits.ts'
 import type { Verdict } from './libp2p/gossip.ts'
+import { machineIdOfText } from './peer-ids.ts'
 import type { Heard } from './presences.ts'
 
 /** Strangers' announcements kept. */
@@ -118,7 +119,7 @@ export class Announcements {
     }
   }
 
-  /** Whether a daemon of before presences was heard of lately. What it announces holds for exactly `ANNOUNCE_TTL_MS`, and ours longer. */
+  /** Whether a daemon of before presences was heard lately that we know, or that is a neighbour: any stranger of the mesh could have all of it flood cards. What it announces holds for exactly `ANNOUNCE_TTL_MS`, and ours longer. */
   get hearsOld(): boolean {
     return this.#oldUntil > this.#clock.monotonic()
   }
@@ -145,7 +146,9 @@ export class Announcements {
       if (!this.#publishers.allows(publisher)) return LIMITED
       if (!this.#isKnown(publisher) && !this.#mayBeChecked(agentId, neighbour)) return LIMITED
       const verified = verifyCard(card, ANNOUNCE_DOMAIN, now)
-      if (verified.expiresAt - verified.issuedAt === ANNOUNCE_TTL_MS) this.#oldUntil = this.#clock.monotonic() + ANNOUNCE_TTL_MS
+      const isOld = verified.expiresAt - verified.issuedAt === ANNOUNCE_TTL_MS
+      const isHeeded = this.#isKnown(publisher) || machineIdOfText(neighbour) === publisher
+      if (isOld && isHeeded) this.#oldUntil = this.#clock.monotonic() + ANNOUNCE_TTL_MS
       return this.#remember(verified, this.#clock.now() + ANNOUNCE_TTL_MS)
     } catch {
       return { verdict: isOfLaterVersion(data) ? 'ignore' : 'reject', newcomer: false }

@@ -83,6 +83,19 @@ test('a valid announcement is accepted once, told as a newcomer, and replaced on
   assert.deepEqual(announcements.counts, { accepted: 2, ignored: 2, rejected: 0, rate_limited: 0 })
 })
 
+test('a daemon of before has us announce as it does where it is known or a neighbour, and no stranger beyond', async () => {
+  const [known, stranger] = [machineOf(1), machineOf(2)]
+  const hears = async (machine: string, neighbour: string, expires?: number): Promise<boolean> => {
+    const { clock, announcements } = setUp([], [known])
+    const wish = { issued: clock.now(), machine, ...(expires !== undefined && { expires: clock.now() + expires }) }
+    assert.equal(announcements.receive(await announce(wish), machine, neighbour).verdict, 'accept')
+    return announcements.hearsOld
+  }
+  const another = peerIdOf(machineOf(3))
+  assert.deepEqual([await hears(known, another), await hears(stranger, peerIdOf(stranger)), await hears(stranger, another)], [true, true, false])
+  assert.equal(await hears(known, another, ANNOUNCE_TTL_MS + 1), false, 'one of ours')
+})
+
 test('an announcement that another machine publishes, a card, and altered bytes are held against the sender', async () => {
   const { clock, announcements, receive } = setUp()
   const valid = await announce({ issued: clock.now() })
