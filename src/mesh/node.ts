@@ -273,6 +273,7 @@ export class MeshNode implements Startable {
       if (this.isKnown(connection.machineId)) this.#gate.remember(connection.host, connection.machineId)
       for (const listener of this.#onConnected) listener(connection)
     })
+    libp2p.addEventListener('self:peer:update', () => this.reach.onAddresses())
     libp2p.addEventListener('peer:discovery', ({ detail }) => {
       const machineId = machineIdOf(detail.id)
       if (machineId === null || machineId === this.machineId) return

@@ -13,6 +13,8 @@ export class Reach {
   isRelay: (machineId: MachineId) => boolean = () => false
   /** Where we are reached through relays: told to others beside our own addresses. */
   relayedAddresses: () => readonly string[] = () => []
+  /** Called where our addresses may be others now. */
+  onAddresses: () => void = () => undefined
   /** Our places at relays of others. */
   readonly places = new RelayClient({ isRelay: (machineId) => this.isRelay(machineId) })
   /** What we carry; null: nothing. */

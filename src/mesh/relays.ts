@@ -74,7 +74,10 @@ export class Relays implements Startable {
     const { node } = this.#parts
     node.reach.isRelay = (machineId) => this.#places.has(machineId)
     node.reach.relayedAddresses = () => this.#addresses()
-    node.reach.places.onLost = (machineId) => this.#failed(machineId, 'the place was lost')
+    node.reach.places.onLost = (machineId) => {
+      this.#failed(machineId, 'the place was lost')
+      node.reach.onAddresses()
+    }
     this.#timer = setInterval(() => void this.#look(), LOOK_MS).unref()
   }
 
@@ -146,6 +149,7 @@ export class Relays implements Startable {
       await node.reach.places.reserve(machineId)
       Object.assign(place, { failures: 0, lastError: null })
       log.info({ machine: shortId(machineId) }, 'others reach us through a relay')
+      node.reach.onAddresses()
     } catch (error) {
       this.#failed(machineId, errorText(error))
     }

@@ -6,8 +6,9 @@ import { silentLogger } from '../../src/base/log.ts'
 import { signCard } from '../../src/identity/card.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { Announcements } from '../../src/mesh/announcements.ts'
-import { ANNOUNCE_BURST, Discovery, OWN_ANNOUNCES_PER_MINUTE } from '../../src/mesh/discovery.ts'
+import { Discovery } from '../../src/mesh/discovery.ts'
 import type { TopicValidator, Verdict } from '../../src/mesh/libp2p/gossip.ts'
+import { OWN_WORDS_BURST, OWN_WORDS_PER_MINUTE } from '../../src/mesh/own-words.ts'
 import { ANNOUNCE_DOMAIN } from '../../src/protocol/card.ts'
 import { ANNOUNCE_TTL_MS, ANNOUNCES_PER_MINUTE } from '../../src/protocol/limits.ts'
 import { newParty, type Party } from '../support/fake-network.ts'
@@ -107,5 +108,5 @@ test('of a fleet that starts together each hears of all others within seconds, a
 })
 
 test('what one says of itself in any minute is no more than others accept of one', () => {
-  assert.ok(ANNOUNCE_BURST + OWN_ANNOUNCES_PER_MINUTE <= ANNOUNCES_PER_MINUTE)
+  assert.ok(OWN_WORDS_BURST + OWN_WORDS_PER_MINUTE <= ANNOUNCES_PER_MINUTE)
 })

@@ -14,6 +14,7 @@ test('of many contacts a few are looked at each time, and every one has its turn
   let asked: string[] = []
   const reach = {
     accepts: () => true,
+    onAddresses: () => undefined,
     places: {
       isOffered: async (machineId: string) => {
         asked.push(machineId)
