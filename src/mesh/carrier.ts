@@ -7,6 +7,7 @@ import {
   CARRIED_BURST,
   CARRIED_BYTES_PER_SECOND,
   MAX_CARRIED,
+  MAX_CARRIED_HELD,
   MAX_CARRIED_OF_MACHINE,
   MAX_CARRIED_OF_PAIR,
 } from '../protocol/relay-limits.ts'
@@ -17,6 +18,8 @@ import type { CarriedEnds } from './libp2p/relay-server.ts'
 const PAY_MS = 20
 /** What is paid for at once. */
 const PORTION = 64 * 1024
+/** After so many bytes it is looked how much waits. */
+const LOOK_BYTES = 1024 * 1024
 
 export interface CarrierComponents {
   readonly clock: Pick<Clock, 'monotonic'>
@@ -52,6 +55,7 @@ export class Carrier {
   /** Bytes that came and are not paid for: while there are any, nobody may send more. */
   #owed = 0
   #paying: NodeJS.Timeout | undefined
+  #notLooked = 0
 
   constructor(components: CarrierComponents, { perSecond = CARRIED_BYTES_PER_SECOND, burst = CARRIED_BURST }: CarrierInit = {}) {
     this.#parts = components
@@ -140,7 +144,21 @@ export class Carrier {
     carried.bytes += count
     this.#total.bytes += count
     this.#owed += count
+    this.#notLooked += count
+    if (this.#notLooked >= LOOK_BYTES) this.#boundHeld()
     this.#pay()
+  }
+
+  /** Who does not read may leave a window of each of many connections here. */
+  #boundHeld(): void {
+    this.#notLooked = 0
+    const held = [...this.#carried].map(([carried, streams]) => ({ carried, bytes: streams.held })).toSorted((a, b) => b.bytes - a.bytes)
+    let all = held.reduce((sum, { bytes }) => sum + bytes, 0)
+    for (const { carried, bytes } of held) {
+      if (all <= MAX_CARRIED_HELD) return
+      this.#end(carried, 'too much waits here for who does not read')
+      all -= bytes
+    }
   }
 
   #pay(): void {

@@ -21,6 +21,8 @@ export const CARRIED_BYTES_PER_SECOND = 64 * MIB
 export const CARRIED_BURST = 64 * MIB
 /** What waits in a relay for one direction of a carried connection before its sender gets no more window; the window itself, `MAX_STREAM_WINDOW`, may still come. */
 export const MAX_CARRIED_BACKLOG = MIB
+/** What waits in a relay of all that it carries: as much as 112 connections with one machine that reads slowly leave, and as much again. Beyond it the one of which most waits is ended, and its runs go on over the next. */
+export const MAX_CARRIED_HELD = 256 * MIB
 /** Within this a relay has asked the other end, and it has answered. Less than `ADDRESS_DIAL_MS` is of no use to who waits. */
 export const HOP_MS = 5_000
 /** Relays at which a daemon holds a place: one may fail. */

@@ -21,6 +21,7 @@ export interface CarriedInit {
 export class CarriedStreams {
   readonly #init: CarriedInit
   readonly #updates: (() => void)[]
+  readonly #waiting: (() => number)[] = []
   #ended = false
 
   constructor(init: CarriedInit) {
@@ -38,6 +39,11 @@ export class CarriedStreams {
       })
   }
 
+  /** Bytes of both directions that have come and are not taken yet. */
+  get held(): number {
+    return this.#waiting.reduce((sum, waiting) => sum + waiting(), 0)
+  }
+
   /** Senders may send again: see `isShort`. */
   update(): void {
     for (const update of this.#updates) update()
@@ -52,6 +58,7 @@ export class CarriedStreams {
   #flow(from: Stream, to: Stream): () => void {
     let [received, sent] = [0, 0]
     const waiting = (): number => received - sent + to.writeBufferLength
+    this.#waiting.push(waiting)
     const update = holdWindow(from, () => waiting() > MAX_CARRIED_BACKLOG || this.#init.isShort())
     from.addEventListener('message', ({ data }) => {
       received += data.byteLength

@@ -6,7 +6,7 @@ import type { Stream } from '@libp2p/interface'
 import { silentLogger } from '../../../src/base/log.ts'
 import { Carrier } from '../../../src/mesh/carrier.ts'
 import type { MachineId } from '../../../src/protocol/ids.ts'
-import { MAX_CARRIED, MAX_CARRIED_OF_MACHINE, MAX_CARRIED_OF_PAIR } from '../../../src/protocol/relay-limits.ts'
+import { MAX_CARRIED, MAX_CARRIED_HELD, MAX_CARRIED_OF_MACHINE, MAX_CARRIED_OF_PAIR } from '../../../src/protocol/relay-limits.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { until } from '../../support/processes.ts'
 
@@ -112,5 +112,22 @@ test('who sends more than the rate gets no more window until it is paid for, and
   await until(() => here.updates > 0 && there.updates > 0)
   const { carried, carried_bytes_total } = carrier.diagnostics()
   assert.deepEqual([carried[0]?.bytes, carried_bytes_total, here.status], [150_000, 150_000, 'open'])
+  carrier.stop()
+})
+
+test('where all together leave too much in a relay, those go that leave most, and no others', () => {
+  const { carry, carrier, carried } = setUp({ burst: 2 * MAX_CARRIED_HELD, perSecond: 1 })
+  const MIB = 1024 * 1024
+  const window = 8 * MIB
+  const honest = carry(1, 2)!
+  const silent = Array.from({ length: MAX_CARRIED_HELD / window + 2 }, (_, other) => carry(3, 100 + other)!)
+  for (const [here, there] of silent) {
+    there.writeBufferLength = window - MIB
+    here.bring(MIB)
+  }
+  const open = silent.filter(([here]) => here.status === 'open')
+  assert.ok(open.length * window <= MAX_CARRIED_HELD, String(open.length))
+  assert.ok(open.length >= MAX_CARRIED_HELD / window - 1, String(open.length))
+  assert.deepEqual([honest[0].status, carried()], ['open', open.length + 1])
   carrier.stop()
 })
