@@ -108,7 +108,7 @@ export class Relays implements Startable {
     this.#looking = true
     try {
       const wanted = await this.#wanted()
-      for (const [machineId, place] of this.#places) if (!place.asking && !wanted.includes(machineId)) this.#places.delete(machineId)
+      for (const [machineId, place] of this.#places) if (!place.asking && !wanted.includes(machineId)) this.#giveUp(machineId)
       for (const machineId of wanted) await this.#keep(machineId)
     } catch (error) {
       this.#parts.log.error({ err: errorText(error) }, 'relays were not looked at')
@@ -128,9 +128,11 @@ export class Relays implements Startable {
     return offering.toSorted((a, b) => Number(isOurs(b)) - Number(isOurs(a))).slice(0, MAX_OWN_RELAYS)
   }
 
-  /** Those that are ours or are to be, and some of the others. */
+  /** Those that are ours or are to be, and where that is too few some of the others. */
   #inTurn(possible: readonly MachineId[]): MachineId[] {
+    const { places } = this.#parts.node.reach
     const kept = possible.filter((machineId) => this.#places.has(machineId))
+    if (kept.filter((machineId) => places.reservedUntil(machineId) !== null).length >= MAX_OWN_RELAYS) return kept
     const others = possible.filter((machineId) => !this.#places.has(machineId))
     const from = this.#turn < others.length ? this.#turn : 0
     this.#turn = from + LOOKED_AT_ONCE
@@ -141,7 +143,6 @@ export class Relays implements Startable {
     const { node, clock, log } = this.#parts
     const place = this.#places.get(machineId) ?? { failures: 0, nextAt: 0, lastError: null, asking: false }
     this.#places.set(machineId, place)
-    // It may be one that was not wanted for a while: libp2p keeps it as long as its connection.
     if (node.reach.places.reservedUntil(machineId) !== null) return
     if (place.nextAt > clock.monotonic()) return
     place.asking = true
@@ -154,6 +155,13 @@ export class Relays implements Startable {
       this.#failed(machineId, errorText(error))
     }
     place.asking = false
+  }
+
+  /** libp2p would keep the place, and renew it, as long as its connection. */
+  #giveUp(machineId: MachineId): void {
+    this.#places.delete(machineId)
+    this.#parts.node.reach.places.release(machineId)
+    this.#parts.node.reach.onAddresses()
   }
 
   #failed(machineId: MachineId, error: string): void {

@@ -40,7 +40,7 @@ const RELIED_ON = {
     version: '4.2.13',
     relay: ['onHop', 'stopHop'],
     transport: ['reservationStore'],
-    store: ['addRelay', 'getReservation', 'relayFilter'],
+    store: ['addRelay', 'getReservation', 'reservations', 'relayFilter'],
   },
   '@libp2p/dcutr': { version: '3.0.28' },
   '@libp2p/autonat-v2': { version: '2.0.15' },

@@ -1,26 +1,27 @@
 import assert from 'node:assert/strict'
-import { test } from 'node:test'
+import { test, type TestContext } from 'node:test'
 import { setImmediate as turn } from 'node:timers/promises'
 
 import { systemClock } from '../../src/base/clock.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { LOOKED_AT_ONCE, Relays } from '../../src/mesh/relays.ts'
+import { MAX_OWN_RELAYS } from '../../src/protocol/relay-limits.ts'
 
-test('of many contacts a few are looked at each time, and every one has its turn; a place that we have is looked at each time', async (t) => {
+/** A daemon that is connected to these machines, of which `offering` relay. */
+const setUp = (t: TestContext, machines: readonly string[], offering: readonly string[]) => {
   t.mock.timers.enable({ apis: ['setInterval'] })
-  const machines = Array.from({ length: 5 * LOOKED_AT_ONCE }, (_, index) => index.toString(16).padStart(64, '0'))
-  const offering = machines.at(-1)!
   const places = new Set<string>()
-  let asked: string[] = []
+  const mesh = { asked: [] as string[], accepts: true }
   const reach = {
-    accepts: () => true,
+    accepts: () => mesh.accepts,
     onAddresses: () => undefined,
     places: {
       isOffered: async (machineId: string) => {
-        asked.push(machineId)
-        return machineId === offering
+        mesh.asked.push(machineId)
+        return offering.includes(machineId)
       },
       reserve: async (machineId: string) => void places.add(machineId),
+      release: (machineId: string) => void places.delete(machineId),
       reservedUntil: (machineId: string) => (places.has(machineId) ? 1 : null),
     },
   }
@@ -32,11 +33,20 @@ test('of many contacts a few are looked at each time, and every one has its turn
   relays.start()
   t.after(() => relays.stop())
   const look = async (): Promise<string[]> => {
-    asked = []
+    mesh.asked = []
     t.mock.timers.tick(1_000)
     for (let turns = 0; turns < 5; turns++) await turn()
-    return asked
+    return mesh.asked
   }
+  return { mesh, places, look }
+}
+
+const machinesOf = (count: number): string[] => Array.from({ length: count }, (_, index) => index.toString(16).padStart(64, '0'))
+
+test('of many contacts a few are looked at each time, and every one has its turn; a place that we have is looked at each time', async (t) => {
+  const machines = machinesOf(5 * LOOKED_AT_ONCE)
+  const offering = machines.at(-1)!
+  const { places, look } = setUp(t, machines, [offering])
   const seen = new Set<string>()
   for (let looks = 0; looks < 5; looks++) {
     const some = await look()
@@ -50,4 +60,15 @@ test('of many contacts a few are looked at each time, and every one has its turn
     assert.ok(some.includes(offering))
     assert.ok(some.length <= LOOKED_AT_ONCE + 1)
   }
+})
+
+test('who has its places looks at nobody else, and gives them up when they are not wanted any more', async (t) => {
+  const machines = machinesOf(8)
+  const { mesh, places, look } = setUp(t, machines, machines)
+  await look()
+  assert.equal(places.size, MAX_OWN_RELAYS)
+  assert.deepEqual((await look()).toSorted(), [...places].toSorted())
+  mesh.accepts = false
+  await look()
+  assert.equal(places.size, 0)
 })

@@ -16,6 +16,7 @@ const LAST_DATE_MS = 8.64e15
 interface Store extends EventTarget {
   addRelay(peer: PeerId, type: 'configured'): Promise<unknown>
   getReservation(peer: PeerId): { readonly expire: bigint } | undefined
+  readonly reservations: { get(peer: PeerId): { readonly timeout: NodeJS.Timeout } | undefined; delete(peer: PeerId): unknown }
   /** Peers that are never asked again. */
   relayFilter: { has(): boolean; add(): void }
 }
@@ -25,7 +26,7 @@ const isRelaying = (transport: Transport): transport is Relaying =>
   'reservationStore' in transport &&
   typeof transport.reservationStore === 'object' &&
   transport.reservationStore !== null &&
-  ['addRelay', 'getReservation', 'relayFilter'].every((member) => member in (transport.reservationStore as object))
+  ['addRelay', 'getReservation', 'reservations', 'relayFilter'].every((member) => member in (transport.reservationStore as object))
 
 /**
  * The side of libp2p's relaying that is carried: dials through relays, and holds places at those of our choice. libp2p
@@ -76,6 +77,14 @@ export class RelayClient {
   async reserve(machineId: MachineId): Promise<void> {
     if (this.#transport === null) throw new AppError('shutting_down', 'the mesh is not running')
     await this.#transport.reservationStore.addRelay(peerIdFromString(peerIdOf(machineId)), 'configured')
+  }
+
+  /** Gives a place up: it is not renewed, and no address through it is ours any more. */
+  release(machineId: MachineId): void {
+    const peer = peerIdFromString(peerIdOf(machineId))
+    const reservations = this.#transport?.reservationStore.reservations
+    clearTimeout(reservations?.get(peer)?.timeout)
+    reservations?.delete(peer)
   }
 
   /** Until when our place there is kept, as the relay says, in milliseconds; null: there is none. */
