@@ -174,7 +174,7 @@ export class MeshNode implements Startable {
   /** Contacts, ACL or bootstrap list have changed. `listed`: hosts where machines are said to be that we know. */
   reviewHosts(listed: ReadonlySet<string>): void {
     this.#gate.reviewHosts(listed)
-    this.reach.carrier?.review()
+    this.reach.review()
     for (const { machineId, host } of this.connections()) if (this.isKnown(machineId)) this.#gate.remember(host, machineId)
   }
 

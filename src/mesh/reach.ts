@@ -19,6 +19,7 @@ export class Reach {
   readonly places = new RelayClient({ isRelay: (machineId) => this.isRelay(machineId) })
   /** What we carry; null: nothing. */
   readonly carrier: Carrier | null
+  readonly #reviews = new Set<() => void>()
 
   constructor(components: { readonly clock: Pick<Clock, 'monotonic'>; readonly log: Logger }, init: { readonly relay: boolean }) {
     this.carrier = init.relay ? new Carrier({ ...components, isAccepted: (machineId) => this.accepts(machineId) }) : null
@@ -26,7 +27,18 @@ export class Reach {
 
   /** For libp2p. */
   get options(): NonNullable<MeshOptions['reach']> {
-    return { client: this.places, mayAsk: (machineId) => this.accepts(machineId), server: this.carrier }
+    return {
+      client: this.places,
+      mayAsk: (machineId) => this.accepts(machineId),
+      onReview: (review) => void this.#reviews.add(review),
+      server: this.carrier,
+    }
+  }
+
+  /** The contacts have changed. */
+  review(): void {
+    this.carrier?.review()
+    for (const review of this.#reviews) review()
   }
 
   /** See `Carrier`. */

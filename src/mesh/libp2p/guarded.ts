@@ -13,11 +13,18 @@ interface Registrar {
   register(protocol: string, topology: Topology): Promise<string>
 }
 
+/** Takes what is to be done when machines may be used that might not before. */
+export type OnReview = (review: () => void) => void
+
 /**
  * The components of a service of libp2p that answers, and does something for, machines of our choice alone. libp2p's
- * services would dial, reserve and carry for whoever connects.
+ * services would dial, reserve and carry for whoever connects. With `onReview` it also hears of those that came before they might be used.
  */
-export const guarded = <Components extends { readonly registrar: Registrar }>(components: Components, mayUse: MayUse): Components => {
+export const guarded = <Components extends { readonly registrar: Registrar }>(
+  components: Components,
+  mayUse: MayUse,
+  onReview?: OnReview,
+): Components => {
   const { registrar } = components
   const may = (peer: PeerId): boolean => {
     const machineId = machineIdOf(peer)
@@ -25,15 +32,26 @@ export const guarded = <Components extends { readonly registrar: Registrar }>(co
   }
   const own: Registrar = {
     handle: async (protocol, handler, options) => registrar.handle(protocol, answer(handler, may), options),
-    register: async (protocol, topology) =>
-      registrar.register(protocol, {
-        ...topology,
-        onConnect: (peer, connection) => {
-          if (may(peer)) void topology.onConnect?.(peer, connection)
-        },
-      }),
+    register: async (protocol, topology) => registrar.register(protocol, { ...topology, onConnect: tell(topology, may, onReview) }),
   }
   return withOwn<{ readonly registrar: Registrar }>(components, { registrar: withOwn(registrar, own) }) as Components
+}
+
+const tell = (topology: Topology, may: (peer: PeerId) => boolean, onReview?: OnReview): NonNullable<Topology['onConnect']> => {
+  const untold = new Set<Connection>()
+  onReview?.(() => {
+    for (const connection of untold)
+      if (may(connection.remotePeer)) {
+        untold.delete(connection)
+        void topology.onConnect?.(connection.remotePeer, connection)
+      }
+  })
+  return (peer, connection) => {
+    if (may(peer)) return void topology.onConnect?.(peer, connection)
+    if (onReview === undefined || connection.status !== 'open') return
+    untold.add(connection)
+    connection.addEventListener('close', () => untold.delete(connection))
+  }
 }
 
 /** The same object for whoever uses it, but for these members. */

@@ -4,12 +4,14 @@ import { dcutr, type DCUtRServiceComponents } from '@libp2p/dcutr'
 import type { Connection } from '@libp2p/interface'
 import type { Multiaddr } from '@multiformats/multiaddr'
 
-import { guarded, withOwn, type MayUse } from './guarded.ts'
+import { guarded, withOwn, type MayUse, type OnReview } from './guarded.ts'
 import { relayServer, type RelayServerRules } from './relay-server.ts'
 
 export interface ReachRules {
   /** Whom we tell, and whom we believe, at which addresses a machine may be reached directly, and whom we dial for that: contacts. */
   readonly mayAsk: MayUse
+  /** When there may be others of them. */
+  readonly onReview: OnReview
   /** Null: this daemon carries nothing. */
   readonly server: RelayServerRules | null
 }
@@ -31,8 +33,8 @@ const nobody = {
  * autonat tells which of our public addresses others can dial, and dcutr replaces a relayed connection by a direct one where
  * one side can be dialled. Both dial what a peer names, so they are there for contacts alone.
  */
-export const reachServices = ({ mayAsk, server }: ReachRules) => ({
-  autonat: (components: AutoNATv2Components) => autoNATv2()(withOwn(guarded(components, mayAsk), { randomWalk: nobody })),
+export const reachServices = ({ mayAsk, onReview, server }: ReachRules) => ({
+  autonat: (components: AutoNATv2Components) => autoNATv2()(withOwn(guarded(components, mayAsk, onReview), { randomWalk: nobody })),
   dcutr: (components: DCUtRServiceComponents) => dcutr()(guarded(components, mayAsk)),
   ways: (components: { readonly transportManager: Ways }): Ways => ({
     dial: async (address, options) => components.transportManager.dial(address, options),
