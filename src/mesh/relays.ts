@@ -78,7 +78,8 @@ export class Relays implements Startable {
       this.#failed(machineId, 'the place was lost')
       node.reach.onAddresses()
     }
-    this.#timer = setInterval(() => void this.#look(), LOOK_MS).unref()
+    // Who is reachable by its own word and has none to hold a place at never needs one.
+    if (!this.#reachable || this.#configured.length > 0) this.#timer = setInterval(() => void this.#look(), LOOK_MS).unref()
   }
 
   stop(): void {

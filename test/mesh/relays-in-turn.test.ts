@@ -8,10 +8,10 @@ import { LOOKED_AT_ONCE, Relays } from '../../src/mesh/relays.ts'
 import { MAX_OWN_RELAYS } from '../../src/protocol/relay-limits.ts'
 
 /** A daemon that is connected to these machines, of which `offering` relay. */
-const setUp = (t: TestContext, machines: readonly string[], offering: readonly string[]) => {
+const setUp = (t: TestContext, machines: readonly string[], offering: readonly string[], { reachable = false } = {}) => {
   t.mock.timers.enable({ apis: ['setInterval'] })
   const places = new Set<string>()
-  const mesh = { asked: [] as string[], accepts: true }
+  const mesh = { asked: [] as string[], accepts: true, looked: 0 }
   const reach = {
     accepts: () => mesh.accepts,
     onAddresses: () => undefined,
@@ -25,10 +25,14 @@ const setUp = (t: TestContext, machines: readonly string[], offering: readonly s
       reservedUntil: (machineId: string) => (places.has(machineId) ? 1 : null),
     },
   }
-  const node = { connections: () => machines.map((machineId) => ({ machineId, relay: null })), directAddresses: () => [], reach }
+  const connections = () => {
+    mesh.looked += 1
+    return machines.map((machineId) => ({ machineId, relay: null }))
+  }
+  const node = { connections, directAddresses: () => [], reach }
   const relays = new Relays(
     { node: node as never, book: { addressesOf: () => [] }, clock: systemClock, log: silentLogger },
-    { configured: [], reachable: false },
+    { configured: [], reachable },
   )
   relays.start()
   t.after(() => relays.stop())
@@ -71,4 +75,10 @@ test('who has its places looks at nobody else, and gives them up when they are n
   mesh.accepts = false
   await look()
   assert.equal(places.size, 0)
+})
+
+test('who says itself where it is reached looks for no relay', async (t) => {
+  const machines = machinesOf(8)
+  const { mesh, look } = setUp(t, machines, machines, { reachable: true })
+  assert.deepEqual([await look(), mesh.looked], [[], 0])
 })
