@@ -97,7 +97,6 @@ export class RequestedRun {
    */
   async run(left?: AbortSignal): Promise<RunOutcome> {
     const abandon = (): void => this.#abandon()
-    // That signal is the run's own, and goes with it.
     this.#components.session.cancelled.addEventListener('abort', () => this.#cancel())
     left?.addEventListener('abort', abandon)
     try {
