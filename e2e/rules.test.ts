@@ -25,7 +25,7 @@ before(async () => {
           ['printf', 'n%s', '<URL_PATH>'],
         ],
         description: 'Echoes a number.',
-        keys: 'discoverable = true\nmax_duration_secs = 7\n',
+        keys: 'discoverable = true\nmax_duration_secs = 7\ndetach = true\nmax_detach_secs = 60\n',
       },
       { agent: alice, commands: [['hostname']], description: 'not told of' },
     ],
@@ -47,9 +47,9 @@ interface Told {
 test('acl mine shows what the target tells, a human and a program, and what it says runs', async () => {
   const shown = await alice.ok('acl', 'mine', 'bob')
   assert.deepEqual(shown.split('\n').slice(0, 3), [
-    'COMMAND                TIME  STDOUT  STDERR  STDIN  DESCRIPTION (as it is said there)',
-    'echo <INT>             7 s   16 MiB  16 MiB  none   Echoes a number.',
-    'printf n%s <URL_PATH>  7 s   16 MiB  16 MiB  none   Echoes a number.',
+    'COMMAND                TIME  STDOUT  STDERR  STDIN  DETACH       DESCRIPTION (as it is said there)',
+    'echo <INT>             7 s   16 MiB  16 MiB  none   60 s, 8 MiB  Echoes a number.',
+    'printf n%s <URL_PATH>  7 s   16 MiB  16 MiB  none   60 s, 8 MiB  Echoes a number.',
   ])
   assert.match(shown, /^<INT>: 1 to 999999/m)
   assert.match(shown, /^run one: x0x exec bob -- COMMAND$/m)

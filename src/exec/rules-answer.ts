@@ -2,7 +2,9 @@ import { AppError } from '../base/errors.ts'
 import { replaceInvisible } from '../base/visible-text.ts'
 import { verifyAgent } from '../identity/signing.ts'
 import { parseForeignArgv } from '../protocol/argv-template.ts'
-import { checkArgvSize, EXEC_RULES_DOMAIN, execRules, type ExecRule, type ExecRules } from '../protocol/exec.ts'
+import { checkArgvSize, EXEC_RULES_DOMAIN, execDetachRules, execRules, type ExecRule, type ExecRules } from '../protocol/exec.ts'
+import { DETACH_VERSION } from '../protocol/limits.ts'
+import type { ValueOf } from '../protocol/schema.ts'
 import { partiesProblem, type Expected, type SignedBody } from './exit.ts'
 
 type Rules = Pick<ExecRules, 'rules' | 'left_out'>
@@ -16,11 +18,20 @@ export const readRules = (frame: SignedBody, expected: Expected): Rules => {
 
 /** Of bytes that the agent signed. Throws `malformed`. */
 export const decodeRules = (body: Uint8Array, expected: Expected): Rules => {
-  const answer = execRules.decode(body)
+  const { versions } = expected.from
+  // Without a network there is no list, and nobody of another release.
+  const knowsDetaching = versions?.includes(DETACH_VERSION) ?? true
+  const answer = knowsDetaching ? execDetachRules.decode(body) : withoutDetach(execRules.decode(body))
   const problem = partiesProblem(answer, expected)
   if (problem !== null) throw new AppError('malformed', `the answer ${problem}`)
   return { rules: answer.rules.map(readRule), left_out: answer.left_out }
 }
+
+/** What a peer tells that knows of no run that outlives its caller. */
+const withoutDetach = ({ rules, ...answer }: ValueOf<typeof execRules>): ExecRules => ({
+  ...answer,
+  rules: rules.map((rule) => ({ ...rule, detach: null })),
+})
 
 /**
  * A rule of another host, as any door of ours may pass it on: every token is one that the grammar knows and that a
@@ -31,7 +42,7 @@ const readRule = (rule: ExecRule, index: number): ExecRule => {
   checkArgvSize(rule.argv)
   const tokens = parseForeignArgv(rule.argv)
   if (typeof tokens === 'string') throw wrong(tokens)
-  if (rule.timeout_ms < 1) throw wrong('it gives no time to run')
+  if (rule.timeout_ms < 1 || rule.detach?.lifetime_ms === 0) throw wrong('it gives no time to run')
   return { ...rule, description: rule.description === null ? null : escaped(rule.description) }
 }
 

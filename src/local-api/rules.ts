@@ -1,6 +1,6 @@
 import { AppError } from '../base/errors.ts'
 import { parseForeignArgv } from '../protocol/argv-template.ts'
-import { count, flag, isTable, isText, orNull, problemOf, text, texts, type FieldCheck } from '../protocol/field-checks.ts'
+import { count, flag, isTable, isText, orMissing, orNull, problemOf, tableOf, text, texts, type FieldCheck } from '../protocol/field-checks.ts'
 import { isHexId } from '../protocol/ids.ts'
 import type { ExecRule } from '../protocol/exec.ts'
 import type { RulesJson } from '../protocol/rules-json.ts'
@@ -14,7 +14,8 @@ export const askRules = async (api: Pick<LocalApi, 'json'>, agent: string, signa
   const path = `/exec/rules?agent=${encodeURIComponent(agent)}`
   const answer = await api.json<unknown>({ method: 'GET', path, ...(signal && { signal }) })
   if (!isRules(answer)) throw new AppError('daemon_unreachable', 'what answers is no daemon: its answer has no rules')
-  return answer
+  // A daemon of the release before says nothing of runs that outlive their callers.
+  return { ...answer, rules: answer.rules.map((rule) => ({ ...rule, detach: rule.detach ?? null })) }
 }
 
 const id: FieldCheck = { is: (value) => isText(value) && isHexId(value), what: 'an id' }
@@ -28,6 +29,7 @@ const RULE = {
   max_stdout_bytes: count,
   max_stderr_bytes: count,
   max_stdin_bytes: count,
+  detach: orMissing(orNull(tableOf({ lifetime_ms: count, keep_bytes: count }))),
 } satisfies Record<keyof ExecRule, FieldCheck>
 
 const isRule = (value: unknown): boolean => isTable(value) && problemOf(value, RULE) === null

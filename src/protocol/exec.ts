@@ -129,7 +129,7 @@ export const execRulesRequest = record('exec-rules-request', {
 })
 export type ExecRulesRequest = ValueOf<typeof execRulesRequest>
 
-const rule = record('exec-rule', {
+const RULE = {
   /** Of its entry in the ACL; null = the entry has none. */
   description: nullable(text(MAX_DESCRIPTION_BYTES)),
   /** Its tokens as in the ACL: literals and templates. */
@@ -139,21 +139,28 @@ const rule = record('exec-rule', {
   max_stdout_bytes: uint(),
   max_stderr_bytes: uint(),
   max_stdin_bytes: uint(),
+}
+const detachRule = record('exec-detach-rule', {
+  ...RULE,
+  /** Of a run that outlives its caller, whose stdout and stderr are kept together; null = no run of it may. */
+  detach: nullable(record('exec-rule-detach', { lifetime_ms: uint(), keep_bytes: uint() })),
 })
 /** One command that a pair may run, as its host tells it. */
-export type ExecRule = ValueOf<typeof rule>
+export type ExecRule = ValueOf<typeof detachRule>
 
-/** Which commands the asking pair may run, signed with the answering agent's key. The same where there is no ACL, no entry, or none that may be told. */
-export const execRules = record('exec-rules', {
+const answer = {
   ...PARTIES,
   /** SHA-256 of the exact bytes of the question. */
   request_sha256: sha256,
-  /** In the order of the ACL. */
-  rules: list(rule, MAX_RULES),
-  /** Commands that did not fit. */
-  left_out: uint(),
-})
-export type ExecRules = ValueOf<typeof execRules>
+}
+/** Commands that did not fit. */
+const left_out = uint()
+
+/** Which commands the asking pair may run, signed with the answering agent's key. The same where there is no ACL, no entry, or none that may be told. */
+export const execDetachRules = record('exec-detach-rules', { ...answer, rules: list(detachRule, MAX_RULES), left_out })
+export type ExecRules = ValueOf<typeof execDetachRules>
+/** The same between sides of which one does not say `DETACH_VERSION`. */
+export const execRules = record('exec-rules', { ...answer, rules: list(record('exec-rule', RULE), MAX_RULES), left_out })
 
 const signed = { body: bytes(1, MAX_FRAME_DATA), signature: bytes(AGENT_SIGNATURE_BYTES) }
 const chunk = { request_id: requestId, seq: uint(), data: bytes(0, MAX_FRAME_DATA) }

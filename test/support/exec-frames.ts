@@ -56,6 +56,7 @@ export const anyExecRules: fc.Arbitrary<ExecRules> = fc.record({
       max_stdout_bytes: uint,
       max_stderr_bytes: uint,
       max_stdin_bytes: uint,
+      detach: fc.option(fc.record({ lifetime_ms: uint, keep_bytes: uint })),
     }),
     { maxLength: 5 },
   ),

@@ -109,7 +109,7 @@ export interface ExecPair {
 }
 
 export interface PairOptions extends HostOptions {
-  /** What the responder says that it speaks. */
+  /** What each of them says that it speaks. */
   readonly versions?: readonly number[]
   /** What the requester keeps of traces, and the responder. */
   readonly traces?: ExecClientComponents['traces']
@@ -144,6 +144,7 @@ export const execPair = async (t: TestContext, options: PairOptions): Promise<Ex
   const strangersDenied: RunPeer[] = []
   const serve = async (): Promise<Served> => {
     const network = await responder.connect()
+    network.versions = asking.versions
     const service = new ExecService({
       executor: network.client,
       counters: serviceCounters,

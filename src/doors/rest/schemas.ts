@@ -238,6 +238,10 @@ export const rules = z
         max_stdout_bytes: z.int(),
         max_stderr_bytes: z.int(),
         max_stdin_bytes: z.int().describe('0: it takes no stdin'),
+        detach: z
+          .strictObject({ lifetime_ms: z.int(), keep_bytes: z.int().describe('of its output, both streams together') })
+          .nullable()
+          .describe('of a run that outlives its caller; null: no run of it may'),
       }),
     ),
     left_out: z.int().describe('commands that did not fit the answer'),

@@ -139,7 +139,7 @@ export class Detached {
   }
 
   ask(asked: AskedDetached): AdmittedQuestion {
-    const { link, outlet, request } = asked
+    const { link, request } = asked
     const kept = this.find(link, request.request_id)
     if (kept === null || kept.record.state === 'expired') {
       this.#components.counters.count('detached_unknown')

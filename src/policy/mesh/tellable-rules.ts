@@ -19,8 +19,8 @@ const NOTHING: TellableRules = Object.freeze({ rules: Object.freeze([]), left_ou
 
 /** Of the encoding of a rule: the heads of its fields, and numbers of up to nine bytes. */
 const RULE_BYTES = 64
-/** Its items beside the tokens: itself, its argv, and five more. */
-const RULE_ITEMS = 7
+/** Its items beside the tokens: itself, its argv, five more, and three of what outlives its caller. */
+const RULE_ITEMS = 10
 const TOKEN_BYTES = 5
 
 export interface RuleBookComponents {
@@ -120,16 +120,24 @@ const sizeOf = (argv: readonly string[]): number => argv.reduce((sum, token) => 
 /** A Request can carry it. */
 const isSendable = (argv: readonly string[]): boolean => argv.length <= MAX_ARGV_TOKENS && sizeOf(argv) <= MAX_ARGV_BYTES
 
+const detachOf = ({ detaching }: AllowEntry): Caps['detach'] =>
+  detaching && { lifetime_ms: detaching.max_secs * 1000, keep_bytes: detaching.max_output_bytes }
+
 const capsOf = ({ entry, command }: CommandPlace): Caps => ({
   timeout_ms: entry.limits.max_duration_secs * 1000,
   max_stdout_bytes: entry.limits.max_stdout_bytes,
   max_stderr_bytes: entry.limits.max_stderr_bytes,
   max_stdin_bytes: isStdinOpen(entry, command) ? entry.limits.max_stdin_bytes : 0,
+  detach: detachOf(entry),
 })
+
+const leastDetach = (one: Caps['detach'], other: Caps['detach']): Caps['detach'] =>
+  one && other && { lifetime_ms: Math.min(one.lifetime_ms, other.lifetime_ms), keep_bytes: Math.min(one.keep_bytes, other.keep_bytes) }
 
 const leastCaps = (one: Caps, other: Caps): Caps => ({
   timeout_ms: Math.min(one.timeout_ms, other.timeout_ms),
   max_stdout_bytes: Math.min(one.max_stdout_bytes, other.max_stdout_bytes),
   max_stderr_bytes: Math.min(one.max_stderr_bytes, other.max_stderr_bytes),
   max_stdin_bytes: Math.min(one.max_stdin_bytes, other.max_stdin_bytes),
+  detach: leastDetach(one.detach, other.detach),
 })

@@ -11,7 +11,7 @@ import type { Tool } from '../../../src/doors/mcp/tool.ts'
 import { MAX_DESCRIPTION_BYTES } from '../../../src/protocol/limits.ts'
 import type { ExecRule } from '../../../src/protocol/exec.ts'
 
-const CAPS = { timeout_ms: 90_000, max_stdout_bytes: 1, max_stderr_bytes: 2, max_stdin_bytes: 3 }
+const CAPS = { timeout_ms: 90_000, max_stdout_bytes: 1, max_stderr_bytes: 2, max_stdin_bytes: 3, detach: null }
 
 /** The tools of a target that tells these. */
 const toolsOf = async (...rules: readonly Partial<ExecRule>[]): Promise<readonly Tool[]> => (await sourceOf(...rules)).tools

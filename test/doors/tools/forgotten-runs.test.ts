@@ -85,6 +85,7 @@ test('a call of a rule that is answered late has all that its command wrote', as
     max_stdout_bytes: STREAM,
     max_stderr_bytes: STREAM,
     max_stdin_bytes: 0,
+    detach: null,
   }
   const clock = new ManualClock()
   const rules = {

@@ -14,6 +14,7 @@ const ruleOf = (argv: readonly string[]): ExecRule => ({
   max_stdout_bytes: 1,
   max_stderr_bytes: 1,
   max_stdin_bytes: 0,
+  detach: null,
 })
 
 const commandsOf = (target: string, ...argvs: readonly (readonly string[])[]): RuleCommand[] =>

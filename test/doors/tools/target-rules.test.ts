@@ -19,6 +19,7 @@ const answerOf = (...argvs: readonly (readonly string[])[]): RulesJson => ({
     max_stdout_bytes: 1,
     max_stderr_bytes: 1,
     max_stdin_bytes: 0,
+    detach: null,
   })),
   left_out: 2,
 })

@@ -12,7 +12,7 @@ import { searchCommands } from '../../../src/policy/mesh/match.ts'
 import { RuleBook, type TellableRules } from '../../../src/policy/mesh/tellable-rules.ts'
 import { Slots } from '../../../src/policy/slots.ts'
 import { matchesToken, parseToken } from '../../../src/protocol/argv-template.ts'
-import { execRules } from '../../../src/protocol/exec.ts'
+import { execDetachRules } from '../../../src/protocol/exec.ts'
 import { MAX_DESCRIPTION_BYTES, MAX_FRAME_DATA, MAX_RULES } from '../../../src/protocol/limits.ts'
 import { aclOf, aclText, alice, asking, ELSEWHERE, entryText, MALLORY, readText } from '../../support/acl-text.ts'
 
@@ -43,7 +43,7 @@ test('an entry is told with its templates, its description and the caps that cou
     ],
     'max_stdout_bytes = 1000\n',
   )
-  const caps = { timeout_ms: 10_000, max_stdout_bytes: 1000, max_stderr_bytes: 16_777_216, max_stdin_bytes: 7 }
+  const caps = { timeout_ms: 10_000, max_stdout_bytes: 1000, max_stderr_bytes: 16_777_216, max_stdin_bytes: 7, detach: null }
   const description = 'Health. Reads only.'
   assert.deepEqual(await rulesOf(aclOf(text)), {
     rules: [
@@ -166,7 +166,7 @@ test('what does not fit one answer is left out and counted, and what is left fit
   assert.deepEqual([wide.rules.length, wide.left_out], [3, 5])
   for (const { rules, left_out } of [first, long, wide]) {
     const ids = { from_agent: MALLORY, from_machine: MALLORY, to_agent: MALLORY, to_machine: MALLORY }
-    const body = execRules.encode({
+    const body = execDetachRules.encode({
       version: 1,
       request_id: '0192d3a0-0000-7000-8000-000000000001',
       ...ids,
@@ -175,7 +175,7 @@ test('what does not fit one answer is left out and counted, and what is left fit
       left_out,
     })
     assert.ok(body.length < MAX_FRAME_DATA)
-    assert.equal(execRules.decode(body).rules.length, rules.length)
+    assert.equal(execDetachRules.decode(body).rules.length, rules.length)
   }
 })
 
@@ -211,6 +211,7 @@ const capped = fc.record({
   commands: fc.array(fc.tuple(fc.constant('echo'), tokens, tokens), { minLength: 1, maxLength: 4 }),
   stdin: fc.boolean(),
   discoverable: fc.boolean(),
+  detach: fc.option(fc.record({ max_detach_secs: fc.integer({ min: 1, max: 5 }), max_detach_output_bytes: fc.integer({ min: 1, max: 5 }) })),
   keys: fc.record({
     max_duration_secs: fc.integer({ min: 1, max: 5 }),
     max_stdout_bytes: fc.integer({ min: 1, max: 5 }),
@@ -225,13 +226,14 @@ test('every request that fits a rule that was told is permitted with at least th
   const env = scrubbedEnvironment('/home/x0x')
   let fitting = 0
   let elsewhere = 0
+  let detachable = 0
   await fc.assert(
     fc.asyncProperty(
       fc.array(capped, { minLength: 2, maxLength: 5 }),
       fc.array(fc.tuple(words, words), { minLength: 30, maxLength: 60 }),
       async (all, asked) => {
-        const text = all.map(({ commands: some, keys, discoverable, stdin }) => {
-          const entry = (discoverable ? told : entryText)(some, keys)
+        const text = all.map(({ commands: some, keys, discoverable, detach, stdin }) => {
+          const entry = (discoverable ? told : entryText)(some, { ...keys, ...detach }).replace('\nmax_detach', '\ndetach = true\nmax_detach')
           return stdin ? entry : entry.replaceAll(/^argv.*$/gm, '$&\nstdin = false')
         })
         const acl = aclOf(aclText(text))
@@ -250,6 +252,11 @@ test('every request that fits a rule that was told is permitted with at least th
             assert.ok(caps.max_stderr_bytes >= max_stderr_bytes)
             assert.ok(caps.max_stdin_bytes >= max_stdin_bytes)
             if (verdict.place.command.argv.join(' ') !== rule.argv.join(' ')) elsewhere += 1
+            if (rule.detach === null) continue
+            const left = authorize(asking(argv, { detach: rule.detach }), alice, { acl, slots: new Slots(acl.caps), env })
+            assert.ok(left.kind === 'permit', left.kind === 'denied' ? left.detail : '')
+            assert.equal(left.permit.caps.timeout_ms, rule.detach.lifetime_ms)
+            detachable += 1
           }
       },
     ),
@@ -257,6 +264,7 @@ test('every request that fits a rule that was told is permitted with at least th
   )
   assert.ok(fitting > 500, `${fitting}`)
   assert.ok(elsewhere > 50, `${elsewhere}`)
+  assert.ok(detachable > 50, `${detachable}`)
 })
 
 const fits = (pattern: string, text: string): boolean => {

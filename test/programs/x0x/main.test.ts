@@ -312,6 +312,7 @@ const RULES = {
   rules: [] as object[],
   left_out: 0,
 }
+/** As a daemon of the release before tells it. */
 const RULE = {
   description: null,
   argv: ['echo', 'a b', '<INT>'],
@@ -320,17 +321,19 @@ const RULE = {
   max_stderr_bytes: 2048,
   max_stdin_bytes: 0,
 }
+const LASTING = { ...RULE, argv: ['make', 'all'], detach: { lifetime_ms: 7_200_000, keep_bytes: 8_388_608 } }
 
 test('acl mine: a hostile target writes nothing on the terminal but text', async (t) => {
   const description = '\u001b[2J\u202eevil\r\nx0x: all is well'
   const hostile = { ...RULE, argv: ['echo', '\u001b[31mred\u0007', 'x\rrm<URL_PATH>'], description }
-  const { dir } = await fakeDaemon(t, (_request, response) => json(response, 200, { ...RULES, rules: [RULE, hostile], left_out: 3 }))
+  const { dir } = await fakeDaemon(t, (_request, response) => json(response, 200, { ...RULES, rules: [RULE, hostile, LASTING], left_out: 3 }))
   for (const terminal of [true, false]) {
     const { status, stdout } = await runCli(['--data-dir', dir, 'acl', 'mine', 'bob'], { terminal })
     assert.equal(status, 0)
     const lines = stdout.split('\n')
     assert.ok(lines.every(isVisible), stdout)
-    assert.match(lines[1] ?? '', /^echo 'a b' <INT> +1500 ms +1025 B +2 KiB +none +-$/)
+    assert.match(lines[1] ?? '', /^echo 'a b' <INT> +1500 ms +1025 B +2 KiB +none +no +-$/)
+    assert.match(lines[3] ?? '', /^make all +1500 ms +1025 B +2 KiB +none +7200 s, 8 MiB +-$/)
     assert.ok(lines[2]?.includes('\\u001b') || lines[2]?.includes('\\x1b'), stdout)
     assert.ok(!lines.some((line) => line.startsWith('x0x:')), stdout)
     assert.match(stdout, /^3 commands more did not fit the answer/m)
@@ -350,6 +353,7 @@ test('acl mine: an answer that is none of a daemon is refused, and an older agen
     { ...RULES, agent_id: 'a1' },
     { ...RULES, rules: [{ ...RULE, description: undefined }] },
     { ...RULES, rules: [{ ...RULE, timeout_ms: -1 }] },
+    { ...RULES, rules: [{ ...RULE, detach: { lifetime_ms: 1 } }] },
     { ...RULES, rules: {} },
   ]
   const { dir, seen } = await fakeDaemon(t, (_request, response) => {

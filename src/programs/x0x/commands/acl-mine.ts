@@ -70,13 +70,14 @@ const rowOf = (rule: ExecRule): string[] => [
   sizeText(rule.max_stdout_bytes),
   sizeText(rule.max_stderr_bytes),
   sizeText(rule.max_stdin_bytes),
+  rule.detach === null ? 'no' : `${timeText(rule.detach.lifetime_ms)}, ${sizeText(rule.detach.keep_bytes)}`,
   rule.description ?? '-',
 ]
 
 const GRAMMAR = { '<INT>': TEMPLATE_TEXT.int, '<URL_PATH>': TEMPLATE_TEXT.url_path }
 
 const printRules = async (context: CliContext, agent: string, { rules, left_out }: RulesJson): Promise<void> => {
-  await printTable(context, ['COMMAND', 'TIME', 'STDOUT', 'STDERR', 'STDIN', 'DESCRIPTION (as it is said there)'], rules.map(rowOf))
+  await printTable(context, ['COMMAND', 'TIME', 'STDOUT', 'STDERR', 'STDIN', 'DETACH', 'DESCRIPTION (as it is said there)'], rules.map(rowOf))
   const used = Object.entries(GRAMMAR).filter(([template]) => rules.some(({ argv }) => argv.some((token) => token.endsWith(template))))
   await printLine(context, '')
   for (const [template, text] of used) await printLine(context, `${template}: ${text}`)
