@@ -4,7 +4,7 @@ import { DETACH_OPTIONS } from './runs.ts'
 
 /** With any of them a line is a fan-out, also of one host. */
 export const FLEET_OPTIONS: readonly OptionSpec[] = [
-  { flags: '--parallel <n>', text: 'so many hosts at once (default: 64)' },
+  { flags: '--parallel <n>', text: 'so many hosts at once, up to 512 (default: 64)' },
   { flags: '--canary <n>', text: 'the first so many must succeed before the rest begin' },
   { flags: '--max-failures <n>', text: 'begin nothing more after so many failures, such as 3 or 10%' },
   { flags: '--deadline <secs>', text: 'for all hosts together: then nothing more begins, and what runs is ended' },

@@ -1,4 +1,4 @@
-import type { IncomingMessage } from 'node:http'
+import type { IncomingMessage, ServerResponse } from 'node:http'
 
 import { fastify, type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
 import type * as z from 'zod'
@@ -118,9 +118,18 @@ const definitionOf = (request: FastifyRequest, definitions: Record<string, Defin
   return definitions[`${request.method} ${path}`]
 }
 
+/** An answer that waits for the one before it on its connection is not told that its caller leaves, and what it holds would be held for good. */
+const refusePipelined = (request: IncomingMessage, response: ServerResponse): void => {
+  if (response.socket !== null) return
+  // A body that nobody reads would hide that its caller leaves the request before, too.
+  request.resume()
+  throw new AppError('bad_request', 'a request came before the one before it on this connection was answered')
+}
+
 const addChecks = (app: FastifyInstance, init: RestAppInit, callers: Callers, definitions: Record<string, Definition>): void => {
   app.addHook('onRequest', async (request, reply) => {
     reply.headers({ 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' })
+    refusePipelined(request.raw, reply.raw)
     checkHost(request.raw, init.listenerOf(request.raw))
     const definition = definitionOf(request, definitions)
     if (definition?.open !== true) callers.check(request.headers.authorization, definition?.metricsToken === true)

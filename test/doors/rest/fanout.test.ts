@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { connect } from 'node:net'
 import { test, type TestContext } from 'node:test'
 
 import type { Clock } from '../../../src/base/clock.ts'
@@ -6,14 +7,15 @@ import type { EventStream } from '../../../src/doors/rest/event-stream.ts'
 import { StreamedFanout } from '../../../src/doors/rest/fanout-response.ts'
 import { RequesterCounters } from '../../../src/exec/counters.ts'
 import { Fanouts, type FanoutsComponents } from '../../../src/exec/fleet/fanouts.ts'
-import { FANOUT_READER_MS } from '../../../src/protocol/fanout-limits.ts'
+import type { FanoutHost } from '../../../src/exec/fleet/host-end.ts'
+import { DEFAULT_FANOUT_PARALLEL, FANOUT_READER_MS, MAX_FANOUT_HOSTS } from '../../../src/protocol/fanout-limits.ts'
 import { fanoutEventsOf } from '../../../src/protocol/fanout.ts'
 import { NO_LABELS } from '../../../src/protocol/labels.ts'
 import { MAX_ARGV_BYTES } from '../../../src/protocol/limits.ts'
 import { runOutcome } from '../../support/exit-event.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { until } from '../../support/processes.ts'
-import { OTHER_AGENT, response, startDoor } from '../../support/rest-door.ts'
+import { OTHER_AGENT, response, startDoor, TOKEN } from '../../support/rest-door.ts'
 import { settle } from '../../support/scripted-peer.ts'
 
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057'
@@ -59,8 +61,8 @@ const fanoutsOf = ({ runner }: Writers, clock: ManualClock): Fanouts =>
     runner,
   })
 
-const doorOf = async (t: TestContext, fanouts: Fanouts, clock: Clock) => {
-  const select = () => [{ ...HOST, labels: NO_LABELS, trust: 'trusted' as const }]
+const doorOf = async (t: TestContext, fanouts: Fanouts, clock: Clock, hosts: readonly FanoutHost[] = [HOST]) => {
+  const select = () => hosts.map((host) => ({ ...host, labels: NO_LABELS, trust: 'trusted' as const }))
   return startDoor(t, { clock, fanouts, directory: { resolve: (agent) => agent, select } })
 }
 
@@ -70,6 +72,39 @@ test('what no Request can carry is refused once, and not by each host', async (t
   const argv = ['x', 'y'.repeat(MAX_ARGV_BYTES)]
   const { status, json } = await call('POST', '/exec/fanout', { body: { hosts: ['web1'], argv } })
   assert.deepEqual([status, json.error], [400, 'bad_request'])
+})
+
+test('hosts whose reader leaves before it has taken that they begin never do, and hold no place', async (t) => {
+  const clock = new ManualClock()
+  const writers = new Writers()
+  const fanouts = fanoutsOf(writers, clock)
+  const hosts = Array.from({ length: MAX_FANOUT_HOSTS }, (_, at) => ({ host: `web${at}`, agent_id: at.toString(16).padStart(64, '0') }))
+  const { open } = await doorOf(t, fanouts, clock, hosts)
+  const call = open('POST', '/exec/fanout', { viaSocket: true, headers: { 'content-type': 'application/json' } })
+  call.end(JSON.stringify({ hosts: ['web*'], argv: ['x'] }))
+  // It does not even take the names of all hosts.
+  const deaf = await response(call)
+  await until(() => fanouts.sessions()[0]?.begun === DEFAULT_FANOUT_PARALLEL)
+  deaf.destroy()
+  await until(() => fanouts.sessions().length === 0)
+  assert.equal(writers.taken, 0)
+})
+
+test('a fan-out that is asked for behind another on one connection is refused, and holds nothing when its caller leaves', async (t) => {
+  const clock = new ManualClock()
+  const writers = new Writers()
+  const fanouts = fanoutsOf(writers, clock)
+  const { port } = await doorOf(t, fanouts, clock)
+  const body = JSON.stringify({ hosts: ['web1'], argv: ['x'] })
+  const head = ['POST /exec/fanout HTTP/1.1', `Host: 127.0.0.1:${port}`, `Authorization: Bearer ${TOKEN}`, 'Content-Type: application/json']
+  const question = [...head, `Content-Length: ${body.length}`, '', body].join('\r\n')
+  const caller = connect(port, '127.0.0.1')
+  t.after(() => caller.destroy())
+  caller.write(question + question)
+  await until(() => writers.taken > 3)
+  assert.equal(fanouts.sessions().length, 1)
+  caller.destroy()
+  await until(() => fanouts.sessions().length === 0)
 })
 
 test('a reader that takes nothing past the deadline is hung up on, and one that reads is waited for', async (t) => {
