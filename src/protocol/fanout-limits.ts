@@ -8,8 +8,11 @@ export const DEFAULT_FANOUT_PARALLEL = 64
 export const MAX_FANOUT_PARALLEL = 512
 /** Runs of all fan-outs of one daemon at once, as many as the port of our executor holds open; what is asked for one by one has a limit of its own beside it. */
 export const MAX_FANOUT_RUNS = 1_024
-/** A reader of a fan-out that was stopped, by its deadline or by somebody, and takes nothing for so long is hung up on: what it does not take holds places of others. */
-export const FANOUT_READER_MS = 60_000
+/**
+ * A reader of a fan-out that was stopped, by its deadline or by somebody, and takes nothing for so long is hung up on: what it does not take
+ * holds places of others. That it takes something is seen once there is room again in the kernel, over TCP after 1.7 MB: 3 kB a second are enough.
+ */
+export const FANOUT_READER_MS = 10 * 60_000
 /** Machines that fan-outs dial at once: they leave some of `MAX_PARALLEL_DIALS` to everybody else, however many of theirs never answer. */
 export const MAX_FANOUT_DIALS = 12
 /** Requests that fan-outs have signed at once: enough to keep every core busy, and whoever asks for one run waits behind some milliseconds of them. */
