@@ -90,7 +90,7 @@ const denialNext = (reason: DenialReason, facts: RunFacts): string => {
     case 'cwd_not_allowed':
       return `leave the working directory out; default_cwd in the ACL ${there} decides`
     case 'detach_not_allowed':
-      return `run it without --detach, or set detach = true in its entry of the ACL ${there}`
+      return `run it without --detach, or set detach = true in its entry of the ACL ${there}; what may be: x0x acl mine ${shellWord(facts.agent)}`
     case 'trust_rejected':
       if (facts.own?.revoked === true)
         return 'this agent has been revoked, for ever: it needs a new identity (a new data directory), whose card others import and trust'

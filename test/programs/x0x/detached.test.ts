@@ -305,6 +305,18 @@ test('waiting for one says its end as x0x exec does; for several, in a table', a
   assert.equal(two.stdout.match(/ended SIGTERM/g)?.length, 2)
 })
 
+test('of a run whose host did not answer it is said that it may go on, and not what is done where no address is known', async (t) => {
+  const problem = { error: 'peer_unreachable', message: 'no address answered' }
+  const { dir } = await fakeDaemon(t, ({ path }, response) =>
+    path === '/runs/wait'
+      ? json(response, 200, { ok: true, runs: [waited({ code: null, state: 'running', over: false, problem })] })
+      : json(response, 200, { ok: true, ...run() }),
+  )
+  const { status, stderr } = await runCli(['--data-dir', dir, 'runs', 'wait', RUN_ID])
+  const next = 'it may go on there all the same; who is connected here: x0x peers'
+  assert.deepEqual([status, stderr], [255, `x0x: no address answered\n     ${next}\n`])
+})
+
 test('a run of which its host knows nothing is not said to go on', async (t) => {
   const { dir } = await fakeDaemon(t, ({ path }, response) =>
     path === '/runs/wait'

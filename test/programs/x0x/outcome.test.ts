@@ -89,6 +89,7 @@ test('a denial by a cap names the cap, and nothing that cannot explain it', () =
   assert.match(next('stdin_too_large'), /max_stdin_bytes/)
   assert.match(next('timeout_too_large'), /max_duration_secs/)
   assert.match(next('concurrency_limit_reached'), /max_concurrent_per_agent/)
+  assert.match(next('detach_not_allowed'), /what may be: x0x acl mine /)
   assert.match(next('cwd_not_allowed'), /leave the working directory out/)
   for (const reason of ['stdin_too_large', 'timeout_too_large', 'concurrency_limit_reached', 'cwd_not_allowed'] as const)
     assert.doesNotMatch(next(reason), /explain/)

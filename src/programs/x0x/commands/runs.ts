@@ -61,10 +61,12 @@ const standingOf = (run: WaitedRun): number => {
 /** Of several, as of a fan-out. */
 export const statusOfAll = (runs: readonly WaitedRun[]): number => Math.max(...runs.map(standingOf))
 
+const UNASKED = 'it may go on there all the same; who is connected here: x0x peers'
+
 /** Empty where its exit status says all. */
 const linesOf = (run: WaitedRun): string[] => {
   if (run.outcome !== null) return outcomeLines({ type: 'exit', ...run.outcome }, factsOf(run))
-  if (run.problem !== null) return failureLines(new AppError('peer_unreachable', run.problem.message))
+  if (run.problem !== null) return failureLines(new AppError('peer_unreachable', run.problem.message, { data: { next: UNASKED } }))
   if (run.state === 'unknown') return ['unknown: its host knows nothing of it: it never began there, or was forgotten']
   if (!run.over) return ['timeout: it has not ended; it goes on']
   if (run.state === 'lost') return lostLines(run)
