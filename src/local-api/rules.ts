@@ -1,6 +1,18 @@
 import { AppError } from '../base/errors.ts'
 import { parseForeignArgv } from '../protocol/argv-template.ts'
-import { count, flag, isTable, isText, orMissing, orNull, problemOf, tableOf, text, texts, type FieldCheck } from '../protocol/field-checks.ts'
+import {
+  count,
+  flag,
+  isTable,
+  isText,
+  orMissing,
+  orNull,
+  problemOf,
+  tableOf,
+  text,
+  texts,
+  type FieldCheck,
+} from '../protocol/field-checks.ts'
 import { isHexId } from '../protocol/ids.ts'
 import type { ExecRule } from '../protocol/exec.ts'
 import type { RulesJson } from '../protocol/rules-json.ts'

@@ -7,12 +7,19 @@ import { reach } from '../../base/stages.ts'
 import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import type { TellableRules } from '../../policy/mesh/tellable-rules.ts'
 import type { Permit } from '../../policy/permit.ts'
-import { EXEC_EXIT_DOMAIN, EXEC_RULES_DOMAIN, execDetachRules, execExit, execFrame, execRules, type ExecRequest } from '../../protocol/exec.ts'
+import {
+  EXEC_EXIT_DOMAIN,
+  EXEC_RULES_DOMAIN,
+  execDetachRules,
+  execExit,
+  execFrame,
+  execRules,
+  type ExecRequest,
+} from '../../protocol/exec.ts'
 import { shortId, toHex, type AgentId, type MachineId } from '../../protocol/ids.ts'
 import { MAX_RECENT_RUNS } from '../../protocol/limits.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 import type { Signatures } from '../links/signatures.ts'
-import type { Told } from './answers.ts'
 import type { ProgramStart } from '../../process/spawn.ts'
 import type { RunReport } from './execution.ts'
 import { endOf, evidenceOf, neverRan, type ExitFacts } from './run-facts.ts'
@@ -98,7 +105,7 @@ export class Reports {
   }
 
   /** Answers the encoded Rules when the line is on disk, or counted where it could be; an encoded Exit where the journal cannot be written. */
-  async told({ subject, knowsDetaching }: Omit<Told, 'rules'>, { rules, left_out }: TellableRules): Promise<Uint8Array> {
+  async told(subject: RunSubject, { rules, left_out }: TellableRules, knowsDetaching: boolean): Promise<Uint8Array> {
     const { counters, journal, signatures } = this.#components
     const { key, requestSha256 } = subject
     const event = { event: 'rules', ...key, listed: rules.length, left_out, detail: null } as const

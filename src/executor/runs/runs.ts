@@ -153,7 +153,10 @@ export class Runs {
     const { log, reports } = this.#components
     const { subject } = answer
     try {
-      const frame = 'rules' in answer ? reports.told(answer, await answer.rules) : reports.denied(subject, answer.reason, answer.detail)
+      const frame =
+        'rules' in answer
+          ? reports.told(subject, await answer.rules, answer.knowsDetaching)
+          : reports.denied(subject, answer.reason, answer.detail)
       outlet.send(await frame)
     } catch (error) {
       log.error({ request_id: subject.key.request_id, error: errorText(error) }, 'a request could not be answered')

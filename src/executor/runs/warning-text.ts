@@ -14,7 +14,8 @@ export const WARNING_TEXT: Readonly<Record<WarningKind, string>> = {
   peer_disconnected: 'the connection to the requester is gone',
   stdin_mismatch: 'stdin is not what the request announced',
   descendant_held_output: 'a descendant of the process keeps its output open; reading has stopped',
-  output_lost: 'the end of its output was lost: a descendant of the process was still writing when reading stopped, or the disk that keeps it is full',
+  output_lost:
+    'the end of its output was lost: a descendant of the process was still writing when reading stopped, or the disk that keeps it is full',
   daemon_stopping: 'the executing daemon is stopping',
   access_revoked: 'the requester may no longer run commands here',
   ended_by_operator: 'the operator of the executing host ended the run',

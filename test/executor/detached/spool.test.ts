@@ -112,7 +112,10 @@ test('single bytes count with what each takes in memory, so that a flood of them
 test('a disk that is full costs the output from there on, which is counted, and not the run', async (t) => {
   const disk = await smallDisk(t, 512)
   if (disk === null) return t.skip(NO_DISK)
-  const runs = new KeptRuns({ clock: new ManualClock(), log: silent, forgotten: async () => true, neverBegan: async () => new Uint8Array(1) }, { dataDir: disk })
+  const runs = new KeptRuns(
+    { clock: new ManualClock(), log: silent, forgotten: async () => true, neverBegan: async () => new Uint8Array(1) },
+    { dataDir: disk },
+  )
   await runs.load()
   const hash = new Uint8Array(32)
   const init = { request_id: '0192d3a0-1111-7222-8333-444455556666', agent_id: 'a1'.repeat(32), machine_id: 'b2'.repeat(32) }

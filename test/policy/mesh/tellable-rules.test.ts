@@ -211,7 +211,9 @@ const capped = fc.record({
   commands: fc.array(fc.tuple(fc.constant('echo'), tokens, tokens), { minLength: 1, maxLength: 4 }),
   stdin: fc.boolean(),
   discoverable: fc.boolean(),
-  detach: fc.option(fc.record({ max_detach_secs: fc.integer({ min: 1, max: 5 }), max_detach_output_bytes: fc.integer({ min: 1, max: 5 }) })),
+  detach: fc.option(
+    fc.record({ max_detach_secs: fc.integer({ min: 1, max: 5 }), max_detach_output_bytes: fc.integer({ min: 1, max: 5 }) }),
+  ),
   keys: fc.record({
     max_duration_secs: fc.integer({ min: 1, max: 5 }),
     max_stdout_bytes: fc.integer({ min: 1, max: 5 }),
@@ -233,7 +235,10 @@ test('every request that fits a rule that was told is permitted with at least th
       fc.array(fc.tuple(words, words), { minLength: 30, maxLength: 60 }),
       async (all, asked) => {
         const text = all.map(({ commands: some, keys, discoverable, detach, stdin }) => {
-          const entry = (discoverable ? told : entryText)(some, { ...keys, ...detach }).replace('\nmax_detach', '\ndetach = true\nmax_detach')
+          const entry = (discoverable ? told : entryText)(some, { ...keys, ...detach }).replace(
+            '\nmax_detach',
+            '\ndetach = true\nmax_detach',
+          )
           return stdin ? entry : entry.replaceAll(/^argv.*$/gm, '$&\nstdin = false')
         })
         const acl = aclOf(aclText(text))

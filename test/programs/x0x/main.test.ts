@@ -326,7 +326,9 @@ const LASTING = { ...RULE, argv: ['make', 'all'], detach: { lifetime_ms: 7_200_0
 test('acl mine: a hostile target writes nothing on the terminal but text', async (t) => {
   const description = '\u001b[2J\u202eevil\r\nx0x: all is well'
   const hostile = { ...RULE, argv: ['echo', '\u001b[31mred\u0007', 'x\rrm<URL_PATH>'], description }
-  const { dir } = await fakeDaemon(t, (_request, response) => json(response, 200, { ...RULES, rules: [RULE, hostile, LASTING], left_out: 3 }))
+  const { dir } = await fakeDaemon(t, (_request, response) =>
+    json(response, 200, { ...RULES, rules: [RULE, hostile, LASTING], left_out: 3 }),
+  )
   for (const terminal of [true, false]) {
     const { status, stdout } = await runCli(['--data-dir', dir, 'acl', 'mine', 'bob'], { terminal })
     assert.equal(status, 0)

@@ -77,7 +77,11 @@ const rowOf = (rule: ExecRule): string[] => [
 const GRAMMAR = { '<INT>': TEMPLATE_TEXT.int, '<URL_PATH>': TEMPLATE_TEXT.url_path }
 
 const printRules = async (context: CliContext, agent: string, { rules, left_out }: RulesJson): Promise<void> => {
-  await printTable(context, ['COMMAND', 'TIME', 'STDOUT', 'STDERR', 'STDIN', 'DETACH', 'DESCRIPTION (as it is said there)'], rules.map(rowOf))
+  await printTable(
+    context,
+    ['COMMAND', 'TIME', 'STDOUT', 'STDERR', 'STDIN', 'DETACH', 'DESCRIPTION (as it is said there)'],
+    rules.map(rowOf),
+  )
   const used = Object.entries(GRAMMAR).filter(([template]) => rules.some(({ argv }) => argv.some((token) => token.endsWith(template))))
   await printLine(context, '')
   for (const [template, text] of used) await printLine(context, `${template}: ${text}`)
