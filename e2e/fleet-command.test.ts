@@ -9,7 +9,15 @@ import { spawn as spawnPty } from '@lydell/node-pty'
 import xterm from '@xterm/headless'
 
 import { readLedger } from '../src/programs/x0x/fleet/ledger-file.ts'
-import { cleanEnvironment, cliCommand, isRunning, MeshOfDaemons, until, type RunningCli, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
+import {
+  cleanEnvironment,
+  cliCommand,
+  isRunning,
+  MeshOfDaemons,
+  until,
+  type RunningCli,
+  type TestDaemon,
+} from '../test/support/mesh-of-daemons.ts'
 
 // One command for many hosts, as a person at a terminal and a script see it: real daemons, the built command line.
 

@@ -38,7 +38,8 @@ export class HashTable {
   /** Before libp2p's start. `view` is asked about each question of a peer. */
   attach(dht: KadDHT | undefined, view: TableView): void {
     this.#dht = dht ?? null
-    if (dht !== undefined) guardHashTable(dht, (machineId, keep) => view.mayAsk(machineId) && (!keep || this.mayPut(view.sourceOf(machineId))))
+    if (dht !== undefined)
+      guardHashTable(dht, (machineId, keep) => view.mayAsk(machineId) && (!keep || this.mayPut(view.sourceOf(machineId))))
   }
 
   /** Whether one more record of this source is kept. */

@@ -92,7 +92,10 @@ test('a daemon of before has us announce as it does where it is known or a neigh
     return announcements.hearsOld
   }
   const another = peerIdOf(machineOf(3))
-  assert.deepEqual([await hears(known, another), await hears(stranger, peerIdOf(stranger)), await hears(stranger, another)], [true, true, false])
+  assert.deepEqual(
+    [await hears(known, another), await hears(stranger, peerIdOf(stranger)), await hears(stranger, another)],
+    [true, true, false],
+  )
   assert.equal(await hears(known, another, ANNOUNCE_TTL_MS + 1), false, 'one of ours')
 })
 

@@ -151,7 +151,10 @@ test('who makes up machines of a contact uses up no dial to the one that another
 test('however many neighbours bring claims, so many machines are dialled for them', async () => {
   const claims = Array.from({ length: 200 }, (_, machine) => ({ machine, neighbour: `neighbour${machine}` }))
   const machines = await dialled(claims)()
-  assert.ok(machines.length <= ALL_CLAIMS_DIALLED_PER_MINUTE && machines.length >= ALL_CLAIMS_DIALLED_PER_MINUTE / 2, String(machines.length))
+  assert.ok(
+    machines.length <= ALL_CLAIMS_DIALLED_PER_MINUTE && machines.length >= ALL_CLAIMS_DIALLED_PER_MINUTE / 2,
+    String(machines.length),
+  )
 })
 
 test('neighbours ask one another for their cards once, and by way of a third for those behind it', LIMIT, async (t) => {

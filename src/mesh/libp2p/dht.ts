@@ -119,7 +119,8 @@ export const guardHashTable = (dht: KadDHT, mayAsk: MayAsk): void => {
   const handle = rpc.handleMessage.bind(rpc)
   rpc.handleMessage = async (peer, message) => {
     const machineId = machineIdOf(peer)
-    if (machineId === null || !mayAsk(machineId, message.type === PUT)) throw new AppError('rate_limited', 'too many questions to the hash table')
+    if (machineId === null || !mayAsk(machineId, message.type === PUT))
+      throw new AppError('rate_limited', 'too many questions to the hash table')
     return handle(peer, message)
   }
 }

@@ -36,10 +36,14 @@ test('a service hears of a machine once, also of one that becomes a contact whil
       return 'id'
     },
   }
-  const own = guarded({ registrar }, (machineId) => contacts.has(machineId), (review) => reviews.push(review))
+  const own = guarded(
+    { registrar },
+    (machineId) => contacts.has(machineId),
+    (review) => reviews.push(review),
+  )
   await own.registrar.register('/service/1', { onConnect: (_peer, connection) => void heard.push(connection) })
   const connections = [1, 2, 3, 4].map((n) => new FakeConnection(machineOf(n)))
-  for (const connection of connections) topology.onConnect?.(connection.remotePeer, connection as unknown as Connection)
+  for (const connection of connections) void topology.onConnect?.(connection.remotePeer, connection as unknown as Connection)
   assert.deepEqual(heard, [connections[0]])
   connections[2]!.close()
   for (const n of [2, 3]) contacts.add(machineOf(n))

@@ -72,7 +72,11 @@ export class LedgerFile {
   #failure: string | null = null
   #failed: () => void = () => undefined
 
-  private constructor(path: string, components: { readonly file: FileHandle; readonly release: Release }, { state, chain, bytes }: ReadLedger) {
+  private constructor(
+    path: string,
+    components: { readonly file: FileHandle; readonly release: Release },
+    { state, chain, bytes }: ReadLedger,
+  ) {
     this.path = path
     this.#file = components.file
     this.#release = components.release

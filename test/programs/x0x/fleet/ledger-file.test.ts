@@ -228,7 +228,10 @@ test('one program writes it at a time, and what a process that is gone has left 
   const link = join(directory, 'link')
   await symlink(path, link)
   for (const name of [path, link])
-    await assert.rejects(LedgerFile.goOn(name), (error) => isBadRequest(error) && /another x0x writes it \(pid \d+\)/.test((error as Error).message))
+    await assert.rejects(
+      LedgerFile.goOn(name),
+      (error) => isBadRequest(error) && /another x0x writes it \(pid \d+\)/.test((error as Error).message),
+    )
   assert.equal(first.failure, null)
   await first.close()
   assert.deepEqual((await readdir(directory)).toSorted(), ['link', 'x.ledger'])
