@@ -20,6 +20,12 @@ export type Met = Pick<Contact, 'name' | 'agent_id' | 'addresses'> & { readonly 
 
 type Change = (contacts: readonly Contact[]) => { next: readonly Contact[]; contact: Contact }
 
+interface Waiting {
+  readonly change: Change
+  resolve(contact: Contact): void
+  reject(error: unknown): void
+}
+
 /**
  * The operator's word about other agents. Every change is on disk before it is answered; listeners
  * hear of it in the same tick in which it takes effect. Nothing that an operator removes lets an
@@ -29,7 +35,8 @@ export class Contacts {
   readonly #path: string
   readonly #listeners = new Set<() => void>()
   #contacts: readonly Contact[] = []
-  #lastChange: Promise<unknown> = Promise.resolve()
+  readonly #waiting: Waiting[] = []
+  #lastWrite: Promise<void> = Promise.resolve()
 
   /** `path`: `contacts.json` of the data directory. */
   constructor({ path }: { path: string }) {
@@ -94,15 +101,13 @@ export class Contacts {
 
   /** Throws `bad_request` or `conflict`, as `meet` would. */
   assertMeetable(name: string, agentId: AgentId): void {
-    assertName(this.#contacts, name, agentId)
-    const problem = meetProblem(this.#contacts, name, agentId)
-    if (problem !== null) throw new AppError('conflict', problem)
+    assertMeetable(this.#contacts, name, agentId)
   }
 
   /** Known by this name, trusted, and pinned to this machine, in one step. Other pins stay. Throws as `assertMeetable`. */
   meet({ name, agent_id, machine_id, addresses }: Met): Promise<Contact> {
     return this.#change((contacts) => {
-      this.assertMeetable(name, agent_id)
+      assertMeetable(contacts, name, agent_id)
       const known = contacts.find((contact) => contact.agent_id === agent_id)
       const contact: Contact = {
         ...(known ?? { agent_id, formerly: [], labels: NO_LABELS, agent_public_key: null, card_issued_at_ms: null }),
@@ -179,18 +184,39 @@ export class Contacts {
     })
   }
 
-  /** Makes one change after another: in the file, then in memory, then listeners are called. A change that cannot be written does not happen. */
+  /** Makes one change after another, those that wait with one write: in the file, then in memory, where listeners hear of each. A change that cannot be written does not happen. */
   #change(change: Change): Promise<Contact> {
-    const run = async (): Promise<Contact> => {
-      const { next, contact } = change(this.#contacts)
-      await writeJsonFile(this.#path, contactsFile(next))
-      this.#contacts = next
-      for (const listener of this.#listeners) listener()
-      return contact
+    const { promise, resolve, reject } = Promise.withResolvers<Contact>()
+    this.#waiting.push({ change, resolve, reject })
+    if (this.#waiting.length === 1) this.#lastWrite = this.#lastWrite.then(async () => this.#write())
+    return promise
+  }
+
+  async #write(): Promise<void> {
+    const steps: { next: readonly Contact[]; tell: () => void; reject: (error: unknown) => void }[] = []
+    for (const { change, resolve, reject } of this.#waiting.splice(0))
+      try {
+        const { next, contact } = change(steps.at(-1)?.next ?? this.#contacts)
+        steps.push({ next, tell: () => resolve(contact), reject })
+      } catch (error) {
+        reject(error)
+      }
+    const last = steps.at(-1)
+    if (last === undefined) return
+    try {
+      await writeJsonFile(this.#path, contactsFile(last.next))
+    } catch (error) {
+      for (const { reject } of steps) reject(error)
+      return
     }
-    const result = this.#lastChange.then(run)
-    this.#lastChange = result.catch(() => undefined)
-    return result
+    for (const { next, tell, reject } of steps)
+      try {
+        this.#contacts = next
+        for (const listener of this.#listeners) listener()
+        tell()
+      } catch (error) {
+        reject(error)
+      }
   }
 }
 
@@ -213,4 +239,10 @@ const assertName = (contacts: readonly Contact[], name: string, agentId: AgentId
   const owner = contacts.find((contact) => contact.name === name)
   if (owner && owner.agent_id !== agentId)
     throw new AppError('conflict', `the name ${name} belongs to agent ${owner.agent_id}; choose another`)
+}
+
+const assertMeetable = (contacts: readonly Contact[], name: string, agentId: AgentId): void => {
+  assertName(contacts, name, agentId)
+  const problem = meetProblem(contacts, name, agentId)
+  if (problem !== null) throw new AppError('conflict', problem)
 }

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
+import { watch } from 'node:fs'
 import { chmod, mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { AppError, isAppError, type ErrorCode } from '../../src/base/errors.ts'
@@ -197,6 +198,34 @@ test('every change is heard after it is on disk and in force, in the order it wa
   silence()
   await contacts.importCard(cardOf(ALICE))
   assert.equal(heard.length, 4)
+})
+
+test('changes that are asked for together are one write, in which each sees what those before it did', async (t) => {
+  const { contacts, path, again } = await open(t)
+  const written = new Set<string | null>()
+  const seenAll = Promise.withResolvers<void>()
+  const watcher = watch(dirname(path), (_kind, name) => {
+    if (name === 'afterwards') seenAll.resolve()
+    else written.add(name)
+  })
+  t.after(() => watcher.close())
+  const ids = Array.from({ length: 50 }, (_none, index) => index.toString(16).padStart(64, '0'))
+  const imports = ids.map(async (id, index) => contacts.importCard(cardOf(id), { name: `web${index}`, trust: 'known' }))
+  const taken = [
+    contacts.importCard(cardOf(ALICE), { name: 'web1' }),
+    contacts.meet({ name: 'web2', agent_id: BOB, machine_id: MACHINE, addresses: [] }),
+  ]
+  for (const change of taken) await assert.rejects(change, { code: 'conflict' })
+  assert.equal((await contacts.setTrust('web49', 'blocked')).trust, 'blocked')
+  await Promise.all(imports)
+  await writeFile(join(dirname(path), 'afterwards'), '')
+  await seenAll.promise
+  assert.deepEqual(
+    (await again()).list().map(({ name, trust }) => [name, trust]),
+    ids.map((_id, index) => [`web${index}`, index === 49 ? 'blocked' : 'known']),
+  )
+  // The file itself, and a temporary one for each write: the second is that of the level.
+  assert.equal(written.size, 1 + 2, [...written].join(' '))
 })
 
 test('a refused change changes nothing and wakes nobody', async (t) => {
