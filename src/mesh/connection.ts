@@ -5,6 +5,7 @@ import { AppError, errorText } from '../base/errors.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import { MAX_STREAMS_PER_CONNECTION } from '../protocol/limits.ts'
 import { hostOf, relayOfText } from './addresses.ts'
+import { roundTripOf } from './libp2p/heartbeat.ts'
 import { isEarlyProtocol } from './libp2p/negotiation.ts'
 import { trafficMeterOf } from './libp2p/muxer.ts'
 import type { Traffic, TrafficMeter } from './libp2p/traffic-meter.ts'
@@ -100,7 +101,7 @@ export class MeshConnection {
 
   /** The last measured round trip in milliseconds; null before the first. */
   get rttMs(): number | null {
-    return this.#connection.rtt ?? null
+    return roundTripOf(this.#connection)
   }
 
   /** Opens a stream; for our own protocols without waiting for the peer's agreement. */

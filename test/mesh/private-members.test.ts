@@ -31,7 +31,7 @@ const RELIED_ON = {
   '@libp2p/kad-dht': { version: '16.4.5', dht: ['rpc', 'contentFetching'], rpc: ['handlers', 'handleMessage'], fetching: ['getMany'] },
   '@chainsafe/libp2p-yamux': {
     version: '8.0.1',
-    muxer: ['onData', '_newStream', 'status'],
+    muxer: ['onData', '_newStream', 'status', 'ping', 'rtt'],
     stream: ['sendWindowUpdate', 'recvWindow', 'recvWindowCapacity', 'state'],
   },
   '@chainsafe/libp2p-noise': { version: '17.0.0', secured: ['decrypt', 'decoder'] },

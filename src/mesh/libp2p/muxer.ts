@@ -3,6 +3,7 @@ import type { MessageStream, Stream, StreamMessageEvent, StreamMuxer, StreamMuxe
 import { AppError } from '../../base/errors.ts'
 import { MAX_CONNECTION_BACKLOG } from '../../protocol/limits.ts'
 import { FrameCutter, HEAD_BYTES } from './frame-cutter.ts'
+import { endUnanswered } from './heartbeat.ts'
 import { isEarlyProtocol, negotiation } from './negotiation.ts'
 import { noTraffic, TrafficMeter } from './traffic-meter.ts'
 
@@ -38,7 +39,7 @@ export const trafficMeterOf = (connection: object): TrafficMeter | null =>
 
 /**
  * Wraps what makes muxers, so that all that comes is metered and what one connection can make us keep is bounded in both
- * directions; who opens a stream is answered few proposals; small messages are not each answered by a window update; and
+ * directions; a peer that gives no sign of life is given up; who opens a stream is answered few proposals; small messages are not each answered by a window update; and
  * streams of our own protocols come back already proposed.
  */
 export const guardedMuxer =
@@ -52,6 +53,7 @@ export const guardedMuxer =
       bounded.maxWriteBufferLength = MAX_CONNECTION_BACKLOG
       meterInput(muxer)
       abortQuietly(muxer)
+      endUnanswered(muxer, connection)
       const newStream = muxer._newStream.bind(muxer)
       muxer._newStream = (...args) => limitAnswers(quietWindow(newStream(...args)))
       return proposeEarly(muxer)

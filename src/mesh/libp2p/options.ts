@@ -36,10 +36,8 @@ const INBOUND_UPGRADE_MS = 5_000
 const INBOUND_PER_SECOND_PER_HOST = 1_000_000
 /** yamux's largest window per stream: 8 MiB fill 200 ms at 40 MB/s. */
 const MAX_STREAM_WINDOW = 8 * 1024 * 1024
-/** yamux measures its round trip with this ping; without it the window never grows. */
+/** So long after its last answer yamux pings again: the sign of life (`heartbeat.ts`), and the round trip without which its window never grows. */
 const KEEP_ALIVE_MS = 10_000
-/** How long libp2p waits for the answer to its ping, sent every ten seconds, before it ends the connection: behind a slow path's queue the answer takes as long as a run's output. */
-const PING_PATIENCE_MS = 15_000
 
 // A type, not an interface: libp2p wants its services indexable.
 export type MeshServices = { identify: Identify; pubsub: GossipSub; ways?: Ways; dht?: KadDHT; ping?: object }
@@ -83,7 +81,7 @@ const USER_AGENT = 'x0x'
 
 /**
  * libp2p as we use it: TCP, Noise, yamux, identify, gossipsub, and each small default raised on purpose. Not its ping: the
- * service answers whatever it is sent, from a queue without end, and the connection monitor takes a refusal for a sign of life too.
+ * service answers whatever it is sent, from a queue without end.
  * What this folder relies on inside the libraries, and their versions: docs/libp2p.md.
  */
 export const libp2pOptions = async (options: MeshOptions): Promise<Libp2pOptions<MeshServices>> => ({
@@ -107,7 +105,8 @@ export const libp2pOptions = async (options: MeshOptions): Promise<Libp2pOptions
     dialTimeout: DIAL_MS,
     addressDialTimeout: ADDRESS_DIAL_MS,
   },
-  connectionMonitor: { pingTimeout: { minTimeout: PING_PATIENCE_MS } },
+  // See `endUnanswered`.
+  connectionMonitor: { enabled: false },
   peerDiscovery: options.mdns ? [mdns({ serviceTag: MDNS_SERVICE })] : [],
   datastore: new RecordStore(),
   services: {

@@ -1,0 +1,85 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { test, type TestContext } from 'node:test'
+import { setImmediate as nextTurn } from 'node:timers/promises'
+
+import { noise } from '@chainsafe/libp2p-noise'
+import { yamux } from '@chainsafe/libp2p-yamux'
+import type { Connection, MessageStream, StreamMuxer, StreamMuxerFactory } from '@libp2p/interface'
+import { tcp } from '@libp2p/tcp'
+import { createLibp2p } from 'libp2p'
+
+import { PING_PATIENCE_MS, roundTripOf } from '../../src/mesh/libp2p/heartbeat.ts'
+import { guardedMuxer } from '../../src/mesh/libp2p/muxer.ts'
+import { libp2pOptions } from '../../src/mesh/libp2p/options.ts'
+
+type Pinged = StreamMuxer & { ping(): Promise<number>; sendPing(id: number, flag: number): void }
+
+const pingedOf = (connection: Connection): Pinged => (connection as Connection & { muxer: Pinged }).muxer
+
+/** Our end of a connection to a node whose muxer answers pings, or is mute. */
+const connected = async (t: TestContext, isMute: boolean): Promise<Connection> => {
+  // Each test pings by itself.
+  const plain = yamux({ enableKeepAlive: false })
+  const make = (): StreamMuxerFactory => {
+    const factory = plain()
+    const createStreamMuxer = (stream: MessageStream): StreamMuxer => {
+      const muxer = factory.createStreamMuxer(stream) as StreamMuxer as Pinged
+      const sendPing = muxer.sendPing.bind(muxer)
+      muxer.sendPing = (id, flag) => {
+        if (!isMute) sendPing(id, flag)
+      }
+      return muxer
+    }
+    return { protocol: factory.protocol, createStreamMuxer }
+  }
+  const common = { transports: [tcp()], connectionEncrypters: [noise()], connectionMonitor: { enabled: false } }
+  const there = await createLibp2p({ ...common, addresses: { listen: ['/ip4/127.0.0.1/tcp/0'] }, streamMuxers: [make] })
+  const here = await createLibp2p({ ...common, streamMuxers: [() => guardedMuxer(plain)(undefined)] })
+  t.after(async () => Promise.all([here.stop(), there.stop()]))
+  return here.dial(there.getMultiaddrs())
+}
+
+test('a connection on which a ping is answered lives, and has a round trip', async (t) => {
+  const connection = await connected(t, false)
+  assert.equal(roundTripOf(connection), null)
+  t.mock.timers.enable({ apis: ['setTimeout'] })
+  assert.equal(await pingedOf(connection).ping(), roundTripOf(connection))
+  t.mock.timers.tick(2 * PING_PATIENCE_MS)
+  await nextTurn()
+  assert.equal(connection.status, 'open')
+})
+
+test('one on which none is answered is ended, and not before its time', async (t) => {
+  const connection = await connected(t, true)
+  t.mock.timers.enable({ apis: ['setTimeout'] })
+  pingedOf(connection)
+    .ping()
+    .catch(() => undefined)
+  t.mock.timers.tick(PING_PATIENCE_MS - 1)
+  await nextTurn()
+  assert.equal(connection.status, 'open')
+  const closed = once(connection, 'close')
+  t.mock.timers.tick(1)
+  await closed
+  assert.notEqual(connection.status, 'open')
+})
+
+test('an answer that lies there when the time is up counts: this process may have been held up', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] })
+  const answer = Promise.withResolvers<number>()
+  const muxer = { ping: () => answer.promise, rtt: -1, abort: () => assert.fail('it has answered') }
+  const others = { onData: () => undefined, _newStream: () => undefined, createStream: () => undefined, status: 'open' }
+  const factory = guardedMuxer(() => ({ protocol: '/one/1', createStreamMuxer: () => ({ ...others, ...muxer }) as never }))(undefined)
+  const guarded = factory.createStreamMuxer({ abort: () => assert.fail('it has answered') } as never) as Pinged
+  const ping = guarded.ping()
+  t.mock.timers.tick(PING_PATIENCE_MS)
+  answer.resolve(1)
+  assert.equal(await ping, 1)
+  await nextTurn()
+})
+
+test('libp2p asks on no connection beside it', async () => {
+  const options = await libp2pOptions({ seed: new Uint8Array(32), listen: [], announce: [], mdns: false, gater: {} })
+  assert.equal(options.connectionMonitor?.enabled, false)
+})
