@@ -1,12 +1,9 @@
-import { spawn, type ChildProcess } from 'node:child_process'
-import { once } from 'node:events'
 import { availableParallelism, loadavg } from 'node:os'
-import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
 
 import { decodeCardLink, verifyCard } from '../src/identity/card.ts'
 import { CARD_DOMAIN } from '../src/protocol/card.ts'
-import { Contacts } from '../src/trust/contacts.ts'
+import { introduceIn } from '../test/support/host-files.ts'
+import { HostProcess } from '../test/support/host-process.ts'
 import type { TestDaemon } from '../test/support/mesh-of-daemons.ts'
 import type { RestClient } from '../test/support/rest-client.ts'
 import { startDeadHosts } from './dead-hosts.ts'
@@ -23,46 +20,31 @@ const HOSTS = { full: 200, quick: 50 }
 const FLEET = { full: 1_000, quick: 50 }
 const PER_PROCESS = { full: 100, quick: 25 }
 const SSH_WIDTH = 32
+const MB = 1e6
 const ROUNDS = { full: 8, quick: 3 }
 /** Of each measurement, after which it goes on with what it has: of a fleet on a busy machine a round takes its time. */
-const MEASURE_MS = 15_000
+const MEASURE_MS = 10_000
+/** Until the runtime has compiled what it finds to be hot, which is not part of what is warm. */
+const WARM_UP_RUNS = 800
+/** In fan-outs beside which one run is measured. */
+const BESIDE_RUNS = 400
 /** How long a fan-out to hosts that never answer goes on: all of them would take minutes. */
 const DEAD_MS = 8_000
+/** More than have their turn in that time. */
+const DEAD = 100
 /** Passes in which every host may be dialled, before those that count must find them linked. */
 const COLD_PASSES = 4
-const PROGRAM = fileURLToPath(new URL('hosts.ts', import.meta.url))
+const PROGRAM = new URL('hosts.ts', import.meta.url)
 
-interface Hosts {
-  readonly cards: readonly string[]
-  stop(): Promise<void>
-}
-
-const startHosts = async (init: HostsInit): Promise<Hosts> => {
-  const child: ChildProcess = spawn(process.execPath, [PROGRAM, JSON.stringify(init)], { stdio: ['pipe', 'pipe', 'inherit'] })
-  let text = ''
-  for await (const part of child.stdout ?? []) {
-    text += String(part)
-    if (text.endsWith('\n\n')) break
-  }
-  const stop = async (): Promise<void> => {
-    const exited = once(child, 'exit')
-    child.stdin?.end()
-    await exited
-  }
-  return { cards: text.trim().split('\n'), stop }
-}
-
-/** Into the file of a daemon that does not run. */
-const introduce = async ({ dir }: TestDaemon, cards: readonly string[]): Promise<string[]> => {
-  const contacts = new Contacts({ path: join(dir, 'contacts.json') })
-  await contacts.load()
-  const ids: string[] = []
-  for (const card of cards) {
-    const verified = verifyCard(decodeCardLink(card), CARD_DOMAIN, Date.now())
-    await contacts.importCard(verified, { trust: 'known' })
-    ids.push(verified.agentId)
-  }
-  return ids
+/** Into the file of a daemon that does not run; answers the ids of the agents. */
+const introduce = async ({ dir }: TestDaemon, links: readonly string[]): Promise<string[]> => {
+  const cards = links.map((link) => verifyCard(decodeCardLink(link), CARD_DOMAIN, Date.now()))
+  await introduceIn(
+    dir,
+    cards.map((card) => ({ card })),
+    'known',
+  )
+  return cards.map(({ agentId }) => agentId)
 }
 
 /** One requester and many hosts that let it run `true`. */
@@ -70,28 +52,34 @@ interface Fleet {
   readonly alice: TestDaemon
   readonly client: RestClient
   readonly ids: readonly string[]
-  /** As many that never answer. */
+  /** One more, in a process of its own, which no fan-out asks. */
+  readonly aside: string
+  /** Some that never answer. */
   readonly dead: readonly string[]
 }
 
 export const startFleet = async ({ mesh, plan, after }: Pick<Stage, 'mesh' | 'plan' | 'after'>, count: number): Promise<Fleet> => {
   const alice = mesh.add('alice')
+  // Hundreds of hosts take a port each while it is down.
+  await alice.keepPort()
   await alice.start()
   const card = (await alice.ok('card')).trim()
   await alice.stop()
-  const cards: string[] = []
   const perProcess = PER_PROCESS[plan.mode]
-  await sustained(Math.ceil(count / perProcess), availableParallelism(), async () => {
-    const some = await startHosts({ count: perProcess, root: mesh.root, card })
-    cards.push(...some.cards)
-    after(async () => some.stop())
-  })
-  const deadHosts = await startDeadHosts(count)
+  const startSome = async (some: number): Promise<readonly string[]> => {
+    const hosts = new HostProcess(PROGRAM, { count: some, root: mesh.root, card } satisfies HostsInit)
+    after(async () => hosts.stop())
+    return hosts.ask<string[]>('cards')
+  }
+  const cards: string[] = []
+  await sustained(Math.ceil(count / perProcess), availableParallelism(), async () => cards.push(...(await startSome(perProcess))))
+  const aside = await introduce(alice, await startSome(1))
+  const deadHosts = await startDeadHosts(DEAD)
   after(async () => deadHosts.stop())
   const ids = await introduce(alice, cards)
   const dead = await introduce(alice, deadHosts.cards)
   await alice.start()
-  return { alice, client: await restClientOf(alice), ids, dead }
+  return { alice, client: await restClientOf(alice), ids, aside: aside[0]!, dead }
 }
 
 /** One fan-out to its end, and what it says. */
@@ -122,10 +110,10 @@ const coldPass = async (fleet: Fleet): Promise<{ ms: number; ran: number }> => {
   return { ms, ran: ledger.ran }
 }
 
-/** Again and again, so many times or for so long. */
+/** Once, and again until it was so often or took so long. */
 const repeated = async (rounds: number, call: () => Promise<unknown>): Promise<void> => {
   const end = performance.now() + MEASURE_MS
-  for (let round = 0; round < rounds && (round < 2 || performance.now() < end); round++) await call()
+  for (let round = 0; round < rounds && (round === 0 || performance.now() < end); round++) await call()
 }
 
 /** What a fan-out takes, and what the requester's two processes take of it for each host. */
@@ -141,14 +129,15 @@ const warmPasses = async (fleet: Fleet, rounds: number): Promise<Record<'wall' |
   return { wall: summarize(samples.wall), both: summarize(samples.both), executor: summarize(samples.executor) }
 }
 
-/** A run on the first host while something goes on, again and again. */
-const besides = async (fleet: Fleet, goesOn: () => Promise<unknown>): Promise<Summary> => {
-  const samples: number[] = []
+/** Runs one after the other, each on the next of some hosts, while something goes on. */
+const besides = async (fleet: Fleet, hosts: readonly string[], goesOn: () => Promise<unknown>): Promise<Summary[]> => {
+  const samples: number[][] = hosts.map(() => [])
   const state = { over: false }
   const going = goesOn().finally(() => (state.over = true))
-  while (!state.over) samples.push(await timed(async () => fleet.client.run(fleet.ids[0]!, TRUE)))
+  for (let turn = 0; !state.over || turn < hosts.length; turn++)
+    samples[turn % hosts.length]!.push(await timed(async () => fleet.client.run(hosts[turn % hosts.length]!, TRUE)))
   await going
-  return summarize(samples)
+  return samples.map(summarize)
 }
 
 const denials = async (fleet: Fleet, rounds: number): Promise<Summary> => {
@@ -161,20 +150,24 @@ const measured = async (fleet: Fleet, plan: Plan): Promise<{ rows: Row[]; warm: 
   const count = fleet.ids.length
   const cold = await coldPass(fleet)
   const rounds = ROUNDS[plan.mode]
-  // The runtime compiles what it finds to be hot: not part of what is warm.
-  await repeated(3, async () => fanOut(fleet, TRUE, 'ran'))
+  for (let runs = count; runs < WARM_UP_RUNS; runs += count) await fanOut(fleet, TRUE, 'ran')
   const warm = await warmPasses(fleet, rounds)
+  const memory = summarize([(await fleet.alice.memory()) / MB])
   const denied = await denials(fleet, rounds)
-  const { theirs } = await interleaved(5 * rounds, { theirs: async () => fleet.client.run(fleet.ids[0]!, TRUE) })
+  const { theirs } = await interleaved(5 * rounds, { theirs: async () => fleet.client.run(fleet.aside, TRUE) })
   const alone = { theirs, peer: 'without one', unit: 'ms' } as const
-  const besideWarm = await besides(fleet, async () => repeated(2, async () => fanOut(fleet, TRUE, 'ran')))
-  const besideDead = await besides(fleet, async () => asked(fleet, { hosts: fleet.dead, argv: TRUE, deadline_ms: DEAD_MS }))
+  const asksAll = async (): Promise<void> => repeated(Math.ceil(BESIDE_RUNS / count), async () => fanOut(fleet, TRUE, 'ran'))
+  const [byItself, amongThem] = await besides(fleet, [fleet.aside, fleet.ids[0]!], asksAll)
+  const asksDead = async (): Promise<unknown> => asked(fleet, { hosts: fleet.dead, argv: TRUE, deadline_ms: DEAD_MS })
+  const [besideDead] = await besides(fleet, [fleet.aside], asksDead)
   const rows: Row[] = [
     { what: `${count} warm hosts, one denial each: no command is started`, unit: 'ms', ours: denied },
     { what: `requester's processor time for each of ${count} warm hosts, both halves`, unit: 'ms CPU', ours: warm.both, target: '≤ 2' },
     { what: 'of it the executor, which signs and journals', unit: 'ms CPU', ours: warm.executor },
-    { what: `one run by itself while a fan-out to ${count} goes on`, ours: besideWarm, ...alone },
-    { what: `one run by itself while ${count} hosts are dialled that never answer`, ours: besideDead, ...alone },
+    { what: `both halves of the requester with ${count} hosts linked, resident`, unit: 'MB', ours: memory },
+    { what: `one run while a fan-out to ${count} goes on, on a host that it does not ask`, ours: byItself!, ...alone },
+    { what: `the same, on a host that it asks, with ${PER_PROCESS[plan.mode] - 1} others in its process`, ours: amongThem!, ...alone },
+    { what: `one run while ${DEAD} hosts are dialled that never answer`, ours: besideDead!, ...alone },
   ]
   const missed = count - cold.ran
   const note = missed === 0 ? '' : ` In the first pass ${missed} of ${count} hosts did not answer in time.`

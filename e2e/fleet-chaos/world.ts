@@ -1,21 +1,18 @@
 import { existsSync } from 'node:fs'
-import { mkdir, readFile, writeFile } from 'node:fs/promises'
+import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 
-import { loadOrCreateAgentKey } from '../../src/identity/agent-key.ts'
-import { signCard, verifyCard, type VerifiedCard } from '../../src/identity/card.ts'
-import { loadOrCreateMachineKey } from '../../src/identity/machine-key.ts'
-import { peerIdOf } from '../../src/identity/peer-id.ts'
-import { CARD_DOMAIN } from '../../src/protocol/card.ts'
-import { Contacts } from '../../src/trust/contacts.ts'
+import { silentLogger } from '../../src/base/log.ts'
+import type { VerifiedCard } from '../../src/identity/card.ts'
+import { Guardian } from '../../src/process/guardian.ts'
 import { CuttableProxy } from '../../test/support/cuttable-proxy.ts'
+import { allowIn, cardIn, introduceIn } from '../../test/support/host-files.ts'
 import { wholeLines } from '../../test/support/journal.ts'
 import { announceNowhere, MeshOfDaemons, type JournalLineJson, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
 import { startPeer } from '../../test/support/peer.ts'
 import { SCRIPTS, type HostPlan } from './plan.ts'
 
-const CARD_MS = 3_600_000
 const portOf = (multiaddr: string): number => Number(multiaddr.split('/')[4])
 
 /** One host, whichever it is. */
@@ -32,42 +29,10 @@ interface Requester {
   readonly deed: string
 }
 
-/** The card of the agent and machine that have their keys there, as it may be imported; made where they are not there yet. */
-const cardIn = async (dir: string, name: string, addresses: (peerId: string) => readonly string[]): Promise<VerifiedCard> => {
-  await mkdir(dir, { recursive: true, mode: 0o700 })
-  const [signer, machine] = [await loadOrCreateAgentKey(dir), await loadOrCreateMachineKey(dir)]
-  const now = Date.now()
-  const body = {
-    version: 1 as const,
-    agent_public_key: signer.publicKey,
-    machine_id: machine.machineId,
-    name,
-    addresses: [...addresses(peerIdOf(machine.machineId))],
-    issued_at_ms: now,
-    expires_at_ms: now + CARD_MS,
-  }
-  return verifyCard(await signCard(signer, body, CARD_DOMAIN), CARD_DOMAIN, now)
-}
-
-const openContacts = async (dir: string): Promise<Contacts> => {
-  const contacts = new Contacts({ path: join(dir, 'contacts.json') })
-  await contacts.load()
-  return contacts
-}
-
 /** Trusts the requester, and lets it run the deed, or something else. */
 const prepare = async (dir: string, { fate }: HostPlan, { card, deed }: Requester): Promise<void> => {
-  await mkdir(join(dir, 'runs'), { recursive: true, mode: 0o700 })
-  const contacts = await openContacts(dir)
-  await contacts.importCard(card, { name: 'requester', trust: 'trusted' })
-  await contacts.pin(card.agentId, card.machineId)
-  const argv = fate === 'denied' ? '/bin/false' : deed
-  const acl = [
-    `[exec]\nenabled = true\naudit_log_path = ${JSON.stringify(join(dir, 'exec.log'))}\ndefault_cwd = ${JSON.stringify(dir)}`,
-    `[[exec.allow]]\nagent_id = "${card.agentId}"\nmachine_id = "${card.machineId}"`,
-    `[[exec.allow.commands]]\nargv = [${JSON.stringify(argv)}]\n`,
-  ]
-  await writeFile(join(dir, 'exec-acl.toml'), acl.join('\n'), { mode: 0o600 })
+  await introduceIn(dir, [{ card, name: 'requester' }], 'trusted')
+  await allowIn(dir, [card], [fate === 'denied' ? '/bin/false' : deed], dir)
   await writeFile(join(dir, 'fate'), SCRIPTS[fate])
 }
 
@@ -78,6 +43,8 @@ export class FleetWorld {
   /** The command: says in the directory of its host that it ran, and meets its fate. */
   readonly deed: string
   readonly hosts: Host[] = []
+  /** Of all hosts in this process: to start one for each is most of what they cost. */
+  readonly #guardian = new Guardian({ log: silentLogger })
   readonly #endings: (() => unknown)[] = []
 
   private constructor(mesh: MeshOfDaemons, deed: string) {
@@ -90,6 +57,7 @@ export class FleetWorld {
   static async create(t: TestContext, plans: readonly HostPlan[]): Promise<FleetWorld> {
     const mesh = await MeshOfDaemons.create('x0x-fleet-chaos-')
     const world = new FleetWorld(mesh, await mesh.program('deed', 'echo ran >> ran\n. ./fate'))
+    world.#guardian.start()
     t.after(async () => world.#stop())
     await announceNowhere(world.requester)
     const card = await cardIn(world.requester.dir, 'requester', () => [])
@@ -106,6 +74,7 @@ export class FleetWorld {
   async #stop(): Promise<void> {
     try {
       await Promise.all(this.#endings.map(async (ending) => ending()))
+      await this.#guardian.stop()
     } finally {
       await this.mesh.stop()
     }
@@ -130,17 +99,18 @@ export class FleetWorld {
   async #peer(plan: HostPlan, { dir, multiaddr }: TestDaemon): Promise<Host> {
     const { agentId } = await cardIn(dir, plan.name, () => [])
     const after = (ending: unknown): void => void this.#endings.push(ending as () => unknown)
-    const start = async (): Promise<void> => void (await startPeer({ after }, { name: plan.name, dataDir: dir, listen: multiaddr }))
+    const init = { name: plan.name, dataDir: dir, listen: multiaddr, guardian: this.#guardian, passive: true }
+    const start = async (): Promise<void> => void (await startPeer({ after }, init))
     return { ...plan, dir, agentId, daemon: null, proxy: null, start }
   }
 
   /** Into the file of a daemon that does not run yet. */
   async #introduce(): Promise<void> {
-    const contacts = await openContacts(this.requester.dir)
-    for (const { name, dir, proxy } of this.hosts) {
+    const cards = this.hosts.map(async ({ name, dir, proxy }) => {
       const way = proxy === null ? this.mesh.daemons.find((daemon) => daemon.dir === dir)!.multiaddr : `/ip4/127.0.0.1/tcp/${proxy.port}`
-      await contacts.importCard(await cardIn(dir, name, (peerId) => [`${way}/p2p/${peerId}`]), { name, trust: 'known' })
-    }
+      return { card: await cardIn(dir, name, (peerId) => [`${way}/p2p/${peerId}`]), name }
+    })
+    await introduceIn(this.requester.dir, await Promise.all(cards), 'known')
   }
 }
 

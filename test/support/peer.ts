@@ -74,6 +74,8 @@ export interface PeerInit {
   readonly relay?: boolean
   /** Addresses of the relays where it is reached. */
   readonly relays?: readonly string[]
+  /** Its helper process; started, and stopped after it, by who gives it. Default: one of its own, where it runs anything. */
+  readonly guardian?: Guardian
   /** It answers who dials it and does nothing by itself: it dials nobody, and announces and asks for nothing; default false. */
   readonly passive?: boolean
 }
@@ -106,8 +108,9 @@ export const startPeer = async (t: Pick<TestContext, 'after'>, init: PeerInit) =
           { path: journalPath, marks: new RunningMarks({ log }, { directory: join(dataDir, 'runs'), journal: journalPath }) },
         )
   await journal?.start()
-  const guardian = new Guardian({ log })
-  if (journal !== null) guardian.start()
+  const guardian = init.guardian ?? new Guardian({ log })
+  const hasOwnGuardian = init.guardian === undefined && journal !== null
+  if (hasOwnGuardian) guardian.start()
   const asked = new AskedRuns({ clock }, { path: join(dataDir, 'detached-runs.json') })
   await asked.load()
   const executor = new Executor(
@@ -140,7 +143,7 @@ export const startPeer = async (t: Pick<TestContext, 'after'>, init: PeerInit) =
     stopped = true
     await stopAll(network.startables)
     await executor.stop()
-    if (journal !== null) await guardian.stop()
+    if (hasOwnGuardian) await guardian.stop()
     await journal?.stop()
     await outgoing.stop()
     port.stop()
