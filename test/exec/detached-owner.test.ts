@@ -1,14 +1,18 @@
 import assert from 'node:assert/strict'
+import { mkdir, readdir, rm } from 'node:fs/promises'
+import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { isAppError } from '../../src/base/errors.ts'
+import type { Logger } from '../../src/base/log.ts'
 import { EXEC_DETACHED_ASK_DOMAIN, execDetachedAsk } from '../../src/protocol/detached.ts'
 import { decodeExecBody, execFrame, type ExecFrame } from '../../src/protocol/exec.ts'
 import { DETACH_VERSION, LINK_VERSIONS } from '../../src/protocol/limits.ts'
-import { ask, begin, DETACH_KEYS, DetachedMemory, never, untilOver } from '../support/detached.ts'
+import { ask, begin, DETACH_KEYS, DetachedMemory, directoryOf, never, untilOver } from '../support/detached.ts'
 import { execPair, type ExecPair } from '../support/exec-pair.ts'
 import { newParty, type Party } from '../support/fake-network.ts'
 import { soon } from '../support/local-engine.ts'
+import { silent } from '../support/processes.ts'
 
 const SCRIPTS = { waits: 'echo secret; sleep 60' }
 
@@ -192,4 +196,21 @@ test('a run that is over is forgotten when its owner asks, its id stays used, an
   assert.equal(again.info.state, 'expired')
   assert.equal((await pair.responder.events(target.request_id)).filter((event) => event === 'request').length, 1)
   assert.deepEqual((await pair.responder.lines()).filter(({ event }) => event === 'forget').length, 1)
+})
+
+test('a question that could not be answered is in the log of its host, and its asker is told that no answer came', async (t) => {
+  const errors: unknown[] = []
+  const log: Logger = { ...silent, error: (...words: readonly unknown[]) => void errors.push(words) }
+  const pair = await execPair(t, { scripts: { quick: 'echo x' }, entryKeys: DETACH_KEYS, log })
+  const { target } = await begin(pair, 'quick')
+  await untilOver(pair, target)
+  const [file = ''] = (await readdir(directoryOf(pair))).filter((name) => name.endsWith('.out'))
+  await rm(join(directoryOf(pair), file))
+  // Which cannot be removed as a file is.
+  await mkdir(join(directoryOf(pair), file))
+  await assert.rejects(
+    pair.detached.forget(target, never()),
+    (error) => isAppError(error, 'peer_rejected') && /without an answer/.test(error.message),
+  )
+  assert.match(JSON.stringify(errors), new RegExp(`${target.request_id}.*a question about a detached run could not be answered`))
 })

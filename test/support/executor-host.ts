@@ -6,6 +6,7 @@ import type { TestContext } from 'node:test'
 import { Journal } from '../../src/audit/journal.ts'
 import { RunningMarks } from '../../src/audit/running-marks.ts'
 import { systemClock, type Clock } from '../../src/base/clock.ts'
+import type { Logger } from '../../src/base/log.ts'
 import type { DeskLink } from '../../src/desk/desk-link.ts'
 import { ExecCounters, type ExecTotals } from '../../src/diagnostics/exec-counters.ts'
 import type { PortSession } from '../../src/executor/port-session.ts'
@@ -44,6 +45,8 @@ export interface HostOptions {
   readonly requireOperatorProof?: boolean
   /** Whom a run that needs a human is asked of; default: nobody. */
   readonly desk?: DeskLink
+  /** What the executor says. Default: to nobody. */
+  readonly log?: Logger
   /** Default: the weak mode. */
   readonly cells?: Cells
 }
@@ -159,7 +162,7 @@ export class ExecutorHost {
         desk: this.#options.desk ?? null,
         guardian: this.#guardian,
         journal: this.journal,
-        log: silent,
+        log: this.#options.log ?? silent,
         outgoing: this.outgoing,
         revocations: this.revocations,
         signer: this.own.signer,
