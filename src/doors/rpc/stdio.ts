@@ -1,6 +1,7 @@
 import type { Readable, Writable } from 'node:stream'
 
 import { aborted } from '../../base/abortable.ts'
+import { inOneWrite } from '../../base/one-write.ts'
 import { Waiters } from '../../base/waiters.ts'
 import { LineSplitter, type Line } from '../../protocol/lines.ts'
 import { MAX_RPC_BACKLOG, MAX_RPC_MESSAGE } from '../../protocol/rexd-limits.ts'
@@ -10,7 +11,7 @@ import { tooLong } from './message.ts'
 import { parseBytes } from './parse-bytes.ts'
 import type { MethodsInit } from './session-methods.ts'
 import { Sessions } from './sessions.ts'
-import { inOneWrite, written } from './written.ts'
+import { written } from './written.ts'
 
 export interface StdioComponents extends Omit<ConnectionComponents, 'sessions' | 'send' | 'metrics'> {
   readonly input: Readable

@@ -4,12 +4,13 @@ import type { Duplex } from 'node:stream'
 import { WebSocketServer, type WebSocket } from 'ws'
 
 import type { Timer } from '../../base/clock.ts'
+import { inOneWrite } from '../../base/one-write.ts'
 import { MAX_RPC_BACKLOG, MAX_RPC_MESSAGE } from '../../protocol/rexd-limits.ts'
 import type { Capability } from '../../protocol/rexd-names.ts'
 import { RpcConnection, type ConnectionComponents } from './connection.ts'
 import { parseBytes } from './parse-bytes.ts'
 import type { Arrived } from './session-events.ts'
-import { inOneWrite, written } from './written.ts'
+import { written } from './written.ts'
 
 /** How often a WebSocket is asked whether it lives; one that has not answered by the next time is given up. */
 export const WEBSOCKET_PING_MS = 15_000

@@ -1,5 +1,3 @@
-import type { Writable } from 'node:stream'
-
 import { toBase64 } from '../../protocol/text.ts'
 
 /** Bytes that an answer has as base64. In JSON that is what it is: nobody has to look at each character for what must be escaped. */
@@ -40,11 +38,4 @@ export const written = (message: object | string, end = ''): string | Buffer => 
   const from = bytes.write(head)
   bytes.write(tail, from + bytes.write(content, from, 'latin1'))
   return bytes
-}
-
-/** What is written in one turn of the event loop goes out together: a call of the system for all of it, and its reader is woken once. */
-export const inOneWrite = (output: Writable): void => {
-  if (output.writableCorked > 0) return
-  output.cork()
-  setImmediate(() => output.uncork())
 }

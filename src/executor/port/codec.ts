@@ -1,6 +1,7 @@
 import type { Duplex } from 'node:stream'
 
 import { AppError } from '../../base/errors.ts'
+import { inOneWrite } from '../../base/one-write.ts'
 import { Waiters } from '../../base/waiters.ts'
 import { decodeCbor, type CborValue } from '../../protocol/cbor.ts'
 import { encodeFrame, encodeFrameHead, FrameDecoder, LARGE_FRAME, lengthOf } from '../../protocol/framing.ts'
@@ -73,13 +74,12 @@ export class PortChannel<In, Out> {
     return free
   }
 
-  /** What is large is written as it is, behind its head: to join the two would copy it. */
+  /** All of one turn leaves together, and no more than may wait. What is large is written as it is, behind its head: to join the two would copy it. */
   #write(head: Uint8Array, tail: readonly Uint8Array[], length: number): boolean {
-    if (length < LARGE_FRAME) return this.#duplex.write(encodeFrame(head, ...tail))
-    this.#duplex.cork()
-    let free = this.#duplex.write(encodeFrameHead(length, head))
-    for (const part of tail) free = this.#duplex.write(part)
-    this.#duplex.uncork()
+    inOneWrite(this.#duplex)
+    let free = this.#duplex.write(length < LARGE_FRAME ? encodeFrame(head, ...tail) : encodeFrameHead(length, head))
+    if (length >= LARGE_FRAME) for (const part of tail) free = this.#duplex.write(part)
+    if (!free) this.#duplex.uncork()
     return free
   }
 
@@ -98,6 +98,7 @@ export class PortChannel<In, Out> {
   close(error: Error | null = null): void {
     if (this.#closed) return
     this.#closed = true
+    this.#duplex.uncork()
     this.#duplex.destroy()
     this.#room.wake()
     this.#init.onClosed(error)

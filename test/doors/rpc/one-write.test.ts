@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import type { IncomingMessage } from 'node:http'
-import { Duplex, PassThrough } from 'node:stream'
+import { PassThrough } from 'node:stream'
 import { test } from 'node:test'
 
 import { systemClock } from '../../../src/base/clock.ts'
@@ -8,32 +8,15 @@ import { silentLogger } from '../../../src/base/log.ts'
 import { Sessions } from '../../../src/doors/rpc/sessions.ts'
 import { serveLines } from '../../../src/doors/rpc/stdio.ts'
 import { WebSockets } from '../../../src/doors/rpc/websockets.ts'
-
-// Writes are counted, not timed: each is a call of the system, and wakes whoever reads.
+import { CountedWrites } from '../../support/counted-writes.ts'
 
 const ANSWERS = 20
 
 const questions = Array.from({ length: ANSWERS }, (_, id) => JSON.stringify({ jsonrpc: '2.0', id, method: 'no.such' }))
 
-/** A connection that counts how often something is written to it, however much. */
-class Counted extends Duplex {
-  writes = 0
-  written = ''
-
-  override _read(): void {}
-
-  override _write(chunk: Buffer, _encoding: string, done: () => void): void {
-    this._writev([{ chunk }], done)
-  }
-
-  override _writev(chunks: readonly { chunk: Buffer }[], done: () => void): void {
-    this.writes += 1
-    this.written += chunks.map(({ chunk }) => chunk.toString('latin1')).join('')
-    done()
-  }
-
+class Counted extends CountedWrites {
   get answers(): number {
-    return this.written.split('"id":').length - 1
+    return this.written.toString('latin1').split('"id":').length - 1
   }
 
   async answered(): Promise<void> {

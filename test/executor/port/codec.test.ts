@@ -7,6 +7,7 @@ import { PortChannel } from '../../../src/executor/port/codec.ts'
 import { toExecutor, toNetwork, type ToExecutor, type ToNetwork } from '../../../src/executor/port/messages.ts'
 import { MAX_FRAME_DATA, MAX_PORT_BACKLOG, MAX_PORT_MESSAGE, MAX_SEALED_FRAME } from '../../../src/protocol/limits.ts'
 import { NO_BYTES } from '../../../src/protocol/schema.ts'
+import { CountedWrites } from '../../support/counted-writes.ts'
 
 interface Seen {
   messages: ToExecutor[]
@@ -64,6 +65,27 @@ test('messages arrive whole and in order, however the bytes are cut', async () =
   assert.deepEqual(seen.closed, [null])
   assert.equal(channel.closed, true)
   writer.close()
+})
+
+test('messages of one turn leave in one write, as soon as they are as many as may wait', async () => {
+  const duplex = new CountedWrites()
+  const channel = networkEnd(duplex)
+  for (let id = 1; id <= 20; id++) channel.send({ type: 'hello', id, version: 1 })
+  await new Promise(setImmediate)
+  assert.equal(duplex.writes, 1)
+  const sent = duplex.written.length
+  channel.send({ type: 'run_frame', run: 1, frame: new Uint8Array(duplex.writableHighWaterMark) })
+  assert.equal(duplex.writes, 2)
+  assert.ok(duplex.written.length > sent + duplex.writableHighWaterMark)
+  channel.close()
+})
+
+test('what was sent before the channel is closed leaves', () => {
+  const duplex = new CountedWrites()
+  const channel = networkEnd(duplex)
+  channel.send({ type: 'hello', id: 1, version: 1 })
+  channel.close()
+  assert.equal(duplex.writes, 1)
 })
 
 test('a frame that is no message of ours is reported and the channel goes on', async () => {
