@@ -46,9 +46,15 @@ test('the bytes of a key are imported once', () => {
 /** In how many pieces the muxer gets each large message. */
 const piecesOf = async (t: TestContext, encrypter: ReturnType<typeof noise>): Promise<number[]> => {
   const counts: number[] = []
-  const counting = watchedMuxer((message) => {
+  await exchange(t, encrypter, (message) => {
     if (message.byteLength > LARGE_MESSAGE) counts.push([...message].length)
   })
+  return counts
+}
+
+/** Twenty large messages from one side to the other. */
+const exchange = async (t: TestContext, encrypter: ReturnType<typeof noise>, seen: Parameters<typeof watchedMuxer>[0]): Promise<void> => {
+  const counting = watchedMuxer(seen)
   const common = { transports: [tcp()], connectionEncrypters: [encrypter], streamMuxers: [() => counting(yamux())(undefined)] }
   const here = await createLibp2p({ ...common })
   const there = await createLibp2p({ ...common, addresses: { listen: ['/ip4/127.0.0.1/tcp/0'] } })
@@ -61,8 +67,32 @@ const piecesOf = async (t: TestContext, encrypter: ReturnType<typeof noise>): Pr
   for (let i = 0; i < messages; i++) if (!stream.send(text)) await stream.onDrain()
   await until(() => received.reduce((sum, { length }) => sum + length, 0) === messages * text.length)
   assert.ok(Buffer.concat(received).equals(Buffer.concat(Array.from({ length: messages }, () => text))))
-  return counts
 }
+
+/** Errors of this kind that are made while large messages come. */
+const errorsMade = async (t: TestContext, encrypter: ReturnType<typeof noise>): Promise<number> => {
+  const original = globalThis.RangeError
+  let made: number | null = null
+  const apply = (target: typeof original, self: unknown, words: [string?]): unknown => {
+    if (made !== null) made += 1
+    return Reflect.apply(target, self, words)
+  }
+  globalThis.RangeError = new Proxy(original, { apply })
+  try {
+    await exchange(t, encrypter, ({ byteLength }) => {
+      // From the first one on: the handshake is before.
+      if (byteLength > LARGE_MESSAGE) made ??= 0
+    })
+  } finally {
+    globalThis.RangeError = original
+  }
+  return made ?? -1
+}
+
+test('no error is made for each message that came, as plain Noise does', { timeout: 60_000 }, async (t) => {
+  assert.equal(await errorsMade(t, noiseEncrypter()), 0)
+  assert.ok((await errorsMade(t, noise())) > 0)
+})
 
 test('a large message that came in pieces is handed on in one, and plain Noise hands it on in several', { timeout: 60_000 }, async (t) => {
   const ours = await piecesOf(t, noiseEncrypter())

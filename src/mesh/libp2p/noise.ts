@@ -22,7 +22,12 @@ const crypto: ICryptoInterface = {
 
 /** What an encrypted connection has beside its interface. */
 type Decrypting = { decrypt(message: Message): unknown; readonly decoder: { lengthDecoder: (bytes: Message) => number } }
-type Message = Uint8Array | { subarray(): Uint8Array }
+type Message = Uint8Array | { readonly length: number; subarray(): Uint8Array }
+
+/** Before each message, its length. */
+const LENGTH_BYTES = 2
+/** Says that the next message has not begun, which is so after all that came at once: the same each time, since to write down where an error was made takes longer than to decrypt. */
+const NOT_YET = new RangeError('the length of the next message is not there yet')
 
 const isDecrypting = (connection: object): connection is Decrypting => 'decrypt' in connection && 'decoder' in connection
 
@@ -39,6 +44,7 @@ const guarded = <Secured extends { connection: object }>(secured: Secured): Secu
   const { decoder } = connection
   const { lengthDecoder } = decoder
   decoder.lengthDecoder = (bytes) => {
+    if (bytes.length < LENGTH_BYTES) throw NOT_YET
     const length = lengthDecoder(bytes)
     if (length <= AEAD_TAG_BYTES) throw new AppError('malformed', 'a message of Noise that holds nothing')
     return length
