@@ -1,4 +1,4 @@
-import { errorText } from '../base/errors.ts'
+import { AppError, errorText } from '../base/errors.ts'
 import type { Clock, Timer } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'
 import { randomBytes } from '../identity/hash.ts'
@@ -16,8 +16,8 @@ import { Turnstile } from '../base/turnstile.ts'
 export const SPARE_STREAMS = 2
 /** At most: as many as were in use at once lately, so that the next burst finds them. */
 const MAX_SPARE_STREAMS = 32
-/** A spare stream that is taken is replaced when it is done with, or after this. */
-export const REFILL_MS = 50
+/** A spare stream that is taken is replaced when it is done with, or after this: longer than most runs, since its own packets are saved then. */
+export const REFILL_MS = 1_000
 /** Streams of one link that we have opened, or are opening, and not used yet: half of the peer's `MAX_WAITING_STREAMS`. */
 const MAX_UNUSED_STREAMS = 48
 
@@ -113,7 +113,7 @@ export class StreamPool {
 
   async #prepare(): Promise<void> {
     try {
-      const spare = await this.#open(this.#closed.signal)
+      const spare = await this.#open()
       if (this.#closed.signal.aborted) await spare.frames.close()
       else this.#keep(spare)
     } catch (error) {
@@ -149,8 +149,9 @@ export class StreamPool {
     }
   }
 
-  async #open(signal: AbortSignal): Promise<Spare> {
-    const until = AbortSignal.any([signal, this.#closed.signal])
+  async #open(signal?: AbortSignal): Promise<Spare> {
+    const closed = this.#closed.signal
+    const until = signal === undefined ? closed : AbortSignal.any([signal, closed])
     const leave = await this.#unused.enter(until)
     try {
       return { ...(await this.#greeted(until)), leave }
@@ -161,22 +162,30 @@ export class StreamPool {
   }
 
   async #greeted(signal: AbortSignal): Promise<Omit<Spare, 'leave'>> {
-    const { connection } = this.#parts.link
-    const late = AbortSignal.timeout(LINK_HANDSHAKE_MS)
-    const limit = AbortSignal.any([signal, late])
+    const { clock, counters, link } = this.#parts
+    const { connection } = link
     let frames: FrameStream | null = null
+    let late = false
+    // Not a signal of the runtime's: that would go off for every stream that was opened well, too.
+    const giveUp = (): void => {
+      late = true
+      frames?.abort(new AppError('timeout', 'the peer did not greet a stream in time'))
+    }
+    const timer = clock.setTimeout(giveUp, LINK_HANDSHAKE_MS, { unref: true })
     try {
-      const stream = await connection.openStream(DM_PROTOCOL, limit)
+      const stream = await connection.openStream(DM_PROTOCOL, signal)
       frames = new FrameStream({ stream }, { maxFrame: MAX_LINK_FRAME, maxEarly: MAX_LINK_FRAME })
-      const { nonce } = streamHello.decode(await frames.read(limit))
-      this.#parts.counters.add('streams_opened')
+      const { nonce } = streamHello.decode(await frames.read(signal))
+      counters.add('streams_opened')
       return { frames, nonce }
     } catch (error) {
       const reason = error instanceof Error ? error : new Error(errorText(error))
       frames?.abort(reason)
       // A peer greets as soon as it reads. A connection that is quiet for so long is taken for dead, so that the next attempt dials anew.
-      if (late.aborted && !signal.aborted && connection.quiet) connection.abort(reason)
+      if (late && !signal.aborted && connection.quiet) connection.abort(reason)
       throw error
+    } finally {
+      timer.cancel()
     }
   }
 

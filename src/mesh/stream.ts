@@ -88,15 +88,21 @@ export class MeshStream {
   /** Sends what is queued and ends our side; a peer that never ends its own is cut off. */
   async close(): Promise<void> {
     const stream = this.#stream
-    const late = setTimeout(() => stream.abort(new AppError('timeout', 'the stream did not close in time')), STREAM_CLOSE_MS)
-    late.unref()
-    stream.addEventListener('close', () => clearTimeout(late), { once: true })
+    // Not a signal of the runtime's, which would go off for every stream that was closed in time, too.
+    const late = new AbortController()
+    const giveUp = (): void => {
+      const reason = new AppError('timeout', 'the stream did not close in time')
+      stream.abort(reason)
+      late.abort(reason)
+    }
+    const timer = setTimeout(giveUp, STREAM_CLOSE_MS).unref()
+    stream.addEventListener('close', () => clearTimeout(timer), { once: true })
     try {
-      await stream.close({ signal: AbortSignal.timeout(STREAM_CLOSE_MS) })
+      await stream.close({ signal: late.signal })
     } catch (error) {
       this.abort(error instanceof Error ? error : new Error(errorText(error)))
     }
-    if (stream.status !== 'open' && stream.status !== 'closing') clearTimeout(late)
+    if (stream.status !== 'open' && stream.status !== 'closing') clearTimeout(timer)
   }
 
   /** Resets the stream: the peer learns that it is over, and nothing else. */

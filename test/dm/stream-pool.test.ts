@@ -1,13 +1,14 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
+import { isAppError } from '../../src/base/errors.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { DmCounters } from '../../src/dm/counters.ts'
 import type { OpenLink } from '../../src/dm/link.ts'
 import { StreamPool, SPARE_STREAMS, REFILL_MS } from '../../src/dm/stream-pool.ts'
 import { randomBytes } from '../../src/identity/hash.ts'
 import { encodeFrame } from '../../src/protocol/framing.ts'
-import { PEAK_MS } from '../../src/protocol/limits.ts'
+import { LINK_HANDSHAKE_MS, PEAK_MS } from '../../src/protocol/limits.ts'
 import { streamHello } from '../../src/protocol/link.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { settle } from '../support/scripted-peer.ts'
@@ -18,8 +19,8 @@ class GreetedStream {
   onEnd: (error: Error | null) => void = () => undefined
   open = true
 
-  constructor() {
-    setImmediate(() => this.onData(encodeFrame(streamHello.encode({ nonce: randomBytes(32) }))))
+  constructor(greets = true) {
+    if (greets) setImmediate(() => this.onData(encodeFrame(streamHello.encode({ nonce: randomBytes(32) }))))
   }
 
   send(): boolean {
@@ -74,4 +75,31 @@ test('the streams that a burst has left are let go when it is forgotten, and the
   }
   pool.close()
   assert.deepEqual([open(), clock.pending], [0, 0])
+})
+
+test('a stream that is not greeted in time is given up, and its connection with it where that is quiet; one that is greeted leaves no timer', async () => {
+  const clock = new ManualClock()
+  let greets = true
+  const given: unknown[] = []
+  const connection = {
+    openStream: async () => new GreetedStream(greets),
+    quiet: true,
+    abort: (reason: unknown) => given.push(reason),
+  }
+  const keys = () => ({ opener: randomBytes(32), responder: randomBytes(32) })
+  const link = { connection, id: '00'.repeat(8), usable: true, streamKeys: keys } as unknown as OpenLink
+  const pool = new StreamPool({ link, counters: new DmCounters(), clock, log: silentLogger }, { self: 'a1'.repeat(32) })
+  const signal = new AbortController().signal
+  const channel = await pool.take(signal)
+  greets = false
+  const late = assert.rejects(pool.take(signal), (error) => isAppError(error, 'timeout'))
+  await settle()
+  assert.deepEqual(given, [])
+  await clock.advance(LINK_HANDSHAKE_MS)
+  await late
+  assert.ok(given.length > 0 && given.every((reason) => isAppError(reason, 'timeout')))
+  await channel.close()
+  pool.close()
+  await settle()
+  assert.equal(clock.pending, 0)
 })
