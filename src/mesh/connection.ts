@@ -1,4 +1,4 @@
-import type { Connection } from '@libp2p/interface'
+import type { Connection, Stream } from '@libp2p/interface'
 
 import type { Clock } from '../base/clock.ts'
 import { AppError, errorText } from '../base/errors.ts'
@@ -7,7 +7,7 @@ import { MAX_STREAMS_PER_CONNECTION } from '../protocol/limits.ts'
 import { hostOf, relayOfText } from './addresses.ts'
 import { roundTripOf } from './libp2p/heartbeat.ts'
 import { isEarlyProtocol } from './libp2p/negotiation.ts'
-import { trafficMeterOf } from './libp2p/muxer.ts'
+import { openProposed, trafficMeterOf } from './libp2p/muxer.ts'
 import type { Traffic, TrafficMeter } from './libp2p/traffic-meter.ts'
 import { MeshStream } from './stream.ts'
 
@@ -106,18 +106,13 @@ export class MeshConnection {
 
   /** Opens a stream; for our own protocols without waiting for the peer's agreement. */
   async openStream(protocol: string, signal: AbortSignal): Promise<MeshStream> {
+    const early = isEarlyProtocol(protocol)
+    if (this.#streamsOf(protocol) >= MAX_STREAMS_PER_CONNECTION)
+      throw new AppError('rate_limited', `${MAX_STREAMS_PER_CONNECTION} streams to this peer are open already`)
     try {
-      const stream = await this.#connection.newStream(protocol, {
-        signal,
-        maxOutboundStreams: MAX_STREAMS_PER_CONNECTION,
-        // A relay says how much it carries; what that ends, a run resumes over the next connection.
-        runOnLimitedConnection: true,
-      })
-      return new MeshStream({ stream, connection: this }, { early: isEarlyProtocol(protocol) })
+      const stream = early ? await openProposed(this.#connection, protocol) : await this.#newStream(protocol, signal)
+      return new MeshStream({ stream, connection: this }, { early })
     } catch (error) {
-      if (error instanceof Error && error.name === 'TooManyOutboundProtocolStreamsError') {
-        throw new AppError('rate_limited', `${MAX_STREAMS_PER_CONNECTION} streams to this peer are open already`, { cause: error })
-      }
       throw new AppError('peer_unreachable', `no stream to the peer: ${errorText(error)}`, { cause: error })
     }
   }
@@ -127,5 +122,19 @@ export class MeshConnection {
     this.#givenUp ||= this.open
     this.ended ??= `given up here: ${errorText(reason)}`
     this.#connection.abort(reason)
+  }
+
+  async #newStream(protocol: string, signal: AbortSignal): Promise<Stream> {
+    return this.#connection.newStream(protocol, {
+      signal,
+      maxOutboundStreams: MAX_STREAMS_PER_CONNECTION,
+      // A relay says how much it carries; what that ends, a run resumes over the next connection.
+      runOnLimitedConnection: true,
+    })
+  }
+
+  /** Those that we have opened. */
+  #streamsOf(protocol: string): number {
+    return this.#connection.streams.filter((one) => one.direction === 'outbound' && one.protocol === protocol).length
   }
 }
