@@ -3,6 +3,7 @@ import type { ServerResponse } from 'node:http'
 import type { FastifyReply } from 'fastify'
 
 import type { Clock, Timer } from '../../base/clock.ts'
+import { inOneWrite } from '../../base/one-write.ts'
 import { RAW_RUN_TYPE } from '../../protocol/run-events.ts'
 
 /** Silence after which a server-sent event stream gets a comment, so that nothing in between cuts it. */
@@ -101,6 +102,7 @@ export class EventStream {
   #out(text: string, encoding: BufferEncoding, left?: () => void): void | Promise<void> {
     this.begin()
     if (this.#raw.destroyed) return left?.()
+    if (this.#raw.socket !== null) inOneWrite(this.#raw.socket)
     return this.#raw.write(text, encoding, left) ? undefined : this.#drained()
   }
 
