@@ -105,9 +105,16 @@ test('frames mean the same behind the guard, however they are cut, and no frame 
 /** What our wrapper touches of a muxer. */
 const fakeMuxer = (onData: (data: Uint8Array) => void) => {
   const noStream = (): never => assert.fail('a stream')
-  return { status: 'open', onData, _newStream: noStream, abort: () => undefined, createStream: noStream } as unknown as StreamMuxer & {
-    onData(data: Uint8Array): void
+  const members = {
+    status: 'open',
+    onData,
+    _newStream: noStream,
+    abort: () => undefined,
+    createStream: noStream,
+    ping: async () => 0,
+    rtt: -1,
   }
+  return members as unknown as StreamMuxer & { onData(data: Uint8Array): void }
 }
 
 test('what comes is asked about before the muxer has it, what came before anybody asked included', () => {
