@@ -3,70 +3,90 @@ import { copyFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
-import { loadOrCreateAgentKey } from '../../src/identity/agent-key.ts'
-import { signCard, verifyCard } from '../../src/identity/card.ts'
-import { loadOrCreateMachineKey } from '../../src/identity/machine-key.ts'
-import { CARD_DOMAIN } from '../../src/protocol/card.ts'
-import { Contacts } from '../../src/trust/contacts.ts'
-import { signalOf } from '../../test/support/hostile-link.ts'
-import { startPeer, type Peer } from '../../test/support/peer.ts'
-import { until } from '../../test/support/processes.ts'
+import type { VerifiedCard } from '../../src/identity/card.ts'
+import { allowIn, cardIn, introduceIn } from '../../test/support/host-files.ts'
+import { HostProcess } from '../../test/support/host-process.ts'
 import { tempDir } from '../../test/support/temp-dir.ts'
+import type { Done, Errand, Look, Question, Starting } from './nodes.ts'
 
-const NODES = 20
-/** Four places to both sides of the ring. */
-const STANDING = 8
-const NAMED = { trust: 'trusted' } as const
+const NODES = 60
+const PROCESSES = 4
+/** Two places to both sides of the ring. */
+const STANDING = 4
+/** One of each process. */
+const MOVED = [5, 22, 39, 56]
 
-/** Directories of daemons that are one another's trusted contacts, by cards that name no address. */
-const directories = async (t: TestContext): Promise<string[]> => {
-  const path = join(await tempDir(t), 'contacts.json')
-  const shared = new Contacts({ path })
-  await shared.load()
-  const dirs: string[] = []
-  for (let i = 0; i < NODES; i++) {
-    const dir = await tempDir(t)
-    const [signer, machine] = [await loadOrCreateAgentKey(dir), await loadOrCreateMachineKey(dir)]
-    const now = Date.now()
-    const body = { version: 1 as const, agent_public_key: signer.publicKey, machine_id: machine.machineId, name: `n${i}`, addresses: [] }
-    const card = await signCard(signer, { ...body, issued_at_ms: now, expires_at_ms: now + 3_600_000 }, CARD_DOMAIN)
-    await shared.importCard(verifyCard(card, CARD_DOMAIN, now), NAMED)
-    await shared.pin(signer.agentId, machine.machineId)
-    dirs.push(dir)
+interface NodePlace {
+  readonly number: number
+  readonly dir: string
+  readonly card: VerifiedCard
+  /** What it lets the others run, and no other node. */
+  readonly argv: readonly string[]
+}
+
+/** Daemons that are one another's trusted contacts, by cards that name no address. */
+const places = async (t: TestContext): Promise<NodePlace[]> => {
+  const root = await tempDir(t)
+  const all = await Promise.all(
+    Array.from({ length: NODES }, async (_none, number) => {
+      const dir = join(root, String(number))
+      return { number, dir, card: await cardIn(dir, `n${number}`, () => []), argv: ['/bin/echo', `n${number}`] }
+    }),
+  )
+  await introduceIn(
+    root,
+    all.map(({ card, number }) => ({ card, name: `n${number}` })),
+    'trusted',
+  )
+  const cards = all.map(({ card }) => card)
+  for (const { dir, argv } of all) {
+    await copyFile(join(root, 'contacts.json'), join(dir, 'contacts.json'))
+    await allowIn(dir, cards, argv)
   }
-  for (const dir of dirs) await copyFile(path, join(dir, 'contacts.json'))
-  return dirs
+  return all
+}
+
+/** In several processes, since one thread for all of them would be what is waited for. */
+const nodesOf = (t: TestContext, all: readonly NodePlace[]) => {
+  const processes = Array.from({ length: PROCESSES }, () => new HostProcess(new URL('nodes.ts', import.meta.url), null))
+  t.after(async () => Promise.all(processes.map(async (one) => one.stop())))
+  const askEach = async <T>(questionOf: (isIts: (number: number) => boolean) => Question): Promise<T[]> =>
+    (await Promise.all(processes.map(async (one, at) => one.ask<T[]>(questionOf((number) => number % PROCESSES === at))))).flat()
+  const start = async (numbers: readonly number[], bootstrap: readonly string[]): Promise<Look[]> =>
+    askEach((isIts) => {
+      const nodes = numbers.filter(isIts).map((number) => ({ number, dir: all[number]!.dir }))
+      return { start: { nodes, bootstrap, standing: STANDING } satisfies Starting }
+    })
+  const look = async (): Promise<Look[]> => askEach(() => 'look')
+  /** Each of these is asked by another one who it is. */
+  const allAnswer = async (numbers: readonly number[]): Promise<void> => {
+    const errands = numbers.map((number) => ({ asker: (number * 7 + 13) % NODES, ...all[number]! }))
+    const errandsOf = (isIts: (number: number) => boolean): Errand[] =>
+      errands.filter(({ asker }) => isIts(asker)).map(({ asker, card, argv }) => ({ asker, agentId: card.agentId, argv }))
+    const said = await askEach<Done>((isIts) => ({ run: errandsOf(isIts) }))
+    const expected = errands.map(({ number, card }) => ({ machineId: card.machineId, stdout: `n${number}\n` }))
+    const inOrder = (done: readonly Done[]): Done[] => done.toSorted((one, other) => one.stdout.localeCompare(other.stdout))
+    assert.deepEqual(inOrder(said), inOrder(expected))
+  }
+  return { start, look, allAnswer }
 }
 
 test(
-  'twenty daemons that know one neighbour find one another by name, with a few connections each, also after some have moved',
+  'sixty daemons that know one neighbour find one another by name and run commands, with a few connections each, also after some have moved',
   { timeout: 240_000 },
   async (t) => {
-    const dirs = await directories(t)
-    const start = async (i: number, bootstrap: readonly string[]): Promise<Peer> =>
-      startPeer(t, { name: `n${i}`, dataDir: dirs[i]!, bootstrap, standing: STANDING })
-    const hub = await start(0, [])
-    const peers = [hub]
-    for (let i = 1; i < NODES; i++) peers.push(await start(i, hub.node.addresses()))
-    const asksAll = async (round: number): Promise<void> => {
-      for (const [i, asker] of peers.entries()) {
-        const asked = peers[(i * 7 + 13 + round) % NODES]!
-        if (asked === asker) continue
-        await until(() => asker.book.candidates(asked.agentId).some(({ addresses }) => addresses.length > 0))
-        assert.equal((await asker.links.link(asked.agentId, signalOf())).machineId, asked.machineId)
-      }
-    }
-    const standing = (): number[] => peers.map(({ reconnect }) => reconnect.status().length)
-    assert.ok(Math.max(...standing()) <= STANDING + 1, String(standing()))
-    await until(() => peers.every(({ reconnect }) => reconnect.status().every(({ connected }) => connected)))
+    const all = await places(t)
+    const { start, look, allAnswer } = nodesOf(t, all)
+    const [hub] = await start([0], [])
+    const others = all.slice(1).map(({ number }) => number)
+    const standing = (await start(others, hub!.addresses)).map((one) => one.standing)
+    assert.ok(Math.max(...standing) <= STANDING + 1, String(standing))
     // Of the hub everybody is a neighbour; the pairs of the others are chosen by both ends.
-    const others = peers.slice(1).map(({ node }) => new Set(node.connections().map(({ machineId }) => machineId)).size)
-    assert.ok(Math.max(...others) <= STANDING + 1, String(others))
-    await asksAll(0)
-    for (let i = 5; i < NODES; i += 6) {
-      await peers[i]!.stop()
-      peers[i] = await start(i, hub.node.addresses())
-    }
-    await asksAll(1)
+    const connected = (await look()).filter(({ number }) => number !== 0).map((one) => one.connected)
+    assert.equal(connected.length, NODES - 1)
+    assert.ok(Math.max(...connected) <= STANDING + 1, String(connected))
+    await allAnswer(all.map(({ number }) => number))
+    await start(MOVED, hub!.addresses)
+    await allAnswer(MOVED)
   },
 )

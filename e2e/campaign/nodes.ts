@@ -1,0 +1,103 @@
+import { systemClock } from '../../src/base/clock.ts'
+import { isAppError } from '../../src/base/errors.ts'
+import { silentLogger } from '../../src/base/log.ts'
+import { ExecClient } from '../../src/exec/client.ts'
+import { RequesterCounters } from '../../src/exec/counters.ts'
+import { Guardian } from '../../src/process/guardian.ts'
+import { answerQuestions } from '../../test/support/host-process.ts'
+import { newLifecycleLog } from '../../test/support/lifecycle.ts'
+import { startPeer, type Peer } from '../../test/support/peer.ts'
+import { until } from '../../test/support/processes.ts'
+
+/** Which nodes are to be up, stopped first where they are; they know this neighbour and stand to so many contacts. */
+export interface Starting {
+  readonly nodes: readonly { readonly number: number; readonly dir: string }[]
+  readonly bootstrap: readonly string[]
+  readonly standing: number
+}
+
+/** One node has the agent of another run this. */
+export interface Errand {
+  readonly asker: number
+  readonly agentId: string
+  readonly argv: readonly string[]
+}
+
+/** `look`: once each is connected with all that it stands to. */
+export type Question = { readonly start: Starting } | { readonly run: readonly Errand[] } | 'look'
+
+export interface Look {
+  readonly number: number
+  readonly addresses: readonly string[]
+  /** To how many machines it stands, and with how many it is connected. */
+  readonly standing: number
+  readonly connected: number
+}
+
+/** What came of an errand. */
+export interface Done {
+  readonly machineId: string | null
+  readonly stdout: string
+}
+
+const peers = new Map<number, Peer>()
+
+/** One after the other: of many that begin in the same moment no neighbour has the cards yet, so that they dial one another for them. */
+const start = async ({ nodes, bootstrap, standing }: Starting, guardian: Guardian): Promise<Look[]> => {
+  for (const { number, dir } of nodes) {
+    await peers.get(number)?.stop()
+    // All are stopped at the end, by their numbers.
+    const t = { after: () => undefined }
+    peers.set(number, await startPeer(t, { name: `n${number}`, dataDir: dir, bootstrap, standing, guardian }))
+  }
+  return looks()
+}
+
+const looks = (): Look[] =>
+  [...peers].map(([number, { node, reconnect }]) => ({
+    number,
+    addresses: node.addresses(),
+    standing: reconnect.status().length,
+    connected: new Set(node.connections().map(({ machineId }) => machineId)).size,
+  }))
+
+/** Until the agent is reached: the node hears first where it is, and of one that has moved that it is there no more. */
+const run = async ({ asker, agentId, argv }: Errand): Promise<Done> => {
+  const { book, links, port } = peers.get(asker)!
+  const counters = new RequesterCounters()
+  const client = new ExecClient({ clock: systemClock, counters, executor: port, lifecycle: newLifecycleLog(), links })
+  const spec = { agent_id: agentId, argv, stdin: null, timeout_ms: null, cwd: null, clamp: false }
+  const output: Uint8Array[] = []
+  let machineId: string | null = null
+  await until(async () => {
+    if (!book.candidates(agentId).some(({ addresses }) => addresses.length > 0)) return false
+    try {
+      const outcome = await client.run(spec, { event: (event) => void (event.type === 'stdout' && output.push(event.data)) })
+      machineId = outcome.machine_id
+      return true
+    } catch (error) {
+      if (isAppError(error, 'peer_unreachable')) return false
+      throw error
+    }
+  })
+  return { machineId, stdout: Buffer.concat(output).toString() }
+}
+
+// Some of many nodes, each both halves of a daemon: a process that is asked for them, since all in one would wait for its one thread.
+await answerQuestions(async () => {
+  const guardian = new Guardian({ log: silentLogger })
+  guardian.start()
+  const answer = async (question: Question): Promise<unknown> => {
+    if (question === 'look') {
+      await until(() => [...peers.values()].every(({ reconnect }) => reconnect.status().every(({ connected }) => connected)))
+      return looks()
+    }
+    if ('start' in question) return start(question.start, guardian)
+    return Promise.all(question.run.map(run))
+  }
+  const stop = async (): Promise<void> => {
+    await Promise.all([...peers.values()].map(async (peer) => peer.stop()))
+    await guardian.stop()
+  }
+  return { answer, stop }
+})
