@@ -15,7 +15,7 @@ const isPinging = (muxer: object): muxer is Pinging => 'ping' in muxer && 'rtt' 
 
 /**
  * Ends a connection whose peer does not answer the muxer's own ping, which every connection sends by a clock of its own. libp2p's
- * monitor asks on all of them in the same moment, by a stream each: with a thousand that held the loop for seconds.
+ * monitor asks on all of them in the same moment, by a stream each: of a thousand that is more than a second's work at once.
  */
 export const endUnanswered = (muxer: StreamMuxer, connection: Pick<MessageStream, 'abort'>): void => {
   if (!isPinging(muxer)) throw new TypeError('the muxer has not the members that we rely on')
