@@ -12,6 +12,7 @@ import { machineIdOfText } from './peer-ids.ts'
 
 /** What stands between a relay's address and the peer behind it. */
 const CIRCUIT = '/p2p-circuit'
+const ANYBODY = '-'
 
 /** An address we can dial: a host, a TCP port and the machine that must answer there, or through the relay that answers there. */
 export interface PeerAddress {
@@ -42,6 +43,13 @@ export const relayedAddress = (relay: string, machineId: MachineId): string => `
 /** The addresses at which mDNS found a peer, each completed by the `/p2p/…` that must answer there. */
 export const addressesTo = (peer: PeerId, addresses: readonly Multiaddr[]): string[] =>
   addresses.map(String).map((text) => (text.endsWith(`/p2p/${peer.toString()}`) ? text : `${text}/p2p/${peer.toString()}`))
+
+/** Whether it leads to a host that we can dial, not through a relay; whoever is to answer there. */
+export const isDirect = (address: Multiaddr): boolean => {
+  const text = address.toString()
+  if (text.length > MAX_ADDRESS_TEXT || text.includes(CIRCUIT)) return false
+  return addressProblem(`${text.replace(/\/p2p\/[^/]*$/, '')}/p2p/${ANYBODY}`, ANYBODY) === null
+}
 
 /** The host of an address, as budgets count it: an IPv6 host by its /64. Null for a DNS name, and for an address through a relay, whose host is another's. */
 export const hostOfText = (text: string): string | null => {

@@ -8,7 +8,7 @@ import type { MachineId } from '../protocol/ids.ts'
 import { MAX_CARD_ADDRESSES, MAX_STREAMS_PER_CONNECTION } from '../protocol/limits.ts'
 import type { Metered, Standing } from '../protocol/meter-limits.ts'
 import type { MeshConnection } from './connection.ts'
-import { forgetGonePeers } from './libp2p/forget-peers.ts'
+import { forgetGonePeers, NAMED_IN_HASH_TABLE } from './libp2p/peer-store.ts'
 import { addressesTo } from './addresses.ts'
 import { Dialler, type DialOptions } from './dialler.ts'
 import { EngineDials } from './engine-dials.ts'
@@ -274,10 +274,13 @@ export class MeshNode implements Startable {
       for (const listener of this.#onConnected) listener(connection)
     })
     libp2p.addEventListener('self:peer:update', () => this.reach.onAddresses())
-    libp2p.addEventListener('peer:discovery', ({ detail }) => {
-      const machineId = machineIdOf(detail.id)
-      if (machineId === null || machineId === this.machineId) return
-      const addresses = addressesTo(detail.id, detail.multiaddrs)
+    libp2p.addEventListener('peer:update', ({ detail: { peer, previous } }) => {
+      const machineId = machineIdOf(peer.id)
+      if (machineId === null || machineId === this.machineId || previous !== undefined || peer.tags.has(NAMED_IN_HASH_TABLE)) return
+      const addresses = addressesTo(
+        peer.id,
+        peer.addresses.map(({ multiaddr }) => multiaddr),
+      )
       for (const listener of this.#onFound) listener(machineId, addresses)
     })
   }

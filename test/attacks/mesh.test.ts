@@ -14,13 +14,13 @@ import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { AddressBook } from '../../src/mesh/address-book.ts'
 import type { SeenAgent } from '../../src/mesh/announcements.ts'
-import { forgetGonePeers } from '../../src/mesh/libp2p/forget-peers.ts'
+import { forgetGonePeers, MAX_PEER_PROTOCOLS } from '../../src/mesh/libp2p/peer-store.ts'
 import { libp2pOptions } from '../../src/mesh/libp2p/options.ts'
 import { FrameCutter } from '../../src/mesh/libp2p/frame-cutter.ts'
 import { guardedMuxer, trafficMeterOf } from '../../src/mesh/libp2p/muxer.ts'
 import type { Traffic } from '../../src/mesh/libp2p/traffic-meter.ts'
 import { toHex } from '../../src/protocol/ids.ts'
-import { MAX_MUXER_FRAME } from '../../src/protocol/limits.ts'
+import { MAX_CARD_ADDRESSES, MAX_MUXER_FRAME } from '../../src/protocol/limits.ts'
 import { startPeer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
 import { muxerHead as head, Stranger } from '../support/stranger.ts'
@@ -160,6 +160,28 @@ test('strangers that come once each are forgotten by the store of peers', LIMIT,
   }
   await forgetGonePeers(victim)
   assert.equal(await kept(), 0)
+})
+
+test('of a stranger that says it is at thousands of addresses, and speaks as many protocols, few are kept', LIMIT, async (t) => {
+  const options = await libp2pOptions({ seed: randomBytes(32), listen: ['/ip4/127.0.0.1/tcp/0'], announce: [], mdns: false, gater: {} })
+  const victim = await createLibp2p(options)
+  t.after(() => victim.stop())
+  await victim.start()
+  const stranger = await createLibp2p({
+    transports: [tcp()],
+    connectionEncrypters: [noise()],
+    streamMuxers: [yamux()],
+    services: { identify: identify() },
+    addresses: { announce: Array.from({ length: 100 }, (_, i) => `/ip4/10.1.1.${i}/tcp/1`) },
+  })
+  t.after(() => stranger.stop())
+  for (let i = 0; i < 100; i++) await stranger.handle(`/${i}`, () => undefined)
+  await stranger.dial(victim.getMultiaddrs()[0]!)
+  await until(
+    async () => (await victim.peerStore.has(stranger.peerId)) && (await victim.peerStore.get(stranger.peerId)).addresses.length > 0,
+  )
+  const { addresses, protocols } = await victim.peerStore.get(stranger.peerId)
+  assert.deepEqual([addresses.length, protocols.length], [MAX_CARD_ADDRESSES, MAX_PEER_PROTOCOLS])
 })
 
 test(

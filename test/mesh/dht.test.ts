@@ -2,27 +2,22 @@ import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { test } from 'node:test'
 
-import { multiaddr } from '@multiformats/multiaddr'
 import { MemoryDatastore } from 'datastore-core'
 import fc from 'fast-check'
 import { Key } from 'interface-datastore'
-import { createLibp2p } from 'libp2p'
 
 import { agentSignerOf } from '../../src/identity/agent-key.ts'
-import { signCard } from '../../src/identity/card.ts'
-import { machineKeyOf } from '../../src/identity/machine-key.ts'
-import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { isAppError } from '../../src/base/errors.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { AgentRecords, FIRST_PUBLISH_MS, PUBLISH_EVERY_MS } from '../../src/mesh/agent-records.ts'
 import { recordKeyOf, RecordJudge } from '../../src/mesh/dht-record.ts'
+import { DHT_PROTOCOL } from '../../src/mesh/libp2p/dht.ts'
 import { HashTable, RECORDS_AT_ONCE, RECORDS_PER_MINUTE } from '../../src/mesh/hash-table.ts'
-import { MAX_DHT_BYTES, valuesOf } from '../../src/mesh/libp2p/dht.ts'
-import { IN_HASH_TABLE } from '../../src/mesh/libp2p/forget-peers.ts'
-import { libp2pOptions } from '../../src/mesh/libp2p/options.ts'
 import { MAX_RECORDS, RecordStore } from '../../src/mesh/libp2p/record-store.ts'
-import { ANNOUNCE_DOMAIN, CARD_DOMAIN, signedCard } from '../../src/protocol/card.ts'
+import { CARD_DOMAIN } from '../../src/protocol/card.ts'
+import { RATES } from '../../src/protocol/meter-limits.ts'
 import { MAX_CARD_BYTES, MAX_CLOCK_SKEW_MS, RECORD_TTL_MS } from '../../src/protocol/limits.ts'
+import { recordOf } from '../support/agent-record.ts'
 import { signalOf } from '../support/hostile-link.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { startPeer, type Peer } from '../support/peer.ts'
@@ -31,16 +26,6 @@ import { until } from '../support/processes.ts'
 const LIMIT = { timeout: 120_000 }
 const signer = agentSignerOf(new Uint8Array(32).fill(1))
 const other = agentSignerOf(new Uint8Array(32).fill(2))
-
-const recordOf = async (
-  by: typeof signer,
-  issued: number,
-  { domain = ANNOUNCE_DOMAIN, at = machineKeyOf(Buffer.alloc(32, 'm')).machineId, port = 1 } = {},
-) => {
-  const addresses = [`/ip4/127.0.0.1/tcp/${port}/p2p/${peerIdOf(at)}`]
-  const body = { version: 1 as const, agent_public_key: by.publicKey, machine_id: at, name: '', addresses }
-  return signedCard.encode(await signCard(by, { ...body, issued_at_ms: issued, expires_at_ms: issued + RECORD_TTL_MS }, domain))
-}
 
 test('a record is believed that is a card of the agent of its key, in its time; and none older afterwards', async () => {
   const clock = new ManualClock()
@@ -145,6 +130,9 @@ test('where nobody takes our record it is put again soon, and only what was take
   records.stop()
 })
 
+/** A question for the machines nearest to nobody, behind its length. */
+const FIND_NODE = Buffer.from(`26080412${'22'}1220${'00'.repeat(32)}`, 'hex')
+
 /** Servers that know one another by the first. */
 const servers = async (t: Parameters<typeof startPeer>[0], count: number): Promise<Peer[]> => {
   const peers = [await startPeer(t, { name: 's0', dht: 'server' })]
@@ -194,31 +182,49 @@ test('where every peer of the hash table is hostile an agent is unreachable, and
   assert.equal(asker.links.machinesOf(stale.agentId).length, 0)
 })
 
-test('an answer of the hash table that goes on and on is not looked at, and nobody whom it names is remembered', LIMIT, async (t) => {
-  const startNode = async (server: boolean) => {
-    const judge = new RecordJudge({ clock: new ManualClock() })
-    const wish = { seed: randomBytes(32), listen: ['/ip4/127.0.0.1/tcp/0'], announce: [], mdns: false, gater: {}, dht: { judge, server } }
-    const node = await createLibp2p(await libp2pOptions(wish))
-    await node.start()
-    t.after(() => node.stop())
-    return node
+test('a record is found though most of its servers have gone and others have come', LIMIT, async (t) => {
+  const old = await servers(t, 4)
+  const [first] = old
+  const hidden = await startPeer(t, { name: 'hidden' })
+  const at = { at: hidden.machineId, port: Number(hidden.node.addresses()[0]!.split('/')[4]) }
+  const put = async (by: Peer): Promise<number> =>
+    by.node.table.put(recordKeyOf(hidden.agentId), await recordOf(hidden.signer, Date.now(), at), signalOf())
+  const findAt = async (server: Peer): Promise<void> => {
+    const asker = await startPeer(t, { name: 'asker', dht: 'client', bootstrap: server.node.addresses() })
+    await until(async () => (await asker.node.table.recordsOf(recordKeyOf(hidden.agentId), signalOf()).next()).done === false)
   }
-  const [hostile, asker] = [await startNode(true), await startNode(false)]
-  const { bytes } = multiaddr('/ip4/127.0.0.1/tcp/1')
-  // The multihash of an Ed25519 key: identity, and the key as libp2p writes it.
-  const id = (): Uint8Array => Buffer.concat([Buffer.from('002408011220', 'hex'), randomBytes(32)])
-  const closer = Array.from({ length: MAX_DHT_BYTES / 40 }, () => ({ id: id(), multiaddrs: [bytes] }))
-  let answered = 0
-  const lie = async (_peer: unknown, { type, key }: { type: string; key: Uint8Array }): Promise<unknown> => {
-    answered += 1
-    return { type, key, clusterLevel: 0, closer, providers: [] }
+  await until(async () => (await put(first!)) === 3)
+  for (const gone of old.slice(1, 3)) await gone.stop()
+  const stayed = [first!, old[3]!]
+  const bootstrap = stayed.flatMap(({ node }) => node.addresses())
+  const come = await Promise.all(['n0', 'n1'].map(async (name) => startPeer(t, { name, dht: 'server', bootstrap })))
+  await findAt(old[3]!)
+  // Put again, as every half hour, it is at those that have come, too.
+  await until(async () => (await put(come[1]!)) === 3)
+  for (const gone of stayed) await gone.stop()
+  await findAt(come[0]!)
+})
+
+test('a stranger that asks the hash table too fast, or has it keep too much, is refused and counted', LIMIT, async (t) => {
+  const server = await startPeer(t, { name: 'server', dht: 'server', penaltyClock: new ManualClock() })
+  const hasty = await startPeer(t, { name: 'hasty', dht: 'client', bootstrap: server.node.addresses() })
+  await until(() => hasty.node.connections().length > 0)
+  const putOne = async (): Promise<number> => {
+    const by = agentSignerOf(randomBytes(32))
+    return hasty.node.table.put(recordKeyOf(by.agentId), await recordOf(by, Date.now()), signalOf())
   }
-  const { handlers } = (hostile.services.dht as unknown as { rpc: { handlers: Record<string, { handle: unknown }> } }).rpc
-  for (const type of ['FIND_NODE', 'GET_VALUE']) handlers[type]!.handle = lie
-  await asker.dial(hostile.getMultiaddrs())
-  await until(async () => (await asker.peerStore.get(hostile.peerId)).tags.has(IN_HASH_TABLE))
-  const values: Uint8Array[] = []
-  for await (const value of valuesOf(asker.services.dht!, recordKeyOf(signer.agentId), signalOf())) values.push(value)
-  assert.ok(answered > 0)
-  assert.deepEqual([values.length, (await asker.peerStore.all()).length], [0, 1])
+  await until(async () => (await putOne()) > 0)
+  const source = hasty.node.connections()[0]!.host
+  while (server.node.table.mayPut(source));
+  assert.equal(await putOne(), 0)
+  const { metered, offences } = server.node.refusals()
+  assert.deepEqual([metered.messages, offences.flood], [0, 0])
+  const [connection] = hasty.node.connections()
+  const [from] = server.node.connections()
+  for (let i = 0; i < RATES.stranger.messages.burst - 100; i++) server.node.mayBegin(from!, 'messages')
+  const stream = await connection!.openStream(DHT_PROTOCOL, signalOf())
+  for (let i = 0; i < 100; i++) stream.send(FIND_NODE)
+  await until(() => server.node.connections().length === 0)
+  const after = server.node.refusals()
+  assert.ok(after.metered.messages > 0 && after.offences.flood > 0)
 })

@@ -16,7 +16,7 @@ import { systemClock } from '../../src/base/clock.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { RecordJudge } from '../../src/mesh/dht-record.ts'
-import { forgetGonePeers, IN_HASH_TABLE } from '../../src/mesh/libp2p/forget-peers.ts'
+import { forgetGonePeers, IN_HASH_TABLE } from '../../src/mesh/libp2p/peer-store.ts'
 import { libp2pOptions } from '../../src/mesh/libp2p/options.ts'
 import { until } from '../support/processes.ts'
 
@@ -28,7 +28,13 @@ const RELIED_ON = {
     pubsub: ['handleReceivedRpc', 'handleIHave', 'score'],
     score: ['markInvalidMessageDelivery', 'duplicateMessage'],
   },
-  '@libp2p/kad-dht': { version: '16.4.5', dht: ['rpc', 'contentFetching'], rpc: ['handlers', 'handleMessage'], fetching: ['getMany'] },
+  '@libp2p/kad-dht': {
+    version: '16.4.5',
+    dht: ['rpc', 'network', 'contentFetching'],
+    network: ['_writeReadMessage', 'safeDispatchEvent'],
+    rpc: ['handlers', 'handleMessage'],
+    fetching: ['getMany'],
+  },
   '@chainsafe/libp2p-yamux': {
     version: '8.0.1',
     muxer: ['onData', '_newStream', 'status', 'ping', 'rtt'],
@@ -112,6 +118,7 @@ test(
       pubsub,
       dht,
       rpc: dht['rpc'],
+      network: dht['network'],
       fetching: dht['contentFetching'],
       score: pubsub['score'],
       ...(await relaying(t)),

@@ -23,6 +23,7 @@ import { hashTable, pingByStream } from './dht.ts'
 import { gossip } from './gossip.ts'
 import { guardedMuxer } from './muxer.ts'
 import { noiseEncrypter } from './noise.ts'
+import { boundPeerStore } from './peer-store.ts'
 import { reachServices, type ReachRules, type Ways } from './reach-services.ts'
 import type { RelayClient } from './relay-client.ts'
 import { RecordStore } from './record-store.ts'
@@ -40,7 +41,7 @@ const MAX_STREAM_WINDOW = 8 * 1024 * 1024
 const KEEP_ALIVE_MS = 10_000
 
 // A type, not an interface: libp2p wants its services indexable.
-export type MeshServices = { identify: Identify; pubsub: GossipSub; ways?: Ways; dht?: KadDHT; ping?: object }
+export type MeshServices = { peers: object; identify: Identify; pubsub: GossipSub; ways?: Ways; dht?: KadDHT; ping?: object }
 
 export interface MeshOptions {
   /** The machine's 32-byte Ed25519 seed. */
@@ -110,6 +111,7 @@ export const libp2pOptions = async (options: MeshOptions): Promise<Libp2pOptions
   peerDiscovery: options.mdns ? [mdns({ serviceTag: MDNS_SERVICE })] : [],
   datastore: new RecordStore(),
   services: {
+    peers: boundPeerStore,
     identify: identify(),
     pubsub: gossip,
     ...(options.reach && reachServices(options.reach)),

@@ -1,0 +1,63 @@
+import type { Libp2p, PeerData, PeerId, PeerStore } from '@libp2p/interface'
+import type { Multiaddr } from '@multiformats/multiaddr'
+
+import { MAX_CARD_ADDRESSES } from '../../protocol/limits.ts'
+import { isDirect } from '../addresses.ts'
+
+/** The engine of the hash table puts it on each peer of its table, and takes it off. */
+export const IN_HASH_TABLE = 'kad-peer'
+/** On a peer of which only the hash table has said that it is there. */
+export const NAMED_IN_HASH_TABLE = 'x0x-named'
+/** Protocols of one peer that are kept; we have about twenty. */
+export const MAX_PEER_PROTOCOLS = 64
+
+interface Parts {
+  readonly peerId: PeerId
+  readonly peerStore: PeerStore
+  readonly connectionManager: { getConnections(peer: PeerId): readonly unknown[] }
+}
+
+/**
+ * libp2p keeps every address that a peer says it has, adds to them whatever others say of it, and compares each with each:
+ * some thousands, which fit one answer, take seconds. Here a peer has few, its own words once it was connected, and before that the last ones of others.
+ */
+export const boundPeerStore = ({ peerId, peerStore, connectionManager }: Parts): object => {
+  const [merge, patch] = [peerStore.merge.bind(peerStore), peerStore.patch.bind(peerStore)]
+  peerStore.patch = async (peer, data, options) => patch(peer, peer.equals(peerId) ? data : bounded(data), options)
+  peerStore.merge = async (peer, { multiaddrs, ...data }, options) => {
+    if (multiaddrs === undefined) return merge(peer, data, options)
+    const known = await peerStore.get(peer, options).catch(() => null)
+    const hasSpoken = connectionManager.getConnections(peer).length > 0 || (known?.tags.has(IN_HASH_TABLE) && known.addresses.length > 0)
+    if (known !== null && Object.keys(data).length > 0) await merge(peer, data, options)
+    if (known !== null && hasSpoken) return known
+    return patch(peer, { ...(known === null && data), multiaddrs: directOnes(multiaddrs) }, options)
+  }
+  return {}
+}
+
+/** Those at which we could dial, as many as a card has. */
+export const directOnes = (addresses: readonly Multiaddr[]): Multiaddr[] => firstDirect(addresses, (address) => address)
+
+const firstDirect = <T>(all: readonly T[], addressOf: (one: T) => Multiaddr): T[] => {
+  const found: T[] = []
+  for (const one of all) if (found.length < MAX_CARD_ADDRESSES && isDirect(addressOf(one))) found.push(one)
+  return found
+}
+
+const bounded = ({ multiaddrs, addresses, protocols, ...data }: PeerData): PeerData => ({
+  ...data,
+  ...(multiaddrs && { multiaddrs: directOnes(multiaddrs) }),
+  ...(addresses && { addresses: firstDirect(addresses, ({ multiaddr }) => multiaddr) }),
+  ...(protocols && { protocols: protocols.slice(0, MAX_PEER_PROTOCOLS) }),
+})
+
+/**
+ * Makes libp2p forget every peer that it has no connection to. Its store has no bound and no sweep, so
+ * that anybody could fill our memory with keys used once; where peers are is in our own book.
+ */
+export const forgetGonePeers = async (libp2p: Pick<Libp2p, 'getConnections' | 'peerStore'>): Promise<void> => {
+  for (const { id, tags } of await libp2p.peerStore.all()) {
+    // The table of the hash table is bounded, and knows its peers by their entries here.
+    if (libp2p.getConnections(id).length === 0 && !tags.has(IN_HASH_TABLE)) await libp2p.peerStore.delete(id)
+  }
+}

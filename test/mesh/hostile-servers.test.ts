@@ -1,0 +1,177 @@
+import assert from 'node:assert/strict'
+import { randomBytes } from 'node:crypto'
+import { test, type TestContext } from 'node:test'
+
+import type { PeerId } from '@libp2p/interface'
+import { peerIdFromString } from '@libp2p/peer-id'
+import { multiaddr } from '@multiformats/multiaddr'
+import { createLibp2p } from 'libp2p'
+
+import { agentSignerOf } from '../../src/identity/agent-key.ts'
+import { verifyCard } from '../../src/identity/card.ts'
+import { machineKeyOf } from '../../src/identity/machine-key.ts'
+import { peerIdOf } from '../../src/identity/peer-id.ts'
+import { recordKeyOf, RecordJudge } from '../../src/mesh/dht-record.ts'
+import { MAX_ANSWER_BYTES, MAX_NAMED, MAX_QUESTION_BYTES, valuesOf } from '../../src/mesh/libp2p/dht.ts'
+import { libp2pOptions } from '../../src/mesh/libp2p/options.ts'
+import { IN_HASH_TABLE } from '../../src/mesh/libp2p/peer-store.ts'
+import { machineIdOf } from '../../src/mesh/peer-ids.ts'
+import { CARD_DOMAIN, signedCard } from '../../src/protocol/card.ts'
+import type { MachineId } from '../../src/protocol/ids.ts'
+import { MAX_CARD_ADDRESSES, MAX_CARD_BYTES } from '../../src/protocol/limits.ts'
+import { recordOf } from '../support/agent-record.ts'
+import { signalOf } from '../support/hostile-link.ts'
+import { ManualClock } from '../support/manual-clock.ts'
+import { startPeer } from '../support/peer.ts'
+import { until } from '../support/processes.ts'
+
+const LIMIT = { timeout: 60_000 }
+const signer = agentSignerOf(new Uint8Array(32).fill(1))
+
+/** libp2p as we use it, and nothing above it. */
+const startNode = async (t: TestContext, { server }: { server: boolean }) => {
+  const judge = new RecordJudge({ clock: new ManualClock() })
+  const wish = { seed: randomBytes(32), listen: ['/ip4/127.0.0.1/tcp/0'], announce: [], mdns: false, gater: {}, dht: { judge, server } }
+  const names: string[] = []
+  const dns = { query: async (name: string) => Promise.reject(new Error(`${names.push(name)} names were asked for`)) }
+  const node = await createLibp2p({ ...(await libp2pOptions(wish)), dns })
+  await node.start()
+  t.after(() => node.stop())
+  return Object.assign(node, { names })
+}
+type Node = Awaited<ReturnType<typeof startNode>>
+
+const allOf = async <T>(all: AsyncIterable<T>): Promise<T[]> => {
+  const found: T[] = []
+  for await (const one of all) found.push(one)
+  return found
+}
+
+/** As an answer has it. */
+interface Named {
+  readonly id: Uint8Array
+  readonly multiaddrs: readonly Uint8Array[]
+}
+
+/** From now on this server answers whatever it is asked so. Answers how often it was asked. */
+const answerWith = (server: Pick<Node, 'services'>, closer: readonly Named[]): (() => number) => {
+  let answered = 0
+  const lie = async (_peer: unknown, { type, key }: { type: string; key: Uint8Array }): Promise<unknown> => {
+    answered += 1
+    return { type, key, clusterLevel: 0, closer, providers: [] }
+  }
+  const { handlers } = (server.services.dht as unknown as { rpc: { handlers: Record<string, { handle: unknown }> } }).rpc
+  for (const type of ['FIND_NODE', 'GET_VALUE']) handlers[type]!.handle = lie
+  return () => answered
+}
+
+/** Connects it, and waits until it asks this server. */
+const join = async (asker: Node, server: Node): Promise<void> => {
+  await asker.dial(server.getMultiaddrs())
+  await until(async () => (await asker.peerStore.get(server.peerId)).tags.has(IN_HASH_TABLE))
+}
+
+const ask = async (asker: Node): Promise<Uint8Array[]> => allOf(valuesOf(asker.services.dht!, recordKeyOf(signer.agentId), signalOf()))
+
+const named = (peer: PeerId, ...addresses: readonly string[]): Named => ({
+  id: peer.toMultihash().bytes,
+  multiaddrs: addresses.map((address) => multiaddr(address).bytes),
+})
+const peerOf = (machineId: MachineId): PeerId => peerIdFromString(peerIdOf(machineId))
+const anybody = (): PeerId => peerOf(machineKeyOf(randomBytes(32)).machineId)
+const anyMachine = (): Named => named(anybody(), '/ip4/127.0.0.1/tcp/1')
+const ADDRESSES_WITHOUT_END = Array.from({ length: 8_000 }, (_, i) => `/ip4/10.1.${i >> 8}.${i & 255}/tcp/1`)
+
+test('an answer of the hash table that goes on and on is not looked at, and nobody whom it names is remembered', LIMIT, async (t) => {
+  const [hostile, asker] = [await startNode(t, { server: true }), await startNode(t, { server: false })]
+  const answered = answerWith(hostile, Array.from({ length: MAX_ANSWER_BYTES / 40 }, anyMachine))
+  await join(asker, hostile)
+  assert.deepEqual(await ask(asker), [])
+  assert.ok(answered() > 0)
+  assert.equal((await asker.peerStore.all()).length, 1)
+})
+
+test('of an answer that names more machines than it may no more are remembered, and it is none', LIMIT, async (t) => {
+  const [hostile, asker] = [await startNode(t, { server: true }), await startNode(t, { server: false })]
+  const answered = answerWith(hostile, Array.from({ length: 2_000 }, anyMachine))
+  await join(asker, hostile)
+  for await (const { name } of asker.services.dht!.getClosestPeers(randomBytes(32), { signal: signalOf() }))
+    assert.notEqual(name, 'PEER_RESPONSE')
+  // Each answer is of the same machines, the first of which are remembered.
+  assert.ok(answered() > 0)
+  assert.ok((await asker.peerStore.all()).length <= 1 + MAX_NAMED)
+})
+
+test(
+  'of where others say that a machine is little is kept, and nothing of one that has said so itself; what we answer stays short',
+  LIMIT,
+  async (t) => {
+    const [hostile, honest, asker] = [
+      await startNode(t, { server: true }),
+      await startNode(t, { server: true }),
+      await startNode(t, { server: true }),
+    ]
+    await join(asker, honest)
+    const addressesOf = async (peer: PeerId): Promise<string[]> =>
+      (await asker.peerStore.get(peer)).addresses.map(({ multiaddr: address }) => address.toString())
+    const own = await addressesOf(honest.peerId)
+    const [away, nowhere] = [anybody(), anybody()]
+    const answered = answerWith(hostile, [
+      named(honest.peerId, ...ADDRESSES_WITHOUT_END),
+      named(away, '/ip4/127.0.0.1/udp/1/quic-v1', ...ADDRESSES_WITHOUT_END.slice(0, 2_000)),
+      named(nowhere, '/dnsaddr/names.example', `${own[0]}/p2p/${anybody()}/p2p-circuit`),
+    ])
+    await join(asker, hostile)
+    await ask(asker)
+    assert.ok(answered() > 0)
+    await until(async () => asker.peerStore.has(away))
+    assert.deepEqual(await addressesOf(honest.peerId), own)
+    assert.deepEqual(await addressesOf(away), ADDRESSES_WITHOUT_END.slice(0, MAX_CARD_ADDRESSES).toSorted())
+    assert.deepEqual(await addressesOf(nowhere), [])
+    assert.deepEqual(asker.names, [])
+    const third = await startNode(t, { server: false })
+    await join(third, asker)
+    const answers = await allOf(third.services.dht!.getClosestPeers(randomBytes(32), { signal: signalOf() }))
+    assert.ok(answers.some((one) => one.name === 'PEER_RESPONSE' && asker.peerId.equals(one.from)))
+  },
+)
+
+test('whom a server of the hash table names was not found, so that nobody learns from it where a contact is', LIMIT, async (t) => {
+  const hostile = await startNode(t, { server: true })
+  const asker = await startPeer(t, { name: 'asker', dht: 'client' })
+  // Nobody dials it by itself, so that libp2p has not heard of it.
+  const at = machineKeyOf(randomBytes(32)).machineId
+  const signed = signedCard.decode(await recordOf(signer, Date.now(), { domain: CARD_DOMAIN, at }))
+  const card = verifyCard(signed, CARD_DOMAIN, Date.now())
+  await asker.contacts.importCard(card, { trust: 'unknown' })
+  await until(() => asker.node.isKnown(at))
+  const answered = answerWith(hostile, [named(peerOf(at), '/ip4/127.0.0.1/tcp/1')])
+  const found: MachineId[] = []
+  asker.node.onFound((one) => found.push(one))
+  await asker.node.dial(machineIdOf(hostile.peerId)!, hostile.getMultiaddrs().map(String), signalOf())
+  await until(async () => {
+    await allOf(asker.node.table.recordsOf(recordKeyOf(signer.agentId), signalOf()))
+    return answered() > 1
+  })
+  assert.ok(!found.includes(at))
+  assert.deepEqual(asker.book.addressesOf(at), card.addresses)
+})
+
+interface Network {
+  sendRequest(to: PeerId, question: object, options: object): AsyncIterable<{ readonly name: string }>
+}
+
+test('a question that is longer than one with a record is not looked at', LIMIT, async (t) => {
+  const [server, asker] = [await startNode(t, { server: true }), await startNode(t, { server: false })]
+  const asked = answerWith(server, [])
+  await join(asker, server)
+  const errorsOf = async (length: number): Promise<number> => {
+    const { network } = asker.services.dht as unknown as { network: Network }
+    const question = { type: 'FIND_NODE', key: randomBytes(length) }
+    const events = await allOf(network.sendRequest(server.peerId, question, { signal: signalOf(), path: {} }))
+    return events.filter(({ name }) => name === 'QUERY_ERROR').length
+  }
+  assert.deepEqual([await errorsOf(MAX_CARD_BYTES), asked() > 0], [0, true])
+  const before = asked()
+  assert.deepEqual([await errorsOf(MAX_QUESTION_BYTES), asked()], [1, before])
+})
