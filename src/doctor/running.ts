@@ -10,6 +10,7 @@ import type { Environment } from '../base/environment.ts'
 import type { DaemonConfig } from '../config/config.ts'
 import { checkExecFiles } from './exec-files.ts'
 import { fail, ok, warn, type Finding } from './findings.ts'
+import { checkMesh, checkPeers, type MeshAnswer, type PeersAnswer } from './mesh-check.ts'
 import { REXD_TOPIC } from './rexd-check.ts'
 import { userCommand, userNameOf } from '../supervision/network-user.ts'
 import { readPidFile } from '../supervision/pid-file.ts'
@@ -19,19 +20,8 @@ import { holderText } from '../supervision/lock.ts'
 
 interface RunningAnswers {
   readonly agent: { readonly agent_id: string; readonly machine_id: string }
-  readonly peers: { readonly peers: readonly { readonly connected?: boolean }[] }
-  readonly mesh: {
-    readonly connections: readonly { readonly direction: string; readonly relay: string | null }[]
-    /** Absent of a daemon of the release before. */
-    readonly reach?: {
-      readonly public: boolean
-      readonly relays: readonly {
-        readonly connected: boolean
-        readonly reserved_until: string | null
-        readonly last_error: string | null
-      }[]
-    }
-  }
+  readonly peers: PeersAnswer
+  readonly mesh: MeshAnswer
   readonly exec: Pick<ExecDiagnostics, 'acl_summary'> & {
     readonly journal?: ExecDiagnostics['journal']
     readonly outgoing_journal: { readonly path: string; readonly writable: boolean }
@@ -51,38 +41,6 @@ const ask = async (config: DaemonConfig, env: Environment): Promise<RunningAnswe
     get<'exec'>('/diagnostics/exec'),
   ])
   return { agent, peers, mesh, exec }
-}
-
-const checkPeers = ({ peers }: RunningAnswers['peers']): Finding => {
-  const connected = peers.filter((peer) => peer.connected !== false).length
-  return connected > 0
-    ? ok('peers', `${connected} connected`)
-    : warn('peers', 'none is connected', 'x0x contacts import LINK, or --bootstrap; see x0x diagnostics mesh')
-}
-
-const RESTART = 'start it again after an upgrade: x0xd --replace, or its service'
-
-/** Whether others can reach it: directly, through relays, or not as far as is known. */
-const checkReach = ({ connections, reach }: RunningAnswers['mesh']): Finding => {
-  if (reach === undefined) return warn('reach', 'the running daemon is of a release that does not say', RESTART)
-  const places = reach.relays.filter(({ reserved_until: until }) => until !== null).length
-  if (places > 0) return ok('reach', `others reach it through ${places} ${places === 1 ? 'relay' : 'relays'}`)
-  const [wanted] = reach.relays
-  if (wanted !== undefined)
-    return warn(
-      'reach',
-      `no relay of the configuration has a place for it: ${wanted.last_error ?? (wanted.connected ? 'it does not relay' : 'not connected')}`,
-      'there: relay = true, and this agent as a known or trusted contact; see x0x diagnostics mesh',
-    )
-  if (reach.public)
-    return ok('reach', 'others can dial it: it relays, announces an address, or a contact has dialled a public one of its own')
-  const came = connections.filter(({ direction, relay }) => direction === 'inbound' && relay === null).length
-  if (came > 0) return ok('reach', `others connect to it here (${came}); it knows no public address of its own, and no relay`)
-  return warn(
-    'reach',
-    'nobody has connected to it, and it knows no public address of its own and no relay: behind NAT others cannot reach it',
-    'relay = true on a contact that both can reach, or a port forward and announce: docs/reach.md',
-  )
 }
 
 /** The ACL that the daemon enforces, in its own words; of the file, whether it is still the one that was read. */
@@ -170,7 +128,7 @@ export const checkRunning = async (config: DaemonConfig, holder: ProcessIdentity
       whoRuns(pid === null ? ' in another container or on another host' : ` with pid ${pid}`, agent),
       ...(pid === null ? [] : [await checkHalves(config.paths, pid), ...(await checkRunningRexd(config))]),
       checkPeers(peers),
-      checkReach(mesh),
+      ...checkMesh(mesh),
       ...(await checkExec(exec)),
       checkOutgoing(exec.outgoing_journal),
     ]

@@ -5,7 +5,8 @@ import { RateLimit } from '../base/rate-limit.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import { perMinute } from '../protocol/meter-limits.ts'
 import type { RecordJudge } from './dht-record.ts'
-import { guardHashTable, putValue, valuesOf } from './libp2p/dht.ts'
+import { guardHashTable, peersOf, putValue, valuesOf } from './libp2p/dht.ts'
+import { RecordStore } from './libp2p/record-store.ts'
 
 /** Records that one source may have us keep: all at once those of a host full of daemons, and then so many a minute. Each has one, and puts it twice an hour: whoever makes up agents would else push out all that we keep within seconds. */
 export const RECORDS_AT_ONCE = 64
@@ -25,14 +26,14 @@ export interface TableView {
 /** This machine's part in the hash table of cards, as long as its libp2p runs. */
 export class HashTable {
   /** What libp2p is started with; null: no part. */
-  readonly options: { readonly judge: RecordJudge; readonly server: boolean } | null
+  readonly options: { readonly judge: RecordJudge; readonly server: boolean; readonly store: RecordStore } | null
   readonly #puts: RateLimit
   #dht: KadDHT | null = null
 
   constructor(components: { judge?: RecordJudge; clock: Pick<Clock, 'monotonic'> }, init: { mode: DhtMode }) {
     const { judge } = components
     this.#puts = new RateLimit(components, { ...perMinute(RECORDS_PER_MINUTE), burst: RECORDS_AT_ONCE })
-    this.options = judge === undefined || init.mode === 'off' ? null : { judge, server: init.mode === 'server' }
+    this.options = judge === undefined || init.mode === 'off' ? null : { judge, server: init.mode === 'server', store: new RecordStore() }
   }
 
   /** Before libp2p's start. `view` is asked about each question of a peer. */
@@ -40,6 +41,13 @@ export class HashTable {
     this.#dht = dht ?? null
     if (dht !== undefined)
       guardHashTable(dht, (machineId, keep) => view.mayAsk(machineId) && (!keep || this.mayPut(view.sourceOf(machineId))))
+  }
+
+  /** For `/diagnostics/mesh`: the part, the machines that are asked first, and the records that are kept, our own among them. */
+  diagnostics(): { mode: DhtMode; peers: number; records: number } {
+    const { options } = this
+    const mode = options === null ? 'off' : options.server ? 'server' : 'client'
+    return { mode, peers: this.#dht === null ? 0 : peersOf(this.#dht), records: options?.store.count ?? 0 }
   }
 
   /** Whether one more record of this source is kept. */

@@ -104,6 +104,7 @@ export class MeshView {
       presences: { heard: presences.list().length, ...presences.counts },
       cards: { ...cards.counts },
       records: { ...records.counts },
+      hash_table: node.table.diagnostics(),
       announcements: { known: announcements.list().length, ...announcements.counts },
     }
   }

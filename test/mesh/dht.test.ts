@@ -114,7 +114,11 @@ test('where nobody takes our record it is put again soon, and only what was take
     if (puts === 2) throw new Error('not the whole way')
     return takers
   }
-  const table = { options: { judge: new RecordJudge({ clock }), server: false }, put, recordsOf: () => assert.fail('nobody is looked for') }
+  const table = {
+    options: { judge: new RecordJudge({ clock }), server: false, store: new RecordStore() },
+    put,
+    recordsOf: () => assert.fail('nobody is looked for'),
+  }
   const ownCard = { current: async () => ({ issuedAt: clock.now(), encoded: new Uint8Array(1) }) }
   const records = new AgentRecords({ table, judge: table.options.judge, ownCard, clock, log: silentLogger }, { agentId: signer.agentId })
   records.start()

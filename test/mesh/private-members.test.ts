@@ -30,7 +30,7 @@ const RELIED_ON = {
   },
   '@libp2p/kad-dht': {
     version: '16.4.5',
-    dht: ['rpc', 'network', 'contentFetching'],
+    dht: ['rpc', 'network', 'routingTable', 'contentFetching'],
     network: ['_writeReadMessage', 'safeDispatchEvent'],
     rpc: ['handlers', 'handleMessage'],
     fetching: ['getMany'],

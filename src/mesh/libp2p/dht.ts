@@ -131,8 +131,13 @@ interface Fetching {
   getMany(key: Uint8Array, options: { signal: AbortSignal }): AsyncIterable<{ readonly name: string; readonly value?: Uint8Array }>
 }
 /** What the engine has beside its interface. */
-type Inside = KadDHT & { readonly rpc: Rpc; readonly network: Network; readonly contentFetching: Fetching }
-const isInside = (dht: KadDHT): dht is Inside => 'rpc' in dht && 'network' in dht && 'contentFetching' in dht
+type Inside = KadDHT & {
+  readonly rpc: Rpc
+  readonly network: Network
+  readonly routingTable: { readonly size: number }
+  readonly contentFetching: Fetching
+}
+const isInside = (dht: KadDHT): dht is Inside => ['rpc', 'network', 'routingTable', 'contentFetching'].every((member) => member in dht)
 
 const insideOf = (dht: KadDHT): Inside => {
   if (!isInside(dht)) throw new TypeError('the hash table has no way in that could be watched')
@@ -162,6 +167,9 @@ const rememberNamed = (dht: KadDHT, { peerStore }: Parts): void => {
   const remember = ({ id, multiaddrs }: PeerInfo): void => void peerStore.merge(id, { multiaddrs, tags }).catch(() => undefined)
   insideOf(dht).network.addEventListener('peer', ({ detail }) => remember(detail))
 }
+
+/** How many machines are asked first. */
+export const peersOf = (dht: KadDHT): number => insideOf(dht).routingTable.size
 
 /** Whether this peer may ask now. `keep`: that we keep a record for others. */
 export type MayAsk = (machineId: MachineId, keep: boolean) => boolean

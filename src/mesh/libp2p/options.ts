@@ -53,7 +53,7 @@ export interface MeshOptions {
   /** Absent: nobody is reached through others, and nothing is carried. */
   readonly reach?: ReachRules & { readonly client: RelayClient }
   /** Null: no part in the hash table. */
-  readonly dht?: { readonly judge: RecordJudge; readonly server: boolean } | null
+  readonly dht?: { readonly judge: RecordJudge; readonly server: boolean; readonly store?: RecordStore } | null
 }
 
 /** Streams of gossipsub and identify beside ours. */
@@ -109,7 +109,7 @@ export const libp2pOptions = async (options: MeshOptions): Promise<Libp2pOptions
   // See `endUnanswered`.
   connectionMonitor: { enabled: false },
   peerDiscovery: options.mdns ? [mdns({ serviceTag: MDNS_SERVICE })] : [],
-  datastore: new RecordStore(),
+  datastore: options.dht?.store ?? new RecordStore(),
   services: {
     peers: boundPeerStore,
     identify: identify(),

@@ -12,6 +12,15 @@ export class RecordStore extends MemoryDatastore {
   /** The oldest first. */
   readonly #records = new Map<string, Put[0]>()
 
+  get count(): number {
+    return this.#records.size
+  }
+
+  override delete(...[key, options]: Parameters<MemoryDatastore['delete']>): ReturnType<MemoryDatastore['delete']> {
+    this.#records.delete(key.toString())
+    return super.delete(key, options)
+  }
+
   override put(...[key, value, options]: Put): ReturnType<MemoryDatastore['put']> {
     const name = key.toString()
     if (name.startsWith(RECORDS)) {
@@ -19,7 +28,6 @@ export class RecordStore extends MemoryDatastore {
       this.#records.set(name, key)
       const [oldest] = this.#records
       if (oldest !== undefined && this.#records.size > MAX_RECORDS) {
-        this.#records.delete(oldest[0])
         void this.delete(oldest[1])
       }
     }

@@ -23,7 +23,7 @@ const MAX_BUNDLE_BYTES = 8 * 1024 * 1024
 
 /** Findings whose text is ours but for names that can be found in it. What others quote of a file is left out. */
 const TOLD_TOPICS = new Set(
-  'runtime,data,user,group,agent key,machine key,operator key,api token,contacts,revocations,detached runs,strangers,clock,daemon,halves,peers,journal,outgoing journal,containment,desk,humans,api port,api socket,mesh port'.split(
+  'runtime,data,user,group,agent key,machine key,operator key,api token,contacts,revocations,detached runs,strangers,clock,daemon,halves,peers,mesh,hash table,journal,outgoing journal,containment,desk,humans,api port,api socket,mesh port'.split(
     ',',
   ),
 )

@@ -1,0 +1,84 @@
+import { ok, warn, type Finding } from './findings.ts'
+
+/** Of `/peers`. */
+export interface PeersAnswer {
+  readonly peers: readonly { readonly connected?: boolean }[]
+}
+
+/** Of `/diagnostics/mesh`. What may be absent, a daemon of the release before does not say. */
+export interface MeshAnswer {
+  readonly connections: readonly { readonly direction: string; readonly relay: string | null; readonly machine_id?: string }[]
+  readonly reach?: {
+    readonly public: boolean
+    readonly relays: readonly {
+      readonly connected: boolean
+      readonly reserved_until: string | null
+      readonly last_error: string | null
+    }[]
+  }
+  readonly presences?: { readonly heard: number }
+  readonly announcements?: { readonly known: number }
+  readonly standing?: { readonly wanted: number; readonly connected: number }
+  readonly records?: { readonly published: number; readonly looked_for: number; readonly found: number }
+  readonly hash_table?: { readonly mode: string; readonly peers: number; readonly records: number }
+}
+
+export const checkPeers = ({ peers }: PeersAnswer): Finding => {
+  const connected = peers.filter((peer) => peer.connected !== false).length
+  return connected > 0
+    ? ok('peers', `${connected} connected`)
+    : warn('peers', 'none is connected', 'x0x contacts import LINK, or --bootstrap; see x0x diagnostics mesh')
+}
+
+const RESTART = 'start it again after an upgrade: x0xd --replace, or its service'
+
+/** Whether others can reach it: directly, through relays, or not as far as is known. */
+const checkReach = ({ connections, reach }: MeshAnswer): Finding => {
+  if (reach === undefined) return warn('reach', 'the running daemon is of a release that does not say', RESTART)
+  const places = reach.relays.filter(({ reserved_until: until }) => until !== null).length
+  if (places > 0) return ok('reach', `others reach it through ${places} ${places === 1 ? 'relay' : 'relays'}`)
+  const [wanted] = reach.relays
+  if (wanted !== undefined)
+    return warn(
+      'reach',
+      `no relay of the configuration has a place for it: ${wanted.last_error ?? (wanted.connected ? 'it does not relay' : 'not connected')}`,
+      'there: relay = true, and this agent as a known or trusted contact; see x0x diagnostics mesh',
+    )
+  if (reach.public)
+    return ok('reach', 'others can dial it: it relays, announces an address, or a contact has dialled a public one of its own')
+  const came = connections.filter(({ direction, relay }) => direction === 'inbound' && relay === null).length
+  if (came > 0) return ok('reach', `others connect to it here (${came}); it knows no public address of its own, and no relay`)
+  return warn(
+    'reach',
+    'nobody has connected to it, and it knows no public address of its own and no relay: behind NAT others cannot reach it',
+    'relay = true on a contact that both can reach, or a port forward and announce: docs/reach.md',
+  )
+}
+
+/** As `x0x peers` says it, and how many of the standing connections are there. */
+const checkSize = ({ connections, presences, announcements, standing }: MeshAnswer): Finding[] => {
+  if (presences === undefined || announcements === undefined || standing === undefined) return []
+  const connected = new Set(connections.map(({ machine_id: machine }) => machine)).size
+  const standingText = `${standing.connected} of ${standing.wanted} standing connections`
+  const text = `${presences.heard} machines heard of, ${announcements.known} agents known, ${standingText}, ${connected} connected`
+  return [
+    standing.wanted > 0 && standing.connected === 0
+      ? warn('mesh', text, 'x0x diagnostics mesh says of each why (wanted); docs/troubleshoot.md')
+      : ok('mesh', text),
+  ]
+}
+
+const checkHashTable = ({ hash_table: table, records }: MeshAnswer): Finding[] => {
+  if (table === undefined || records === undefined) return []
+  if (table.mode === 'off') return [ok('hash table', 'off: agents of whom nobody near has heard are not found (dht)')]
+  const asked = `${records.found} of ${records.looked_for} look-ups found one`
+  const text = `${table.mode}: ${table.peers} peers, ${table.records} records here, own one published ${records.published} times, ${asked}`
+  return [
+    table.peers === 0
+      ? warn('hash table', text, 'a daemon of the bootstrap list must keep it: dht = "server", or announce, there; docs/scale.md')
+      : ok('hash table', text),
+  ]
+}
+
+/** How much of the mesh a running daemon sees, and how it is reached. */
+export const checkMesh = (mesh: MeshAnswer): Finding[] => [...checkSize(mesh), ...checkHashTable(mesh), checkReach(mesh)]

@@ -1,0 +1,29 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { checkMesh, type MeshAnswer } from '../../src/doctor/mesh-check.ts'
+import { startPeer } from '../support/peer.ts'
+import { until } from '../support/processes.ts'
+
+const linesOf = (mesh: MeshAnswer): string[] => checkMesh(mesh).map(({ standing, topic, text }) => `${standing} ${topic}: ${text}`)
+
+test('of a running daemon the doctor says how much of the mesh it sees, what stands, and its part in the hash table', async (t) => {
+  const server = await startPeer(t, { name: 'server', dht: 'server' })
+  const bootstrap = server.node.addresses()
+  const client = await startPeer(t, { name: 'client', dht: 'client', bootstrap })
+  await until(() => client.view.diagnostics().hash_table.peers === 1 && client.view.diagnostics().presences.heard === 1)
+  await until(() => client.view.diagnostics().announcements.known === 1)
+  const [mesh, table] = linesOf(client.view.diagnostics())
+  assert.equal(mesh, 'ok mesh: 1 machines heard of, 1 agents known, 1 of 1 standing connections, 1 connected')
+  assert.equal(table, 'ok hash table: client: 1 peers, 0 records here, own one published 0 times, 0 of 0 look-ups found one')
+  await server.stop()
+  await until(() => client.node.connections().length === 0)
+  assert.match(linesOf(client.view.diagnostics())[0]!, /^warn mesh: .*0 of 1 standing connections, 0 connected$/)
+})
+
+test('who has nobody to ask in the hash table is told so, and who takes no part in it', async (t) => {
+  const alone = await startPeer(t, { name: 'alone', dht: 'client' })
+  assert.match(linesOf(alone.view.diagnostics())[1]!, /^warn hash table: client: 0 peers/)
+  const off = await startPeer(t, { name: 'off' })
+  assert.match(linesOf(off.view.diagnostics())[1]!, /^ok hash table: off: /)
+})
