@@ -26,7 +26,7 @@ export const ASK_AGAIN_MS = 30_000
 const MAX_REMEMBERED = 256
 
 export interface AgentRecordsComponents {
-  readonly table: Pick<HashTable, 'options' | 'put' | 'recordsOf'>
+  readonly table: Pick<HashTable, 'diagnostics' | 'options' | 'put' | 'recordsOf'>
   readonly judge: RecordJudge
   readonly ownCard: Pick<OwnCard, 'current'>
   readonly clock: Clock
@@ -82,7 +82,9 @@ export class AgentRecords implements Startable {
       leave()
     }
     if (best !== null) this.counts.found += 1
-    this.#asked.set(agentId, { at: this.#parts.clock.monotonic(), card: best })
+    // Of a daemon that has just started, nobody was asked.
+    if (best !== null || this.#parts.table.diagnostics().peers > 0)
+      this.#asked.set(agentId, { at: this.#parts.clock.monotonic(), card: best })
     return best
   }
 

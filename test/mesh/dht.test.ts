@@ -9,7 +9,7 @@ import { Key } from 'interface-datastore'
 import { agentSignerOf } from '../../src/identity/agent-key.ts'
 import { isAppError } from '../../src/base/errors.ts'
 import { silentLogger } from '../../src/base/log.ts'
-import { AgentRecords, FIRST_PUBLISH_MS, PUBLISH_EVERY_MS } from '../../src/mesh/agent-records.ts'
+import { AgentRecords, ASK_AGAIN_MS, FIRST_PUBLISH_MS, PUBLISH_EVERY_MS } from '../../src/mesh/agent-records.ts'
 import { recordKeyOf, RecordJudge } from '../../src/mesh/dht-record.ts'
 import { DHT_PROTOCOL } from '../../src/mesh/libp2p/dht.ts'
 import { HashTable, RECORDS_AT_ONCE, RECORDS_PER_MINUTE } from '../../src/mesh/hash-table.ts'
@@ -118,6 +118,7 @@ test('where nobody takes our record it is put again soon, and only what was take
     options: { judge: new RecordJudge({ clock }), server: false, store: new RecordStore() },
     put,
     recordsOf: () => assert.fail('nobody is looked for'),
+    diagnostics: () => assert.fail('nobody is looked for'),
   }
   const ownCard = { current: async () => ({ issuedAt: clock.now(), encoded: new Uint8Array(1) }) }
   const records = new AgentRecords({ table, judge: table.options.judge, ownCard, clock, log: silentLogger }, { agentId: signer.agentId })
@@ -161,6 +162,21 @@ test('an agent whom nobody near has heard of is found by its record, and reached
   })
   assert.equal((await asker.links.link(hidden.agentId, signalOf())).machineId, hidden.machineId)
 })
+
+test(
+  'that nobody was there to be asked is not remembered: a daemon that has just started asks again as soon as there is',
+  LIMIT,
+  async (t) => {
+    const server = await startPeer(t, { name: 'server', dht: 'server' })
+    await server.node.table.put(recordKeyOf(signer.agentId), await recordOf(signer, Date.now()), signalOf())
+    const asker = await startPeer(t, { name: 'asker', dht: 'client' })
+    assert.equal(await asker.records.find(signer.agentId, signalOf()), null)
+    await asker.node.dial(server.machineId, server.node.addresses(), signalOf())
+    const asked = Date.now()
+    await until(async () => (await asker.records.find(signer.agentId, signalOf())) !== null)
+    assert.ok(Date.now() - asked < ASK_AGAIN_MS)
+  },
+)
 
 test('where every peer of the hash table is hostile an agent is unreachable, and nobody else is taken for it', LIMIT, async (t) => {
   const hostile = await servers(t, 3)
