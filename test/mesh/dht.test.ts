@@ -136,7 +136,7 @@ test('where nobody takes our record it is put again soon, and only what was take
 })
 
 /** A question for the machines nearest to nobody, behind its length. */
-const FIND_NODE = Buffer.from(`26080412${'22'}1220${'00'.repeat(32)}`, 'hex')
+const FIND_NODE = Buffer.from(`26080412221220${'00'.repeat(32)}`, 'hex')
 
 /** Servers that know one another by the first. */
 const servers = async (t: Parameters<typeof startPeer>[0], count: number): Promise<Peer[]> => {
