@@ -10,6 +10,7 @@ import { shortId, type MachineId } from '../protocol/ids.ts'
 import { ADDRESS_DIAL_MS, DIAL_MS, MAX_CONNECTIONS, MAX_DIAL_ADDRESSES, MAX_PARALLEL_DIALS } from '../protocol/limits.ts'
 import { RELAYED_DIAL_AFTER_MS } from '../protocol/relay-limits.ts'
 import { parseAddress, relayOfText } from './addresses.ts'
+import { DialPrecedence } from './dial-precedence.ts'
 import { machineIdOf } from './peer-ids.ts'
 
 /** Why an address of a peer did not answer. */
@@ -24,6 +25,8 @@ export interface DialOptions {
   readonly othersMs?: number | undefined
   /** A connection besides those that there are. */
   readonly force?: boolean
+  /** Nobody waits for it: see `DialPrecedence`. */
+  readonly background?: boolean | undefined
 }
 
 export interface DiallerComponents {
@@ -42,16 +45,21 @@ export class Dialler {
   readonly #reached = new BoundedMap<MachineId, string>({ max: MAX_CONNECTIONS })
   /** Here and not in libp2p's own queue, where the time of who waits would run out. */
   readonly #dialling = new Turnstile({ limit: MAX_PARALLEL_DIALS })
+  readonly #precedence = new DialPrecedence()
 
   constructor(components: DiallerComponents) {
     this.#components = components
   }
 
-  /** The first address at which this very machine answers. Throws `peer_unreachable` with what came of each. */
+  /** The first address at which this very machine answers. Throws `peer_unreachable` with what came of each, and `conflict` where it gave way. */
   async dial(machineId: MachineId, addresses: readonly string[], signal: AbortSignal, options: DialOptions = {}): Promise<Connection> {
     const leave = await this.#dialling.enter(signal)
     try {
-      return await this.#dialAny(machineId, addresses, signal, options)
+      const { background = false } = options
+      if (!background) return await this.#precedence.awaited(machineId, async () => this.#dialAny(machineId, addresses, signal, options))
+      return await this.#precedence.background(machineId, async (given) =>
+        this.#dialAny(machineId, addresses, AbortSignal.any([signal, given]), options),
+      )
     } finally {
       leave()
     }

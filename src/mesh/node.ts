@@ -232,7 +232,7 @@ export class MeshNode implements Startable {
     machineId: MachineId,
     addresses: readonly string[],
     signal: AbortSignal,
-    { besides = [], othersMs }: Omit<DialOptions, 'force'> & { readonly besides?: readonly MeshConnection[] } = {},
+    { besides = [], ...how }: Omit<DialOptions, 'force'> & { readonly besides?: readonly MeshConnection[] } = {},
   ): Promise<MeshConnection> {
     const others = this.connectionsTo(machineId).filter((one) => !besides.includes(one))
     // The newest: an older one may be what is left of a peer that has restarted.
@@ -240,7 +240,7 @@ export class MeshNode implements Startable {
     if (existing !== undefined) return existing
     const dialler = this.#dialler
     if (dialler === null) throw new AppError('shutting_down', 'the mesh is not running')
-    const connection = this.#connections.wrap(await dialler.dial(machineId, addresses, signal, { othersMs, force: besides.length > 0 }))
+    const connection = this.#connections.wrap(await dialler.dial(machineId, addresses, signal, { ...how, force: besides.length > 0 }))
     if (connection === null) throw new AppError('peer_rejected', 'only Ed25519 machines')
     return connection
   }

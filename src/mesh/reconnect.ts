@@ -213,7 +213,7 @@ export class Reconnect implements Startable {
 
   async #dial(machineId: MachineId, addresses: readonly string[]): Promise<string | null> {
     try {
-      await this.#node.dial(machineId, addresses, this.#stop.signal)
+      await this.#node.dial(machineId, addresses, this.#stop.signal, { background: true })
       return null
     } catch (error) {
       if (!this.#stop.signal.aborted) this.#log.debug({ machine: shortId(machineId), err: errorText(error) }, 'not reached')

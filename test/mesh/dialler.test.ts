@@ -192,3 +192,35 @@ test('a relayed address is dialled only where the relay is known, and does not w
   await assert.rejects(refused, { code: 'peer_unreachable', message: /relay is nobody whom we know/ })
   caller.abort()
 })
+
+test('a dial for which nobody waits gives way to one that is awaited, and begins none beside it', async () => {
+  const { machineId, address } = machineOf()
+  const going: AbortSignal[] = []
+  const dialler = new Dialler({
+    ...everybodyIsKnown,
+    dial: async (_machine, _address, { signal }) => {
+      going.push(signal)
+      return new Promise((_resolve, reject) => signal.addEventListener('abort', () => reject(signal.reason as Error)))
+    },
+  })
+  const left = new AbortController()
+  const dial = async (background: boolean) => dialler.dial(machineId, [address], left.signal, { background })
+  const background = dial(true)
+  await turns()
+  const awaited = dial(false)
+  await assert.rejects(background, { code: 'conflict' })
+  await turns()
+  assert.deepEqual(
+    going.map(({ aborted }) => aborted),
+    [true, false],
+  )
+  await assert.rejects(dial(true), { code: 'conflict' })
+  assert.equal(going.length, 2)
+  left.abort(new Error('left'))
+  await assert.rejects(awaited, { message: 'left' })
+  // Nobody waits any more.
+  const later = machineOf()
+  void dialler.dial(later.machineId, [later.address], new AbortController().signal, { background: true }).catch(() => undefined)
+  await turns()
+  assert.equal(going.length, 3)
+})
