@@ -138,6 +138,10 @@ class PeerRun implements Keepable {
     return `${agentId}:${machineId}:${this.#requestId}`
   }
 
+  get #isElsewhere(): boolean {
+    return this.#components.runs.elsewhere(this.#name, this)
+  }
+
   get keptBytes(): number {
     return this.#queuedBytes
   }
@@ -169,6 +173,8 @@ class PeerRun implements Keepable {
   /** The channel has ended. In peace, or for a malformed frame, the run is over for this peer; otherwise it may resume it. */
   closed(error: Error | null): void {
     this.#isLost = error !== null && !isAppError(error, 'malformed')
+    // Before the executor has answered: it may be resumed sooner.
+    if (this.#isLost && this.#run !== null && !this.#finished && !this.#isElsewhere) this.#components.traces?.lost(this.#requestId)
     this.#leave((port) => (this.#isLost ? port.lost() : port.over()))
   }
 
@@ -253,7 +259,7 @@ class PeerRun implements Keepable {
   /** The executor has closed the run: sends what waits, then closes the channel. */
   #over(): void {
     this.#finished = true
-    if (!this.#components.runs.elsewhere(this.#name, this)) this.#components.traces?.[this.#isLost ? 'lost' : 'left'](this.#requestId)
+    if (!this.#isLost && !this.#isElsewhere) this.#components.traces?.left(this.#requestId)
     this.#flush()
     if (this.#queue.length > 0) this.#components.runs.unread.add(this.#channel.link.agentId, this)
   }

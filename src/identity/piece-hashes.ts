@@ -1,5 +1,3 @@
-import { setImmediate as nextTurn } from 'node:timers/promises'
-
 import { STDIN_PIECE_BYTES } from '../protocol/limits.ts'
 import { newSha256 } from './hash.ts'
 
@@ -42,15 +40,5 @@ export class PieceHashes {
 export const pieceHashes = (...parts: readonly Uint8Array[]): Uint8Array[] => {
   const hashes = new PieceHashes()
   for (const part of parts) hashes.update(part)
-  return hashes.digest()
-}
-
-/** The same, a piece in each turn of the event loop: 64 of them at once would hold up everybody. */
-export const pieceHashesInTurns = async (bytes: Uint8Array): Promise<Uint8Array[]> => {
-  const hashes = new PieceHashes()
-  for (let at = 0; at < bytes.length; at += STDIN_PIECE_BYTES) {
-    if (at > 0) await nextTurn()
-    hashes.update(bytes.subarray(at, at + STDIN_PIECE_BYTES))
-  }
   return hashes.digest()
 }

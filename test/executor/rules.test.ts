@@ -9,7 +9,7 @@ import {
   EXEC_RULES_REQUEST_DOMAIN,
   execExit,
   execFrame,
-  execRules,
+  execDetachRules,
   execRulesRequest,
   type ExecFrame,
   type ExecRulesRequest,
@@ -144,7 +144,7 @@ test('whoever loses our trust is told nothing from that moment on', async (t) =>
   const { host, link } = await ExecutorHost.linked(t, TOLD)
   const [frame] = await ask(link)
   assert.ok(frame?.type === 'rules')
-  assert.equal(execRules.decode(frame.body).rules.length, 1)
+  assert.equal(execDetachRules.decode(frame.body).rules.length, 1)
   const [contact] = host.contacts.list()
   await host.contacts.setTrust(contact!.name, 'known')
   await host.contacts.unpin(contact!.name, contact!.machines[0]!)

@@ -5,7 +5,8 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { sha256 } from '../../src/identity/hash.ts'
-import { PieceHashes, pieceHashes, pieceHashesInTurns } from '../../src/identity/piece-hashes.ts'
+import { pieceHashesInTurns } from '../../src/identity/hashes-in-turns.ts'
+import { PieceHashes, pieceHashes } from '../../src/identity/piece-hashes.ts'
 import { stdinPieces } from '../../src/protocol/exec.ts'
 import { STDIN_PIECE_BYTES } from '../../src/protocol/limits.ts'
 

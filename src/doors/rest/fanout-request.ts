@@ -1,7 +1,7 @@
 import { AppError } from '../../base/errors.ts'
 import type { FanoutSpec } from '../../exec/fleet/fanouts.ts'
 import type { FanoutHost } from '../../exec/fleet/host-end.ts'
-import { pieceHashesInTurns } from '../../identity/piece-hashes.ts'
+import { pieceHashesInTurns } from '../../identity/hashes-in-turns.ts'
 import { newRequestId } from '../../identity/request-id.ts'
 import { DEFAULT_FANOUT_PARALLEL } from '../../protocol/fanout-limits.ts'
 import { failuresAllowed } from '../../protocol/fanout.ts'

@@ -24,27 +24,22 @@ export const betweenSocketAndNoise = (): ConnectionProtector => ({
   },
 })
 
-/** What is less than this waits until the end of its turn of the event loop. */
-const SMALL_WRITE = 16 * 1024
-
 /**
- * Noise and yamux write each message in two to four pieces, and each would be a system call and a packet of its own: what
- * is written in one tick leaves together. What is small leaves with what follows from it in the same turn of the event loop,
- * as the end of a stream does with the beginning of the next.
+ * Noise and yamux write each message in two to four pieces, and each would be a system call and a packet
+ * of its own. What is written in one turn leaves together, at the end of that turn.
  */
 const corkWrites = (stream: TcpStream): void => {
   const { socket } = stream
   const sendData = stream.sendData.bind(stream)
   let corked = false
-  const release = (): void => {
-    corked = false
-    socket.uncork()
-  }
   stream.sendData = (data) => {
     if (!corked) {
       corked = true
       socket.cork()
-      process.nextTick(() => (socket.writableLength < SMALL_WRITE ? setImmediate(release) : release()))
+      process.nextTick(() => {
+        corked = false
+        socket.uncork()
+      })
     }
     return sendData(data)
   }
