@@ -24,13 +24,16 @@ test("streams of our own are made by the muxer, past libp2p's peer store, and bo
     return createStream({ protocol })
   }
   const remoteAddr = multiaddr('/ip4/127.0.0.1/tcp/1')
-  const connection = { direction: 'outbound', remoteAddr, streams, muxer: { createStream }, newStream } as unknown as Connection
+  const maConn = { status: 'open' }
+  const connection = { direction: 'outbound', remoteAddr, streams, maConn, muxer: { createStream }, newStream } as unknown as Connection
   const mesh = new MeshConnection({ connection, clock: new ManualClock() }, { machineId: 'ab'.repeat(32) })
   for (let i = 0; i < MAX_STREAMS_PER_CONNECTION; i++) await mesh.openStream(DM_PROTOCOL, signalOf())
   await assert.rejects(mesh.openStream(DM_PROTOCOL, signalOf()), (error) => isAppError(error, 'rate_limited'))
   assert.equal(streams.length, MAX_STREAMS_PER_CONNECTION)
   await mesh.openStream(LINK_PROTOCOL, signalOf())
   assert.deepEqual(asked, [])
+  maConn.status = 'closed'
+  await assert.rejects(mesh.openStream(LINK_PROTOCOL, signalOf()), (error) => isAppError(error, 'peer_unreachable'))
   await mesh.openStream('/another/1', signalOf())
   assert.deepEqual(asked, ['/another/1'])
 })

@@ -9,7 +9,7 @@ import type { Connection, MessageStream, StreamMuxer, StreamMuxerFactory } from 
 import { tcp } from '@libp2p/tcp'
 import { createLibp2p } from 'libp2p'
 
-import { PING_PATIENCE_MS, roundTripOf } from '../../src/mesh/libp2p/heartbeat.ts'
+import { endUnanswered, PING_PATIENCE_MS, roundTripOf } from '../../src/mesh/libp2p/heartbeat.ts'
 import { guardedMuxer } from '../../src/mesh/libp2p/muxer.ts'
 import { libp2pOptions } from '../../src/mesh/libp2p/options.ts'
 
@@ -82,4 +82,18 @@ test('an answer that lies there when the time is up counts: this process may hav
 test('libp2p asks on no connection beside it', async () => {
   const options = await libp2pOptions({ seed: new Uint8Array(32), listen: [], announce: [], mdns: false, gater: {} })
   assert.equal(options.connectionMonitor?.enabled, false)
+})
+
+test('one that is being closed already is ended as well, and nothing is thrown where nobody catches it', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] })
+  const abort = (): never => {
+    throw new Error('Cannot write to a stream that is closed')
+  }
+  const muxer = { ping: async () => new Promise<number>(() => undefined), rtt: -1, abort }
+  let ended: unknown = null
+  endUnanswered(muxer as unknown as StreamMuxer, { abort: (reason) => void (ended = reason) })
+  void muxer.ping()
+  t.mock.timers.tick(PING_PATIENCE_MS)
+  await nextTurn()
+  assert.match(String(ended), /no sign of life/)
 })

@@ -25,7 +25,11 @@ export const endUnanswered = (muxer: StreamMuxer, connection: Pick<MessageStream
     const giveUp = (): void => {
       if (isOver) return
       const reason = new AppError('timeout', `no sign of life for ${PING_PATIENCE_MS / 1000} s`)
-      muxer.abort(reason)
+      try {
+        muxer.abort(reason)
+      } catch {
+        // It says goodbye, which a connection that is being closed takes no more.
+      }
       connection.abort(reason)
     }
     // Where this process was held up, what has come meanwhile is read before silence is judged.

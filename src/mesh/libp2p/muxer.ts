@@ -1,6 +1,6 @@
 import type { MessageStream, Stream, StreamMessageEvent, StreamMuxer, StreamMuxerFactory } from '@libp2p/interface'
 
-import { AppError } from '../../base/errors.ts'
+import { AppError, errorText } from '../../base/errors.ts'
 import { MAX_CONNECTION_BACKLOG } from '../../protocol/limits.ts'
 import { FrameCutter, HEAD_BYTES } from './frame-cutter.ts'
 import { endUnanswered } from './heartbeat.ts'
@@ -42,8 +42,9 @@ export const trafficMeterOf = (connection: object): TrafficMeter | null =>
  * the peer speaks the protocol: more work than the stream itself.
  */
 export const openProposed = async (connection: object, protocol: string): Promise<Stream> => {
-  const muxer = 'muxer' in connection ? (connection.muxer as StreamMuxer | undefined) : undefined
-  if (muxer === undefined) throw new TypeError('the connection has not the members that we rely on')
+  const { muxer, maConn } = connection as { readonly muxer?: StreamMuxer; readonly maConn?: MessageStream }
+  if (muxer === undefined || maConn === undefined) throw new TypeError('the connection has not the members that we rely on')
+  if (maConn.status !== 'open') throw new AppError('peer_unreachable', `the connection is ${maConn.status}`)
   return muxer.createStream({ protocol })
 }
 
@@ -122,7 +123,12 @@ const quietWindow = (stream: Stream): Stream => {
   stream.sendWindowUpdate = () => {
     const used = stream.recvWindow - stream.recvWindowCapacity
     if (stream.state === ESTABLISHED && (used < QUIET_WINDOW || held.get(stream)?.() === true)) return
-    update()
+    try {
+      update()
+    } catch (error) {
+      // The connection has just closed. The first update of a stream is sent where nobody would catch it.
+      stream.abort(error instanceof Error ? error : new Error(errorText(error)))
+    }
   }
   return stream
 }
