@@ -1,3 +1,4 @@
+import { unlessAborted } from '../base/abortable.ts'
 import { AppError } from '../base/errors.ts'
 import type { MachineId } from '../protocol/ids.ts'
 
@@ -15,12 +16,13 @@ interface Dials {
 export class DialPrecedence {
   readonly #dials = new Map<MachineId, Dials>()
 
-  async awaited<T>(machineId: MachineId, dial: () => Promise<T>): Promise<T> {
+  /** Throws the signal's reason where that is aborted before what gives way has ended. */
+  async awaited<T>(machineId: MachineId, signal: AbortSignal, dial: () => Promise<T>): Promise<T> {
     return this.#within(machineId, async (dials) => {
       dials.awaited += 1
       try {
         for (const given of dials.background.keys()) given.abort(gaveWay())
-        await Promise.allSettled(dials.background.values())
+        await unlessAborted(Promise.allSettled(dials.background.values()), signal)
         return await dial()
       } finally {
         dials.awaited -= 1

@@ -56,7 +56,8 @@ export class Dialler {
     const leave = await this.#dialling.enter(signal)
     try {
       const { background = false } = options
-      if (!background) return await this.#precedence.awaited(machineId, async () => this.#dialAny(machineId, addresses, signal, options))
+      if (!background)
+        return await this.#precedence.awaited(machineId, signal, async () => this.#dialAny(machineId, addresses, signal, options))
       return await this.#precedence.background(machineId, async (given) =>
         this.#dialAny(machineId, addresses, AbortSignal.any([signal, given]), options),
       )

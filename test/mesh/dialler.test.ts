@@ -224,3 +224,18 @@ test('a dial for which nobody waits gives way to one that is awaited, and begins
   await turns()
   assert.equal(going.length, 3)
 })
+
+test('one that is awaited waits no longer than it may for one that does not give way', async () => {
+  const { dialler, dials } = diallerOf()
+  const { machineId, address } = machineOf()
+  const background = dialler.dial(machineId, [address], new AbortController().signal, { background: true })
+  await turns()
+  const left = new AbortController()
+  const awaited = dialler.dial(machineId, [address], left.signal)
+  await turns()
+  assert.equal(dials.length, 1)
+  left.abort(new Error('left'))
+  await assert.rejects(awaited, { message: 'left' })
+  dials[0]!.answer()
+  await background
+})
