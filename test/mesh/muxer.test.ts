@@ -65,6 +65,24 @@ test('without it, each small message is: what is counted here is what it saves',
   assert.ok(updates() >= before + 20)
 })
 
+test('a stream whose connection closes while it is opened ends, and nothing is thrown where nobody catches it', LIMIT, async (t) => {
+  const common = { transports: [tcp()], connectionEncrypters: [noise()], streamMuxers: [() => guardedMuxer(yamux())(undefined)] }
+  const [here, there] = [
+    await createLibp2p({ ...common }),
+    await createLibp2p({ ...common, addresses: { listen: ['/ip4/127.0.0.1/tcp/0'] } }),
+  ]
+  t.after(async () => Promise.all([here.stop(), there.stop()]))
+  const { muxer } = (await here.dial(there.getMultiaddrs())) as unknown as { muxer: StreamMuxer & { send(data: unknown): boolean } }
+  const send = t.mock.method(muxer, 'send', () => {
+    throw new Error('Cannot write to a stream that is closed')
+  })
+  const stream = await muxer.createStream()
+  // The first word of a stream is said in a microtask of its own.
+  await new Promise((next) => setImmediate(next))
+  assert.ok(send.mock.callCount() > 0)
+  assert.equal(stream.status, 'aborted')
+})
+
 test('a muxer of another make is refused, not left as it is', () => {
   const factory = guardedMuxer(() => ({ protocol: '/other/1', createStreamMuxer: () => ({}) as StreamMuxer }))(undefined)
   assert.throws(() => factory.createStreamMuxer({} as MessageStream), TypeError)
