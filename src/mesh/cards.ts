@@ -116,7 +116,7 @@ export class Cards implements Startable {
         // Whoever brought the word may be silent on purpose.
         if (nearest !== undefined && (await this.#askOf(nearest, heard).catch(() => false))) return
         if (asks === this.#asks.stranger || nearest?.machineId === machine_id || !this.#mayDial(heard, asks)) return
-        await this.#askOf(await node.dial(machine_id, addresses, this.#stop.signal), heard)
+        await this.#askOf(await node.dial(machine_id, addresses, this.#stop.signal, { background: true }), heard)
       } finally {
         leave()
       }

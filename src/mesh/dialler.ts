@@ -7,7 +7,14 @@ import { BoundedMap } from '../base/bounded.ts'
 import { AppError, errorText } from '../base/errors.ts'
 import { Turnstile } from '../base/turnstile.ts'
 import { shortId, type MachineId } from '../protocol/ids.ts'
-import { ADDRESS_DIAL_MS, DIAL_MS, MAX_CONNECTIONS, MAX_DIAL_ADDRESSES, MAX_PARALLEL_DIALS } from '../protocol/limits.ts'
+import {
+  ADDRESS_DIAL_MS,
+  DIAL_MS,
+  MAX_CONNECTIONS,
+  MAX_DIAL_ADDRESSES,
+  MAX_PARALLEL_DIALS,
+  MAX_UNAWAITED_DIALS,
+} from '../protocol/limits.ts'
 import { RELAYED_DIAL_AFTER_MS } from '../protocol/relay-limits.ts'
 import { parseAddress, relayOfText } from './addresses.ts'
 import { DialPrecedence } from './dial-precedence.ts'
@@ -45,6 +52,7 @@ export class Dialler {
   readonly #reached = new BoundedMap<MachineId, string>({ max: MAX_CONNECTIONS })
   /** Here and not in libp2p's own queue, where the time of who waits would run out. */
   readonly #dialling = new Turnstile({ limit: MAX_PARALLEL_DIALS })
+  readonly #background = new Turnstile({ limit: MAX_UNAWAITED_DIALS })
   readonly #precedence = new DialPrecedence()
 
   constructor(components: DiallerComponents) {
@@ -53,17 +61,12 @@ export class Dialler {
 
   /** The first address at which this very machine answers. Throws `peer_unreachable` with what came of each, and `conflict` where it gave way. */
   async dial(machineId: MachineId, addresses: readonly string[], signal: AbortSignal, options: DialOptions = {}): Promise<Connection> {
-    const leave = await this.#dialling.enter(signal)
-    try {
-      const { background = false } = options
-      if (!background)
-        return await this.#precedence.awaited(machineId, signal, async () => this.#dialAny(machineId, addresses, signal, options))
-      return await this.#precedence.background(machineId, async (given) =>
-        this.#dialAny(machineId, addresses, AbortSignal.any([signal, given]), options),
-      )
-    } finally {
-      leave()
-    }
+    const dialAny = async (limit: AbortSignal): Promise<Connection> => this.#dialAny(machineId, addresses, limit, options)
+    if (options.background !== true)
+      return within(this.#dialling, signal, async () => this.#precedence.awaited(machineId, signal, async () => dialAny(signal)))
+    const giveWay = async (): Promise<Connection> =>
+      this.#precedence.background(machineId, async (given) => dialAny(AbortSignal.any([signal, given])))
+    return within(this.#background, signal, async () => within(this.#dialling, signal, giveWay))
   }
 
   async #dialAny(machineId: MachineId, addresses: readonly string[], signal: AbortSignal, options: DialOptions): Promise<Connection> {
@@ -143,6 +146,16 @@ export class Dialler {
     // A card may name any relay, and to use one is to keep a connection to it.
     if (!this.#components.isKnown(address.relay)) throw new AppError('peer_rejected', 'the relay is nobody whom we know: import its card')
     return this.#components.dialRelayed(multiaddr(text), options)
+  }
+}
+
+/** Throws the signal's reason where that is aborted before its turn. */
+const within = async <T>(turnstile: Turnstile, signal: AbortSignal, work: () => Promise<T>): Promise<T> => {
+  const leave = await turnstile.enter(signal)
+  try {
+    return await work()
+  } finally {
+    leave()
   }
 }
 

@@ -90,7 +90,7 @@ export class DirectWays implements Startable {
     const direct = book.addressesOf(machineId).filter((text) => relayOfText(text) === null)
     if (direct.length === 0) return
     try {
-      await node.dial(machineId, direct, this.#stop.signal, { besides: relayed })
+      await node.dial(machineId, direct, this.#stop.signal, { besides: relayed, background: true })
     } catch (error) {
       log.debug({ machine: shortId(machineId), err: errorText(error) }, 'there is no direct way')
     }

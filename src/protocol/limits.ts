@@ -229,6 +229,8 @@ export const MAX_CONNECTIONS = 2_000
 export const MAX_STRANGER_CONNECTIONS = 512
 /** Machines dialled at once, the others wait: eight handshakes keep two cores busy, four hundred made a requester unresponsive. */
 export const MAX_PARALLEL_DIALS = 16
+/** Of these, dials for which nobody waits: the others are left to who does. */
+export const MAX_UNAWAITED_DIALS = 12
 /** How long one address of a machine may take, so that one that never answers leaves time for the others. */
 export const ADDRESS_DIAL_MS = 4_000
 /** How long all addresses of a machine together may take. */

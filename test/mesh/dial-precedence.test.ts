@@ -1,0 +1,115 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { silentLogger } from '../../src/base/log.ts'
+import { machineKeyOf } from '../../src/identity/machine-key.ts'
+import { peerIdOf } from '../../src/identity/peer-id.ts'
+import { Announcements } from '../../src/mesh/announcements.ts'
+import { Cards } from '../../src/mesh/cards.ts'
+import type { MeshConnection } from '../../src/mesh/connection.ts'
+import { Dialler, type DialOptions } from '../../src/mesh/dialler.ts'
+import { DirectWays } from '../../src/mesh/direct-ways.ts'
+import { MAX_PARALLEL_DIALS, MAX_UNAWAITED_DIALS } from '../../src/protocol/limits.ts'
+import { DIRECT_RETRY_MIN_MS } from '../../src/protocol/relay-limits.ts'
+import { ManualClock } from '../support/manual-clock.ts'
+
+const machineOf = (n: number) => {
+  const { machineId } = machineKeyOf(Buffer.alloc(32, `machine${n}`))
+  return { machineId, address: `/ip4/192.0.2.1/tcp/5483/p2p/${peerIdOf(machineId)}` }
+}
+const [{ machineId, address }, self, relay] = [machineOf(0), machineOf(1).machineId, machineOf(2).machineId]
+
+/** A node whose addresses never answer. */
+const setUp = () => {
+  const going: AbortSignal[] = []
+  const dialler = new Dialler({
+    isKnown: () => true,
+    dialRelayed: async () => Promise.reject(new Error('no relay')),
+    dial: async (_machine, _address, { signal }) => {
+      going.push(signal)
+      return new Promise((_resolve, reject) => signal.addEventListener('abort', () => reject(signal.reason as Error)))
+    },
+  })
+  const node = {
+    machineId: self,
+    isKnown: () => true,
+    connections: () => [{ machineId, relay, open: true } as MeshConnection],
+    connectionsTo: (): MeshConnection[] => [],
+    handle: () => undefined,
+    dial: async (to: string, addresses: readonly string[], signal: AbortSignal, how?: DialOptions): Promise<MeshConnection> => {
+      await dialler.dial(to, addresses, signal, how)
+      return assert.fail('nobody answers')
+    },
+  }
+  return { dialler, going, node, clock: new ManualClock() }
+}
+
+const turns = async (): Promise<void> => {
+  for (let i = 0; i < 10; i++) await new Promise((resolve) => setImmediate(resolve))
+}
+
+/** A dial is under way; one that is awaited ends it, and goes on by itself. */
+const givesWay = async ({ dialler, going }: ReturnType<typeof setUp>): Promise<void> => {
+  await turns()
+  assert.equal(going.length, 1)
+  const left = new AbortController()
+  const awaited = dialler.dial(machineId, [address], left.signal)
+  await turns()
+  assert.deepEqual(
+    going.map(({ aborted }) => aborted),
+    [true, false],
+  )
+  left.abort(new Error('left'))
+  await assert.rejects(awaited, { message: 'left' })
+}
+
+test('a try of the direct way gives way to a dial that is awaited', async (t) => {
+  t.mock.timers.enable({ apis: ['setInterval'] })
+  const world = setUp()
+  const ways = new DirectWays({ ...world, book: { addressesOf: () => [address] }, log: silentLogger })
+  ways.start()
+  t.after(() => ways.stop())
+  t.mock.timers.tick(1_000)
+  await world.clock.advance(DIRECT_RETRY_MIN_MS)
+  t.mock.timers.tick(1_000)
+  await givesWay(world)
+})
+
+test('a dial for a card gives way to one that is awaited', async (t) => {
+  const world = setUp()
+  const { clock } = world
+  const announcements = new Announcements(
+    { clock, isContact: () => true, isKnown: () => true },
+    { self: { agentId: '00'.repeat(32), machineId: self } },
+  )
+  const cards = new Cards({
+    ...world,
+    announcements,
+    presences: { of: () => null },
+    book: { mayBe: () => true },
+    ownCard: { current: () => assert.fail('nobody asks') },
+    onNewcomer: () => undefined,
+    log: silentLogger,
+  })
+  t.after(() => cards.stop())
+  const said = { card_issued_at_ms: clock.now(), said_at_ms: clock.now(), claimed_at_ms: clock.now(), expires_at_ms: clock.now() + 60_000 }
+  cards.heard({ ...said, agent_id: '11'.repeat(32), machine_id: machineId, addresses: [address], neighbour: 'n' })
+  await givesWay(world)
+})
+
+test('dials for which nobody waits leave places to those that are awaited', async () => {
+  const { dialler, going } = setUp()
+  const left = new AbortController()
+  const dial = async (n: number, background: boolean): Promise<unknown> => {
+    const to = machineOf(n)
+    return dialler.dial(to.machineId, [to.address], left.signal, { background }).catch(() => undefined)
+  }
+  const all = Array.from({ length: 2 * MAX_PARALLEL_DIALS }, async (_, i) => dial(i, true))
+  await turns()
+  assert.equal(going.length, MAX_UNAWAITED_DIALS)
+  all.push(dial(100, false))
+  await turns()
+  assert.equal(going.length, MAX_UNAWAITED_DIALS + 1)
+  left.abort(new Error('left'))
+  await Promise.all(all)
+})
