@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
 
 import { buildPage } from './build-page.mjs'
+import { noteBuild } from './built.mjs'
 import { licences, packagesIn } from './licences.mjs'
 import { FUNCTION } from './rexd-script.mjs'
 import { findRuntime, packageRoot } from './runtime.mjs'
@@ -264,8 +265,7 @@ const declarations = async () => {
   if (status !== 0) throw new Error(`the declarations of the client cannot be made:\n${stdout}`)
 }
 
-/** Builds everything into dist/; answers the packages of others that are inside. */
-export const buildAll = async () => {
+const make = async () => {
   const targets = Object.values(TARGETS)
   const missing = targets.filter(({ entry }) => !existsSync(join(packageRoot, entry)))
   if (missing.length > 0) throw new Error(`nothing to build from: ${missing.map(({ entry }) => entry).join(', ')} is missing`)
@@ -283,3 +283,6 @@ export const buildAll = async () => {
   await replace(join(packageRoot, 'dist', 'THIRD-PARTY-LICENSES.txt'), await licences(packages), 0o644)
   return packages
 }
+
+/** Builds everything into dist/; answers the packages of others that are inside. */
+export const buildAll = async () => noteBuild(make)

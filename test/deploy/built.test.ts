@@ -1,0 +1,68 @@
+import assert from 'node:assert/strict'
+import { appendFile, mkdir, rm, writeFile } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import { isBuilt, noteBuild } from '../../deploy/built.mjs'
+import { tempDir } from '../support/temp-dir.ts'
+
+const SOURCES = [
+  'src/a/main.ts',
+  'deploy/build.mjs',
+  'package.json',
+  'package-lock.json',
+  'tsconfig.json',
+  'node_modules/.package-lock.json',
+]
+const MADE = ['dist/x0x.cjs', 'dist/page/page.js', 'dist/rexd.cache']
+
+const put = async (root: string, paths: readonly string[]): Promise<void> => {
+  for (const path of paths) {
+    await mkdir(dirname(join(root, path)), { recursive: true })
+    await writeFile(join(root, path), path)
+  }
+}
+
+const built = async (t: TestContext): Promise<string> => {
+  const root = await tempDir(t)
+  await put(root, SOURCES)
+  assert.equal(isBuilt(root), false)
+  assert.equal(await noteBuild(async () => put(root, MADE).then(() => 'made'), root), 'made')
+  assert.equal(isBuilt(root), true)
+  return root
+}
+
+test('what was built is built again where a byte of what it is made of, or of what was made, is another', async (t) => {
+  for (const path of [...SOURCES, ...MADE]) {
+    const root = await built(t)
+    await appendFile(join(root, path), '.')
+    assert.equal(isBuilt(root), false, `${path} is another`)
+    await writeFile(join(root, path), path)
+    assert.equal(isBuilt(root), true, `${path} is as it was`)
+    await rm(join(root, path))
+    assert.equal(isBuilt(root), false, `${path} is gone`)
+  }
+})
+
+test('a file that comes among the sources or into dist is another build, and packages that are made of it are none', async (t) => {
+  for (const path of ['src/a/more.ts', 'deploy/more.toml', 'dist/x0xd.mjs']) {
+    const root = await built(t)
+    await put(root, [path])
+    assert.equal(isBuilt(root), false, path)
+  }
+  const root = await built(t)
+  await put(root, ['dist/packages/x0x.deb'])
+  assert.equal(isBuilt(root), true)
+})
+
+test('a build that fails, or that could not compile rexd, is none', async (t) => {
+  const root = await built(t)
+  await assert.rejects(
+    noteBuild(async () => {
+      throw new Error('no')
+    }, root),
+  )
+  assert.equal(isBuilt(root), false)
+  await noteBuild(async () => rm(join(root, 'dist/rexd.cache')), root)
+  assert.equal(isBuilt(root), false)
+})
