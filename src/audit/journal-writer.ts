@@ -107,7 +107,11 @@ export class JournalWriter {
 
   /** A sync of notes, and a signature over what was written. */
   async doDue(): Promise<void> {
-    if (this.#due.delete('sync')) await this.#orClose(async () => this.#sync())
+    if (this.#due.delete('sync'))
+      await this.#orClose(async () => {
+        await this.#file.ready()
+        await this.#sync()
+      })
     if (this.#due.delete('head')) await this.#seal('head')
   }
 
@@ -150,11 +154,10 @@ export class JournalWriter {
     return this.#clock.setTimeout(fire, ms, { unref: true })
   }
 
-  /** Notes that were written before are safe with the rest. */
+  /** Of the file that was appended to, also where it was renamed just now. Notes that were written before are safe with the rest. */
   async #sync(): Promise<void> {
     this.#syncTimer?.cancel()
     this.#syncTimer = null
-    await this.#file.ready()
     await this.#file.sync()
   }
 

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { randomBytes, randomUUID } from 'node:crypto'
-import { copyFile, readFile, rename, truncate, utimes, writeFile } from 'node:fs/promises'
+import { renameSync } from 'node:fs'
+import { copyFile, open, readFile, rename, truncate, utimes, writeFile, type FileHandle } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
@@ -11,7 +12,7 @@ import { Chain, prepareLine } from '../../src/audit/line.ts'
 import { verifyJournal, type VerifyReport, MAX_VERIFY_HEADS } from '../../src/audit/verify.ts'
 import { agentSignerOf } from '../../src/identity/agent-key.ts'
 import type { AgentSigner } from '../../src/identity/signing.ts'
-import { allLinesOf, denialEvent } from '../support/journal.ts'
+import { allLinesOf, denialEvent, requestEvent } from '../support/journal.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { silent, temporaryDirectory, until } from '../support/processes.ts'
 import { JOURNAL_HEAD_MS } from '../../src/audit/journal-writer.ts'
@@ -67,6 +68,29 @@ test('a file that was rotated by a copy says anew who signs', async (t) => {
   assert.deepEqual([newest.problems, newest.signed.lines, newest.lines], [[], 3, 3])
   const all = await verifyJournal([path, `${path}.1`], { agentId: AGENT.agentId })
   assert.deepEqual([all.problems, all.signed.lines === all.lines], [[], true])
+})
+
+test('a line is synced in the file that has it, also where that is renamed before its sync, and is refused where it cannot be', async (t) => {
+  const path = join(await temporaryDirectory(t), 'exec.log')
+  let part = 0
+  const onWritten = (line: Uint8Array): void => {
+    if (Buffer.from(line).includes('"event":"request"')) renameSync(path, `${path}.${(part += 1)}`)
+  }
+  const journal = new Journal({ clock: new ManualClock(), log: silent, onWritten }, { path, marks: null })
+  await journal.start()
+  t.after(() => journal.stop())
+  await journal.append(requestEvent(1))
+  await assert.rejects(readFile(path), { code: 'ENOENT' }, 'nothing else was written or looked for')
+  const handle = await open(`${path}.1`)
+  const sync = t.mock.method(Object.getPrototypeOf(handle) as FileHandle, 'datasync')
+  await handle.close()
+  // The first is of the file before, of which nothing waits.
+  sync.mock.mockImplementationOnce(async () => {
+    throw new Error('EIO')
+  }, 1)
+  await assert.rejects(journal.append(requestEvent(2)), { code: 'journal_unavailable' })
+  await journal.append(denialEvent(3))
+  assert.deepEqual((await verifyJournal([`${path}.1`, `${path}.2`, path])).problems, [])
 })
 
 test('a copy that somebody made of the journal is not taken for the file before it', async (t) => {
