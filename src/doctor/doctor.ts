@@ -3,6 +3,7 @@ import { createServer } from 'node:net'
 
 import { systemClock, type Clock } from '../base/clock.ts'
 import { errorText, isAppError } from '../base/errors.ts'
+import { silentLogger } from '../base/log.ts'
 import { AskedRuns } from '../executor/asked/asked-runs.ts'
 import { agentSignerOf } from '../identity/agent-key.ts'
 import { loadSeed } from '../identity/key-file.ts'
@@ -76,7 +77,7 @@ const checkContacts = async (path: string): Promise<Finding> => {
 
 /** What outlives the daemon, and decides nothing: it starts without. */
 const checkDetachedRuns = async (path: string, clock: Clock): Promise<Finding> => {
-  const asked = new AskedRuns({ clock }, { path })
+  const asked = new AskedRuns({ clock, log: silentLogger }, { path })
   const problem = await asked.load()
   const lost = 'no detached run can be asked for or seen'
   return problem === null

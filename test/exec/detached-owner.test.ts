@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { mkdir, readdir, rm } from 'node:fs/promises'
+import { mkdir, readdir, rename, rmdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
@@ -198,19 +198,30 @@ test('a run that is over is forgotten when its owner asks, its id stays used, an
   assert.deepEqual((await pair.responder.lines()).filter(({ event }) => event === 'forget').length, 1)
 })
 
-test('a question that could not be answered is in the log of its host, and its asker is told that no answer came', async (t) => {
+test('a run whose output cannot be removed stays as it was, which its owner is told, and is forgotten when it can be', async (t) => {
   const errors: unknown[] = []
   const log: Logger = { ...silent, error: (...words: readonly unknown[]) => void errors.push(words) }
   const pair = await execPair(t, { scripts: { quick: 'echo x' }, entryKeys: DETACH_KEYS, log })
   const { target } = await begin(pair, 'quick')
   await untilOver(pair, target)
   const [file = ''] = (await readdir(directoryOf(pair))).filter((name) => name.endsWith('.out'))
-  await rm(join(directoryOf(pair), file))
+  const output = join(directoryOf(pair), file)
+  await rename(output, `${output}.away`)
   // Which cannot be removed as a file is.
-  await mkdir(join(directoryOf(pair), file))
-  await assert.rejects(
-    pair.detached.forget(target, never()),
-    (error) => isAppError(error, 'peer_rejected') && /without an answer/.test(error.message),
-  )
-  assert.match(JSON.stringify(errors), new RegExp(`${target.request_id}.*a question about a detached run could not be answered`))
+  await mkdir(output)
+  for (let time = 1; time <= 2; time += 1)
+    await assert.rejects(
+      pair.detached.forget(target, never()),
+      (error) =>
+        isAppError(error, 'conflict') && /cannot remove its output/.test(error.message) && /ask again/.test(String(error.data['next'])),
+    )
+  assert.equal(errors.length, 1, 'said once')
+  assert.ok(JSON.stringify(errors).includes(output) && JSON.stringify(errors).includes(target.request_id))
+  await rmdir(output)
+  await rename(`${output}.away`, output)
+  const sink = new DetachedMemory()
+  const { outcome } = await pair.detached.attach(target, 0, sink, never())
+  assert.deepEqual([outcome?.code, outcome?.incomplete, sink.text('stdout')], [0, false, 'x\n'])
+  assert.equal((await pair.detached.forget(target, never())).state, 'expired')
+  await assert.rejects(stat(output), { code: 'ENOENT' })
 })

@@ -14,6 +14,7 @@ import { ASK_HOST_MS, MAX_ASKED_AT_ONCE } from '../../src/protocol/asked-limits.
 import type { RequestId } from '../../src/protocol/ids.ts'
 import { runOutcome } from '../support/exit-event.ts'
 import { ManualClock } from '../support/manual-clock.ts'
+import { silent } from '../support/processes.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
 const AGENT = 'a1'.repeat(32)
@@ -55,7 +56,7 @@ const refuse = (what: string) => async (): Promise<never> => {
 const open = async (t: TestContext, engine: Partial<Engine>) => {
   const clock = new ManualClock()
   const path = join(await tempDir(t), 'detached-runs.json')
-  const store = new AskedRuns({ clock }, { path })
+  const store = new AskedRuns({ clock, log: silent }, { path })
   assert.equal(await store.load(), null)
   const asked = new AskedCalls(async (type, call) => {
     const json = JSON.stringify(await answerAsked(store, clock, { type, id: 1, ...call } as unknown as AskedCall))

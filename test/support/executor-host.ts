@@ -149,7 +149,7 @@ export class ExecutorHost {
     await this.journal?.start()
     await this.outgoing.start()
     this.#guardian.start()
-    const asked = new AskedRuns({ clock }, { path: join(this.dir, 'detached-runs.json') })
+    const asked = new AskedRuns({ clock, log: silent }, { path: join(this.dir, 'detached-runs.json') })
     await asked.load()
     this.executor = new Executor(
       {

@@ -111,7 +111,7 @@ export const startPeer = async (t: Pick<TestContext, 'after'>, init: PeerInit) =
   const guardian = init.guardian ?? new Guardian({ log })
   const hasOwnGuardian = init.guardian === undefined && journal !== null
   if (hasOwnGuardian) guardian.start()
-  const asked = new AskedRuns({ clock }, { path: join(dataDir, 'detached-runs.json') })
+  const asked = new AskedRuns({ clock, log }, { path: join(dataDir, 'detached-runs.json') })
   await asked.load()
   const executor = new Executor(
     {

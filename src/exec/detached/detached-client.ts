@@ -31,6 +31,8 @@ import { AnswerLost, oneAnswer, pause } from './one-answer.ts'
 const HIDES_A_RUN: readonly DenialReason[] = ['unverified_sender', 'trust_rejected']
 /** A Request whose answer was lost is sent once more: an operator's proof is good for two signatures. */
 const STARTS = 2
+/** Which file that is, and why, its host tells its own operator alone. */
+const STUCK = 'the log of x0xd there names the file and the reason; when that is mended, ask again'
 /** Between two attempts to find a lost connection again, doubling. */
 const FIRST_RETRY_MS = 250
 const LAST_RETRY_MS = 5_000
@@ -138,11 +140,13 @@ export class DetachedClient {
     return known(await this.#ask(target, 'cancel', signal))
   }
 
-  /** Has its output and its end forgotten there. Throws `unknown_run`, and `conflict` while it goes on. */
+  /** Has its output and its end forgotten there. Throws `unknown_run`, and `conflict` while it goes on or where its host cannot let go of it. */
   async forget(target: DetachedTarget, signal: AbortSignal): Promise<DetachedInfo> {
     const info = await this.#ask(target, 'forget', signal)
     if (info.state === 'waiting' || info.state === 'running')
       throw new AppError('conflict', 'the run goes on: cancel it first', { data: { state: info.state } })
+    if (info.state === 'ended' || info.state === 'lost')
+      throw new AppError('conflict', 'its host cannot remove its output, and keeps it', { data: { state: info.state, next: STUCK } })
     return info.state === 'expired' ? info : known(info)
   }
 

@@ -1,5 +1,6 @@
 import { AppError, errorText, isAppError } from '../../base/errors.ts'
 import type { Clock } from '../../base/clock.ts'
+import type { Logger } from '../../base/log.ts'
 import { ASKED_PAGE, MAX_ASKED_REQUESTS, MAX_ASKED_RUNS } from '../../protocol/asked-limits.ts'
 import { hasEnd, isOver, type AskedNews, type AskedPage, type AskedRun } from '../../protocol/asked-run.ts'
 import type { RequestId } from '../../protocol/ids.ts'
@@ -27,15 +28,19 @@ const requestsWith = (before: AskedRun | undefined, request: string): readonly s
 export class AskedRuns {
   readonly #path: string
   readonly #clock: Clock
+  readonly #log: Logger
   readonly #runs = new Map<RequestId, AskedRun>()
   /** Why the file cannot be used; null: it can. */
   #problem: AppError | null = null
   #writing: Promise<void> = Promise.resolve()
   /** The write that will have whatever is changed now. */
   #next: Promise<void> | null = null
+  /** The last write failed, which was said. */
+  #failing = false
 
-  constructor(components: { clock: Clock }, init: { path: string }) {
+  constructor(components: { clock: Clock; log: Logger }, init: { path: string }) {
     this.#clock = components.clock
+    this.#log = components.log
     this.#path = init.path
   }
 
@@ -77,7 +82,7 @@ export class AskedRuns {
     } catch (error) {
       // What could not be written does not leave, so there is nothing to remember.
       if (before === undefined && this.#runs.get(id) === row) this.#runs.delete(id)
-      throw new AppError('bad_runs', `nothing was asked, because ${this.#path} cannot be written (${errorText(error)})`, { cause: error })
+      throw this.#unwritten('nothing was asked', error)
     }
   }
 
@@ -105,18 +110,35 @@ export class AskedRuns {
         ? { ...before, state: isOver(news.state) ? news.state : before.state, heard_at_ms }
         : { ...before, ...news, heard_at_ms }
     this.#runs.set(id, run)
-    // Only what is new is worth a write: that it was heard again is not. A disk that refuses it takes nothing from what was heard: the
-    // file says what was true before, until the next write.
+    // Only what is new is worth a write: that it was heard again is not. A disk that refuses it, which the log says, takes nothing from
+    // what was heard: the file says what was true before, until the next write.
     if (KEYS_OF_NEWS.some((key) => run[key] !== before[key])) await this.#save().catch(() => undefined)
     return run
   }
 
-  /** Throws as `get`. */
+  /** Throws as `get`, and `bad_runs` where the file cannot be written: then it is still known. */
   async forget(id: RequestId): Promise<AskedRun> {
     const run = this.get(id)
     this.#runs.delete(id)
-    await this.#save()
-    return run
+    try {
+      await this.#save()
+      return run
+    } catch (error) {
+      this.#putBack(run)
+      throw this.#unwritten('it is not forgotten', error)
+    }
+  }
+
+  /** In its place: the oldest come first. */
+  #putBack(run: AskedRun): void {
+    if (this.#runs.has(run.request_id)) return
+    const all = [...this.#runs.values(), run].toSorted((one, other) => one.asked_at_ms - other.asked_at_ms)
+    this.#runs.clear()
+    for (const one of all) this.#runs.set(one.request_id, one)
+  }
+
+  #unwritten(what: string, cause: unknown): AppError {
+    return new AppError('bad_runs', `${what}, because ${this.#path} cannot be written (${errorText(cause)})`, { cause })
   }
 
   #rows(): Map<RequestId, AskedRun> {
@@ -147,6 +169,15 @@ export class AskedRuns {
   async #write(before: Promise<void>): Promise<void> {
     await before
     this.#next = null
-    await writeJsonFile(this.#path, askedRunsFile([...this.#runs.values()]))
+    try {
+      await writeJsonFile(this.#path, askedRunsFile([...this.#runs.values()]))
+      this.#failing = false
+    } catch (error) {
+      const fields = { path: this.#path, error: errorText(error), next: 'make room on its disk, or mend who may write there' }
+      if (!this.#failing)
+        this.#log.error(fields, 'detached runs cannot be written down: none is started, and what is heard of them is lost with a restart')
+      this.#failing = true
+      throw error
+    }
   }
 }

@@ -166,7 +166,7 @@ export class Detached {
     if (request.ask === 'forget' && kept.over) {
       if (!(await this.#forgotten(kept.record, 'requester')))
         return this.#components.reports.denied(subject, 'audit_unavailable', 'it asked to forget a detached run')
-      await kept.expire()
+      await this.#runs.expire(kept)
     }
     return frameOf(kept, request.request_id)
   }

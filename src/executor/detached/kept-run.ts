@@ -170,13 +170,13 @@ export class KeptRun {
     await this.#measuring
   }
 
-  /** Its output is gone for good; its id is remembered. */
+  /** Its output is gone for good; its id is remembered. Throws what the disk says where it does not let go of it: then it is as it was. */
   async expire(): Promise<void> {
+    await this.#components.files.removeOutput(this.name)
     this.#place = SPOOL_START
     this.#spool = null
     const nothing = { file_bytes: 0, stdout_kept: 0, stderr_kept: 0, notes: [], exit: null }
     this.#change({ state: 'expired', ended_at_ms: this.#record.ended_at_ms ?? this.#components.clock.now(), ...nothing })
-    await this.#components.files.removeOutput(this.name)
     await this.#saving
   }
 

@@ -49,6 +49,8 @@ export class KeptRuns {
   readonly #files: RecordFiles
   readonly #directory: string
   readonly #runs = new Map<string, KeptRun>()
+  /** Whose output could not be removed, which was said. */
+  readonly #stuck = new Set<KeptRun>()
   #timer: Timer | null = null
   #stopped = false
 
@@ -73,6 +75,8 @@ export class KeptRuns {
       this.#runs.set(name, kept)
       if (record.state === 'waiting') await kept.finish(await this.#components.neverBegan(record), 0)
       else if (!kept.over) kept.lose((await stat(this.#files.outputOf(name)).catch(() => null))?.size ?? 0)
+      // It was forgotten, and its record could not be written any more; or somebody has removed its output.
+      else if (record.state !== 'expired' && !(await this.#files.hasOutput(name))) await kept.expire()
     }
     await this.#look()
   }
@@ -91,6 +95,22 @@ export class KeptRuns {
     const kept = new KeptRun({ clock: this.#clock, files: this.#files, log: this.#log }, { name, record })
     this.#runs.set(name, kept)
     return kept
+  }
+
+  /** Lets go of its output, unless the disk does not: then it stays as it was, and the log says once why. */
+  async expire(kept: KeptRun): Promise<void> {
+    try {
+      await kept.expire()
+      this.#stuck.delete(kept)
+    } catch (error) {
+      const fields = {
+        request_id: kept.record.request_id,
+        error: errorText(error),
+        next: 'mend that, and it is forgotten when its owner asks again or its time is up',
+      }
+      if (!this.#stuck.has(kept)) this.#log.error(fields, 'the output of a detached run cannot be removed, and is kept')
+      this.#stuck.add(kept)
+    }
   }
 
   /** One that has no files yet. */
@@ -142,8 +162,10 @@ export class KeptRuns {
     const age = this.#clock.now() - ended_at_ms
     if (age < DETACHED_KEPT_MS) return
     if (state !== 'expired') {
-      if (!(await this.#components.forgotten(kept.record))) return
-      await kept.expire()
+      // The journal has it once, however often it is tried.
+      if (!this.#stuck.has(kept) && !(await this.#components.forgotten(kept.record))) return
+      await this.expire(kept)
+      if (kept.record.state !== 'expired') return
     }
     if (age >= DETACHED_KEPT_MS + DETACHED_REMEMBERED_MS) await this.drop(kept)
   }

@@ -1,5 +1,5 @@
 import { constants } from 'node:fs'
-import { open, readdir, rm, stat } from 'node:fs/promises'
+import { lstat, open, readdir, rm, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 
 import { writeFileAtomic } from '../../base/atomic-file.ts'
@@ -67,6 +67,16 @@ export class RecordFiles {
 
   async save(name: string, value: DetachedRecord): Promise<void> {
     await writeFileAtomic(this.#recordOf(name), detachedRecord.encode(value))
+  }
+
+  async hasOutput(name: string): Promise<boolean> {
+    try {
+      await lstat(this.outputOf(name))
+      return true
+    } catch (error) {
+      if (isMissing(error)) return false
+      throw error
+    }
   }
 
   async removeOutput(name: string): Promise<void> {

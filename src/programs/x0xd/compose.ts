@@ -255,7 +255,7 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies,
     { clock, log, onWritten },
     { paths, dirMode: dataDirMode(config), groupMayRead, signer, name: 'x0xd', askTimeoutMs },
   )
-  const asked = new AskedRuns({ clock }, { path: paths.detachedRuns })
+  const asked = new AskedRuns({ clock, log }, { path: paths.detachedRuns })
   const problem = await asked.load()
   if (problem !== null) log.error({ problem: problem.message }, 'detached runs can be neither asked for nor seen')
   const held = { asked, contacts, revocations, signer, successions, tokens }

@@ -6,10 +6,12 @@ import { test, type TestContext } from 'node:test'
 import fc from 'fast-check'
 
 import { AppError, type ErrorCode } from '../../../src/base/errors.ts'
+import type { Logger } from '../../../src/base/log.ts'
 import { askedRunsOf } from '../../../src/executor/asked/asked-file.ts'
 import { AskedRuns, type NewAskedRun } from '../../../src/executor/asked/asked-runs.ts'
 import { MAX_ASKED_REQUESTS, MAX_ASKED_RUNS } from '../../../src/protocol/asked-limits.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
+import { silent } from '../../support/processes.ts'
 import { mutations } from '../../support/mutations.ts'
 import { tempDir } from '../../support/temp-dir.ts'
 
@@ -35,12 +37,14 @@ const asked = (n: number, changes: Partial<NewAskedRun> = {}): NewAskedRun => ({
 const open = async (t: TestContext) => {
   const path = join(await tempDir(t), 'detached-runs.json')
   const clock = new ManualClock(5_000)
+  const said: unknown[] = []
+  const log: Logger = { ...silent, error: (...words: readonly unknown[]) => void said.push(words) }
   const again = async (): Promise<AskedRuns> => {
-    const runs = new AskedRuns({ clock }, { path })
+    const runs = new AskedRuns({ clock, log }, { path })
     assert.equal(await runs.load(), null)
     return runs
   }
-  return { path, clock, again, runs: await again() }
+  return { path, clock, said, again, runs: await again() }
 }
 
 const refused = (code: ErrorCode, reason: RegExp) => (error: unknown) => {
@@ -131,6 +135,18 @@ test('what is forgotten is gone, also from the file, and nothing is known of it 
     await assert.rejects(gone, refused('unknown_run', /no detached run under that id/))
 })
 
+test('what cannot be forgotten in the file stays known, in its place', async (t) => {
+  const { runs, path, again } = await open(t)
+  for (const n of [1, 2, 3]) await runs.ask(asked(n))
+  await rename(path, `${path}.away`)
+  await mkdir(path)
+  await assert.rejects(runs.forget(idOf(2)), refused('bad_runs', /it is not forgotten, because .*detached-runs\.json cannot be written/))
+  assert.deepEqual(ids(runs), [idOf(1), idOf(2), idOf(3)])
+  await rm(path, { recursive: true })
+  await runs.forget(idOf(2))
+  assert.deepEqual(ids(await again()), [idOf(1), idOf(3)])
+})
+
 const NEWS = { state: 'running', code: null, signal: null, denial_reason: null } as const
 
 test('there is room for so many: the oldest that is over makes room, and what goes on is never dropped', async (t) => {
@@ -170,7 +186,7 @@ test('what cannot be written was not asked for', async (t) => {
   const { runs, path } = await open(t)
   await runs.ask(asked(1))
   await t.test('another file stands in its place', async () => {
-    const blocked = new AskedRuns({ clock: new ManualClock() }, { path: join(path, 'below-a-file.json') })
+    const blocked = new AskedRuns({ clock: new ManualClock(), log: silent }, { path: join(path, 'below-a-file.json') })
     await blocked.load()
     await assert.rejects(blocked.ask(asked(2)), refused('bad_runs', /./))
   })
@@ -178,11 +194,15 @@ test('what cannot be written was not asked for', async (t) => {
 })
 
 test('what was heard is known where it cannot be written, and is in the file with the next that can', async (t) => {
-  const { runs, path, again } = await open(t)
+  const { runs, path, again, said } = await open(t)
   await runs.ask(asked(1))
   await rename(path, `${path}.away`)
   await mkdir(path)
   assert.equal((await runs.note(idOf(1), NEWS)).state, 'running')
+  assert.equal((await runs.note(idOf(1), { ...NEWS, state: 'waiting' })).state, 'waiting')
+  assert.equal((await runs.note(idOf(1), NEWS)).state, 'running')
+  assert.equal(said.length, 1, 'once, until it can be written again')
+  assert.match(JSON.stringify(said), /detached-runs\.json.*make room on its disk/)
   await rm(path, { recursive: true })
   await rename(`${path}.away`, path)
   assert.equal((await again()).get(idOf(1)).state, 'unknown')
@@ -202,7 +222,7 @@ test('a file that cannot be used is said, is thrown by whatever needs it, and st
   ] as const) {
     await writeFile(path, text)
     await chmod(path, mode)
-    const runs = new AskedRuns({ clock }, { path })
+    const runs = new AskedRuns({ clock, log: silent }, { path })
     assert.match((await runs.load())?.message ?? '', says)
     for (const needs of [async () => runs.page(null), async () => runs.get(idOf(1)), async () => runs.ask(asked(1))])
       await assert.rejects(needs, (error: unknown) => error instanceof AppError && says.test(error.message))

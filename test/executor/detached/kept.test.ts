@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
-import { chmod, mkdir, readdir, readFile, rm, stat, symlink, truncate, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, readdir, readFile, rm, rmdir, stat, symlink, truncate, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
@@ -302,4 +302,51 @@ test('a record is what was written, and any other bytes are refused', () => {
       () => detachedRecord.decode(bytes.subarray(0, at)),
       (error) => isAppError(error, 'malformed'),
     )
+})
+
+test('one whose output cannot be removed keeps no other from being forgotten, is journalled once, and goes when it can', async (t) => {
+  const clock = new ManualClock()
+  const dataDir = await tempDir(t)
+  const forgotten: string[] = []
+  const write = async ({ request_id }: { request_id: string }): Promise<boolean> => forgotten.push(request_id) > 0
+  const runs = new KeptRuns({ clock, log: silent, ...ALONE, forgotten: write }, { dataDir })
+  await runs.load()
+  t.after(() => runs.stop())
+  const [stuck, other] = [runs.admit(initOf(1), false), runs.admit(initOf(2), false)]
+  assert.ok(typeof stuck === 'object' && typeof other === 'object')
+  for (const kept of [stuck, other]) {
+    await kept.open({ onRoom: () => undefined, onFailed: () => undefined })
+    kept.push('stdout', Buffer.from('x'))
+    await kept.finish(null, 1)
+  }
+  const output = join(dataDir, 'detached', `${stuck.name}.out`)
+  await rm(output)
+  await mkdir(output)
+  clock.hold(DETACHED_KEPT_MS)
+  await clock.advance(60_000)
+  await soon(() => other.record.state === 'expired')
+  await clock.advance(60_000)
+  await soon(() => forgotten.length === 2)
+  assert.deepEqual([stuck.record.state, stuck.heldBytes], ['lost', 3])
+  await rmdir(output)
+  await writeFile(output, '')
+  await clock.advance(60_000)
+  await soon(() => stuck.record.state === 'expired')
+  assert.deepEqual(forgotten, [stuck.record.request_id, other.record.request_id])
+})
+
+test('of what was forgotten when its record could not be written, the next start knows that it is', async (t) => {
+  const dataDir = await tempDir(t)
+  const open = async (): Promise<KeptRuns> => {
+    const runs = new KeptRuns({ clock: new ManualClock(), log: silent, ...ALONE }, { dataDir })
+    await runs.load()
+    t.after(() => runs.stop())
+    return runs
+  }
+  const kept = (await open()).admit(initOf(1), false)
+  assert.ok(typeof kept === 'object')
+  await kept.open({ onRoom: () => undefined, onFailed: () => undefined })
+  await kept.finish(new Uint8Array([1]), 0)
+  await rm(join(dataDir, 'detached', `${kept.name}.out`))
+  for (let start = 1; start <= 2; start += 1) assert.equal((await open()).find(kept.name)?.record.state, 'expired')
 })
