@@ -21,7 +21,7 @@ export const EXEC_COUNTERS = {
   sessions_cancelled: 'runs ended by a Cancel, a requester that is gone, withdrawn access, or a stop of the daemon',
   malformed_frames: 'frames and messages that could not be understood and were dropped',
   audit_write_failures: 'journal lines that could not be written',
-  signatures_issued: 'signatures made for requests, exits, cards and links',
+  signatures_issued: 'signatures made for requests, exits, cards and links; one for all requests that are signed together',
   signatures_refused: 'signatures refused because too many were asked for at once',
   requests_ignored:
     'requests dropped without an answer: the daemon stops, too many at once, too fast for an agent that is not accepted, or refused too often',

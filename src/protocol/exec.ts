@@ -3,6 +3,7 @@ import {
   AGENT_SIGNATURE_BYTES,
   MAX_ARGV_BYTES,
   MAX_ARGV_TOKENS,
+  MAX_BATCH_SIGNATURE_BYTES,
   MAX_DESCRIPTION_BYTES,
   MAX_EXIT_STATUS,
   MAX_FRAME_DATA,
@@ -163,6 +164,8 @@ export type ExecRules = ValueOf<typeof execDetachRules>
 export const execRules = record('exec-rules', { ...answer, rules: list(record('exec-rule', RULE), MAX_RULES), left_out })
 
 const signed = { body: bytes(1, MAX_FRAME_DATA), signature: bytes(AGENT_SIGNATURE_BYTES) }
+/** Of what is asked: its requester may have signed it alone or in a batch (`identity/batch-signing.ts`), the latter where its peer says `BATCH_VERSION`. */
+const asked = { body: bytes(1, MAX_FRAME_DATA), signature: bytes(AGENT_SIGNATURE_BYTES, MAX_BATCH_SIGNATURE_BYTES) }
 const chunk = { request_id: requestId, seq: uint(), data: bytes(0, MAX_FRAME_DATA) }
 
 /** Frames that are the same wherever a run is carried: between machines and between the halves of one. */
@@ -203,7 +206,7 @@ const detachedRun = {
 /** Frames of a run, field for field those of the seed, and Stdin and Ack. */
 export const execFrame = union('exec-frame', {
   /** Client to server: `body` is an encoded `exec-request`. */
-  request: [0, signed],
+  request: [0, asked],
   /** Client to server, every 2 s: the caller is still there. */
   lease_renew: [1, { request_id: requestId }],
   ...RUN_FRAMES,
@@ -222,7 +225,7 @@ export const execFrame = union('exec-frame', {
    */
   gone: [12, { request_id: requestId, unseen: bool }],
   /** Client to server, the first and only frame of a new stream: `body` is an encoded `exec-rules-request`. */
-  rules_request: [13, signed],
+  rules_request: [13, asked],
   /** Server to client, the only answer to it but an Exit with a denial: `body` is an encoded `exec-rules`. */
   rules: [14, signed],
   /**
@@ -251,9 +254,9 @@ export const execFrame = union('exec-frame', {
    */
   trace: [18, { request_id: requestId, trace_id: bytes(TRACE_ID_BYTES), span_id: bytes(SPAN_ID_BYTES) }],
   /** Client to server, the first and only frame of a new stream, and only to a peer that says `DETACH_VERSION`: `body` is an encoded `exec-detach-request`. */
-  detach_request: [19, signed],
+  detach_request: [19, asked],
   /** Client to server, the first frame of a new stream: `body` is an encoded `exec-detached-ask`. After `attach` Ack and lease renewals follow. */
-  detached_ask: [20, signed],
+  detached_ask: [20, asked],
   /** Server to client: how a detached run is. The answer to both of the above, but where the request is denied. */
   detached: [21, detachedRun],
 })

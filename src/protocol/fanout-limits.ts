@@ -15,8 +15,8 @@ export const MAX_FANOUT_RUNS = 1_024
 export const FANOUT_READER_MS = 10 * 60_000
 /** Machines that fan-outs dial at once: they leave some of `MAX_PARALLEL_DIALS` to everybody else, however many of theirs never answer. */
 export const MAX_FANOUT_DIALS = 12
-/** Requests that fan-outs have signed at once: enough to keep every core busy, and whoever asks for one run waits behind some milliseconds of them. */
-export const MAX_FANOUT_SIGNING = 16
+/** Requests that fan-outs have signed at once: two signatures where the peers read batches, and some milliseconds of the executor's loop, which whoever asks for one run waits behind. */
+export const MAX_FANOUT_SIGNING = 64
 /** Fan-outs of one daemon at once: each keeps its hosts and how they ended in memory, some 5 MB where there are 10,000 of them. */
 export const MAX_FANOUTS = 16
 /** Hosts in one event that lists them: about 64 KiB of JSON, which stops nobody. */

@@ -8,6 +8,10 @@
 export const AGENT_PUBLIC_KEY_BYTES = 1952
 /** ML-DSA-65 signature, FIPS 204 table 2. */
 export const AGENT_SIGNATURE_BYTES = 3309
+/** Statements that one signature is made for at most: those that come while one is being made, so few wait for another. */
+export const MAX_BATCH = 128
+/** … and the longest signature of one of them: its place in the batch, and seven hashes. */
+export const MAX_BATCH_SIGNATURE_BYTES = AGENT_SIGNATURE_BYTES + 2 + 7 * 32
 /** ML-KEM-768 encapsulation key, FIPS 203 table 3. */
 export const KEM_PUBLIC_KEY_BYTES = 1184
 /** ML-KEM-768 ciphertext, FIPS 203 table 3. */
@@ -153,6 +157,8 @@ export const TRACE_VERSION = 5
 export const SUCCESSION_VERSION = 6
 /** As version 6; and whoever speaks it knows of runs that outlive their caller (`detach_request`). Whether one may is the ACL's word. */
 export const DETACH_VERSION = 7
+/** As version 7; and whoever speaks it reads a signature that is of a batch of Requests. It is the last that `versions` has room for. */
+export const BATCH_VERSION = 8
 /** Keys that an agent had one after another, as far back as a contact that missed them follows: each step costs two signatures, and one frame holds them all. */
 export const MAX_SUCCESSIONS = 4
 /** How long a named agent whose machine is another agent now is looked at for having followed: its executor verifies two signatures and writes two files. */
@@ -166,6 +172,7 @@ export const LINK_VERSIONS: readonly number[] = [
   TRACE_VERSION,
   SUCCESSION_VERSION,
   DETACH_VERSION,
+  BATCH_VERSION,
 ]
 /** Pings that one accepted agent is answered: a burst and a rate above what people type. */
 export const PING_BURST = 20

@@ -7,6 +7,7 @@ import { initiatorTranscript, responderTranscript, type LinkMachines } from '../
 import { verifyAgent, verifyMachine } from '../../identity/signing.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import {
+  BATCH_VERSION,
   DETACH_VERSION,
   LINK_HANDSHAKE_MS,
   LINK_VERSION,
@@ -45,6 +46,8 @@ export interface PeerLink {
   readonly knowsOperator: boolean
   /** Its peer knows of runs that outlive their callers. */
   readonly knowsDetaching: boolean
+  /** Its peer reads a signature that is of a batch. */
+  readonly readsBatches: boolean
   /** Its peer knows what a succession is. */
   readonly knowsSuccessions: boolean
   /** Its peer has said over this link which keys it had before. */
@@ -264,6 +267,7 @@ export class Links {
       knowsWaiting: versions.includes(WAITING_VERSION),
       knowsOperator: versions.includes(OPERATOR_VERSION),
       knowsDetaching: versions.includes(DETACH_VERSION),
+      readsBatches: versions.includes(BATCH_VERSION),
       knowsSuccessions: versions.includes(SUCCESSION_VERSION),
       heardSuccessions: false,
       pair,

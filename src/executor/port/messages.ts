@@ -18,6 +18,7 @@ import {
   MAX_NONCES_PER_PEER,
   MAX_PORT_MESSAGE,
   MAX_REVOCATIONS_PER_LINK,
+  MAX_BATCH_SIGNATURE_BYTES,
   MAX_SEALED_FRAME,
   MAX_SNAPSHOT_PART,
   MAX_TEXT,
@@ -226,7 +227,7 @@ export const toNetwork = union('to-network', {
   /** Both signatures hold. `agent_signature` is ours for M3 when we are the initiator, else empty. */
   link_ready: [3, { ...call, ...link, agent_id: id32, decision: oneOf(TRUST_DECISIONS), agent_signature: bytes(0, AGENT_SIGNATURE_BYTES) }],
   nonces: [4, { ...call, nonces: list(bytes(NONCE_BYTES), MAX_NONCES_PER_PEER) }],
-  signed: [5, { ...call, body: bytes(1, MAX_SEALED_FRAME), signature: bytes(AGENT_SIGNATURE_BYTES) }],
+  signed: [5, { ...call, body: bytes(1, MAX_SEALED_FRAME), signature: bytes(AGENT_SIGNATURE_BYTES, MAX_BATCH_SIGNATURE_BYTES) }],
   /** JSON text. */
   result: [6, { ...call, json: text(MAX_PORT_MESSAGE) }],
   /** The call failed: a code of the error table, its text, and its data as JSON. */

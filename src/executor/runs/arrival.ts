@@ -1,6 +1,6 @@
 import { isAppError } from '../../base/errors.ts'
 import { equalBytes, sha256 } from '../../identity/hash.ts'
-import { verifyAgent } from '../../identity/signing.ts'
+import { verifyInBatch } from '../../identity/batch-signing.ts'
 import { APPROVAL_REQUEST_DOMAIN, approvalRequest, type ApprovalRequest } from '../../protocol/approval-statement.ts'
 import {
   checkArgvSize,
@@ -40,6 +40,7 @@ export type Arrival = ArrivedBytes &
 interface ArrivedBytes {
   /** The exact bytes that are signed. */
   readonly body: Uint8Array
+  /** Of them alone, or of a batch that they are in. */
   readonly signature: Uint8Array
   readonly sha256: Uint8Array
 }
@@ -100,7 +101,7 @@ export const senderProblem = (arrival: Arrival, context: VerifyContext): 'replay
   if (!fresh || !equalBytes(request.stream_nonce, streamNonce)) return 'replayed'
   if (request.from_agent !== link.agentId || request.from_machine !== link.machineId) return 'wrong_party'
   if (request.to_agent !== own.agentId || request.to_machine !== own.machineId) return 'wrong_party'
-  return verifyAgent(link.agentPublicKey, DOMAINS[asks], body, signature) ? null : 'wrong_signature'
+  return verifyInBatch(link.agentPublicKey, DOMAINS[asks], body, signature) ? null : 'wrong_signature'
 }
 
 /** Null when the bytes are no Resume. */

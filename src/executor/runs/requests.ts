@@ -32,6 +32,7 @@ import type { OperatorGate } from '../operator-gate.ts'
 import type { RequestProof, ToExecutor } from '../port/messages.ts'
 import type { Snapshot } from '../port/snapshot.ts'
 import { ProvenFanouts } from './proven-fanouts.ts'
+import { RequestBatches } from './request-batches.ts'
 import { checkProvenRequest, type RequestToSign } from './proven-request.ts'
 import type { Signatures } from '../links/signatures.ts'
 
@@ -71,11 +72,13 @@ export class Requests {
   /** Requests that were proven a moment ago, the oldest first: a proof is good once, and one that never arrived is sent again. */
   readonly #proven = new Map<RequestId, { readonly digest: string; readonly until: number }>()
   readonly #fanouts: ProvenFanouts
+  readonly #batches: RequestBatches
 
   constructor(components: RequestsComponents, init: RequestsInit) {
     this.#components = components
     this.#init = init
     this.#fanouts = new ProvenFanouts(components)
+    this.#batches = new RequestBatches(components)
   }
 
   /** Throws `operator_proof_required`, `bad_request`, `conflict`, `rate_limited`; then none of its Requests is proven. */
@@ -113,7 +116,7 @@ export class Requests {
     const content = (): Uint8Array => execRequest.encode({ ...request, stream_nonce: NO_NONCE, created_at_ms: 0 })
     const proven = await this.#believed({ ...request, detach: null }, content, call)
     const body = execRequest.encode(request)
-    const [signature] = await Promise.all([signatures.sign(EXEC_REQUEST_DOMAIN, body), this.#record(request, call.fanout, proven)])
+    const signature = await this.#signed(EXEC_REQUEST_DOMAIN, body, peer, this.#record(request, call.fanout, proven))
     reach('signed', request_id)
     return { body, signature }
   }
@@ -134,8 +137,7 @@ export class Requests {
     const body = execRulesRequest.encode(question)
     const { request_id, to_agent: agent_id, to_machine: machine_id } = question
     const event = { event: 'rules_asked', request_id, agent_id, machine_id } as const
-    const [signature] = await Promise.all([signatures.sign(EXEC_RULES_REQUEST_DOMAIN, body), this.#append(event)])
-    return { body, signature }
+    return { body, signature: await this.#signed(EXEC_RULES_REQUEST_DOMAIN, body, peer, this.#append(event)) }
   }
 
   /**
@@ -157,8 +159,7 @@ export class Requests {
     const body = execDetachRequest.encode(request)
     const { request_id, to_agent: agent_id, to_machine: machine_id } = request
     const event = { event: 'asked', request_id, agent_id, machine_id, argv, stdin_bytes: 0, timeout_ms: null, proven, detach } as const
-    const [signature] = await Promise.all([signatures.sign(EXEC_DETACH_REQUEST_DOMAIN, body), this.#append(event)])
-    return { body, signature }
+    return { body, signature: await this.#signed(EXEC_DETACH_REQUEST_DOMAIN, body, peer, this.#append(event)) }
   }
 
   /** Signs a question about a detached run of ours. It runs nothing, so no operator has to prove it. Throws as `signRules`. */
@@ -174,8 +175,7 @@ export class Requests {
     const body = execDetachedAsk.encode(question)
     const { request_id, to_agent: agent_id, to_machine: machine_id } = question
     const event = { event: 'detached_asked', request_id, agent_id, machine_id, ask, from } as const
-    const [signature] = await Promise.all([signatures.sign(EXEC_DETACHED_ASK_DOMAIN, body), this.#append(event)])
-    return { body, signature }
+    return { body, signature: await this.#signed(EXEC_DETACHED_ASK_DOMAIN, body, peer, this.#append(event)) }
   }
 
   /** All of a question for rules, and how a Request begins. */
@@ -191,6 +191,13 @@ export class Requests {
       stream_nonce,
       created_at_ms: clock.now(),
     }
+  }
+
+  /** When the line is on the disk. A peer that reads no batches is signed for alone. */
+  async #signed(domain: string, body: Uint8Array, { readsBatches }: PeerLink, recorded: Promise<void>): Promise<Uint8Array> {
+    if (readsBatches) return this.#batches.sign(domain, body, recorded)
+    const [signature] = await Promise.all([this.#components.signatures.sign(domain, body), recorded])
+    return signature
   }
 
   /** As `#check`; a proof that is none leaves a line. */

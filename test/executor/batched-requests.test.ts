@@ -1,0 +1,111 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { batchLeaf, signBatch, verifyInBatch } from '../../src/identity/batch-signing.ts'
+import { verifyAgent } from '../../src/identity/signing.ts'
+import { EXEC_REQUEST_DOMAIN, execFrame, execRequest, type ExecRequest } from '../../src/protocol/exec.ts'
+import { AGENT_SIGNATURE_BYTES, BATCH_VERSION, LINK_VERSIONS, MAX_ARGV_BYTES, MAX_SEALED_FRAME } from '../../src/protocol/limits.ts'
+import { ExecutorHost } from '../support/executor-host.ts'
+import { newParty, type FakeLink } from '../support/fake-network.ts'
+import { linesOf } from '../support/journal.ts'
+
+const callOn = (link: FakeLink, number: number) => ({
+  link: link.number,
+  request_id: `01a1fafc-9b07-75d0-b2a2-${number.toString(16).padStart(12, '0')}`,
+  stream_nonce: new Uint8Array(32),
+  argv: ['uptime'],
+  stdin: null,
+  timeout_ms: null,
+  cwd: null,
+  clamp: false,
+})
+
+test('Requests that are asked for together share signatures where their peers read batches, and each is in the journal', async (t) => {
+  const host = await ExecutorHost.start(t, {})
+  const network = await host.connect()
+  const link = await network.linkOut(host.peer)
+  network.versions = LINK_VERSIONS.filter((version) => version < BATCH_VERSION)
+  const before = await network.linkOut(newParty())
+  const issued = host.totals().signatures_issued
+  const signed = await Promise.all(Array.from({ length: 40 }, async (_, number) => network.client.signRequest(callOn(link, number))))
+  assert.ok(signed.every(({ body, signature }) => verifyInBatch(host.own.signer.publicKey, EXEC_REQUEST_DOMAIN, body, signature)))
+  const made = host.totals().signatures_issued - issued
+  assert.ok(made < 20, `${made} signatures for 40 Requests`)
+  assert.ok(signed.some(({ signature }) => signature.length > AGENT_SIGNATURE_BYTES))
+  const alone = await Promise.all(Array.from({ length: 8 }, async (_, number) => network.client.signRequest(callOn(before, 40 + number))))
+  assert.ok(alone.every(({ body, signature }) => verifyAgent(host.own.signer.publicKey, EXEC_REQUEST_DOMAIN, body, signature)))
+  assert.equal(host.totals().signatures_issued - issued - made, 8)
+  assert.equal((await linesOf(host.outgoingPath)).length, 48)
+})
+
+const REQUESTS = 5
+
+const leafOf = (request: ExecRequest): Uint8Array => batchLeaf(EXEC_REQUEST_DOMAIN, execRequest.encode(request))
+
+/** Requests of a link's peer, each for a nonce of its own, that one signature was made for. */
+const batchOn = async (link: FakeLink, argv: readonly string[]) => {
+  const requests = await Promise.all(Array.from({ length: REQUESTS }, async () => link.request(await link.nonce(), argv)))
+  return { requests, signatures: await signBatch(link.peer.signer, requests.map(leafOf)) }
+}
+
+const send = (link: FakeLink, request: ExecRequest, signature: Uint8Array, nonce = request.stream_nonce) =>
+  link.open(nonce, execFrame.encode({ type: 'request', body: execRequest.encode(request), signature }), request)
+
+test('a Request of a batch runs, whatever becomes of the others, and is good once', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { scripts: { hello: 'echo hi' } })
+  const { requests, signatures } = await batchOn(link, [host.program('hello')])
+  for (const index of [3, 0, 4]) {
+    const run = send(link, requests[index]!, signatures[index]!)
+    assert.equal((await run.exit()).code, 0)
+    assert.equal(run.output().toString(), 'hi\n')
+  }
+  const [request, signature] = [requests[3]!, signatures[3]!]
+  assert.equal(await send(link, request, signature).denial(), 'unverified_sender', 'on its own stream again')
+  assert.equal(await send(link, request, signature, await link.nonce()).denial(), 'unverified_sender', 'on another stream')
+  assert.equal(host.totals().sessions_started, 3)
+})
+
+test('nobody makes a Request of a batch that its agent did not sign', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { scripts: { hello: 'echo hi' } })
+  const argv = [host.program('hello')]
+  const mallory = newParty()
+  const proper = (signature: Uint8Array): Uint8Array => signature.subarray(0, AGENT_SIGNATURE_BYTES)
+  const placed = (signature: Uint8Array, size: number, index: number): Uint8Array =>
+    Buffer.concat([proper(signature), Uint8Array.of(size, index), signature.subarray(AGENT_SIGNATURE_BYTES + 2)])
+  const forgeries: ((own: Uint8Array, others: Uint8Array, request: ExecRequest) => Uint8Array | Promise<Uint8Array>)[] = [
+    (_, others) => others,
+    (own) => proper(own),
+    (own, others) => Buffer.concat([proper(own), others.subarray(AGENT_SIGNATURE_BYTES)]),
+    (own) => placed(own, REQUESTS, 2),
+    (own) => placed(own, 6, 1),
+    (own) => placed(own, 0, 0),
+    (own) => placed(own, 1, 0),
+    (own) => placed(own, 255, 254),
+    (own) => Buffer.concat([own, new Uint8Array(32)]),
+    (own) => own.subarray(0, -32),
+    // A stranger's own tree over its victim's words.
+    async (_, __, request) => (await signBatch(mallory.signer, [leafOf(request), leafOf(request)]))[0]!,
+  ]
+  for (const forge of forgeries) {
+    const { requests, signatures } = await batchOn(link, argv)
+    const signature = await forge(signatures[1]!, signatures[2]!, requests[1]!)
+    assert.equal(await send(link, requests[1]!, signature).denial(), 'unverified_sender', forge.toString())
+    // Its agent's own signature, for words that it never said.
+    const unsaid = { ...requests[0]!, created_at_ms: 0 }
+    assert.equal(await send(link, unsaid, signatures[0]!).denial(), 'unverified_sender')
+  }
+  assert.equal(host.totals().sessions_started, 0)
+})
+
+test('a signature that is longer than any of a batch is no Request, and the longest Request fits a frame with it', () => {
+  const body = new Uint8Array(60 * 1024)
+  const frame = (length: number): Uint8Array => execFrame.encode({ type: 'request', body, signature: new Uint8Array(length) })
+  const longest = AGENT_SIGNATURE_BYTES + 2 + 7 * 32
+  assert.ok(frame(longest).length < MAX_SEALED_FRAME - 128)
+  assert.ok(MAX_ARGV_BYTES < body.length)
+  assert.equal(execFrame.decode(frame(longest)).type, 'request')
+  for (const length of [longest + 1, AGENT_SIGNATURE_BYTES - 1, 0]) assert.throws(() => execFrame.decode(frame(length)), /signature/)
+  // What answers, and what asks for an approval, is signed alone.
+  for (const type of ['exit', 'rules', 'approval_request', 'approval_statement'] as const)
+    assert.throws(() => execFrame.decode(execFrame.encode({ type, body, signature: new Uint8Array(longest) })), /signature/)
+})
