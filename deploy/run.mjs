@@ -5,20 +5,8 @@ import { delimiter, dirname, join } from 'node:path'
 
 import { buildAll } from './build.mjs'
 import { isBuilt } from './built.mjs'
-import { CAMPAIGN_FILES } from './campaign-files.mjs'
 import { ensureInstalled } from './install.mjs'
 import { findRuntime, missingRuntimeText, packageRoot, runInstead } from './runtime.mjs'
-
-const CAMPAIGN_TIMEOUT_MS = 600_000
-
-const campaignArgs = (args) => [
-  '--test',
-  '--test-reporter=spec',
-  `--test-timeout=${CAMPAIGN_TIMEOUT_MS}`,
-  '--test-concurrency=1',
-  ...args,
-  ...(args.some((arg) => !arg.startsWith('-')) ? [] : CAMPAIGN_FILES),
-]
 
 /** How the runtime compiles what tests and their daemons load: once. */
 const KEPT_CODE = { NODE_COMPILE_CACHE: join(packageRoot, 'node_modules', '.cache', 'compile') }
@@ -31,7 +19,7 @@ const TASKS = {
     run: (args) => ['deploy/run-tests.mjs', ...args],
     env: KEPT_CODE,
   },
-  campaign: { builds: true, run: campaignArgs, env: { ...KEPT_CODE, X0X_TEST_CAMPAIGN: 'true' } },
+  campaign: { builds: true, run: (args) => ['deploy/run-campaign.mjs', ...args], env: { ...KEPT_CODE, X0X_TEST_CAMPAIGN: 'true' } },
   pictures: { builds: true, run: (args) => ['e2e/pictures/main.ts', ...args] },
   packages: { run: (args) => ['deploy/packages/main.mjs', ...args] },
   bench: { builds: true, run: (args) => ['bench/main.ts', ...args] },

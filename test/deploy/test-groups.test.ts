@@ -2,8 +2,9 @@ import assert from 'node:assert/strict'
 import { globSync } from 'node:fs'
 import { test } from 'node:test'
 
+import { CAMPAIGN_FILES, campaignLanes } from '../../deploy/campaign-files.mjs'
 import { grouped, leavesNoTrace, testFiles } from '../../deploy/test-groups.mjs'
-import { dependsOnUser, userTests } from '../../deploy/user-tests.mjs'
+import { dependsOnUser, NAMED, userTests } from '../../deploy/user-tests.mjs'
 
 interface Started {
   readonly groups: readonly { readonly name: string; readonly files: readonly string[] }[]
@@ -37,13 +38,35 @@ test('what rights, users and containment have a part in is tried as an ordinary 
     'test/identity/key-file.test.ts',
     'test/process/cgroups.test.ts',
     'test/supervision/lock.test.ts',
+    'test/attacks/network-half.test.ts',
+    'test/policy/writable-programs.test.ts',
     'e2e/rexd/ssh.test.ts',
+    'e2e/sandbox/escape.test.ts',
+    'e2e/mcp/keeper.test.ts',
+    'e2e/console/ending.test.ts',
+    'e2e/first-minutes.test.ts',
   ])
     assert.ok(dependsOnUser(file), file)
-  for (const file of ['test/policy/mesh/match.test.ts', 'test/protocol/lines.test.ts', 'e2e/rexd/conformance.test.ts'])
+  for (const file of [
+    'test/policy/mesh/match.test.ts',
+    'test/protocol/lines.test.ts',
+    'e2e/rexd/conformance.test.ts',
+    'e2e/observe.test.ts',
+  ])
     assert.ok(!dependsOnUser(file), file)
+})
+
+test('each file that is named for users is there, and is named once', () => {
+  const all = globSync(['test/**/*.test.ts', 'e2e/**/*.test.ts'])
   const named: readonly string[] = userTests()
   assert.equal(new Set(named).size, named.length)
+  for (const file of NAMED) assert.ok(all.includes(file) && named.includes(file), file)
+})
+
+test('each file of the campaign is run once, in one lane', () => {
+  const lanes: readonly (readonly string[])[] = campaignLanes()
+  assert.deepEqual(lanes.flat().toSorted(), globSync(CAMPAIGN_FILES).toSorted())
+  for (const lane of lanes) assert.ok(lane.length > 0)
 })
 
 test('of a directory every test below it is meant, and of a file the file', () => {
