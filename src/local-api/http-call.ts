@@ -212,13 +212,22 @@ const send = (socket: Socket, call: HttpCall): void => {
   socket.write(Buffer.concat([Buffer.from(head, 'latin1'), body]))
 }
 
+/** The signal ends the connection. Node's own option leaves a listener at the signal for each connection that there was. */
+const endWith = (socket: Socket, signal: AbortSignal): void => {
+  const end = (): void => void socket.destroy(new DOMException('the caller stopped waiting', 'AbortError'))
+  if (signal.aborted) return end()
+  signal.addEventListener('abort', end)
+  socket.once('close', () => signal.removeEventListener('abort', end))
+}
+
 /**
  * One request over a connection of its own, strictly HTTP/1.1 (RFC 9112). Not by Node's own client, which alone takes
  * longer to load than the rest of `x0x exec`. Answers when the head has come. Throws what the connection throws, `EPROTO` for an
  * answer that is no HTTP, `ECONNRESET` for one that is cut short (also while its body is read).
  */
 export const httpCall = async (to: NetConnectOpts, call: HttpCall): Promise<HttpAnswer> => {
-  const socket = connect({ ...to, ...(call.signal === undefined ? {} : { signal: call.signal }) })
+  const socket = connect(to)
+  if (call.signal !== undefined) endWith(socket, call.signal)
   try {
     const incoming = new Incoming(socket)
     send(socket, call)

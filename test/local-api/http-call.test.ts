@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { once } from 'node:events'
+import { getEventListeners, once } from 'node:events'
 import { createServer as createHttpServer } from 'node:http'
 import { createServer, type AddressInfo, type Socket } from 'node:net'
 import { Readable } from 'node:stream'
@@ -187,4 +187,14 @@ test('a signal ends the call before its answer and in the middle of it', async (
     },
     { name: 'AbortError' },
   )
+})
+
+test('a call that is over, or found nobody, leaves nothing at the signal: whoever asks again and again is not warned of a leak', async (t) => {
+  const { signal } = new AbortController()
+  await assert.rejects(httpCall({ path: '/nonexistent/socket' }, { ...GET, signal }), { code: 'ENOENT' })
+  const to = await bare(t, (socket) => socket.once('data', () => socket.end(PLAIN)))
+  const { body } = await httpCall(to, { ...GET, signal })
+  for await (const _ of body);
+  for (let turn = 0; turn < 100; turn++) await new Promise((resolve) => setImmediate(resolve))
+  assert.equal(getEventListeners(signal, 'abort').length, 0)
 })
