@@ -34,8 +34,8 @@ export const EXEC: CommandSpec = {
   text: 'Runs a command on another agent and streams its output. WHO: a contact, an id, or its first 6 or more characters; for many hosts several of them, node sets of contacts (web[1-20,30]), @group, key=value of labels, and !WHO for whom to leave out.',
   usage: 'WHO... [options] -- ARGV...',
   arguments: [
-    { flags: '[agent]', completes: 'agents' },
-    { flags: '[argv...]', completes: 'agents' },
+    { flags: '[agent]', completes: 'hosts' },
+    { flags: '[argv...]', completes: 'hosts' },
   ],
   options: [...PLAIN_EXEC.options!.map((option) => ({ ...option, text: TEXTS[option.flags] ?? '' })), ...FLEET_OPTIONS, ...DETACH_OPTIONS],
   examples: [

@@ -42,13 +42,16 @@ test('bash completes groups and labels where they begin and behind a comma, with
   })
   shell.onData((data) => (shown += data))
   await until(() => shown.endsWith('$ '))
-  for (const [typed, completed] of TYPED) {
+  const complete = async (typed: string, completed: string): Promise<void> => {
     shown = ''
-    shell.write(`x0x --data-dir ${dir} contacts select ${typed}\t`)
-    await until(() => shown.endsWith(`select ${completed} `))
+    shell.write(`x0x --data-dir ${dir} ${typed}\t`)
+    await until(() => shown.endsWith(` ${completed} `))
     shown = ''
     // To the front, and what stands there is a comment.
     shell.write('\u0001# \r')
     await until(() => shown.endsWith('\n$ '))
   }
+  for (const [typed, completed] of TYPED) await complete(`contacts select ${typed}`, `select ${completed}`)
+  await complete('exec @we', 'exec @web')
+  await complete('exec bob role=d', 'exec bob role=db')
 })

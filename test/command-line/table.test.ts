@@ -134,7 +134,7 @@ const AGENT = 'ab'.repeat(32)
 /** Knows bob, and has seen another; a foreign name tries to add a word. */
 const knowing = async (t: TestContext): Promise<string> => {
   const answers: Readonly<Record<string, object>> = {
-    '/contacts': { contacts: [{ name: 'bob', agent_id: 'cd'.repeat(32), trust: 'trusted', machines: [] }] },
+    '/contacts': { contacts: [{ name: 'bob', agent_id: 'cd'.repeat(32), trust: 'trusted', machines: [], labels: {} }], groups: [] },
     '/peers': { peers: [{ agent_id: AGENT, machine_id: AGENT, name: 'evil\nbox\trm:x' }] },
   }
   const { dir } = await fakeDaemon(t, ({ path }, response) => json(response, 200, answers[path] ?? {}))

@@ -38,14 +38,18 @@ const peersOf = async (get: Get): Promise<ReturnType<MeshView['peers']>> =>
 
 const contactWords = (contacts: readonly ContactRecord[]): Candidate[] => contacts.map(({ name, trust }) => [name, trust])
 
-/** A contact by its name, any other agent by its id. */
-const agentWords = async (get: Get): Promise<Candidate[]> => {
-  const [contacts, peers] = await Promise.all([contactsOf(get), peersOf(get)])
+/** Whoever was heard of and is no contact, by its id. */
+const strangerWords = async (get: Get, contacts: readonly ContactRecord[]): Promise<Candidate[]> => {
   const named = new Set(contacts.map(({ agent_id }) => agent_id))
-  const others = peers.flatMap(({ agent_id, name }): Candidate[] =>
+  return (await peersOf(get)).flatMap(({ agent_id, name }): Candidate[] =>
     agent_id === null || named.has(agent_id) ? [] : [[agent_id, name ?? '']],
   )
-  return [...contactWords(contacts), ...others]
+}
+
+/** A contact by its name, any other agent by its id. */
+const agentWords = async (get: Get): Promise<Candidate[]> => {
+  const contacts = await contactsOf(get)
+  return [...contactWords(contacts), ...(await strangerWords(get, contacts))]
 }
 
 /** Those that the agent before it is pinned to or was seen on; of an agent that is not known, all. */
@@ -54,13 +58,14 @@ const machineWords = async (get: Get, agent: string): Promise<Candidate[]> => {
   return machinesOf(agent, contacts, peers).map(({ machine_id, name }) => [machine_id, name ?? ''])
 }
 
-/** Behind a comma or a "!" the next host begins; names, and what the operator calls several. */
+/** Behind a comma or a "!" the next host begins; names, what the operator calls several, and ids. */
 const hostWords = async (get: Get, begun: string): Promise<Candidate[]> => {
   const { contacts, groups } = await get<{ readonly contacts: readonly ContactRecord[]; readonly groups: readonly GroupRecord[] }>(
     '/contacts',
   )
   const labels = contacts.flatMap(({ labels: some }) => Object.entries(some).map(([key, value]): Candidate => [`${key}=${value}`, 'label']))
-  const all = [...contactWords(contacts), ...groups.map(({ name, words }): Candidate => [`@${name}`, words.join(' ')]), ...labels]
+  const groupWords = groups.map(({ name, words }): Candidate => [`@${name}`, words.join(' ')])
+  const all = [...contactWords(contacts), ...groupWords, ...labels, ...(await strangerWords(get, contacts))]
   const done = /^(?:.*,)?!?/su.exec(begun)![0]
   return all.map(([word, text]) => [`${done}${word}`, text])
 }
