@@ -36,6 +36,9 @@ export interface ConfigFlags {
 const DEFAULT_MESH_PORT = 5483
 const DEFAULT_API_PORT = 12_700
 
+/** Where a daemon listens that is told nothing. */
+export const defaultListen = (name: string | null): string => `/ip4/0.0.0.0/tcp/${name === null ? DEFAULT_MESH_PORT : 0}`
+
 const defaultsFor = (name: string | null, paths: DataPaths): Settings => ({
   display_name:
     name ??
@@ -45,7 +48,7 @@ const defaultsFor = (name: string | null, paths: DataPaths): Settings => ({
       'x0x'),
   exec_acl: defaultAclPath(name, paths),
   api_port: name === null ? DEFAULT_API_PORT : 0,
-  listen: [`/ip4/0.0.0.0/tcp/${name === null ? DEFAULT_MESH_PORT : 0}`],
+  listen: [defaultListen(name)],
   announce: [],
   bootstrap: [],
   keep: [],

@@ -6,9 +6,12 @@ import { loadOrCreateAgentKey } from '../identity/agent-key.ts'
 import { loadOrCreateSeed } from '../identity/key-file.ts'
 import { loadOrCreateMachineKey } from '../identity/machine-key.ts'
 import type { DataPaths } from '../local-api/paths.ts'
+import { defaultListen } from './config.ts'
 
 /** What somebody says of a new daemon. */
 export interface FirstWishes {
+  /** Its `--name`, by which it is one of several on a host; null: none. */
+  readonly name: string | null
   /** What it calls itself; null: the host's name. */
   readonly displayName: string | null
   /** Others may connect; else it only asks others. */
@@ -23,6 +26,7 @@ export interface FirstFile {
 }
 
 const configText = ({
+  name,
   displayName,
   reachable,
 }: FirstWishes): string => `# x0xd: the settings of this daemon; docs/config.md has all of them. Unknown keys are errors: x0xd --check tries it.
@@ -30,8 +34,8 @@ const configText = ({
 # The name in this machine's card; others see it, and it proves nothing.
 ${displayName === null ? '# display_name = "…"' : `display_name = ${JSON.stringify(displayName)}`}
 
-# Where other agents reach this one. [] = nowhere: it asks others, and nobody can ask it.
-listen = ${reachable ? '["/ip4/0.0.0.0/tcp/5483"]' : '[]'}
+# Where other agents reach this one. [] = nowhere: it asks others, and nobody can ask it. Port 0 = any free one, another at each start.
+listen = ${JSON.stringify(reachable ? [defaultListen(name)] : [])}
 
 # Find agents on the local network, and be found.
 mdns = ${reachable}

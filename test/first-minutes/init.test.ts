@@ -47,6 +47,13 @@ test('init asks three questions at a terminal, makes what is missing, and asks a
   assert.equal(await readFile(join(dir, 'agent.key'), 'utf8'), key)
 })
 
+test('a daemon with a name, of which a host has several, is given no port that the next one wants too', async (t) => {
+  const dir = join(await tempDir(t), 'data')
+  const { status, stderr } = await runCli(['--name', 'lab', '--data-dir', dir, 'init'])
+  assert.equal(status, 0, stderr)
+  assert.match(await readFile(join(dir, 'config.toml'), 'utf8'), /^listen = \["\/ip4\/0\.0\.0\.0\/tcp\/0"\]$/m)
+})
+
 test('beside a daemon that runs init says what is next there, and not to start another', async (t) => {
   const { dir } = await fakeDaemon(t, (_, response) => json(response, 503, { ok: false }))
   const next = async (): Promise<string> => {

@@ -88,6 +88,11 @@ const configOf = async (flags: DaemonFlags, env: Environment): Promise<DaemonCon
   return config
 }
 
+const init = async (flags: DaemonFlags, env: Environment): Promise<void> => {
+  const { name, paths } = instanceOf(flags, env)
+  await makeFirstFiles(paths, { name, displayName: null, reachable: true }, { dryRun: false })
+}
+
 const dispatch = async (flags: DaemonFlags, env: Environment): Promise<number> => {
   // Before anything else: a start is not ended by it either.
   const reloads = new ReloadSignal()
@@ -100,7 +105,7 @@ const dispatch = async (flags: DaemonFlags, env: Environment): Promise<number> =
       return reportFindings(await doctor(await readConfig(flags, env), examiner, env), flags)
     }
     case 'run':
-      if (flags.init) await makeFirstFiles(instanceOf(flags, env).paths, { displayName: null, reachable: true }, { dryRun: false })
+      if (flags.init) await init(flags, env)
       return run(await configOf(flags, env), reloads)
   }
 }

@@ -22,7 +22,7 @@ export interface InitOptions {
   readonly dryRun: boolean
 }
 
-interface Wishes extends FirstWishes {
+interface Wishes extends Omit<FirstWishes, 'name'> {
   readonly service: boolean
 }
 
@@ -82,8 +82,8 @@ export const runInit = async (context: CliContext, options: InitOptions): Promis
   const { service, ...wishes } = await wishesOf(context, options)
   await loadPrimitives()
   const { paths } = context.api
-  const files = await makeFirstFiles(paths, wishes, options)
   const { name, dataDir } = context.instance
+  const files = await makeFirstFiles(paths, { ...wishes, name }, options)
   const flags = [...(name === null ? [] : ['--name', name]), ...(dataDir === null ? [] : ['--data-dir', dataDir])]
   const start = service
     ? `sudo systemctl enable --now x0xd   (deploy/x0xd.service; its files are in /etc/x0x and /var/lib/x0x)`
