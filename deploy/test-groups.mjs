@@ -1,6 +1,6 @@
 // Which files of tests share a process: to start one and to load what they test takes longer than most of them do.
 import { readFileSync, statSync } from 'node:fs'
-import { dirname, join, relative } from 'node:path'
+import { basename, dirname, join, relative } from 'node:path'
 
 import { packageRoot } from './runtime.mjs'
 
@@ -9,6 +9,9 @@ export const testFiles = (name) => (statSync(name, { throwIfNoEntry: false })?.i
 
 /** Beside so many others a file waits for its turn no longer than it would take to start it. */
 const MOST_IN_GROUP = 12
+
+/** What takes longest, and mostly waits: begun first, for the runner goes by names, and the last of these would hold up the end alone. */
+export const LONGEST = ['test/supervision/served-rexd.test.ts']
 
 /** What changes the process for every file in it: hooks, variables, handlers, globals. */
 const CHANGES_IT = /^(after|before|afterEach|beforeEach)\(|process\.(env(\.\w+|\[[^\]]*\]) = |chdir|umask|on\(|once\()|globalThis\S* = /m
@@ -48,8 +51,11 @@ const parts = (name, files) => {
 
 /** Which of these share a process, by room, and which have one of their own: what starts whole daemons gains nothing. */
 export const grouped = (files) => {
-  const together = files.filter((file) => file.split('/').length > 2 && file.startsWith('test/') && leavesNoTrace(file))
-  const groups = [...Map.groupBy(together, room)].flatMap(([name, all]) => parts(name, all)).filter((group) => group.files.length > 1)
-  const inGroups = new Set(groups.flatMap((group) => group.files))
-  return { groups, alone: files.filter((file) => !inGroups.has(file)) }
+  const [longest, others] = [LONGEST.filter((file) => files.includes(file)), files.filter((file) => !LONGEST.includes(file))]
+  const together = others.filter((file) => file.split('/').length > 2 && file.startsWith('test/') && leavesNoTrace(file))
+  const rooms = [...Map.groupBy(together, room)].flatMap(([name, all]) => parts(name, all)).filter((group) => group.files.length > 1)
+  const inGroups = new Set(rooms.flatMap((group) => group.files))
+  // By its name before all rooms.
+  const first = longest.map((file) => ({ name: `first-${basename(file, '.test.ts')}`, files: [file] }))
+  return { groups: [...first, ...rooms], alone: others.filter((file) => !inGroups.has(file)) }
 }

@@ -3,7 +3,7 @@ import { globSync } from 'node:fs'
 import { test } from 'node:test'
 
 import { CAMPAIGN_FILES, campaignLanes } from '../../deploy/campaign-files.mjs'
-import { grouped, leavesNoTrace, testFiles } from '../../deploy/test-groups.mjs'
+import { grouped, leavesNoTrace, LONGEST, testFiles } from '../../deploy/test-groups.mjs'
 import { dependsOnUser, NAMED, userTests } from '../../deploy/user-tests.mjs'
 
 interface Started {
@@ -15,7 +15,18 @@ test('each file of tests is started once, in a group of its room or alone', () =
   const files = globSync(['test/**/*.test.ts', 'e2e/**/*.test.ts']).toSorted()
   const { groups, alone }: Started = grouped(files)
   assert.deepEqual([...alone, ...groups.flatMap((group) => group.files)].toSorted(), files)
-  for (const { name, files: together } of groups)
+  const [first, rooms] = [groups.slice(0, LONGEST.length), groups.slice(LONGEST.length)]
+  assert.deepEqual(
+    first.map((group) => group.files),
+    LONGEST.map((file) => [file]),
+  )
+  // The runner goes by names.
+  for (const { name } of first)
+    assert.ok(
+      rooms.every((group) => name < group.name),
+      name,
+    )
+  for (const { name, files: together } of rooms)
     assert.deepEqual([...new Set(together.map((file) => file.split('/').slice(0, 2).join('-')))], [name.replace(/-\d+$/, '')])
   assert.equal(new Set(groups.map(({ name }) => name)).size, groups.length)
 })
