@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { execFile, spawnSync } from 'node:child_process'
 import { readFile } from 'node:fs/promises'
 import { test, type TestContext } from 'node:test'
-import { promisify } from 'node:util'
+import { isDeepStrictEqual, promisify } from 'node:util'
 
 import type { CommandPath, CommandSpec } from '../../src/command-line/command.ts'
 import { completions, COMPLETION_SCRIPTS } from '../../src/command-line/completion.ts'
@@ -22,6 +22,7 @@ import { X0XD } from '../../src/command-line/x0xd.ts'
 import { OTHER_COMMANDS } from '../../src/programs/x0x/other-commands.ts'
 import { commandInPath } from '../support/command-in-path.ts'
 import { fakeDaemon, json, runCli } from '../support/fake-daemon.ts'
+import { until } from '../support/processes.ts'
 
 const PROGRAMS: readonly CommandSpec[] = [X0X, MCP, UI, DESK, BUNDLE, X0XD, REXD, REXD_EXEC, REXEC]
 
@@ -124,7 +125,7 @@ const ASKING: Readonly<Record<Shell, (script: string, line: readonly string[]) =
     'zsh',
     '-f',
     '-c',
-    `compdef() { :; }; _describe() { printf '%s\\n' $found; }\n${script}\nwords=(${line.join(' ')}); CURRENT=${line.length}; _x0x`,
+    `compdef() { :; }; _files() { :; }; _describe() { printf '%s\\n' $found; }\n${script}\nwords=(${line.join(' ')}); CURRENT=${line.length}; _x0x`,
   ],
   fish: (script, line) => ['fish', '-N', '-c', `${script}\ncomplete -C '${line.join(' ')}'`],
 }
@@ -154,24 +155,30 @@ for (const shell of SHELLS)
     if (spawnSync(shell, ['--version']).error !== undefined) return t.skip(`${shell} is not installed`)
     assert.deepEqual(await ask('x0x', 'contacts', 'p'), ['pin'])
     const dir = await knowing(t)
-    assert.deepEqual(await ask('x0x', '--data-dir', dir, 'exec', 'b'), ['bob'])
-    assert.deepEqual(await ask('x0x', '--data-dir', dir, 'ping', 'ab'), [AGENT])
+    // The program waits for its daemon half a second, and this process, which is that daemon, may be slower beside many others.
+    const comesTo = async (expected: string[], ...line: readonly string[]): Promise<void> =>
+      until(async () => isDeepStrictEqual(await ask('x0x', '--data-dir', dir, ...line), expected))
+    await comesTo(['bob'], 'exec', 'b')
+    await comesTo([AGENT], 'ping', 'ab')
   })
 
 test('what the daemon knows is asked of it alone, and one that does not answer says nothing', async (t) => {
   const dir = await knowing(t)
   const asked = async (...line: string[]) => runCli(['completion', 'words', '--', 'x0x', '--data-dir', dir, ...line])
-  assert.equal(
-    (await asked('exec', '')).stdout,
+  const comesTo = async (expected: string, ...line: string[]): Promise<void> =>
+    until(async () => (await asked(...line)).stdout === expected)
+  await comesTo(
     `sessions\tcommands that this daemon asked for and that have not ended
 cancel\t${X0X.commands![0]!.commands![1]!.text.replaceAll(':', ' ')}
 bob\ttrusted
 ${AGENT}\tevil\\nbox rm x
 `,
+    'exec',
+    '',
   )
   assert.equal((await asked('contacts', 'pin', 'bob', '')).stdout, '')
   assert.equal((await asked('contacts', 'trust', 'bob', 'k')).stdout, 'known\t\n')
-  assert.equal((await asked('trust', 'evaluate', AGENT, 'a')).stdout, `${AGENT}\tevil\\nbox rm x\n`)
+  await comesTo(`${AGENT}\tevil\\nbox rm x\n`, 'trust', 'evaluate', AGENT, 'a')
   const { status, stdout, stderr } = await runCli(['completion', 'words', '--', 'x0x', '--data-dir', `${dir}/none`, 'ping', ''])
   assert.deepEqual([status, stdout, stderr], [0, '', ''])
   const mute = await fakeDaemon(t, () => undefined)
