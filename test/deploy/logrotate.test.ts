@@ -21,7 +21,8 @@ test(
     await daemon.writeAcl([{ agent: daemon, commands: [['true']] }])
     await daemon.restart()
     const rotate = async (): Promise<void> => {
-      const text = (await readFile(CONFIGURATION, 'utf8')).replaceAll('/var/lib/x0x', daemon.dir)
+      // As distributions may set it for all.
+      const text = `dateext\n${(await readFile(CONFIGURATION, 'utf8')).replaceAll('/var/lib/x0x', daemon.dir)}`
       const file = join(daemon.dir, 'logrotate.conf')
       await writeFile(file, text)
       await chmod(file, 0o600)

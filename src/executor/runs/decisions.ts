@@ -70,12 +70,12 @@ export class Decisions {
   /** Those that ran before this start do not run again. */
   async load(): Promise<void> {
     for (const { agent_id, machine_id, request_id } of await this.#components.reports.lastBegun())
-      this.#senders.recall(knownAs({ pair: pairKey(agent_id, machine_id) }, request_id))
+      this.#senders.recall(agent_id, knownAs({ pair: pairKey(agent_id, machine_id) }, request_id))
   }
 
   /** This id was used by a Request before. */
-  hasUsed(name: string): boolean {
-    return this.#senders.hasUsed(name)
+  hasUsed(agentId: AgentId, name: string): boolean {
+    return this.#senders.hasUsed(agentId, name)
   }
 
   /** `isKnown`: a run of this name is there, whoever asks. */

@@ -95,7 +95,7 @@ export class Runs {
     counters.count(frame === null ? 'malformed_frames' : 'resumes_refused')
     if (accepted) {
       const { request_id, request_nonce } = frame
-      const unseen = fresh && !this.#decisions.hasUsed(knownAs(link, request_id)) && nonces.void(link.pair, request_nonce)
+      const unseen = fresh && !this.#decisions.hasUsed(link.agentId, knownAs(link, request_id)) && nonces.void(link.pair, request_nonce)
       outlet.send(execFrame.encode({ type: 'gone', request_id, unseen }))
     }
     outlet.close()

@@ -1,7 +1,8 @@
-import { BoundedSet } from '../../base/bounded.ts'
 import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
+import type { AgentId } from '../../protocol/ids.ts'
 import { MAX_RECENT_RUNS } from '../../protocol/limits.ts'
 import { senderProblem, type Arrival, type VerifyContext } from './arrival.ts'
+import { UsedIds } from './used-ids.ts'
 
 /** What keeps a sender from being believed, as the journal says it. */
 export const SENDER_PROBLEMS = {
@@ -26,8 +27,8 @@ export interface SentId {
 export class Senders {
   readonly #counters: ExecCounters
   readonly #own: VerifyContext['own']
-  /** The ids that each pair has used, before this start those that ran. The oldest are forgotten: a replay fails on its nonce already. */
-  readonly #used = new BoundedSet<string>({ max: MAX_RECENT_RUNS })
+  /** The ids that each pair has used, before this start those that ran. Old ones are forgotten: a replay fails on its nonce already. */
+  readonly #used = new UsedIds({ max: MAX_RECENT_RUNS })
 
   constructor(components: { readonly counters: ExecCounters }, init: VerifyContext['own']) {
     this.#counters = components.counters
@@ -35,12 +36,12 @@ export class Senders {
   }
 
   /** It was used before this start. */
-  recall(name: string): void {
-    this.#used.add(name)
+  recall(agentId: AgentId, name: string): void {
+    this.#used.add(agentId, name)
   }
 
-  hasUsed(name: string): boolean {
-    return this.#used.has(name)
+  hasUsed(agentId: AgentId, name: string): boolean {
+    return this.#used.has(agentId, name)
   }
 
   problemOf(
@@ -50,16 +51,16 @@ export class Senders {
   ): keyof typeof SENDER_PROBLEMS | null {
     const problem = senderProblem(read, { link, nonces, streamNonce, own: this.#own })
     // Ids of untrusted requesters are not remembered: they could push out those of trusted ones.
-    const reused = problem === null && trusted && !mayRepeat && this.#isReused(name, isTaken)
+    const reused = problem === null && trusted && !mayRepeat && this.#isReused(link.agentId, name, isTaken)
     const found = reused ? 'reused' : problem
     if (found === 'replayed' || found === 'reused') this.#counters.count('requests_replayed')
     return found
   }
 
   /** One id never means two runs: from now on it is used. */
-  #isReused(name: string, isTaken: boolean): boolean {
-    const reused = isTaken || this.#used.has(name)
-    this.#used.add(name)
+  #isReused(agentId: AgentId, name: string, isTaken: boolean): boolean {
+    const reused = isTaken || this.#used.has(agentId, name)
+    this.#used.add(agentId, name)
     return reused
   }
 }
