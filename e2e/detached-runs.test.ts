@@ -208,7 +208,7 @@ test('several are waited for at once, and end as a fan-out would', async () => {
 test('many hosts are detached by the words of a fan-out', async () => {
   const { status, stdout, stderr } = await alice.cli(['exec', 'bob', 'bob', '--detach', '--', 'echo', '3'])
   assert.equal(status, 0, stderr)
-  assert.match(stderr, /^x0x: 1 of 1 started; /)
+  assert.match(stderr, /^x0x: 1 of 1 started\n/)
   const [, id = ''] = /^([0-9a-f-]{36}) bob\n$/.exec(stdout.toString()) ?? []
   assert.equal(await alice.ok('attach', id), '3\n')
   const nobody = await alice.cli(['exec', 'nobody[1-3]', '--detach', '--', 'echo', '3'])

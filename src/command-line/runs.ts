@@ -5,14 +5,15 @@ export const DETACH_OPTIONS: readonly OptionSpec[] = [
   {
     flags: '--detach',
     conflicts: 'timeout stdin-file cancel raw parallel canary max-failures deadline group diff ledger retry retry-unknown'.split(' '),
-    text: 'start it, print its id (of many hosts each with its host) and go: it runs on, where the ACL there says detach = true',
+    text: 'start it, print its id (of many hosts each with its host, and one session for all) and go: it runs on, where the ACL there says detach = true',
   },
   { flags: '--lifetime <duration>', goesWith: ['detach'], text: 'end it after so long, such as 90s, 15m, 8h; clamped to the cap there' },
   { flags: '--keep <size>', goesWith: ['detach'], text: 'keep so much of its output, such as 64K or 8M; clamped to the cap there' },
 ]
 
 const ID: ArgumentSpec = { flags: '<id>', completes: 'detached', text: 'from x0x runs; its beginning is enough where only one begins so' }
-const IDS: ArgumentSpec = { ...ID, flags: '<ids...>' }
+const IDS: ArgumentSpec = { ...ID, flags: '[ids...]' }
+const OF_SESSION: OptionSpec = { flags: '--session <name>', text: 'in place of ids: all that were asked for with this session' }
 
 export const ATTACH: CommandSpec = {
   name: 'attach',
@@ -44,24 +45,26 @@ export const RUNS: CommandSpec = {
     'x0x runs --refresh',
     'x0x attach 0198f3c2',
     'x0x runs wait 0198f3c2 --timeout 600',
+    'x0x runs wait --session detached-4b1f6a2c9d10',
   ],
   commands: [
     {
       name: 'wait',
       text: 'wait until they are over; of one the exit status of x0x exec',
       arguments: [IDS],
-      options: [{ flags: '--timeout <secs>', text: 'not longer than this' }],
+      options: [OF_SESSION, { flags: '--timeout <secs>', text: 'not longer than this' }],
       notes: [
-        'Exit status of several: 0 when all ended with 0; 1 when one ended otherwise; 3 when one was',
-        'denied; 4 when of one nobody knows, or it has not ended in time. The highest holds.',
+        'Exit status of several, or of a session: 0 when all ended with 0; 1 when one ended',
+        'otherwise; 3 when one was denied; 4 when of one nobody knows, or it has not ended in',
+        'time. The highest holds.',
       ],
     },
-    { name: 'cancel', text: 'ask them to end; of one that is over it says how', arguments: [IDS] },
+    { name: 'cancel', text: 'ask them to end; of one that is over it says how', arguments: [IDS], options: [OF_SESSION] },
     {
       name: 'forget',
       text: 'let go of them, here and there: of one that goes on only with --here',
       arguments: [IDS],
-      options: [{ flags: '--here', text: 'here alone: its host, which may be gone for good, is not asked' }],
+      options: [OF_SESSION, { flags: '--here', text: 'here alone: its host, which may be gone for good, is not asked' }],
     },
   ],
 }

@@ -83,7 +83,12 @@ export class LinkDialler {
     }
     const existing = this.#parts.table.between(agentId, machineId)
     const usable = existing !== undefined && !dead.includes(existing.link.connection)
-    const entry = usable ? existing : await this.#underway.join(`${agentId}:${machineId}`, rejoin, signal)
+    const entry = usable
+      ? existing
+      : await this.#underway.join(`${agentId}:${machineId}`, rejoin, signal).catch((error: unknown) => {
+          signal.throwIfAborted()
+          throw asAppError(error)
+        })
     for (const connection of dead)
       if (connection.quiet) this.#parts.table.closeConnection(connection, new AppError('timeout', 'the peer fell silent'))
     return this.#channelOn(entry, signal)

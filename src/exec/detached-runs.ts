@@ -1,5 +1,5 @@
 import type { Clock } from '../base/clock.ts'
-import { AppError, isAppError } from '../base/errors.ts'
+import { AppError, errorText, isAppError } from '../base/errors.ts'
 import type { AskedCalls } from '../executor/port/asked-calls.ts'
 import { sha256 } from '../identity/hash.ts'
 import { hasEnd, isOver, type AskedNews, type AskedRun } from '../protocol/asked-run.ts'
@@ -195,8 +195,8 @@ export class DetachedRuns {
     try {
       return await this.#heard(run.request_id, await this.#engine.state(targetOf(run), signal), { signal, toTheEnd: false })
     } catch (error) {
-      if (!isAppError(error)) throw error
-      return { run, host: null, problem: error, outcome: null }
+      left.throwIfAborted()
+      return { run, host: null, problem: problemOf(error), outcome: null }
     } finally {
       timer.cancel()
     }
@@ -217,6 +217,10 @@ export class DetachedRuns {
     return { run: await this.#asked.note(id, newsOf(info, outcome)), host: info, problem: null, outcome }
   }
 }
+
+/** Whatever it is, it is one host's. */
+export const problemOf = (error: unknown): AppError =>
+  isAppError(error) ? error : new AppError('internal', errorText(error), { cause: error })
 
 /** Its host may know more than we do. */
 const needsAsking = (run: AskedRun): boolean => !isOver(run.state) || (run.state === 'ended' && !hasEnd(run))

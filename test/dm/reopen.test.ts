@@ -1,4 +1,6 @@
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { createServer, type Socket } from 'node:net'
 import { test } from 'node:test'
 
 import { AppError, isAppError } from '../../src/base/errors.ts'
@@ -89,6 +91,25 @@ test('who stops waiting is let go at once', LIMIT, async (t) => {
   const late = alice.links.reopenChannel(to, false, waiting.signal)
   waiting.abort(reason)
   await assert.rejects(late, reason)
+})
+
+test('a machine whose address takes a connection and says nothing is one that did not answer in time', LIMIT, async (t) => {
+  const { alice, bob, to } = await pair(t)
+  const port = Number(bob.node.addresses()[0]!.split('/')[4])
+  await bob.stop()
+  await until(() => alice.links.list().length === 0)
+  const sockets: Socket[] = []
+  const mute = createServer((socket) => sockets.push(socket)).listen(port, '127.0.0.1')
+  await once(mute, 'listening')
+  t.after(() => {
+    mute.close()
+    for (const socket of sockets) socket.destroy()
+  })
+  await assert.rejects(
+    alice.links.reopenChannel(to, false, signalOf()),
+    (error) => isAppError(error, 'timeout') || isAppError(error, 'peer_unreachable'),
+  )
+  assert.ok(sockets.length > 0)
 })
 
 test('who has stopped waiting before it asks gives no connection up', LIMIT, async (t) => {

@@ -182,7 +182,7 @@ const withRuns = async (t: TestContext, ids: readonly RequestId[], engine: Parti
 
 test('a refresh asks each host whose run is not over, a bounded number at once, and one that is gone spoils nothing', async (t) => {
   const ids = Array.from({ length: MAX_ASKED_AT_ONCE * 2 + 3 }, () => randomUUID())
-  const [gone, lost] = [ids[1]!, ids[2]!]
+  const [gone, lost, wrong] = [ids[1]!, ids[2]!, ids[3]!]
   let [now, most] = [0, 0]
   const { runs, store } = await withRuns(t, ids, {
     state: async ({ request_id }) => {
@@ -190,6 +190,7 @@ test('a refresh asks each host whose run is not over, a bounded number at once, 
       await new Promise(setImmediate)
       now -= 1
       if (request_id === gone) throw new AppError('peer_unreachable', 'nobody there')
+      if (request_id === wrong) throw new Error('who knows')
       return info(request_id, { state: request_id === lost ? 'lost' : 'running', bytes_kept: 7 })
     },
   })
@@ -198,6 +199,7 @@ test('a refresh asks each host whose run is not over, a bounded number at once, 
   assert.equal(heard.length, ids.length)
   assert.deepEqual(heard[1], { run: store.get(gone), host: null, problem: new AppError('peer_unreachable', 'nobody there'), outcome: null })
   assert.equal(heard[2]?.run.state, 'lost')
+  assert.deepEqual([heard[3]?.problem?.code, heard[3]?.problem?.message], ['internal', 'who knows'])
   assert.equal(heard[0]?.host?.bytes_kept, 7)
   const again = await runs.refresh([store.get(lost)], never)
   assert.equal(again[0]?.host, null)

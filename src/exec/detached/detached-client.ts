@@ -1,5 +1,5 @@
 import type { Clock } from '../../base/clock.ts'
-import { AppError, isAppError } from '../../base/errors.ts'
+import { AppError, errorText, isAppError } from '../../base/errors.ts'
 import { newRequestId } from '../../identity/request-id.ts'
 import { NO_PROOF } from '../../executor/port/messages.ts'
 import type { ExecutorClient } from '../../executor/port/client.ts'
@@ -277,6 +277,8 @@ const saysNothing = (denial_reason: DenialReason): AppError => {
   return new AppError('peer_rejected', what, { data: { denial_reason } })
 }
 
-/** The Request may have arrived. */
-export const mayRun = (error: unknown): unknown =>
-  isAppError(error) ? new AppError(error.code, error.message, { cause: error, data: { ...error.data, may_run: true } }) : error
+/** The Request may have arrived, whatever went wrong then. */
+export const mayRun = (error: unknown): AppError => {
+  const { code, message, data } = isAppError(error) ? error : new AppError('internal', errorText(error))
+  return new AppError(code, message, { cause: error, data: { ...data, may_run: true } })
+}

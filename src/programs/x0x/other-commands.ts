@@ -5,6 +5,7 @@ import { helpText } from '../../command-line/help.ts'
 import { parseCommandLine, type CommandLine } from '../../command-line/parse.ts'
 import { X0X } from '../../command-line/x0x.ts'
 import { carriedCommand } from './carried-command.ts'
+import type { RunWords } from './commands/find-run.ts'
 import { contextOf, type CliContext, type CliIo } from './context.ts'
 import { reported, usageError } from './failure.ts'
 import type { Decision } from '../../protocol/question.ts'
@@ -51,6 +52,8 @@ const execMode =
     return runExecMode(context, what, { words: line.words, agent, session, saved: line.has('saved') })
   }
 
+const runsOf = (line: CommandLine): RunWords => ({ ids: line.words, session: line.value('session') })
+
 /** Every command but `exec` itself, by its words; each loads what it needs and nothing of another. */
 export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
   'exec sessions': async (context, line) => {
@@ -71,9 +74,9 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
   },
   runs: async (context, line) =>
     (await import('./commands/runs.ts')).runRuns(context, { refresh: line.has('refresh'), session: line.value('session') }),
-  'runs wait': async (context, line) => (await import('./commands/runs.ts')).runWait(context, line.words, line.value('timeout')),
-  'runs cancel': async (context, { words }) => (await import('./commands/runs.ts')).runCancelDetached(context, words),
-  'runs forget': async (context, line) => (await import('./commands/runs.ts')).runForget(context, line.words, line.has('here')),
+  'runs wait': async (context, line) => (await import('./commands/runs.ts')).runWait(context, runsOf(line), line.value('timeout')),
+  'runs cancel': async (context, line) => (await import('./commands/runs.ts')).runCancelDetached(context, runsOf(line)),
+  'runs forget': async (context, line) => (await import('./commands/runs.ts')).runForget(context, runsOf(line), line.has('here')),
   attach: async (context, line) => {
     const { runAttach } = await import('./commands/attach.ts')
     const [id = ''] = line.words

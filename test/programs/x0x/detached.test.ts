@@ -7,6 +7,7 @@ import { test } from 'node:test'
 import { checkOperatorProof } from '../../../src/identity/check-operator-proof.ts'
 import { OPERATOR_PROOF_HEADER, RUN_OPERATION } from '../../../src/identity/operator-proof.ts'
 import { statusOfAll, statusOfWaited, stateText, type WaitedRun } from '../../../src/programs/x0x/commands/runs.ts'
+import { MAX_WAITED_RUNS } from '../../../src/protocol/asked-limits.ts'
 import type { ShownRun } from '../../../src/protocol/asked-run.ts'
 import { exitEvent, RUN_ID, runOutcome } from '../../support/exit-event.ts'
 import { fakeDaemon, json, runCli, type SeenRequest } from '../../support/fake-daemon.ts'
@@ -131,6 +132,7 @@ test('where it may have started, it is said how to find out', async (t) => {
 test('lines that make no sense are 2', async () => {
   for (const argv of [
     ['exec', 'bob', '--detach'],
+    ['runs', 'cancel', RUN_ID, '--session', 'night'],
     ['exec', '--detach', '--', 'make'],
     ['exec', 'bob', '--detach', 'make'],
     ['exec', 'bob', '--lifetime', '2h', '--', 'make'],
@@ -366,6 +368,7 @@ const HOSTS = ['web1', 'web2', 'web3', 'web4'].map((host, at) => ({ host, agent_
 /** web1 starts it, web2 denies it, web3 is not there, and of web4 there is no answer. */
 const manyAnswers = ({ path, body }: SeenRequest, response: ServerResponse): void => {
   if (path.startsWith('/contacts/select')) return json(response, 200, { ok: true, hosts: HOSTS })
+  if (path === '/agent') return json(response, 200, { agent_id: AGENT, machine_id: AGENT })
   const { agent, request_id } = JSON.parse(body) as { agent: string; request_id: string }
   const { type: _type, ...denied } = exitEvent({ ok: false, code: null, denial_reason: 'argv_not_allowed' })
   const at = HOSTS.findIndex(({ agent_id }) => agent_id === agent)
@@ -380,24 +383,131 @@ test('many hosts are detached at once: an id and its host of each that started, 
   const { status, stdout, stderr } = await runCli(['--data-dir', dir, 'exec', 'web[1-4]', '--detach', '--lifetime', '5m', '--', 'make'])
   assert.equal(status, 4)
   assert.match(stdout, /^[0-9a-f-]{36} web1\n$/)
-  assert.match(stderr, /^x0x: web2: denied: argv_not_allowed$/m)
-  assert.match(stderr, /^x0x: web3: unreachable: gone/m)
-  assert.match(stderr, /^x0x: web4: unknown: gone/m)
+  assert.match(stderr, /^x0x: 1 of 4 started, 1 denied, 1 unreachable, 1 unknown$/m)
+  assert.match(stderr, /^ {5}denied \(1\): web2: argv_not_allowed: .*\n {7}on web2: x0x acl explain /m)
+  assert.match(stderr, /^ {5}unreachable \(1\): web3: gone.*\n {7}what is wrong: x0x doctor web3$/m)
+  assert.match(stderr, /^ {5}unknown \(1\): web4: gone/m)
   assert.ok(!stderr.includes('\u001b'))
-  assert.match(stderr, /^x0x: 1 of 4 started, 1 denied, 1 unreachable, 1 unknown; what becomes of them: x0x runs --refresh$/m)
   const asked = seen.filter(({ path }) => path === '/exec/run').map(({ body }) => JSON.parse(body) as Record<string, unknown>)
   assert.equal(new Set(asked.map(({ request_id }) => request_id)).size, HOSTS.length)
   for (const { argv, detach, clamp } of asked)
     assert.deepEqual({ argv, detach, clamp }, { argv: ['make'], detach: { lifetime_ms: 300_000 }, clamp: true })
+  // One name for all of them, by which they are found again.
+  const [session, ...others] = new Set(asked.map((one) => one['session']))
+  assert.deepEqual(others, [])
+  assert.match(
+    stderr,
+    new RegExp(
+      `^ {5}how they are: x0x runs --refresh --session ${session}\n {5}until all are over: x0x runs wait --session ${session}\n`,
+      'm',
+    ),
+  )
+})
+
+test('the name of the caller is that of all that it detaches at once; where nothing can have started there is nothing to look at', async (t) => {
+  const { dir, seen } = await fakeDaemon(t, ({ path }, response) =>
+    path.startsWith('/contacts/select')
+      ? json(response, 200, { ok: true, hosts: HOSTS })
+      : json(response, 502, { ok: false, error: 'peer_unreachable', message: 'gone' }),
+  )
+  const { status, stderr } = await runCli(['--data-dir', dir, '-q', 'exec', '@all', '--detach', '--session', 'night', '--', 'make'])
+  assert.equal(status, 3)
+  assert.equal(stderr, 'x0x: 0 of 4 started, 4 unreachable\n     unreachable (4): web[1-4]: gone\n       what is wrong: x0x doctor web1\n')
+  for (const { body } of seen.filter(({ path }) => path === '/exec/run'))
+    assert.equal((JSON.parse(body) as { session: string }).session, 'night')
+})
+
+/** Three of a session: web1 goes on, web2 is over, and web3 does not answer. */
+const SESSION = [
+  run({ agent: 'web1' }),
+  run({ agent: 'web2', request_id: OTHER_ID, state: 'ended', code: 0 }),
+  run({ agent: 'web3', request_id: THIRD_ID }),
+]
+
+test('those of a session are waited for, ended and forgotten together, and one that does not answer keeps no other from it', async (t) => {
+  const { dir, seen } = await fakeDaemon(t, ({ path, body }, response) => {
+    if (path === '/runs?session=night') return json(response, 200, { ok: true, runs: SESSION })
+    if (path.startsWith('/runs?')) return json(response, 200, { ok: true, runs: [] })
+    if (body === '') return json(response, 200, { ok: true, ...SESSION.find(({ request_id }) => path === `/runs/${request_id}`)! })
+    const about = JSON.parse(body) as { request_id?: string; request_ids?: string[] }
+    if (path === '/runs/wait')
+      return json(response, 200, { ok: true, runs: about.request_ids!.map((request_id) => waited({ request_id })) })
+    if (about.request_id === THIRD_ID)
+      return json(response, 502, { ok: false, error: 'peer_unreachable', message: 'gone', data: { addresses: [] } })
+    return json(response, 200, { ok: true, ...SESSION.find(({ request_id }) => request_id === about.request_id)! })
+  })
+  const all = await runCli(['--data-dir', dir, 'runs', 'wait', '--session', 'night'])
+  assert.deepEqual([all.status, all.stdout.match(/ended 0/g)?.length], [0, 3])
+  assert.deepEqual(JSON.parse(seen.at(-1)!.body), { request_ids: [RUN_ID, OTHER_ID, THIRD_ID] })
+
+  const cancelled = await runCli(['--data-dir', dir, 'runs', 'cancel', '--session', 'night'])
+  assert.equal(cancelled.status, 255)
+  assert.deepEqual(cancelled.stdout.split('\n').toSorted(), [
+    '',
+    'asked to end: make all, on web1',
+    'over before, ended 0: make all, on web2',
+  ])
+  assert.match(cancelled.stderr, /^x0x: web3: gone\n/)
+  assert.deepEqual(
+    seen.filter(({ path }) => path === '/runs/cancel').map(({ body }) => (JSON.parse(body) as { request_id: string }).request_id),
+    [RUN_ID, THIRD_ID],
+    'one that is over is not asked',
+  )
+
+  const forgotten = await runCli(['--data-dir', dir, '--json', 'runs', 'forget', RUN_ID, OTHER_ID, THIRD_ID])
+  const { ok, runs, failed } = JSON.parse(forgotten.stdout) as { ok: boolean; runs: ShownRun[]; failed: object[] }
+  assert.deepEqual([forgotten.status, ok, runs.map(({ request_id }) => request_id)], [255, false, [RUN_ID, OTHER_ID]])
+  assert.deepEqual(failed, [{ request_id: THIRD_ID, error: 'peer_unreachable', message: 'gone' }])
+
+  const none = await runCli(['--data-dir', dir, 'runs', 'wait', '--session', 'day'])
+  assert.deepEqual([none.status, /with session day\n/.test(none.stderr)], [1, true])
+})
+
+test('more of a session than are waited for at once are waited for one after the other, as long as there is time', async (t) => {
+  const many = Array.from({ length: MAX_WAITED_RUNS + 1 }, (_, at) =>
+    run({ request_id: `${RUN_ID.slice(0, -4)}${at.toString(16).padStart(4, '0')}` }),
+  )
+  const { dir, seen } = await fakeDaemon(t, ({ path, body }, response) => {
+    if (path.startsWith('/runs?')) return json(response, 200, { ok: true, runs: many })
+    const { request_ids } = JSON.parse(body) as { request_ids: string[] }
+    return json(response, 200, { ok: true, runs: request_ids.map((request_id) => waited({ request_id })) })
+  })
+  const { status, stdout } = await runCli(['--data-dir', dir, '--json', 'runs', 'wait', '--session', 'night', '--timeout', '60'])
+  assert.deepEqual([status, (JSON.parse(stdout) as { runs: object[] }).runs.length], [0, MAX_WAITED_RUNS + 1])
+  const asked = seen
+    .filter(({ path }) => path === '/runs/wait')
+    .map(({ body }) => JSON.parse(body) as { request_ids: string[]; timeout_ms: number })
+  assert.deepEqual(
+    asked.map(({ request_ids }) => request_ids.length),
+    [MAX_WAITED_RUNS, 1],
+  )
+  assert.ok(asked.every(({ timeout_ms }) => timeout_ms > 0 && timeout_ms <= 60_000))
+})
+
+test('of a host where something went wrong inside nobody knows whether it started', async (t) => {
+  const { dir } = await fakeDaemon(t, ({ path }, response) =>
+    path.startsWith('/contacts/select')
+      ? json(response, 200, { ok: true, hosts: HOSTS.slice(0, 1) })
+      : json(response, 500, { ok: false, error: 'internal', message: 'something went wrong inside' }),
+  )
+  const { status, stderr } = await runCli(['--data-dir', dir, 'exec', '@all', '--detach', '--', 'make'])
+  assert.deepEqual([status, /^x0x: 0 of 1 started, 1 unknown$/m.test(stderr)], [4, true])
 })
 
 test('their ends are listed and add up, and an expression that means nobody asks nobody', async (t) => {
   const { dir } = await fakeDaemon(t, manyAnswers)
   const { status, stdout } = await runCli(['--data-dir', dir, '--json', 'exec', 'web1', 'web2', '--detach', '--', 'make'])
-  const { hosts, asked, started, ok, ...rest } = JSON.parse(stdout) as Record<string, number | boolean> & { hosts: { end: string }[] }
+  const { hosts, asked, started, ok, session, ...rest } = JSON.parse(stdout) as Record<string, number | boolean> & {
+    hosts: { end: string }[]
+  }
   assert.deepEqual([status, ok, asked, started], [4, false, 4, 1])
   assert.deepEqual(rest, { denied: 1, unreachable: 1, not_started: 0, unknown: 1 })
-  assert.deepEqual(hosts.map(({ end }) => end).toSorted(), ['denied', 'started', 'unknown', 'unreachable'])
+  assert.match(String(session), /^detached-[0-9a-f]{12}$/)
+  assert.deepEqual(
+    hosts.map(({ end }) => end),
+    ['started', 'denied', 'unreachable', 'unknown'],
+    'in the order of WHO',
+  )
   const none = await fakeDaemon(t, (_request, response) => json(response, 404, { ok: false, error: 'no_hosts', message: 'nobody' }))
   const nobody = await runCli(['--data-dir', none.dir, 'exec', '@none', '--detach', '--', 'make'])
   assert.equal(nobody.status, 255)

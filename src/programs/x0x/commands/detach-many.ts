@@ -2,7 +2,6 @@ import { v7 as uuidv7 } from 'uuid'
 
 import { errorText, isAppError } from '../../../base/errors.ts'
 import { shellWords } from '../../../base/shell-word.ts'
-import { shownLine } from '../../../base/visible-text.ts'
 import { DEFAULT_FANOUT_PARALLEL } from '../../../protocol/fanout-limits.ts'
 import { exitOfSignal } from '../../../supervision/program-exit.ts'
 import { write } from '../../../supervision/program-output.ts'
@@ -10,8 +9,9 @@ import type { CliContext } from '../context.ts'
 import { selectedHosts } from '../fleet/select-hosts.ts'
 import { reportFailure } from '../failure.ts'
 import { fleetStatus } from '../fleet/fleet-status.ts'
-import { EXIT_NOT_RUN } from '../outcome.ts'
-import { printJson, printLine, printNotice } from '../print.ts'
+import { unsuccessfulLines, type EndedHost } from '../fleet/fleet-summary.ts'
+import { EXIT_NOT_RUN, type RunFacts } from '../outcome.ts'
+import { printJson, printLine, problemText } from '../print.ts'
 import { askDetached, isDenied, mayRun } from './detached-request.ts'
 
 /** What became of asking one host: exactly one of them. */
@@ -24,12 +24,19 @@ interface Asked {
   readonly end: (typeof ENDS)[number]
   /** Of the run; null: it is not known to have begun. */
   readonly state: string | null
-  readonly denial_reason: string | null
+  readonly denial_reason: EndedHost['denial_reason']
   readonly error: string | null
   readonly message: string | null
 }
 
 type Host = Pick<Asked, 'host' | 'agent_id'>
+
+/** All of the request that is the same for each host. */
+interface ManyRequest {
+  readonly argv: readonly string[]
+  /** What all of them are found by later. */
+  readonly session: string
+}
 
 const NOTHING = { state: null, denial_reason: null, error: null, message: null }
 
@@ -43,37 +50,63 @@ const askOne = async (context: CliContext, { host, agent_id }: Host, request: ob
       : { ...asked, ...NOTHING, end: 'started', state: answer.state }
   } catch (error) {
     const code = isAppError(error) ? error.code : 'internal'
-    const end = signal.aborted || mayRun(error) ? 'unknown' : 'unreachable'
+    // What went wrong inside says nothing of the Request.
+    const end = signal.aborted || mayRun(error) || code === 'internal' ? 'unknown' : 'unreachable'
     return { ...asked, ...NOTHING, end, error: code, message: errorText(error) }
   }
 }
 
-/** Said at once of a host that did not start it. */
-const problemOf = ({ host, end, denial_reason, message }: Asked): string =>
-  shownLine(`${host}: ${end}${denial_reason === null ? '' : `: ${denial_reason}`}${message === null ? '' : `: ${message}`}`)
-
 const countsOf = (asked: readonly Asked[]): Readonly<Record<Asked['end'], number>> =>
   Object.fromEntries(ENDS.map((end) => [end, asked.filter((one) => one.end === end).length])) as Record<Asked['end'], number>
 
-const told = async (context: CliContext, asked: readonly Asked[]): Promise<number> => {
+/** As a host of a fan-out that ends, for which starting is all that it was asked for. */
+const endedOf = ({ host, request_id, end, denial_reason, error, message }: Asked): EndedHost => ({
+  ...{ host, request_id, end: end === 'started' ? 'ran' : end, denial_reason, error },
+  ...{ code: 0, signal: null, incomplete: false, warnings: [] },
+  ...(message !== null && { message }),
+})
+
+const told = async (
+  context: CliContext,
+  asked: readonly Asked[],
+  { argv, session }: ManyRequest,
+  interrupted: boolean,
+): Promise<number> => {
   const { started, ...others } = countsOf(asked)
   const status = fleetStatus({ ...others, cancelled: 0, failed: 0 })
   if (context.json) {
-    await printJson(context, { ok: status === 0, asked: asked.length, started, ...others, hosts: asked })
+    await printJson(context, { ok: status === 0, session, asked: asked.length, started, ...others, hosts: asked })
     return status
   }
-  const rest = Object.entries(others).flatMap(([end, count]) => (count === 0 ? [] : [`, ${count} ${end}`]))
-  await printNotice(context, `${started} of ${asked.length} started${rest.join('')}; what becomes of them: x0x runs --refresh`)
+  if (context.quiet && status === 0) return status
+  const own = others.denied === 0 ? null : await context.api.json<RunFacts['own']>({ method: 'GET', path: '/agent' }).catch(() => null)
+  const rest = Object.entries(others).flatMap(([end, count]) => (count === 0 ? [] : [`, ${count} ${end.replaceAll('_', ' ')}`]))
+  const lines = [
+    `${started} of ${asked.length} started${rest.join('')}`,
+    ...unsuccessfulLines(asked.map(endedOf), { argv, timed: false, interrupted, own }),
+    ...(started + others.unknown === 0
+      ? []
+      : [`how they are: x0x runs --refresh --session ${session}`, `until all are over: x0x runs wait --session ${session}`]),
+  ]
+  await write(context.stderr, problemText(lines))
   return status
 }
 
+/** A name that nobody else gives: of the random end of an id. */
+const nameOfThese = (): string => `detached-${uuidv7().slice(-12)}`
+
 /**
- * `x0x exec WHO... --detach -- ARGV...` of many hosts: an id and its host a line, as they start. Each is asked by itself, since
- * each answers at once. Answers the exit status of a fan-out, where starting is what each host was asked for.
+ * `x0x exec WHO... --detach -- ARGV...` of many hosts: an id and its host a line, as they start, and one name of a session for all of
+ * them. Each is asked by itself, since each answers at once. Answers the exit status of a fan-out, where starting is what each host
+ * was asked for.
  */
-export const detachMany = async (context: CliContext, who: readonly string[], request: object): Promise<number> => {
+export const detachMany = async (
+  context: CliContext,
+  who: readonly string[],
+  request: Omit<ManyRequest, 'session'> & { readonly session?: string },
+): Promise<number> => {
   try {
-    return await detachEach(context, await selectedHosts(context, who), request)
+    return await detachEach(context, await selectedHosts(context, who), { session: nameOfThese(), ...request })
   } catch (error) {
     // Nobody could be asked.
     if (isAppError(error, 'bad_request')) throw error
@@ -82,7 +115,7 @@ export const detachMany = async (context: CliContext, who: readonly string[], re
   }
 }
 
-const detachEach = async (context: CliContext, hosts: readonly Host[], request: object): Promise<number> => {
+const detachEach = async (context: CliContext, hosts: readonly Host[], request: ManyRequest): Promise<number> => {
   const leaving = new AbortController()
   let left: NodeJS.Signals | null = null
   const stopListening = context.onSignal((signal) => {
@@ -90,19 +123,17 @@ const detachEach = async (context: CliContext, hosts: readonly Host[], request: 
     leaving.abort()
   })
   const asked: Asked[] = []
-  const waiting = hosts.values()
+  const waiting = hosts.entries()
   const askOn = async (): Promise<void> => {
-    for (const host of waiting) {
+    for (const [at, host] of waiting) {
       const one = await askOne(context, host, request, leaving.signal)
-      asked.push(one)
-      if (context.json) continue
-      if (one.end === 'started') await printLine(context, shellWords([one.request_id, one.host]))
-      else if (one.end !== 'not_started') await write(context.stderr, `x0x: ${problemOf(one)}\n`)
+      asked[at] = one
+      if (one.end === 'started' && !context.json) await printLine(context, shellWords([one.request_id, one.host]))
     }
   }
   try {
     await Promise.all(Array.from({ length: DEFAULT_FANOUT_PARALLEL }, askOn))
-    const status = await told(context, asked)
+    const status = await told(context, asked, request, left !== null)
     return left === null ? status : exitOfSignal(left)
   } finally {
     stopListening()

@@ -22,8 +22,22 @@ export const findRun = async (context: CliContext, id: string): Promise<ShownRun
   )
 }
 
-/** As `findRun`, of each, in one look. */
-export const findRuns = async (context: CliContext, ids: readonly string[]): Promise<readonly ShownRun[]> => {
+/** By whom several are meant: their ids, or the name that they were asked for with. */
+export interface RunWords {
+  readonly ids: readonly string[]
+  readonly session: string | null
+}
+
+/** As `findRun`, of each; or all of a session, of which there must be one. */
+export const findRuns = async (context: CliContext, { ids, session }: RunWords): Promise<readonly ShownRun[]> => {
+  if (ids.length > 0 === (session !== null)) throw usageError('name either ids of runs, or those of a session: --session NAME')
+  if (session !== null) {
+    const all = await listRuns(context, `?${new URLSearchParams({ session }).toString()}`)
+    if (all.length > 0) return all
+    throw new AppError('unknown_run', `this daemon has asked for no detached run with session ${session}`, {
+      data: { next: 'which there are: x0x runs' },
+    })
+  }
   const found: ShownRun[] = []
   for (const id of new Set(ids)) found.push(await findRun(context, id))
   return [...new Map(found.map((run) => [run.request_id, run])).values()]

@@ -1,17 +1,19 @@
-import { AppError, isAppError } from '../../../base/errors.ts'
+import { systemClock } from '../../../base/clock.ts'
+import { AppError, errorText, isAppError } from '../../../base/errors.ts'
 import { shellWords } from '../../../base/shell-word.ts'
 import { signalName } from '../../../base/signal-name.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { millisecondsOf } from '../../../command-line/parse.ts'
+import { MAX_ASKED_AT_ONCE, MAX_WAITED_RUNS } from '../../../protocol/asked-limits.ts'
 import { hasEnd, isOver, type ShownRun } from '../../../protocol/asked-run.ts'
 import { exitOfSignal } from '../../../supervision/program-exit.ts'
 import { write } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
-import { failureLines, usageError } from '../failure.ts'
+import { exitStatusOf, failureLines, usageError } from '../failure.ts'
 import { denialLines, EXIT_NOT_RUN, outcomeLines, statusOf, type ExitEvent } from '../outcome.ts'
 import { printAnswer, printDone, printJson, printLine, printTable, problemText } from '../print.ts'
 import { factsOf, lostLines } from './attach.ts'
-import { findRuns } from './find-run.ts'
+import { findRuns, type RunWords } from './find-run.ts'
 
 /** A run that was waited for. */
 export interface WaitedRun extends ShownRun {
@@ -80,10 +82,29 @@ const timeoutOf = (text: string): number => {
   throw usageError(`--timeout: ${JSON.stringify(text)} is not a number of seconds above 0, such as 30 or 2.5`)
 }
 
+/** As many at once as the daemon waits for, and then the next. */
+const waitForAll = async (
+  { api }: CliContext,
+  ids: readonly string[],
+  timeoutMs: number | null,
+  signal: AbortSignal,
+): Promise<readonly WaitedRun[]> => {
+  const began = systemClock.monotonic()
+  const runs: WaitedRun[] = []
+  for (let at = 0; at < ids.length; at += MAX_WAITED_RUNS) {
+    const request_ids = ids.slice(at, at + MAX_WAITED_RUNS)
+    // Whose turn comes late is asked how it is.
+    const left = timeoutMs === null ? {} : { timeout_ms: Math.max(1, Math.round(timeoutMs - (systemClock.monotonic() - began))) }
+    const call = { method: 'POST', path: '/runs/wait', body: { request_ids, ...left }, signal } as const
+    runs.push(...(await api.json<{ runs: readonly WaitedRun[] }>(call)).runs)
+  }
+  return runs
+}
+
 /** `x0x runs wait ID...`. Whoever stops waiting ends nothing. */
-export const runWait = async (context: CliContext, ids: readonly string[], timeout: string | null): Promise<number> => {
-  const limit = timeout === null ? {} : { timeout_ms: timeoutOf(timeout) }
-  const request_ids = (await findRuns(context, ids)).map(({ request_id }) => request_id)
+export const runWait = async (context: CliContext, words: RunWords, timeout: string | null): Promise<number> => {
+  const limit = timeout === null ? null : timeoutOf(timeout)
+  const request_ids = (await findRuns(context, words)).map(({ request_id }) => request_id)
   const leaving = new AbortController()
   let left: NodeJS.Signals | null = null
   const stopListening = context.onSignal((signal) => {
@@ -91,14 +112,14 @@ export const runWait = async (context: CliContext, ids: readonly string[], timeo
     leaving.abort()
   })
   try {
-    const call = { method: 'POST', path: '/runs/wait', body: { request_ids, ...limit }, signal: leaving.signal } as const
-    const answer = await context.api.json<{ runs: readonly WaitedRun[] }>(call)
-    const [run, ...others] = answer.runs
-    if (context.json) await printJson(context, answer)
+    const runs = await waitForAll(context, request_ids, limit, leaving.signal)
+    const [run, ...others] = runs
+    if (context.json) await printJson(context, { ok: true, runs })
     if (run === undefined) return EXIT_NOT_RUN
-    if (others.length > 0) {
-      if (!context.json) await printTable(context, HEADER, answer.runs.map(rowOf))
-      return statusOfAll(answer.runs)
+    // A session that shrinks to one is told as before.
+    if (others.length > 0 || words.session !== null) {
+      if (!context.json) await printTable(context, HEADER, runs.map(rowOf))
+      return statusOfAll(runs)
     }
     if (!context.json) await write(context.stderr, problemText(linesOf(run)))
     return statusOfWaited(run)
@@ -111,37 +132,57 @@ export const runWait = async (context: CliContext, ids: readonly string[], timeo
   }
 }
 
+/** Does it with each of them, some at once; where it cannot be done with one that is said, and keeps no other from it. Of a single one its error is thrown. */
 const each = async (
   context: CliContext,
-  ids: readonly string[],
-  work: (id: string) => Promise<ShownRun>,
+  words: RunWords,
+  work: (run: ShownRun) => Promise<ShownRun>,
   done: (run: ShownRun) => string,
 ): Promise<number> => {
-  const runs: ShownRun[] = []
-  for (const { request_id } of await findRuns(context, ids)) {
-    const run = await work(request_id)
-    runs.push(run)
-    if (!context.json) await printDone(context, run, async () => printLine(context, shownLine(done(run))))
+  const found = await findRuns(context, words)
+  const did = new Map<string, ShownRun>()
+  const failed: { readonly request_id: string; readonly error: string; readonly message: string }[] = []
+  let status = 0
+  const waiting = found.values()
+  const workOn = async (): Promise<void> => {
+    for (const one of waiting) {
+      try {
+        const run = await work(one)
+        did.set(one.request_id, run)
+        if (!context.json) await printDone(context, run, async () => printLine(context, shownLine(done(run))))
+      } catch (error) {
+        if (found.length === 1) throw error
+        failed.push({ request_id: one.request_id, error: isAppError(error) ? error.code : 'internal', message: errorText(error) })
+        status = Math.max(status, exitStatusOf(error))
+        const [what = '', ...next] = failureLines(error)
+        await write(context.stderr, problemText([`${whereOf(one)}: ${what}`, ...next]))
+      }
+    }
   }
-  if (context.json) await printJson(context, { ok: true, runs })
-  return 0
+  await Promise.all(Array.from({ length: MAX_ASKED_AT_ONCE }, workOn))
+  const runs = found.flatMap(({ request_id }) => did.get(request_id) ?? [])
+  if (context.json) await printJson(context, { ok: status === 0, runs, ...(failed.length > 0 && { failed }) })
+  return status
 }
 
-/** `x0x runs cancel ID...`. */
-export const runCancelDetached = async (context: CliContext, ids: readonly string[]): Promise<number> =>
+/** `x0x runs cancel ID...`. Of a session, those that are known to be over are left alone. */
+export const runCancelDetached = async (context: CliContext, words: RunWords): Promise<number> =>
   each(
     context,
-    ids,
-    async (request_id) => context.api.json<ShownRun>({ method: 'POST', path: '/runs/cancel', body: { request_id } }),
+    words,
+    async (run) =>
+      words.session !== null && isOver(run.state)
+        ? run
+        : context.api.json<ShownRun>({ method: 'POST', path: '/runs/cancel', body: { request_id: run.request_id } }),
     (run) => `${isOver(run.state) ? `over before, ${stateText(run)}` : 'asked to end'}: ${commandOf(run)}, on ${whereOf(run)}`,
   )
 
 /** `x0x runs forget ID...`. */
-export const runForget = async (context: CliContext, ids: readonly string[], here: boolean): Promise<number> =>
+export const runForget = async (context: CliContext, words: RunWords, here: boolean): Promise<number> =>
   each(
     context,
-    ids,
-    async (request_id) =>
+    words,
+    async ({ request_id }) =>
       context.api.json<ShownRun>({ method: 'POST', path: '/runs/forget', body: { request_id, here } }).catch((error: unknown) => {
         if (!isAppError(error, 'peer_unreachable')) throw error
         const { code, message, data } = error

@@ -8,17 +8,25 @@ import { endText } from './end-text.ts'
 import { retryLine } from './fleet-line.ts'
 import { timeText } from './fleet-progress.ts'
 
-export interface SummaryFacts extends Pick<RunFacts, 'argv' | 'timed' | 'interrupted' | 'own'> {
+export type ToldFacts = Pick<RunFacts, 'argv' | 'timed' | 'interrupted' | 'own'>
+
+export interface SummaryFacts extends ToldFacts {
   /** Null: of one that was read. */
   readonly elapsedMs: number | null
   /** Where it is kept; null: nowhere. */
   readonly ledger: string | null
 }
 
+/** What is known of a host whose turn is over. */
+export type EndedHost = Pick<
+  FanoutHostJson,
+  'host' | 'request_id' | 'end' | 'code' | 'signal' | 'incomplete' | 'warnings' | 'denial_reason' | 'error' | 'message'
+>
+
 /** Hosts for which the same is to be said. */
 interface Told {
   readonly label: string
-  readonly hosts: FanoutHostJson[]
+  readonly hosts: EndedHost[]
   /** What happened, then what to do; the first is behind the hosts, the others below. */
   readonly lines: readonly string[]
 }
@@ -27,10 +35,10 @@ type Label = Exclude<FanoutEnd, 'ran'> | 'failed'
 
 const ORDER: readonly Label[] = ['failed', 'denied', 'unreachable', 'not_started', 'cancelled', 'unknown']
 
-const labelOf = (host: FanoutHostJson): Label => (host.end === 'ran' ? 'failed' : host.end)
+const labelOf = (host: EndedHost): Label => (host.end === 'ran' ? 'failed' : host.end)
 
 /** Hosts with the same one are told together. */
-const keyOf = (host: FanoutHostJson): string => {
+const keyOf = (host: EndedHost): string => {
   const reasons = {
     ran: endText(host),
     denied: host.denial_reason,
@@ -42,15 +50,15 @@ const keyOf = (host: FanoutHostJson): string => {
   return `${labelOf(host)} ${reasons[host.end] ?? ''}`
 }
 
-const errorLine = (hosts: readonly FanoutHostJson[], otherwise: string): string => {
-  const [{ error, message }] = hosts as [FanoutHostJson]
+const errorLine = (hosts: readonly EndedHost[], otherwise: string): string => {
+  const [{ error, message }] = hosts as [EndedHost]
   // What is said of one host has its addresses: of many, what they share.
   if (message !== undefined && hosts.every((host) => host.message === message)) return message
   return error === null ? otherwise : `${error}: ${ERROR_TABLE[errorCodeOf(error)].text}`
 }
 
-const linesFor = (label: Label, hosts: readonly FanoutHostJson[], facts: SummaryFacts): readonly string[] => {
-  const [first] = hosts as [FanoutHostJson]
+const linesFor = (label: Label, hosts: readonly EndedHost[], facts: ToldFacts): readonly string[] => {
+  const [first] = hosts as [EndedHost]
   const on = `on ${shellWord(first.host)}`
   switch (label) {
     case 'failed':
@@ -71,7 +79,7 @@ const linesFor = (label: Label, hosts: readonly FanoutHostJson[], facts: Summary
   }
 }
 
-const toldOf = (hosts: readonly FanoutHostJson[], facts: SummaryFacts): Told[] => {
+const toldOf = (hosts: readonly EndedHost[], facts: ToldFacts): Told[] => {
   const groups = [
     ...Map.groupBy(
       hosts.filter((host) => !isSuccess(host)),
@@ -88,6 +96,9 @@ const toldLines = ({ label, hosts, lines: [what = '', ...next] }: Told): string[
   `${label} (${hosts.length}): ${foldNodeSet(hosts.map(({ host }) => host))}${what === '' ? '' : `: ${what}`}`,
   ...next.map((line) => `  ${line}`),
 ]
+
+/** Every host that did not succeed, with what to do next. */
+export const unsuccessfulLines = (hosts: readonly EndedHost[], facts: ToldFacts): string[] => toldOf(hosts, facts).flatMap(toldLines)
 
 const nextLines = ({ denied, unreachable, not_started, cancelled, unknown }: FanoutLedgerJson, file: string): string[] => [
   ...(denied + unreachable + not_started + cancelled === 0 ? [] : [`ask again where it certainly did not run: ${retryLine(file)}`]),
@@ -108,8 +119,8 @@ export const countsLine = ({ asked, ran, failed, denied, unreachable, not_starte
 }
 
 /** What became of all: the six counts, then every host that did not succeed, with what to do next. */
-export const summaryLines = (ledger: FanoutLedgerJson, hosts: readonly FanoutHostJson[], facts: SummaryFacts): string[] => [
+export const summaryLines = (ledger: FanoutLedgerJson, hosts: readonly EndedHost[], facts: SummaryFacts): string[] => [
   `${countsLine(ledger)}${facts.elapsedMs === null ? '' : `; ${timeText(facts.elapsedMs)}`}`,
-  ...toldOf(hosts, facts).flatMap(toldLines),
+  ...unsuccessfulLines(hosts, facts),
   ...(facts.ledger === null ? [] : nextLines(ledger, facts.ledger)),
 ]
