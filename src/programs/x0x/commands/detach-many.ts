@@ -61,8 +61,15 @@ const countsOf = (asked: readonly Asked[]): Readonly<Record<Asked['end'], number
 
 /** As a host of a fan-out that ends, for which starting is all that it was asked for. */
 const endedOf = ({ host, request_id, end, denial_reason, error, message }: Asked): EndedHost => ({
-  ...{ host, request_id, end: end === 'started' ? 'ran' : end, denial_reason, error },
-  ...{ code: 0, signal: null, incomplete: false, warnings: [] },
+  host,
+  request_id,
+  end: end === 'started' ? 'ran' : end,
+  code: 0,
+  signal: null,
+  incomplete: false,
+  warnings: [],
+  denial_reason,
+  error,
   ...(message !== null && { message }),
 })
 
