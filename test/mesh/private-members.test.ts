@@ -40,8 +40,11 @@ const RELIED_ON = {
     muxer: ['onData', '_newStream', 'status', 'ping', 'rtt'],
     stream: ['sendWindowUpdate', 'recvWindow', 'recvWindowCapacity', 'state'],
   },
-  '@chainsafe/libp2p-noise': { version: '17.0.0', secured: ['decrypt', 'decoder'] },
-  '@libp2p/tcp': { version: '11.0.28', wire: ['socket', 'sendData'] },
+  '@chainsafe/libp2p-noise': {
+    version: '17.0.0',
+    secured: ['decrypt', 'decoder', 'stream', 'writeBuffer', 'processSendQueue', 'sendData'],
+  },
+  '@libp2p/tcp': { version: '11.0.28', wire: ['socket', 'sendData', 'sendReset'] },
   '@libp2p/circuit-relay-v2': {
     version: '4.2.13',
     relay: ['onHop', 'stopHop'],

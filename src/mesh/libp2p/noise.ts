@@ -4,6 +4,7 @@ import { defaultCrypto } from '@chainsafe/libp2p-noise/crypto'
 import { AppError } from '../../base/errors.ts'
 import { secretKeyOf } from '../../identity/hash.ts'
 import { AEAD_TAG_BYTES } from '../../protocol/limits.ts'
+import { holdWrites } from './held-writes.ts'
 
 /** From here on Noise uses the runtime's cipher and not its own; it does so from 1,200 bytes. */
 export const LARGE_MESSAGE = 2 * 1024
@@ -49,6 +50,7 @@ const guarded = <Secured extends { connection: object }>(secured: Secured): Secu
     if (length <= AEAD_TAG_BYTES) throw new AppError('malformed', 'a message of Noise that holds nothing')
     return length
   }
+  holdWrites(connection)
   return secured
 }
 

@@ -6,11 +6,11 @@ import { errorText } from '../../base/errors.ts'
 import { negotiation, ReplyStripper } from './negotiation.ts'
 
 /** What a connection below Noise has beside its interface, of TCP or through a relay; `onData` is where it hands over what it read. */
-type RawStream = MessageStream & { sendData(data: unknown): unknown; onData(data: Data): void }
+type RawStream = MessageStream & { sendData(data: unknown): unknown; sendReset(error: Error): void; onData(data: Data): void }
 type TcpStream = RawStream & { readonly socket: Socket }
 type Data = StreamMessageEvent['data']
 
-const isRaw = (stream: MessageStream): stream is RawStream => 'sendData' in stream && 'onData' in stream
+const isRaw = (stream: MessageStream): stream is RawStream => 'sendData' in stream && 'sendReset' in stream && 'onData' in stream
 const isTcp = (stream: RawStream): stream is TcpStream => 'socket' in stream
 
 /** libp2p's hook for private networks: the one place where a connection can be touched before Noise begins. */
@@ -25,23 +25,28 @@ export const betweenSocketAndNoise = (): ConnectionProtector => ({
 })
 
 /**
- * Noise and yamux write each message in two to four pieces, and each would be a system call and a packet
- * of its own. What is written in one turn leaves together, at the end of that turn.
+ * A message of Noise comes in two or three pieces, and what precedes the first as one more; each would be a system call and a packet
+ * of its own. What is written in one tick leaves together, before the connection is reset at the latest.
  */
 const corkWrites = (stream: TcpStream): void => {
   const { socket } = stream
-  const sendData = stream.sendData.bind(stream)
+  const [sendData, sendReset] = [stream.sendData.bind(stream), stream.sendReset.bind(stream)]
   let corked = false
+  const release = (): void => {
+    if (corked) socket.uncork()
+    corked = false
+  }
   stream.sendData = (data) => {
     if (!corked) {
       corked = true
       socket.cork()
-      process.nextTick(() => {
-        corked = false
-        socket.uncork()
-      })
+      process.nextTick(release)
     }
     return sendData(data)
+  }
+  stream.sendReset = (error) => {
+    release()
+    sendReset(error)
   }
 }
 
