@@ -15,6 +15,8 @@ import type { OwnCard } from './own-card.ts'
 export const PUBLISH_EVERY_MS = 30 * 60_000
 /** The first time, once there are neighbours to put it to; where nobody took it, again after twice as long each time. */
 export const FIRST_PUBLISH_MS = 15_000
+/** After a server has come, which may have begun anew and forgotten it, or never had it: within four times `FIRST_PUBLISH_MS`, since all its clients come to it together, and so long after the last time at the earliest. */
+export const PUBLISH_SPACING_MS = 5 * 60_000
 /** How long our record may take to be put. Nobody waits for it, and one slow server that names machines which are not there must not be in its way. */
 const PUBLISH_MS = 60_000
 /** How long another's may be looked for. */
@@ -26,7 +28,7 @@ export const ASK_AGAIN_MS = 30_000
 const MAX_REMEMBERED = 256
 
 export interface AgentRecordsComponents {
-  readonly table: Pick<HashTable, 'diagnostics' | 'options' | 'put' | 'recordsOf'>
+  readonly table: Pick<HashTable, 'diagnostics' | 'onServer' | 'options' | 'put' | 'recordsOf'>
   readonly judge: RecordJudge
   readonly ownCard: Pick<OwnCard, 'current'>
   readonly clock: Clock
@@ -41,7 +43,12 @@ export class AgentRecords implements Startable {
   readonly #turns = new Turnstile({ limit: MAX_LOOK_UPS })
   readonly #asked = new BoundedMap<AgentId, { readonly at: number; readonly card: VerifiedCard | null }>({ max: MAX_REMEMBERED })
   readonly #stop = new AbortController()
+  /** Null while our record is being put. */
   #timer: Timer | null = null
+  /** Monotonic milliseconds, as is the next. */
+  #nextAt = Number.POSITIVE_INFINITY
+  #takenAt = Number.NEGATIVE_INFINITY
+  #hasServerCome = false
   #againMs = FIRST_PUBLISH_MS
   /** For `/diagnostics/mesh`. */
   readonly counts = { published: 0, looked_for: 0, found: 0, refused: 0 }
@@ -52,7 +59,10 @@ export class AgentRecords implements Startable {
   }
 
   start(): void {
-    if (this.#parts.table.options !== null) this.#schedule(FIRST_PUBLISH_MS)
+    const { table } = this.#parts
+    if (table.options === null) return
+    table.onServer = () => this.#onServer()
+    this.#schedule(FIRST_PUBLISH_MS)
   }
 
   stop(): void {
@@ -102,15 +112,35 @@ export class AgentRecords implements Startable {
     return AbortSignal.any([wanted, this.#stop.signal, AbortSignal.timeout(ms)])
   }
 
+  /** Not later than it is to be put anyway. */
   #schedule(ms: number): void {
-    this.#timer = this.#parts.clock.setTimeout(() => void this.#publish(), Math.ceil(ms * (0.8 + Math.random() * 0.4)), { unref: true })
+    const { clock } = this.#parts
+    const at = clock.monotonic() + Math.ceil(ms * (0.8 + Math.random() * 0.4))
+    if (this.#timer !== null && at >= this.#nextAt) return
+    this.#timer?.cancel()
+    this.#nextAt = at
+    this.#timer = clock.setTimeout(() => void this.#publish(), at - clock.monotonic(), { unref: true })
+  }
+
+  #onServer(): void {
+    this.#hasServerCome = true
+    if (this.#timer === null || this.#stop.signal.aborted) return
+    const spacing = this.#takenAt + PUBLISH_SPACING_MS - this.#parts.clock.monotonic()
+    this.#schedule(Math.max(FIRST_PUBLISH_MS * (1 + 3 * Math.random()), spacing))
   }
 
   async #publish(): Promise<void> {
+    this.#timer = null
+    this.#hasServerCome = false
     const takers = await this.#put()
-    if (takers > 0) this.counts.published += 1
+    if (this.#stop.signal.aborted) return
+    if (takers > 0) {
+      this.counts.published += 1
+      this.#takenAt = this.#parts.clock.monotonic()
+    }
     this.#againMs = takers > 0 ? FIRST_PUBLISH_MS : Math.min(2 * this.#againMs, PUBLISH_EVERY_MS)
-    if (!this.#stop.signal.aborted) this.#schedule(takers > 0 ? PUBLISH_EVERY_MS : this.#againMs)
+    this.#schedule(takers > 0 ? PUBLISH_EVERY_MS : this.#againMs)
+    if (this.#hasServerCome) this.#onServer()
   }
 
   /** How many took our record. */

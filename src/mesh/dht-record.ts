@@ -18,6 +18,9 @@ const agentOfKey = (key: Uint8Array): AgentId | null => {
   return empty === '' && namespace === RECORD_NAMESPACE && isHexId(agentId) && more.length === 0 ? agentId : null
 }
 
+/** Whether anything may be kept under this key. */
+export const isRecordKey = (key: Uint8Array = new Uint8Array()): boolean => agentOfKey(key) !== null
+
 const wrong = (what: string): AppError => new AppError('malformed', `a record of the hash table ${what}`)
 
 /** Which records of the hash table are believed: a card for other daemons, of that very agent, in its time, and none older than one that we have seen. */

@@ -5,7 +5,7 @@ import { RateLimit } from '../base/rate-limit.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import { perMinute } from '../protocol/meter-limits.ts'
 import type { RecordJudge } from './dht-record.ts'
-import { guardHashTable, peersOf, putValue, valuesOf } from './libp2p/dht.ts'
+import { guardHashTable, peersOf, putValue, valuesOf, type TableInit, type TableWays } from './libp2p/dht.ts'
 import { RecordStore } from './libp2p/record-store.ts'
 
 /** Records that one source may have us keep: all at once those of a host full of daemons, and then so many a minute. Each has one, and puts it twice an hour: whoever makes up agents would else push out all that we keep within seconds. */
@@ -26,7 +26,11 @@ export interface TableView {
 /** This machine's part in the hash table of cards, as long as its libp2p runs. */
 export class HashTable {
   /** What libp2p is started with; null: no part. */
-  readonly options: { readonly judge: RecordJudge; readonly server: boolean; readonly store: RecordStore } | null
+  readonly options: (TableInit & { readonly store: RecordStore }) | null
+  /** Where a machine that we know says that it is, or our own files do: there alone it is dialled for the table. */
+  addressesOf: (machineId: MachineId) => readonly string[] = () => []
+  /** Called when a machine that we know has connected and keeps records for others. */
+  onServer: () => void = () => undefined
   readonly #puts: RateLimit
   #dht: KadDHT | null = null
 
@@ -34,6 +38,11 @@ export class HashTable {
     const { judge } = components
     this.#puts = new RateLimit(components, { ...perMinute(RECORDS_PER_MINUTE), burst: RECORDS_AT_ONCE })
     this.options = judge === undefined || init.mode === 'off' ? null : { judge, server: init.mode === 'server', store: new RecordStore() }
+  }
+
+  /** The same with what dials for it. */
+  startOptions(ways: TableWays): HashTable['options'] {
+    return this.options && { ...this.options, ways }
   }
 
   /** Before libp2p's start. `view` is asked about each question of a peer. */

@@ -8,8 +8,7 @@ import type { MachineId } from '../protocol/ids.ts'
 import { MAX_CARD_ADDRESSES, MAX_STREAMS_PER_CONNECTION } from '../protocol/limits.ts'
 import type { Metered, Standing } from '../protocol/meter-limits.ts'
 import type { MeshConnection } from './connection.ts'
-import { forgetGonePeers, NAMED_IN_HASH_TABLE } from './libp2p/peer-store.ts'
-import { addressesTo } from './addresses.ts'
+import { forgetGonePeers, onFirstHeard } from './libp2p/peer-store.ts'
 import { Dialler, type DialOptions } from './dialler.ts'
 import { EngineDials } from './engine-dials.ts'
 import { Gate } from './gater.ts'
@@ -20,7 +19,6 @@ import { listenError } from './libp2p/listen-error.ts'
 import type { MeshNodeComponents, MeshNodeInit } from './node-init.ts'
 import { OpenConnections } from './open-connections.ts'
 import { PeerLimits } from './peer-limits.ts'
-import { machineIdOf } from './peer-ids.ts'
 import type { Offence } from './penalties.ts'
 import { Reach } from './reach.ts'
 import { Sources } from './sources.ts'
@@ -64,7 +62,15 @@ export class MeshNode implements Startable {
     this.#sources = new Sources({ ...components, outsideHosts }, { standing: (machineId) => this.standing(machineId) })
     const strangersDialled = (): number => this.#strangersDialled()
     this.#engineDials = new EngineDials(
-      { ...components, isKnown: (machineId) => this.isKnown(machineId), strangersDialled },
+      {
+        ...components,
+        addressesOf: (machineId) => this.table.addressesOf(machineId),
+        dial: async (machineId, addresses, signal) => this.dial(machineId, addresses, signal, { background: true }),
+        isKnown: (machineId) => this.isKnown(machineId),
+        onServer: () => this.table.onServer(),
+        sourceOf: (machineId) => this.#limits.sourceOf(machineId),
+        strangersDialled,
+      },
       { strangers: this.strangersMayCome },
     )
     this.#gate = new Gate({ view: this.#gateView() }, { strangers: this.strangersMayCome })
@@ -96,7 +102,7 @@ export class MeshNode implements Startable {
       mdns: this.#init.mdns,
       gater: this.#gate,
       reach: this.reach.options,
-      dht: this.table.options,
+      dht: this.table.startOptions(this.#engineDials),
     })
     const libp2p = await createLibp2p(options)
     this.#watch(libp2p)
@@ -274,13 +280,7 @@ export class MeshNode implements Startable {
       for (const listener of this.#onConnected) listener(connection)
     })
     libp2p.addEventListener('self:peer:update', () => this.reach.onAddresses())
-    libp2p.addEventListener('peer:update', ({ detail: { peer, previous } }) => {
-      const machineId = machineIdOf(peer.id)
-      if (machineId === null || machineId === this.machineId || previous !== undefined || peer.tags.has(NAMED_IN_HASH_TABLE)) return
-      const addresses = addressesTo(
-        peer.id,
-        peer.addresses.map(({ multiaddr }) => multiaddr),
-      )
+    onFirstHeard(libp2p, (machineId, addresses) => {
       for (const listener of this.#onFound) listener(machineId, addresses)
     })
   }

@@ -9,7 +9,7 @@ import { Key } from 'interface-datastore'
 import { agentSignerOf } from '../../src/identity/agent-key.ts'
 import { isAppError } from '../../src/base/errors.ts'
 import { silentLogger } from '../../src/base/log.ts'
-import { AgentRecords, ASK_AGAIN_MS, FIRST_PUBLISH_MS, PUBLISH_EVERY_MS } from '../../src/mesh/agent-records.ts'
+import { AgentRecords, ASK_AGAIN_MS, FIRST_PUBLISH_MS, PUBLISH_EVERY_MS, PUBLISH_SPACING_MS } from '../../src/mesh/agent-records.ts'
 import { recordKeyOf, RecordJudge } from '../../src/mesh/dht-record.ts'
 import { DHT_PROTOCOL } from '../../src/mesh/libp2p/dht.ts'
 import { HashTable, RECORDS_AT_ONCE, RECORDS_PER_MINUTE } from '../../src/mesh/hash-table.ts'
@@ -106,7 +106,7 @@ test('one source has us keep so many records, and uses up nothing of others', as
   assert.equal(kept('mallory'), RECORDS_PER_MINUTE)
 })
 
-test('where nobody takes our record it is put again soon, and only what was taken counts', async () => {
+test('where nobody takes our record it is put again soon, and where a server has come; only what was taken counts', async () => {
   const clock = new ManualClock()
   let [takers, puts] = [0, 0]
   const put = async (): Promise<number> => {
@@ -115,6 +115,7 @@ test('where nobody takes our record it is put again soon, and only what was take
     return takers
   }
   const table = {
+    onServer: () => undefined,
     options: { judge: new RecordJudge({ clock }), server: false, store: new RecordStore() },
     put,
     recordsOf: () => assert.fail('nobody is looked for'),
@@ -130,8 +131,17 @@ test('where nobody takes our record it is put again soon, and only what was take
   takers = 3
   await clock.advance(1.2 * 4 * FIRST_PUBLISH_MS)
   assert.deepEqual([puts, records.counts.published], [3, 1])
-  await clock.advance(0.7 * PUBLISH_EVERY_MS)
+  // A server that comes has it within minutes, and not again with each that comes.
+  for (let i = 0; i < 10; i++) table.onServer()
+  await clock.advance(0.7 * PUBLISH_SPACING_MS)
   assert.equal(puts, 3)
+  await clock.advance(0.5 * PUBLISH_SPACING_MS)
+  assert.equal(puts, 4)
+  await clock.advance(0.7 * PUBLISH_EVERY_MS)
+  assert.equal(puts, 4)
+  table.onServer()
+  await clock.advance(1.2 * 4 * FIRST_PUBLISH_MS)
+  assert.equal(puts, 5)
   records.stop()
 })
 
@@ -223,6 +233,36 @@ test('a record is found though most of its servers have gone and others have com
   await until(async () => (await put(come[1]!)) === 3)
   for (const gone of stayed) await gone.stop()
   await findAt(come[0]!)
+})
+
+test('a server that begins anew has forgotten all records, and is given ours again by who knows it', LIMIT, async (t) => {
+  const server = await startPeer(t, { name: 'server', dht: 'server' })
+  const [listen] = server.node.addresses()
+  const owner = await startPeer(t, { name: 'owner', dht: 'client', bootstrap: server.node.addresses() })
+  owner.records.stop()
+  const [clock, { table }] = [new ManualClock(), owner.node]
+  const ownCard = { current: async () => ({ issuedAt: Date.now(), encoded: await recordOf(owner.signer, Date.now()) }) }
+  const parts = { table, judge: owner.judge, ownCard, clock, log: silentLogger }
+  const records = new AgentRecords(parts, { agentId: owner.agentId })
+  records.start()
+  t.after(() => records.stop())
+  await until(() => table.diagnostics().peers > 0)
+  await clock.advance(1.2 * FIRST_PUBLISH_MS)
+  await until(() => records.counts.published === 1)
+  await clock.advance(PUBLISH_SPACING_MS)
+  await server.stop()
+  await until(() => owner.node.connections().length === 0)
+  let come = 0
+  const { onServer } = table
+  table.onServer = () => {
+    come += 1
+    onServer()
+  }
+  const again = await startPeer(t, { name: 'again', dht: 'server', dataDir: server.dataDir, listen: listen!.split('/p2p/')[0]! })
+  await until(() => come > 0)
+  assert.equal(again.node.table.diagnostics().records, 0)
+  await clock.advance(1.2 * 4 * FIRST_PUBLISH_MS)
+  await until(() => again.node.table.diagnostics().records === 1)
 })
 
 test('a stranger that asks the hash table too fast, or has it keep too much, is refused and counted', LIMIT, async (t) => {

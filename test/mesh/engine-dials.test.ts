@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
-import { createServer, type AddressInfo } from 'node:net'
-import { test } from 'node:test'
+import { createServer, type AddressInfo, type Socket } from 'node:net'
+import { test, type TestContext } from 'node:test'
+import { setImmediate as turn } from 'node:timers/promises'
 
 import { multiaddr } from '@multiformats/multiaddr'
 import { peerIdFromString } from '@libp2p/peer-id'
@@ -12,53 +13,155 @@ import { agentSignerOf } from '../../src/identity/agent-key.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { RecordJudge } from '../../src/mesh/dht-record.ts'
-import { ENGINE_DIALS_OF_MACHINE, ENGINE_DIALS_PER_MINUTE, EngineDials, MAX_ENGINE_STRANGERS } from '../../src/mesh/engine-dials.ts'
-import { FOUND_STRANGERS_PER_MINUTE } from '../../src/mesh/found-machines.ts'
+import {
+  ENGINE_ADDRESSES_OF_SERVER,
+  ENGINE_ADDRESSES_PER_MINUTE,
+  ENGINE_DIALS_AT_ONCE,
+  ENGINE_DIALS_OF_MACHINE,
+  EngineDials,
+  MAX_ENGINE_STRANGERS,
+} from '../../src/mesh/engine-dials.ts'
 import { libp2pOptions } from '../../src/mesh/libp2p/options.ts'
+import { machineIdOfText } from '../../src/mesh/peer-ids.ts'
 import type { MachineId } from '../../src/protocol/ids.ts'
+import { ADDRESS_DIAL_MS, MAX_DIAL_ADDRESSES } from '../../src/protocol/limits.ts'
 import { signalOf } from '../support/hostile-link.ts'
 import { ManualClock } from '../support/manual-clock.ts'
-import { startPeer } from '../support/peer.ts'
+import { introduce, startPeer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
 
 const machineOf = (n: number): MachineId => machineKeyOf(Buffer.alloc(32, `machine${n}`)).machineId
+const OWN = ['/ip4/192.0.2.1/tcp/1']
+const [SERVER, OTHER] = ['server', 'other']
+
+interface Mesh {
+  strangersDialled: number
+  readonly known: Set<MachineId>
+  readonly dialled: (readonly string[])[]
+  /** A dial. */
+  answer: () => Promise<void>
+}
 
 const setUp = ({ strangers = true } = {}) => {
   const clock = new ManualClock()
-  const mesh = { dialled: 0, known: new Set<MachineId>() }
-  const parts = { clock, isKnown: (machineId: MachineId) => mesh.known.has(machineId), strangersDialled: () => mesh.dialled }
+  const mesh: Mesh = { strangersDialled: 0, known: new Set(), dialled: [], answer: async () => undefined }
+  const parts = {
+    clock,
+    addressesOf: () => OWN,
+    dial: async (_machineId: MachineId, addresses: readonly string[]) => (mesh.dialled.push(addresses), mesh.answer()),
+    isKnown: (machineId: MachineId) => mesh.known.has(machineId),
+    onServer: () => undefined,
+    sourceOf: (machineId: MachineId) => `host of ${machineId}`,
+    strangersDialled: () => mesh.strangersDialled,
+  }
   const dials = new EngineDials(parts, { strangers })
-  const passed = (count: number): number => Array.from({ length: count }, (_, i) => dials.may(machineOf(i))).filter(Boolean).length
-  return { clock, mesh, dials, passed }
+  const reaches = async (machineId: MachineId, own: readonly string[] = []): Promise<boolean> =>
+    dials.reach(machineId, own, signalOf()).then(
+      () => true,
+      () => false,
+    )
+  /** How many of so many machines are dialled that this server names, at one address each. */
+  const passed = async (count: number, { server = SERVER, from = 0 } = {}): Promise<number> => {
+    let all = 0
+    for (let i = from; i < from + count; i++) {
+      dials.named(machineOf(i), ['/ip4/203.0.113.1/tcp/1'], server)
+      if (await reaches(machineOf(i))) all += 1
+    }
+    return all
+  }
+  return { clock, mesh, dials, reaches, passed }
 }
 
-test('of strangers the hash table may dial so many a minute, and of those we know any number', async () => {
-  const { clock, mesh, passed } = setUp()
-  assert.equal(passed(2 * ENGINE_DIALS_PER_MINUTE), ENGINE_DIALS_PER_MINUTE)
-  mesh.known.add(machineOf(1))
-  assert.equal(passed(2 * ENGINE_DIALS_PER_MINUTE), 1)
+test('a server has us dial so many addresses a minute, and all servers together so many', async () => {
+  const { clock, passed } = setUp()
+  assert.equal(await passed(2 * ENGINE_ADDRESSES_OF_SERVER), ENGINE_ADDRESSES_OF_SERVER)
+  // Named by another, whose share is its own.
+  assert.equal(await passed(1, { server: OTHER, from: ENGINE_ADDRESSES_OF_SERVER }), 1)
+  let all = ENGINE_ADDRESSES_OF_SERVER + 1
+  for (let i = 0; i < 4; i++) all += await passed(ENGINE_ADDRESSES_OF_SERVER, { server: `server${i}`, from: 1_000 * (i + 1) })
+  assert.equal(all, ENGINE_ADDRESSES_PER_MINUTE)
   await clock.advance(60_000)
-  assert.equal(passed(2 * ENGINE_DIALS_PER_MINUTE), ENGINE_DIALS_PER_MINUTE + 1)
+  assert.equal(await passed(2 * ENGINE_ADDRESSES_OF_SERVER, { from: 10_000 }), ENGINE_ADDRESSES_OF_SERVER)
+})
+
+test('many addresses of one machine count as many', async () => {
+  const { dials, mesh, reaches } = setUp()
+  const addresses = Array.from({ length: MAX_DIAL_ADDRESSES }, (_, i) => `/ip4/203.0.113.${i}/tcp/1`)
+  for (let i = 0; i < ENGINE_ADDRESSES_OF_SERVER; i++) {
+    dials.named(machineOf(i), addresses, SERVER)
+    await reaches(machineOf(i))
+  }
+  assert.equal(mesh.dialled.flat().length, ENGINE_ADDRESSES_OF_SERVER)
+})
+
+test('a machine that we know is dialled where it says that it is and our files do, never where a server says so, and so often', async () => {
+  const { clock, dials, mesh, reaches } = setUp()
+  const [known, said] = [machineOf(1), ['/ip4/192.0.2.2/tcp/2', ...OWN]]
+  mesh.known.add(known)
+  const dialled = async (): Promise<number> => {
+    for (let i = 0; i < 2 * ENGINE_DIALS_OF_MACHINE; i++) {
+      dials.named(known, ['/ip4/203.0.113.1/tcp/1'], SERVER)
+      await reaches(known, said.slice(0, 1))
+    }
+    return mesh.dialled.length
+  }
+  assert.equal(await dialled(), ENGINE_DIALS_OF_MACHINE)
+  await clock.advance(60_000)
+  assert.equal(await dialled(), 2 * ENGINE_DIALS_OF_MACHINE)
+  for (const addresses of mesh.dialled) assert.deepEqual(addresses, said)
+  // Nor is it when it is nobody any more.
+  mesh.known.delete(known)
+  await clock.advance(60_000)
+  assert.ok(!(await reaches(known)))
+})
+
+test('a stranger that has said itself where it is is not dialled where a server says so', async () => {
+  const { dials, mesh, reaches } = setUp()
+  dials.named(machineOf(1), ['/ip4/203.0.113.1/tcp/1'], SERVER)
+  assert.ok(await reaches(machineOf(1), OWN))
+  assert.deepEqual(mesh.dialled, [OWN])
+  assert.ok(!(await reaches(machineOf(2))), 'nobody has said where it is')
 })
 
 test('a stranger that hangs up whenever it is reached takes no turns of others', async () => {
-  const { dials, passed } = setUp()
-  const again = Array.from({ length: 2 * ENGINE_DIALS_PER_MINUTE }, () => dials.may(machineOf(0)))
-  assert.equal(again.filter(Boolean).length, ENGINE_DIALS_OF_MACHINE)
-  assert.equal(passed(2 * ENGINE_DIALS_PER_MINUTE), ENGINE_DIALS_PER_MINUTE - ENGINE_DIALS_OF_MACHINE)
+  const { reaches, passed } = setUp()
+  let again = 0
+  for (let i = 0; i < 2 * ENGINE_ADDRESSES_OF_SERVER; i++) {
+    if ((await passed(1)) > 0) again += 1
+  }
+  assert.equal(again, ENGINE_DIALS_OF_MACHINE)
+  assert.ok(!(await reaches(machineOf(0), OWN)))
+  assert.equal(await passed(2 * ENGINE_ADDRESSES_OF_SERVER, { from: 1 }), ENGINE_ADDRESSES_OF_SERVER - ENGINE_DIALS_OF_MACHINE)
 })
 
-test('where as many strangers are connected as may be, or none may come, the hash table dials none', () => {
+test('named machines that never answer keep nobody waiting of whom more is known', async () => {
+  const { dials, mesh, reaches } = setUp()
+  const left = new AbortController()
+  mesh.answer = async () => new Promise((_resolve, reject) => left.signal.addEventListener('abort', () => reject(new Error('left'))))
+  const waiting = Array.from({ length: 2 * ENGINE_DIALS_AT_ONCE }, async (_, i) => {
+    dials.named(machineOf(i), ['/ip4/203.0.113.1/tcp/1'], SERVER)
+    return reaches(machineOf(i))
+  })
+  await turn()
+  assert.equal(mesh.dialled.length, ENGINE_DIALS_AT_ONCE)
+  mesh.answer = async () => undefined
+  mesh.known.add(machineOf(100))
+  assert.deepEqual(await Promise.all([reaches(machineOf(100)), reaches(machineOf(101), OWN)]), [true, true])
+  left.abort()
+  await Promise.all(waiting)
+})
+
+test('where as many strangers are connected as may be, or none may come, the hash table dials none', async () => {
+  const { mesh, passed } = setUp()
+  mesh.strangersDialled = MAX_ENGINE_STRANGERS
+  assert.equal(await passed(1), 0)
+  mesh.strangersDialled -= 1
+  assert.equal(await passed(1), 1)
+  assert.equal(await setUp({ strangers: false }).passed(8), 0)
+})
+
+test('what we dial ourselves is let through as long as any dial of ours lasts, and of all others whom we know', async () => {
   const { dials, mesh } = setUp()
-  mesh.dialled = MAX_ENGINE_STRANGERS
-  assert.ok(!dials.may(machineOf(1)))
-  mesh.dialled -= 1
-  assert.ok(dials.may(machineOf(1)))
-  assert.equal(setUp({ strangers: false }).passed(8), 0)
-})
-
-test('what we dial ourselves is let through as long as any dial of ours lasts', async () => {
-  const { dials } = setUp({ strangers: false })
   const [first, second] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
   const [one, two] = [first, second].map(async ({ promise }) => dials.ours(machineOf(1), async () => promise))
   assert.deepEqual([dials.may(machineOf(1)), dials.may(machineOf(2))], [true, false])
@@ -68,50 +171,94 @@ test('what we dial ourselves is let through as long as any dial of ours lasts', 
   second.resolve()
   await two
   assert.ok(!dials.may(machineOf(1)))
+  mesh.known.add(machineOf(1))
+  assert.ok(dials.may(machineOf(1)))
 })
 
 type Handlers = {
   rpc: { handlers: Record<string, { handle(peer: unknown, message: { type: string; key: Uint8Array }): Promise<unknown> }> }
 }
 
-test('a server of the hash table that names machines without end has us dial a bounded number of them', { timeout: 120_000 }, async (t) => {
-  let dialled = 0
-  const victim = createServer((socket) => {
-    dialled += 1
-    socket.destroy()
-  })
-  victim.listen(0, '127.0.0.1')
-  await once(victim, 'listening')
-  t.after(() => victim.close())
-  const there = multiaddr(`/ip4/127.0.0.1/tcp/${(victim.address() as AddressInfo).port}`).bytes
+/** A server of the hash table that answers whatever it is asked with these machines. */
+const startHostile = async (t: TestContext, closer: () => { id: Uint8Array; multiaddrs: Uint8Array[] }[]) => {
   const judge = new RecordJudge({ clock: new ManualClock() })
-  const options = await libp2pOptions({
-    seed: randomBytes(32),
-    listen: ['/ip4/127.0.0.1/tcp/0'],
-    announce: [],
-    mdns: false,
-    gater: {},
-    dht: { judge, server: true },
+  const wish = { seed: randomBytes(32), listen: ['/ip4/127.0.0.1/tcp/0'], announce: [], mdns: false, gater: {} }
+  const hostile = await createLibp2p(await libp2pOptions({ ...wish, dht: { judge, server: true } }))
+  const lie = async (_peer: unknown, { type, key }: { type: string; key: Uint8Array }): Promise<unknown> => ({
+    type,
+    key,
+    clusterLevel: 0,
+    closer: closer(),
+    providers: [],
   })
-  const hostile = await createLibp2p(options)
-  let named = 0
-  const lie = async (_peer: unknown, { type, key }: { type: string; key: Uint8Array }): Promise<unknown> => {
-    const machines = Array.from({ length: 20 }, () => peerIdFromString(peerIdOf(machineOf(named++))).toMultihash().bytes)
-    return { type, key, clusterLevel: 0, closer: machines.map((id) => ({ id, multiaddrs: [there] })), providers: [] }
-  }
   const { handlers } = (hostile.services.dht as unknown as Handlers).rpc
   for (const type of ['FIND_NODE', 'GET_VALUE']) handlers[type]!.handle = lie
   await hostile.start()
   t.after(() => hostile.stop())
-  // Each machine of which libp2p hears is found as well, and those have a bound of their own.
-  const most = ENGINE_DIALS_PER_MINUTE + FOUND_STRANGERS_PER_MINUTE
+  return hostile.getMultiaddrs().map(String)
+}
+
+const idOf = (machineId: MachineId): Uint8Array => peerIdFromString(peerIdOf(machineId)).toMultihash().bytes
+
+/** A host that has nothing to do with it, and does this with who comes. */
+const startVictim = async (t: TestContext, onSocket: (socket: Socket) => void) => {
+  const sockets = new Set<Socket>()
+  const victim = createServer((socket) => {
+    socket.on('error', () => undefined)
+    sockets.add(socket)
+    onSocket(socket)
+  })
+  victim.listen(0, '127.0.0.1')
+  await once(victim, 'listening')
+  t.after(() => {
+    for (const socket of sockets) socket.destroy()
+    victim.close()
+  })
+  const text = `/ip4/127.0.0.1/tcp/${(victim.address() as AddressInfo).port}`
+  return { at: multiaddr(text).bytes, came: () => sockets.size }
+}
+
+const LIMIT = { timeout: 120_000 }
+
+test('a server of the hash table that names machines without end has us dial a bounded number of them', LIMIT, async (t) => {
+  const { at, came } = await startVictim(t, (socket) => socket.destroy())
+  let named = 0
+  const bootstrap = await startHostile(t, () => Array.from({ length: 20 }, () => ({ id: idOf(machineOf(named++)), multiaddrs: [at] })))
   const begun = performance.now()
-  const asker = await startPeer(t, { name: 'asker', dht: 'client', bootstrap: hostile.getMultiaddrs().map(String) })
+  const asker = await startPeer(t, { name: 'asker', dht: 'client', bootstrap })
   await until(async () => {
     await asker.records.find(agentSignerOf(randomBytes(32)).agentId, signalOf()).catch(() => undefined)
-    return named > 4 * most
+    return named > 4 * ENGINE_ADDRESSES_OF_SERVER
   })
   const minutes = (performance.now() - begun) / 60_000
-  assert.ok(dialled > 0, 'nobody was dialled')
-  assert.ok(dialled <= most * (1 + minutes), `${dialled} of ${named} were dialled`)
+  assert.ok(came() > 0, 'nobody was dialled')
+  assert.ok(came() <= ENGINE_ADDRESSES_OF_SERVER * (1 + minutes), `${came()} of ${named} were dialled`)
+})
+
+test('a server of the hash table has us dial no machine that we know where it says that this is', LIMIT, async (t) => {
+  const { at, came } = await startVictim(t, (socket) => socket.destroy())
+  const known = await startPeer(t, { name: 'known', dht: 'server' })
+  let answered = 0
+  const bootstrap = await startHostile(t, () => (answered++, [{ id: idOf(known.machineId), multiaddrs: [at] }]))
+  const asker = await startPeer(t, { name: 'asker', dht: 'client' })
+  await introduce(asker, known, 'unknown')
+  await until(() => asker.node.isKnown(known.machineId))
+  await asker.node.dial(machineIdOfText(bootstrap[0]!.split('/p2p/')[1]!)!, bootstrap, signalOf())
+  await until(async () => {
+    await asker.records.find(agentSignerOf(randomBytes(32)).agentId, signalOf()).catch(() => undefined)
+    return answered > 4 && asker.node.connectionsTo(known.machineId).length > 0
+  })
+  assert.equal(came(), 0)
+})
+
+test('a dial that is awaited does not wait for one of the hash table at an address that a server has made up', LIMIT, async (t) => {
+  // It takes what comes, and says nothing.
+  const { at, came } = await startVictim(t, () => undefined)
+  const wanted = await startPeer(t, { name: 'wanted' })
+  const bootstrap = await startHostile(t, () => [{ id: idOf(wanted.machineId), multiaddrs: [at] }])
+  const asker = await startPeer(t, { name: 'asker', dht: 'client', bootstrap })
+  await until(() => came() > 0)
+  const before = performance.now()
+  await asker.node.dial(wanted.machineId, wanted.node.addresses(), signalOf())
+  assert.ok(performance.now() - before < ADDRESS_DIAL_MS / 2)
 })

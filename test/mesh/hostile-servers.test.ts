@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { test, type TestContext } from 'node:test'
 
-import type { PeerId } from '@libp2p/interface'
+import { KEEP_ALIVE, type PeerId } from '@libp2p/interface'
 import { peerIdFromString } from '@libp2p/peer-id'
 import { multiaddr } from '@multiformats/multiaddr'
 import { createLibp2p } from 'libp2p'
@@ -12,7 +12,7 @@ import { verifyCard } from '../../src/identity/card.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { recordKeyOf, RecordJudge } from '../../src/mesh/dht-record.ts'
-import { MAX_ANSWER_BYTES, MAX_NAMED, MAX_QUESTION_BYTES, valuesOf } from '../../src/mesh/libp2p/dht.ts'
+import { guardHashTable, MAX_ANSWER_BYTES, MAX_NAMED, MAX_QUESTION_BYTES, valuesOf, type TableWays } from '../../src/mesh/libp2p/dht.ts'
 import { libp2pOptions } from '../../src/mesh/libp2p/options.ts'
 import { IN_HASH_TABLE } from '../../src/mesh/libp2p/peer-store.ts'
 import { machineIdOf } from '../../src/mesh/peer-ids.ts'
@@ -31,13 +31,20 @@ const signer = agentSignerOf(new Uint8Array(32).fill(1))
 /** libp2p as we use it, and nothing above it. */
 const startNode = async (t: TestContext, { server }: { server: boolean }) => {
   const judge = new RecordJudge({ clock: new ManualClock() })
-  const wish = { seed: randomBytes(32), listen: ['/ip4/127.0.0.1/tcp/0'], announce: [], mdns: false, gater: {}, dht: { judge, server } }
+  const named = new Map<MachineId, readonly string[]>()
+  const ways: TableWays = {
+    named: (machineId, addresses) => void named.set(machineId, addresses),
+    reach: async () => Promise.reject(new Error('nobody is dialled')),
+    met: () => undefined,
+  }
+  const dht = { judge, server, ways }
+  const wish = { seed: randomBytes(32), listen: ['/ip4/127.0.0.1/tcp/0'], announce: [], mdns: false, gater: {}, dht }
   const names: string[] = []
   const dns = { query: async (name: string) => Promise.reject(new Error(`${names.push(name)} names were asked for`)) }
   const node = await createLibp2p({ ...(await libp2pOptions(wish)), dns })
   await node.start()
   t.after(() => node.stop())
-  return Object.assign(node, { names })
+  return Object.assign(node, { names, named })
 }
 type Node = Awaited<ReturnType<typeof startNode>>
 
@@ -88,7 +95,7 @@ test('an answer of the hash table that goes on and on is not looked at, and nobo
   await join(asker, hostile)
   assert.deepEqual(await ask(asker), [])
   assert.ok(answered() > 0)
-  assert.equal((await asker.peerStore.all()).length, 1)
+  assert.equal(asker.named.size + (await asker.peerStore.all()).length, 1)
 })
 
 test('of an answer that names more machines than it may no more are remembered, and it is none', LIMIT, async (t) => {
@@ -99,7 +106,8 @@ test('of an answer that names more machines than it may no more are remembered, 
     assert.notEqual(name, 'PEER_RESPONSE')
   // Each answer is of the same machines, the first of which are remembered.
   assert.ok(answered() > 0)
-  assert.ok((await asker.peerStore.all()).length <= 1 + MAX_NAMED)
+  assert.ok(asker.named.size <= MAX_NAMED)
+  assert.equal((await asker.peerStore.all()).length, 1)
 })
 
 test(
@@ -124,10 +132,19 @@ test(
     await join(asker, hostile)
     await ask(asker)
     assert.ok(answered() > 0)
-    await until(async () => asker.peerStore.has(away))
+    const where = (peer: PeerId): readonly string[] | undefined => asker.named.get(machineIdOf(peer)!)
+    await until(() => where(nowhere) !== undefined)
+    const of = (peer: PeerId) => (address: string) => `${address}/p2p/${peer.toString()}`
+    assert.deepEqual(where(away), ADDRESSES_WITHOUT_END.slice(0, MAX_CARD_ADDRESSES).map(of(away)))
+    assert.deepEqual(where(nowhere), [])
+    // libp2p has not heard of it: whom it knows, it names to others.
+    assert.ok(!(await asker.peerStore.has(away)))
+    assert.deepEqual(await addressesOf(honest.peerId), own)
+    // What the local network says of them comes to libp2p so.
+    const multiaddrs = ADDRESSES_WITHOUT_END.map((address) => multiaddr(address))
+    for (const peer of [honest.peerId, away]) await asker.peerStore.merge(peer, { multiaddrs })
     assert.deepEqual(await addressesOf(honest.peerId), own)
     assert.deepEqual(await addressesOf(away), ADDRESSES_WITHOUT_END.slice(0, MAX_CARD_ADDRESSES).toSorted())
-    assert.deepEqual(await addressesOf(nowhere), [])
     assert.deepEqual(asker.names, [])
     const third = await startNode(t, { server: false })
     await join(third, asker)
@@ -158,7 +175,11 @@ test('whom a server of the hash table names was not found, so that nobody learns
 })
 
 interface Network {
-  sendRequest(to: PeerId, question: object, options: object): AsyncIterable<{ readonly name: string }>
+  sendRequest(
+    to: PeerId,
+    question: object,
+    options: object,
+  ): AsyncIterable<{ readonly name: string; readonly closer?: readonly { readonly id: PeerId }[] }>
 }
 
 test('a question that is longer than one with a record is not looked at', LIMIT, async (t) => {
@@ -175,3 +196,51 @@ test('a question that is longer than one with a record is not looked at', LIMIT,
   const before = asked()
   assert.deepEqual([await errorsOf(MAX_QUESTION_BYTES), asked()], [1, before])
 })
+
+test('who asks the hash table learns of no machine that is not in it, nor whether it was here, nor any key', LIMIT, async (t) => {
+  const [server, other, asker] = [
+    await startNode(t, { server: true }),
+    await startNode(t, { server: true }),
+    await startNode(t, { server: false }),
+  ]
+  guardHashTable(server.services.dht!, () => true)
+  await join(server, other)
+  await join(asker, server)
+  // It is connected and keeps nothing: the server's libp2p knows where it is, and others are not to.
+  const contact = await startNode(t, { server: false })
+  await contact.dial(server.getMultiaddrs())
+  const isKnownThere = async (): Promise<boolean> => (await server.peerStore.get(contact.peerId)).addresses.length > 0
+  await until(async () => isKnownThere().catch(() => false))
+  const { network } = asker.services.dht as unknown as { network: Network }
+  const answersTo = async (type: string, key: Uint8Array) =>
+    (await allOf(network.sendRequest(server.peerId, { type, key }, { signal: signalOf(), path: {} }))).filter(
+      ({ name }) => name === 'PEER_RESPONSE',
+    )
+  for (const type of ['FIND_NODE', 'GET_VALUE']) {
+    const key = type === 'FIND_NODE' ? contact.peerId.toMultihash().bytes : recordKeyOf(signer.agentId)
+    const [answer] = await answersTo(type, key)
+    assert.deepEqual(
+      answer?.closer?.map(({ id }) => id.toString()).filter((id) => id !== asker.peerId.toString()),
+      [other.peerId.toString()],
+    )
+  }
+  const pk = Buffer.concat([Buffer.from('/pk/'), contact.peerId.toMultihash().bytes])
+  for (const key of [pk, contact.peerId.toMultihash().bytes, new Uint8Array()]) assert.deepEqual(await answersTo('GET_VALUE', key), [])
+})
+
+test(
+  'libp2p dials nobody of the hash table by itself: it is to keep none alive, and does not ask there where a peer is',
+  LIMIT,
+  async (t) => {
+    const [server, asker] = [await startNode(t, { server: true }), await startNode(t, { server: false })]
+    await join(asker, server)
+    const tags = async (): Promise<string[]> => [...(await asker.peerStore.get(server.peerId)).tags.keys()]
+    // With this tag, every five seconds, it would come.
+    await until(async () => (await tags()).includes('kad-close'))
+    assert.deepEqual(
+      (await tags()).filter((tag) => tag.startsWith(KEEP_ALIVE)),
+      [],
+    )
+    await assert.rejects(asker.peerRouting.findPeer(anybody()), { name: 'NoPeerRoutersError' })
+  },
+)

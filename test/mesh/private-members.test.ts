@@ -30,7 +30,9 @@ const RELIED_ON = {
   },
   '@libp2p/kad-dht': {
     version: '16.4.5',
-    dht: ['rpc', 'network', 'routingTable', 'contentFetching'],
+    dht: ['rpc', 'network', 'routingTable', 'peerRouting', 'contentFetching'],
+    table: ['find'],
+    routing: ['getClosestPeersOffline'],
     network: ['_writeReadMessage', 'safeDispatchEvent'],
     rpc: ['handlers', 'handleMessage'],
     fetching: ['getMany'],
@@ -123,6 +125,8 @@ test(
       rpc: dht['rpc'],
       network: dht['network'],
       fetching: dht['contentFetching'],
+      table: dht['routingTable'],
+      routing: dht['peerRouting'],
       score: pubsub['score'],
       ...(await relaying(t)),
     }

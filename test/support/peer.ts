@@ -151,7 +151,6 @@ export const startPeer = async (t: Pick<TestContext, 'after'>, init: PeerInit) =
     if (!inside.closed) await Promise.race([once(inside, 'close'), Promise.resolve(inside.destroy())])
   }
   t.after(stop)
-  const agentId = signer.agentId
   const card = async () => {
     const now = Date.now()
     const body = {
@@ -168,7 +167,7 @@ export const startPeer = async (t: Pick<TestContext, 'after'>, init: PeerInit) =
   return {
     ...network,
     dataDir,
-    agentId,
+    agentId: signer.agentId,
     machineId: machineKey.machineId,
     machineKey,
     signer,
@@ -216,6 +215,7 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit & { readon
   )
   const standings = new Standings({ port, node, book })
   node.reach.accepts = (machineId) => standings.of(machineId) === 'accepted'
+  node.table.addressesOf = (machineId) => book.addressesOf(machineId)
   const relays = new Relays({ ...components, node, book }, { configured: init.relays ?? [], reachable: init.relay ?? false })
   const ways = new DirectWays({ ...components, node, book })
   const reconnect = new Reconnect({ ...components, node, book, standings })

@@ -18,8 +18,7 @@ import {
   MAX_STREAM_WRITE_BUFFER,
   MAX_STREAMS_PER_CONNECTION,
 } from '../../protocol/limits.ts'
-import type { RecordJudge } from '../dht-record.ts'
-import { hashTable, pingByStream } from './dht.ts'
+import { claimPing, hashTable, type TableInit } from './dht.ts'
 import { gossip } from './gossip.ts'
 import { guardedMuxer } from './muxer.ts'
 import { noiseEncrypter } from './noise.ts'
@@ -53,7 +52,7 @@ export interface MeshOptions {
   /** Absent: nobody is reached through others, and nothing is carried. */
   readonly reach?: ReachRules & { readonly client: RelayClient }
   /** Null: no part in the hash table. */
-  readonly dht?: { readonly judge: RecordJudge; readonly server: boolean; readonly store?: RecordStore } | null
+  readonly dht?: (TableInit & { readonly store?: RecordStore }) | null
 }
 
 /** Streams of gossipsub and identify beside ours. */
@@ -115,6 +114,6 @@ export const libp2pOptions = async (options: MeshOptions): Promise<Libp2pOptions
     identify: identify(),
     pubsub: gossip,
     ...(options.reach && reachServices(options.reach)),
-    ...(options.dht && { ping: pingByStream, dht: hashTable(options.dht.judge, options.dht) }),
+    ...(options.dht && { ping: claimPing, dht: hashTable(options.dht) }),
   },
 })

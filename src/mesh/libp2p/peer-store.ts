@@ -2,12 +2,12 @@ import type { Libp2p, PeerData, PeerId, PeerStore } from '@libp2p/interface'
 import type { Multiaddr } from '@multiformats/multiaddr'
 
 import { MAX_CARD_ADDRESSES } from '../../protocol/limits.ts'
-import { isDirect } from '../addresses.ts'
+import type { MachineId } from '../../protocol/ids.ts'
+import { addressesTo, isDirect } from '../addresses.ts'
+import { machineIdOf } from '../peer-ids.ts'
 
 /** The engine of the hash table puts it on each peer of its table, and takes it off. */
 export const IN_HASH_TABLE = 'kad-peer'
-/** On a peer of which only the hash table has said that it is there. */
-export const NAMED_IN_HASH_TABLE = 'x0x-named'
 /** Protocols of one peer that are kept; we have about twenty. */
 export const MAX_PEER_PROTOCOLS = 64
 
@@ -50,6 +50,19 @@ const bounded = ({ multiaddrs, addresses, protocols, ...data }: PeerData): PeerD
   ...(addresses && { addresses: firstDirect(addresses, ({ multiaddr }) => multiaddr) }),
   ...(protocols && { protocols: protocols.slice(0, MAX_PEER_PROTOCOLS) }),
 })
+
+/** Tells of each machine, found on the local network or connected, of which libp2p did not know before where it is. */
+export const onFirstHeard = (
+  libp2p: Pick<Libp2p, 'addEventListener' | 'peerId'>,
+  listener: (machineId: MachineId, addresses: string[]) => void,
+): void =>
+  libp2p.addEventListener('peer:update', ({ detail: { peer, previous } }) => {
+    const machineId = machineIdOf(peer.id)
+    const addresses = peer.addresses.map(({ multiaddr }) => multiaddr)
+    if (machineId === null || addresses.length === 0 || peer.id.equals(libp2p.peerId)) return
+    // Of a dial that failed there is an entry without any.
+    if (previous === undefined || previous.addresses.length === 0) listener(machineId, addressesTo(peer.id, addresses))
+  })
 
 /**
  * Makes libp2p forget every peer that it has no connection to. Its store has no bound and no sweep, so
