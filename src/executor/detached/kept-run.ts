@@ -188,7 +188,9 @@ export class KeptRun {
 
   /** A reader of its own, and the last place that is known at or before so many bytes of output. */
   async reader(kept: number): Promise<SpoolReader> {
-    return SpoolReader.open(this.#components.files.outputOf(this.name), this.#spool?.placeBefore(kept) ?? SPOOL_START)
+    // Who wants the end alone, as whoever asks how it ended, has nothing read that is before.
+    const place = keptBefore(this.written) <= kept ? this.written : this.#spool?.placeBefore(kept)
+    return SpoolReader.open(this.#components.files.outputOf(this.name), place ?? SPOOL_START)
   }
 
   /** How it is, as its owner is told. `before`: what of each stream an attach leaves out. */

@@ -4,6 +4,7 @@ import { dirname, join } from 'node:path'
 import type { Clock, Timer } from '../../base/clock.ts'
 import { errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
+import { surplusOf } from '../../base/share.ts'
 import { sha256 } from '../../identity/hash.ts'
 import {
   DETACHED_KEPT_MS,
@@ -32,6 +33,8 @@ export interface KeptRunsComponents {
 
 export interface KeptRunsInit {
   readonly dataDir: string
+  /** Ids of those that are forgotten. Default: MAX_DETACHED_REMEMBERED. */
+  readonly remembered?: number
 }
 
 /** Whose it is, and what it asks. */
@@ -48,6 +51,7 @@ export class KeptRuns {
   readonly #components: KeptRunsComponents
   readonly #files: RecordFiles
   readonly #directory: string
+  readonly #remembered: number
   readonly #runs = new Map<string, KeptRun>()
   /** Whose output could not be removed, which was said. */
   readonly #stuck = new Set<KeptRun>()
@@ -59,6 +63,7 @@ export class KeptRuns {
     this.#clock = components.clock
     this.#log = components.log
     this.#directory = join(init.dataDir, DETACHED_DIR)
+    this.#remembered = init.remembered ?? MAX_DETACHED_REMEMBERED
     this.#files = new RecordFiles({ log: components.log }, { directory: this.#directory })
   }
 
@@ -148,8 +153,8 @@ export class KeptRuns {
     try {
       for (const kept of this.#runs.values()) await this.#lookAt(kept)
       const remembered = [...this.#runs.values()].filter(({ record }) => record.state === 'expired')
-      const oldest = remembered.toSorted((one, other) => (one.record.ended_at_ms ?? 0) - (other.record.ended_at_ms ?? 0))
-      for (const kept of oldest.slice(0, Math.max(0, oldest.length - MAX_DETACHED_REMEMBERED))) await this.drop(kept)
+      const oldestFirst = remembered.toSorted((one, other) => (one.record.ended_at_ms ?? 0) - (other.record.ended_at_ms ?? 0))
+      for (const kept of surplusOf(oldestFirst, ({ record }) => record.agent_id, this.#remembered)) await this.drop(kept)
     } catch (error) {
       this.#log.error({ error: errorText(error) }, 'detached runs could not be forgotten')
     }

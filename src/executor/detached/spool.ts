@@ -1,6 +1,8 @@
 import { constants } from 'node:fs'
 import { open, type FileHandle } from 'node:fs/promises'
+import { dirname } from 'node:path'
 
+import { diskRoom } from '../../audit/disk-room.ts'
 import { MAX_SPOOL_QUEUE } from '../../protocol/detach-limits.ts'
 import { FRAME_COST } from '../../protocol/limits.ts'
 import type { OutputStream } from '../runs/outbox.ts'
@@ -9,6 +11,8 @@ import { keptBefore, SPOOL_START, spoolLength, spoolPieces, type SpoolPlace } fr
 const FLAGS = constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW
 /** Places are remembered this far apart, so that who attaches late need not read all that is before. */
 const INDEX_EVERY = 256 * 1024
+/** Floors of free space that are left to the journals: what is kept of one run must not keep others from running. */
+const SPOOL_FLOORS = 2
 
 interface Queued {
   readonly stream: OutputStream
@@ -29,6 +33,7 @@ export interface SpoolInit {
 /** The output of one run on its way into a file that we made and that we alone write. */
 export class Spool {
   readonly #file: FileHandle
+  readonly #directory: string
   readonly #init: SpoolInit
   readonly #queue: Queued[] = []
   readonly #index: SpoolPlace[] = [SPOOL_START]
@@ -39,14 +44,15 @@ export class Spool {
   #written: SpoolPlace = SPOOL_START
   #writing: Promise<void> | null = null
 
-  private constructor(file: FileHandle, init: SpoolInit) {
+  private constructor(file: FileHandle, directory: string, init: SpoolInit) {
     this.#file = file
+    this.#directory = directory
     this.#init = init
   }
 
   /** Throws where anything has that name, and what the disk says. */
   static async create(path: string, init: SpoolInit): Promise<Spool> {
-    return new Spool(await open(path, FLAGS, 0o600), init)
+    return new Spool(await open(path, FLAGS, 0o600), dirname(path), init)
   }
 
   /** What is in the file. */
@@ -106,6 +112,8 @@ export class Spool {
 
   async #append(parts: readonly Uint8Array[]): Promise<void> {
     const bytes = Buffer.concat(parts)
+    const { spare } = await diskRoom(this.#directory, SPOOL_FLOORS)
+    if (spare < bytes.length) throw new Error('too little space left on the disk')
     for (let at = 0; at < bytes.length;) at += (await this.#file.write(bytes, at)).bytesWritten
   }
 

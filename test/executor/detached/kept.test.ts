@@ -350,3 +350,54 @@ test('of what was forgotten when its record could not be written, the next start
   await rm(join(dataDir, 'detached', `${kept.name}.out`))
   for (let start = 1; start <= 2; start += 1) assert.equal((await open()).find(kept.name)?.record.state, 'expired')
 })
+
+test('whoever asks how it ended has nothing read that is before its end', async (t) => {
+  const dataDir = await tempDir(t)
+  const open = async (): Promise<KeptRuns> => {
+    const runs = new KeptRuns({ clock: new ManualClock(), log: silent, ...ALONE }, { dataDir })
+    await runs.load()
+    t.after(() => runs.stop())
+    return runs
+  }
+  const kept = (await open()).admit(initOf(1, 100), false)
+  assert.ok(typeof kept === 'object')
+  await kept.open({ onRoom: () => undefined, onFailed: () => undefined })
+  for (const stream of ['stdout', 'stderr'] as const) kept.push(stream, Buffer.from('12345'))
+  await kept.finish(new Uint8Array([1]), 10)
+  // As a start finds it, which has no index of its places.
+  const found = (await open()).find(kept.name)!
+  for (const [from, file] of [
+    [10, 14],
+    [9, 0],
+  ] as const) {
+    const reader = await found.reader(from)
+    assert.equal(reader.place.file, file)
+    assert.deepEqual((await reader.skipTo(from, found.written.file)).before, { file: from === 10 ? 14 : 7, stdout: 5, stderr: from - 5 })
+    await reader.close()
+  }
+})
+
+test('of too many ids of runs that are forgotten, those of the agent that has most go, and nobody else’s', async (t) => {
+  const [few, many] = ['c1'.repeat(32), 'c2'.repeat(32)] as const
+  const dataDir = await tempDir(t)
+  const clock = new ManualClock()
+  await mkdir(join(dataDir, 'detached'), { mode: 0o700 })
+  const nothing = { file_bytes: 0, stdout_kept: 0, stderr_kept: 0, dropped: 0, notes: [], exit: null }
+  const forgotten = async (n: number, agent: string): Promise<string> => {
+    const init = initOf(n, 10, agent)
+    const name = keptName(agent, MACHINE, init.request_id)
+    const record = detachedRecord.encode({ version: 1, ...init, state: 'expired', ended_at_ms: clock.now() + n, ...nothing })
+    await writeFile(join(dataDir, 'detached', `${name}.run`), record, { mode: 0o600 })
+    return name
+  }
+  const own = [await forgotten(1, few), await forgotten(2, few)]
+  const others: string[] = []
+  for (let n = 0; n < 5; n += 1) others.push(await forgotten(3 + n, many))
+  const runs = new KeptRuns({ clock, log: silent, ...ALONE }, { dataDir, remembered: 4 })
+  await runs.load()
+  t.after(() => runs.stop())
+  assert.deepEqual(
+    [...own, ...others].map((name) => runs.find(name)?.record.state),
+    ['expired', 'expired', undefined, undefined, undefined, 'expired', 'expired'],
+  )
+})

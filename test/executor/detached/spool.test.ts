@@ -9,6 +9,7 @@ import { KeptRuns } from '../../../src/executor/detached/kept-runs.ts'
 import { keptBefore } from '../../../src/executor/detached/spool-format.ts'
 import { SpoolReader } from '../../../src/executor/detached/spool-reader.ts'
 import { Spool } from '../../../src/executor/detached/spool.ts'
+import { diskRoom } from '../../../src/audit/disk-room.ts'
 import { MAX_SPOOL_QUEUE } from '../../../src/protocol/detach-limits.ts'
 import { FRAME_COST, MAX_FRAME_DATA } from '../../../src/protocol/limits.ts'
 import { silent } from '../../support/processes.ts'
@@ -131,6 +132,7 @@ test('a disk that is full costs the output from there on, which is counted, and 
   runs.stop()
   const { kept: bytes, dropped } = kept.frame()
   assert.deepEqual([failed, bytes + dropped, bytes < 512 * 1024], [1, 40 * 32_000 + 4, true])
+  assert.ok((await diskRoom(disk, 1)).spare > 0, 'the journal has room')
   const reader = await SpoolReader.open(join(disk, 'detached', `${kept.name}.out`))
   assert.equal(keptBefore(await reader.measure(kept.written.file)), bytes)
   await reader.close()
