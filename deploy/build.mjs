@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
 
 import { buildPage } from './build-page.mjs'
-import { noteBuild } from './built.mjs'
+import { noteBuild, noted } from './built.mjs'
 import { licences, packagesIn } from './licences.mjs'
 import { FUNCTION } from './rexd-script.mjs'
 import { findRuntime, packageRoot } from './runtime.mjs'
@@ -286,3 +286,6 @@ const make = async () => {
 
 /** Builds everything into dist/; answers the packages of others that are inside. */
 export const buildAll = async () => noteBuild(make)
+
+/** The same, where that is not what stands there already. */
+export const buildWhatIsNew = async () => noted() ?? buildAll()

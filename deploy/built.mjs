@@ -1,9 +1,9 @@
 // Whether dist/ holds what a build would make of what stands here: whoever builds before each task builds once.
 import { createHash } from 'node:crypto'
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { join, relative } from 'node:path'
 
-import { packageRoot } from './runtime.mjs'
+import { findRuntime, packageRoot } from './runtime.mjs'
 
 /** What bundles and declarations are made of, and the packages that are installed. */
 const MADE_OF = ['src', 'deploy', 'package.json', 'package-lock.json', 'tsconfig.json', 'node_modules/.package-lock.json']
@@ -18,9 +18,15 @@ const filesOf = (root, name) => {
     .sort()
 }
 
+/** The runtime for which rexd is compiled: of the packages, or another. */
+const runtime = () => {
+  const path = findRuntime() ?? process.execPath
+  return path.startsWith(join(packageRoot, 'node_modules')) ? relative(packageRoot, path) : `${path} ${process.version}`
+}
+
 /** Of what a build reads, of what it made, and of who builds: another byte of any of it is another digest. */
 const digestOf = (root) => {
-  const digest = createHash('sha256').update(process.version)
+  const digest = createHash('sha256').update(runtime())
   // The packages that are made of dist/ are none of a build's.
   const paths = [...MADE_OF, 'dist'].flatMap((name) => filesOf(root, name)).filter((path) => !path.startsWith(join('dist', 'packages')))
   for (const path of paths) {
@@ -30,20 +36,21 @@ const digestOf = (root) => {
   return digest.digest('hex')
 }
 
-/** False where any of it cannot be read, too, and where rexd could not be compiled: then a build says why, or mends it. */
-export const isBuilt = (root = packageRoot) => {
+/** What the build of what stands here answered. Undefined where that is another, or cannot be read, or rexd could not be compiled: then a build says why, or mends it. */
+export const noted = (root = packageRoot) => {
   try {
-    return existsSync(join(root, 'dist', 'rexd.cache')) && readFileSync(join(root, NOTE), 'latin1') === digestOf(root)
+    const { digest, made } = JSON.parse(readFileSync(join(root, NOTE), 'utf8'))
+    return existsSync(join(root, 'dist', 'rexd.cache')) && digest === digestOf(root) ? made : undefined
   } catch {
-    return false
+    return undefined
   }
 }
 
-/** Builds, and notes of what. */
+/** Builds, and notes of what, and the answer. */
 export const noteBuild = async (build, root = packageRoot) => {
   rmSync(join(root, NOTE), { force: true })
   const made = await build()
   mkdirSync(join(root, 'node_modules', '.cache'), { recursive: true })
-  writeFileSync(join(root, NOTE), digestOf(root))
+  writeFileSync(join(root, NOTE), JSON.stringify({ digest: digestOf(root), made }))
   return made
 }

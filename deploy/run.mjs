@@ -3,8 +3,7 @@
 import { existsSync } from 'node:fs'
 import { delimiter, dirname, join } from 'node:path'
 
-import { buildAll } from './build.mjs'
-import { isBuilt } from './built.mjs'
+import { buildAll, buildWhatIsNew } from './build.mjs'
 import { ensureInstalled } from './install.mjs'
 import { findRuntime, missingRuntimeText, packageRoot, runInstead } from './runtime.mjs'
 
@@ -31,7 +30,7 @@ const main = async ([name, ...args]) => {
   if (!task) throw new Error(`no such task: ${name}; there are ${Object.keys(TASKS).join(', ')}`)
   process.chdir(packageRoot)
   await ensureInstalled()
-  if (task.builds && (!task.run || !isBuilt())) await buildAll()
+  if (task.builds) await (task.run ? buildWhatIsNew : buildAll)()
   if (!task.run) return 0
   const runtime = findRuntime()
   if (!runtime) throw new Error(missingRuntimeText())

@@ -4,7 +4,7 @@ import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync }
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 
-import { buildAll } from '../build.mjs'
+import { buildWhatIsNew } from '../build.mjs'
 import { packageRoot } from '../runtime.mjs'
 import { Check } from './check.mjs'
 import { makeDebs } from './deb.mjs'
@@ -22,7 +22,7 @@ const make = async () => {
     mkdirSync(place, { recursive: true })
   }
   try {
-    const inside = await buildAll()
+    const inside = await buildWhatIsNew()
     const making = [makePackage(inside), makeClient(), makeSingleFiles(), makeOneFileRexd(inside), makeDebs(inside)]
     const made = (await Promise.all(making)).flat()
     const seconds = await sourceDate()

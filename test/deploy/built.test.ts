@@ -3,7 +3,7 @@ import { appendFile, mkdir, rm, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
-import { isBuilt, noteBuild } from '../../deploy/built.mjs'
+import { noteBuild, noted } from '../../deploy/built.mjs'
 import { tempDir } from '../support/temp-dir.ts'
 
 const SOURCES = [
@@ -16,6 +16,8 @@ const SOURCES = [
 ]
 const MADE = ['dist/x0x.cjs', 'dist/page/page.js', 'dist/rexd.cache']
 
+const ANSWER = [{ name: 'zod', version: '4.0.0' }]
+
 const put = async (root: string, paths: readonly string[]): Promise<void> => {
   for (const path of paths) {
     await mkdir(dirname(join(root, path)), { recursive: true })
@@ -26,9 +28,9 @@ const put = async (root: string, paths: readonly string[]): Promise<void> => {
 const built = async (t: TestContext): Promise<string> => {
   const root = await tempDir(t)
   await put(root, SOURCES)
-  assert.equal(isBuilt(root), false)
-  assert.equal(await noteBuild(async () => put(root, MADE).then(() => 'made'), root), 'made')
-  assert.equal(isBuilt(root), true)
+  assert.equal(noted(root), undefined)
+  assert.deepEqual(await noteBuild(async () => put(root, MADE).then(() => ANSWER), root), ANSWER)
+  assert.deepEqual(noted(root), ANSWER)
   return root
 }
 
@@ -36,11 +38,11 @@ test('what was built is built again where a byte of what it is made of, or of wh
   for (const path of [...SOURCES, ...MADE]) {
     const root = await built(t)
     await appendFile(join(root, path), '.')
-    assert.equal(isBuilt(root), false, `${path} is another`)
+    assert.equal(noted(root), undefined, `${path} is another`)
     await writeFile(join(root, path), path)
-    assert.equal(isBuilt(root), true, `${path} is as it was`)
+    assert.deepEqual(noted(root), ANSWER, `${path} is as it was`)
     await rm(join(root, path))
-    assert.equal(isBuilt(root), false, `${path} is gone`)
+    assert.equal(noted(root), undefined, `${path} is gone`)
   }
 })
 
@@ -48,11 +50,11 @@ test('a file that comes among the sources or into dist is another build, and pac
   for (const path of ['src/a/more.ts', 'deploy/more.toml', 'dist/x0xd.mjs']) {
     const root = await built(t)
     await put(root, [path])
-    assert.equal(isBuilt(root), false, path)
+    assert.equal(noted(root), undefined, path)
   }
   const root = await built(t)
   await put(root, ['dist/packages/x0x.deb'])
-  assert.equal(isBuilt(root), true)
+  assert.deepEqual(noted(root), ANSWER)
 })
 
 test('a build that fails, or that could not compile rexd, is none', async (t) => {
@@ -62,7 +64,7 @@ test('a build that fails, or that could not compile rexd, is none', async (t) =>
       throw new Error('no')
     }, root),
   )
-  assert.equal(isBuilt(root), false)
+  assert.equal(noted(root), undefined)
   await noteBuild(async () => rm(join(root, 'dist/rexd.cache')), root)
-  assert.equal(isBuilt(root), false)
+  assert.equal(noted(root), undefined)
 })
