@@ -27,8 +27,9 @@ const runtime = () => {
 /** Of what a build reads, of what it made, and of who builds: another byte of any of it is another digest. */
 const digestOf = (root) => {
   const digest = createHash('sha256').update(runtime())
-  // The packages that are made of dist/ are none of a build's.
-  const paths = [...MADE_OF, 'dist'].flatMap((name) => filesOf(root, name)).filter((path) => !path.startsWith(join('dist', 'packages')))
+  // The packages that are made of it are none of a build's, and may come and go meanwhile.
+  const made = readdirSync(join(root, 'dist')).filter((name) => name !== 'packages')
+  const paths = [...MADE_OF, ...made.sort().map((name) => join('dist', name))].flatMap((name) => filesOf(root, name))
   for (const path of paths) {
     const bytes = readFileSync(join(root, path))
     digest.update(JSON.stringify([path, bytes.length])).update(bytes)
