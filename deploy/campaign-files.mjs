@@ -10,8 +10,10 @@ export const CAMPAIGN_FILES = [
   'test/fs/race.test.ts',
 ]
 
-/** Of these what mostly waits: for leases, for paths to open and for hosts that boot. */
+/** Of these what two processors are few for, and what is held to how soon it is done. */
+const ALONE = ['e2e/campaign/many-nodes.campaign.ts']
+/** What mostly waits: for leases, for paths to open and for hosts that boot. */
 const WAITING = ['e2e/campaign/nat.campaign.ts', 'e2e/campaign/systemd.campaign.ts']
 
-/** One after another in each, so that nothing at full speed has another such beside it; what waits leaves it the machine. */
-export const campaignLanes = () => [WAITING, globSync(CAMPAIGN_FILES).filter((file) => !WAITING.includes(file))]
+/** Stages that follow one another, each of lanes beside one another: nothing at full speed has another such beside it, and what waits leaves it the machine. */
+export const campaignStages = () => [[ALONE], [WAITING, globSync(CAMPAIGN_FILES).filter((file) => ![...ALONE, ...WAITING].includes(file))]]

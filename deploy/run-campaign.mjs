@@ -1,5 +1,5 @@
-// What `npm run campaign` runs: the files that are named, one after another, or all, in lanes beside one another.
-import { campaignLanes } from './campaign-files.mjs'
+// What `npm run campaign` runs: the files that are named, one after another, or all, in stages of lanes that are beside one another.
+import { campaignStages } from './campaign-files.mjs'
 import { runInstead } from './runtime.mjs'
 
 const TIMEOUT_MS = 600_000
@@ -18,5 +18,10 @@ const lane = (files) =>
     ...files,
   ])
 
-const lanes = named.length > 0 ? [named] : campaignLanes()
-process.exitCode = Math.max(...(await Promise.all(lanes.map(lane))))
+// A lane that is ended is followed by no other.
+let isOver = false
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, () => (isOver = true))
+
+const statuses = []
+for (const lanes of named.length > 0 ? [[named]] : campaignStages()) if (!isOver) statuses.push(...(await Promise.all(lanes.map(lane))))
+process.exitCode = Math.max(...statuses)

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { globSync } from 'node:fs'
 import { test } from 'node:test'
 
-import { CAMPAIGN_FILES, campaignLanes } from '../../deploy/campaign-files.mjs'
+import { CAMPAIGN_FILES, campaignStages } from '../../deploy/campaign-files.mjs'
 import { grouped, leavesNoTrace, LONGEST, testFiles } from '../../deploy/test-groups.mjs'
 import { dependsOnUser, NAMED, userTests } from '../../deploy/user-tests.mjs'
 
@@ -74,8 +74,8 @@ test('each file that is named for users is there, and is named once', () => {
   for (const file of NAMED) assert.ok(all.includes(file) && named.includes(file), file)
 })
 
-test('each file of the campaign is run once, in one lane', () => {
-  const lanes: readonly (readonly string[])[] = campaignLanes()
+test('each file of the campaign is run once, in one lane of one stage', () => {
+  const lanes = (campaignStages() as readonly (readonly (readonly string[])[])[]).flat()
   assert.deepEqual(lanes.flat().toSorted(), globSync(CAMPAIGN_FILES).toSorted())
   for (const lane of lanes) assert.ok(lane.length > 0)
 })
