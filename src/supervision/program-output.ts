@@ -63,6 +63,11 @@ export const untilEnded = async (io: UntilEnded, work: (signal: AbortSignal) => 
 const EXIT_READER_GONE = exitOfSignal('SIGPIPE')
 const GONE = new Set(['EPIPE', 'ERR_STREAM_DESTROYED'])
 
+const isGone = ({ code }: NodeJS.ErrnoException): boolean => GONE.has(code ?? '')
+
+/** What cannot be written, as on a full disk, although somebody may want to read it. */
+export const isUnwritable = ({ errored }: Output): boolean => errored !== null && !isGone(errored)
+
 /** Sees to it that no command succeeds whose output was lost: a full disk must not look like an empty answer. */
 export class OutputWatch {
   readonly #program: string
@@ -86,7 +91,7 @@ export class OutputWatch {
     await flush(this.#io.stdout)
     await flush(this.#io.stderr)
     if (this.#failure === null) return status
-    if (GONE.has(this.#failure.code ?? '')) return EXIT_READER_GONE
+    if (isGone(this.#failure)) return EXIT_READER_GONE
     const { stderr } = this.#io
     // One that has failed need not say so again, and whoever waits for it waits for ever.
     if (!this.#failed.has(stderr))

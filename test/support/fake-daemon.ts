@@ -1,7 +1,7 @@
 import { writeFile } from 'node:fs/promises'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { join } from 'node:path'
-import { PassThrough } from 'node:stream'
+import { PassThrough, Writable } from 'node:stream'
 import type { TestContext } from 'node:test'
 
 import type { CliIo } from '../../src/programs/x0x/context.ts'
@@ -78,6 +78,8 @@ export interface InProcessOptions {
   readonly onSignal?: CliIo['onSignal']
   /** Something came out on stdout. */
   readonly onOutput?: () => void
+  /** What is written to stdout fails with this. */
+  readonly stdoutFails?: Error
 }
 
 /** Runs a command line in this process. */
@@ -94,7 +96,13 @@ export const runCli = async (argv: readonly string[], options: InProcessOptions 
   const stdin: PassThrough & { isTTY?: boolean } = new PassThrough()
   if (options.terminal === true) stdin.isTTY = true
   stdin.end(options.stdin ?? '')
-  const io: CliIo = { stdin, stdout: stdout.stream, stderr: stderr.stream, onSignal: options.onSignal ?? (() => () => undefined) }
+  const full = new Writable({ write: (_chunk, _encoding, done) => done(options.stdoutFails) })
+  const io: CliIo = {
+    stdin,
+    stdout: options.stdoutFails === undefined ? stdout.stream : full,
+    stderr: stderr.stream,
+    onSignal: options.onSignal ?? (() => () => undefined),
+  }
   const status = await main(argv, { NO_COLOR: '1' }, io)
   await new Promise((resolve) => setImmediate(resolve))
   return { status, stdout: stdout.text(), stderr: stderr.text() }

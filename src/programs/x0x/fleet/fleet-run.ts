@@ -13,7 +13,7 @@ import {
 } from '../../../protocol/fanout.ts'
 import { MAX_PROVEN_REQUEST } from '../../../protocol/local-limits.ts'
 import { exitOfSignal } from '../../../supervision/program-exit.ts'
-import { write } from '../../../supervision/program-output.ts'
+import { isUnwritable, write } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
 import { reportFailure } from '../failure.ts'
 import { EXIT_NOT_RUN, type RunFacts } from '../outcome.ts'
@@ -185,10 +185,10 @@ export class FleetRun {
     return true
   }
 
-  /** Nobody wants more of it. With a ledger its end is waited for all the same. True: it goes on. */
+  /** Nobody wants more of it, or gets it. With a ledger, or where somebody is there to be told, its end is waited for all the same. True: it goes on. */
   async #readerLeft(): Promise<boolean> {
     this.#readerGone = true
-    if (this.#request?.ledger === null) {
+    if (this.#request?.ledger === null && !isUnwritable(this.#components.context.stdout)) {
       this.#brokeOff = 'nobody read its output any more'
       return false
     }
@@ -244,7 +244,7 @@ export class FleetRun {
       for (const end of left) await view.ended(end)
       this.#readerGone = !(await view.finish(sums))
     }
-    if (!this.#readerGone && !context.json) await this.#summary(argv, sums, isLate ? left.length : 0)
+    if ((!this.#readerGone || isUnwritable(context.stdout)) && !context.json) await this.#summary(argv, sums, isLate ? left.length : 0)
     if (this.#interrupted !== null) return exitOfSignal(this.#interrupted)
     const incomplete = (held?.problem ?? null) !== null || (ledger?.failure ?? null) !== null
     return fleetStatus(whole) || (sums.ok && !incomplete ? 0 : 1)

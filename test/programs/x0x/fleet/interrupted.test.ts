@@ -84,3 +84,27 @@ test('Ctrl-C while stdin is typed asks nobody', async (t) => {
   assert.equal(await status, 130)
   assert.deepEqual(seen, [])
 })
+
+test('where its output cannot be written all are cancelled, and what became of each is said', async (t) => {
+  let fanout: AskedFanout
+  const { dir } = await fleetDaemon(
+    t,
+    HOSTS,
+    (asked) => {
+      fanout = asked
+      asked.begun('web1', 'web2')
+      asked.output('web1', 'lost\n')
+      asked.ended(hostEnd('web2'))
+      asked.output('web1', 'lost\n')
+    },
+    () => {
+      fanout.ended(hostEnd('web1', { end: 'cancelled', code: null, signal: 15 }), notStarted('web3'))
+      fanout.close()
+    },
+  )
+  const stdoutFails = Object.assign(new Error('ENOSPC: no space left on device, write'), { code: 'ENOSPC' })
+  const { status, stderr } = await runCli(['--data-dir', dir, 'exec', '@all', '--', 'x'], { stdoutFails })
+  assert.equal(status, 3)
+  assert.match(stderr, /^x0x: 3 hosts asked: 1 ran, 0 denied, 0 unreachable, 1 not started, 1 cancelled, 0 unknown; /)
+  assert.match(stderr, /\nx0x: the output could not be written: ENOSPC/)
+})
