@@ -22,7 +22,7 @@ const takesNull = (schema: z.ZodType): boolean =>
 
 /** A schema's own description says what belongs there; without one its kind does. */
 const kindOf = (schema: z.ZodType): string => {
-  if (schema instanceof z.ZodObject) return 'a JSON object'
+  if (schema instanceof z.ZodObject || schema instanceof z.ZodRecord) return 'a JSON object'
   if (schema.description !== undefined) return schema.description
   if (schema instanceof z.ZodArray) return `a list of ${kindOf(bare(schema.element as z.ZodType)).replace(/^a /, '')}s`
   if (schema instanceof z.ZodEnum) return `one of ${schema.options.join(', ')}`
@@ -46,15 +46,18 @@ const shownValue = (value: unknown): string => {
   return `${JSON.stringify(value.slice(0, MAX_SHOWN))}… of ${value.length} characters`
 }
 
+const partOf = (outer: z.ZodType, at: PropertyKey): z.ZodType => {
+  if (outer instanceof z.ZodArray) return outer.element as z.ZodType
+  if (outer instanceof z.ZodRecord) return outer.valueType as z.ZodType
+  return outer instanceof z.ZodObject ? (outer.shape[String(at)] as z.ZodType) : outer
+}
+
 /** The schema and the value at a path of both. */
 const descend = (schema: z.ZodType, value: unknown, path: readonly PropertyKey[]): { schema: z.ZodType; value: unknown } => {
   const [first, ...rest] = path
   if (first === undefined) return { schema, value }
   const outer = bare(schema)
-  const part = (
-    outer instanceof z.ZodArray ? outer.element : outer instanceof z.ZodObject ? outer.shape[String(first)] : outer
-  ) as z.ZodType
-  return descend(part, (value as Record<PropertyKey, unknown>)[first], rest)
+  return descend(partOf(outer, first), (value as Record<PropertyKey, unknown>)[first], rest)
 }
 
 const unknownKeys = (keys: readonly string[], known: readonly string[]): string => {
@@ -65,17 +68,22 @@ const unknownKeys = (keys: readonly string[], known: readonly string[]): string 
   return [...shown, ...(keys.length > shown.length ? [`${keys.length - shown.length} more`] : [])].join('; ')
 }
 
+/** What is wrong with a name that the caller chose. */
+const keyProblem = (issue: z.core.$ZodIssueInvalidKey, whole: z.ZodType, body: unknown): string => {
+  const [inner] = issue.issues
+  if (inner?.code === 'too_big') return `a name has at most ${inner.maximum} characters`
+  if (inner?.code === 'too_small') return 'a name has at least 1 characters'
+  const record = bare(descend(whole, body, issue.path.slice(0, -1)).schema)
+  return record instanceof z.ZodRecord ? `expected ${kindOf(record.keyType as z.ZodType)} as its name` : 'is no name'
+}
+
 /** One problem of a body: which field, what belongs there, and what stands there instead. */
 export const describeIssue = (issue: z.core.$ZodIssue, whole: z.ZodType, body: unknown): string => {
   const { schema, value } = descend(whole, body, issue.path)
   const at = issue.path.map((part) => (typeof part === 'number' ? `[${part}]` : `.${String(part)}`)).join('')
   const field = at === '' ? 'body' : at.slice(1)
   if (issue.code === 'unrecognized_keys') return unknownKeys(issue.keys, schema instanceof z.ZodObject ? Object.keys(schema.shape) : [])
-  if (issue.code === 'invalid_key') {
-    const [inner] = issue.issues
-    const length = inner?.code === 'too_big' ? `at most ${inner.maximum}` : 'at least 1'
-    return `${field.slice(0, MAX_NAME)}: a name has ${length} characters`
-  }
+  if (issue.code === 'invalid_key') return `${field.slice(0, MAX_NAME)}: ${keyProblem(issue, whole, body)}`
   if (issue.code === 'custom') return `${field}: ${issue.message}`
   const expected = expectation(schema, issue)
   return value === undefined ? `${field}: missing; expected ${expected}` : `${field}: expected ${expected}, not ${shownValue(value)}`

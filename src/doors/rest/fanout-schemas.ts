@@ -9,7 +9,7 @@ import { argv, base64, clamp, hexId, optional, requestId, runTold, sessionName }
 
 export const fanoutRequest = z
   .strictObject({
-    hosts: z.array(hostWord).min(1).max(MAX_FANOUT_HOSTS).describe('whom to ask; each agent is asked once'),
+    hosts: z.array(hostWord).min(1).max(MAX_FANOUT_HOSTS).describe('a list of words that say whom to ask'),
     argv,
     stdin_b64: optional(base64).describe('for each host'),
     timeout_ms: optional(z.int().min(1)).describe('of each host'),
@@ -17,9 +17,9 @@ export const fanoutRequest = z
     cwd: optional(z.string().max(MAX_TEXT)),
     parallel: optional(z.int().min(1).max(MAX_FANOUT_PARALLEL)).describe('hosts at once'),
     canary: optional(z.int().min(0)).describe('so many of the first must run and end with code 0 before the others begin'),
-    max_failures: optional(z.union([z.int().min(1), z.string().regex(PERCENTAGE).describe('of the hosts')])).describe(
-      'with so many hosts that did not end with code 0, no more begin',
-    ),
+    max_failures: optional(
+      z.union([z.int().min(1), z.string().regex(PERCENTAGE)]).describe('a whole number of at least 1, or a part of the hosts such as "5%"'),
+    ).describe('with so many hosts that did not end with code 0, no more begin'),
     deadline_ms: optional(z.int().min(1)).describe('for all hosts: then no more begin, and what runs is cancelled'),
     session: optional(sessionName),
     fanout_id: optional(requestId),
