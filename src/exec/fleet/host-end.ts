@@ -91,8 +91,8 @@ export const hostCancelled = (host: FanoutHost, request_id: RequestId): FanoutHo
 })
 
 const WHY_NOT_STARTED: Readonly<Record<NotStartedReason, string>> = {
-  canary_failed: 'not all of the first hosts, which must succeed before the others begin, did',
-  max_failures_reached: 'as many hosts failed as may',
+  canary_failed: 'one of the first hosts, which all must succeed before others begin, did not',
+  max_failures_reached: 'as many hosts as were allowed to fail had failed',
   deadline_over: 'the time for all hosts was up',
   caller_left: 'who asked went away',
   fanout_cancelled: 'the fan-out was cancelled',

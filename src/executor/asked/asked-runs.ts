@@ -90,7 +90,9 @@ export class AskedRuns {
   get(id: RequestId): AskedRun {
     const run = this.#rows().get(id)
     if (run === undefined)
-      throw new AppError('unknown_run', 'this daemon has asked for no detached run under that id, or has forgotten it', { data: NEXT })
+      throw new AppError('unknown_run', `this daemon has asked for no detached run under that id, or has forgotten it: ${id}`, {
+        data: NEXT,
+      })
     return run
   }
 

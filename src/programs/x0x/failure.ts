@@ -73,6 +73,10 @@ const nextLines = (error: AppError): string[] => {
         ...(Array.isArray(error.data['candidates']) ? error.data['candidates'] : []).map((item) => `  ${candidateText(item)}`),
       ]
     case 'unknown_agent':
+      if (error.data['group'] !== undefined)
+        return ['groups are those that groups.toml in the data directory had when x0xd started: x0xd --check, then x0xd --replace']
+      if (error.data['label'] !== undefined)
+        return ['who has which label: x0x contacts list; to give one: x0x contacts label NAME key=value']
       return ['an agent is a contact (x0x contacts list), a peer (x0x peers), or an id: all 64 characters or at least its first 6']
     case 'no_hosts':
       return ['whom words mean: x0x contacts select WHO...']

@@ -19,7 +19,8 @@ export const KILLED_BY: readonly WarningKind[] = [
   'daemon_stopping',
 ]
 
-const killedBy = (exit: ExitEvent): WarningKind | null => KILLED_BY.find((kind) => exit.warnings.includes(kind)) ?? null
+export const killedBy = (exit: Pick<ExitEvent, 'warnings'>): WarningKind | null =>
+  KILLED_BY.find((kind) => exit.warnings.includes(kind)) ?? null
 
 /**
  * The exit status of `x0x exec`: the remote one, 128+n for a signal, 255 where the command did not run
@@ -124,7 +125,7 @@ const KILLED_TEXT: Partial<Record<WarningKind, string>> = {
 }
 
 /** A timeout above the cap is clamped to it and says so: without that warning the time that was up is the one asked for. */
-const killedText = (by: WarningKind, exit: ExitEvent, facts: RunFacts): string =>
+export const killedText = (by: WarningKind, exit: Pick<ExitEvent, 'warnings'>, facts: Pick<RunFacts, 'timed' | 'detached'>): string =>
   by === 'duration_cap_hit' && facts.detached === true
     ? 'its lifetime was over and the command was ended; ask for a longer one (--lifetime), or raise max_detach_secs there'
     : by === 'duration_cap_hit' && facts.timed && !exit.warnings.includes('timeout_clamped')

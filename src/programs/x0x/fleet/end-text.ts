@@ -1,5 +1,5 @@
 import { signalName } from '../../../base/signal-name.ts'
-import { KILLED_BY } from '../outcome.ts'
+import { killedBy } from '../outcome.ts'
 import type { FanoutHostJson } from '../../../protocol/fanout.ts'
 
 type Ended = Pick<FanoutHostJson, 'end' | 'code' | 'signal' | 'incomplete' | 'warnings'>
@@ -8,6 +8,6 @@ type Ended = Pick<FanoutHostJson, 'end' | 'code' | 'signal' | 'incomplete' | 'wa
 export const endText = ({ end, code, signal, incomplete, warnings }: Ended): string => {
   if (end !== 'ran') return end.replaceAll('_', ' ')
   const ended = signal === null ? (code === 0 ? '' : `exit status ${code}`) : (signalName(signal) ?? `signal ${signal}`)
-  const by = KILLED_BY.find((kind) => warnings.includes(kind)) ?? ''
+  const by = killedBy({ warnings }) ?? ''
   return [ended, by, incomplete ? 'output is missing' : ''].filter((text) => text !== '').join(', ')
 }

@@ -76,7 +76,10 @@ export const fleetLine = (line: CommandLine): FleetLine => {
   const retry = retryOf(line)
   const [first] = line.words
   if (retry !== null && first !== undefined)
-    throw usageError(`the hosts are those of the ledger, and ${JSON.stringify(first)} stands beside it`, 'others are another fan-out')
+    throw usageError(
+      `the hosts are those of the ledger, and ${JSON.stringify(first)} stands beside it`,
+      'leave it out; for other hosts leave out the ledger, or name a new one by --ledger',
+    )
   if (retry === null && first === undefined) throw usageError('no agent given', whoNext(line))
   return {
     who: line.words,

@@ -2,7 +2,7 @@ import { ERROR_TABLE, errorCodeOf } from '../../../base/errors.ts'
 import { shellWord } from '../../../base/shell-word.ts'
 import { isSuccess, type FanoutEnd, type FanoutHostJson, type FanoutLedgerJson } from '../../../protocol/fanout.ts'
 import { foldNodeSet } from '../../../protocol/node-set.ts'
-import { denialLines, type RunFacts } from '../outcome.ts'
+import { denialLines, killedBy, killedText, type RunFacts } from '../outcome.ts'
 import { counted } from '../print.ts'
 import { endText } from './end-text.ts'
 import { retryLine } from './fleet-line.ts'
@@ -60,9 +60,14 @@ const errorLine = (hosts: readonly EndedHost[], otherwise: string): string => {
 const linesFor = (label: Label, hosts: readonly EndedHost[], facts: ToldFacts): readonly string[] => {
   const [first] = hosts as [EndedHost]
   const on = `on ${shellWord(first.host)}`
+  const by = killedBy(first)
   switch (label) {
     case 'failed':
-      return [endText(first), ...(first.incomplete ? [`${on}: x0x audit tail   (request ${first.request_id})`] : [])]
+      return [
+        endText(first),
+        ...(by === null ? [] : [killedText(by, first, facts)]),
+        ...(first.incomplete ? [`${on}: x0x audit tail   (request ${first.request_id})`] : []),
+      ]
     case 'denied': {
       if (first.denial_reason === null) return [errorLine(hosts, 'it was refused')]
       const [what = '', ...next] = denialLines(first.denial_reason, { ...facts, agent: first.host })

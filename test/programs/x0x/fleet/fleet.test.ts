@@ -384,3 +384,20 @@ test('what ends twice ends as it was said first, and a host that was not asked e
   assert.equal(foreign.status, 4)
   assert.match(foreign.stderr, /it broke off: the daemon tells of "web2", which was not asked/)
 })
+
+test('a host whose time was up is said to have had too little of it, and of whom', async (t) => {
+  const timedOut = ['web1', 'web2'].map((host) => hostEnd(host, { code: null, signal: 15, warnings: ['duration_cap_hit'] }))
+  for (const [flags, why] of [
+    [['--timeout', '2'], /\n {5}failed \(2\): web\[1-2\]: SIGTERM, duration_cap_hit\n {7}our --timeout was up/],
+    [[], /\n {7}the command ran into the time limit .*raise max_duration_secs there\n/],
+  ] as const) {
+    const { status, stderr } = await exec(
+      t,
+      names(2),
+      answering(() => undefined, timedOut),
+      flags,
+    )
+    assert.equal(status, 1)
+    assert.match(stderr, why)
+  }
+})
