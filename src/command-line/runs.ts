@@ -53,7 +53,7 @@ export const RUNS: CommandSpec = {
       text: 'wait until they are over; of one the exit status of x0x exec',
       arguments: [IDS],
       options: [OF_SESSION, { flags: '--timeout <secs>', text: 'not longer than this' }],
-      examples: ['x0x runs wait 0198f3c2 --timeout 600', "x0x runs wait $(cut -d' ' -f1 started)"],
+      examples: ['x0x runs wait 0198f3c2 --timeout 600', 'x0x runs wait --session detached-4b1f6a2c9d10'],
       notes: [
         'Exit status of several, or of a session: 0 when all ended with 0; 1 when one ended',
         'otherwise; 3 when one was denied; 4 when of one nobody knows, or it has not ended in',
