@@ -7,7 +7,7 @@ import type { MeshNode } from './node.ts'
 
 export interface StandingsComponents {
   readonly book: AddressBook
-  readonly node: Pick<MeshNode, 'reviewHosts'>
+  readonly node: Pick<MeshNode, 'reviewHosts' | 'table'>
   readonly port: Pick<ExecutorClient, 'snapshot' | 'onSnapshot'>
 }
 
@@ -21,7 +21,9 @@ export class Standings implements Startable {
   }
 
   start(): void {
-    this.#parts.port.onSnapshot(() => this.#onSnapshot())
+    const { book, node, port } = this.#parts
+    node.table.addressesOf = (machineId) => book.addressesOf(machineId)
+    port.onSnapshot(() => this.#onSnapshot())
     this.#onSnapshot()
   }
 

@@ -215,7 +215,6 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit & { readon
   )
   const standings = new Standings({ port, node, book })
   node.reach.accepts = (machineId) => standings.of(machineId) === 'accepted'
-  node.table.addressesOf = (machineId) => book.addressesOf(machineId)
   const relays = new Relays({ ...components, node, book }, { configured: init.relays ?? [], reachable: init.relay ?? false })
   const ways = new DirectWays({ ...components, node, book })
   const reconnect = new Reconnect({ ...components, node, book, standings })

@@ -89,7 +89,6 @@ const composeMesh = ({ settings, clock, log, machineKey }: NetworkDependencies, 
   const ownCard = new OwnCard({ node, clock, sign })
   const standings = new Standings({ node, book, port })
   node.reach.accepts = (id) => standings.of(id) === 'accepted'
-  node.table.addressesOf = (id) => book.addressesOf(id)
   const reachable = settings.relay || settings.announce.length > 0
   const relays = new Relays({ node, book, clock, log }, { configured: settings.relays, reachable })
   const ways = new DirectWays({ node, book, clock, log })
