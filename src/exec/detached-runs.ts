@@ -6,6 +6,7 @@ import { hasEnd, isOver, type AskedNews, type AskedRun } from '../protocol/asked
 import { ASK_HOST_MS, MAX_ASKED_AT_ONCE } from '../protocol/asked-limits.ts'
 import { toHex, type RequestId } from '../protocol/ids.ts'
 import { mayRun, type DetachedClient, type StartedDetached } from './detached/detached-client.ts'
+import type { DetachedStories } from './detached/detached-stories.ts'
 import type { AttachOutcome, DetachedEvent, DetachedInfo, DetachedSink, DetachedSpec, DetachedTarget } from './detached/detached-types.ts'
 import type { RunOutcome } from './run-spec.ts'
 
@@ -14,6 +15,7 @@ export interface DetachedRunsComponents {
   /** The file of what was asked for. */
   readonly asked: Pick<AskedCalls, 'add' | 'list' | 'get' | 'note' | 'forget'>
   readonly clock: Clock
+  readonly stories: Pick<DetachedStories, 'denied' | 'heard'>
 }
 
 /** What is known of a run, and what its host said just now. */
@@ -63,8 +65,10 @@ export class DetachedRuns {
   readonly #engine: DetachedRunsComponents['engine']
   readonly #asked: DetachedRunsComponents['asked']
   readonly #clock: Clock
+  readonly #stories: DetachedRunsComponents['stories']
 
-  constructor({ engine, asked, clock }: DetachedRunsComponents) {
+  constructor({ engine, asked, clock, stories }: DetachedRunsComponents) {
+    this.#stories = stories
     this.#engine = engine
     this.#asked = asked
     this.#clock = clock
@@ -77,7 +81,12 @@ export class DetachedRuns {
   async start(spec: DetachedSpec, session: string | null, signal: AbortSignal): Promise<Started> {
     const { argv, lifetime_ms, keep_bytes } = spec
     let added: RequestId | null = null
+    let id = spec.request_id ?? null
+    // Nobody has heard of a run without an id.
+    const denied = (reason: string): void =>
+      void (id !== null && this.#stories.denied({ request_id: id, agent_id: spec.agent_id, session }, reason))
     const onSigned = async ({ agent_id, machine_id, request_id, request_sha256 }: DetachedTarget): Promise<void> => {
+      id = request_id
       const request = request_sha256.at(-1)!
       const about = { agent_id, machine_id, argv: [...argv], lifetime_ms, keep_bytes, session }
       if (await this.#asked.add({ request_id, ...about, digest: digestOf(spec), request })) added = request_id
@@ -88,11 +97,16 @@ export class DetachedRuns {
     try {
       answer = await this.#engine.start({ ...spec, known_sha256: await this.#requestsOf(spec.request_id) }, onSigned, signal)
     } catch (error) {
-      if (isAppError(error) && error.data['may_run'] !== true && !signal.aborted) await forgetNew()
+      if (isAppError(error) && error.data['may_run'] !== true && !signal.aborted) {
+        await forgetNew()
+        // Another run has that id.
+        if (error.code !== 'conflict') denied(error.code)
+      }
       throw error
     }
     if ('denied' in answer) {
       await forgetNew()
+      denied(answer.denied.denial_reason ?? 'internal')
       return { denied: answer.denied }
     }
     return this.#heard(answer.target.request_id, answer.info).catch((error: unknown) => {
@@ -136,7 +150,7 @@ export class DetachedRuns {
     const shown = new ShownSoFar({ sink }, { from, follow })
     try {
       const { info, outcome, next } = await this.#engine.attach(targetOf(run), from, shown, AbortSignal.any([signal, shown.enough]))
-      await this.#asked.note(id, newsOf(info, outcome))
+      await this.#note(id, info, outcome)
       return { from, next, outcome, state: info.state }
     } catch (error) {
       if (shown.enough.aborted && !signal.aborted) return { from, next: shown.next, outcome: null, state: shown.state ?? run.state }
@@ -207,14 +221,20 @@ export class DetachedRuns {
     if (data['state'] === 'expired') await this.#asked.note(id, { state: 'expired', code: null, signal: null, denial_reason: null })
   }
 
+  async #note(id: RequestId, host: DetachedInfo, outcome: RunOutcome | null): Promise<AskedRun> {
+    const run = await this.#asked.note(id, newsOf(host, outcome))
+    this.#stories.heard(run, outcome)
+    return run
+  }
+
   /** Writes down what a host said. `exit`: its signed Exit is had as well, by attaching behind the last byte, `toTheEnd` also where it is still to come. */
   async #heard(id: RequestId, host: DetachedInfo, exit: { signal: AbortSignal; toTheEnd: boolean } | null = null): Promise<HeardOf> {
-    const run = await this.#asked.note(id, newsOf(host, null))
+    const run = await this.#note(id, host, null)
     const goesOn = host.state === 'running' || host.state === 'waiting'
     const isWanted = exit !== null && (exit.toTheEnd ? goesOn || host.state === 'ended' : host.state === 'ended' && !hasEnd(run))
     if (!isWanted) return { run, host, problem: null, outcome: null }
     const { info, outcome } = await this.#engine.attach(targetOf(run), host.bytes_kept, silent, exit.signal)
-    return { run: await this.#asked.note(id, newsOf(info, outcome)), host: info, problem: null, outcome }
+    return { run: await this.#note(id, info, outcome), host: info, problem: null, outcome }
   }
 }
 

@@ -5,6 +5,7 @@ import { test, type TestContext } from 'node:test'
 
 import { AppError, type ErrorCode } from '../../src/base/errors.ts'
 import { DetachedRuns, type DetachedRunsComponents, type HeardOf } from '../../src/exec/detached-runs.ts'
+import { DetachedStories } from '../../src/exec/detached/detached-stories.ts'
 import type { DetachedEvent, DetachedInfo, DetachedSpec, DetachedTarget } from '../../src/exec/detached/detached-types.ts'
 import type { RunOutcome } from '../../src/exec/run-spec.ts'
 import { answerAsked, type AskedCall } from '../../src/executor/asked/answer-asked.ts'
@@ -12,6 +13,7 @@ import { AskedRuns } from '../../src/executor/asked/asked-runs.ts'
 import { AskedCalls } from '../../src/executor/port/asked-calls.ts'
 import { ASK_HOST_MS, MAX_ASKED_AT_ONCE } from '../../src/protocol/asked-limits.ts'
 import type { RequestId } from '../../src/protocol/ids.ts'
+import { LifecycleLog } from '../../src/protocol/lifecycle-log.ts'
 import { runOutcome } from '../support/exit-event.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { silent } from '../support/processes.ts'
@@ -70,7 +72,10 @@ const open = async (t: TestContext, engine: Partial<Engine>) => {
     forget: refuse('a forget'),
     ...engine,
   }
-  return { clock, store, runs: new DetachedRuns({ engine: whole, asked, clock }) }
+  const events = new LifecycleLog({ id: 'test', now: () => clock.now() })
+  const stories = new DetachedStories({ executor: { identity: { agentId: 'c3'.repeat(32) } as never }, lifecycle: events })
+  const told = (): unknown[] => events.look(null, 0, 100).events.map(({ type, code, denial_reason }) => [type, code, denial_reason])
+  return { clock, store, told, runs: new DetachedRuns({ engine: whole, asked, clock, stories }) }
 }
 
 const signed = (request_id: RequestId, n = 1): DetachedTarget => ({
@@ -311,4 +316,60 @@ test('forgetting asks the host first; here alone is a word of its own, and a hos
     store.page(null).runs.map(({ request_id }) => request_id),
     [ids[2]],
   )
+})
+
+test('what becomes of a detached run is told as events, each once, as far as it is heard of', async (t) => {
+  const [id, other] = [randomUUID(), randomUUID()]
+  const ends = { info: info(id, { state: 'ended' }), outcome: outcome(id, { code: 3 }), from: 0, next: 0 }
+  const { runs, told } = await open(t, {
+    start: starting(async (one) =>
+      one === id
+        ? { info: info(id), target: signed(id) }
+        : { denied: outcome(one, { ok: false, code: null, denial_reason: 'argv_not_allowed' }), target: signed(one) },
+    ),
+    state: async () => info(id, { state: 'ended' }),
+    attach: async () => ends,
+  })
+  await runs.start(spec({ request_id: id }), 'night', never)
+  await runs.start(spec({ request_id: other }), 'night', never)
+  await runs.wait(id, never)
+  await runs.wait(id, never)
+  await runs.refresh(await runs.list(), never)
+  assert.deepEqual(told(), [
+    ['exec.started', null, null],
+    ['exec.denied', null, 'argv_not_allowed'],
+    ['exec.finished', 3, null],
+  ])
+})
+
+test('of a start that may have arrived nothing is told as an end, and of a lost run that nobody knows', async (t) => {
+  const id = randomUUID()
+  const { runs, told } = await open(t, {
+    start: starting(async () => {
+      throw new AppError('timeout', 'no answer', { data: { may_run: true } })
+    }),
+    state: async () => info(id, { state: 'lost' }),
+  })
+  await assert.rejects(runs.start(spec({ request_id: id }), null, never))
+  assert.deepEqual(told(), [])
+  await runs.refresh(await runs.list(), never)
+  assert.deepEqual(told(), [['exec.finished', null, null]])
+})
+
+test('an id that was certainly not asked for has the events of its own start when it is asked for again', async (t) => {
+  const id = randomUUID()
+  let isThere = false
+  const { runs, told } = await open(t, {
+    start: starting(async () => {
+      if (!isThere) throw new AppError('peer_unreachable')
+      return { info: info(id), target: signed(id) }
+    }),
+  })
+  await assert.rejects(runs.start(spec({ request_id: id }), null, never))
+  isThere = true
+  await runs.start(spec({ request_id: id }), null, never)
+  assert.deepEqual(told(), [
+    ['exec.denied', null, 'peer_unreachable'],
+    ['exec.started', null, null],
+  ])
 })

@@ -19,6 +19,7 @@ import { ExecClient } from '../../exec/client.ts'
 import { Fanouts } from '../../exec/fleet/fanouts.ts'
 import { DetachedRuns } from '../../exec/detached-runs.ts'
 import { DetachedClient } from '../../exec/detached/detached-client.ts'
+import { DetachedStories } from '../../exec/detached/detached-stories.ts'
 import { RulesClient } from '../../exec/rules-client.ts'
 import { TraceExport } from '../../exec/trace-export.ts'
 import { RunTraces } from '../../exec/run-traces.ts'
@@ -143,7 +144,12 @@ const composeDm = (
   links.onMoved((machineId) => runner.move(machineId))
   const rules = new RulesClient({ links, executor: port, clock, counters: requester })
   const engine = new DetachedClient({ links, executor: port, clock, counters: requester })
-  const detached = new DetachedRuns({ engine, asked: port.asked, clock })
+  const detached = new DetachedRuns({
+    engine,
+    asked: port.asked,
+    clock,
+    stories: new DetachedStories({ executor: port, lifecycle: events }),
+  })
   const approvers = new ApproverClient({ links, executor: port, clock, counters: requester, log })
   return { approvers, counters, detached, events, fanouts, links, messages, pings, rules, runner, tracing: traces?.entries ?? [] }
 }
