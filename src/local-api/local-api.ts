@@ -5,7 +5,7 @@ import type { Readable } from 'node:stream'
 import { AppError, attempt, errnoOf, errorCodeOf, isAppError } from '../base/errors.ts'
 import type { Environment } from '../base/environment.ts'
 import { httpCall, type HttpAnswer, type HttpCall } from './http-call.ts'
-import { dataDirOf, pathsIn, type DataPaths, type InstanceChoice } from './paths.ts'
+import { dataDirOf, instanceFlags, pathsIn, type DataPaths, type InstanceChoice } from './paths.ts'
 
 export interface LocalApiInit {
   readonly instance: InstanceChoice
@@ -110,8 +110,7 @@ export class LocalApi {
   }
 
   #notRunning(): AppError {
-    const { name, dataDir } = this.#init.instance
-    const flags = [...(name === null ? [] : ['--name', name]), ...(dataDir === null ? [] : ['--data-dir', dataDir])]
+    const flags = instanceFlags(this.#init.instance)
     const where = this.#init.url ?? this.paths.apiSocket
     return new AppError('daemon_unreachable', `no daemon answers at ${where}`, { data: { start: ['x0xd', ...flags], asked: false } })
   }

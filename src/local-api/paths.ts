@@ -29,6 +29,12 @@ export const instanceChoice = (said: InstanceChoice, env: Environment): Instance
   return { name, dataDir: said.dataDir ?? env['X0X_DATA_DIR'] ?? null }
 }
 
+/** What names the same daemon on another command line. */
+export const instanceFlags = ({ name, dataDir }: InstanceChoice): string[] => [
+  ...(name === null ? [] : ['--name', name]),
+  ...(dataDir === null ? [] : ['--data-dir', dataDir]),
+]
+
 /** `~/.x0x`, `~/.x0x-NAME`, or what was asked for. Throws `bad_config` for no path at all, which would be wherever we happen to be. */
 export const dataDirOf = ({ name, dataDir }: InstanceChoice): string => {
   if (dataDir === '')

@@ -56,7 +56,7 @@ test('two machines know, trust and pin each other; who stands between them is fo
   })
 
   await t.test('as it is meant', async () => {
-    const invite = talkTo([...bob.selector, 'invite', 'alice'])
+    const invite = talkTo([...bob.selector, 'invite', 'alice', '--', 'df', '-h'])
     const join = talkTo([...alice.selector, 'join', await invite.until(/x0x:\/\/invite\/\S+/), '--as', 'bob'])
     const reply = await join.until(/x0x:\/\/reply\/\S+/)
     await invite.type(reply.slice(0, -3))
@@ -68,6 +68,7 @@ test('two machines know, trust and pin each other; who stands between them is fo
     await join.type(code)
     await invite.type(await join.until(/(?<=Read this back aloud: {2})\w{4}/))
     assert.deepEqual([(await invite.ended).status, (await join.ended).status], [0, 0])
+    assert.match((await invite.ended).text, /next, when the entry is in the ACL: x0xd --data-dir \S+ --replace &/)
     const seen = async (daemon: TestDaemon) =>
       (await contactsOf(daemon)).map(({ name, trust, machines, agent_id }) => ({ name, trust, machines, agent_id }))
     assert.deepEqual(await seen(bob), [{ name: 'alice', trust: 'trusted', machines: [alice.machineId], agent_id: alice.agentId }])

@@ -4,6 +4,7 @@ import { makeFirstFiles, type FirstWishes } from '../../../config/first-files.ts
 import { isAppError } from '../../../base/errors.ts'
 import { SETTINGS } from '../../../config/settings.ts'
 import { loadPrimitives } from '../../../identity/primitives.ts'
+import { instanceFlags } from '../../../local-api/paths.ts'
 import { shellWord } from '../../../base/shell-word.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { isAtTerminal } from '../confirm.ts'
@@ -82,9 +83,9 @@ export const runInit = async (context: CliContext, options: InitOptions): Promis
   const { service, ...wishes } = await wishesOf(context, options)
   await loadPrimitives()
   const { paths } = context.api
-  const { name, dataDir } = context.instance
+  const { name } = context.instance
   const files = await makeFirstFiles(paths, { ...wishes, name }, options)
-  const flags = [...(name === null ? [] : ['--name', name]), ...(dataDir === null ? [] : ['--data-dir', dataDir])]
+  const flags = instanceFlags(context.instance)
   const start = service
     ? `sudo systemctl enable --now x0xd   (deploy/x0xd.service; its files are in /etc/x0x and /var/lib/x0x)`
     : await nextFor(
