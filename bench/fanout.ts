@@ -10,7 +10,7 @@ import { startDeadHosts } from './dead-hosts.ts'
 import type { HostsInit } from './hosts.ts'
 import type { FanoutLedgerJson } from '../src/protocol/fanout.ts'
 import { restClientOf, TRUE } from './pair.ts'
-import { cpuOfAll } from './processes.ts'
+import { cpuOfAll, cpuOfPrograms } from './processes.ts'
 import { sustained } from './rate.ts'
 import type { Row, Section } from './report.ts'
 import type { Plan, Stage } from './stage.ts'
@@ -146,7 +146,16 @@ const denials = async (fleet: Fleet, rounds: number): Promise<Summary> => {
   return summarize(samples)
 }
 
-const measured = async (fleet: Fleet, plan: Plan): Promise<{ rows: Row[]; warm: Summary; first: Summary; note: string }> => {
+interface Measured {
+  readonly rows: Row[]
+  readonly warm: Summary
+  /** Of the requester, for each host. */
+  readonly cpu: Summary
+  readonly first: Summary
+  readonly note: string
+}
+
+const measured = async (fleet: Fleet, plan: Plan): Promise<Measured> => {
   const count = fleet.ids.length
   const cold = await coldPass(fleet)
   const rounds = ROUNDS[plan.mode]
@@ -172,7 +181,7 @@ const measured = async (fleet: Fleet, plan: Plan): Promise<{ rows: Row[]; warm: 
   const missed = count - cold.ran
   const note = missed === 0 ? '' : ` In the first pass ${missed} of ${count} hosts did not answer in time.`
   const [busy = 0] = loadavg()
-  return { rows, warm: warm.wall, first: summarize([cold.ms]), note: `${note} Load of the machine: ${busy.toFixed(0)}.` }
+  return { rows, warm: warm.wall, cpu: warm.both, first: summarize([cold.ms]), note: `${note} Load of the machine: ${busy.toFixed(0)}.` }
 }
 
 const INTRO = '`/bin/true` by one `POST /exec/fanout`, 64 hosts at a time, many hosts in a process and all on these cores'
@@ -183,8 +192,10 @@ export const fanout = async (stage: Stage): Promise<Omit<Section, 'title'>> => {
   const count = HOSTS[plan.mode]
   const sshd = await openSsh()
   const fleet = await startFleet(stage, count)
-  const { rows, warm, first, note } = await measured(fleet, plan)
+  const { rows, warm, cpu, first, note } = await measured(fleet, plan)
+  const before = await cpuOfPrograms()
   const ssh = summarize([await timed(async () => sustained(count, SSH_WIDTH, async () => sshd.direct.cold(TRUE)))])
+  const sshClient = summarize([((await cpuOfPrograms()) - before) / count])
   const clush = await sshd.clush(count, SSH_WIDTH, TRUE)
   fleet.client.close()
   const beside = { theirs: ssh, peer: `ssh, cold, ${SSH_WIDTH} at a time`, unit: 'ms' } as const
@@ -204,6 +215,13 @@ export const fanout = async (stage: Stage): Promise<Omit<Section, 'title'>> => {
             } as const,
           ]),
       { what: `${count} hosts never dialled, one run each`, ours: first, ...beside },
+      {
+        what: `requester's processor time for each of ${count} warm hosts`,
+        unit: 'ms CPU',
+        ours: cpu,
+        theirs: sshClient,
+        peer: 'the clients of ssh',
+      },
       ...rows,
     ],
   }

@@ -21,17 +21,24 @@ export const spawnTrue = async (): Promise<void> => {
 /** proc_pid_stat(5) counts in these; the same on every Linux that there is. */
 const MS_PER_TICK = 10
 
-/** What a process and the children that it has waited for have had of the processors, in milliseconds. */
-const cpuOf = async (pid: number): Promise<number> => {
+/** What a process has had of the processors, and what the children that it has waited for had, in milliseconds. */
+const cpuOf = async (pid: number): Promise<{ own: number; children: number }> => {
   const stat = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => '')
   // The name in parentheses may hold anything; fields 14 to 17 are utime, stime, cutime, cstime.
-  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
-  return fields.slice(11, 15).reduce((sum, ticks) => sum + Number(ticks), 0) * MS_PER_TICK
+  const [user = 0, system = 0, users = 0, systems = 0] = stat
+    .slice(stat.lastIndexOf(')') + 2)
+    .split(' ')
+    .slice(11, 15)
+    .map(Number)
+  return { own: (user + system) * MS_PER_TICK, children: (users + systems) * MS_PER_TICK }
 }
 
-/** Of these processes together. */
+/** What the programs that were run from here, and ended, have had of the processors, with all theirs. */
+export const cpuOfPrograms = async (): Promise<number> => (await cpuOf(process.pid)).children
+
+/** Of these processes together, with the children that they have waited for. */
 export const cpuOfAll = async (pids: readonly number[]): Promise<number> =>
-  (await Promise.all(pids.map(cpuOf))).reduce((sum, ms) => sum + ms, 0)
+  (await Promise.all(pids.map(cpuOf))).reduce((sum, { own, children }) => sum + own + children, 0)
 
 /** It and everything below it. */
 export const treeOf = (pid: number): number[] => [pid, ...descendantsOf(pid).map((one) => one.pid)]
