@@ -51,7 +51,7 @@ const bounded = ({ multiaddrs, addresses, protocols, ...data }: PeerData): PeerD
   ...(protocols && { protocols: protocols.slice(0, MAX_PEER_PROTOCOLS) }),
 })
 
-/** Tells of each machine, found on the local network or connected, of which libp2p did not know before where it is. */
+/** Tells of each machine, found on the local network or connected, of which libp2p had not heard before, and where it is said to be. */
 export const onFirstHeard = (
   libp2p: Pick<Libp2p, 'addEventListener' | 'peerId'>,
   listener: (machineId: MachineId, addresses: string[]) => void,
@@ -59,9 +59,8 @@ export const onFirstHeard = (
   libp2p.addEventListener('peer:update', ({ detail: { peer, previous } }) => {
     const machineId = machineIdOf(peer.id)
     const addresses = peer.addresses.map(({ multiaddr }) => multiaddr)
-    if (machineId === null || addresses.length === 0 || peer.id.equals(libp2p.peerId)) return
-    // Of a dial that failed there is an entry without any.
-    if (previous === undefined || previous.addresses.length === 0) listener(machineId, addressesTo(peer.id, addresses))
+    if (machineId === null || previous !== undefined || addresses.length === 0 || peer.id.equals(libp2p.peerId)) return
+    listener(machineId, addressesTo(peer.id, addresses))
   })
 
 /**
