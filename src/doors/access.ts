@@ -35,15 +35,16 @@ export const checkHost = (
   listener: Listener,
   allowed: AllowedNames = NO_OTHERS,
 ): void => {
-  const hosts = [...ownHosts(listener), ...allowed.hosts.map((name) => name.toLowerCase())]
+  const own = ownHosts(listener)
+  const hosts = [...own, ...allowed.hosts.map((name) => name.toLowerCase())]
   // Two of them, or a whole URL instead of a path, could name another host than the one that is looked at (RFC 9112 §3.2).
   const [host, ...others] = request.headersDistinct['host'] ?? []
   const named = others.length === 0 && request.url?.startsWith('/') === true && hosts.includes(host?.toLowerCase() ?? '')
-  if (!named) throw new AppError('forbidden_host', 'the Host header is not a name of this listener')
+  if (!named) throw new AppError('forbidden_host', `the Host header is not a name of this listener: ask http://${own[0]}`)
   const { origin } = request.headers
   if (origin === undefined) return
-  const own = listener.kind === 'tcp' && hosts.some((name) => origin === `http://${name}`)
-  if (!own && !allowed.origins.some((one) => one.toLowerCase() === origin.toLowerCase()))
+  const isOwn = listener.kind === 'tcp' && hosts.some((name) => origin === `http://${name}`)
+  if (!isOwn && !allowed.origins.some((one) => one.toLowerCase() === origin.toLowerCase()))
     throw new AppError('forbidden_host', 'requests of other origins are refused')
 }
 

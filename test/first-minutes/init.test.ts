@@ -71,3 +71,11 @@ test('beside a daemon that hangs init ends all the same', async (t) => {
   assert.equal(status, 0)
   assert.match(stdout, /^next: x0xd .* --replace &/m)
 })
+
+test('a quiet init says nothing of what it made, and a quiet dry run what it would make', async (t) => {
+  const dir = join(await tempDir(t), 'data')
+  const init = async (...options: string[]) => runCli(['--data-dir', dir, '-q', 'init', ...options])
+  assert.match((await init('--dry-run')).stdout, /config\.toml[^]*next: /)
+  assert.deepEqual(await init(), { status: 0, stdout: '', stderr: '' })
+  assert.ok((await stat(join(dir, 'agent.key'))).isFile())
+})

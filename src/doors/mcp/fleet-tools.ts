@@ -100,7 +100,7 @@ const OUTPUT = z.strictObject({
   failed: z.int().describe('of those that ran: another exit status, a signal, or incomplete output'),
   going: z.int().describe('hosts that have not ended yet'),
   running: z.string().nullable().describe('those of them that have begun, or wait for an approval, as a node set'),
-  answers: z.array(ANSWER).describe('equal answers once, that of most hosts first'),
+  answers: z.array(ANSWER).describe('equal answers once, that of most hosts first, of equal counts whose host the words name first'),
   not_run: z
     .array(
       z.strictObject({

@@ -50,11 +50,14 @@ const sizeOf = ({ stdout, stderr }: ToolResult): number => Buffer.byteLength(std
 /** What the hosts answered, each answer once: of equal ones the first is kept. */
 export class FleetAnswers {
   readonly #view: View
+  readonly #ranks: ReadonlyMap<string, number>
   readonly #groups: Group[] = []
   readonly #byKey = new Map<string, Group>()
 
-  constructor(init: { readonly view: View }) {
+  /** `hosts`: all that are asked, in the order of the words. */
+  constructor(init: { readonly view: View; readonly hosts: readonly string[] }) {
     this.#view = init.view
+    this.#ranks = new Map(init.hosts.map((host, at) => [host, at]))
   }
 
   /** Of a host that ran. False: its answer is here already, and the run stands for none. */
@@ -71,11 +74,12 @@ export class FleetAnswers {
     return true
   }
 
-  /** That of most hosts first. With `total` bytes of text: what does not fit into what is left comes without its own. */
+  /** That of most hosts first, of equals whose host was named first. With `total` bytes of text: what does not fit into what is left comes without its own. */
   list(total: number, isKnown: (run: ToolRun) => boolean): FleetAnswer[] {
     let left = total
+    const rank = ({ hosts }: Group): number => hosts.reduce((first, host) => Math.min(first, this.#ranks.get(host) ?? Infinity), Infinity)
     return this.#groups
-      .toSorted((one, other) => other.hosts.length - one.hosts.length)
+      .toSorted((one, other) => other.hosts.length - one.hosts.length || rank(one) - rank(other))
       .map((group) => {
         const size = sizeOf(group.result)
         const fits = size <= left

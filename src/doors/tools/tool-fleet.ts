@@ -93,7 +93,7 @@ export class ToolFleet {
     this.parallel = init.plan.parallel
     this.#components = components
     this.#init = init
-    this.#answers = new FleetAnswers(init.request)
+    this.#answers = new FleetAnswers({ view: init.request.view, hosts: init.hosts.map(({ host }) => host) })
     this.#targets = new Map(init.hosts.map(({ agent_id, target }) => [agent_id, target]))
     this.#began = clock.monotonic()
     const parts = { clock, slots, begin: (host: FanoutHost) => this.#begin(host), ended: (host: FanoutHostJson) => this.#tell(host) }

@@ -14,6 +14,7 @@ import { CAPABILITY_NAMES } from '../../../src/protocol/rexd-names.ts'
 import type { RunPart } from '../../../src/protocol/run-events.ts'
 import { exitEvent as exit } from '../../support/exit-event.ts'
 import { LocalHost } from '../../support/local-engine.ts'
+import { until } from '../../support/processes.ts'
 
 const KEY = { key: null, places: 8 }
 
@@ -117,6 +118,23 @@ test('each host ends by what is known of it', async (t) => {
     ['short', 0, true],
     ['well', 0, false],
   ])
+})
+
+test('answers of equally many hosts come in the order in which their hosts were named, whoever ended first', async (t) => {
+  const last = Promise.withResolvers<void>()
+  const { fleets } = await fleetsOn(t, async function* ({ target }) {
+    if (target === 'slow') await last.promise
+    yield output(target)
+    yield exit({ stdout_bytes_total: target.length })
+  })
+  const fleet = fleets.begin(request(), hostsOf('slow', 'quick', 'a'), KEY)
+  await until(() => fleet.result().ran === 2)
+  last.resolve()
+  await fleet.ended
+  assert.deepEqual(
+    fleet.result().answers.map(({ hosts }) => hosts),
+    ['slow', 'quick', 'a'],
+  )
 })
 
 test('output of which not all is kept equals no other', async (t) => {

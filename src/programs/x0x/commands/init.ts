@@ -11,7 +11,7 @@ import { isAtTerminal } from '../confirm.ts'
 import type { CliContext } from '../context.ts'
 import { Dialogue } from '../dialogue.ts'
 import { usageError } from '../failure.ts'
-import { printAnswer, printLine, printNotice, printTable } from '../print.ts'
+import { printAnswer, printDone, printLine, printNotice, printTable } from '../print.ts'
 
 export interface InitOptions {
   /** What the agent calls itself; null: not said. */
@@ -93,7 +93,8 @@ export const runInit = async (context: CliContext, options: InitOptions): Promis
         flags,
         files.some(({ state }) => state === 'made'),
       )
-  return printAnswer(context, { ok: true, files, next: start }, async () => {
+  const print = options.dryRun ? printAnswer : printDone
+  return print(context, { ok: true, files, next: start }, async () => {
     await printTable(
       context,
       ['FILE', 'WHAT', 'STATE'],
