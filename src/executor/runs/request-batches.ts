@@ -27,7 +27,7 @@ export class RequestBatches {
     this.#signatures = components.signatures
   }
 
-  /** A signature for `verifyInBatch`. Throws what `recorded` throws, its own or another's of the same batch: a signature covers all of them. */
+  /** A signature for `verifyInBatch`, once `recorded` is settled for all of its batch. Throws what its own `recorded` throws. */
   async sign(domain: string, body: Uint8Array, recorded: Promise<void>): Promise<Uint8Array> {
     const answer = Promise.withResolvers<Uint8Array>()
     const settled = recorded.then(
@@ -44,7 +44,7 @@ export class RequestBatches {
     while (this.#waiting.length > 0) {
       const batch = this.#waiting.splice(0, MAX_BATCH)
       const made = this.#made(batch)
-      void answerAll(batch, made)
+      void this.#answerAll(batch, made)
       await made.catch(() => undefined)
     }
     this.#isSigning = false
@@ -58,16 +58,21 @@ export class RequestBatches {
       batch.map(({ domain, body }) => batchLeaf(domain, body)),
     )
   }
-}
-
-/** The signature that one is given is good for all the others, whose path can be told from its own: nobody is given it before all are recorded. */
-const answerAll = async (batch: readonly Waiting[], made: Promise<Uint8Array[]>): Promise<void> => {
-  try {
-    const signatures = await made
-    const failed = (await Promise.all(batch.map(async ({ recorded }) => recorded))).find((one) => one !== null)
-    if (failed !== undefined) throw failed.error
-    batch.forEach(({ answer }, index) => answer.resolve(signatures[index]!))
-  } catch (error) {
-    for (const { answer } of batch) answer.reject(error)
+  /**
+   * The signature that one is given is good for all the others, whose path can be told from its own: nobody is given it before all are recorded.
+   * Where one cannot be, it is thrown away, and the others are signed anew: who asks for too much breaks nobody else's.
+   */
+  async #answerAll(batch: readonly Waiting[], made: Promise<Uint8Array[]>): Promise<void> {
+    try {
+      const signatures = await made
+      const failures = await Promise.all(batch.map(async ({ recorded }) => recorded))
+      failures.forEach((failure, index) => failure !== null && batch[index]!.answer.reject(failure.error))
+      const rest = batch.filter((_, index) => failures[index] === null)
+      if (rest.length === 0) return
+      const good = rest.length === batch.length ? signatures : await this.#made(rest)
+      rest.forEach(({ answer }, index) => answer.resolve(good[index]!))
+    } catch (error) {
+      for (const { answer } of batch) answer.reject(error)
+    }
   }
 }

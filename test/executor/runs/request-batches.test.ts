@@ -5,7 +5,7 @@ import { RequestBatches } from '../../../src/executor/runs/request-batches.ts'
 import { agentSignerOf } from '../../../src/identity/agent-key.ts'
 import { verifyInBatch } from '../../../src/identity/batch-signing.ts'
 import { verifyAgent } from '../../../src/identity/signing.ts'
-import { MAX_BATCH } from '../../../src/protocol/limits.ts'
+import { AGENT_SIGNATURE_BYTES, MAX_BATCH } from '../../../src/protocol/limits.ts'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 
 const DOMAIN = 'x0x-test-v1'
@@ -84,22 +84,68 @@ test('nobody is given the signature of a batch before all of it is recorded, and
   assert.deepEqual([isGood(1, await together[0]!), isGood(2, await together[1]!)], [true, true])
 })
 
-test('a line that cannot be written keeps back the signature of its whole batch, and of no other', async () => {
-  const { sign, make } = batching()
-  const failure = new Error('the disk is full')
+test('what cannot be recorded is not signed, and the others of its batch are signed without it, once they are recorded', async () => {
+  const { gates, sign, begun, make } = batching()
+  const failure = new Error('too much at once')
+  const line = Promise.withResolvers<void>()
   const first = sign(0)
-  const together = [sign(1), sign(2, Promise.reject(failure)), sign(3)]
-  const ends = Promise.allSettled(together)
+  const refused = assert.rejects(sign(2, Promise.reject(failure)), failure)
+  const others = [sign(1), sign(3, line.promise)]
   await make(0)
   assert.equal(isGood(0, await first), true)
   await make(1)
-  assert.deepEqual(
-    (await ends).map((end) => end.status === 'rejected' && end.reason),
-    [failure, failure, failure],
-  )
   const later = sign(4)
   await make(2)
   assert.equal(isGood(4, await later), true)
+  assert.equal(gates.length, 3, 'nothing is signed anew before all lines are on the disk or cannot be')
+  line.resolve()
+  await refused
+  await begun(3)
+  await make(3)
+  const [one, other] = await Promise.all(others)
+  assert.deepEqual([isGood(1, one!), isGood(3, other!)], [true, true])
+  assert.equal(
+    one![AGENT_SIGNATURE_BYTES],
+    2,
+    'a tree of the two alone: from one of three the signature of what is not recorded could be told',
+  )
+})
+
+test('of a batch of which one alone is recorded that one is signed alone, and of one without any nothing more', async () => {
+  const { gates, sign, make } = batching()
+  const failure = new Error('the disk is full')
+  const first = sign(0)
+  const together = Promise.allSettled([sign(1, Promise.reject(failure)), sign(2)])
+  await make(0)
+  await first
+  await make(1)
+  await make(2)
+  const [refused, alone] = await together
+  assert.equal(refused.status === 'rejected' && refused.reason, failure)
+  assert.ok(alone.status === 'fulfilled' && verifyAgent(signer.publicKey, DOMAIN, bodyOf(2), alone.value))
+  const ends = Promise.allSettled([sign(3), sign(4, Promise.reject(failure)), sign(5, Promise.reject(failure))])
+  await make(3)
+  await make(4)
+  assert.deepEqual(
+    (await ends).map(({ status }) => status),
+    ['fulfilled', 'rejected', 'rejected'],
+  )
+  assert.equal(gates.length, 5)
+})
+
+test('where what is signed anew fails, those that wait for it are told', async () => {
+  const { sign, make } = batching()
+  const [full, noKey] = [new Error('the disk is full'), new Error('no such key')]
+  const first = sign(0)
+  const ends = Promise.allSettled([sign(1), sign(2, Promise.reject(full))])
+  await make(0)
+  await first
+  await make(1)
+  await make(2, noKey)
+  assert.deepEqual(
+    (await ends).map((end) => end.status === 'rejected' && end.reason),
+    [noKey, full],
+  )
 })
 
 test('a signature that cannot be made is an error for its batch, and the next one is made', async () => {
