@@ -1,4 +1,5 @@
 import { stat } from 'node:fs/promises'
+import { isDeepStrictEqual } from 'node:util'
 
 import { errorText } from '../base/errors.ts'
 import { lifeOf, type ProcessIdentity } from '../base/process-identity.ts'
@@ -17,11 +18,14 @@ import { readPidFile } from '../supervision/pid-file.ts'
 import type { DataPaths } from '../local-api/paths.ts'
 import { LocalApi } from '../local-api/local-api.ts'
 import { holderText } from '../supervision/lock.ts'
+import { inspectGroups, type Group } from '../trust/groups.ts'
 
 interface RunningAnswers {
   readonly agent: { readonly agent_id: string; readonly machine_id: string }
   readonly peers: PeersAnswer
   readonly mesh: MeshAnswer
+  /** A daemon of an earlier release reads no groups. */
+  readonly contacts: { readonly groups?: readonly Group[] }
   readonly exec: Pick<ExecDiagnostics, 'acl_summary'> & {
     readonly journal?: ExecDiagnostics['journal']
     readonly outgoing_journal: { readonly path: string; readonly writable: boolean }
@@ -34,13 +38,14 @@ const apiOf = ({ name, paths }: DaemonConfig, env: Environment): LocalApi =>
 const ask = async (config: DaemonConfig, env: Environment): Promise<RunningAnswers> => {
   const api = apiOf(config, env)
   const get = async <K extends keyof RunningAnswers>(path: string): Promise<RunningAnswers[K]> => api.json({ method: 'GET', path })
-  const [agent, peers, mesh, exec] = await Promise.all([
+  const [agent, peers, mesh, contacts, exec] = await Promise.all([
     get<'agent'>('/agent'),
     get<'peers'>('/peers'),
     get<'mesh'>('/diagnostics/mesh'),
+    get<'contacts'>('/contacts'),
     get<'exec'>('/diagnostics/exec'),
   ])
-  return { agent, peers, mesh, exec }
+  return { agent, peers, mesh, contacts, exec }
 }
 
 /** The ACL that the daemon enforces, in its own words; of the file, whether it is still the one that was read. */
@@ -68,6 +73,15 @@ const checkLoadedAcl = async (summary: RunningAnswers['exec']['acl_summary']): P
   // It can say itself whether it can write; we may be another user.
   const files = (await checkExecFiles(path)).filter(({ topic }) => topic !== 'journal')
   return [loaded, ...aclDoubts(now), ...files]
+}
+
+const wordsByName = (groups: readonly Group[]): Map<string, readonly string[]> => new Map(groups.map(({ name, words }) => [name, words]))
+
+/** Whether the groups that the daemon has are still those of the file; one that is wrong has lines of its own. */
+const checkLoadedGroups = async ({ paths }: DaemonConfig, loaded: readonly Group[]): Promise<Finding[]> => {
+  const { groups, problems } = await inspectGroups(paths.groups)
+  if (problems.length > 0 || isDeepStrictEqual(wordsByName(groups), wordsByName(loaded))) return []
+  return [warn('groups', `${paths.groups} has changed since it was read, which does not count yet`, RELOAD)]
 }
 
 const checkJournal = (journal: RunningAnswers['exec']['journal']): Finding[] => {
@@ -123,13 +137,14 @@ const checkRunningRexd = async ({ rexd_config: file, paths }: DaemonConfig): Pro
 export const checkRunning = async (config: DaemonConfig, holder: ProcessIdentity | null, env: Environment): Promise<Finding[]> => {
   const pid = holder !== null && lifeOf(holder) === 'alive' ? holder.pid : null
   try {
-    const { agent, peers, mesh, exec } = await ask(config, env)
+    const { agent, peers, mesh, contacts, exec } = await ask(config, env)
     return [
       whoRuns(pid === null ? ' in another container or on another host' : ` with pid ${pid}`, agent),
       ...(pid === null ? [] : [await checkHalves(config.paths, pid), ...(await checkRunningRexd(config))]),
       checkPeers(peers),
       ...checkMesh(mesh),
       ...(await checkExec(exec)),
+      ...(await checkLoadedGroups(config, contacts.groups ?? [])),
       checkOutgoing(exec.outgoing_journal),
     ]
   } catch (error) {

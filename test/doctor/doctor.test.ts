@@ -56,6 +56,25 @@ test('of the ACL it says what the daemon has loaded, and that the file has chang
   assert.doesNotMatch(await doctor(daemon.dir, ...choice), /since|gone/, 'the very text is back')
 })
 
+test('of the groups it says that the file has changed since the daemon read it, and not that only a comment has', TIMEOUT, async (t) => {
+  const daemon = (await meshOf(t)).add('alice')
+  const groups = join(daemon.dir, 'groups.toml')
+  const changed = /warn {2}groups +\S+groups\.toml has changed since it was read, which does not count yet\n +-> restart x0xd/
+  await daemon.start()
+  assert.doesNotMatch(await doctor(daemon.dir), /groups/)
+  await writeFile(groups, '[groups]\nweb = ["web1"]\n', { mode: 0o600 })
+  assert.match(await doctor(daemon.dir), changed)
+  await daemon.restart()
+  await writeFile(groups, '[groups]\n# the shop\nweb = ["web1"]\n')
+  const same = await doctor(daemon.dir)
+  assert.match(same, /ok {4}groups +1 group in/)
+  assert.doesNotMatch(same, changed)
+  await writeFile(groups, '[groups]\nweb = ["web1", "web2"]\n')
+  assert.match(await doctor(daemon.dir), changed)
+  await rm(groups)
+  assert.match(await doctor(daemon.dir), changed)
+})
+
 test(
   'root sees a daemon of another user as that user; a third one is told who can look, and condemns nothing',
   { ...TIMEOUT, skip: IS_ROOT ? false : 'needs root' },

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { rmSync } from 'node:fs'
+import { readFile } from 'node:fs/promises'
 import type { ServerResponse } from 'node:http'
 import { join } from 'node:path'
 import { test } from 'node:test'
@@ -305,6 +306,34 @@ test('waiting for one says its end as x0x exec does; for several, in a table', a
   const two = await runCli(['--data-dir', dir, 'runs', 'wait', RUN_ID, OTHER_ID, RUN_ID])
   assert.equal(two.status, 1)
   assert.equal(two.stdout.match(/ended SIGTERM/g)?.length, 2)
+})
+
+test('of several ids one that is not known is named, and keeps no other from being waited for or ended', async (t) => {
+  const { dir, seen } = await fakeDaemon(t, ({ path, body }, response) => {
+    if (path === `/runs/${OTHER_ID}`) return json(response, 404, { ok: false, error: 'unknown_run', message: 'it is not remembered' })
+    if (path === '/runs/wait') return json(response, 200, { ok: true, runs: [waited({ request_id: RUN_ID })] })
+    const { request_id = RUN_ID } = body === '' ? {} : (JSON.parse(body) as { request_id: string })
+    return json(response, 200, { ok: true, ...run({ request_id }) })
+  })
+  const runs = async (...argv: string[]) => runCli(['--data-dir', dir, ...argv])
+  const told = await runs('runs', 'wait', OTHER_ID, RUN_ID)
+  assert.deepEqual([told.status, told.stdout.match(/ended 0/g)?.length], [4, 1])
+  assert.ok(told.stderr.startsWith(`x0x: ${OTHER_ID}: it is not remembered\n`), told.stderr)
+  assert.deepEqual(JSON.parse(seen.at(-1)!.body), { request_ids: [RUN_ID] })
+  const asJson = JSON.parse((await runs('--json', 'runs', 'wait', OTHER_ID, RUN_ID)).stdout) as { ok: boolean; failed: object[] }
+  assert.deepEqual([asJson.ok, asJson.failed], [false, [{ request_id: OTHER_ID, error: 'unknown_run', message: 'it is not remembered' }]])
+  const cancelled = await runs('runs', 'cancel', OTHER_ID, RUN_ID)
+  assert.deepEqual([cancelled.status, cancelled.stdout], [1, 'asked to end: make all, on bob\n'])
+  assert.equal((await runs('runs', 'wait', OTHER_ID)).status, 1, 'a single one is the failure of the whole')
+})
+
+test('the page and the help of runs wait tell the status of one that goes on', async () => {
+  const [help, page] = [
+    await runCli(['runs', 'wait', '--help']),
+    await readFile(new URL('../../../docs/fleets.md', import.meta.url), 'utf8'),
+  ]
+  assert.match(help.stdout, /Exit status of one: [^.]*255[^.]*has not ended in time/)
+  assert.match(page, /`x0x runs wait` of one [^.;]*255 when it has not ended in time/)
 })
 
 test('of a run whose host did not answer it is said that it may go on, and not what is done where no address is known', async (t) => {

@@ -1,4 +1,4 @@
-import { AppError } from '../../../base/errors.ts'
+import { AppError, isAppError } from '../../../base/errors.ts'
 import type { ShownRun } from '../../../protocol/asked-run.ts'
 import { isRequestId } from '../../../protocol/ids.ts'
 import type { CliContext } from '../context.ts'
@@ -28,19 +28,36 @@ export interface RunWords {
   readonly session: string | null
 }
 
-/** As `findRun`, of each; or all of a session, of which there must be one. */
-export const findRuns = async (context: CliContext, { ids, session }: RunWords): Promise<readonly ShownRun[]> => {
+/** What several words mean. */
+export interface FoundRuns {
+  readonly runs: readonly ShownRun[]
+  /** Ids, as they were said, of which nothing is remembered here. */
+  readonly unknown: readonly { readonly id: string; readonly error: AppError }[]
+}
+
+/** As `findRun`, of each, where one that is not known keeps no other from it, and throws when it is the only one; or all of a session, of which there must be one. */
+export const findRuns = async (context: CliContext, { ids, session }: RunWords): Promise<FoundRuns> => {
   if (ids.length > 0 === (session !== null)) throw usageError('name either ids of runs, or those of a session: --session NAME')
   if (session !== null) {
     const all = await listRuns(context, `?${new URLSearchParams({ session }).toString()}`)
-    if (all.length > 0) return all
+    if (all.length > 0) return { runs: all, unknown: [] }
     throw new AppError('unknown_run', `this daemon has asked for no detached run with session ${session}`, {
       data: { next: 'which there are: x0x runs' },
     })
   }
-  const found: ShownRun[] = []
-  for (const id of new Set(ids)) found.push(await findRun(context, id))
-  return [...new Map(found.map((run) => [run.request_id, run])).values()]
+  const found = new Map<string, ShownRun>()
+  const unknown: { id: string; error: AppError }[] = []
+  const words = new Set(ids)
+  for (const id of words) {
+    try {
+      const run = await findRun(context, id)
+      found.set(run.request_id, run)
+    } catch (error) {
+      if (words.size === 1 || !isAppError(error, 'unknown_run')) throw error
+      unknown.push({ id, error })
+    }
+  }
+  return { runs: [...found.values()], unknown }
 }
 
 const oneOf = (id: string, found: readonly ShownRun[]): ShownRun => {

@@ -13,7 +13,7 @@ import { exitStatusOf, failureLines, usageError } from '../failure.ts'
 import { denialLines, EXIT_NOT_RUN, outcomeLines, statusOf, type ExitEvent } from '../outcome.ts'
 import { printAnswer, printDone, printJson, printLine, printTable, problemText } from '../print.ts'
 import { factsOf, lostLines } from './attach.ts'
-import { findRuns, type RunWords } from './find-run.ts'
+import { findRuns, type FoundRuns, type RunWords } from './find-run.ts'
 
 /** A run that was waited for. */
 export interface WaitedRun extends ShownRun {
@@ -101,10 +101,31 @@ const waitForAll = async (
   return runs
 }
 
+interface FailedRun {
+  readonly request_id: string
+  readonly error: string
+  readonly message: string
+}
+
+const tellFailed = async (context: CliContext, where: string, request_id: string, error: unknown): Promise<FailedRun> => {
+  const [what = '', ...next] = failureLines(error)
+  await write(context.stderr, problemText([`${where}: ${what}`, ...next]))
+  return { request_id, error: isAppError(error) ? error.code : 'internal', message: errorText(error) }
+}
+
+/** Says each id that is not known. */
+const tellUnknown = async (context: CliContext, unknown: FoundRuns['unknown']): Promise<FailedRun[]> => {
+  const failed: FailedRun[] = []
+  for (const { id, error } of unknown) failed.push(await tellFailed(context, id, id, error))
+  return failed
+}
+
 /** `x0x runs wait ID...`. Whoever stops waiting ends nothing. */
 export const runWait = async (context: CliContext, words: RunWords, timeout: string | null): Promise<number> => {
   const limit = timeout === null ? null : timeoutOf(timeout)
-  const request_ids = (await findRuns(context, words)).map(({ request_id }) => request_id)
+  const found = await findRuns(context, words)
+  const request_ids = found.runs.map(({ request_id }) => request_id)
+  const failed = await tellUnknown(context, found.unknown)
   const leaving = new AbortController()
   let left: NodeJS.Signals | null = null
   const stopListening = context.onSignal((signal) => {
@@ -114,12 +135,12 @@ export const runWait = async (context: CliContext, words: RunWords, timeout: str
   try {
     const runs = await waitForAll(context, request_ids, limit, leaving.signal)
     const [run, ...others] = runs
-    if (context.json) await printJson(context, { ok: true, runs })
-    if (run === undefined) return EXIT_NOT_RUN
+    if (context.json) await printJson(context, { ok: failed.length === 0, runs, ...(failed.length > 0 && { failed }) })
+    if (run === undefined) return failed.length > 0 ? SOME_UNKNOWN : EXIT_NOT_RUN
     // A session that shrinks to one is told as before.
-    if (others.length > 0 || words.session !== null) {
+    if (others.length > 0 || failed.length > 0 || words.session !== null) {
       if (!context.json) await printTable(context, HEADER, runs.map(rowOf))
-      return statusOfAll(runs)
+      return failed.length > 0 ? SOME_UNKNOWN : statusOfAll(runs)
     }
     if (!context.json) await write(context.stderr, problemText(linesOf(run)))
     return statusOfWaited(run)
@@ -139,10 +160,10 @@ const each = async (
   work: (run: ShownRun) => Promise<ShownRun>,
   done: (run: ShownRun) => string,
 ): Promise<number> => {
-  const found = await findRuns(context, words)
+  const { runs: found, unknown } = await findRuns(context, words)
   const did = new Map<string, ShownRun>()
-  const failed: { readonly request_id: string; readonly error: string; readonly message: string }[] = []
-  let status = 0
+  const failed = await tellUnknown(context, unknown)
+  let status = Math.max(0, ...unknown.map(({ error }) => exitStatusOf(error)))
   const waiting = found.values()
   const workOn = async (): Promise<void> => {
     for (const one of waiting) {
@@ -151,11 +172,9 @@ const each = async (
         did.set(one.request_id, run)
         if (!context.json) await printDone(context, run, async () => printLine(context, shownLine(done(run))))
       } catch (error) {
-        if (found.length === 1) throw error
-        failed.push({ request_id: one.request_id, error: isAppError(error) ? error.code : 'internal', message: errorText(error) })
+        if (found.length + unknown.length === 1) throw error
         status = Math.max(status, exitStatusOf(error))
-        const [what = '', ...next] = failureLines(error)
-        await write(context.stderr, problemText([`${whereOf(one)}: ${what}`, ...next]))
+        failed.push(await tellFailed(context, whereOf(one), one.request_id, error))
       }
     }
   }
