@@ -11,6 +11,7 @@ test('a daemon of the release before, which says nothing of relays, is examined 
   const answers: Readonly<Record<string, (dir: string) => object>> = {
     '/agent': () => ({ agent_id: 'a'.repeat(64), machine_id: 'b'.repeat(64) }),
     '/peers': () => ({ peers: [{ connected: true }] }),
+    '/contacts': () => ({ contacts: [] }),
     '/diagnostics/mesh': () => ({ connections: [{ direction: 'inbound' }] }),
     '/diagnostics/exec': (dir) => ({
       acl_summary: { loaded_from: join(dir, 'acl.toml'), disabled_reason: 'acl_missing' },
