@@ -21,7 +21,7 @@ export interface JournalInit {
   readonly policySha256?: string | null
   /** Other processes write it as well. Default: none does. */
   readonly shared?: boolean
-  /** Bytes of `asked` lines that it takes: others may ask without end, and refusals have meters of their own. Default: as many as come. */
+  /** Bytes of lines of what is asked that it takes: callers may ask without end, and refusals have meters of their own. Default: as many as come. */
   readonly rate?: TokenBucketInit
   /** How many times the floor of free space it leaves to others. Default: once. */
   readonly floors?: number
@@ -46,6 +46,9 @@ export interface JournalStatus {
 
 /** Events that are written below the floor of free space, so that what has begun may end. */
 const ENDS: ReadonlySet<string> = new Set<JournalEvent['event']>(['started', 'warning', 'exit', 'lost', 'refusals_suppressed'])
+
+/** What callers of this host ask of others: Requests, and the questions that run nothing. */
+const ASKS: ReadonlySet<string> = new Set<JournalEvent['event']>(['asked', 'rules_asked', 'detached_asked'])
 
 /** Proven changes by an operator are written below the floor, too: others could keep them out by filling the disk. */
 const isOperators = (event: JournalEvent): boolean => event.event === 'authority' && event.code === null
@@ -160,7 +163,7 @@ export class Journal implements Startable {
     const line = prepareLine(event, this.#clock.now())
     const size = HEAD_BYTES + Buffer.byteLength(line.members)
     if (size > MAX_JOURNAL_LINE) return Promise.reject(unavailable('the line is too long', null))
-    if (event.event === 'asked' && this.#rate?.take(size) === false)
+    if (ASKS.has(event.event) && this.#rate?.take(size) === false)
       return Promise.reject(new AppError('rate_limited', `too much at once for ${this.path}`))
     if (!this.#queue.hasRoom(size)) return Promise.reject(unavailable('the disk does not keep up', null))
     return new Promise((resolve, reject) => {

@@ -239,6 +239,27 @@ test('a captured network half can fill no disk with what it has signed', { timeo
   await network.client.signRequest({ ...call, request_id: randomUUID(), argv: ['id'] })
 })
 
+test('questions that run nothing fill the file of what was asked no faster than Requests do', async (t) => {
+  const directory = await temporaryDirectory(t)
+  const init = { marks: null, rate: { burst: 2_048, perSecond: 1 } }
+  const asked: JournalEvent[] = [
+    { event: 'rules_asked', ...runKey(1) },
+    { event: 'detached_asked', ...runKey(1), ask: 'state', from: 0 },
+  ]
+  for (const event of asked) {
+    const outgoing = new Journal({ clock: new ManualClock(), log: silent }, { path: join(directory, `${event.event}.jsonl`), ...init })
+    await outgoing.start()
+    t.after(async () => outgoing.stop())
+    await outgoing.append(event)
+    await assert.rejects(
+      async () => {
+        for (let n = 0; n < 8; n++) await outgoing.append(event)
+      },
+      (error) => isAppError(error, 'rate_limited'),
+    )
+  }
+})
+
 test('a caller of rexd that is refused without end writes a bounded journal', { timeout: 120_000 }, async (t) => {
   const host = await LocalHost.start(t, { rules: ruleText('allow_commands', ['/bin/true']) })
   const session = await host.open()
