@@ -24,8 +24,6 @@ const NAME = 'x0xd-network'
 
 /** What the runtime lets it do besides the network: nothing. It opens no file, starts no program and no thread, and loads no native code. */
 export const NETWORK_RIGHTS = ['--permission']
-/** And how it runs: to wake threads costs more than to collect a young generation as small as ours (docs/adr/0015). */
-export const NETWORK_FLAGS = [...NETWORK_RIGHTS, '--no-parallel-scavenge']
 
 export interface NetworkProcessInit {
   readonly program: NetworkProgram
@@ -90,7 +88,7 @@ const launch = ({ program: held, user, apiSocketFd, dataDir }: NetworkProcessIni
   const program = held.open()
   try {
     return startOwnProcess({
-      argv: [...NETWORK_FLAGS, ...programWords(), '--of', dataDir],
+      argv: [...NETWORK_RIGHTS, ...programWords(), '--of', dataDir],
       argv0: NAME,
       env: process.env['X0X_CRYPTO'] === undefined ? {} : { X0X_CRYPTO: process.env['X0X_CRYPTO'] },
       // Not our standard error: where that is a terminal, what is typed there could be read from it.

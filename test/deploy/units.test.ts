@@ -37,7 +37,7 @@ test('the unit of the network half can execute nothing but the runtime, write no
   assert.equal(network?.get('ReadWritePaths') ?? network?.get('StateDirectory'), undefined)
   assert.match(
     network?.get('ExecStart') ?? '',
-    /^\/usr\/bin\/node --permission --no-parallel-scavenge --allow-fs-read=\S+\/x0xd-network\.mjs \S+\/x0xd-network\.mjs --executor \S+$/,
+    /^\/usr\/bin\/node --permission --allow-fs-read=\S+\/x0xd-network\.mjs \S+\/x0xd-network\.mjs --executor \S+$/,
   )
   assert.ok(network?.get('ExecPaths')?.startsWith('/usr/bin/node '))
   assert.equal(executor?.get('RestrictAddressFamilies'), 'AF_UNIX')

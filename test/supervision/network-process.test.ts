@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 
-import { NETWORK_FLAGS, NETWORK_RIGHTS } from '../../src/supervision/network-process.ts'
+import { NETWORK_RIGHTS } from '../../src/supervision/network-process.ts'
 import { checkUnreadable, networkUserOf } from '../../src/supervision/network-user.ts'
 import { FILES_OF_STOPPED } from '../support/daemon-files.ts'
 import { MeshOfDaemons, runDaemonCommand } from '../support/mesh-of-daemons.ts'
@@ -57,7 +57,7 @@ test('the network half runs with exactly those rights, without an environment, a
   await daemon.start()
   const pid = await daemon.networkPid()
   const argv = (await readFile(`/proc/${pid}/cmdline`, 'utf8')).split('\0')
-  assert.deepEqual(argv, ['x0xd-network', ...NETWORK_FLAGS, '--input-type=module', '-', '--of', daemon.dir, ''])
+  assert.deepEqual(argv, ['x0xd-network', ...NETWORK_RIGHTS, '--input-type=module', '-', '--of', daemon.dir, ''])
   assert.equal(await readFile(`/proc/${pid}/environ`, 'utf8'), '')
   const status = await readFile(`/proc/${pid}/status`, 'utf8')
   const ids = (name: string): string[] => new RegExp(`^${name}:[ \\t]*(.*)$`, 'm').exec(status)?.[1]?.split(/\s+/).filter(Boolean) ?? []
