@@ -7,6 +7,7 @@ import { newRequestId } from '../identity/request-id.ts'
 import { BODY_PREFIX_BYTES, directPing, directPong, PING_PREFIX, PONG_PREFIX } from '../protocol/dm.ts'
 import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
 import { OPERATOR_VERSION, PING_ANSWER_MS, PING_BURST, PINGS_PER_SECOND } from '../protocol/limits.ts'
+import { speaks } from '../protocol/link.ts'
 import type { TrustDecision } from '../protocol/reasons.ts'
 import type { DmChannel } from './channel.ts'
 import type { DmCounters } from './counters.ts'
@@ -88,7 +89,7 @@ export class Pings implements Startable {
     try {
       signal.throwIfAborted()
       const { link } = channel
-      if (!link.versions.includes(OPERATOR_VERSION)) throw new AppError('not_offered', 'the x0xd of the agent is of a version before pings')
+      if (!speaks(link.versions, OPERATOR_VERSION)) throw new AppError('not_offered', 'the x0xd of the agent is of a version before pings')
       const requestId = newRequestId()
       const answer = pongOn(channel, requestId, AbortSignal.any([signal, AbortSignal.timeout(PING_ANSWER_MS)]))
       // When what follows throws it is not awaited.

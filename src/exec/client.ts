@@ -8,6 +8,7 @@ import type { ExecFrame } from '../protocol/exec.ts'
 import { fromHex, type MachineId, type RequestId } from '../protocol/ids.ts'
 import type { LifecycleLog } from '../protocol/lifecycle-log.ts'
 import { SHUTDOWN_MS, TRACE_VERSION } from '../protocol/limits.ts'
+import { speaks } from '../protocol/link.ts'
 import { RunStory } from '../protocol/run-story.ts'
 import type { TraceContext } from '../protocol/trace-context.ts'
 import { checkSpec } from './check-spec.ts'
@@ -166,7 +167,7 @@ export class ExecClient implements Startable {
 
 /** Null: there is none, or the other side does not know what it is. */
 const traceFrame = ({ versions = [] }: RunPeer, request_id: RequestId, trace: TraceContext | null): ExecFrame | null =>
-  trace === null || !versions.includes(TRACE_VERSION)
+  trace === null || !speaks(versions, TRACE_VERSION)
     ? null
     : { type: 'trace', request_id, trace_id: fromHex(trace.traceId), span_id: fromHex(trace.spanId) }
 

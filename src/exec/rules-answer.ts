@@ -4,6 +4,7 @@ import { verifyAgent } from '../identity/signing.ts'
 import { parseForeignArgv } from '../protocol/argv-template.ts'
 import { checkArgvSize, EXEC_RULES_DOMAIN, execDetachRules, execRules, type ExecRule, type ExecRules } from '../protocol/exec.ts'
 import { DETACH_VERSION } from '../protocol/limits.ts'
+import { speaks } from '../protocol/link.ts'
 import type { ValueOf } from '../protocol/schema.ts'
 import { partiesProblem, type Expected, type SignedBody } from './exit.ts'
 
@@ -20,7 +21,7 @@ export const readRules = (frame: SignedBody, expected: Expected): Rules => {
 export const decodeRules = (body: Uint8Array, expected: Expected): Rules => {
   const { versions } = expected.from
   // Without a network there is no list, and nobody of another release.
-  const knowsDetaching = versions?.includes(DETACH_VERSION) ?? true
+  const knowsDetaching = versions === undefined || speaks(versions, DETACH_VERSION)
   const answer = knowsDetaching ? execDetachRules.decode(body) : withoutDetach(execRules.decode(body))
   const problem = partiesProblem(answer, expected)
   if (problem !== null) throw new AppError('malformed', `the answer ${problem}`)

@@ -157,7 +157,7 @@ export const TRACE_VERSION = 5
 export const SUCCESSION_VERSION = 6
 /** As version 6; and whoever speaks it knows of runs that outlive their caller (`detach_request`). Whether one may is the ACL's word. */
 export const DETACH_VERSION = 7
-/** As version 7; and whoever speaks it reads a signature that is of a batch of Requests. It is the last that `versions` has room for. */
+/** As version 7; and whoever speaks it reads a signature that is of a batch of Requests. `versions` has room for 8: the next leaves some out (`speaks`). */
 export const BATCH_VERSION = 8
 /** Keys that an agent had one after another, as far back as a contact that missed them follows: each step costs two signatures, and one frame holds them all. */
 export const MAX_SUCCESSIONS = 4

@@ -10,6 +10,9 @@ import {
 } from './limits.ts'
 import { bytes, id32, list, record, uint, type ValueOf } from './schema.ts'
 
+/** Whether a side that lists these knows what came with `version`: each number says all of those before it. */
+export const speaks = (versions: readonly number[], version: number): boolean => versions.some((one) => one >= version)
+
 /** libp2p protocol of the handshake; the stream then carries the first direct messages. */
 export const LINK_PROTOCOL = '/x0x/link/1'
 /** libp2p protocol of every further stream of a link. */

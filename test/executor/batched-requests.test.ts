@@ -5,6 +5,7 @@ import { batchLeaf, signBatch, verifyInBatch } from '../../src/identity/batch-si
 import { verifyAgent } from '../../src/identity/signing.ts'
 import { EXEC_REQUEST_DOMAIN, execFrame, execRequest, type ExecRequest } from '../../src/protocol/exec.ts'
 import { AGENT_SIGNATURE_BYTES, BATCH_VERSION, LINK_VERSIONS, MAX_ARGV_BYTES, MAX_SEALED_FRAME } from '../../src/protocol/limits.ts'
+import { speaks } from '../../src/protocol/link.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { newParty, type FakeLink } from '../support/fake-network.ts'
 import { linesOf } from '../support/journal.ts'
@@ -36,6 +37,17 @@ test('Requests that are asked for together share signatures where their peers re
   assert.ok(alone.every(({ body, signature }) => verifyAgent(host.own.signer.publicKey, EXEC_REQUEST_DOMAIN, body, signature)))
   assert.equal(host.totals().signatures_issued - issued - made, 8)
   assert.equal((await linesOf(host.outgoingPath)).length, 48)
+})
+
+test('a number that a side lists says all of those before it, also where a later release leaves some out', async (t) => {
+  const speaking = [LINK_VERSIONS, [1, 9], [1, 7], [1], []].map((versions) => speaks(versions, BATCH_VERSION))
+  assert.deepEqual(speaking, [true, true, false, false, false])
+  const host = await ExecutorHost.start(t, {})
+  const network = await host.connect()
+  network.versions = [1, 9]
+  const link = await network.linkOut(host.peer)
+  const signed = await Promise.all(Array.from({ length: 40 }, async (_, number) => network.client.signRequest(callOn(link, number))))
+  assert.ok(signed.some(({ signature }) => signature.length > AGENT_SIGNATURE_BYTES))
 })
 
 const REQUESTS = 5

@@ -18,7 +18,7 @@ import {
   SUCCESSION_VERSION,
   WAITING_VERSION,
 } from '../../protocol/limits.ts'
-import { LINK_DOMAINS, linkM1, linkM2, linkM2Core, linkM3 } from '../../protocol/link.ts'
+import { LINK_DOMAINS, linkM1, linkM2, linkM2Core, linkM3, speaks } from '../../protocol/link.ts'
 import type { TrustDecision } from '../../protocol/reasons.ts'
 import { pairKey, type Nonces } from './nonces.ts'
 import type { Signatures } from './signatures.ts'
@@ -263,12 +263,12 @@ export class Links {
       agentId,
       machineId,
       agentPublicKey,
-      answersRules: versions.includes(RULES_VERSION),
-      knowsWaiting: versions.includes(WAITING_VERSION),
-      knowsOperator: versions.includes(OPERATOR_VERSION),
-      knowsDetaching: versions.includes(DETACH_VERSION),
-      readsBatches: versions.includes(BATCH_VERSION),
-      knowsSuccessions: versions.includes(SUCCESSION_VERSION),
+      answersRules: speaks(versions, RULES_VERSION),
+      knowsWaiting: speaks(versions, WAITING_VERSION),
+      knowsOperator: speaks(versions, OPERATOR_VERSION),
+      knowsDetaching: speaks(versions, DETACH_VERSION),
+      readsBatches: speaks(versions, BATCH_VERSION),
+      knowsSuccessions: speaks(versions, SUCCESSION_VERSION),
       heardSuccessions: false,
       pair,
       strangersRequests,
