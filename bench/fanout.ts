@@ -1,4 +1,5 @@
 import { availableParallelism, loadavg } from 'node:os'
+import { setTimeout as sleep } from 'node:timers/promises'
 
 import { decodeCardLink, verifyCard } from '../src/identity/card.ts'
 import { CARD_DOMAIN } from '../src/protocol/card.ts'
@@ -26,6 +27,8 @@ const ROUNDS = { full: 8, quick: 3 }
 const MEASURE_MS = 10_000
 /** Until the runtime has compiled what it finds to be hot, which is not part of what is warm. */
 const WARM_UP_RUNS = 800
+/** How long it is looked at what the links take while nothing is asked. */
+const IDLE_MS = 5_000
 /** In fan-outs beside which one run is measured. */
 const BESIDE_RUNS = 400
 /** How long a fan-out to hosts that never answer goes on: all of them would take minutes. */
@@ -140,6 +143,14 @@ const besides = async (fleet: Fleet, hosts: readonly string[], goesOn: () => Pro
   return samples.map(summarize)
 }
 
+/** What the requester's processes take in a second while nothing is asked. */
+const idle = async ({ alice }: Fleet): Promise<Summary> => {
+  const pids = [alice.pid, await alice.networkPid()]
+  const before = await cpuOfAll(pids)
+  await sleep(IDLE_MS)
+  return summarize([((await cpuOfAll(pids)) - before) / (IDLE_MS / 1_000)])
+}
+
 const denials = async (fleet: Fleet, rounds: number): Promise<Summary> => {
   const samples: number[] = []
   await repeated(rounds, async () => samples.push(await timed(async () => fanOut(fleet, ['/bin/false'], 'denied'))))
@@ -161,6 +172,7 @@ const measured = async (fleet: Fleet, plan: Plan): Promise<Measured> => {
   const rounds = ROUNDS[plan.mode]
   for (let runs = count; runs < WARM_UP_RUNS; runs += count) await fanOut(fleet, TRUE, 'ran')
   const warm = await warmPasses(fleet, rounds)
+  const atRest = await idle(fleet)
   const memory = summarize([(await fleet.alice.memory()) / MB])
   const denied = await denials(fleet, rounds)
   const { theirs } = await interleaved(5 * rounds, { theirs: async () => fleet.client.run(fleet.aside, TRUE) })
@@ -173,6 +185,7 @@ const measured = async (fleet: Fleet, plan: Plan): Promise<Measured> => {
     { what: `${count} warm hosts, one denial each: no command is started`, unit: 'ms', ours: denied },
     { what: `requester's processor time for each of ${count} warm hosts, both halves`, unit: 'ms CPU', ours: warm.both, target: '≤ 2' },
     { what: 'of it the executor, which signs and journals', unit: 'ms CPU', ours: warm.executor },
+    { what: `both halves in a second, with ${count} hosts linked and nothing asked`, unit: 'ms CPU', ours: atRest },
     { what: `both halves of the requester with ${count} hosts linked, resident`, unit: 'MB', ours: memory },
     { what: `one run while a fan-out to ${count} goes on, on a host that it does not ask`, ours: byItself!, ...alone },
     { what: `the same, on a host that it asks, with ${PER_PROCESS[plan.mode] - 1} others in its process`, ours: amongThem!, ...alone },
