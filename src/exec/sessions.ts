@@ -132,7 +132,10 @@ export class Sessions {
 
   #session(requestId: RequestId): Session {
     const session = this.#sessions.get(requestId)
-    if (session === undefined) throw new AppError('unknown_run', 'no run of this daemon has that id, or it has ended')
+    if (session === undefined)
+      throw new AppError('unknown_run', 'no run of this daemon has that id, or it has ended', {
+        data: { next: 'what goes on: x0x exec sessions; what runs here for others: x0x exec sessions --incoming' },
+      })
     return session
   }
 

@@ -36,7 +36,10 @@ export class IncomingRuns {
       ({ link, command }) => command.run.requestId === requestId && (agentId === null || link.agentId === agentId),
     )
     const [first, ...others] = found
-    if (first === undefined) throw new AppError('unknown_run', 'nothing runs here for another agent under that id, or it has ended')
+    if (first === undefined)
+      throw new AppError('unknown_run', 'nothing runs here for another agent under that id, or it has ended', {
+        data: { next: 'what goes on: x0x exec sessions; what runs here for others: x0x exec sessions --incoming' },
+      })
     if (others.some(({ link }) => link.agentId !== first.link.agentId)) {
       const agents = [...new Set(found.map(({ link }) => link.agentId))]
       const next = `name one with --agent: ${agents.join(', ')}`

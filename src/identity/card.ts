@@ -25,7 +25,8 @@ export interface VerifiedCard {
 /** A link is text that people paste: four characters for three bytes, and what the CBOR around the parts costs. */
 const MAX_LINK_CHARS = CARD_LINK_PREFIX.length + Math.ceil((MAX_CARD_BYTES * 4) / 3)
 
-const badCard = (reason: string, cause?: unknown): AppError => new AppError('bad_card', `the agent card is not valid: ${reason}`, { cause })
+const badCard = (reason: string, cause?: unknown): AppError =>
+  new AppError('bad_card', `the agent card is not valid: ${reason}`, { cause, data: { next: 'ask for a fresh one: x0x card' } })
 
 /** Turns a decoder's `malformed` into `bad_card`, which a user who was given a card understands. */
 const asBadCard = <T>(decode: () => T): T => {

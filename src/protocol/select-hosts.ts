@@ -124,7 +124,9 @@ class Choice {
         `@${name}`,
         [...this.#known.groups.keys()].map((known) => `@${known}`),
       )
-      throw new AppError('unknown_agent', `there is no group @${name}${meant}${of(within)}`, { data: { group: name } })
+      throw new AppError('unknown_agent', `there is no group @${name}${meant}${of(within)}`, {
+        data: { next: 'groups are those that groups.toml in the data directory had when x0xd started: x0xd --check, then x0xd --replace' },
+      })
     }
     const hosts: Hosts = words.length === 0 ? new Map() : this.hostsOf(parseHostExpression(words), name)
     this.#groups.set(name, hosts)
@@ -138,7 +140,9 @@ class Choice {
     const having = values?.get(value) ?? []
     if (having.length === 0 && !(leftOut && values !== undefined)) {
       const meant = didYouMean(`${key}=${value}`, index.labels())
-      throw new AppError('unknown_agent', `no contact has the label ${key}=${value}${meant}${of(within)}`, { data: { label: key } })
+      throw new AppError('unknown_agent', `no contact has the label ${key}=${value}${meant}${of(within)}`, {
+        data: { next: 'who has which label: x0x contacts list; to give one: x0x contacts label NAME key=value' },
+      })
     }
     return having.map(({ agent_id }) => this.#hostOf(agent_id))
   }
@@ -155,7 +159,10 @@ export const selectHosts = (words: readonly string[], known: Known): SelectedHos
   const choice = new Choice(known)
   const hosts = choice.hostsOf(parseHostExpression(words), '')
   choice.refuseUnknown()
-  if (hosts.size === 0) throw new AppError('no_hosts', 'these words mean nobody: all that they name is left out, or in no group')
+  if (hosts.size === 0)
+    throw new AppError('no_hosts', 'these words mean nobody: all that they name is left out, or in no group', {
+      data: { next: 'whom words mean: x0x contacts select WHO...' },
+    })
   if (hosts.size > MAX_FANOUT_HOSTS)
     throw new AppError('bad_request', `these words mean ${hosts.size} hosts, and at most ${MAX_FANOUT_HOSTS} may be asked`)
   return [...hosts.values()]

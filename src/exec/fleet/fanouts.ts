@@ -113,7 +113,10 @@ export class Fanouts implements Startable {
   /** Its caller still gets the ledger. Throws `unknown_run`. */
   cancel(fanoutId: string): void {
     const going = this.#going.get(fanoutId)
-    if (going === undefined) throw new AppError('unknown_run', 'no fan-out of this daemon has that id, or it has ended')
+    if (going === undefined)
+      throw new AppError('unknown_run', 'no fan-out of this daemon has that id, or it has ended', {
+        data: { next: 'what goes on: x0x exec sessions' },
+      })
     going.fanout.stop('fanout_cancelled')
   }
 

@@ -73,17 +73,7 @@ const nextLines = (error: AppError): string[] => {
         ...(Array.isArray(error.data['candidates']) ? error.data['candidates'] : []).map((item) => `  ${candidateText(item)}`),
       ]
     case 'unknown_agent':
-      if (error.data['group'] !== undefined)
-        return ['groups are those that groups.toml in the data directory had when x0xd started: x0xd --check, then x0xd --replace']
-      if (error.data['label'] !== undefined)
-        return ['who has which label: x0x contacts list; to give one: x0x contacts label NAME key=value']
       return ['an agent is a contact (x0x contacts list), a peer (x0x peers), or an id: all 64 characters or at least its first 6']
-    case 'no_hosts':
-      return ['whom words mean: x0x contacts select WHO...']
-    case 'bad_card':
-      return ['ask for a fresh one: x0x card']
-    case 'unknown_run':
-      return ['what goes on: x0x exec sessions; what runs here for others: x0x exec sessions --incoming']
     case 'operator_proof_required':
       return ['run this as the user of the daemon: it needs operator.key in the data directory']
     case 'peer_unreachable':

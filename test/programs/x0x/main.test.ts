@@ -468,7 +468,8 @@ test('a card may be piped into contacts import', async (t) => {
 })
 
 test('a card that a terminal cut says so; every bad card says to ask for a fresh one', async (t) => {
-  const { dir } = await fakeDaemon(t, (_request, response) => json(response, 400, { ok: false, error: 'bad_card', message: 'cut short' }))
+  const answer = { ok: false, error: 'bad_card', message: 'cut short', data: { next: 'ask for a fresh one: x0x card' } }
+  const { dir } = await fakeDaemon(t, (_request, response) => json(response, 400, answer))
   const argv = ['--data-dir', dir, 'contacts', 'import', '-']
   const stdin = 'x'.repeat(4095)
   const piped = await runCli(argv, { stdin })

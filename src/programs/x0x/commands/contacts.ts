@@ -48,11 +48,11 @@ export const runContactsList = async (context: CliContext): Promise<number> => {
 }
 
 /** A card is longer than the line that a terminal takes at once: 4,095 bytes on Linux, 1,024 on macOS; it drops the rest. */
-const cutByTerminal = (card: string, error: unknown): AppError =>
+const cutByTerminal = (card: string, error: AppError): AppError =>
   new AppError(
     'bad_card',
     `${errorText(error)}\nthe terminal cuts long lines, and passed on ${card.length} characters; use a file or a pipe: x0x contacts import - < FILE`,
-    { cause: error },
+    { cause: error, data: error.data },
   )
 
 export interface ImportOptions {
