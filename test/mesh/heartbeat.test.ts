@@ -9,7 +9,7 @@ import type { Connection, MessageStream, StreamMuxer, StreamMuxerFactory } from 
 import { tcp } from '@libp2p/tcp'
 import { createLibp2p } from 'libp2p'
 
-import { endUnanswered, PING_PATIENCE_MS, roundTripOf } from '../../src/mesh/libp2p/heartbeat.ts'
+import { endUnanswered, HEARD_MS, PING_PATIENCE_MS, ROUND_TRIP_MS, roundTripOf } from '../../src/mesh/libp2p/heartbeat.ts'
 import { guardedMuxer } from '../../src/mesh/libp2p/muxer.ts'
 import { libp2pOptions } from '../../src/mesh/libp2p/options.ts'
 
@@ -65,6 +65,29 @@ test('one on which none is answered is ended, and not before its time', async (t
   assert.notEqual(connection.status, 'open')
 })
 
+test('where something has just come no ping is sent, and one again after silence, or for a round trip of a minute ago', async (t) => {
+  let [now, sent] = [0, 0]
+  t.mock.method(performance, 'now', () => now)
+  const ping = async (): Promise<number> => {
+    sent += 1
+    return sent
+  }
+  const muxer = { ping, onData: () => undefined as void, rtt: -1, abort: () => assert.fail('it has answered') }
+  endUnanswered(muxer as unknown as StreamMuxer, { abort: () => assert.fail('it has answered') })
+  const after = async (ms: number, isHeard: boolean): Promise<number> => {
+    now += ms
+    if (isHeard) muxer.onData()
+    now += HEARD_MS - 1
+    await muxer.ping()
+    return sent
+  }
+  assert.equal(await after(0, true), 1, 'the first one measures the round trip')
+  assert.equal(await after(1, true), 1)
+  assert.equal(await after(1, false), 2, 'it was silent')
+  for (let spent = HEARD_MS; spent < ROUND_TRIP_MS; spent += HEARD_MS) assert.equal(await after(1, true), 2)
+  assert.equal(await after(1, true), 3, 'it is heard all the time, and its round trip is old')
+})
+
 test('an answer that lies there when the time is up counts: this process may have been held up', async (t) => {
   t.mock.timers.enable({ apis: ['setTimeout'] })
   const answer = Promise.withResolvers<number>()
@@ -89,7 +112,7 @@ test('one that is being closed already is ended as well, and nothing is thrown w
   const abort = (): never => {
     throw new Error('Cannot write to a stream that is closed')
   }
-  const muxer = { ping: async () => new Promise<number>(() => undefined), rtt: -1, abort }
+  const muxer = { ping: async () => new Promise<number>(() => undefined), onData: () => undefined, rtt: -1, abort }
   let ended: unknown = null
   endUnanswered(muxer as unknown as StreamMuxer, { abort: (reason) => void (ended = reason) })
   void muxer.ping()

@@ -4,23 +4,38 @@ import { AppError } from '../../base/errors.ts'
 
 /** How long the answer to a ping is waited for before the connection is ended: behind a slow path's queue it takes as long as a run's output. */
 export const PING_PATIENCE_MS = 15_000
+/** Where something has come for so little time no ping is sent … */
+export const HEARD_MS = 10_000
+/** … as long as the round trip that is known was measured no longer ago than this. */
+export const ROUND_TRIP_MS = 60_000
 
 /** What yamux's muxers have beside their interface. `rtt`: the last round trip in milliseconds; below 0 before the first. */
 interface Pinging {
   ping(options?: AbortOptions): Promise<number>
+  onData(data: unknown): void
   rtt: number
 }
 
-const isPinging = (muxer: object): muxer is Pinging => 'ping' in muxer && 'rtt' in muxer && typeof muxer.rtt === 'number'
+const isPinging = (muxer: object): muxer is Pinging =>
+  'ping' in muxer && 'onData' in muxer && 'rtt' in muxer && typeof muxer.rtt === 'number'
 
 /**
  * Ends a connection whose peer does not answer the muxer's own ping, which every connection sends by a clock of its own. libp2p's
- * monitor asks on all of them in the same moment, by a stream each: of a thousand that is more than a second's work at once.
+ * monitor asks on all of them in the same moment, by a stream each: of a thousand that is more than a second's work at once. Whatever comes
+ * is a sign of life, so that who is asked for runs all the time, and who is pinged, sends none: it is dead 35 s after its last word at the latest.
  */
 export const endUnanswered = (muxer: StreamMuxer, connection: Pick<MessageStream, 'abort'>): void => {
   if (!isPinging(muxer)) throw new TypeError('the muxer has not the members that we rely on')
-  const ping = muxer.ping.bind(muxer)
+  const [ping, onData] = [muxer.ping.bind(muxer), muxer.onData.bind(muxer)]
+  const last = { heard: Number.NEGATIVE_INFINITY, ping: Number.NEGATIVE_INFINITY }
+  muxer.onData = (data) => {
+    last.heard = performance.now()
+    onData(data)
+  }
   muxer.ping = async (options) => {
+    const now = performance.now()
+    if (now - last.heard < HEARD_MS && now - last.ping < ROUND_TRIP_MS) return muxer.rtt
+    last.ping = now
     let isOver = false
     const giveUp = (): void => {
       if (isOver) return
