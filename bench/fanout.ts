@@ -27,7 +27,7 @@ const ROUNDS = { full: 8, quick: 3 }
 const MEASURE_MS = 10_000
 /** Until the runtime has compiled what it finds to be hot, which is not part of what is warm. */
 const WARM_UP_RUNS = 800
-/** How long it is looked at what the links take while nothing is asked. */
+/** How long it is looked at what the links take right after, when none needs a ping yet. */
 const IDLE_MS = 5_000
 /** In fan-outs beside which one run is measured. */
 const BESIDE_RUNS = 400
@@ -143,7 +143,7 @@ const besides = async (fleet: Fleet, hosts: readonly string[], goesOn: () => Pro
   return samples.map(summarize)
 }
 
-/** What the requester's processes take in a second while nothing is asked. */
+/** What the requester's processes take in a second while nothing more is asked. */
 const idle = async ({ alice }: Fleet): Promise<Summary> => {
   const pids = [alice.pid, await alice.networkPid()]
   const before = await cpuOfAll(pids)
@@ -185,7 +185,7 @@ const measured = async (fleet: Fleet, plan: Plan): Promise<Measured> => {
     { what: `${count} warm hosts, one denial each: no command is started`, unit: 'ms', ours: denied },
     { what: `requester's processor time for each of ${count} warm hosts, both halves`, unit: 'ms CPU', ours: warm.both, target: '≤ 2' },
     { what: 'of it the executor, which signs and journals', unit: 'ms CPU', ours: warm.executor },
-    { what: `both halves in a second, with ${count} hosts linked and nothing asked`, unit: 'ms CPU', ours: atRest },
+    { what: `both halves in each of the ${IDLE_MS / 1_000} seconds after that, with ${count} hosts linked`, unit: 'ms CPU', ours: atRest },
     { what: `both halves of the requester with ${count} hosts linked, resident`, unit: 'MB', ours: memory },
     { what: `one run while a fan-out to ${count} goes on, on a host that it does not ask`, ours: byItself!, ...alone },
     { what: `the same, on a host that it asks, with ${PER_PROCESS[plan.mode] - 1} others in its process`, ours: amongThem!, ...alone },
