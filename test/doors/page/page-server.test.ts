@@ -382,7 +382,11 @@ test('strangers are bounded by rate, and take nothing from who has signed in; a 
   for (let at = 0; at < 100; at++) if ((await askPage(host, '/nothing')).status === 429) refused++
   assert.ok(refused > 0)
   const body = JSON.stringify({ code: 'A'.repeat(22) })
-  assert.equal((await askPage(host, '/sign-in', { headers: pageHeaders(host), body })).status, 429)
+  // The rate goes on giving while a busy machine asks.
+  const codes: number[] = []
+  while (codes.at(-1) !== 429 && codes.length < 50)
+    codes.push((await askPage(host, '/sign-in', { headers: pageHeaders(host), body })).status)
+  assert.equal(codes.at(-1), 429)
   // What they have used up is theirs: whoever has a link signs in.
   for (const path of ['/sign-in', '/sign-in.js', '/page.css', '/icon.svg']) assert.equal((await askPage(host, path)).status, 200, path)
   assert.equal((await call(host, 'about', await signInTo(host))).status, 200)
