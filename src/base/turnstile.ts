@@ -31,6 +31,16 @@ export class Turnstile {
     }
   }
 
+  /** Does the work in its places. Throws the signal's reason where that is aborted before its turn, and what the work throws. */
+  async within<T>(signal: AbortSignal, work: () => Promise<T>, places = 1): Promise<T> {
+    const leave = await this.enter(signal, places)
+    try {
+      return await work()
+    } finally {
+      leave()
+    }
+  }
+
   #leave(places: number): void {
     this.#inside -= places
     this.#admit()

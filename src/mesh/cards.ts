@@ -110,16 +110,13 @@ export class Cards implements Startable {
     const { node, log } = this.#parts
     const { machine_id, neighbour, addresses } = heard
     try {
-      const leave = await asks.places.enter(this.#stop.signal)
-      try {
+      await asks.places.within(this.#stop.signal, async () => {
         const nearest = node.connectionsTo(machine_id).at(-1) ?? node.connectionsTo(machineIdOfText(neighbour) ?? '').at(-1)
         // Whoever brought the word may be silent on purpose.
         if (nearest !== undefined && (await this.#askOf(nearest, heard).catch(() => false))) return
         if (asks === this.#asks.stranger || nearest?.machineId === machine_id || !this.#mayDial(heard, asks)) return
         await this.#askOf(await node.dial(machine_id, addresses, this.#stop.signal, { background: true }), heard)
-      } finally {
-        leave()
-      }
+      })
     } catch (error) {
       if (!this.#stop.signal.aborted) log.debug({ machine: shortId(machine_id), err: errorText(error) }, 'its card was not had')
     }

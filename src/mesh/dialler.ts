@@ -63,10 +63,10 @@ export class Dialler {
   async dial(machineId: MachineId, addresses: readonly string[], signal: AbortSignal, options: DialOptions = {}): Promise<Connection> {
     const dialAny = async (limit: AbortSignal): Promise<Connection> => this.#dialAny(machineId, addresses, limit, options)
     if (options.background !== true)
-      return within(this.#dialling, signal, async () => this.#precedence.awaited(machineId, signal, async () => dialAny(signal)))
+      return this.#dialling.within(signal, async () => this.#precedence.awaited(machineId, signal, async () => dialAny(signal)))
     const giveWay = async (): Promise<Connection> =>
       this.#precedence.background(machineId, async (given) => dialAny(AbortSignal.any([signal, given])))
-    return within(this.#background, signal, async () => within(this.#dialling, signal, giveWay))
+    return this.#background.within(signal, async () => this.#dialling.within(signal, giveWay))
   }
 
   async #dialAny(machineId: MachineId, addresses: readonly string[], signal: AbortSignal, options: DialOptions): Promise<Connection> {
@@ -146,16 +146,6 @@ export class Dialler {
     // A card may name any relay, and to use one is to keep a connection to it.
     if (!this.#components.isKnown(address.relay)) throw new AppError('peer_rejected', 'the relay is nobody whom we know: import its card')
     return this.#components.dialRelayed(multiaddr(text), options)
-  }
-}
-
-/** Throws the signal's reason where that is aborted before its turn. */
-const within = async <T>(turnstile: Turnstile, signal: AbortSignal, work: () => Promise<T>): Promise<T> => {
-  const leave = await turnstile.enter(signal)
-  try {
-    return await work()
-  } finally {
-    leave()
   }
 }
 

@@ -6,7 +6,7 @@ import { Turnstile } from '../base/turnstile.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import { MAX_DIAL_ADDRESSES } from '../protocol/limits.ts'
 import { perMinute } from '../protocol/meter-limits.ts'
-import type { TableWays } from './libp2p/dht.ts'
+import type { TableWays } from './libp2p/table-ways.ts'
 
 /** Addresses that the hash table dials a minute, of machines of each kind: a look-up asks some tens of servers, and any of them may name any number of machines at any addresses … */
 export const ENGINE_ADDRESSES_PER_MINUTE = 240
@@ -100,17 +100,14 @@ export class EngineDials implements TableWays {
   async reach(machineId: MachineId, own: readonly string[], signal: AbortSignal): Promise<void> {
     const { isKnown, addressesOf, dial } = this.#parts
     const kind = isKnown(machineId) ? 'known' : own.length > 0 ? 'seen' : 'named'
-    const leave = await this.#turns[kind].enter(signal)
-    try {
+    await this.#turns[kind].within(signal, async () => {
       const named = kind === 'named' ? this.#named.get(machineId) : undefined
       const all = kind === 'known' ? [...own, ...addressesOf(machineId)] : (named?.addresses ?? own)
       const addresses = [...new Set(all)].slice(0, MAX_DIAL_ADDRESSES)
       if (addresses.length === 0) throw new AppError('peer_unreachable', 'nobody has said where it is')
       if (!this.#mayReach(machineId, kind, addresses.length, named)) throw new AppError('rate_limited', 'not dialled for the hash table')
       await dial(machineId, addresses, signal)
-    } finally {
-      leave()
-    }
+    })
   }
 
   met(machineId: MachineId): void {

@@ -169,17 +169,14 @@ export class ToolRuns {
   }
 
   async #runIn({ id, turns }: ExecutorSession, run: ToolRun, key: string | null): Promise<void> {
-    const leave = await turns.enter(run.leaving.signal)
-    try {
+    await turns.within(run.leaving.signal, async () => {
       await this.#init.ready(run.leaving.signal)
       const { command, args, cwd, env, timeout_ms, wish } = run.request
       const start = { session: id, argv: [command, ...args], shell: false, cwd, env, stdin: run.takeStdin(), input: false, timeout_ms }
       const tool = { operation: run.request.operation, key_sha256: key, call_sha256: run.requestHash }
       const limits = { tool, max_output_bytes: null, fail_on_limit: false, detach: this.stay, terminal: null, ...(wish && { wish }) }
       await run.follow(await this.#components.executor.start({ ...start, ...limits }, run, run.leaving.signal))
-    } finally {
-      leave()
-    }
+    })
   }
 
   #forgetOld(): void {

@@ -68,15 +68,12 @@ export class JournalBook {
   /** Nothing, where nothing was ever written. */
   async last(name: string, signal: AbortSignal, lines = MAX_PAGE_SEARCHED): Promise<LastOf> {
     const path = await this.#pathOf(name, signal)
-    const leave = await this.#reading.enter(signal)
-    try {
+    return this.#reading.within(signal, async () => {
       const read = await lastLines(path, { lines, maxBytes: MAX_PAGE_JOURNAL_BYTES })
       const found = read.lines.map((bytes) => ({ line: parsed(bytes.toString()), raw: bytes.toString() }))
       const known = found.flatMap(({ line, raw }) => (line === null ? [] : [{ line, raw }]))
       return { lines: known, older: read.older, unread: read.tooLong + found.length - known.length }
-    } finally {
-      leave()
-    }
+    })
   }
 
   async #pathOf(name: string, signal: AbortSignal): Promise<string> {

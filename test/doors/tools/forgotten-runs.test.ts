@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
 
+import { Turnstile } from '../../../src/base/turnstile.ts'
 import { RuleTools } from '../../../src/doors/mcp/rule-tools.ts'
 import type { ToolContext } from '../../../src/doors/mcp/tool.ts'
 import type { RulesJson } from '../../../src/protocol/rules-json.ts'
@@ -37,7 +38,7 @@ const server = () => {
   const clock = new ManualClock()
   const recorder = new LineRecorder({ clock, write: (line) => void lines.push(line) }, { whoami: 'a test' })
   const sessions = {
-    use: async (_target: unknown, work: (session: unknown) => unknown) => work({ id: 's', turns: { enter: async () => () => {} } }),
+    use: async (_target: unknown, work: (session: unknown) => unknown) => work({ id: 's', turns: new Turnstile({ limit: 1 }) }),
   }
   const components = {
     executor: { start: async (call: RunStart, sink: LocalRunSink) => start(call, sink, ends.promise), recall: async () => null },
