@@ -5,8 +5,10 @@ import { RateLimit } from '../base/rate-limit.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import { perMinute } from '../protocol/meter-limits.ts'
 import type { RecordJudge } from './dht-record.ts'
-import { guardHashTable, peersOf, putValue, valuesOf, type TableInit, type TableWays } from './libp2p/dht.ts'
+import type { TableInit } from './libp2p/dht.ts'
+import { guardHashTable, peersOf, putValue, valuesOf } from './libp2p/dht-inside.ts'
 import { RecordStore } from './libp2p/record-store.ts'
+import type { TableWays } from './libp2p/table-ways.ts'
 
 /** Records that one source may have us keep: all at once those of a host full of daemons, and then so many a minute. Each has one, and puts it twice an hour: whoever makes up agents would else push out all that we keep within seconds. */
 export const RECORDS_AT_ONCE = 64

@@ -1,0 +1,116 @@
+import type { KadDHT } from '@libp2p/kad-dht'
+import type { PeerId, PeerInfo, Stream } from '@libp2p/interface'
+
+import { AppError } from '../../base/errors.ts'
+import type { MachineId } from '../../protocol/ids.ts'
+import { addressesTo } from '../addresses.ts'
+import { isRecordKey } from '../dht-record.ts'
+import { machineIdOf } from '../peer-ids.ts'
+import { directOnes } from './peer-store.ts'
+import type { TableWays } from './table-ways.ts'
+
+/** Machines that one answer may name: the 20 nearest, the one that was looked for, and who answers. The engine goes through a list with each. */
+export const MAX_NAMED = 22
+
+/** As the engine names the messages by which a record is put, and asked for. */
+const [PUT, GET] = ['PUT_VALUE', 'GET_VALUE']
+
+interface Question {
+  readonly type?: string
+  readonly key?: Uint8Array
+}
+interface Rpc {
+  readonly handlers: Record<string, unknown>
+  handleMessage(peer: PeerId, message: Question): Promise<unknown>
+}
+interface Network {
+  safeDispatchEvent(name: string, event: { readonly detail: PeerInfo }): boolean
+  _writeReadMessage(stream: Stream, ...asked: readonly unknown[]): Promise<unknown>
+}
+interface Routing {
+  getClosestPeersOffline(key: Uint8Array, options?: object): Promise<PeerInfo[]>
+}
+interface Table {
+  readonly size: number
+  find(peer: PeerId): Promise<PeerId | undefined>
+}
+interface Fetching {
+  getMany(key: Uint8Array, options: { signal: AbortSignal }): AsyncIterable<{ readonly name: string; readonly value?: Uint8Array }>
+}
+/** What the engine has beside its interface. */
+type Inside = KadDHT & {
+  readonly rpc: Rpc
+  readonly network: Network
+  readonly routingTable: Table
+  readonly peerRouting: Routing
+  readonly contentFetching: Fetching
+}
+const isInside = (dht: KadDHT): dht is Inside =>
+  ['rpc', 'network', 'routingTable', 'peerRouting', 'contentFetching'].every((member) => member in dht)
+
+const insideOf = (dht: KadDHT): Inside => {
+  if (!isInside(dht)) throw new TypeError('the hash table has no way in that could be watched')
+  return dht
+}
+
+/** An answer that names more than it may is that of a peer that does not answer. What it names we learn before the engine does. */
+export const boundAnswers = (dht: KadDHT, asked: WeakMap<Stream, MachineId>, ways: TableWays): void => {
+  const { network } = insideOf(dht)
+  const ask = network._writeReadMessage
+  network._writeReadMessage = async (stream, ...question) => {
+    let named = 0
+    const server = asked.get(stream)
+    const counting: Pick<Network, 'safeDispatchEvent'> = {
+      safeDispatchEvent: (name, event) => {
+        if (++named > MAX_NAMED) throw new AppError('malformed', 'too many machines in one answer of the hash table')
+        const { id, multiaddrs } = event.detail
+        const machineId = machineIdOf(id)
+        if (machineId !== null && server !== undefined) ways.named(machineId, addressesTo(id, directOnes(multiaddrs)), server)
+        return network.safeDispatchEvent(name, event)
+      },
+    }
+    return ask.call(Object.assign(Object.create(network) as Network, counting), stream, ...question)
+  }
+}
+
+/** How many machines are asked first. */
+export const peersOf = (dht: KadDHT): number => insideOf(dht).routingTable.size
+
+/** Whether this peer may ask now. `keep`: that we keep a record for others. */
+export type MayAsk = (machineId: MachineId, keep: boolean) => boolean
+
+/**
+ * From now on each question of a peer is metered before it is looked at, and nobody can have us keep who provides what, or say anything
+ * after it. Named are servers of the table alone: the engine would also tell of any other peer whether it was here lately, and its key.
+ */
+export const guardHashTable = (dht: KadDHT, mayAsk: MayAsk): void => {
+  const { rpc, peerRouting, routingTable } = insideOf(dht)
+  const closest = peerRouting.getClosestPeersOffline.bind(peerRouting)
+  peerRouting.getClosestPeersOffline = async (...asked) => {
+    const inTable = async (one: PeerInfo): Promise<PeerInfo[]> => ((await routingTable.find(one.id)) === undefined ? [] : [one])
+    return (await Promise.all((await closest(...asked)).map(inTable))).flat()
+  }
+  for (const what of ['ADD_PROVIDER', 'GET_PROVIDERS', 'PING']) delete rpc.handlers[what]
+  const handle = rpc.handleMessage.bind(rpc)
+  rpc.handleMessage = async (peer, message) => {
+    const machineId = machineIdOf(peer)
+    if (machineId === null || !mayAsk(machineId, message.type === PUT))
+      throw new AppError('rate_limited', 'too many questions to the hash table')
+    if (message.type === GET && !isRecordKey(message.key)) throw new AppError('malformed', 'no key of ours')
+    return handle(peer, message)
+  }
+}
+
+/** Every value under a key that the judge believed, as they come. The engine's own choice of one writes it to those who had another, and fails where they do not take it. */
+export async function* valuesOf(dht: KadDHT, key: Uint8Array, signal: AbortSignal): AsyncGenerator<Uint8Array> {
+  for await (const event of insideOf(dht).contentFetching.getMany(key, { signal }))
+    if (event.name === 'VALUE' && event.value) yield event.value
+}
+
+/** Puts a value to the machines nearest to the key; whoever does not take it is left out. Answers how many took it. */
+export const putValue = async (dht: KadDHT, key: Uint8Array, value: Uint8Array, signal: AbortSignal): Promise<number> => {
+  let takers = 0
+  for await (const event of dht.put(key, value, { signal }))
+    if (event.name === 'PEER_RESPONSE' && String(event.messageType) === PUT) takers += 1
+  return takers
+}
