@@ -10,7 +10,7 @@ import { LINK_HANDSHAKE_MS, LINK_RENEW_MS, RESUME_ATTEMPT_MS } from '../protocol
 import { LINK_PROTOCOL } from '../protocol/link.ts'
 import type { DmChannel } from './channel.ts'
 import type { DmCounters } from './counters.ts'
-import { asAppError, giveUpUnanswered } from './link-handshake.ts'
+import { asLinkError, giveUpUnanswered } from './link-handshake.ts'
 import { isRejected, type Link } from './link.ts'
 import type { LinkPort } from './link-port.ts'
 import type { LinkEntry, LinkTable } from './link-table.ts'
@@ -62,7 +62,7 @@ export class LinkDialler {
         return await this.#channelOn(entry, signal)
       } catch (error) {
         // Nothing was sent yet: a connection that died under us is dialled once more.
-        if (signal.aborted || retried || entry.link.usable) throw asAppError(error)
+        if (signal.aborted || retried || entry.link.usable) throw asLinkError(error)
       }
     }
   }
@@ -87,7 +87,7 @@ export class LinkDialler {
       ? existing
       : await this.#underway.join(`${agentId}:${machineId}`, rejoin, signal).catch((error: unknown) => {
           signal.throwIfAborted()
-          throw asAppError(error)
+          throw asLinkError(error)
         })
     for (const connection of dead)
       if (connection.quiet) this.#parts.table.closeConnection(connection, new AppError('timeout', 'the peer fell silent'))
@@ -102,7 +102,7 @@ export class LinkDialler {
     try {
       await this.#initiate(connection, LINK_HANDSHAKE_MS)
     } catch (error) {
-      if (connection.open) this.#parts.table.closeConnection(connection, asAppError(error))
+      if (connection.open) this.#parts.table.closeConnection(connection, asLinkError(error))
     }
   }
 
@@ -143,7 +143,7 @@ export class LinkDialler {
       try {
         return await this.#linkTo(agentId, candidate, wanted)
       } catch (error) {
-        errors.push(asAppError(error))
+        errors.push(asLinkError(error))
         wanted.throwIfAborted()
         this.#stopping.throwIfAborted()
       }
@@ -188,7 +188,7 @@ export class LinkDialler {
       const { entry, channel } = await this.#parts.table.make(connection, stream, (handshake) => handshake.initiate(limit))
       return this.#begin(entry, channel)
     } catch (error) {
-      giveUpUnanswered(connection, asAppError(error))
+      giveUpUnanswered(connection, asLinkError(error))
       throw error
     }
   }

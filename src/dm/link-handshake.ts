@@ -174,16 +174,16 @@ const wrongMac = (): AppError =>
   new AppError('malformed', 'a handshake message does not confirm the keys', { data: { offence: 'bad_signature' } })
 
 /** Whatever ended a handshake, in the words of the error table. */
-export const asAppError = (error: unknown): AppError => {
+export const asLinkError = (error: unknown): AppError => {
   if (isAppError(error)) return error
   if (error instanceof Error && error.name === 'TimeoutError')
     return new AppError('timeout', 'the peer did not answer in time', { cause: error })
   return new AppError('peer_rejected', `the peer ended it: ${errorText(error)}`, { cause: error })
 }
 
-/** As `asAppError`, marked as the offence `handshake_failed`: the peer had not been kept waiting, and ended or did not answer. */
+/** As `asLinkError`, marked as the offence `handshake_failed`: the peer had not been kept waiting, and ended or did not answer. */
 const asPeersError = (error: unknown): AppError => {
-  const { code, message } = asAppError(error)
+  const { code, message } = asLinkError(error)
   return new AppError(code, message, { cause: error, data: { offence: 'handshake_failed' } })
 }
 

@@ -10,7 +10,7 @@ import type { DmChannel } from './channel.ts'
 import type { DmCounters } from './counters.ts'
 import type { Dispatcher } from './dispatcher.ts'
 import { HandshakeBudget } from './handshake-budget.ts'
-import { asAppError, giveUpUnanswered } from './link-handshake.ts'
+import { asLinkError, giveUpUnanswered } from './link-handshake.ts'
 import { isRejected } from './link.ts'
 import type { LinkEntry, LinkTable } from './link-table.ts'
 
@@ -51,7 +51,7 @@ export class LinkResponder {
       const { entry, channel } = await this.#parts.table.make(connection, stream, (handshake) => handshake.respond(this.#stopping))
       this.#begin(entry, channel)
     } catch (error) {
-      this.#onFailed(connection, asAppError(error))
+      this.#onFailed(connection, asLinkError(error))
     } finally {
       done()
       release()

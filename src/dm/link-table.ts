@@ -12,7 +12,7 @@ import { DmChannel } from './channel.ts'
 import type { DmCounters } from './counters.ts'
 import { FrameStream } from './frame-stream.ts'
 import { isAccepted, OpenLink } from './link.ts'
-import { asAppError, LinkHandshake, type Handshake } from './link-handshake.ts'
+import { asLinkError, LinkHandshake, type Handshake } from './link-handshake.ts'
 import type { LinkPort } from './link-port.ts'
 import { NonceSupply } from './nonce-supply.ts'
 import { StreamPool } from './stream-pool.ts'
@@ -112,7 +112,7 @@ export class LinkTable {
     try {
       return this.#open(connection, frames, await run(new LinkHandshake({ ...this.#parts, frames }, { peer: connection.machineId })))
     } catch (error) {
-      const reason = asAppError(error)
+      const reason = asLinkError(error)
       this.#parts.counters.linkFailed(reason.code)
       frames.abort(reason)
       throw reason

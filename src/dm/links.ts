@@ -20,7 +20,7 @@ import type { DmCounters } from './counters.ts'
 import type { Dispatcher } from './dispatcher.ts'
 import { isAccepted, isRejected, type Link } from './link.ts'
 import { LinkDialler } from './link-dialler.ts'
-import { asAppError } from './link-handshake.ts'
+import { asLinkError } from './link-handshake.ts'
 import type { LinkPort } from './link-port.ts'
 import { LinkResponder } from './link-responder.ts'
 import { LinkTable, type LinkEntry } from './link-table.ts'
@@ -183,7 +183,7 @@ export class Links implements Startable {
     this.#sendRevocations(entry, items).catch((error: unknown) => {
       this.#parts.log.debug({ agent: shortId(entry.link.agentId), err: errorText(error) }, 'revocations not handed over')
       // The executor counts them as sent over this link. A stranger's connection stays, since it hears us only if it likes.
-      if (entry.link.usable && isAccepted(entry.link.decision)) this.#table.closeConnection(entry.link.connection, asAppError(error))
+      if (entry.link.usable && isAccepted(entry.link.decision)) this.#table.closeConnection(entry.link.connection, asLinkError(error))
     })
   }
 

@@ -1,5 +1,5 @@
 import type { Clock } from '../base/clock.ts'
-import { AppError, errorText, isAppError } from '../base/errors.ts'
+import { AppError, asAppError, isAppError } from '../base/errors.ts'
 import type { AskedCalls } from '../executor/port/asked-calls.ts'
 import { sha256 } from '../identity/hash.ts'
 import { hasEnd, isOver, type AskedNews, type AskedRun } from '../protocol/asked-run.ts'
@@ -210,7 +210,7 @@ export class DetachedRuns {
       return await this.#heard(run.request_id, await this.#engine.state(targetOf(run), signal), { signal, toTheEnd: false })
     } catch (error) {
       left.throwIfAborted()
-      return { run, host: null, problem: problemOf(error), outcome: null }
+      return { run, host: null, problem: asAppError(error), outcome: null }
     } finally {
       timer.cancel()
     }
@@ -237,10 +237,6 @@ export class DetachedRuns {
     return { run: await this.#note(id, info, outcome), host: info, problem: null, outcome }
   }
 }
-
-/** Whatever it is, it is one host's. */
-export const problemOf = (error: unknown): AppError =>
-  isAppError(error) ? error : new AppError('internal', errorText(error), { cause: error })
 
 /** Its host may know more than we do. */
 const needsAsking = (run: AskedRun): boolean => !isOver(run.state) || (run.state === 'ended' && !hasEnd(run))

@@ -1,9 +1,9 @@
 import type { FastifyReply } from 'fastify'
 
-import { AppError } from '../../base/errors.ts'
+import { AppError, asAppError } from '../../base/errors.ts'
 import type { Clock } from '../../base/clock.ts'
 import type { DetachedSpec } from '../../exec/detached/detached-types.ts'
-import { problemOf, type HeardOf } from '../../exec/detached-runs.ts'
+import type { HeardOf } from '../../exec/detached-runs.ts'
 import { isOver, type ShownRun } from '../../protocol/asked-run.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import { RAW_RUN_TYPE } from '../../protocol/run-events.ts'
@@ -180,7 +180,7 @@ const waitFor = async (
       request_ids.map(async (id) => {
         const heard = await detached.wait(id, signal).catch(async (error: unknown): Promise<HeardOf> => {
           gone.throwIfAborted()
-          const problem = late.signal.aborted ? null : problemOf(error)
+          const problem = late.signal.aborted ? null : asAppError(error)
           return { ...unasked(await detached.get(id)), problem }
         })
         return { ...shownRun(components, heard), over: isOver(heard.run.state), outcome: heard.outcome }

@@ -1,5 +1,5 @@
 import type { Clock } from '../../base/clock.ts'
-import { AppError, errorText, isAppError } from '../../base/errors.ts'
+import { AppError, asAppError, isAppError } from '../../base/errors.ts'
 import { newRequestId } from '../../identity/request-id.ts'
 import { NO_PROOF } from '../../executor/port/messages.ts'
 import type { ExecutorClient } from '../../executor/port/client.ts'
@@ -279,6 +279,6 @@ const saysNothing = (denial_reason: DenialReason): AppError => {
 
 /** The Request may have arrived, whatever went wrong then. */
 export const mayRun = (error: unknown): AppError => {
-  const { code, message, data } = isAppError(error) ? error : new AppError('internal', errorText(error))
+  const { code, message, data } = asAppError(error)
   return new AppError(code, message, { cause: error, data: { ...data, may_run: true } })
 }

@@ -2,7 +2,7 @@ import { connect, Socket } from 'node:net'
 import { once } from 'node:events'
 import { parseArgs } from 'node:util'
 
-import { AppError, errorText, isAppError } from '../../base/errors.ts'
+import { AppError, asAppError, errorText, isAppError } from '../../base/errors.ts'
 import { createLogger } from '../../base/log.ts'
 import { logStages } from '../../base/stages.ts'
 import { systemClock } from '../../base/clock.ts'
@@ -82,7 +82,7 @@ const serve = async ({ channel, apiSocket, standsAlone }: Place): Promise<number
     closedByUs = true
     // Of one that it started itself, the executor says it.
     if (standsAlone) reportFailure(NAME, error)
-    await port.failed(isAppError(error) ? error : new AppError('internal', errorText(error)))
+    await port.failed(asAppError(error))
     return exitStatusOf(error)
   }
   port.ready(network.apiPort())
