@@ -26,10 +26,12 @@ export class UsedIds {
   }
 
   #makeRoom(): void {
-    let [most = new Set<string>()] = this.#names.values()
-    for (const names of this.#names.values()) if (names.size > most.size) most = names
-    const [oldest = ''] = most
-    most.delete(oldest)
+    let [most] = this.#names
+    for (const one of this.#names) if (one[1].size > most![1].size) most = one
+    const [agentId, names] = most!
+    const [oldest] = names
+    names.delete(oldest!)
+    if (names.size === 0) this.#names.delete(agentId)
     this.#size -= 1
   }
 }
