@@ -7,19 +7,11 @@ import { EXEC_REQUEST_DOMAIN, execFrame, execRequest, type ExecRequest } from '.
 import { AGENT_SIGNATURE_BYTES, BATCH_VERSION, LINK_VERSIONS, MAX_ARGV_BYTES, MAX_SEALED_FRAME } from '../../src/protocol/limits.ts'
 import { speaks } from '../../src/protocol/link.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
-import { newParty, type FakeLink } from '../support/fake-network.ts'
+import { newParty, uptimeCall, type FakeLink } from '../support/fake-network.ts'
 import { linesOf } from '../support/journal.ts'
 
-const callOn = (link: FakeLink, number: number) => ({
-  link: link.number,
-  request_id: `01a1fafc-9b07-75d0-b2a2-${number.toString(16).padStart(12, '0')}`,
-  stream_nonce: new Uint8Array(32),
-  argv: ['uptime'],
-  stdin: null,
-  timeout_ms: null,
-  cwd: null,
-  clamp: false,
-})
+const callOn = (link: FakeLink, number: number) =>
+  uptimeCall(link.number, `01a1fafc-9b07-75d0-b2a2-${number.toString(16).padStart(12, '0')}`)
 
 test('Requests that are asked for together share signatures where their peers read batches, and each is in the journal', async (t) => {
   const host = await ExecutorHost.start(t, {})

@@ -190,6 +190,18 @@ export class FakeLink {
   }
 }
 
+/** What the network's half says to have `uptime` signed for a stream of this link. */
+export const uptimeCall = (link: number, request_id: string): Parameters<ExecutorClient['signRequest']>[0] => ({
+  link,
+  request_id,
+  stream_nonce: new Uint8Array(32),
+  argv: ['uptime'],
+  stdin: null,
+  timeout_ms: null,
+  cwd: null,
+  clamp: false,
+})
+
 /** The `request` frame of a request. */
 export const signedFrame = async (request: ExecRequest, signer: AgentSigner): Promise<Uint8Array> => {
   const body = execRequest.encode(request)

@@ -58,6 +58,7 @@ export class RequestBatches {
       batch.map(({ domain, body }) => batchLeaf(domain, body)),
     )
   }
+
   /**
    * The signature that one is given is good for all the others, whose path can be told from its own: nobody is given it before all are recorded.
    * Where one cannot be, it is thrown away, and the others are signed anew: who asks for too much breaks nobody else's.

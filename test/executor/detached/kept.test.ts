@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { chmod, mkdir, readdir, readFile, rm, rmdir, stat, symlink, truncate, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { test } from 'node:test'
+import { test, type TestContext } from 'node:test'
 
 import { isAppError } from '../../../src/base/errors.ts'
 import { KeptRuns, keptName } from '../../../src/executor/detached/kept-runs.ts'
@@ -23,6 +23,20 @@ import { tempDir } from '../../support/temp-dir.ts'
 /** Of runs that nobody journals. */
 const ALONE = { forgotten: async () => true, neverBegan: async () => new Uint8Array([1]) }
 const SCRIPTS = { waits: 'echo hello; sleep 60', quick: 'echo out; echo err >&2; exit 7' }
+
+/** What was kept there, as a daemon that starts finds it. */
+const opened = async (
+  t: TestContext,
+  dataDir: string,
+  components: Partial<ConstructorParameters<typeof KeptRuns>[0]> = {},
+  remembered?: number,
+): Promise<KeptRuns> => {
+  const init = { dataDir, ...(remembered !== undefined && { remembered }) }
+  const runs = new KeptRuns({ clock: new ManualClock(), log: silent, ...ALONE, ...components }, init)
+  await runs.load()
+  t.after(() => runs.stop())
+  return runs
+}
 
 test('its files are its owner’s alone', async (t) => {
   const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
@@ -184,9 +198,7 @@ const initOf = (n: number, keep_bytes = 10, agent_id = AGENT) => ({
 })
 
 test('how many are kept and how much they may hold is bounded, of one agent and of all', async (t) => {
-  const runs = new KeptRuns({ clock: new ManualClock(), log: silent, ...ALONE }, { dataDir: await tempDir(t) })
-  await runs.load()
-  t.after(() => runs.stop())
+  const runs = await opened(t, await tempDir(t))
   for (let n = 0; n < MAX_DETACHED_PER_AGENT; n += 1) assert.equal(typeof runs.admit(initOf(n), false), 'object')
   assert.match(String(runs.admit(initOf(999), false)), /256 detached runs of this agent are kept/)
   const OTHERS = ['c1', 'c2', 'c3', 'c4'].map((byte) => byte.repeat(32))
@@ -226,10 +238,7 @@ test('what is over is forgotten after a day, and not before that is journalled, 
       if (writable) forgotten.push(request_id)
       return writable
     }
-    const runs = new KeptRuns({ clock, log: silent, ...ALONE, forgotten: write }, { dataDir })
-    await runs.load()
-    t.after(() => runs.stop())
-    return runs
+    return opened(t, dataDir, { clock, forgotten: write })
   }
   const runs = await open()
   const kept = runs.admit(initOf(1), false)
@@ -265,12 +274,7 @@ test('what is over is forgotten after a day, and not before that is journalled, 
 
 test('one that waited never began and one that was allowed is lost, whatever its executor had time to do', async (t) => {
   const dataDir = await tempDir(t)
-  const open = async (): Promise<KeptRuns> => {
-    const runs = new KeptRuns({ clock: new ManualClock(), log: silent, ...ALONE }, { dataDir })
-    await runs.load()
-    t.after(() => runs.stop())
-    return runs
-  }
+  const open = async () => opened(t, dataDir)
   const runs = await open()
   const [waiting, allowed] = await Promise.all(
     [1, 2].map(async (n) => {
@@ -309,9 +313,7 @@ test('one whose output cannot be removed keeps no other from being forgotten, is
   const dataDir = await tempDir(t)
   const forgotten: string[] = []
   const write = async ({ request_id }: { request_id: string }): Promise<boolean> => forgotten.push(request_id) > 0
-  const runs = new KeptRuns({ clock, log: silent, ...ALONE, forgotten: write }, { dataDir })
-  await runs.load()
-  t.after(() => runs.stop())
+  const runs = await opened(t, dataDir, { clock, forgotten: write })
   const [stuck, other] = [runs.admit(initOf(1), false), runs.admit(initOf(2), false)]
   assert.ok(typeof stuck === 'object' && typeof other === 'object')
   for (const kept of [stuck, other]) {
@@ -337,12 +339,7 @@ test('one whose output cannot be removed keeps no other from being forgotten, is
 
 test('of what was forgotten when its record could not be written, the next start knows that it is', async (t) => {
   const dataDir = await tempDir(t)
-  const open = async (): Promise<KeptRuns> => {
-    const runs = new KeptRuns({ clock: new ManualClock(), log: silent, ...ALONE }, { dataDir })
-    await runs.load()
-    t.after(() => runs.stop())
-    return runs
-  }
+  const open = async () => opened(t, dataDir)
   const kept = (await open()).admit(initOf(1), false)
   assert.ok(typeof kept === 'object')
   await kept.open({ onRoom: () => undefined, onFailed: () => undefined })
@@ -353,12 +350,7 @@ test('of what was forgotten when its record could not be written, the next start
 
 test('whoever asks how it ended has nothing read that is before its end', async (t) => {
   const dataDir = await tempDir(t)
-  const open = async (): Promise<KeptRuns> => {
-    const runs = new KeptRuns({ clock: new ManualClock(), log: silent, ...ALONE }, { dataDir })
-    await runs.load()
-    t.after(() => runs.stop())
-    return runs
-  }
+  const open = async () => opened(t, dataDir)
   const kept = (await open()).admit(initOf(1, 100), false)
   assert.ok(typeof kept === 'object')
   await kept.open({ onRoom: () => undefined, onFailed: () => undefined })
@@ -393,9 +385,7 @@ test('of too many ids of runs that are forgotten, those of the agent that has mo
   const own = [await forgotten(1, few), await forgotten(2, few)]
   const others: string[] = []
   for (let n = 0; n < 5; n += 1) others.push(await forgotten(3 + n, many))
-  const runs = new KeptRuns({ clock, log: silent, ...ALONE }, { dataDir, remembered: 4 })
-  await runs.load()
-  t.after(() => runs.stop())
+  const runs = await opened(t, dataDir, { clock }, 4)
   assert.deepEqual(
     [...own, ...others].map((name) => runs.find(name)?.record.state),
     ['expired', 'expired', undefined, undefined, undefined, 'expired', 'expired'],

@@ -13,7 +13,7 @@ import { EXEC_REQUEST_DOMAIN, EXEC_RULES_REQUEST_DOMAIN, execRequest, execRulesR
 import { toHex } from '../../../src/protocol/ids.ts'
 import { SIGN_AGAIN_MS } from '../../../src/executor/runs/requests.ts'
 import { ExecutorHost, type HostOptions } from '../../support/executor-host.ts'
-import { newParty, type FakeLink, type FakeNetwork } from '../../support/fake-network.ts'
+import { newParty, uptimeCall, type FakeLink, type FakeNetwork } from '../../support/fake-network.ts'
 import { linesOf, isLifeEvent } from '../../support/journal.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { SIGNATURE_BURST } from '../../../src/executor/links/signatures.ts'
@@ -40,16 +40,7 @@ interface Asking {
 
 type Call = Parameters<FakeNetwork['client']['signRequest']>[0]
 
-const callOn = (link: number): Call => ({
-  link,
-  request_id: ID,
-  stream_nonce: new Uint8Array(32),
-  argv: ['uptime'],
-  stdin: null,
-  timeout_ms: null,
-  cwd: null,
-  clamp: false,
-})
+const callOn = (link: number): Call => uptimeCall(link, ID)
 
 const asking = async (t: TestContext, options: HostOptions = {}): Promise<Asking> => {
   const host = await ExecutorHost.start(t, options)

@@ -93,7 +93,7 @@ const waitForAll = async (
   const runs: WaitedRun[] = []
   for (let at = 0; at < ids.length; at += MAX_WAITED_RUNS) {
     const request_ids = ids.slice(at, at + MAX_WAITED_RUNS)
-    // Whose turn comes late is asked how it is.
+    // Whose turn comes when the time is up is told as it was last heard to be.
     const left = timeoutMs === null ? {} : { timeout_ms: Math.max(1, Math.round(timeoutMs - (systemClock.monotonic() - began))) }
     const call = { method: 'POST', path: '/runs/wait', body: { request_ids, ...left }, signal } as const
     runs.push(...(await api.json<{ runs: readonly WaitedRun[] }>(call)).runs)
