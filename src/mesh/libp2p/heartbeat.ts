@@ -35,7 +35,8 @@ export const endUnanswered = (muxer: StreamMuxer, connection: Pick<MessageStream
   muxer.ping = async (options) => {
     const now = performance.now()
     if (now - last.heard < HEARD_MS && now - last.ping < ROUND_TRIP_MS) return muxer.rtt
-    last.ping = now
+    // The first is sent while the connection is being made, and is as slow as that: the next one follows it soon.
+    if (muxer.rtt >= 0) last.ping = now
     let isOver = false
     const giveUp = (): void => {
       if (isOver) return
