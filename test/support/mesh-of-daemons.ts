@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict'
 import { spawn, type ChildProcess } from 'node:child_process'
-import { randomInt } from 'node:crypto'
 import { once } from 'node:events'
 import { existsSync, readFileSync } from 'node:fs'
 import { mkdir, mkdtemp, open, readdir, readFile, rm, writeFile } from 'node:fs/promises'
@@ -162,10 +161,11 @@ export interface DaemonOptions {
 
 const toml = (value: unknown): string => JSON.stringify(value)
 
-/** One real daemon: a process of its own, its own directory, ports chosen by the system. */
-/** Below those that Linux gives away by itself (ip_local_port_range). */
-const KEPT_PORTS = [20_000, 32_000] as const
+/** Below those that Linux gives away by itself (ip_local_port_range). Each process has its part, and takes none twice: a daemon that is down holds nothing. */
+const KEPT_PORTS = { first: 20_000, parts: 96, part: 128 } as const
+let keptPort = KEPT_PORTS.first + (process.pid % KEPT_PORTS.parts) * KEPT_PORTS.part
 
+/** One real daemon: a process of its own, its own directory, ports chosen by the system. */
 export class TestDaemon {
   readonly name: string
   readonly dir: string
@@ -226,7 +226,7 @@ export class TestDaemon {
   async keepPort(): Promise<void> {
     // None that the system gives to whoever asks for any: it would be taken while the daemon is down.
     this.#meshPort = await until('a port is free', async () => {
-      const port = randomInt(...KEPT_PORTS)
+      const port = keptPort++
       const server = createServer().listen(port, '127.0.0.1')
       const isFree = await once(server, 'listening').then(
         () => true,
