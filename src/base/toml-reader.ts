@@ -74,7 +74,9 @@ export class TomlReader {
   strings(path: TomlPath, value: unknown): string[] | null {
     if (value === undefined) return null
     if (Array.isArray(value) && value.every((item) => typeof item === 'string')) return value
-    this.problem(path, `must be a list of strings, not ${nameOf(value)}`)
+    const list: readonly unknown[] | null = Array.isArray(value) ? value : null
+    const given = list === null ? nameOf(value) : `a list with ${nameOf(list.find((item) => typeof item !== 'string'))}`
+    this.problem(path, `must be a list of strings, not ${given}`)
     return null
   }
 

@@ -3,6 +3,14 @@ import { isAbsolute } from 'node:path'
 import type { TomlPath, TomlReader } from '../base/toml-reader.ts'
 import { findMetacharacter, literalOf, parseToken, type PatternToken } from '../protocol/argv-template.ts'
 
+/** The argv of a command; empty where it cannot be read, which is a problem of the reader's. */
+export const readArgv = (toml: TomlReader, path: TomlPath, value: unknown): string[] => {
+  const argv = toml.strings(path, value)
+  if (value === undefined) toml.problem(path, 'is required: the program and each of its arguments, as in argv = ["df", "-h"]')
+  if (argv?.length === 0) toml.problem(path, 'is empty: it names at least the program')
+  return argv ?? []
+}
+
 /** A token of a command as files have it; the first one names the program. What is wrong is the reader's. */
 export const readToken = (toml: TomlReader, path: TomlPath, text: string, isProgram: boolean): PatternToken => {
   const token = parseToken(text)

@@ -3,7 +3,7 @@ import { basename } from 'node:path'
 import type { TomlPath, TomlReader } from '../../base/toml-reader.ts'
 import { isCalled, MULTI_CALL } from '../executable.ts'
 import { matchesToken, type PatternToken } from '../../protocol/argv-template.ts'
-import { readToken } from '../read-token.ts'
+import { readArgv, readToken } from '../read-token.ts'
 import type { AlwaysAskRule, CommandPattern } from './ask-rules.ts'
 import type { Meaning, Meanings } from './meanings.ts'
 import type { Word } from './wrappers.ts'
@@ -19,9 +19,7 @@ export const MAX_REASON_BYTES = 512
 
 /** Reads the argv of a pattern: tokens as a command has them, `<ANY...>` last. */
 export const readPattern = (toml: TomlReader, path: TomlPath, value: unknown, allowShell: boolean): CommandPattern => {
-  const argv = toml.strings(path, value) ?? []
-  if (value === undefined) toml.problem(path, 'is required')
-  else if (argv.length === 0) toml.problem(path, 'is empty: it names at least the program')
+  const argv = readArgv(toml, path, value)
   const anyArguments = argv.at(-1) === ANY_TOKEN
   const fixed = anyArguments ? argv.slice(0, -1) : argv
   if (anyArguments && fixed.length === 0) toml.problem(path, `${ANY_TOKEN} stands behind the program`)

@@ -11,7 +11,7 @@ import type { Capability } from '../../protocol/rexd-names.ts'
 import { isHarmless, scrubbedEnvironment } from '../environment.ts'
 import type { Root } from './file-permit.ts'
 import { DEFAULT_LOCAL_LIMITS, type CommandRule, type LocalLimits, type LocalPolicy } from './policy.ts'
-import { readToken } from '../read-token.ts'
+import { readArgv, readToken } from '../read-token.ts'
 import { judgeWritablePrograms } from '../writable-programs.ts'
 
 /** Each key that grants something, what, and whether it does where the file does not say. */
@@ -142,8 +142,7 @@ const readRules = (toml: TomlReader, security: TomlTable, key: 'allow_commands' 
     const at = ['security', key, index]
     const table = toml.table(at, item, RULE_KEYS)
     if (table === null) return []
-    const argv = toml.strings([...at, 'argv'], table['argv']) ?? []
-    if (argv.length === 0) toml.problem([...at, 'argv'], 'names at least the program')
+    const argv = readArgv(toml, [...at, 'argv'], table['argv'])
     const args = table['args']
     if (args !== undefined && args !== 'any') toml.problem([...at, 'args'], 'may only be "any": whatever follows the tokens of argv')
     const tokens = argv.map((text, token) => readToken(toml, [...at, 'argv', token], text, token === 0))

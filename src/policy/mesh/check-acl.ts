@@ -90,10 +90,12 @@ const lintUnreached = (entry: AllowEntry, command: AllowedCommand, earlier: Map<
   earlier.set(key, before)
   const first = before.find((other) => coversAll(other.tokens, command.tokens))
   before.push(command)
-  if (first === undefined) return []
-  const same = coversAll(command.tokens, first.tokens) ? 'the same' : 'this and more'
+  if (first === undefined || entry.agent_id === '' || entry.machine_id === '') return []
+  const [same, next] = coversAll(command.tokens, first.tokens)
+    ? ['the same', 'leave one of the two out']
+    : ['this and more', 'leave this one out, or put it before that line']
   return [
-    `is never reached: line ${first.line} allows ${same} to the same agent and machine, with the limits, the confinement and the asking of its own entry`,
+    `is never reached: line ${first.line} allows ${same} to the same agent and machine, with the limits, the confinement and the asking of its own entry; ${next}`,
   ]
 }
 

@@ -52,12 +52,16 @@ export const lintAsking = (acl: Acl): string[] => [
 const lintUnreached = ({ allow }: Acl, entry: AllowEntry, pattern: AskPattern): string[] => {
   const own = allow.filter(({ agent_id, machine_id }) => agent_id === entry.agent_id && machine_id === entry.machine_id)
   const command = own.flatMap(({ commands }) => commands).find((one) => covers(one, pattern))
-  if (command !== undefined) return [`is never asked for: line ${command.line} lists it, so that no human is asked for a miss`]
+  if (command !== undefined)
+    return [`is never asked for: line ${command.line} lists it, so that no human is asked for a miss; leave one of the two out`]
   const patterns = own.flatMap(({ asking }) => asking.patterns)
   const first = patterns.slice(0, patterns.indexOf(pattern)).find((one) => covers(one, pattern))
   if (first === undefined) return []
   const same = covers(pattern, first) ? 'the same' : 'this and more'
-  return [`is never reached: line ${first.line} has ${same} for the same agent and machine, with the approvers and limits of its own entry`]
+  return [
+    `is never reached: line ${first.line} has ${same} for the same agent and machine, with the approvers and limits of its own entry; ` +
+      'leave one of the two out, or put the stricter one first',
+  ]
 }
 
 /** One that stands for what a request may say. */
@@ -92,7 +96,10 @@ const lintAlwaysAsk = (acl: Acl): string[] => {
     const place = `${acl.source ?? ''}:${rule.line}: exec.always_ask[${index}].argv: ${quoteArgv(rule.argv)} `
     const first = acl.always_ask.slice(0, index).find((one) => covers(one, rule))
     if (first !== undefined) return [`${place}is never reached: line ${first.line} has it, and a human reads that reason`]
-    const may = isOpaque || meanings.some((one) => alwaysAskReason([rule], { ...one, opaque: null }, SCRUBBED_PATH) !== null)
+    const may =
+      rule.argv.length === 0 ||
+      isOpaque ||
+      meanings.some((one) => alwaysAskReason([rule], { ...one, opaque: null }, SCRUBBED_PATH) !== null)
     return may ? [] : [`${place}asks for nothing: no command and no ask_patterns of this file can be of it; is it spelled right?`]
   })
 }

@@ -16,9 +16,9 @@ export const firstMismatch = (tokens: readonly PatternToken[], argv: readonly st
   return null
 }
 
-/** True when whatever fits `narrow` fits `wide` too. */
+/** True when whatever fits `narrow` fits `wide` too. No words are a command that could not be read, which is like no other. */
 export const coversAll = (wide: readonly PatternToken[], narrow: readonly PatternToken[]): boolean =>
-  wide.length === narrow.length && wide.every((token, index) => coversToken(token, narrow[index]!))
+  wide.length > 0 && wide.length === narrow.length && wide.every((token, index) => coversToken(token, narrow[index]!))
 
 const coversToken = (wide: PatternToken, narrow: PatternToken): boolean => {
   if (narrow.kind === 'literal') return matchesToken(wide, narrow.text)

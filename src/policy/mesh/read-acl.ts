@@ -5,7 +5,7 @@ import { isHexId } from '../../protocol/ids.ts'
 import { MAX_DESCRIPTION_BYTES, MAX_STDIN_BYTES } from '../../protocol/limits.ts'
 import { DEFAULT_CAPS, type Acl, type AllowedCommand, type AllowEntry, type Caps, type RunLimits } from './acl.ts'
 import { readAlwaysAsk } from '../approval/always-ask.ts'
-import { readToken, warnOfMetacharacter } from '../read-token.ts'
+import { readArgv, readToken, warnOfMetacharacter } from '../read-token.ts'
 import { ASKING_KEYS, readAsking } from './read-asking.ts'
 import { DETACHING_KEYS, readDetaching } from './detaching.ts'
 import { CONFINEMENT_KEYS, readConfinement, readContain, type Contain } from './confinement.ts'
@@ -180,17 +180,10 @@ class AclReader {
   #command(path: Path, value: unknown): AllowedCommand | [] {
     const table = this.#toml.table(path, value, COMMAND_KEYS)
     if (!table) return []
-    const argv = this.#argv([...path, 'argv'], table['argv'])
+    const argv = readArgv(this.#toml, [...path, 'argv'], table['argv'])
     const tokens = argv.map((text, index) => this.#token([...path, 'argv', index], text, index))
     const stdin = this.#toml.boolean([...path, 'stdin'], table['stdin']) ?? true
     return { argv, tokens, stdin, line: this.#toml.document.lineOf([...path, 'argv']) }
-  }
-
-  #argv(path: Path, value: unknown): string[] {
-    const argv = this.#toml.strings(path, value)
-    if (value === undefined) this.#toml.problem(path, 'is required')
-    if (argv?.length === 0) this.#toml.problem(path, 'is empty: it names at least the program')
-    return argv ?? []
   }
 
   #token(path: Path, text: string, index: number): PatternToken {

@@ -243,8 +243,8 @@ test('a list of allowed commands that is empty allows none, and is not the same 
 for (const key of ['allow_commands', 'deny_commands'] as const)
   test(`what is no rule of ${key} is refused`, () => {
     const wrong: [string, RegExp][] = [
-      ['', /argv: names at least the program$/],
-      ['argv = []', /argv: names at least the program$/],
+      ['', /argv: is required: the program and each of its arguments, as in /],
+      ['argv = []', /argv: is empty: it names at least the program$/],
       ['argv = [""]', /argv\[0\]: is empty: it names the program$/],
       ['argv = ["./git"]', /argv\[0\]: ".+" must be an absolute path or a bare name$/],
       ['argv = ["bin/git"]', /argv\[0\]: ".+" must be an absolute path or a bare name$/],

@@ -233,7 +233,30 @@ test('a script that others may write or that is looked up is a warning', async (
 test('a command that is never reached is a warning that names the earlier line', async () => {
   const { warnings } = await check([['true'], ['echo', 'a'], ['true']])
   assert.equal(warnings.length, 1)
-  assert.match(warnings[0] ?? '', /:14: exec\.allow\[0\]\.commands\[2\]\.argv: is never reached: line 10 allows the same/)
+  assert.match(
+    warnings[0] ?? '',
+    /:14: exec\.allow\[0\]\.commands\[2\]\.argv: is never reached: line 10 allows the same to .*; leave one of the two out$/,
+  )
+})
+
+test('what could not be read is like no other: each is a problem that shows how it is written, and no warning of the others', async () => {
+  const agent = { agent_id: 'alice', machine_id: 'her laptop' }
+  const unread = ['stdin = true', 'stdin = false', 'argv = []', 'argv = ["df", 3]', 'argv = "df"']
+  const rows = (key: string, more = ''): string => unread.map((line) => `[[exec.${key}]]\n${line}\n${more}`).join('')
+  const entries = [
+    `${entryText([])}ask = "on-miss"\n${rows('allow.commands')}${rows('allow.ask_patterns')}[[exec.allow.ask_patterns]]\nargv = ["<ANY...>"]\n`,
+    entryText([['true']], agent),
+    entryText([['true']], agent),
+    rows('always_ask', 'reason = "it matters"\n').replaceAll('stdin', '#'),
+  ]
+  await writeFile(path, aclText(entries), { mode: 0o600 })
+  const { problems, warnings } = await checked()
+  assert.deepEqual(warnings, [])
+  const required = problems.filter((problem) =>
+    problem.endsWith('argv: is required: the program and each of its arguments, as in argv = ["df", "-h"]'),
+  )
+  assert.equal(required.length, 6, problems.join('\n'))
+  assert.match(problems.join('\n'), /commands\[3\]\.argv: must be a list of strings, not a list with 3\n/)
 })
 
 test('a stricter command behind a wider one is never reached, and is named with the line that takes its calls', async () => {
@@ -244,7 +267,10 @@ test('a stricter command behind a wider one is never reached, and is named with 
   ]
   for (const argv of covered) {
     await writeFile(path, aclText([wide, entryText([argv], { max_duration_secs: 5 })]), { mode: 0o600 })
-    assert.match((await checked()).warnings.join(), /allow\[1\].*is never reached: line 10 allows (this and more|the same) to the same/)
+    assert.match(
+      (await checked()).warnings.join(),
+      /allow\[1\].*is never reached: line 10 allows (this and more to .*; leave this one out, or put it before that line|the same to .*; leave one of the two out)$/,
+    )
   }
   const apart: string[][] = [
     ['tail', '-n', '05', '/etc/hostname'],

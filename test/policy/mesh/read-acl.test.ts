@@ -107,7 +107,7 @@ test('a missing required key is a problem that names it', () => {
     aclText([`[[exec.allow]]\nagent_id = "${ALICE}"\n${commandText(['true'])}`]),
     /^acl\.toml:5: exec\.allow\[0\]\.machine_id: is required$/,
   )
-  hasProblem(aclText([entryText([]), '[[exec.allow.commands]]\n']), /^acl\.toml:9: exec\.allow\[0\]\.commands\[0\]\.argv: is required$/)
+  hasProblem(aclText([entryText([]), '[[exec.allow.commands]]\n']), /^acl\.toml:9: exec\.allow\[0\]\.commands\[0\]\.argv: is required: the program and each of its arguments, as in argv = \["df", "-h"\]$/)
 })
 
 test('an id is 64 lower-case hex digits and nothing else', () => {
@@ -306,7 +306,7 @@ test('a value of another type is a problem that says what it is', () => {
   )
   hasProblem(
     aclText([entryText([]), '[[exec.allow.commands]]\nargv = ["kill", 1]\n']),
-    /commands\[0\]\.argv: must be a list of strings, not a list/,
+    /commands\[0\]\.argv: must be a list of strings, not a list with 1$/,
   )
   hasProblem(aclText([entryText([['true']], { description: 5 })]), /description: must be a string, not 5/)
 })
