@@ -26,26 +26,33 @@ export interface AllowedNames {
 
 const NO_OTHERS: AllowedNames = { hosts: [], origins: [] }
 
+const foreign = (text: string, next: string): AppError => new AppError('forbidden_host', text, { data: { next } })
+
 /**
  * Refuses what a foreign page could make a browser send: a name of its own that resolves to us (DNS
- * rebinding) shows in Host, a page of another site in Origin. Throws `forbidden_host`.
+ * rebinding) shows in Host, a page of another site in Origin. `allowed`: null where no configuration allows any. Throws `forbidden_host`.
  */
 export const checkHost = (
   request: Pick<IncomingMessage, 'headers' | 'headersDistinct' | 'url'>,
   listener: Listener,
-  allowed: AllowedNames = NO_OTHERS,
+  allowed: AllowedNames | null = null,
 ): void => {
   const own = ownHosts(listener)
-  const hosts = [...own, ...allowed.hosts.map((name) => name.toLowerCase())]
+  const others = allowed ?? NO_OTHERS
+  const hosts = [...own, ...others.hosts.map((name) => name.toLowerCase())]
   // Two of them, or a whole URL instead of a path, could name another host than the one that is looked at (RFC 9112 §3.2).
-  const [host, ...others] = request.headersDistinct['host'] ?? []
-  const named = others.length === 0 && request.url?.startsWith('/') === true && hosts.includes(host?.toLowerCase() ?? '')
-  if (!named) throw new AppError('forbidden_host', `the Host header is not a name of this listener: ask http://${own[0]}`)
+  const [host, ...more] = request.headersDistinct['host'] ?? []
+  const named = more.length === 0 && request.url?.startsWith('/') === true && hosts.includes(host?.toLowerCase() ?? '')
+  if (!named) {
+    const listed = allowed === null ? '' : ', or list the name in server.allowed_hosts'
+    throw foreign('the Host header is not a name of this listener', `ask http://${own[0]}${listed}`)
+  }
   const { origin } = request.headers
   if (origin === undefined) return
   const isOwn = listener.kind === 'tcp' && hosts.some((name) => origin === `http://${name}`)
-  if (!isOwn && !allowed.origins.some((one) => one.toLowerCase() === origin.toLowerCase()))
-    throw new AppError('forbidden_host', 'requests of other origins are refused')
+  if (isOwn || others.origins.some((one) => one.toLowerCase() === origin.toLowerCase())) return
+  const page = allowed === null ? 'the page that may ask is that of x0x ui' : 'list a page that may ask in server.allowed_origins'
+  throw foreign('requests of other origins are refused', `a program sends no Origin header: leave it out; ${page}`)
 }
 
 /** A request that may not even ask, as the journal keeps it: whoever sent it chose the texts, so they are short and of ASCII. */

@@ -122,6 +122,7 @@ test('a foreign Host (DNS rebinding), Origin or site is refused before anything 
   for (const headers of bad) {
     const answer = await askPage(host, '/api/about', { headers: { ...own, ...headers }, body: '{}' })
     assert.deepEqual([answer.status, errorIn(answer)], [403, 'forbidden_host'], JSON.stringify(headers))
+    assert.ok(answer.text.includes(`follow the link that x0x ui prints, which begins http://127.0.0.1:${port}/"`), answer.text)
     const page = await askPage(host, '/', { headers: { cookie: session.cookie, ...headers } })
     assert.equal(page.status, 403, JSON.stringify(headers))
   }

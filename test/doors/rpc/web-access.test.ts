@@ -89,6 +89,7 @@ test('a name that is not ours is refused, as DNS rebinding would send it, and tw
   const authorization = `Bearer ${token}`
   for (const host of [...foreign, `localhost.:${port}`, `127.0.0.1:${port}, localhost:${port}`, `x@127.0.0.1:${port}`]) {
     const { status, json } = await hello(server, { headers: { host } })
+    assert.equal(json.error.data.next, `ask http://127.0.0.1:${port}, or list the name in server.allowed_hosts`)
     assert.deepEqual([status, json.id, json.error.code, json.error.data.code], [403, null, -32_001, 'forbidden_host'], host)
     assert.equal(await refusedSocket(server, { headers: { host, authorization } }), 403, host)
   }
@@ -124,8 +125,9 @@ test('a page of another site is refused, by the Origin that its browser sends, a
     'file://',
     'chrome-extension://abcdefghijklmnop',
   ]) {
-    const { status, headers: said } = await hello(server, { headers: { origin } })
+    const { status, headers: said, json } = await hello(server, { headers: { origin } })
     assert.equal(status, 403, origin)
+    assert.match(json.error.data.next, /list a page that may ask in server\.allowed_origins$/)
     assert.equal(said['access-control-allow-origin'], undefined)
     if (origin !== '') assert.equal(await refusedSocket(server, { origin, headers }), 403, origin)
   }
