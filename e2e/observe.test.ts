@@ -53,7 +53,7 @@ test(
     const otlp = { X0X_OTLP: collector.url }
     const [alice, bob] = [mesh.add('alice', { env: otlp }), mesh.add('bob', { env: { ...env, ...otlp } })]
     await alice.start()
-    await bob.writeAcl([{ agent: alice, commands: [['echo', '<INT>'], ['false']] }])
+    await bob.writeAcl([{ agent: alice, commands: [['echo', '<INT>'], ['false']], keys: 'detach = true\n' }])
     await bob.start()
     await alice.meet(bob, 'known')
     await bob.meet(alice, 'trusted')
@@ -182,6 +182,20 @@ test(
       await alice.cli(['exec', 'bob', '--', 'echo', '10'], { env: { TRACEPARENT: `00-${'3'.repeat(32)}-${'2'.repeat(16)}-01` } })
       await collector.has(() => collector.spans.some(({ traceId, name }) => traceId === '3'.repeat(32) && name === 'x0x exec'))
       assert.ok(!collector.text.includes('1'.repeat(32)))
+    })
+    await t.test('a run that outlives its caller is in its trace, until its end over there', async () => {
+      const traceId = '5'.repeat(32)
+      const { status } = await alice.cli(['exec', 'bob', '--detach', '--', 'echo', '11'], {
+        env: { TRACEPARENT: `00-${traceId}-${'2'.repeat(16)}-01` },
+      })
+      assert.equal(status, 0)
+      const named = (name: string) => collector.spans.find((span) => span.traceId === traceId && span.name === `x0x ${name}`)
+      await collector.has(() => named('exec') !== undefined && named('run') !== undefined)
+      const [exec, run] = [named('exec')!, named('run')!]
+      assert.deepEqual([exec.service, exec.attributes['x0x.outcome'], exec.status], ['alice', 'begun', undefined])
+      assert.deepEqual([run.service, run.parentSpanId], ['bob', exec.spanId])
+      for (const part of ['connect', 'sign', 'wait for begin']) assert.equal(named(part)?.parentSpanId, exec.spanId, part)
+      for (const part of ['decide', 'journal', 'spawn', 'program', 'sign exit']) assert.equal(named(part)?.parentSpanId, run.spanId, part)
     })
     await t.test('promtool finds nothing wrong', (t) => {
       const { status, stdout, stderr, error } = spawnSync('promtool', ['check', 'metrics'], { input: text, encoding: 'utf8' })

@@ -5,8 +5,9 @@ import type { Logger } from './log.ts'
 /**
  * The stages of a run, in the order in which they are reached; each process reaches some. The asking
  * daemon: `asked`, `connected` (a stream is ready), `sign_asked`, `signed` (and journalled), `sent`, `exit_received`,
- * `exit_verified`. The answering one: `received`, `permitted`, `journalled`, `spawned`, `ended` (its processes are
- * dead and its output is read), `exit_signed` (and journalled).
+ * `exit_verified`, or `begun` of one that outlives its caller. The answering one: `received`, `permitted`, `journalled`,
+ * `spawned`, `ended` (its processes are dead and its output is read), `exit_signed` (and journalled), `over` of one that
+ * outlives its caller and may be asked about: nothing more becomes of it.
  */
 export const STAGES = [
   'asked',
@@ -20,6 +21,8 @@ export const STAGES = [
   'spawned',
   'ended',
   'exit_signed',
+  'over',
+  'begun',
   'exit_received',
   'exit_verified',
 ] as const

@@ -1,14 +1,11 @@
 import { within, type Clock } from '../base/clock.ts'
-import { isAppError } from '../base/errors.ts'
 import { reach } from '../base/stages.ts'
 import type { Startable } from '../base/startable.ts'
 import { newRequestId } from '../identity/request-id.ts'
 import type { ExecutorClient } from '../executor/port/client.ts'
-import type { ExecFrame } from '../protocol/exec.ts'
-import { fromHex, type MachineId, type RequestId } from '../protocol/ids.ts'
+import type { MachineId, RequestId } from '../protocol/ids.ts'
 import type { LifecycleLog } from '../protocol/lifecycle-log.ts'
-import { SHUTDOWN_MS, TRACE_VERSION } from '../protocol/limits.ts'
-import { speaks } from '../protocol/link.ts'
+import { SHUTDOWN_MS } from '../protocol/limits.ts'
 import { RunStory } from '../protocol/run-story.ts'
 import type { TraceContext } from '../protocol/trace-context.ts'
 import { checkSpec } from './check-spec.ts'
@@ -18,10 +15,9 @@ import { storyBefore, storyEnded, storyFailed } from './lifecycle.ts'
 import { FanoutLanes, inLane } from './fleet/lanes.ts'
 import { RequestedRun } from './requested-run.ts'
 import type { RunOutcome, RunSession, RunSink, RunSpec } from './run-spec.ts'
-import type { SpanAttributes } from './run-spans.ts'
-import type { RunTraces } from './run-traces.ts'
 import { Sessions, type Session } from './sessions.ts'
-import type { RunPeer, RunTransport } from './transport.ts'
+import { outcomeOfTrace, traced, traceFrame, type AskedTraces } from './traced.ts'
+import type { RunTransport } from './transport.ts'
 import { Transports, type ChannelSource } from './transports.ts'
 
 export interface ExecClientComponents {
@@ -33,7 +29,7 @@ export interface ExecClientComponents {
   /** Hears what becomes of each run. */
   readonly lifecycle: Pick<LifecycleLog, 'add'>
   /** Absent or null: no traces are kept. */
-  readonly traces?: Pick<RunTraces, 'asked' | 'answered'> | null
+  readonly traces?: AskedTraces | null
 }
 
 /** Every run that a door asks for goes through here, for this agent and for others. */
@@ -66,17 +62,13 @@ export class ExecClient implements Startable {
       { owner: executor.identity.agentId, session: spec.session ?? null, door: 'rest', run_id, node: spec.agent_id },
     )
     session.story = story
-    const { trace = null } = spec
-    const traces = trace === 'not_sampled' ? null : (this.#parts.traces ?? null)
-    const context = trace === 'not_sampled' ? null : (traces?.asked(run_id, trace) ?? null)
+    const run = async (trace: TraceContext | null): Promise<RunOutcome> => this.#run(spec, storyBefore(story, sink), session, trace, signal)
     try {
-      const outcome = await this.#run(spec, storyBefore(story, sink), session, context, signal)
+      const outcome = await traced(this.#parts.traces, { requestId: run_id, trace: spec.trace }, run, outcomeOfTrace)
       storyEnded(story, outcome)
-      traces?.answered(run_id, outcomeAttributes(outcome), !outcome.ok)
       return outcome
     } catch (error) {
       storyFailed(story, error, session.info.machine_id !== null)
-      traces?.answered(run_id, { 'error.type': isAppError(error) ? error.code : 'internal' }, true)
       throw error
     } finally {
       session.close()
@@ -164,15 +156,3 @@ export class ExecClient implements Startable {
     return this.#parts.executor.signRequest(request, proof, fanout?.id)
   }
 }
-
-/** Null: there is none, or the other side does not know what it is. */
-const traceFrame = ({ versions = [] }: RunPeer, request_id: RequestId, trace: TraceContext | null): ExecFrame | null =>
-  trace === null || !speaks(versions, TRACE_VERSION)
-    ? null
-    : { type: 'trace', request_id, trace_id: fromHex(trace.traceId), span_id: fromHex(trace.spanId) }
-
-const outcomeAttributes = ({ code, denial_reason, incomplete }: RunOutcome): SpanAttributes => ({
-  'x0x.outcome': incomplete ? 'incomplete' : denial_reason === null ? 'ended' : 'denied',
-  ...(denial_reason !== null && { 'x0x.denial_reason': denial_reason }),
-  ...(code !== null && { 'process.exit.code': code }),
-})

@@ -5,9 +5,10 @@ import { sha256 } from '../identity/hash.ts'
 import { hasEnd, isOver, type AskedNews, type AskedRun } from '../protocol/asked-run.ts'
 import { ASK_HOST_MS, MAX_ASKED_AT_ONCE } from '../protocol/asked-limits.ts'
 import { toHex, type RequestId } from '../protocol/ids.ts'
-import { mayRun, type DetachedClient, type StartedDetached } from './detached/detached-client.ts'
+import type { DetachedClient, StartedDetached } from './detached/detached-client.ts'
 import type { DetachedStories } from './detached/detached-stories.ts'
 import type { AttachOutcome, DetachedEvent, DetachedInfo, DetachedSink, DetachedSpec, DetachedTarget } from './detached/detached-types.ts'
+import { mayRun } from './detached/host-answers.ts'
 import type { RunOutcome } from './run-spec.ts'
 
 export interface DetachedRunsComponents {

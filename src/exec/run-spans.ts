@@ -6,6 +6,7 @@ const PARTS: readonly (readonly [name: string, from: Stage, to: Stage])[] = [
   ['connect', 'asked', 'connected'],
   ['sign', 'sign_asked', 'signed'],
   ['wait for exit', 'sent', 'exit_received'],
+  ['wait for begin', 'sent', 'begun'],
   ['verify', 'exit_received', 'exit_verified'],
   ['decide', 'received', 'permitted'],
   ['journal', 'permitted', 'journalled'],
@@ -60,6 +61,10 @@ export class TracedRun {
     if (this.#parent !== null) return
     this.#traceId = traceId
     this.#parent = spanId
+  }
+
+  get isOver(): boolean {
+    return this.#stages.has('over')
   }
 
   get lastStageAt(): number {

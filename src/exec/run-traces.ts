@@ -5,7 +5,7 @@ import type { Startable } from '../base/startable.ts'
 import { nowUs, onStage, type StageReached } from '../base/stages.ts'
 import type { RequestId } from '../protocol/ids.ts'
 import { KILL_GRACE_MS, LEASE_EXPIRES_MS } from '../protocol/limits.ts'
-import { MAX_TRACED_RUNS } from '../protocol/local-limits.ts'
+import { MAX_TRACED_DETACHED, MAX_TRACED_RUNS } from '../protocol/local-limits.ts'
 import { SPAN_ID_BYTES, TRACE_ID_BYTES, type TraceContext } from '../protocol/trace-context.ts'
 import type { RequesterCounters } from './counters.ts'
 import { TracedRun, type SpanAttributes } from './run-spans.ts'
@@ -26,6 +26,8 @@ export class RunTraces implements Startable {
   readonly #sink: TraceSink
   readonly #counters: RequesterCounters
   readonly #runs = { client: new Map<RequestId, TracedRun>(), server: new Map<RequestId, TracedRun>() }
+  /** Runs of peers that go on without them, the oldest first. */
+  readonly #outliving = new Map<RequestId, TracedRun>()
   /** Runs of peers whose stream was lost. */
   readonly #lost = new Map<RequestId, Timer>()
   readonly #clock: Clock
@@ -54,23 +56,39 @@ export class RunTraces implements Startable {
 
   /** … and has ended. */
   answered(requestId: RequestId, attributes: SpanAttributes, failed: boolean): void {
-    this.#end('client', requestId, attributes, failed)
+    this.#end(this.#runs.client, requestId, attributes, failed)
   }
 
-  /** A run of a peer begins. */
-  arrived(requestId: RequestId): void {
-    this.#begin('server', requestId, null)
+  /** A run of a peer begins. `mayOutlive` its caller: asked for again it is the same run, with the trace that it has. */
+  arrived(requestId: RequestId, mayOutlive = false): void {
+    if (mayOutlive) this.resumed(requestId)
+    const isKnown = mayOutlive && (this.#runs.server.has(requestId) || this.#outliving.has(requestId))
+    if (!isKnown) this.#begin('server', requestId, null)
   }
 
   /** Its requester says where it belongs. */
   joined(requestId: RequestId, parent: TraceContext): void {
-    this.#runs.server.get(requestId)?.join(parent)
+    const run = this.#runs.server.get(requestId) ?? this.#outliving.get(requestId)
+    run?.join(parent)
+  }
+
+  /** Its requester is told that it goes on: its end is the executor's word. */
+  outlives(requestId: RequestId): void {
+    const { server } = this.#runs
+    const run = server.get(requestId)
+    if (run === undefined || run.isOver) return
+    server.delete(requestId)
+    this.#outliving.set(requestId, run)
+    if (this.#outliving.size <= MAX_TRACED_DETACHED) return
+    const [oldest] = this.#outliving.keys()
+    this.#outliving.delete(oldest!)
+    this.#counters.add('spans_dropped')
   }
 
   /** … and the executor is done with it. */
   left(requestId: RequestId): void {
     this.resumed(requestId)
-    this.#end('server', requestId, {}, false)
+    this.#end(this.#runs.server, requestId, {}, false)
   }
 
   /** Its stream was lost: it goes on when it is resumed, or is over when its lease and the end of its program are. */
@@ -80,7 +98,7 @@ export class RunTraces implements Startable {
     const at = nowUs()
     const end = (): void => {
       this.#lost.delete(requestId)
-      this.#end('server', requestId, {}, true, at)
+      this.#end(this.#runs.server, requestId, {}, true, at)
     }
     this.#lost.set(requestId, this.#clock.setTimeout(end, LOST_MS))
   }
@@ -102,10 +120,10 @@ export class RunTraces implements Startable {
   }
 
   /** `at`: where it ended before that; a later stage of it counts. */
-  #end(kind: 'client' | 'server', requestId: RequestId, attributes: SpanAttributes, failed: boolean, at = nowUs()): void {
-    const run = this.#runs[kind].get(requestId)
+  #end(runs: Map<RequestId, TracedRun>, requestId: RequestId, attributes: SpanAttributes, failed: boolean, at = nowUs()): void {
+    const run = runs.get(requestId)
     if (run === undefined) return
-    this.#runs[kind].delete(requestId)
+    runs.delete(requestId)
     run.end(Math.max(at, run.lastStageAt), attributes, failed)
     this.#sink.add(run)
   }
@@ -114,7 +132,7 @@ export class RunTraces implements Startable {
   #reached(reached: StageReached): void {
     const { client, server } = this.#runs
     const id = reached.request_id
-    server.get(id)?.reached(reached)
-    client.get(id)?.reached(reached)
+    for (const runs of [server, client, this.#outliving]) runs.get(id)?.reached(reached)
+    if (reached.stage === 'over') this.#end(this.#outliving, id, {}, false, reached.at_us)
   }
 }

@@ -5,12 +5,13 @@ import { reach } from '../base/stages.ts'
 import type { ExecutorClient } from '../executor/port/client.ts'
 import type { RunPort } from '../executor/port/run-port.ts'
 import { decodeExecBody, EXEC_PREFIX, execExit, execFrame, type ExecFrame } from '../protocol/exec.ts'
-import { shortId, toHex, type RequestId } from '../protocol/ids.ts'
+import { shortId, type RequestId } from '../protocol/ids.ts'
 import { FRAME_COST } from '../protocol/limits.ts'
 import { isOfStranger } from '../protocol/reasons.ts'
-import type { TraceContext } from '../protocol/trace-context.ts'
+import { isOver } from '../protocol/asked-run.ts'
 import type { RequesterCounter, RequesterCounters } from './counters.ts'
 import type { RunTraces } from './run-traces.ts'
+import { contextOf } from './traced.ts'
 import type { RunChannel } from './transport.ts'
 
 /**
@@ -34,12 +35,14 @@ const ARRIVALS: Partial<Record<ExecFrame['type'], RequesterCounter>> = {
 
 type BodyHandler = (channel: RunChannel, requestId: RequestId, body: Uint8Array) => void
 
+export type PeerTraces = Pick<RunTraces, 'arrived' | 'joined' | 'left' | 'lost' | 'outlives' | 'resumed'>
+
 export interface ExecServiceComponents {
   readonly executor: Pick<ExecutorClient, 'openRun' | 'resumeRun'>
   readonly counters: RequesterCounters
   readonly log: Logger
   /** Absent or null: no traces are kept. */
-  readonly traces?: Pick<RunTraces, 'arrived' | 'joined' | 'left' | 'lost' | 'resumed'> | null
+  readonly traces?: PeerTraces | null
   /** The executor has denied a request of an agent that the trust rules do not accept. */
   onStrangerDenied(peer: RunChannel['link']): void
 }
@@ -125,6 +128,8 @@ class PeerRun implements Keepable {
   /** The last number of stdin that the executor acknowledged; null while it is not known. */
   #stdinAcked: number | null = null
   #answered = false
+  /** Null: none are kept, or this stream asks something that is no run. */
+  #traces: PeerTraces | null = null
 
   constructor(components: PeerRunComponents, init: { requestId: RequestId }) {
     this.#components = components
@@ -157,7 +162,7 @@ class PeerRun implements Keepable {
     try {
       if (requestId !== this.#requestId) throw new AppError('malformed', 'a message of another request')
       const frame = decodeExecBody(body)
-      if (frame.type === 'trace' && this.#run !== null) this.#components.traces?.joined(requestId, contextOf(frame))
+      if (frame.type === 'trace' && this.#run !== null) this.#traces?.joined(requestId, contextOf(frame))
       else this.#take(frame, body.subarray(EXEC_PREFIX.length))
     } catch (error) {
       this.#components.counters.add('peer_malformed')
@@ -174,7 +179,7 @@ class PeerRun implements Keepable {
   closed(error: Error | null): void {
     this.#isLost = error !== null && !isAppError(error, 'malformed')
     // Before the executor has answered: it may be resumed sooner.
-    if (this.#isLost && this.#run !== null && !this.#finished && !this.#isElsewhere) this.#components.traces?.lost(this.#requestId)
+    if (this.#isLost && this.#run !== null && !this.#finished && !this.#isElsewhere) this.#traces?.lost(this.#requestId)
     this.#leave((port) => (this.#isLost ? port.lost() : port.over()))
   }
 
@@ -218,12 +223,14 @@ class PeerRun implements Keepable {
     const counted = ARRIVALS[frame.type]
     if (counted !== undefined) {
       counters.add(counted)
-      if (frame.type === 'request') traces?.arrived(this.#requestId)
+      if (counted === 'peer_runs') this.#traces = traces ?? null
+      this.#traces?.arrived(this.#requestId, frame.type === 'detach_request')
       reach('received', this.#requestId)
       runs.opened(this.#name, this)
       this.#stdinAcked = 0
       this.#listen(executor.openRun(link.number, streamNonce, bytes))
     } else if (frame.type === 'resume') {
+      this.#traces = traces ?? null
       traces?.resumed(this.#requestId)
       runs.resumed(this.#name, this)
       this.#unsent = { stdout: frame.stdout, stderr: frame.stderr }
@@ -251,6 +258,7 @@ class PeerRun implements Keepable {
     const first = !this.#answered
     this.#answered = true
     if (frame.type === 'ack') this.#stdinAcked = frame.stdin
+    if (frame.type === 'detached' && !isOver(frame.state)) this.#traces?.outlives(this.#requestId)
     // A denied run is answered with its Exit first.
     if (first && frame.type === 'exit' && isOfStranger(execExit.decode(frame.body).denial_reason))
       this.#components.onStrangerDenied(this.#channel.link)
@@ -259,7 +267,7 @@ class PeerRun implements Keepable {
   /** The executor has closed the run: sends what waits, then closes the channel. */
   #over(): void {
     this.#finished = true
-    if (!this.#isLost && !this.#isElsewhere) this.#components.traces?.left(this.#requestId)
+    if (!this.#isLost && !this.#isElsewhere) this.#traces?.left(this.#requestId)
     this.#flush()
     if (this.#queue.length > 0) this.#components.runs.unread.add(this.#channel.link.agentId, this)
   }
@@ -286,8 +294,3 @@ class PeerRun implements Keepable {
 }
 
 const costOf = (bytes: Uint8Array): number => bytes.length + FRAME_COST
-
-const contextOf = ({ trace_id, span_id }: Extract<ExecFrame, { type: 'trace' }>): TraceContext => ({
-  traceId: toHex(trace_id),
-  spanId: toHex(span_id),
-})

@@ -249,11 +249,11 @@ export const execFrame = union('exec-frame', {
   /** Server to client, the only answer to it but an Exit with a denial: `body` is an encoded `approval-statement`. */
   approval_statement: [17, signed],
   /**
-   * Client to server, once, behind a Request, and only to a peer that says `TRACE_VERSION`: the trace and the span of the
+   * Client to server, once, behind a Request or a request to detach, and only to a peer that says `TRACE_VERSION`: the trace and the span of the
    * requester that it belongs to. It changes nothing of the run, and is for whoever observes it.
    */
   trace: [18, { request_id: requestId, trace_id: bytes(TRACE_ID_BYTES), span_id: bytes(SPAN_ID_BYTES) }],
-  /** Client to server, the first and only frame of a new stream, and only to a peer that says `DETACH_VERSION`: `body` is an encoded `exec-detach-request`. */
+  /** Client to server, the first frame of a new stream, behind which there may be a `trace` alone, and only to a peer that says `DETACH_VERSION`: `body` is an encoded `exec-detach-request`. */
   detach_request: [19, asked],
   /** Client to server, the first frame of a new stream: `body` is an encoded `exec-detached-ask`. After `attach` Ack and lease renewals follow. */
   detached_ask: [20, asked],

@@ -41,6 +41,8 @@ export const MAX_DATAGRAM_BACKLOG = 2 * 1024 * 1024
 
 /** Runs that are followed for traces on either side, and those that wait to be exported: as many as may run at once, a few hundred bytes each. */
 export const MAX_TRACED_RUNS = 1_024
+/** … and those that outlive their callers and go on: each may do so for days, and the oldest gives way. */
+export const MAX_TRACED_DETACHED = 256
 
 // ---- the two halves ----
 /** How long the network's half may take until it listens: loading it takes most of that on a small machine. */

@@ -1,15 +1,18 @@
 import assert from 'node:assert/strict'
+import { writeFile } from 'node:fs/promises'
 import { test, type TestContext } from 'node:test'
 
 import { systemClock } from '../../src/base/clock.ts'
+import { reach } from '../../src/base/stages.ts'
 import { RequesterCounters } from '../../src/exec/counters.ts'
 import { TracedRun } from '../../src/exec/run-spans.ts'
 import { RunTraces } from '../../src/exec/run-traces.ts'
 import { TraceExport } from '../../src/exec/trace-export.ts'
 import { decodeExecBody } from '../../src/protocol/exec.ts'
 import { LEASE_EXPIRES_MS, LINK_VERSIONS, TRACE_VERSION } from '../../src/protocol/limits.ts'
-import { MAX_TRACED_RUNS } from '../../src/protocol/local-limits.ts'
+import { MAX_TRACED_DETACHED, MAX_TRACED_RUNS } from '../../src/protocol/local-limits.ts'
 import type { TraceContext } from '../../src/protocol/trace-context.ts'
+import { ask, begin, DETACH_KEYS, never, untilOver } from '../support/detached.ts'
 import { encodeExecBody } from '../support/exec-frames.ts'
 import { execPair } from '../support/exec-pair.ts'
 import { until } from '../support/mesh-of-daemons.ts'
@@ -32,6 +35,7 @@ test('a peer is told of a trace behind its Request, and only where its link says
       joined: (id: string, context: TraceContext) => void joined.push([id, context]),
       left: () => undefined,
       lost: () => undefined,
+      outlives: () => undefined,
       resumed: () => undefined,
     }
     const pair = await execPair(t, { versions, traces: TRACES, peerTraces })
@@ -70,7 +74,8 @@ test('a trace opens no stream, and any number of them changes nothing of a run',
 test('a run of a peer is followed until it is over, however often it is resumed', async (t) => {
   const seen: string[] = []
   const note = (what: string) => () => void seen.push(what)
-  const peerTraces = { arrived: note('arrived'), joined: () => undefined, left: note('left'), lost: note('lost'), resumed: note('resumed') }
+  const quiet = { joined: () => undefined, outlives: () => undefined }
+  const peerTraces = { ...quiet, arrived: note('arrived'), left: note('left'), lost: note('lost'), resumed: note('resumed') }
   const pair = await execPair(t, { peerTraces, scripts: { slow: 'echo begun; sleep 1; echo done' } })
   const spec = { argv: [pair.responder.program('slow')], stdin: null, timeout_ms: null, cwd: null, clamp: false }
   const run = pair.runner.run(
@@ -105,6 +110,91 @@ test('what is lost ends when its lease and its program can have ended, and not w
   assert.equal(ended.length, 1)
   traces.left('a')
   assert.equal(ended.length, 1)
+})
+
+/** Both sides of a pair, followed; in the order in which they ended. */
+const followedPair = async (t: TestContext, scripts: Record<string, string>, versions = LINK_VERSIONS) => {
+  const ended: TracedRun[] = []
+  const sink = { add: (run: TracedRun) => void ended.push(run) }
+  const counters = new RequesterCounters()
+  const following = (): RunTraces => {
+    const traces = new RunTraces({ sink, counters, clock: systemClock })
+    traces.start()
+    t.after(() => traces.stop())
+    return traces
+  }
+  const pair = await execPair(t, { entryKeys: DETACH_KEYS, scripts, versions, traces: following(), peerTraces: following() })
+  return { pair, ended, counters }
+}
+
+type SpanText = Readonly<Record<'traceId' | 'spanId' | 'parentSpanId' | 'name', string>> & {
+  readonly attributes?: readonly { readonly key: string; readonly value: { readonly stringValue: string } }[]
+  readonly status?: { readonly code: number }
+}
+
+const spansOf = (run: TracedRun): [SpanText, string[]] => {
+  const [whole, ...parts] = run.spans(0, () => 'x') as SpanText[]
+  return [whole!, parts.map(({ name }) => name.replace('x0x ', ''))]
+}
+
+const saysOf = ({ attributes = [] }: SpanText, key: string): unknown => attributes.find((one) => one.key === key)?.value.stringValue
+
+test('a run that outlives its caller is followed to its end over there, by its one trace, whoever asks about it or for it again', async (t) => {
+  const { pair, ended, counters } = await followedPair(t, { slow: 'echo begun; while [ ! -e "$0.go" ]; do sleep 0.05; done' })
+  const request_id = '01900000-0000-7000-8000-000000000001'
+  const { target } = await begin(pair, 'slow', { request_id })
+  assert.deepEqual(
+    pair.channels[0]!.sent.map((body) => decodeExecBody(body).type),
+    ['detach_request', 'trace'],
+  )
+  const [exec, execParts] = spansOf(ended[0]!)
+  assert.deepEqual([exec.name, saysOf(exec, 'x0x.outcome'), exec.status], ['x0x exec', 'begun', undefined])
+  // Both sides are of this process, and so are their stages.
+  assert.deepEqual(execParts.slice(0, 3), ['connect', 'sign', 'wait for begin'])
+  await begin(pair, 'slow', { request_id, known_sha256: target.request_sha256 })
+  assert.equal((await pair.detached.state(target, never())).state, 'running')
+  const [again] = spansOf(ended[1]!)
+  assert.deepEqual([ended.length, again.name], [2, 'x0x exec'], 'it goes on over there')
+  await writeFile(`${pair.responder.program('slow')}.go`, '')
+  assert.equal((await untilOver(pair, target)).state, 'ended')
+  await until('its end was heard of', () => ended.length === 3)
+  const [run, runParts] = spansOf(ended[2]!)
+  assert.deepEqual([run.name, run.traceId, run.parentSpanId], ['x0x run', exec.traceId, exec.spanId])
+  assert.deepEqual(runParts.slice(-5), ['decide', 'journal', 'spawn', 'program', 'sign exit'])
+  await begin(pair, 'slow', { request_id, known_sha256: target.request_sha256 })
+  await until('what is over is one short trace more on either side', () => ended.length === 5)
+  assert.equal(counters.get('spans_dropped'), 0)
+})
+
+test('one that was denied or that its host cannot begin is a trace that failed, over on both sides', async (t) => {
+  const { pair, ended } = await followedPair(t, { hello: 'echo hello' })
+  const { denied } = (await ask(pair, 'hello', { cwd: '/' })) as { denied: { denial_reason: string } }
+  assert.equal(denied.denial_reason, 'cwd_not_allowed')
+  await until('both sides are done with it', () => ended.length === 2)
+  const [exec] = ended.map((run) => spansOf(run)[0]).filter(({ name }) => name === 'x0x exec')
+  assert.deepEqual([saysOf(exec!, 'x0x.denial_reason'), exec!.status], ['cwd_not_allowed', { code: 2 }])
+})
+
+test('of those that go on for days the oldest gives way, and ordinary runs have their own room', () => {
+  const counters = new RequesterCounters()
+  const ended: TracedRun[] = []
+  const traces = new RunTraces({ sink: { add: (run) => void ended.push(run) }, counters, clock: systemClock })
+  traces.start()
+  for (let n = 0; n < MAX_TRACED_DETACHED + 1; n++) {
+    traces.arrived(`${n}`, true)
+    traces.outlives(`${n}`)
+    traces.left(`${n}`)
+    traces.lost(`${n}`)
+  }
+  assert.deepEqual([ended.length, counters.get('spans_dropped')], [0, 1])
+  for (let n = 0; n < MAX_TRACED_DETACHED + 1; n++) reach('over', `${n}`)
+  assert.equal(ended.length, MAX_TRACED_DETACHED)
+  traces.arrived('quick', true)
+  reach('over', 'quick')
+  traces.outlives('quick')
+  traces.left('quick')
+  assert.equal(ended.length, MAX_TRACED_DETACHED + 1)
+  traces.stop()
 })
 
 const exportTo = (t: TestContext, url: string) => {

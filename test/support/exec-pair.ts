@@ -194,7 +194,7 @@ export const execPair = async (t: TestContext, options: PairOptions): Promise<Ex
     counters,
     serviceCounters,
     responderNetwork: served.network,
-    detached: new DetachedClient(parts),
+    detached: new DetachedClient({ ...parts, traces: options.traces ?? null }),
     restart: async (between = async () => undefined) => {
       await responder.stop()
       await between()

@@ -89,7 +89,7 @@ const run = async (components: RestComponents, request: RestRequest<RunRequest>,
   const gone = callerGone(reply)
   const proof = proofOf(components, request)
   const { detach = false } = request.body
-  if (detach !== false) return startDetached(components, request, proof === null ? {} : { proof }, gone)
+  if (detach !== false) return startDetached(components, request, { ...(proof !== null && { proof }), ...traceOf(request) }, gone)
   const spec = {
     ...(await toRunSpec(request.body, request.streamed, components.directory)),
     ...(proof !== null && { proof }),

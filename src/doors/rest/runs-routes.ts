@@ -104,11 +104,11 @@ export const runsRoutes = (components: RestComponents) => {
 export const startDetached = async (
   components: RestComponents,
   { body, streamed }: RestRequest<RunRequest>,
-  proof: Pick<DetachedSpec, 'proof'>,
+  more: Pick<DetachedSpec, 'proof' | 'trace'>,
   gone: AbortSignal,
 ): Promise<object> => {
   const started = await components.detached.start(
-    { ...detachedSpec(components, body, streamed !== null), ...proof },
+    { ...detachedSpec(components, body, streamed !== null), ...more },
     body.session ?? null,
     gone,
   )

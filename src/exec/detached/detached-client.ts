@@ -1,30 +1,27 @@
 import type { Clock } from '../../base/clock.ts'
-import { AppError, asAppError, isAppError } from '../../base/errors.ts'
+import { AppError, isAppError } from '../../base/errors.ts'
+import { reach } from '../../base/stages.ts'
 import { newRequestId } from '../../identity/request-id.ts'
 import { NO_PROOF } from '../../executor/port/messages.ts'
 import type { ExecutorClient } from '../../executor/port/client.ts'
 import type { DetachedAsk } from '../../protocol/detached.ts'
 import { REATTACH_MS } from '../../protocol/detach-limits.ts'
 import type { ExecFrame } from '../../protocol/exec.ts'
-import { toHex } from '../../protocol/ids.ts'
+import { toHex, type RequestId } from '../../protocol/ids.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
+import type { TraceContext } from '../../protocol/trace-context.ts'
 import { checkSpec } from '../check-spec.ts'
 import type { RequesterCounters } from '../counters.ts'
 import { outcomeOf, type SignedBody } from '../exit.ts'
 import { ReceivedStream } from '../received.ts'
 import type { RunOutcome } from '../run-spec.ts'
+import { outcomeOfTrace, traced, traceFrame, type AskedTraces } from '../traced.ts'
 import type { RunPeer, RunTransport } from '../transport.ts'
 import { Transports, type TransportsComponents } from '../transports.ts'
-import { AttachedRun, hashOf, readExitOf, unknownRun, type Own } from './attached-run.ts'
+import { AttachedRun, hashOf, readExitOf } from './attached-run.ts'
 import { AttachedStream, type StreamEnd } from './attached-stream.ts'
-import {
-  infoOf,
-  type AttachOutcome,
-  type DetachedInfo,
-  type DetachedSink,
-  type DetachedSpec,
-  type DetachedTarget,
-} from './detached-types.ts'
+import type { AttachOutcome, DetachedInfo, DetachedSink, DetachedSpec, DetachedTarget } from './detached-types.ts'
+import { known, mayRun, refusal, saysNothing, stateOf, wrong } from './host-answers.ts'
 import { AnswerLost, oneAnswer, pause } from './one-answer.ts'
 
 /** Denials before the host has looked whether the id has a run. With any other it has none. */
@@ -41,6 +38,8 @@ export interface DetachedClientComponents extends TransportsComponents {
   readonly executor: Pick<ExecutorClient, 'identity' | 'mintNonces' | 'openRun' | 'drained' | 'signDetachRequest' | 'signDetachedAsk'>
   readonly clock: Clock
   readonly counters: RequesterCounters
+  /** Absent or null: no traces are kept. */
+  readonly traces?: AskedTraces | null
 }
 
 export type StartedDetached = { readonly target: DetachedTarget } & ({ readonly info: DetachedInfo } | { readonly denied: RunOutcome })
@@ -67,13 +66,28 @@ export class DetachedClient {
     signal: AbortSignal,
   ): Promise<StartedDetached> {
     checkSpec(spec)
-    const request_id = spec.request_id ?? newRequestId()
+    const requestId = spec.request_id ?? newRequestId()
+    const start = async (trace: TraceContext | null): Promise<StartedDetached> => this.#start(spec, requestId, trace, onSigned, signal)
+    return traced(this.#parts.traces, { requestId, trace: spec.trace }, start, (answer) =>
+      'denied' in answer ? outcomeOfTrace(answer.denied) : { attributes: { 'x0x.outcome': 'begun' }, failed: false },
+    )
+  }
+
+  async #start(
+    spec: DetachedSpec,
+    request_id: RequestId,
+    trace: TraceContext | null,
+    onSigned: (target: DetachedTarget) => void | Promise<void>,
+    signal: AbortSignal,
+  ): Promise<StartedDetached> {
+    reach('asked', request_id)
     const hashes = [...(spec.known_sha256 ?? [])]
     let target: DetachedTarget | null = null
     let sent = false
     for (let attempt = 1; ; attempt += 1) {
       try {
         const transport: RunTransport = await this.#open(target ?? { agent_id: spec.agent_id, machine_id: null }, request_id, signal)
+        reach('connected', request_id)
         try {
           const question = await this.#sign(transport.peer, spec, request_id, transport.streamNonce)
           hashes.push(hashOf(question.body))
@@ -81,7 +95,11 @@ export class DetachedClient {
           target = { agent_id, machine_id, request_id, request_sha256: [...hashes] }
           await onSigned(target)
           sent = true
-          const frame = await oneAnswer(this.#parts.clock, transport, { type: 'detach_request', ...question }, signal)
+          const behind = traceFrame(transport.peer, request_id, trace)
+          const answer = oneAnswer(this.#parts.clock, transport, [{ type: 'detach_request', ...question }, behind], signal)
+          reach('sent', request_id)
+          const frame = await answer
+          reach(frame.type === 'exit' ? 'exit_received' : 'begun', request_id)
           return this.#begun(frame, target, transport.peer)
         } finally {
           transport.abort()
@@ -185,7 +203,7 @@ export class DetachedClient {
     try {
       const question = await this.#signAsk(transport, target.request_id, ask, 0)
       counters.add('detached_asked')
-      const frame = await oneAnswer(clock, transport, { type: 'detached_ask', ...question }, signal)
+      const frame = await oneAnswer(clock, transport, [{ type: 'detached_ask', ...question }], signal)
       if (frame.type === 'exit')
         throw refusal(frame, { ...target, request_sha256: [hashOf(question.body)] }, transport.peer, executor.identity)
       return stateOf(frame, transport.peer)
@@ -248,37 +266,3 @@ const lostFor = (error: Error): AppError =>
   isAppError(error) ? error : new AppError('peer_unreachable', `the agent was lost and not found again: ${error.message}`, { cause: error })
 
 const isLoss = (error: unknown): error is AppError => isAppError(error, 'peer_unreachable') || isAppError(error, 'timeout')
-
-const wrong = (what: string): AppError => new AppError('peer_rejected', `the answer is not to be believed: ${what}`)
-
-const stateOf = (frame: ExecFrame, peer: RunPeer): DetachedInfo => {
-  if (frame.type !== 'detached') throw wrong(`a ${frame.type} frame came, which has no place here`)
-  return infoOf(frame, peer)
-}
-
-const known = (info: DetachedInfo): DetachedInfo => {
-  if (info.state === 'unknown' || info.state === 'expired') throw unknownRun(info.state)
-  return info
-}
-
-/** The Exit that answers a question instead of a state: why it is not answered. */
-const refusal = (frame: SignedBody, asked: DetachedTarget, peer: RunPeer, own: Own): AppError => {
-  const read = readExitOf(frame, asked, peer, own)
-  if (typeof read === 'string') return wrong(read)
-  const { denial_reason } = read.exit
-  const data = { denial_reason }
-  if (denial_reason === 'concurrency_limit_reached')
-    return new AppError('conflict', 'as many are attached there as may be: end one of them first', { data })
-  return new AppError('peer_rejected', `the agent does not answer: ${denial_reason ?? 'without a reason'}`, { data })
-}
-
-const saysNothing = (denial_reason: DenialReason): AppError => {
-  const what = `asked once more, the agent answers ${denial_reason}, and not whether the Request before runs`
-  return new AppError('peer_rejected', what, { data: { denial_reason } })
-}
-
-/** The Request may have arrived, whatever went wrong then. */
-export const mayRun = (error: unknown): AppError => {
-  const { code, message, data } = asAppError(error)
-  return new AppError(code, message, { cause: error, data: { ...data, may_run: true } })
-}

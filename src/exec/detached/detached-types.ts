@@ -2,7 +2,7 @@ import type { RequestProof } from '../../executor/port/messages.ts'
 import type { ExecFrame } from '../../protocol/exec.ts'
 import type { AgentId, MachineId, RequestId } from '../../protocol/ids.ts'
 import type { DetachedState } from '../../protocol/reasons.ts'
-import type { RunEvent, RunOutcome } from '../run-spec.ts'
+import type { RunEvent, RunOutcome, RunSpec } from '../run-spec.ts'
 
 /** Where a detached run is, and which Requests of ours it may be the answer to: all that is needed to ask about it later. */
 export interface DetachedTarget {
@@ -31,6 +31,8 @@ export interface DetachedSpec {
   readonly known_sha256?: readonly string[]
   /** An operator's, over the object that this was made from. */
   readonly proof?: RequestProof
+  /** As `RunSpec` has it. */
+  readonly trace?: RunSpec['trace']
 }
 
 /** How a detached run is, as its agent says. */

@@ -10,10 +10,15 @@ const NEXT = { next: 'ask again in some seconds; where that stays, on its machin
 export class AnswerLost extends AppError {}
 
 /**
- * Sends one question and answers the first frame that comes. Throws `AnswerLost` (`peer_unreachable`, `timeout`) where the
+ * Sends one question, in a frame and what stands behind it, and answers the first frame that comes. Throws `AnswerLost` (`peer_unreachable`, `timeout`) where the
  * stream is lost, `peer_rejected` where it is closed without an answer, and the signal's reason.
  */
-export const oneAnswer = async (clock: Clock, transport: RunTransport, question: ExecFrame, signal: AbortSignal): Promise<ExecFrame> => {
+export const oneAnswer = async (
+  clock: Clock,
+  transport: RunTransport,
+  question: readonly (ExecFrame | null)[],
+  signal: AbortSignal,
+): Promise<ExecFrame> => {
   const answer = Promise.withResolvers<ExecFrame>()
   // It may fail before it is awaited.
   answer.promise.catch(() => undefined)
@@ -36,7 +41,7 @@ export const oneAnswer = async (clock: Clock, transport: RunTransport, question:
       else lost('peer_unreachable', `the connection broke before the agent answered: ${error.message}`)
     }
     if (transport.closed) throw new AnswerLost('peer_unreachable', 'the connection broke before the agent was asked', { data: NEXT })
-    transport.send(question)
+    for (const frame of question) if (frame !== null) transport.send(frame)
     return await answer.promise
   } finally {
     timer.cancel()

@@ -3,6 +3,7 @@ import type { RunKey } from '../../audit/run-key.ts'
 import type { Clock } from '../../base/clock.ts'
 import { errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
+import { reach } from '../../base/stages.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
 import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import { equalBytes, sha256 } from '../../identity/hash.ts'
@@ -121,6 +122,7 @@ export class Detached {
       kept.refuse(refused)
     }
     await told
+    reach('over', run.requestId)
   }
 
   /** The same Request came again: it is told how its run is. */

@@ -150,6 +150,7 @@ export class Requests {
     const { signatures } = this.#components
     knowsDetaching(peer)
     const { argv, cwd, clamp, lifetime_ms, keep_bytes } = call
+    reach('sign_asked', call.request_id)
     checkArgvSize(argv)
     const request: ExecDetachRequest = { ...this.#asked(call, peer), argv, cwd, clamp, lifetime_ms, keep_bytes }
     signatures.admit()
@@ -159,7 +160,9 @@ export class Requests {
     const body = execDetachRequest.encode(request)
     const { request_id, to_agent: agent_id, to_machine: machine_id } = request
     const event = { event: 'asked', request_id, agent_id, machine_id, argv, stdin_bytes: 0, timeout_ms: null, proven, detach } as const
-    return { body, signature: await this.#signed(EXEC_DETACH_REQUEST_DOMAIN, body, peer, this.#append(event)) }
+    const signature = await this.#signed(EXEC_DETACH_REQUEST_DOMAIN, body, peer, this.#append(event))
+    reach('signed', request_id)
+    return { body, signature }
   }
 
   /** Signs a question about a detached run of ours. It runs nothing, so no operator has to prove it. Throws as `signRules`. */

@@ -143,7 +143,7 @@ const composeDm = (
   ways.isBusy = (connection) => links.isBusy(connection)
   links.onMoved((machineId) => runner.move(machineId))
   const rules = new RulesClient({ links, executor: port, clock, counters: requester })
-  const engine = new DetachedClient({ links, executor: port, clock, counters: requester })
+  const engine = new DetachedClient({ links, executor: port, clock, counters: requester, traces: traces?.runs ?? null })
   const detached = new DetachedRuns({
     engine,
     asked: port.asked,

@@ -107,7 +107,10 @@ test('a missing required key is a problem that names it', () => {
     aclText([`[[exec.allow]]\nagent_id = "${ALICE}"\n${commandText(['true'])}`]),
     /^acl\.toml:5: exec\.allow\[0\]\.machine_id: is required$/,
   )
-  hasProblem(aclText([entryText([]), '[[exec.allow.commands]]\n']), /^acl\.toml:9: exec\.allow\[0\]\.commands\[0\]\.argv: is required: the program and each of its arguments, as in argv = \["df", "-h"\]$/)
+  hasProblem(
+    aclText([entryText([]), '[[exec.allow.commands]]\n']),
+    /^acl\.toml:9: exec\.allow\[0\]\.commands\[0\]\.argv: is required: the program and each of its arguments, as in argv = \["df", "-h"\]$/,
+  )
 })
 
 test('an id is 64 lower-case hex digits and nothing else', () => {

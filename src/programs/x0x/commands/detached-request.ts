@@ -3,6 +3,7 @@ import type { ShownRun } from '../../../protocol/asked-run.ts'
 import type { RunResultJson } from '../../../protocol/run-events.ts'
 import type { CliContext } from '../context.ts'
 import { ID_BEGINNING, proverOf } from '../proven.ts'
+import { traceHeader } from '../trace-header.ts'
 
 /** What a daemon answers to a run that is to outlive its caller. */
 export type DetachedAnswer = RunResultJson | (ShownRun & { readonly ok: true })
@@ -15,7 +16,13 @@ export const askDetached = async (context: CliContext, agent: string, request: o
   const prover = proverOf(context)
   const able = typeof prover === 'function'
   const send = async (headers: Readonly<Record<string, string>>): Promise<DetachedAnswer> =>
-    context.api.json<DetachedAnswer>({ method: 'POST', path: '/exec/run', body, headers, signal })
+    context.api.json<DetachedAnswer>({
+      method: 'POST',
+      path: '/exec/run',
+      body,
+      headers: { ...headers, ...traceHeader(context.env) },
+      signal,
+    })
   if (able && !ID_BEGINNING.test(agent)) return send(prover(body))
   try {
     return await send({})
