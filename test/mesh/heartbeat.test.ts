@@ -40,6 +40,13 @@ const connected = async (t: TestContext, isMute: boolean): Promise<Connection> =
   return here.dial(there.getMultiaddrs())
 }
 
+/** A muxer of ours around as much of another as it touches; `abort`: that of the connection. */
+const guardedOf = (inner: { ping(): Promise<number>; abort(): void }, abort: (reason: Error) => void): Pinged => {
+  const others = { rtt: -1, onData: () => undefined, _newStream: () => undefined, createStream: () => undefined, status: 'open' }
+  const factory = guardedMuxer(() => ({ protocol: '/one/1', createStreamMuxer: () => ({ ...others, ...inner }) as never }))(undefined)
+  return factory.createStreamMuxer({ abort } as never) as Pinged
+}
+
 test('a connection on which a ping is answered lives, and has a round trip', async (t) => {
   const connection = await connected(t, false)
   assert.equal(roundTripOf(connection), null)
@@ -93,11 +100,8 @@ test('where something has just come no ping is sent, and one again after silence
 test('an answer that lies there when the time is up counts: this process may have been held up', async (t) => {
   t.mock.timers.enable({ apis: ['setTimeout'] })
   const answer = Promise.withResolvers<number>()
-  const muxer = { ping: () => answer.promise, rtt: -1, abort: () => assert.fail('it has answered') }
-  const others = { onData: () => undefined, _newStream: () => undefined, createStream: () => undefined, status: 'open' }
-  const factory = guardedMuxer(() => ({ protocol: '/one/1', createStreamMuxer: () => ({ ...others, ...muxer }) as never }))(undefined)
-  const guarded = factory.createStreamMuxer({ abort: () => assert.fail('it has answered') } as never) as Pinged
-  const ping = guarded.ping()
+  const abort = (): never => assert.fail('it has answered')
+  const ping = guardedOf({ ping: () => answer.promise, abort }, abort).ping()
   t.mock.timers.tick(PING_PATIENCE_MS)
   answer.resolve(1)
   assert.equal(await ping, 1)
@@ -114,11 +118,33 @@ test('one that is being closed already is ended as well, and nothing is thrown w
   const abort = (): never => {
     throw new Error('Cannot write to a stream that is closed')
   }
-  const muxer = { ping: async () => new Promise<number>(() => undefined), onData: () => undefined, rtt: -1, abort }
   let ended: unknown = null
-  endUnanswered(muxer as unknown as StreamMuxer, { abort: (reason) => void (ended = reason) })
-  void muxer.ping()
+  const { ping } = guardedOf({ ping: async () => new Promise<number>(() => undefined), abort }, (reason) => void (ended = reason))
+  void ping()
   t.mock.timers.tick(PING_PATIENCE_MS)
   await nextTurn()
+  assert.match(String(ended), /no sign of life/)
+})
+
+test('while something comes, an answer that waits behind it ends nothing; silence does', async (t) => {
+  let now = 0
+  t.mock.method(performance, 'now', () => now)
+  t.mock.timers.enable({ apis: ['setTimeout'] })
+  let ended: unknown = null
+  const pinged = { ping: async () => new Promise<number>(() => undefined), rtt: 1, onData: () => undefined as void, abort: () => undefined }
+  endUnanswered(pinged as unknown as StreamMuxer, { abort: (reason) => void (ended = reason) })
+  const pass = async (ms: number): Promise<void> => {
+    now += ms
+    t.mock.timers.tick(ms)
+    await nextTurn()
+  }
+  void pinged.ping()
+  for (let heard = 0; heard < 4; heard += 1) {
+    await pass(PING_PATIENCE_MS - 1)
+    pinged.onData()
+  }
+  await pass(PING_PATIENCE_MS - 1)
+  assert.equal(ended, null)
+  await pass(1)
   assert.match(String(ended), /no sign of life/)
 })

@@ -2,7 +2,7 @@ import type { AbortOptions, MessageStream, StreamMuxer } from '@libp2p/interface
 
 import { AppError } from '../../base/errors.ts'
 
-/** How long the answer to a ping is waited for before the connection is ended: behind a slow path's queue it takes as long as a run's output. */
+/** Of a connection that is silent for so long while a ping waits for its answer, that is the end. */
 export const PING_PATIENCE_MS = 15_000
 /** Where something has come for so little time no ping is sent … */
 export const HEARD_MS = 10_000
@@ -38,18 +38,18 @@ export const endUnanswered = (muxer: StreamMuxer, connection: Pick<MessageStream
     // The first is sent while the connection is being made, and is as slow as that: the next one follows it soon.
     if (muxer.rtt >= 0) last.ping = now
     let isOver = false
-    const giveUp = (): void => {
+    // Where this process was held up, what has come meanwhile is read before silence is judged.
+    const judgeIn = (ms: number): NodeJS.Timeout => setTimeout(() => setImmediate(judge), ms).unref()
+    const judge = (): void => {
       if (isOver) return
+      // Behind what a slow path brings the answer may wait for longer than that: silence begins with the last word.
+      const left = last.heard > now ? last.heard + PING_PATIENCE_MS - performance.now() : 0
+      if (left > 0) return void (late = judgeIn(left))
       const reason = new AppError('timeout', `no sign of life for ${PING_PATIENCE_MS / 1000} s`)
-      try {
-        muxer.abort(reason)
-      } catch {
-        // It says goodbye, which a connection that is being closed takes no more.
-      }
+      muxer.abort(reason)
       connection.abort(reason)
     }
-    // Where this process was held up, what has come meanwhile is read before silence is judged.
-    const late = setTimeout(() => setImmediate(giveUp), PING_PATIENCE_MS).unref()
+    let late = judgeIn(PING_PATIENCE_MS)
     try {
       return await ping(options)
     } finally {
