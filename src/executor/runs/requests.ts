@@ -225,6 +225,8 @@ export class Requests {
       gate.check(RUN_OPERATION, proven, proof)
       checkProvenRequest(proven, request, { own: signatures.agentId, contacts: contacts.list() })
     }
+    // Proven again it is the newest.
+    this.#proven.delete(request.request_id)
     this.#proven.set(request.request_id, { digest, until: clock.monotonic() + SIGN_AGAIN_MS })
     return true
   }

@@ -279,6 +279,23 @@ test('a proven request is signed once more for another stream of the same machin
   await assert.rejects(sign({}, late), usedBefore)
 })
 
+test('a proven request is signed once more no later because another, proven before it, was proven again', async (t) => {
+  const clock = new ManualClock(Date.now())
+  const { host, sign } = await asking(t, { requireOperatorProof: true, clock })
+  const proven = async (): Promise<RequestProof> => {
+    const object = Buffer.from(JSON.stringify({ agent_id: host.peer.signer.agentId, argv: ['uptime'] }))
+    return { proven: object, proof: await host.prove('exec_run', object, clock.now()) }
+  }
+  const other = { request_id: ID.replace(/.$/, '0') }
+  await sign({}, await proven())
+  const proof = await proven()
+  await sign(other, proof)
+  await clock.advance(SIGN_AGAIN_MS - 1)
+  await sign({}, await proven())
+  await clock.advance(1)
+  await assert.rejects(sign(other, proof), refused('operator_proof_required', /used before/))
+})
+
 test('a contact may be named in what is proven as people name it, a stranger only by its whole id', async (t) => {
   const { host, network, sign, prove } = await asking(t, { requireOperatorProof: true })
   await host.befriend(host.peer, 'laptop')
