@@ -94,6 +94,10 @@ export const startMcp = async (t: TestContext, settings: McpSettings = {}, optio
   const env = { ...process.env, ...options.env } as Record<string, string>
   const [command = '', ...words] = [...(options.through ?? []), process.execPath, ...args]
   const transport = new StdioClientTransport({ command, args: words, env, stderr: 'pipe' })
+  // The library waits for room with a listener for each message. So one message waits at a time.
+  const send = transport.send.bind(transport)
+  let sent = Promise.resolve()
+  transport.send = async (message) => (sent = sent.then(async () => send(message)))
   let said = ''
   transport.stderr?.on('data', (part: Buffer) => (said += part.toString()))
   const negotiation = options.modern === true ? { versionNegotiation: { mode: 'auto' as const } } : {}
