@@ -1,6 +1,5 @@
 import { kadDHT, type KadDHT } from '@libp2p/kad-dht'
 import {
-  KEEP_ALIVE,
   peerDiscoverySymbol,
   peerRoutingSymbol,
   serviceCapabilities,
@@ -117,13 +116,6 @@ const bounded = (components: Parts, asked: WeakMap<Stream, MachineId>, ways: Tab
       handle: async (protocol, handler, options) =>
         registrar.handle(protocol, (stream, connection) => handler(boundStream(stream, MAX_QUESTION_BYTES), connection), options),
       register: async (protocol, topology) => registrar.register(protocol, alsoTell(topology, ways)),
-    }),
-    // libp2p dials by itself whom it is to keep alive, and whoever awaits a dial of that machine would wait for it.
-    peerStore: withOwn(peerStore, {
-      merge: async (peer, { tags = {}, ...data }, options) => {
-        const others = Object.entries(tags).filter(([tag]) => !tag.startsWith(KEEP_ALIVE))
-        return peerStore.merge(peer, { ...data, tags: Object.fromEntries(others) }, options)
-      },
     }),
     // libp2p's service answers whatever it is sent, from a queue without end: who opens a stream of the hash table is there.
     ping: {

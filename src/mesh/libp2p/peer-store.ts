@@ -1,4 +1,4 @@
-import type { Libp2p, PeerData, PeerId, PeerStore } from '@libp2p/interface'
+import { KEEP_ALIVE, type Libp2p, type PeerData, type PeerId, type PeerStore } from '@libp2p/interface'
 import type { Multiaddr } from '@multiformats/multiaddr'
 
 import { MAX_CARD_ADDRESSES } from '../../protocol/limits.ts'
@@ -20,11 +20,14 @@ interface Parts {
 /**
  * libp2p keeps every address that a peer says it has, adds to them whatever others say of it, and compares each with each:
  * some thousands, which fit one answer, take seconds. Here a peer has few, its own words once it was connected, and before that the last ones of others.
+ * And it dials by itself whom it is to keep alive, servers of the hash table and relays, also one that was given up: whoever awaits a dial of that
+ * machine would wait for it. So it is to keep nobody alive.
  */
 export const boundPeerStore = ({ peerId, peerStore, connectionManager }: Parts): object => {
   const [merge, patch] = [peerStore.merge.bind(peerStore), peerStore.patch.bind(peerStore)]
   peerStore.patch = async (peer, data, options) => patch(peer, peer.equals(peerId) ? data : bounded(data), options)
-  peerStore.merge = async (peer, { multiaddrs, ...data }, options) => {
+  peerStore.merge = async (peer, { multiaddrs, ...others }, options) => {
+    const data = untied(others)
     if (multiaddrs === undefined) return merge(peer, data, options)
     const known = await peerStore.get(peer, options).catch(() => null)
     const hasSpoken = connectionManager.getConnections(peer).length > 0 || (known?.tags.has(IN_HASH_TABLE) && known.addresses.length > 0)
@@ -44,8 +47,14 @@ const firstDirect = <T>(all: readonly T[], addressOf: (one: T) => Multiaddr): T[
   return found
 }
 
-const bounded = ({ multiaddrs, addresses, protocols, ...data }: PeerData): PeerData => ({
+/** The same, and it need not be kept alive. */
+const untied = ({ tags, ...data }: PeerData): PeerData => ({
   ...data,
+  ...(tags && { tags: Object.fromEntries(Object.entries(tags).filter(([tag]) => !tag.startsWith(KEEP_ALIVE))) }),
+})
+
+const bounded = ({ multiaddrs, addresses, protocols, ...data }: PeerData): PeerData => ({
+  ...untied(data),
   ...(multiaddrs && { multiaddrs: directOnes(multiaddrs) }),
   ...(addresses && { addresses: firstDirect(addresses, ({ multiaddr }) => multiaddr) }),
   ...(protocols && { protocols: protocols.slice(0, MAX_PEER_PROTOCOLS) }),
