@@ -25,7 +25,9 @@ const MB = 1e6
 const ROUNDS = { full: 8, quick: 3 }
 /** Of each measurement, after which it goes on with what it has: of a fleet on a busy machine a round takes its time. */
 const MEASURE_MS = 10_000
-/** Until the runtime has compiled what it finds to be hot, which is not part of what is warm. */
+/** Of each, whatever they take: one says nothing of how much they differ. */
+const FEWEST_ROUNDS = 3
+/** After the hosts were dialled: until the runtime has compiled what it finds to be hot, which is not part of what is warm. */
 const WARM_UP_RUNS = 800
 /** How long it is looked at what the links take right after, when none needs a ping yet. */
 const IDLE_MS = 5_000
@@ -113,10 +115,10 @@ const coldPass = async (fleet: Fleet): Promise<{ ms: number; ran: number }> => {
   return { ms, ran: ledger.ran }
 }
 
-/** Once, and again until it was so often or took so long. */
+/** So often, or as often as the time allows, but a few times. */
 const repeated = async (rounds: number, call: () => Promise<unknown>): Promise<void> => {
   const end = performance.now() + MEASURE_MS
-  for (let round = 0; round < rounds && (round === 0 || performance.now() < end); round++) await call()
+  for (let round = 0; round < rounds && (round < FEWEST_ROUNDS || performance.now() < end); round++) await call()
 }
 
 /** What a fan-out takes, and what the requester's two processes take of it for each host. */
@@ -170,7 +172,7 @@ const measured = async (fleet: Fleet, plan: Plan): Promise<Measured> => {
   const count = fleet.ids.length
   const cold = await coldPass(fleet)
   const rounds = ROUNDS[plan.mode]
-  for (let runs = count; runs < WARM_UP_RUNS; runs += count) await fanOut(fleet, TRUE, 'ran')
+  for (let runs = 0; runs < WARM_UP_RUNS; runs += count) await fanOut(fleet, TRUE, 'ran')
   const warm = await warmPasses(fleet, rounds)
   const atRest = await idle(fleet)
   const memory = summarize([(await fleet.alice.memory()) / MB])

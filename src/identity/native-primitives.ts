@@ -17,8 +17,8 @@ import { fromHex } from '../protocol/ids.ts'
 import { AEAD_TAG_BYTES } from '../protocol/limits.ts'
 import { guarded, type OpaqueSecret } from './primitives-interface.ts'
 
-/** Agents' public keys kept in the form in which they check signatures, 4 KB each: those of a small fleet. */
-export const MAX_PUBLIC_KEYS = 256
+/** Agents' public keys kept in the form in which they check signatures, 9 KB each: those of a fleet of a thousand, all of whom a fan-out hears in turn. */
+export const MAX_PUBLIC_KEYS = 2_048
 
 // What DER puts before the raw bytes: SubjectPublicKeyInfo, and PKCS #8 holding a seed only (RFC 9881, RFC 9935).
 const DSA_SPKI = fromHex('308207b2300b0609608648016503040312038207a100')

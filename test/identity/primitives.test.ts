@@ -181,7 +181,7 @@ test('a public key is imported once while it is in use, and no signature passes 
   const agents = Array.from({ length: MAX_PUBLIC_KEYS + 1 }, (_, i) =>
     nativePrimitives.dsaKeygen(crypto.hash('sha256', `agent ${i}`, 'buffer')),
   )
-  const signatures = await Promise.all(agents.map(async ({ secret }) => nativePrimitives.dsaSign(secret, message)))
+  const signatures = await Promise.all(agents.slice(0, 3).map(async ({ secret }) => nativePrimitives.dsaSign(secret, message)))
   const { mock } = t.mock.method(crypto, 'createPublicKey')
   syncBuiltinESMExports()
   t.after(() => {
@@ -191,8 +191,7 @@ test('a public key is imported once while it is in use, and no signature passes 
   const verify = (key: number, signature: number): boolean =>
     nativePrimitives.dsaVerify(agents[key]!.publicKey, message, signatures[signature]!)
   for (let i = 0; i < agents.length; i++) {
-    assert.equal(verify(i, i), true)
-    assert.equal(verify(i, (i + 1) % agents.length), false)
+    for (const [of] of signatures.entries()) assert.equal(verify(i, of), i === of)
     assert.equal(verify(1, 1), true)
   }
   assert.equal(mock.callCount(), agents.length)
