@@ -15,6 +15,8 @@ export type StreamEnd =
   | { readonly kind: 'exit'; readonly frame: FrameOf<'exit'> }
   | { readonly kind: 'state'; readonly frame: FrameOf<'detached'> }
   | { readonly kind: 'lost'; readonly error: Error }
+  /** What is kept cannot be read over there, or not on. */
+  | { readonly kind: 'unreadable' }
 
 export interface AttachedStreamComponents {
   readonly clock: Clock
@@ -101,6 +103,8 @@ export class AttachedStream {
         return this.#liveness.answered()
       case 'exit':
         return this.#end({ kind: 'exit', frame })
+      case 'gone':
+        return this.#end({ kind: 'unreadable' })
       case 'detached':
         if (this.#state !== null) return this.#last(frame)
         this.#state = frame

@@ -115,8 +115,8 @@ export class DetachedClient {
 
   /**
    * Shows the output from this byte on to its end, over however many connections: each byte once. Errors: `unknown_run`,
-   * `bad_request` where less is kept, `conflict` where too many are attached, `peer_rejected`, what the sink throws, and what
-   * dialling throws after `patience_ms` without a connection. The run goes on whatever becomes of this.
+   * `bad_request` where less is kept, `conflict` where too many are attached or its host cannot read the output, `peer_rejected`,
+   * what the sink throws, and what dialling throws after `patience_ms` without a connection. The run goes on whatever becomes of this.
    */
   async attach(
     target: DetachedTarget,
@@ -142,6 +142,8 @@ export class DetachedClient {
         return { info: run.ended(peer), outcome, from, next: run.next }
       }
       if (end.kind === 'state') return { info: stateOf(end.frame, peer), outcome: null, from, next: run.next }
+      if (end.kind === 'unreadable')
+        throw new AppError('conflict', 'its host cannot read what it keeps of the output', { data: { next: STUCK } })
       if (clock.monotonic() - lostAt + wait > patience_ms) throw lostFor(end.error)
       await pause(clock, wait, signal)
       wait = Math.min(wait * 2, LAST_RETRY_MS)

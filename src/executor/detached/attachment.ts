@@ -61,7 +61,7 @@ export class Attachment implements Carried {
       await this.#tell()
       if (!this.#gone) this.#outbox.flush()
     } catch (error) {
-      this.#components.log.error({ request_id: kept.record.request_id, error: errorText(error) }, 'a detached run could not be read')
+      this.#failed(error)
     } finally {
       stop()
       this.#lease.stop()
@@ -114,6 +114,17 @@ export class Attachment implements Carried {
     this.#wake()
   }
 
+  /** Whoever reads is told at once: it would ask again and again, and be told nothing else. */
+  #failed(error: unknown): void {
+    const { kept, outlet } = this.#init
+    const { request_id, state } = kept.record
+    // It was let go of, and its file with it, just before that was to be read.
+    if (state === 'expired') return outlet.send(execFrame.encode(kept.frame()))
+    this.#components.log.error({ request_id, error: errorText(error) }, 'a detached run could not be read')
+    if (!this.#gone) this.#outbox.flush()
+    outlet.send(execFrame.encode({ type: 'gone', request_id, unseen: false }))
+  }
+
   async #tell(): Promise<void> {
     const { kept, outlet, from } = this.#init
     const { state } = kept.record
@@ -121,9 +132,11 @@ export class Attachment implements Carried {
       outlet.send(execFrame.encode(kept.frame()))
       return
     }
-    const reader = await kept.reader(from)
+    const reader = kept.reader(from)
     try {
-      const { cut, before } = await reader.skipTo(from, kept.written.file)
+      const { cut, before } = await reader.skipTo(from, kept.written.file, () => !this.#gone)
+      if (this.#gone) return
+      if (keptBefore(before) !== from) throw new Error(`the file ends before byte ${from} of the output, which was written`)
       this.#outbox.note(execFrame.encode(kept.frame(before)))
       this.#outbox.attach(outlet, { stdout: 0, stderr: 0 })
       await this.#copy(reader, cut)

@@ -7,6 +7,7 @@ import { MAX_WARNINGS_PER_RUN } from '../../protocol/limits.ts'
 import type { OutputStream } from '../runs/outbox.ts'
 import type { DetachedRecord, RecordFiles } from './record-file.ts'
 import { keptBefore, SPOOL_START, type SpoolPlace } from './spool-format.ts'
+import { SpoolIndex } from './spool-index.ts'
 import { SpoolReader } from './spool-reader.ts'
 import { Spool } from './spool.ts'
 
@@ -31,6 +32,7 @@ export class KeptRun {
   #spool: Spool | null = null
   /** Of what no spool of ours writes. */
   #place: SpoolPlace
+  #index = new SpoolIndex()
   /** Until it is looked at what an executor that died has left of the output. */
   #measuring: Promise<void> | null = null
   /** Of the monotonic clock: when it will be ended. */
@@ -56,7 +58,7 @@ export class KeptRun {
 
   /** Nothing more comes of it. */
   get over(): boolean {
-    return this.#record.state !== 'waiting' && this.#record.state !== 'running'
+    return this.#refused !== null || (this.#record.state !== 'waiting' && this.#record.state !== 'running')
   }
 
   /** Bytes of the disk that it has, and, while it goes on, all those of output that it may come to have. */
@@ -86,7 +88,7 @@ export class KeptRun {
 
   /** The Exit, encoded; null: it is lost, or goes on. */
   get exit(): Uint8Array | null {
-    return this.#record.exit
+    return this.#refused ?? this.#record.exit
   }
 
   /** Makes its files. Throws what the disk says; then there are none. */
@@ -136,6 +138,7 @@ export class KeptRun {
   refuse(exit: Uint8Array): void {
     this.#refused = exit
     this.#begun.resolve()
+    this.#changed()
   }
 
   note(frame: Uint8Array): void {
@@ -170,10 +173,16 @@ export class KeptRun {
     await this.#measuring
   }
 
+  /** Whatever was to be written of its record is. */
+  async settled(): Promise<void> {
+    await this.#saving
+  }
+
   /** Its output is gone for good; its id is remembered. Throws what the disk says where it does not let go of it: then it is as it was. */
   async expire(): Promise<void> {
     await this.#components.files.removeOutput(this.name)
     this.#place = SPOOL_START
+    this.#index = new SpoolIndex()
     this.#spool = null
     const nothing = { file_bytes: 0, stdout_kept: 0, stderr_kept: 0, notes: [], exit: null }
     this.#change({ state: 'expired', ended_at_ms: this.#record.ended_at_ms ?? this.#components.clock.now(), ...nothing })
@@ -186,11 +195,12 @@ export class KeptRun {
     return () => void this.#watchers.delete(onChange)
   }
 
-  /** A reader of its own, and the last place that is known at or before so many bytes of output. */
-  async reader(kept: number): Promise<SpoolReader> {
+  /** A reader of its own, at the last place that is known at or before so many bytes of output. */
+  reader(kept: number): SpoolReader {
+    const index = this.#spool?.index ?? this.#index
     // Who wants the end alone, as whoever asks how it ended, has nothing read that is before.
-    const place = keptBefore(this.written) <= kept ? this.written : this.#spool?.placeBefore(kept)
-    return SpoolReader.open(this.#components.files.outputOf(this.name), place ?? SPOOL_START)
+    const place = keptBefore(this.written) <= kept ? this.written : index.before(kept)
+    return new SpoolReader(this.#components.files.outputOf(this.name), { index, place })
   }
 
   /** How it is, as its owner is told. `before`: what of each stream an attach leaves out. */
@@ -217,7 +227,7 @@ export class KeptRun {
   async #measure(size: number): Promise<void> {
     const { files, log } = this.#components
     try {
-      const reader = await SpoolReader.open(files.outputOf(this.name))
+      const reader = new SpoolReader(files.outputOf(this.name), { index: this.#index })
       try {
         this.#place = await reader.measure(size)
       } finally {

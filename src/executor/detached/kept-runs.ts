@@ -126,6 +126,7 @@ export class KeptRuns {
   /** Nothing of it stays, as far as the disk allows. */
   async drop(kept: KeptRun): Promise<void> {
     this.#runs.delete(kept.name)
+    await kept.settled()
     await this.#files.remove(kept.name).catch((error: unknown) => {
       this.#log.warn({ request_id: kept.record.request_id, error: errorText(error) }, 'files of a detached run could not be removed')
     })

@@ -48,8 +48,8 @@ export const pieceAt = (bytes: Buffer, at: number, end: number): SpoolPiece | nu
 }
 
 /** The place behind a piece. */
-export const placeBehind = (place: SpoolPlace, { stream, from, to }: SpoolPiece): SpoolPlace => ({
-  ...place,
-  file: place.file + HEAD_BYTES + to - from,
-  [stream]: place[stream] + to - from,
+export const placeBehind = ({ file, stdout, stderr }: SpoolPlace, { stream, from, to }: SpoolPiece): SpoolPlace => ({
+  file: file + HEAD_BYTES + to - from,
+  stdout: stream === 'stdout' ? stdout + to - from : stdout,
+  stderr: stream === 'stderr' ? stderr + to - from : stderr,
 })

@@ -6,11 +6,10 @@ import { diskRoom } from '../../audit/disk-room.ts'
 import { MAX_SPOOL_QUEUE } from '../../protocol/detach-limits.ts'
 import { FRAME_COST } from '../../protocol/limits.ts'
 import type { OutputStream } from '../runs/outbox.ts'
-import { keptBefore, SPOOL_START, spoolLength, spoolPieces, type SpoolPlace } from './spool-format.ts'
+import { SPOOL_START, spoolLength, spoolPieces, type SpoolPlace } from './spool-format.ts'
+import { SpoolIndex } from './spool-index.ts'
 
 const FLAGS = constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW
-/** Places are remembered this far apart, so that who attaches late need not read all that is before. */
-const INDEX_EVERY = 256 * 1024
 /** Floors of free space that are left to the journals: what is kept of one run must not keep others from running. */
 const SPOOL_FLOORS = 2
 
@@ -32,11 +31,11 @@ export interface SpoolInit {
 
 /** The output of one run on its way into a file that we made and that we alone write. */
 export class Spool {
+  readonly index = new SpoolIndex()
   readonly #file: FileHandle
   readonly #directory: string
   readonly #init: SpoolInit
   readonly #queue: Queued[] = []
-  readonly #index: SpoolPlace[] = [SPOOL_START]
   #queued = 0
   #waiting = false
   #failed = false
@@ -63,11 +62,6 @@ export class Spool {
   /** Bytes that the disk refused. */
   get dropped(): number {
     return this.#dropped
-  }
-
-  /** The last known place that has at most so many bytes of output before it. */
-  placeBefore(kept: number): SpoolPlace {
-    return this.#index.findLast((place) => keptBefore(place) <= kept) ?? SPOOL_START
   }
 
   /** False: read no more from the program before `onRoom`. */
@@ -119,7 +113,7 @@ export class Spool {
 
   #count(stream: OutputStream, length: number): void {
     this.#written = { ...this.#written, file: this.#written.file + spoolLength(length), [stream]: this.#written[stream] + length }
-    if (this.#written.file - this.#index.at(-1)!.file >= INDEX_EVERY) this.#index.push(this.#written)
+    this.index.note(this.#written)
   }
 
   #fail(batch: readonly Queued[], error: unknown): void {

@@ -5,16 +5,23 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { isAppError } from '../../../src/base/errors.ts'
+import { ExecCounters } from '../../../src/diagnostics/exec-counters.ts'
+import type { DetachedTarget } from '../../../src/exec/detached/detached-types.ts'
+import { Attachment } from '../../../src/executor/detached/attachment.ts'
 import { KeptRuns, keptName } from '../../../src/executor/detached/kept-runs.ts'
 import { detachedRecord } from '../../../src/executor/detached/record-file.ts'
+import { UnackedTotal } from '../../../src/executor/runs/outbox.ts'
+import type { RunOutlet } from '../../../src/executor/runs/outlet.ts'
 import {
   DETACHED_KEPT_MS,
   DETACHED_REMEMBERED_MS,
   MAX_DETACHED_BYTES_PER_AGENT,
   MAX_DETACHED_PER_AGENT,
 } from '../../../src/protocol/detach-limits.ts'
+import { execFrame } from '../../../src/protocol/exec.ts'
+import { AGENT_SIGNATURE_BYTES } from '../../../src/protocol/limits.ts'
 import { begin, crash, DETACH_KEYS, DetachedMemory, directoryOf, never, untilOver } from '../../support/detached.ts'
-import { execPair } from '../../support/exec-pair.ts'
+import { execPair, type ExecPair } from '../../support/exec-pair.ts'
 import { soon } from '../../support/local-engine.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { silent } from '../../support/processes.ts'
@@ -122,36 +129,88 @@ test('what cannot be believed at a start is removed, what is another’s stays, 
   assert.equal((await pair.detached.state(target, never())).state, 'ended')
 })
 
-test('an output file that became a link, or others may read, is not read', async (t) => {
-  const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
-  const { target } = await begin(pair, 'quick')
-  await untilOver(pair, target)
+/** The output file of its only run. */
+const outputOf = async (pair: ExecPair): Promise<string> => {
   const directory = directoryOf(pair)
-  const out = join(
+  return join(
     directory,
     (await readdir(directory)).find((name) => name.endsWith('.out'))!,
   )
-  const reads = async (): Promise<string> => {
-    const sink = new DetachedMemory()
-    await assert.rejects(pair.detached.attach(target, 0, sink, never(), { patience_ms: 0 }), (error) => isAppError(error, 'peer_rejected'))
-    return sink.text('stdout')
-  }
+}
+
+/** It is told so by the answer to its only question. */
+const isTold = async (pair: ExecPair, target: DetachedTarget, from: number): Promise<void> => {
+  const asked = pair.channels.length
+  const sink = new DetachedMemory()
+  await assert.rejects(
+    pair.detached.attach(target, from, sink, never()),
+    (error) => isAppError(error, 'conflict') && /cannot read/.test(error.message) && /ask again/.test(String(error.data['next'])),
+  )
+  assert.deepEqual([pair.channels.length - asked, sink.text('stdout')], [1, ''])
+}
+
+test('an output file that became a link, or others may read, or is gone, is not read, which its owner is told at once', async (t) => {
+  const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
+  const { target } = await begin(pair, 'quick')
+  const { bytes_kept } = await untilOver(pair, target)
+  const out = await outputOf(pair)
   await chmod(out, 0o644)
-  assert.equal(await reads(), '')
+  for (const from of [0, 2]) await isTold(pair, target, from)
   await rm(out)
+  for (const from of [0, 2]) await isTold(pair, target, from)
   await symlink('/etc/hostname', out)
-  assert.equal(await reads(), '')
+  for (const from of [0, 2]) await isTold(pair, target, from)
+  // How it ended is in its record.
+  const { outcome } = await pair.detached.attach(target, bytes_kept, new DetachedMemory(), never())
+  assert.deepEqual([outcome?.code, outcome?.incomplete], [7, false])
 })
 
-test('an output file that became shorter while its run goes on ends who reads it, and is not looked at without end', async (t) => {
+test('an output file that became shorter ends who reads it, while its run goes on too, and is not looked at without end', async (t) => {
   const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
   const { target } = await begin(pair, 'waits')
   await soon(async () => (await pair.detached.state(target, never())).bytes_kept > 0)
-  const directory = directoryOf(pair)
-  for (const name of await readdir(directory)) if (name.endsWith('.out')) await truncate(join(directory, name), 1)
-  const attached = pair.detached.attach(target, 0, new DetachedMemory(), never(), { patience_ms: 0 })
-  await assert.rejects(attached, (error) => isAppError(error, 'peer_rejected'))
+  await truncate(await outputOf(pair), 1)
+  for (const from of [0, 2]) await isTold(pair, target, from)
   await pair.detached.cancel(target, never())
+})
+
+test('who is attached to what then cannot be kept is told that it never ran', async (t) => {
+  const runs = await opened(t, await tempDir(t))
+  const kept = runs.admit(initOf(1), false)
+  assert.ok(typeof kept === 'object')
+  await kept.open({ onRoom: () => undefined, onFailed: () => undefined })
+  const frames: Uint8Array[] = []
+  const outlet = {
+    send: (frame: Uint8Array) => void frames.push(frame),
+    close: () => undefined,
+    full: false,
+    drained: async () => undefined,
+  }
+  const parts = {
+    clock: new ManualClock(),
+    counters: new ExecCounters({ clock: new ManualClock() }),
+    log: silent,
+    total: new UnackedTotal(),
+  }
+  const attached = new Attachment(parts, { kept, outlet: outlet as unknown as RunOutlet, from: 0 }).run()
+  await soon(() => frames.length > 0)
+  await runs.drop(kept)
+  const exit = execFrame.encode({ type: 'exit', body: new Uint8Array([1]), signature: new Uint8Array(AGENT_SIGNATURE_BYTES) })
+  kept.refuse(exit)
+  await attached
+  assert.deepEqual(frames.at(-1), exit)
+})
+
+test('of a run that was refused nothing stays, whatever was still being written of it', async (t) => {
+  const dataDir = await tempDir(t)
+  const runs = await opened(t, dataDir)
+  const kept = runs.admit(initOf(1), false)
+  assert.ok(typeof kept === 'object')
+  await kept.open({ onRoom: () => undefined, onFailed: () => undefined })
+  kept.note(new Uint8Array([1]))
+  await runs.drop(kept)
+  await kept.settled()
+  assert.deepEqual(await readdir(join(dataDir, 'detached')), [])
 })
 
 test('a directory that others may enter keeps the executor from starting', async (t) => {
@@ -325,14 +384,19 @@ test('one whose output cannot be removed keeps no other from being forgotten, is
   await rm(output)
   await mkdir(output)
   clock.hold(DETACHED_KEPT_MS)
-  await clock.advance(60_000)
+  // The next look is set when the one before is done.
+  const look = async (): Promise<void> => {
+    await soon(() => clock.pending > 0)
+    await clock.advance(60_000)
+  }
+  await look()
   await soon(() => other.record.state === 'expired')
-  await clock.advance(60_000)
+  await look()
   await soon(() => forgotten.length === 2)
   assert.deepEqual([stuck.record.state, stuck.heldBytes], ['lost', 3])
   await rmdir(output)
   await writeFile(output, '')
-  await clock.advance(60_000)
+  await look()
   await soon(() => stuck.record.state === 'expired')
   assert.deepEqual(forgotten, [stuck.record.request_id, other.record.request_id])
 })
@@ -362,7 +426,7 @@ test('whoever asks how it ended has nothing read that is before its end', async 
     [10, 14],
     [9, 0],
   ] as const) {
-    const reader = await found.reader(from)
+    const reader = found.reader(from)
     assert.equal(reader.place.file, file)
     assert.deepEqual((await reader.skipTo(from, found.written.file)).before, { file: from === 10 ? 14 : 7, stdout: 5, stderr: from - 5 })
     await reader.close()

@@ -7,6 +7,7 @@ import fc from 'fast-check'
 
 import { KeptRuns } from '../../../src/executor/detached/kept-runs.ts'
 import { keptBefore } from '../../../src/executor/detached/spool-format.ts'
+import { SpoolIndex } from '../../../src/executor/detached/spool-index.ts'
 import { SpoolReader } from '../../../src/executor/detached/spool-reader.ts'
 import { Spool } from '../../../src/executor/detached/spool.ts'
 import { diskRoom } from '../../../src/audit/disk-room.ts'
@@ -28,7 +29,7 @@ interface Read {
 /** All output from this byte on, each piece within a frame. */
 const readFrom = async (path: string, spool: Spool, from: number): Promise<Read> => {
   const end = spool.written.file
-  const reader = await SpoolReader.open(path, spool.placeBefore(from))
+  const reader = new SpoolReader(path, { place: spool.index.before(from) })
   try {
     const { cut, before } = await reader.skipTo(from, end)
     assert.equal(keptBefore(before), from)
@@ -81,13 +82,32 @@ test('a file of any bytes is read without harm, as far as it has whole pieces', 
   await fc.assert(
     fc.asyncProperty(fc.uint8Array({ maxLength: 2_000 }), async (bytes) => {
       await writeFile(path, bytes, { mode: 0o600 })
-      const reader = await SpoolReader.open(path)
+      const reader = new SpoolReader(path)
       const place = await reader.measure(bytes.length)
       await reader.close()
       assert.ok(place.file <= bytes.length && keptBefore(place) <= place.file)
     }),
     { numRuns: 200, seed: 20_261_126 },
   )
+})
+
+test('who attaches late to what nobody here has written reads all that is before once, and stops where nobody waits for it', async (t) => {
+  const path = join(await tempDir(t), 'out')
+  const spool = await Spool.create(path, quiet)
+  for (let at = 0; at < 60; at += 1) spool.push(at % 2 === 0 ? 'stdout' : 'stderr', Buffer.alloc(30_000, at))
+  await spool.finish()
+  const [index, { file: end }] = [new SpoolIndex(), spool.written]
+  const left = new SpoolReader(path, { index })
+  let asked = 0
+  const { before } = await left.skipTo(1_700_000, end, () => (asked += 1) < 3)
+  assert.ok(before.file < 3 * 256 * 1024, 'two blocks')
+  await left.close()
+  for (const isNew of [true, false]) {
+    const reader = new SpoolReader(path, { place: index.before(1_700_000), index })
+    assert.equal(reader.place.file < 1_400_000, isNew)
+    assert.equal(keptBefore((await reader.skipTo(1_700_000, end)).before), 1_700_000)
+    await reader.close()
+  }
 })
 
 test('a disk that does not keep up makes the program wait, and says when there is room', async (t) => {
@@ -133,7 +153,7 @@ test('a disk that is full costs the output from there on, which is counted, and 
   const { kept: bytes, dropped } = kept.frame()
   assert.deepEqual([failed, bytes + dropped, bytes < 512 * 1024], [1, 40 * 32_000 + 4, true])
   assert.ok((await diskRoom(disk, 1)).spare > 0, 'the journal has room')
-  const reader = await SpoolReader.open(join(disk, 'detached', `${kept.name}.out`))
+  const reader = new SpoolReader(join(disk, 'detached', `${kept.name}.out`))
   assert.equal(keptBefore(await reader.measure(kept.written.file)), bytes)
   await reader.close()
 })
