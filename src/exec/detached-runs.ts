@@ -110,9 +110,11 @@ export class DetachedRuns {
       denied(answer.denied.denial_reason ?? 'internal')
       return { denied: answer.denied }
     }
-    return this.#heard(answer.target.request_id, answer.info).catch((error: unknown) => {
+    try {
+      return await this.#heard(await this.#asked.get(answer.target.request_id), answer.info)
+    } catch (error) {
       throw mayRun(error)
-    })
+    }
   }
 
   /** The oldest first. Throws `bad_runs`. */
@@ -151,7 +153,7 @@ export class DetachedRuns {
     const shown = new ShownSoFar({ sink }, { from, follow })
     try {
       const { info, outcome, next } = await this.#engine.attach(targetOf(run), from, shown, AbortSignal.any([signal, shown.enough]))
-      await this.#note(id, info, outcome)
+      await this.#note(run, info, outcome)
       return { from, next, outcome, state: info.state }
     } catch (error) {
       if (shown.enough.aborted && !signal.aborted) return { from, next: shown.next, outcome: null, state: shown.state ?? run.state }
@@ -166,7 +168,7 @@ export class DetachedRuns {
     const known: HeardOf = { run, host: null, problem: null, outcome: null }
     if (run.state === 'lost' || run.state === 'expired') return known
     try {
-      return await this.#heard(id, await this.#engine.state(targetOf(run), signal), { signal, toTheEnd: true })
+      return await this.#heard(run, await this.#engine.state(targetOf(run), signal), { signal, toTheEnd: true })
     } catch (error) {
       // Its Exit says more than what is remembered of it, and that is enough.
       if (hasEnd(run) && isAppError(error) && !signal.aborted) return known
@@ -176,7 +178,8 @@ export class DetachedRuns {
 
   /** Asks it to end; whether it has, `wait` tells. Throws as `get` and `DetachedClient.cancel`. */
   async cancel(id: RequestId, signal: AbortSignal): Promise<HeardOf> {
-    return this.#heard(id, await this.#engine.cancel(targetOf(await this.#asked.get(id)), signal))
+    const run = await this.#asked.get(id)
+    return this.#heard(run, await this.#engine.cancel(targetOf(run), signal))
   }
 
   /**
@@ -208,7 +211,7 @@ export class DetachedRuns {
     const timer = this.#clock.setTimeout(() => late.abort(new AppError('timeout', `no answer within ${ASK_HOST_MS} ms`)), ASK_HOST_MS)
     const signal = AbortSignal.any([left, late.signal])
     try {
-      return await this.#heard(run.request_id, await this.#engine.state(targetOf(run), signal), { signal, toTheEnd: false })
+      return await this.#heard(run, await this.#engine.state(targetOf(run), signal), { signal, toTheEnd: false })
     } catch (error) {
       left.throwIfAborted()
       return { run, host: null, problem: asAppError(error), outcome: null }
@@ -222,20 +225,25 @@ export class DetachedRuns {
     if (data['state'] === 'expired') await this.#asked.note(id, { state: 'expired', code: null, signal: null, denial_reason: null })
   }
 
-  async #note(id: RequestId, host: DetachedInfo, outcome: RunOutcome | null): Promise<AskedRun> {
-    const run = await this.#asked.note(id, newsOf(host, outcome))
+  /** What its host said is told all the same where the row was forgotten meanwhile. */
+  async #note(before: AskedRun, host: DetachedInfo, outcome: RunOutcome | null): Promise<AskedRun> {
+    const news = newsOf(host, outcome)
+    const run = await this.#asked.note(before.request_id, news).catch((error: unknown) => {
+      if (isAppError(error, 'unknown_run')) return hasEnd(before) ? before : { ...before, ...news }
+      throw error
+    })
     this.#stories.heard(run, outcome)
     return run
   }
 
   /** Writes down what a host said. `exit`: its signed Exit is had as well, by attaching behind the last byte, `toTheEnd` also where it is still to come. */
-  async #heard(id: RequestId, host: DetachedInfo, exit: { signal: AbortSignal; toTheEnd: boolean } | null = null): Promise<HeardOf> {
-    const run = await this.#note(id, host, null)
+  async #heard(before: AskedRun, host: DetachedInfo, exit: { signal: AbortSignal; toTheEnd: boolean } | null = null): Promise<HeardOf> {
+    const run = await this.#note(before, host, null)
     const goesOn = host.state === 'running' || host.state === 'waiting'
     const isWanted = exit !== null && (exit.toTheEnd ? goesOn || host.state === 'ended' : host.state === 'ended' && !hasEnd(run))
     if (!isWanted) return { run, host, problem: null, outcome: null }
     const { info, outcome } = await this.#engine.attach(targetOf(run), host.bytes_kept, silent, exit.signal)
-    return { run: await this.#note(id, info, outcome), host: info, problem: null, outcome }
+    return { run: await this.#note(run, info, outcome), host: info, problem: null, outcome }
   }
 }
 

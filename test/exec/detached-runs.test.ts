@@ -296,6 +296,19 @@ test('who waits hears the Exit; of a host that is gone, what is remembered is en
   await assert.rejects(runs.wait(randomUUID(), never), refused('unknown_run'))
 })
 
+test('who waits hears the Exit of a run that is forgotten here meanwhile', async (t) => {
+  const id = randomUUID()
+  const { runs, store } = await withRuns(t, [id], {
+    state: async () => info(id, { bytes_kept: 5 }),
+    attach: async (_target, from) => {
+      await store.forget(id)
+      return { info: info(id, { state: 'ended' }), outcome: outcome(id, { code: 4 }), from, next: 9 }
+    },
+  })
+  const { run, outcome: end } = await runs.wait(id, never)
+  assert.deepEqual([run.state, run.code, end?.code, store.size], ['ended', 4, 4, 0])
+})
+
 test('forgetting asks the host first; here alone is a word of its own, and a host that knows nothing of it is no hindrance', async (t) => {
   const ids: RequestId[] = Array.from({ length: 4 }, () => randomUUID())
   const problems: (AppError | null)[] = [null, new AppError('unknown_run'), new AppError('conflict'), new AppError('peer_unreachable')]

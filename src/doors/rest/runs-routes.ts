@@ -1,6 +1,6 @@
 import type { FastifyReply } from 'fastify'
 
-import { AppError, asAppError } from '../../base/errors.ts'
+import { AppError, asAppError, isAppError } from '../../base/errors.ts'
 import type { Clock } from '../../base/clock.ts'
 import type { DetachedSpec } from '../../exec/detached/detached-types.ts'
 import type { HeardOf } from '../../exec/detached-runs.ts'
@@ -164,24 +164,32 @@ const attach = async (
 
 type Waited = ShownRun & { readonly over: boolean; readonly outcome: HeardOf['outcome'] }
 
-/** All of them, until each is over or the time is up. One that is not known here is an error before any is waited for. */
+/**
+ * All of them, until each is over or the time is up. One that is not known here is an error before any is waited for; one that is
+ * forgotten later ends for itself, as it was last known.
+ */
 const waitFor = async (
   components: RestComponents,
   { request_ids, timeout_ms }: { request_ids: readonly RequestId[]; timeout_ms?: number | undefined },
   gone: AbortSignal,
 ): Promise<Waited[]> => {
   const { clock, detached } = components
-  for (const id of request_ids) await detached.get(id)
+  const known: HeardOf['run'][] = []
+  for (const id of request_ids) known.push(await detached.get(id))
   const late = lateAfter(clock, timeout_ms)
   const answered = new AbortController()
   const signal = AbortSignal.any([gone, late.signal, answered.signal])
   try {
     return await Promise.all(
-      request_ids.map(async (id) => {
-        const heard = await detached.wait(id, signal).catch(async (error: unknown): Promise<HeardOf> => {
+      known.map(async (before) => {
+        const heard = await detached.wait(before.request_id, signal).catch(async (error: unknown): Promise<HeardOf> => {
           gone.throwIfAborted()
           const problem = late.signal.aborted ? null : asAppError(error)
-          return { ...unasked(await detached.get(id)), problem }
+          const run = await detached.get(before.request_id).catch((why: unknown) => {
+            if (isAppError(why, 'unknown_run')) return before
+            throw why
+          })
+          return { ...unasked(run), problem }
         })
         return { ...shownRun(components, heard), over: isOver(heard.run.state), outcome: heard.outcome }
       }),

@@ -16,7 +16,7 @@ import {
 import { runResult } from '../../../src/doors/rest/schemas.ts'
 import type { HeardOf } from '../../../src/exec/detached-runs.ts'
 import type { DetachedEvent, DetachedInfo, DetachedSpec } from '../../../src/exec/detached/detached-types.ts'
-import type { AskedRun } from '../../../src/protocol/asked-run.ts'
+import type { AskedRun, ShownRun } from '../../../src/protocol/asked-run.ts'
 import { MAX_WAITED_RUNS } from '../../../src/protocol/asked-limits.ts'
 import { RAW_RUN_TYPE } from '../../../src/protocol/run-events.ts'
 import { runOutcome } from '../../support/exit-event.ts'
@@ -355,22 +355,49 @@ test('a wait that ends with an error waits for no other run any more', async (t)
   let known = true
   const { call } = await door(t, {
     get: async (request_id) => {
-      if (!known) throw new AppError('unknown_run')
+      if (!known) throw new AppError('bad_runs')
       return run({ request_id })
     },
     wait: async (id, signal) => {
       if (id === ID) waits.resolve(signal)
       else {
-        // Forgotten while it was waited for.
+        // Somebody writes into the file while it is waited for.
         known = false
-        throw new AppError('unknown_run')
+        throw new AppError('peer_unreachable')
       }
       await once(signal, 'abort')
       throw signal.reason
     },
   })
-  assert.equal((await call('POST', '/runs/wait', { body: { request_ids: [ID, OTHER_ID] } })).status, 404)
+  assert.notEqual((await call('POST', '/runs/wait', { body: { request_ids: [ID, OTHER_ID] } })).status, 200)
   assert.equal((await waits.promise).aborted, true)
+})
+
+test('one that is forgotten while several are waited for ends for itself, as it was last known', async (t) => {
+  const forgotten = new Set<string>()
+  const ends = Promise.withResolvers<HeardOf>()
+  const { call } = await door(t, {
+    get: async (request_id) => {
+      if (forgotten.has(request_id)) throw new AppError('unknown_run')
+      return run({ request_id })
+    },
+    wait: async (id) => {
+      if (id === ID) return ends.promise
+      forgotten.add(id)
+      ends.resolve(heard({ run: run({ state: 'ended', code: 3 }), outcome: OUTCOME }))
+      throw new AppError('unknown_run')
+    },
+  })
+  const { status, json } = await call('POST', '/runs/wait', { body: { request_ids: [ID, OTHER_ID] } })
+  assert.equal(status, 200)
+  waitedRuns.parse(json)
+  assert.deepEqual(
+    json.runs.map(({ request_id, over, state, problem }: ShownRun & { over: boolean }) => [request_id, over, state, problem?.error]),
+    [
+      [ID, true, 'ended', undefined],
+      [OTHER_ID, false, 'running', 'unknown_run'],
+    ],
+  )
 })
 
 test('a wait for what is not known here begins with none', async (t) => {

@@ -68,6 +68,7 @@ const UNASKED = 'it may go on there all the same; who is connected here: x0x pee
 /** Empty where its exit status says all. */
 const linesOf = (run: WaitedRun): string[] => {
   if (run.outcome !== null) return outcomeLines({ type: 'exit', ...run.outcome }, factsOf(run))
+  if (run.problem?.error === 'unknown_run') return [`${run.state}: it was forgotten while it was waited for`]
   if (run.problem !== null) return failureLines(new AppError('peer_unreachable', run.problem.message, { data: { next: UNASKED } }))
   if (run.state === 'unknown') return ['unknown: its host knows nothing of it: it never began there, or was forgotten']
   if (!run.over) return ['timeout: it has not ended; it goes on']
