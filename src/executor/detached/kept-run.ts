@@ -37,6 +37,11 @@ export class KeptRun {
   #measuring: Promise<void> | null = null
   /** Of the monotonic clock: when it will be ended. */
   #endsAt: number | null = null
+  /**
+   * Of the monotonic clock: when it was over. The other one is believed between two lives alone, so that one that is set takes
+   * nothing from what is kept, and keeps nothing for longer.
+   */
+  #overSince: number | null = null
   readonly #watchers = new Set<() => void>()
   /** Writes of the record, one behind the other; whether the last one succeeded. */
   #saving: Promise<boolean> = Promise.resolve(true)
@@ -47,8 +52,10 @@ export class KeptRun {
     this.name = init.name
     this.#components = components
     this.#record = init.record
-    const { file_bytes: file, stdout_kept: stdout, stderr_kept: stderr } = init.record
+    const { file_bytes: file, stdout_kept: stdout, stderr_kept: stderr, ended_at_ms } = init.record
     this.#place = { file, stdout, stderr }
+    const { clock } = components
+    if (ended_at_ms !== null) this.#overSince = clock.monotonic() - Math.max(0, clock.now() - ended_at_ms)
     if (this.over) this.#begun.resolve()
   }
 
@@ -59,6 +66,11 @@ export class KeptRun {
   /** Nothing more comes of it. */
   get over(): boolean {
     return this.#refused !== null || (this.#record.state !== 'waiting' && this.#record.state !== 'running')
+  }
+
+  /** Milliseconds since it was over; null: it is not. */
+  get overFor(): number | null {
+    return this.#overSince === null ? null : this.#components.clock.monotonic() - this.#overSince
   }
 
   /** Bytes of the disk that it has, and, while it goes on, all those of output that it may come to have. */
@@ -156,14 +168,14 @@ export class KeptRun {
     const dropped = Math.max(total - stdout - stderr, this.#spool?.dropped ?? 0)
     const state = exit === null ? 'lost' : 'ended'
     const place = { file_bytes: file, stdout_kept: stdout, stderr_kept: stderr, dropped }
-    this.#change({ state, exit, ended_at_ms: this.#components.clock.now(), ...place })
+    this.#change({ state, exit, ...this.#ended(), ...place })
     this.#begun.resolve()
     await this.#saving
   }
 
   /** An executor that died has left it: what is whole of its output is kept. */
   lose(size: number): void {
-    this.#change({ state: 'lost', ended_at_ms: this.#components.clock.now() })
+    this.#change({ state: 'lost', ...this.#ended() })
     this.#begun.resolve()
     this.#measuring = this.#measure(size).finally(() => (this.#measuring = null))
   }
@@ -185,7 +197,7 @@ export class KeptRun {
     this.#index = new SpoolIndex()
     this.#spool = null
     const nothing = { file_bytes: 0, stdout_kept: 0, stderr_kept: 0, notes: [], exit: null }
-    this.#change({ state: 'expired', ended_at_ms: this.#record.ended_at_ms ?? this.#components.clock.now(), ...nothing })
+    this.#change({ state: 'expired', ...nothing })
     await this.#saving
   }
 
@@ -206,9 +218,10 @@ export class KeptRun {
   /** How it is, as its owner is told. `before`: what of each stream an attach leaves out. */
   frame(before: Pick<SpoolPlace, 'stdout' | 'stderr'> = SPOOL_START): Extract<ExecFrame, { type: 'detached' }> {
     const { clock } = this.#components
-    const { request_id, state, request_sha256, keep_bytes, dropped, ended_at_ms } = this.#record
+    const { request_id, state, request_sha256, keep_bytes, dropped } = this.#record
     const left = this.over || this.#endsAt === null ? null : Math.max(0, Math.round(this.#endsAt - clock.monotonic()))
-    const keptFor = ended_at_ms === null || state === 'expired' ? null : Math.max(0, ended_at_ms + DETACHED_KEPT_MS - clock.now())
+    const { overFor } = this
+    const keptFor = overFor === null || state === 'expired' ? null : Math.max(0, Math.round(DETACHED_KEPT_MS - overFor))
     return {
       type: 'detached',
       request_id,
@@ -239,6 +252,12 @@ export class KeptRun {
     }
     const { file, stdout, stderr } = this.#place
     this.#change({ file_bytes: file, stdout_kept: stdout, stderr_kept: stderr })
+  }
+
+  #ended(): Pick<DetachedRecord, 'ended_at_ms'> {
+    const { clock } = this.#components
+    this.#overSince = clock.monotonic()
+    return { ended_at_ms: clock.now() }
   }
 
   #change(change: Partial<DetachedRecord>): void {

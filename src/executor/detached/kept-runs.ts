@@ -154,7 +154,7 @@ export class KeptRuns {
     try {
       for (const kept of this.#runs.values()) await this.#lookAt(kept)
       const remembered = [...this.#runs.values()].filter(({ record }) => record.state === 'expired')
-      const oldestFirst = remembered.toSorted((one, other) => (one.record.ended_at_ms ?? 0) - (other.record.ended_at_ms ?? 0))
+      const oldestFirst = remembered.toSorted((one, other) => (other.overFor ?? 0) - (one.overFor ?? 0))
       for (const kept of surplusOf(oldestFirst, ({ record }) => record.agent_id, this.#remembered)) await this.drop(kept)
     } catch (error) {
       this.#log.error({ error: errorText(error) }, 'detached runs could not be forgotten')
@@ -163,13 +163,11 @@ export class KeptRuns {
   }
 
   async #lookAt(kept: KeptRun): Promise<void> {
-    const { state, ended_at_ms } = kept.record
-    if (ended_at_ms === null) return
-    const age = this.#clock.now() - ended_at_ms
-    if (age < DETACHED_KEPT_MS) return
-    if (state !== 'expired') {
+    const { overFor: age, record } = kept
+    if (age === null || age < DETACHED_KEPT_MS) return
+    if (record.state !== 'expired') {
       // The journal has it once, however often it is tried.
-      if (!this.#stuck.has(kept) && !(await this.#components.forgotten(kept.record))) return
+      if (!this.#stuck.has(kept) && !(await this.#components.forgotten(record))) return
       await this.expire(kept)
       if (kept.record.state !== 'expired') return
     }

@@ -331,6 +331,35 @@ test('what is over is forgotten after a day, and not before that is journalled, 
   assert.deepEqual(await readdir(join(dataDir, 'detached')), [])
 })
 
+test('a clock that is set while the executor lives takes nothing from what is kept, and keeps nothing for longer', async (t) => {
+  for (const ms of [2 * DETACHED_KEPT_MS, -2 * DETACHED_KEPT_MS]) {
+    const clock = new ManualClock()
+    const dataDir = await tempDir(t)
+    const ended = (await opened(t, dataDir, { clock })).admit(initOf(1), false)
+    assert.ok(typeof ended === 'object')
+    await ended.open({ onRoom: () => undefined, onFailed: () => undefined })
+    await ended.finish(null, 0)
+    // One that ended before this life, and one that ends in it.
+    const runs = await opened(t, dataDir, { clock })
+    const kept = runs.admit(initOf(2), false)
+    assert.ok(typeof kept === 'object')
+    await kept.open({ onRoom: () => undefined, onFailed: () => undefined })
+    await kept.finish(null, 0)
+    const states = (): unknown[] => [ended, kept].map(({ name }) => runs.find(name)?.record.state)
+    const look = async (): Promise<void> => {
+      await soon(() => clock.pending > 1)
+      await clock.advance(60_000)
+      await soon(() => clock.pending > 1)
+    }
+    clock.jump(ms)
+    await look()
+    assert.deepEqual([states(), kept.frame().kept_for_ms], [['lost', 'lost'], DETACHED_KEPT_MS - 60_000])
+    clock.hold(DETACHED_KEPT_MS)
+    await look()
+    assert.deepEqual(states(), ['expired', 'expired'])
+  }
+})
+
 test('one that waited never began and one that was allowed is lost, whatever its executor had time to do', async (t) => {
   const dataDir = await tempDir(t)
   const open = async () => opened(t, dataDir)
@@ -442,7 +471,7 @@ test('of too many ids of runs that are forgotten, those of the agent that has mo
   const forgotten = async (n: number, agent: string): Promise<string> => {
     const init = initOf(n, 10, agent)
     const name = keptName(agent, MACHINE, init.request_id)
-    const record = detachedRecord.encode({ version: 1, ...init, state: 'expired', ended_at_ms: clock.now() + n, ...nothing })
+    const record = detachedRecord.encode({ version: 1, ...init, state: 'expired', ended_at_ms: clock.now() - 1_000 + n, ...nothing })
     await writeFile(join(dataDir, 'detached', `${name}.run`), record, { mode: 0o600 })
     return name
   }
