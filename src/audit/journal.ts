@@ -50,6 +50,9 @@ const ENDS: ReadonlySet<string> = new Set<JournalEvent['event']>(['started', 'wa
 /** What callers of this host ask of others: Requests, and the questions that run nothing. */
 const ASKS: ReadonlySet<string> = new Set<JournalEvent['event']>(['asked', 'rules_asked', 'detached_asked'])
 
+/** What ends a run is not kept out by what is asked beside it: how often it is signed is bounded. */
+const isMetered = (event: JournalEvent): boolean => ASKS.has(event.event) && !(event.event === 'detached_asked' && event.ask === 'cancel')
+
 /** Proven changes by an operator are written below the floor, too: others could keep them out by filling the disk. */
 const isOperators = (event: JournalEvent): boolean => event.event === 'authority' && event.code === null
 
@@ -163,7 +166,7 @@ export class Journal implements Startable {
     const line = prepareLine(event, this.#clock.now())
     const size = HEAD_BYTES + Buffer.byteLength(line.members)
     if (size > MAX_JOURNAL_LINE) return Promise.reject(unavailable('the line is too long', null))
-    if (ASKS.has(event.event) && this.#rate?.take(size) === false)
+    if (isMetered(event) && this.#rate?.take(size) === false)
       return Promise.reject(new AppError('rate_limited', `too much at once for ${this.path}`))
     if (!this.#queue.hasRoom(size)) return Promise.reject(unavailable('the disk does not keep up', null))
     return new Promise((resolve, reject) => {

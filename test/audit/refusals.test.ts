@@ -257,6 +257,8 @@ test('questions that run nothing fill the file of what was asked no faster than 
       },
       (error) => isAppError(error, 'rate_limited'),
     )
+    // What ends a run is bounded where it is signed.
+    await outgoing.append({ event: 'detached_asked', ...runKey(1), ask: 'cancel', from: 0 })
   }
 })
 

@@ -6,12 +6,14 @@ import { test } from 'node:test'
 import { isAppError } from '../../src/base/errors.ts'
 import type { Logger } from '../../src/base/log.ts'
 import { EXEC_DETACHED_ASK_DOMAIN, execDetachedAsk } from '../../src/protocol/detached.ts'
+import { MAX_DETACHED_PER_AGENT } from '../../src/protocol/detach-limits.ts'
 import { decodeExecBody, execFrame, type ExecFrame } from '../../src/protocol/exec.ts'
 import { DETACH_VERSION, LINK_VERSIONS } from '../../src/protocol/limits.ts'
 import { ask, begin, DETACH_KEYS, DetachedMemory, directoryOf, never, untilOver } from '../support/detached.ts'
 import { execPair, type ExecPair } from '../support/exec-pair.ts'
-import { newParty, type Party } from '../support/fake-network.ts'
+import { newParty, type FakeLink, type Party } from '../support/fake-network.ts'
 import { soon } from '../support/local-engine.ts'
+import { ManualClock } from '../support/manual-clock.ts'
 import { silent } from '../support/processes.ts'
 
 const SCRIPTS = { waits: 'echo secret; sleep 60' }
@@ -21,8 +23,9 @@ const asks = async (
   pair: ExecPair,
   party: Party,
   what: { request_id: string; ask: 'state' | 'attach' | 'cancel' | 'forget' },
+  on: FakeLink | null = null,
 ): Promise<ExecFrame[]> => {
-  const link = await pair.responderNetwork.link(party)
+  const link = on ?? (await pair.responderNetwork.link(party))
   const stream_nonce = await link.nonce()
   const { own } = pair.responder
   const body = execDetachedAsk.encode({
@@ -93,6 +96,20 @@ test('a question is good on its own stream alone: not again, not on another, not
     denials.map((line) => 'reason' in line && line.reason),
     ['unverified_sender', 'unverified_sender'],
   )
+})
+
+test('who has asked so much that it is not answered any more can still end what it began', async (t) => {
+  const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS, clock: new ManualClock() })
+  const { target } = await begin(pair, 'waits')
+  const link = await pair.responderNetwork.link(pair.requester.own)
+  const isAnswered = async (ask: 'state' | 'cancel'): Promise<boolean> =>
+    (await asks(pair, pair.requester.own, { request_id: target.request_id, ask }, link)).length > 0
+  let [states, cancels] = [0, 0]
+  while (await isAnswered('state')) states += 1
+  assert.equal(states, 128)
+  while (await isAnswered('cancel')) cancels += 1
+  assert.equal(cancels, MAX_DETACHED_PER_AGENT, 'and no more often than it may have runs')
+  await soon(async () => (await pair.responder.events(target.request_id)).includes('exit'))
 })
 
 test('a stranger, and whoever is not trusted any more, learns nothing and reads nothing', async (t) => {

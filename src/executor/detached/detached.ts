@@ -7,7 +7,7 @@ import { reach } from '../../base/stages.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
 import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import { equalBytes, sha256 } from '../../identity/hash.ts'
-import { MAX_ATTACHED, MAX_ATTACHED_PER_AGENT, MAX_ATTACHED_PER_RUN } from '../../protocol/detach-limits.ts'
+import { MAX_ATTACHED, MAX_ATTACHED_PER_AGENT, MAX_ATTACHED_PER_RUN, MAX_DETACHED_PER_AGENT } from '../../protocol/detach-limits.ts'
 import { execDetachRequest, type ExecDetachedAsk, type ExecDetachRequest } from '../../protocol/detached.ts'
 import { execFrame, type ExecFrame } from '../../protocol/exec.ts'
 import type { AgentId } from '../../protocol/ids.ts'
@@ -25,8 +25,9 @@ import { keptName, KeptRuns } from './kept-runs.ts'
 import type { DetachedRecord } from './record-file.ts'
 
 /** Questions about detached runs that one agent is answered: a burst for a list of them all, and a rate above what people type. */
-const ASK_BURST = 128
-const ASKS_PER_SECOND = 16
+const ASKS = { burst: 128, perSecond: 16 } as const
+/** … and apart from them its cancels, for all that it may have here: who asks too much can still end what it began. */
+const CANCELS = { burst: MAX_DETACHED_PER_AGENT, perSecond: 16 } as const
 
 const NO_NONCE = new Uint8Array(NONCE_BYTES)
 const NO_HASH = new Uint8Array(32)
@@ -63,8 +64,9 @@ export class Detached {
   /** What runs or waits here now. */
   readonly #going = new Map<KeptRun, DetachedRun>()
   readonly #attached = new Set<Attached>()
-  /** As many entries as contacts at most. */
-  readonly #meters = new Map<AgentId, TokenBucket>()
+  /** Of cancels, and of all other questions. As many entries as contacts at most. */
+  readonly #cancels = new Map<AgentId, TokenBucket>()
+  readonly #asks = new Map<AgentId, TokenBucket>()
 
   constructor(components: DetachedComponents, init: { readonly dataDir: string }) {
     this.#components = components
@@ -136,8 +138,11 @@ export class Detached {
   }
 
   /** Whether one more question of this agent is answered. */
-  mayAsk(agentId: AgentId): boolean {
-    return this.#meterOf(agentId).take()
+  mayAsk(agentId: AgentId, { ask }: Pick<ExecDetachedAsk, 'ask'>): boolean {
+    const [meters, rate] = ask === 'cancel' ? [this.#cancels, CANCELS] : [this.#asks, ASKS]
+    const meter = meters.get(agentId) ?? new TokenBucket(this.#components, rate)
+    meters.set(agentId, meter)
+    return meter.take()
   }
 
   ask(asked: AskedDetached): AdmittedQuestion {
@@ -216,12 +221,6 @@ export class Detached {
   async #forgotten(record: DetachedRecord, by: ForgetEvent['by']): Promise<boolean> {
     const key = keyOf(record)
     return this.#components.reports.record(key, async (journal) => journal.append({ event: 'forget', ...key, by }))
-  }
-
-  #meterOf(agentId: AgentId): TokenBucket {
-    const meter = this.#meters.get(agentId) ?? new TokenBucket(this.#components, { burst: ASK_BURST, perSecond: ASKS_PER_SECOND })
-    this.#meters.set(agentId, meter)
-    return meter
   }
 }
 

@@ -108,8 +108,8 @@ export class Decisions {
   }
 
   /** Each answer costs a signature and a line of the journal, as a denial does: no more is verified than may be answered. */
-  #mayAsk({ asks }: Arrival, agentId: AgentId): boolean {
-    return asks === 'detached' ? this.#components.detached.mayAsk(agentId) : this.#meters.admits(agentId)
+  #mayAsk(read: Arrival, agentId: AgentId): boolean {
+    return read.asks === 'detached' ? this.#components.detached.mayAsk(agentId, read.request) : this.#meters.admits(agentId)
   }
 
   #decideRun(

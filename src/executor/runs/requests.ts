@@ -4,6 +4,7 @@ import type { Journal } from '../../audit/journal.ts'
 import type { Clock } from '../../base/clock.ts'
 import { AppError, errorText, isAppError } from '../../base/errors.ts'
 import { reach } from '../../base/stages.ts'
+import { TokenBucket } from '../../base/token-bucket.ts'
 import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import { FANOUT_OPERATION, RUN_OPERATION } from '../../identity/operator-proof.ts'
 import {
@@ -20,9 +21,11 @@ import {
   EXEC_DETACHED_ASK_DOMAIN,
   execDetachedAsk,
   execDetachRequest,
+  type DetachedAsk,
   type ExecDetachRequest,
 } from '../../protocol/detached.ts'
 import { sha256 } from '../../identity/hash.ts'
+import { MAX_ASKED_RUNS } from '../../protocol/asked-limits.ts'
 import { toHex, type MachineId, type RequestId } from '../../protocol/ids.ts'
 import { NONCE_BYTES } from '../../protocol/limits.ts'
 import type { Contacts } from '../../trust/contacts.ts'
@@ -57,6 +60,9 @@ export interface RequestsInit {
   known(): Pick<Snapshot, 'contacts' | 'groups'>
 }
 
+/** Cancels of detached runs that are signed: of all that may be remembered at once, each a line of some 400 bytes. */
+const CANCELS = { burst: MAX_ASKED_RUNS, perSecond: 16 } as const
+
 const NO_NONCE = new Uint8Array(NONCE_BYTES)
 
 /** Of everything that a Request that is signed again must repeat: all but its nonce and its time. */
@@ -73,12 +79,14 @@ export class Requests {
   readonly #proven = new Map<RequestId, { readonly digest: string; readonly until: number }>()
   readonly #fanouts: ProvenFanouts
   readonly #batches: RequestBatches
+  readonly #cancels: TokenBucket
 
   constructor(components: RequestsComponents, init: RequestsInit) {
     this.#components = components
     this.#init = init
     this.#fanouts = new ProvenFanouts(components)
     this.#batches = new RequestBatches(components)
+    this.#cancels = new TokenBucket(components, CANCELS)
   }
 
   /** Throws `operator_proof_required`, `bad_request`, `conflict`, `rate_limited`; then none of its Requests is proven. */
@@ -170,15 +178,20 @@ export class Requests {
     call: Extract<ToExecutor, { type: 'sign_detached_ask' }>,
     peer: PeerLink,
   ): Promise<{ body: Uint8Array; signature: Uint8Array }> {
-    const { signatures } = this.#components
-    knowsDetaching(peer)
-    signatures.admit()
     const { ask, from } = call
+    knowsDetaching(peer)
+    this.#admitAsk(ask)
     const question = { ...this.#asked(call, peer), ask, from }
     const body = execDetachedAsk.encode(question)
     const { request_id, to_agent: agent_id, to_machine: machine_id } = question
     const event = { event: 'detached_asked', request_id, agent_id, machine_id, ask, from } as const
     return { body, signature: await this.#signed(EXEC_DETACHED_ASK_DOMAIN, body, peer, this.#append(event)) }
+  }
+
+  /** A cancel always gets through, however much else is asked: it has a bound of its own, which its line in the journal needs no other beside. */
+  #admitAsk(ask: DetachedAsk): void {
+    if (ask !== 'cancel') return this.#components.signatures.admit()
+    if (!this.#cancels.take()) throw new AppError('rate_limited', 'too many cancels at once')
   }
 
   /** All of a question for rules, and how a Request begins. */

@@ -10,6 +10,7 @@ import { sha256 } from '../../../src/identity/hash.ts'
 import { pieceHashes } from '../../../src/identity/piece-hashes.ts'
 import { verifyAgent } from '../../../src/identity/signing.ts'
 import { EXEC_REQUEST_DOMAIN, EXEC_RULES_REQUEST_DOMAIN, execRequest, execRulesRequest } from '../../../src/protocol/exec.ts'
+import { MAX_ASKED_RUNS } from '../../../src/protocol/asked-limits.ts'
 import { toHex } from '../../../src/protocol/ids.ts'
 import { SIGN_AGAIN_MS } from '../../../src/executor/runs/requests.ts'
 import { ExecutorHost, type HostOptions } from '../../support/executor-host.ts'
@@ -309,4 +310,20 @@ test('a contact may be named in what is proven as people name it, a stranger onl
     refused('operator_proof_required', /give the whole id/),
   )
   await sign({ link: link.number }, await prove({ agent: id, argv: ['uptime'] }))
+})
+
+test('a cancel of a detached run is signed and written however much else is asked, and has a bound of its own', async (t) => {
+  const { host, network, link, sign, signRules } = await asking(t, { acl: false, requireOperatorProof: true, clock: new ManualClock() })
+  const ask = async (what: 'state' | 'cancel') =>
+    network.client.signDetachedAsk({ link: link.number, request_id: ID, stream_nonce: callOn(0).stream_nonce, ask: what, from: 0 })
+  // Each costs what a signature does, and comes to none.
+  for (let n = 0; n < SIGNATURE_BURST; n += 200) await Promise.allSettled(Array.from({ length: 200 }, async () => sign()))
+  await assert.rejects(signRules(), refused('rate_limited'))
+  await assert.rejects(ask('state'), refused('rate_limited'))
+  const answers: PromiseSettledResult<unknown>[] = []
+  for (let n = 0; n < MAX_ASKED_RUNS + 64; n += 64)
+    answers.push(...(await Promise.allSettled(Array.from({ length: 64 }, async () => ask('cancel')))))
+  const failed = answers.flatMap((answer) => (answer.status === 'rejected' ? [answer.reason as unknown] : []))
+  assert.deepEqual([answers.length - failed.length, failed.every(refused('rate_limited'))], [MAX_ASKED_RUNS, true])
+  assert.ok((await stat(host.outgoingPath)).size < MAX_ASKED_RUNS * 600)
 })
