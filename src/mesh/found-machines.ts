@@ -69,7 +69,9 @@ export class FoundMachines {
   }
 
   #firstStranger(): MachineId | undefined {
-    const room = this.#strangers.size < MAX_STRANGER_DIALS && this.#node.strangerConnections() < MAX_STRANGER_CONNECTIONS
+    // Asked at each connection that comes and ends: all connections are gone through only while a stranger waits.
+    const room =
+      this.#waiting.size > 0 && this.#strangers.size < MAX_STRANGER_DIALS && this.#node.strangerConnections() < MAX_STRANGER_CONNECTIONS
     return room ? this.#waiting.keys().next().value : undefined
   }
 }
