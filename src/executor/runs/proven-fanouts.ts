@@ -1,3 +1,4 @@
+import { BoundedMap } from '../../base/bounded.ts'
 import type { Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
 import { MAX_FANOUTS } from '../../protocol/fanout-limits.ts'
@@ -7,7 +8,7 @@ import type { AgentId, RequestId } from '../../protocol/ids.ts'
 import { groupsByName, selectHosts } from '../../protocol/select-hosts.ts'
 import { JsonBody } from '../json-body.ts'
 import type { Snapshot } from '../port/snapshot.ts'
-import { agentNamed, commandOf, differencesOf, type ProvenCommand, type RequestToSign } from './proven-request.ts'
+import { agentNamed, commandOf, differencesOf, refused, type ProvenCommand, type RequestToSign } from './proven-request.ts'
 
 /** How long after its proof a fan-out may still ask hosts whose turn comes late, where it has no earlier deadline of its own. */
 export const PROVEN_FANOUT_MS = 24 * 60 * 60 * 1000
@@ -48,7 +49,7 @@ interface ProvenFanout {
 export class ProvenFanouts {
   readonly #clock: Clock
   /** The oldest first. One too many makes room: its hosts are then asked no more. */
-  readonly #fanouts = new Map<RequestId, ProvenFanout>()
+  readonly #fanouts = new BoundedMap<RequestId, ProvenFanout>({ max: MAX_FANOUTS })
 
   constructor(components: { readonly clock: Clock }) {
     this.#clock = components.clock
@@ -62,8 +63,6 @@ export class ProvenFanouts {
     if (named !== undefined && named !== id) throw refused('the operator proved another fan-out')
     const unasked = new Set(hostsOf(json.texts('hosts'), known))
     const lasts = Math.min(json.optionalCount('deadline_ms') ?? PROVEN_FANOUT_MS, PROVEN_FANOUT_MS)
-    const [oldest] = this.#fanouts.keys()
-    if (oldest !== undefined && this.#fanouts.size >= MAX_FANOUTS) this.#fanouts.delete(oldest)
     this.#fanouts.set(id, { command: commandOf(json), unasked, requestIds: requestIdsOf(json), until: this.#clock.monotonic() + lasts })
   }
 
@@ -105,5 +104,3 @@ const requestIdsOf = (json: JsonBody): ReadonlyMap<string, unknown> => {
   if (!isTable(ids)) throw new AppError('bad_request', 'request_ids: expected an object of agents and ids')
   return new Map(Object.entries(ids))
 }
-
-const refused = (message: string): AppError => new AppError('operator_proof_required', message)

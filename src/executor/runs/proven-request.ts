@@ -139,4 +139,4 @@ const isSameStdin = (proven: RequestToSign['stdin'], toSign: RequestToSign['stdi
   return proven.len === toSign.len && proven.pieces.every((piece, index) => equalBytes(piece, toSign.pieces[index]!))
 }
 
-const refused = (message: string): AppError => new AppError('operator_proof_required', message)
+export const refused = (message: string): AppError => new AppError('operator_proof_required', message)

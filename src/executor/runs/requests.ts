@@ -68,6 +68,13 @@ const NO_NONCE = new Uint8Array(NONCE_BYTES)
 /** Of everything that a Request that is signed again must repeat: all but its nonce and its time. */
 const digestOf = (content: Uint8Array, proof: string): string => toHex(sha256(content, Buffer.from(proof)))
 
+type Call<T extends ToExecutor['type']> = Extract<ToExecutor, { type: T }>
+
+interface Signed {
+  readonly body: Uint8Array
+  readonly signature: Uint8Array
+}
+
 /** What shows that an operator wants a Request. */
 type ProvenCall = RequestProof & { readonly fanout: RequestId | null }
 
@@ -90,7 +97,7 @@ export class Requests {
   }
 
   /** Throws `operator_proof_required`, `bad_request`, `conflict`, `rate_limited`; then none of its Requests is proven. */
-  async proveFanout({ fanout, proven, proof }: Extract<ToExecutor, { type: 'prove_fanout' }>): Promise<object> {
+  async proveFanout({ fanout, proven, proof }: Call<'prove_fanout'>): Promise<object> {
     const { authority, gate, signatures } = this.#components
     try {
       gate.check(FANOUT_OPERATION, proven, proof)
@@ -112,7 +119,7 @@ export class Requests {
    * Answers when the line is on the disk. Throws `operator_proof_required`, `bad_request`, `malformed`,
    * `rate_limited`, `journal_unavailable`; then no signature has left us.
    */
-  async sign(call: Extract<ToExecutor, { type: 'sign_request' }>, peer: PeerLink): Promise<{ body: Uint8Array; signature: Uint8Array }> {
+  async sign(call: Call<'sign_request'>, peer: PeerLink): Promise<Signed> {
     const { signatures } = this.#components
     const { request_id, argv, stdin, timeout_ms, cwd, clamp } = call
     reach('sign_asked', request_id)
@@ -123,38 +130,30 @@ export class Requests {
     signatures.admit()
     const content = (): Uint8Array => execRequest.encode({ ...request, stream_nonce: NO_NONCE, created_at_ms: 0 })
     const proven = await this.#believed({ ...request, detach: null }, content, call)
-    const body = execRequest.encode(request)
-    const signature = await this.#signed(EXEC_REQUEST_DOMAIN, body, peer, this.#record(request, call.fanout, proven))
+    const signed = await this.#signed(EXEC_REQUEST_DOMAIN, execRequest.encode(request), peer, this.#record(request, call.fanout, proven))
     reach('signed', request_id)
-    return { body, signature }
+    return signed
   }
 
   /**
    * Signs the question which commands this agent may run there. It runs nothing, so no operator has to prove it. Answers
    * when the line is on the disk. Throws `not_offered`, `rate_limited`, `journal_unavailable`.
    */
-  async signRules(
-    call: Extract<ToExecutor, { type: 'sign_rules_request' }>,
-    peer: PeerLink,
-  ): Promise<{ body: Uint8Array; signature: Uint8Array }> {
+  async signRules(call: Call<'sign_rules_request'>, peer: PeerLink): Promise<Signed> {
     const { signatures } = this.#components
     if (!peer.answersRules)
       throw new AppError('not_offered', 'the agent does not tell which commands it allows: its x0xd is of a version before that')
     signatures.admit()
     const question = this.#asked(call, peer)
-    const body = execRulesRequest.encode(question)
     const { request_id, to_agent: agent_id, to_machine: machine_id } = question
     const event = { event: 'rules_asked', request_id, agent_id, machine_id } as const
-    return { body, signature: await this.#signed(EXEC_RULES_REQUEST_DOMAIN, body, peer, this.#append(event)) }
+    return this.#signed(EXEC_RULES_REQUEST_DOMAIN, execRulesRequest.encode(question), peer, this.#append(event))
   }
 
   /**
    * As `sign`, for a run that outlives us. Throws `not_offered` too, where the peer's release knows of none.
    */
-  async signDetach(
-    call: Extract<ToExecutor, { type: 'sign_detach_request' }>,
-    peer: PeerLink,
-  ): Promise<{ body: Uint8Array; signature: Uint8Array }> {
+  async signDetach(call: Call<'sign_detach_request'>, peer: PeerLink): Promise<Signed> {
     const { signatures } = this.#components
     knowsDetaching(peer)
     const { argv, cwd, clamp, lifetime_ms, keep_bytes } = call
@@ -165,27 +164,22 @@ export class Requests {
     const detach = { lifetime_ms, keep_bytes }
     const content = (): Uint8Array => execDetachRequest.encode({ ...request, stream_nonce: NO_NONCE, created_at_ms: 0 })
     const proven = await this.#believed({ ...request, stdin: null, timeout_ms: null, detach }, content, { ...call, fanout: null })
-    const body = execDetachRequest.encode(request)
     const { request_id, to_agent: agent_id, to_machine: machine_id } = request
     const event = { event: 'asked', request_id, agent_id, machine_id, argv, stdin_bytes: 0, timeout_ms: null, proven, detach } as const
-    const signature = await this.#signed(EXEC_DETACH_REQUEST_DOMAIN, body, peer, this.#append(event))
+    const signed = await this.#signed(EXEC_DETACH_REQUEST_DOMAIN, execDetachRequest.encode(request), peer, this.#append(event))
     reach('signed', request_id)
-    return { body, signature }
+    return signed
   }
 
   /** Signs a question about a detached run of ours. It runs nothing, so no operator has to prove it. Throws as `signRules`. */
-  async signDetachedAsk(
-    call: Extract<ToExecutor, { type: 'sign_detached_ask' }>,
-    peer: PeerLink,
-  ): Promise<{ body: Uint8Array; signature: Uint8Array }> {
+  async signDetachedAsk(call: Call<'sign_detached_ask'>, peer: PeerLink): Promise<Signed> {
     const { ask, from } = call
     knowsDetaching(peer)
     this.#admitAsk(ask)
     const question = { ...this.#asked(call, peer), ask, from }
-    const body = execDetachedAsk.encode(question)
     const { request_id, to_agent: agent_id, to_machine: machine_id } = question
     const event = { event: 'detached_asked', request_id, agent_id, machine_id, ask, from } as const
-    return { body, signature: await this.#signed(EXEC_DETACHED_ASK_DOMAIN, body, peer, this.#append(event)) }
+    return this.#signed(EXEC_DETACHED_ASK_DOMAIN, execDetachedAsk.encode(question), peer, this.#append(event))
   }
 
   /** A cancel always gets through, however much else is asked: it has a bound of its own, which its line in the journal needs no other beside. */
@@ -210,10 +204,10 @@ export class Requests {
   }
 
   /** When the line is on the disk. A peer that reads no batches is signed for alone. */
-  async #signed(domain: string, body: Uint8Array, { readsBatches }: PeerLink, recorded: Promise<void>): Promise<Uint8Array> {
-    if (readsBatches) return this.#batches.sign(domain, body, recorded)
+  async #signed(domain: string, body: Uint8Array, { readsBatches }: PeerLink, recorded: Promise<void>): Promise<Signed> {
+    if (readsBatches) return { body, signature: await this.#batches.sign(domain, body, recorded) }
     const [signature] = await Promise.all([this.#components.signatures.sign(domain, body), recorded])
-    return signature
+    return { body, signature }
   }
 
   /** As `#check`; a proof that is none leaves a line. */

@@ -133,4 +133,7 @@ test('of more than may go on the oldest is asked no more', () => {
     ids.map((id) => fanouts.has(id)),
     ids.map((_, index) => index > 0),
   )
+  // One that is none makes no room.
+  assert.throws(() => fanouts.add(ID, Buffer.from(JSON.stringify({ hosts: ['web1'], argv: 'uptime' })), KNOWN), { code: 'bad_request' })
+  assert.ok(fanouts.has(ids[1]!))
 })
