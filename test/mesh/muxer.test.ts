@@ -83,6 +83,20 @@ test('a stream whose connection closes while it is opened ends, and nothing is t
   assert.equal(stream.status, 'aborted')
 })
 
+test('who says goodbye and does not hang up is hung up on: nothing could be opened on the connection any more', LIMIT, async (t) => {
+  const common = { transports: [tcp()], connectionEncrypters: [noise()], streamMuxers: [() => guardedMuxer(yamux())(undefined)] }
+  const [here, there] = [
+    await createLibp2p({ ...common }),
+    await createLibp2p({ ...common, addresses: { listen: ['/ip4/127.0.0.1/tcp/0'] } }),
+  ]
+  t.after(async () => Promise.all([here.stop(), there.stop()]))
+  const connection = await here.dial(there.getMultiaddrs())
+  await until(() => there.getConnections().length === 1)
+  const { muxer } = there.getConnections()[0] as unknown as { muxer: { sendGoAway(): void } }
+  muxer.sendGoAway()
+  await until(() => connection.status === 'closed' && there.getConnections().length === 0)
+})
+
 test('a muxer of another make is refused, not left as it is', () => {
   const factory = guardedMuxer(() => ({ protocol: '/other/1', createStreamMuxer: () => ({}) as StreamMuxer }))(undefined)
   assert.throws(() => factory.createStreamMuxer({} as MessageStream), TypeError)

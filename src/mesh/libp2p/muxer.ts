@@ -62,7 +62,7 @@ export const guardedMuxer =
       if (!isMuxer(muxer)) throw new TypeError('the muxer has not the members that we rely on')
       const bounded: Bounded = connection
       bounded.maxWriteBufferLength = MAX_CONNECTION_BACKLOG
-      meterInput(muxer)
+      meterInput(muxer, connection)
       abortQuietly(muxer)
       endUnanswered(muxer, connection)
       const newStream = muxer._newStream.bind(muxer)
@@ -72,8 +72,8 @@ export const guardedMuxer =
     return { protocol: factory.protocol, createStreamMuxer }
   }
 
-/** Before the muxer gets them, bytes are cut into frames (see `FrameCutter`) and counted. */
-const meterInput = (muxer: Muxer): void => {
+/** Before the muxer gets them, bytes are cut into frames (see `FrameCutter`) and counted. Who says goodbye is hung up on. */
+const meterInput = (muxer: Muxer, connection: MessageStream): void => {
   const onData = muxer.onData.bind(muxer)
   const [frames, meter] = [new FrameCutter(), new TrafficMeter()]
   meters.set(muxer, meter)
@@ -86,6 +86,8 @@ const meterInput = (muxer: Muxer): void => {
         // Metering may have ended the connection, or another connection of the same source this one.
         if (muxer.status === 'open') onData(block)
       }
+    // On a connection that stayed nothing could be opened any more, and no ping is sent.
+    if (muxer.status === 'closed') connection.close().catch((error: Error) => connection.abort(error))
   }
 }
 
