@@ -255,12 +255,12 @@ export class FleetRun {
     const ends = this.#hosts.ends()
     const own = ends.some(({ denial_reason }) => denial_reason !== null) && unheard === 0 ? await this.#own() : null
     const facts = { argv, timed: this.#timed, interrupted: this.#interrupted !== null, own, elapsedMs: progress.elapsedMs }
-    const ledger = this.#request?.ledger ?? null
-    const lines = summaryLines(sums, ends, { ...facts, ledger: ledger?.path ?? null })
+    const { path, state } = this.#request?.ledger ?? {}
+    const whole = state?.ledger() ?? sums
+    const lines = summaryLines(sums, ends, { ...facts, ledger: path === undefined ? null : { path, whole } })
     for (const line of context.quiet ? [] : this.#warnings.lines()) await this.#say([line])
     if (!(context.quiet && sums.ok)) await this.#say([...this.#beforehand(sums, unheard), ...lines])
-    const whole = ledger?.state.ledger() ?? sums
-    if (whole.asked !== sums.asked && !context.quiet) await this.#say([`the whole ledger: ${countsLine(whole)}`])
+    if (countsLine(whole) !== countsLine(sums) && !context.quiet) await this.#say([`the whole ledger: ${countsLine(whole)}`])
     const problem = held?.problem ?? null
     if (problem !== null) await this.#say([`some output could not be kept, and is missing: ${problem}`])
   }

@@ -13,8 +13,8 @@ export type ToldFacts = Pick<RunFacts, 'argv' | 'timed' | 'interrupted' | 'own'>
 export interface SummaryFacts extends ToldFacts {
   /** Null: of one that was read. */
   readonly elapsedMs: number | null
-  /** Where it is kept; null: nowhere. */
-  readonly ledger: string | null
+  /** Where it is kept, and what all of that says; null: nowhere. */
+  readonly ledger: { readonly path: string; readonly whole: FanoutLedgerJson } | null
 }
 
 /** What is known of a host whose turn is over. */
@@ -127,5 +127,5 @@ export const countsLine = ({ asked, ran, failed, denied, unreachable, not_starte
 export const summaryLines = (ledger: FanoutLedgerJson, hosts: readonly EndedHost[], facts: SummaryFacts): string[] => [
   `${countsLine(ledger)}${facts.elapsedMs === null ? '' : `; ${timeText(facts.elapsedMs)}`}`,
   ...unsuccessfulLines(hosts, facts),
-  ...(facts.ledger === null ? [] : nextLines(ledger, facts.ledger)),
+  ...(facts.ledger === null ? [] : nextLines(facts.ledger.whole, facts.ledger.path)),
 ]

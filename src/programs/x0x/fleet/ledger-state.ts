@@ -129,7 +129,10 @@ export class LedgerState {
 }
 
 const endOf = (host: HostState): FanoutHostJson => {
-  if (host.end !== null) return host.end
-  if (host.begun) return unheardEnd(host, 'unknown', 'it had begun, and nobody was there any more to hear how it ended')
-  return host.before ?? unheardEnd(host, 'not_started', 'its turn had not come when nobody was there any more')
+  const { before, begun } = host
+  const unheard = begun ? unheardEnd(host, 'unknown', 'it had begun, and nobody was there any more to hear how it ended') : null
+  const end = host.end ?? unheard
+  if (end === null) return before ?? unheardEnd(host, 'not_started', 'its turn had not come when nobody was there any more')
+  // That it certainly did not run this time says nothing of the time before.
+  return before?.end === 'unknown' && certainlyDidNotRun(end) ? before : end
 }

@@ -89,6 +89,22 @@ test('what may have run is asked again only on purpose', async (t) => {
   assert.equal(here.asked.length, 2)
 })
 
+test('what may have run once is not said to have certainly not run, whatever a later try comes to, until it has run', async (t) => {
+  const tries = [unreachable('web4'), denied('web4'), notStarted('web4'), unknown('web4'), unreachable('web4')].map((end) => [end])
+  const here = await place(t, [unknown('web4'), denied('web2')], ...tries)
+  await here.exec('@all', '--ledger', here.file, '--', 'deploy')
+  for (const [end] of tries) {
+    const { status, stderr } = await here.exec('--retry-unknown', here.file)
+    assert.deepEqual([status, (await endsOf(here))[3]], [4, 'web4 unknown'], end!.end)
+    assert.match(stderr, /\nx0x: the whole ledger: 5 hosts asked: 3 ran, 1 denied, 0 unreachable, 0 not started, 0 cancelled, 1 unknown\n/)
+    assert.ok(stderr.includes(`x0x exec --retry-unknown ${here.file}\n`), stderr)
+  }
+  await here.exec('--retry', here.file)
+  assert.deepEqual(here.asked.at(-1)?.hosts, ['web2'])
+  assert.equal((await here.exec('--retry-unknown', here.file)).status, 0)
+  assert.deepEqual((await endsOf(here))[3], 'web4 ran')
+})
+
 test('what was cancelled before it was sent keeps its id, and what its agent ended does not', async (t) => {
   const cancelled = { code: null, end: 'cancelled' } as const
   const here = await place(t, [hostEnd('web1', cancelled), hostEnd('web2', { ...cancelled, warnings: ['cancelled'] })])
