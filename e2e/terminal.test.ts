@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { beginRunAnswer, fakeDaemon, json, runAnswer, runEventBytes } from '../test/support/fake-daemon.ts'
+import { fleetDaemon, hostEnd, notStarted, type AskedFanout } from '../test/support/fleet-daemon.ts'
 import { cliCommand, startCli } from '../test/support/mesh-of-daemons.ts'
 import { tempDir } from '../test/support/temp-dir.ts'
 
@@ -158,26 +159,49 @@ test(`closing the terminal cancels the run and ends the command line by SIGHUP${
   )
 })
 
+/** Its exit status and what it says on standard error. */
+const intoFull = async (dir: string, ...argv: readonly string[]): Promise<[number | null, string]> => {
+  const child = spawn('/bin/sh', ['-c', `exec "$@" > ${FULL}`, 'sh', ...cliCommand, '--data-dir', dir, ...argv])
+  let stderr = ''
+  child.stderr.on('data', (part: Buffer) => (stderr += part.toString()))
+  await once(child, 'close')
+  return [child.exitCode, stderr]
+}
+
 test(`output that a full disk does not take is a failure with one line${withFull}`, { skip: !existsSync(FULL) }, async (t) => {
   const { dir } = await fakeDaemon(t, (request, response) => {
     if (request.path === '/exec/run') runAnswer(response, { type: 'stdout', request_id: 'x', seq: 0, data_b64: 'NQo=' })
     else json(response, 200, { ok: true, agent_id: 'a', machine_id: 'b', contacts: [] })
   })
-  const intoFull = async (...argv: readonly string[]): Promise<[number | null, string]> => {
-    const child = spawn('/bin/sh', ['-c', `exec "$@" > ${FULL}`, 'sh', ...cliCommand, '--data-dir', dir, ...argv])
-    let stderr = ''
-    child.stderr.on('data', (part: Buffer) => (stderr += part.toString()))
-    await once(child, 'close')
-    return [child.exitCode, stderr]
-  }
   for (const argv of [['id'], ['--json', 'id'], ['contacts', 'list'], ['--help']]) {
-    const [status, stderr] = await intoFull(...argv)
+    const [status, stderr] = await intoFull(dir, ...argv)
     assert.equal(status, 1, argv.join(' '))
     assert.match(stderr, /^x0x: the output could not be written: .*ENOSPC.*\n$/)
   }
-  const [status, stderr] = await intoFull('exec', 'bob', '--', 'echo', '5')
+  const [status, stderr] = await intoFull(dir, 'exec', 'bob', '--', 'echo', '5')
   assert.equal(status, 255)
   assert.match(stderr, /^x0x: the output could not be written: .*\n$/)
+})
+
+test(`of many hosts a full disk ends what goes on, and what became of each is said${withFull}`, { skip: !existsSync(FULL) }, async (t) => {
+  let fanout: AskedFanout
+  const { dir } = await fleetDaemon(
+    t,
+    ['web1', 'web2'],
+    (asked) => {
+      fanout = asked
+      asked.begun('web1')
+      asked.output('web1', 'lost\n')
+    },
+    () => {
+      fanout.ended(hostEnd('web1', { end: 'cancelled', code: null, signal: 15 }), notStarted('web2'))
+      fanout.close()
+    },
+  )
+  const [status, stderr] = await intoFull(dir, 'exec', '@all', '--', 'x')
+  assert.equal(status, 3)
+  assert.match(stderr, /^x0x: 2 hosts asked: 0 ran, 0 denied, 0 unreachable, 1 not started, 1 cancelled, 0 unknown; /)
+  assert.match(stderr, /\nx0x: the output could not be written: ENOSPC.*\n$/)
 })
 
 test('a reader that leaves is quiet, with the status of a broken pipe', async (t) => {

@@ -63,10 +63,8 @@ export const untilEnded = async (io: UntilEnded, work: (signal: AbortSignal) => 
 const EXIT_READER_GONE = exitOfSignal('SIGPIPE')
 const GONE = new Set(['EPIPE', 'ERR_STREAM_DESTROYED'])
 
-const isGone = ({ code }: NodeJS.ErrnoException): boolean => GONE.has(code ?? '')
-
-/** What cannot be written, as on a full disk, although somebody may want to read it. */
-export const isUnwritable = ({ errored }: Output): boolean => errored !== null && !isGone(errored)
+/** Nobody reads it any more. What else goes wrong, as on a full disk, somebody may want to know. */
+export const isGone = ({ code }: NodeJS.ErrnoException): boolean => GONE.has(code ?? '')
 
 /** Sees to it that no command succeeds whose output was lost: a full disk must not look like an empty answer. */
 export class OutputWatch {

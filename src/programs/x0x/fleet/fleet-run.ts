@@ -1,7 +1,6 @@
 import { AppError, errorCodeOf, errorText, isAppError } from '../../../base/errors.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { FANOUT_OPERATION } from '../../../identity/operator-proof.ts'
-import { wrapped } from '../../../command-line/help.ts'
 import { runProver } from '../../../local-api/operator.ts'
 import {
   FANOUT_ENDS,
@@ -13,7 +12,7 @@ import {
 } from '../../../protocol/fanout.ts'
 import { MAX_PROVEN_REQUEST } from '../../../protocol/local-limits.ts'
 import { exitOfSignal } from '../../../supervision/program-exit.ts'
-import { isUnwritable, write } from '../../../supervision/program-output.ts'
+import { isGone, write } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
 import { reportFailure } from '../failure.ts'
 import { EXIT_NOT_RUN, type RunFacts } from '../outcome.ts'
@@ -25,7 +24,7 @@ import { retryLine } from './fleet-line.ts'
 import type { FleetProgress } from './fleet-progress.ts'
 import type { FleetRequest } from './fleet-request.ts'
 import { fleetStatus } from './fleet-status.ts'
-import { countsLine, summaryLines } from './fleet-summary.ts'
+import { countsLine, fittedLines, summaryLines } from './fleet-summary.ts'
 import { FleetWarnings } from './fleet-warnings.ts'
 import type { FleetView } from './fleet-view.ts'
 import type { HeldOutputs } from './held-output.ts'
@@ -51,13 +50,22 @@ export class FleetRun {
   #interrupted: NodeJS.Signals | null = null
   /** Of standard output: what comes is not shown any more, and only kept in the ledger. */
   #readerGone = false
+  /** … because it cannot be written, as on a full disk, although somebody may want to read it. A stream of this process forgets that at once. */
+  #isUnwritable = false
   /** Why there is nothing more to hear of those that have not ended; null: all have. */
   #brokeOff: string | null = null
 
   constructor(components: FleetRunComponents, init: { readonly timed: boolean }) {
     this.#components = components
     this.#timed = init.timed
-    this.#stopListening = components.context.onSignal((signal) => this.#interrupt(signal))
+    const { stdout, onSignal } = components.context
+    const stop = onSignal((signal) => this.#interrupt(signal))
+    const failed = (error: Error): void => void (this.#isUnwritable ||= !isGone(error))
+    stdout.on('error', failed)
+    this.#stopListening = () => {
+      stdout.off('error', failed)
+      stop()
+    }
   }
 
   /** The exit status where a signal came; null where none did. */
@@ -188,7 +196,7 @@ export class FleetRun {
   /** Nobody wants more of it, or gets it. With a ledger, or where somebody is there to be told, its end is waited for all the same. True: it goes on. */
   async #readerLeft(): Promise<boolean> {
     this.#readerGone = true
-    if (this.#request?.ledger === null && !isUnwritable(this.#components.context.stdout)) {
+    if (this.#request?.ledger === null && !this.#isUnwritable) {
       this.#brokeOff = 'nobody read its output any more'
       return false
     }
@@ -244,7 +252,7 @@ export class FleetRun {
       for (const end of left) await view.ended(end)
       this.#readerGone = !(await view.finish(sums))
     }
-    if ((!this.#readerGone || isUnwritable(context.stdout)) && !context.json) await this.#summary(argv, sums, isLate ? left.length : 0)
+    if ((!this.#readerGone || this.#isUnwritable) && !context.json) await this.#summary(argv, sums, isLate ? left.length : 0)
     if (this.#interrupted !== null) return exitOfSignal(this.#interrupted)
     const incomplete = (held?.problem ?? null) !== null || (ledger?.failure ?? null) !== null
     return fleetStatus(whole) || (sums.ok && !incomplete ? 0 : 1)
@@ -282,14 +290,4 @@ export class FleetRun {
   async #own(): Promise<RunFacts['own']> {
     return this.#components.context.api.json<RunFacts['own']>({ method: 'GET', path: '/agent' }).catch(() => null)
   }
-}
-
-/** Of what `problemText` puts before a line. */
-const INDENT = 5
-
-/** Broken at its blanks where it is wider than the terminal. A command stays whole, to be copied. */
-const fittedLines = (line: string, columns: number): string[] => {
-  if (line.includes('x0x ') || line.length + INDENT <= columns) return [line]
-  const [first = '', ...rest] = wrapped(line, columns - INDENT - 2)
-  return [first, ...rest.map((part) => `  ${part}`)]
 }

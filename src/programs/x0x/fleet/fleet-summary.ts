@@ -1,5 +1,6 @@
 import { ERROR_TABLE, errorCodeOf } from '../../../base/errors.ts'
 import { shellWord } from '../../../base/shell-word.ts'
+import { wrapped } from '../../../command-line/help.ts'
 import { isSuccess, type FanoutEnd, type FanoutHostJson, type FanoutLedgerJson } from '../../../protocol/fanout.ts'
 import { foldNodeSet } from '../../../protocol/node-set.ts'
 import { denialLines, killedBy, killedText, type RunFacts } from '../outcome.ts'
@@ -129,3 +130,13 @@ export const summaryLines = (ledger: FanoutLedgerJson, hosts: readonly EndedHost
   ...unsuccessfulLines(hosts, facts),
   ...(facts.ledger === null ? [] : nextLines(facts.ledger.whole, facts.ledger.path)),
 ]
+
+/** Of what `problemText` puts before a line. */
+const INDENT = 5
+
+/** Broken at its blanks where it is wider than the terminal. A command stays whole, to be copied. */
+export const fittedLines = (line: string, columns: number): string[] => {
+  if (line.includes('x0x ') || line.length + INDENT <= columns) return [line]
+  const [first = '', ...rest] = wrapped(line, columns - INDENT - 2)
+  return [first, ...rest.map((part) => `  ${part}`)]
+}
