@@ -2,7 +2,7 @@ import { NEVER } from '../../base/abortable.ts'
 import type { Clock } from '../../base/clock.ts'
 import { Turnstile } from '../../base/turnstile.ts'
 import { FanoutSums, isSuccess, type FanoutHostJson, type FanoutLedgerJson, type NotStartedReason } from '../../protocol/fanout.ts'
-import { hostNotStarted, type FanoutHost } from './host-end.ts'
+import { hostNotStarted, hostStopped, type FanoutHost } from './host-end.ts'
 
 /** One host's run. */
 export interface HostRun {
@@ -44,6 +44,8 @@ export class Fanout {
   readonly #closing = new AbortController()
   /** Why nothing more begins; null: more does. */
   #why: NotStartedReason | null = null
+  /** Why what runs is cancelled; null: it is not. */
+  #stoppedBy: NotStartedReason | null = null
   #begun = 0
   #inCanary = false
   readonly #stop = new AbortController()
@@ -84,6 +86,7 @@ export class Fanout {
   /** Begins nothing more, and cancels what runs. */
   stop(reason: NotStartedReason): void {
     this.#close(reason)
+    this.#stoppedBy ??= reason
     this.#stop.abort()
     for (const run of this.#running) run.cancel()
   }
@@ -129,7 +132,7 @@ export class Fanout {
     if (this.stopped.aborted) run.cancel()
     const host = await run.ended
     this.#running.delete(run)
-    await this.#tell(host)
+    await this.#tell(hostStopped(host, this.#stoppedBy))
   }
 
   async #tell(host: FanoutHostJson): Promise<void> {

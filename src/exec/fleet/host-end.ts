@@ -90,7 +90,7 @@ export const hostCancelled = (host: FanoutHost, request_id: RequestId): FanoutHo
   message: 'it was cancelled before its request was sent',
 })
 
-const WHY_NOT_STARTED: Readonly<Record<NotStartedReason, string>> = {
+const WHY_STOPPED: Readonly<Record<NotStartedReason, string>> = {
   canary_failed: 'one of the first hosts, which all must succeed before others begin, did not',
   max_failures_reached: 'as many hosts as were allowed to fail had failed',
   deadline_over: 'the time for all hosts was up',
@@ -107,5 +107,11 @@ export const hostNotStarted = (host: FanoutHost, reason: NotStartedReason): Fano
   request_id: null,
   end: 'not_started',
   error: reason,
-  message: WHY_NOT_STARTED[reason],
+  message: WHY_STOPPED[reason],
 })
+
+/** One that ended when its fan-out was stopped, with why that was: of one whose agent signed that we ended it nobody else says so. */
+export const hostStopped = (host: FanoutHostJson, reason: NotStartedReason | null): FanoutHostJson =>
+  host.end === 'cancelled' && host.message === undefined && reason !== null
+    ? { ...host, message: `it was ended before it had ended by itself: ${WHY_STOPPED[reason]}` }
+    : host

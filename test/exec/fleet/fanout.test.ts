@@ -7,7 +7,7 @@ import fc from 'fast-check'
 import { systemClock } from '../../../src/base/clock.ts'
 import { Turnstile } from '../../../src/base/turnstile.ts'
 import { Fanout, type FanoutPlan, type HostRun } from '../../../src/exec/fleet/fanout.ts'
-import { hostNotStarted, type FanoutHost } from '../../../src/exec/fleet/host-end.ts'
+import { NO_FACTS, type FanoutHost } from '../../../src/exec/fleet/host-end.ts'
 import {
   isSuccess,
   ledgerProblem,
@@ -33,8 +33,8 @@ interface Script {
 const WELL: Script = { end: 'ran', code: 0, turns: 1, heedsCancel: true }
 
 const endOf = (host: FanoutHost, { end, code }: Pick<Script, 'end' | 'code'>): FanoutHostJson => ({
-  ...hostNotStarted(host, 'caller_left'),
-  error: null,
+  ...NO_FACTS,
+  ...host,
   request_id: ID,
   end,
   code: end === 'ran' ? code : null,
@@ -206,6 +206,18 @@ describe('a deadline', () => {
     const ledger = await ended
     assert.deepEqual([ledger.cancelled, ledger.not_started, clock.pending], [4, 6, 0])
     assert.ok(scripted.notStarted.every(({ error }) => error === 'deadline_over'))
+    const cancelled = scripted.told.filter(({ end }) => end === 'cancelled')
+    assert.ok(cancelled.every(({ message }) => message === 'it was ended before it had ended by itself: the time for all hosts was up'))
+  })
+
+  it('over which the first failure came does not say that what it cancels was that', async () => {
+    const clock = new ManualClock()
+    const scripted = new Scripted((host) => (host === 0 ? { ...WELL, code: 1 } : { ...WELL, turns: Number.POSITIVE_INFINITY }))
+    const ended = scripted.fanout(5, { parallel: 2, maxFailures: 1, deadlineMs: 1_000 }, clock).run()
+    while (scripted.told.length === 0) await nextTurn()
+    await clock.advance(1_000)
+    assert.deepEqual([(await ended).cancelled, scripted.notStarted[0]?.error], [1, 'max_failures_reached'])
+    assert.match(scripted.told.find(({ end }) => end === 'cancelled')?.message ?? '', /: the time for all hosts was up$/)
   })
 
   it('that is not met leaves no timer either', async () => {

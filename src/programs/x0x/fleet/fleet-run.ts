@@ -1,4 +1,4 @@
-import { AppError, errorCodeOf, errorText, isAppError } from '../../../base/errors.ts'
+import { AppError, errnoOf, errorCodeOf, errorText, isAppError } from '../../../base/errors.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { FANOUT_OPERATION } from '../../../identity/operator-proof.ts'
 import { runProver } from '../../../local-api/operator.ts'
@@ -86,7 +86,7 @@ export class FleetRun {
       await this.#follow(await this.#ask(request))
     } catch (error) {
       if (this.#hosts.isEmpty) return this.#nobodyAsked(request, error)
-      this.#brokeOff ??= this.#components.closing.signal.aborted ? 'nobody waited for its end' : errorText(error)
+      this.#brokeOff ??= this.#components.closing.signal.aborted ? 'nobody waited for its end' : brokenBy(error)
     }
     return this.#finish(request)
   }
@@ -128,7 +128,7 @@ export class FleetRun {
       if (!goesOn && !(await this.#readerLeft())) return
     }
     if (this.#hosts.isEmpty) throw new AppError('daemon_unreachable', 'the local daemon went away before it had asked anybody')
-    this.#brokeOff = 'the local daemon went away before the end; it cancels what it asked for'
+    this.#brokeOff = WENT_AWAY
   }
 
   /** False when nobody reads our output any more. */
@@ -265,7 +265,7 @@ export class FleetRun {
     const facts = { argv, timed: this.#timed, interrupted: this.#interrupted !== null, own, elapsedMs: progress.elapsedMs }
     const { path, state } = this.#request?.ledger ?? {}
     const whole = state?.ledger() ?? sums
-    const lines = summaryLines(sums, ends, { ...facts, ledger: path === undefined ? null : { path, whole } })
+    const lines = summaryLines(sums, ends, { ...facts, ledger: path === undefined ? null : { path, ends: state?.ends() ?? [] } })
     for (const line of context.quiet ? [] : this.#warnings.lines()) await this.#say([line])
     if (!(context.quiet && sums.ok)) await this.#say([...this.#beforehand(sums, unheard), ...lines])
     if (countsLine(whole) !== countsLine(sums) && !context.quiet) await this.#say([`the whole ledger: ${countsLine(whole)}`])
@@ -291,3 +291,7 @@ export class FleetRun {
     return this.#components.context.api.json<RunFacts['own']>({ method: 'GET', path: '/agent' }).catch(() => null)
   }
 }
+
+const WENT_AWAY = 'the local daemon went away before the end, and what it asked for ends without it'
+
+const brokenBy = (error: unknown): string => (errnoOf(error) === 'ECONNRESET' ? WENT_AWAY : errorText(error))

@@ -8,14 +8,15 @@ import { counted } from '../print.ts'
 import { endText } from './end-text.ts'
 import { retryLine } from './fleet-line.ts'
 import { timeText } from './fleet-progress.ts'
+import { certainlyDidNotRun } from './ledger-state.ts'
 
 export type ToldFacts = Pick<RunFacts, 'argv' | 'timed' | 'interrupted' | 'own'>
 
 export interface SummaryFacts extends ToldFacts {
   /** Null: of one that was read. */
   readonly elapsedMs: number | null
-  /** Where it is kept, and what all of that says; null: nowhere. */
-  readonly ledger: { readonly path: string; readonly whole: FanoutLedgerJson } | null
+  /** Where it is kept, and how all of that ended; null: nowhere. */
+  readonly ledger: { readonly path: string; readonly ends: readonly FanoutHostJson[] } | null
 }
 
 /** What is known of a host whose turn is over. */
@@ -106,9 +107,9 @@ const toldLines = ({ label, hosts, lines: [what = '', ...next] }: Told): string[
 /** Every host that did not succeed, with what to do next. */
 export const unsuccessfulLines = (hosts: readonly EndedHost[], facts: ToldFacts): string[] => toldOf(hosts, facts).flatMap(toldLines)
 
-const nextLines = ({ denied, unreachable, not_started, cancelled, unknown }: FanoutLedgerJson, file: string): string[] => [
-  ...(denied + unreachable + not_started + cancelled === 0 ? [] : [`ask again where it certainly did not run: ${retryLine(file)}`]),
-  ...(unknown === 0 ? [] : [`where it may have run, it may run twice: ${retryLine(file, true)}`]),
+const nextLines = ({ path, ends }: NonNullable<SummaryFacts['ledger']>): string[] => [
+  ...(ends.some(certainlyDidNotRun) ? [`ask again where it certainly did not run: ${retryLine(path)}`] : []),
+  ...(ends.some(({ end }) => end === 'unknown') ? [`where it may have run, it may run twice: ${retryLine(path, true)}`] : []),
 ]
 
 /** `20 hosts asked: 17 ran (1 failed), 1 denied, …`: the six counts, always all of them. */
@@ -128,7 +129,7 @@ export const countsLine = ({ asked, ran, failed, denied, unreachable, not_starte
 export const summaryLines = (ledger: FanoutLedgerJson, hosts: readonly EndedHost[], facts: SummaryFacts): string[] => [
   `${countsLine(ledger)}${facts.elapsedMs === null ? '' : `; ${timeText(facts.elapsedMs)}`}`,
   ...unsuccessfulLines(hosts, facts),
-  ...(facts.ledger === null ? [] : nextLines(facts.ledger.whole, facts.ledger.path)),
+  ...(facts.ledger === null ? [] : nextLines(facts.ledger)),
 ]
 
 /** Of what `problemText` puts before a line. */

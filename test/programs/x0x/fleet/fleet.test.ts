@@ -357,6 +357,15 @@ test('where each host ended well, an answer without right sums is not well, and 
   }
 })
 
+test('a daemon that is killed is said to have gone away', async (t) => {
+  const { status, stderr } = await exec(t, names(2), (fanout) => {
+    fanout.begun('web1')
+    fanout.response.write('', () => fanout.response.destroy())
+  })
+  assert.equal(status, 4)
+  assert.match(stderr, /^x0x: it broke off: the local daemon went away before the end, /)
+})
+
 test('what ends twice ends as it was said first, and a host that was not asked ends it', async (t) => {
   const twice = await exec(t, names(1), (fanout) => {
     fanout.ended(hostEnd('web1'), hostEnd('web1', { code: 1 }))

@@ -118,6 +118,14 @@ test('what was cancelled before it was sent keeps its id, and what its agent end
   )
 })
 
+test('of what was ended after it began nobody is told to ask again, since neither way would', async (t) => {
+  const ended = hostEnd('web1', { end: 'cancelled', code: null, signal: 15, warnings: ['cancelled'] })
+  const here = await place(t, [ended], [])
+  const { status, stderr } = await here.exec('@all', '--ledger', here.file, '--', 'deploy')
+  assert.equal(status, 3)
+  assert.doesNotMatch(stderr, /--retry/)
+})
+
 test('another command, other stdin, another file: nobody is asked', async (t) => {
   const here = await place(t, [denied('web2')])
   const stdin = join(here.file, '..', 'stdin')
