@@ -186,7 +186,7 @@ test('Ctrl-C leaves it, a cancel ends it, and who forgets it lets go of it there
 
   await alice.ok('runs', 'forget', id)
   const gone = await alice.cli(['attach', id])
-  assert.equal(gone.status, 1)
+  assert.equal(gone.status, 255)
   assert.match(gone.stderr, /no detached run under that id.*\n {5}which there are: x0x runs\n/)
 })
 
@@ -219,7 +219,7 @@ test('many hosts are detached by the words of a fan-out', async () => {
 test("somebody else's run is none: not by its id, and not by the file of who asked for it", async () => {
   const id = await detach([sleeper])
   const unknown = await carol.cli(['attach', id])
-  assert.deepEqual([unknown.status, unknown.stdout.length], [1, 0])
+  assert.deepEqual([unknown.status, unknown.stdout.length], [255, 0])
   await carol.stop()
   await copyFile(join(alice.dir, 'detached-runs.json'), join(carol.dir, 'detached-runs.json'))
   await carol.start()

@@ -160,7 +160,7 @@ export class AttachedRun {
     if (state === 'unknown' || state === 'expired') throw unknownRun(state)
     if (kept < this.next)
       throw new AppError('bad_request', `${this.next} bytes of output are to be left out, and ${kept} are kept`, {
-        data: { bytes_kept: kept },
+        data: { bytes_kept: kept, next: `begin with byte ${kept} at most; with 0, all that is kept is shown` },
       })
     if (!target.request_sha256.some((hex) => equalBytes(fromHex(hex), request_sha256)))
       throw new AppError('malformed', `it is for the Request ${toHex(request_sha256)}, which is none of ours`)

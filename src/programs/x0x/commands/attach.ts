@@ -14,6 +14,7 @@ import { reportFailure, usageError } from '../failure.ts'
 import { EXIT_NOT_RUN, outcomeLines, statusOf, type ExitEvent, type RunFacts } from '../outcome.ts'
 import { printJson, printNotice, problemText } from '../print.ts'
 import { LiveOutput } from '../run-output.ts'
+import { statusAsExec } from '../status-as-exec.ts'
 import { findRun } from './find-run.ts'
 
 export interface AttachOptions {
@@ -178,6 +179,10 @@ interface Gathered {
 /** `x0x attach ID`. */
 export const runAttach = async (context: CliContext, options: AttachOptions): Promise<number> => {
   const from = fromOf(options.from)
+  return statusAsExec(context, async () => attachFrom(context, options, from))
+}
+
+const attachFrom = async (context: CliContext, options: AttachOptions, from: number): Promise<number> => {
   const run = await findRun(context, options.id)
   if (!context.json) return new Attachment(context, { run, options }).run()
   const path = `/runs/${run.request_id}/output?from=${from}&follow=${options.follow}`

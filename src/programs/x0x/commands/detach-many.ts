@@ -7,10 +7,10 @@ import { exitOfSignal } from '../../../supervision/program-exit.ts'
 import { write } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
 import { selectedHosts } from '../fleet/select-hosts.ts'
-import { reportFailure } from '../failure.ts'
+import { statusAsExec } from '../status-as-exec.ts'
 import { fleetStatus } from '../fleet/fleet-status.ts'
 import { unsuccessfulLines, type EndedHost } from '../fleet/fleet-summary.ts'
-import { EXIT_NOT_RUN, type RunFacts } from '../outcome.ts'
+import type { RunFacts } from '../outcome.ts'
 import { printJson, printLine, problemText } from '../print.ts'
 import { askDetached, isDenied, mayRun } from './detached-request.ts'
 
@@ -111,16 +111,8 @@ export const detachMany = async (
   context: CliContext,
   who: readonly string[],
   request: Omit<ManyRequest, 'session'> & { readonly session?: string },
-): Promise<number> => {
-  try {
-    return await detachEach(context, await selectedHosts(context, who), { session: nameOfThese(), ...request })
-  } catch (error) {
-    // Nobody could be asked.
-    if (isAppError(error, 'bad_request')) throw error
-    await reportFailure(context, context.json, error)
-    return EXIT_NOT_RUN
-  }
-}
+): Promise<number> =>
+  statusAsExec(context, async () => detachEach(context, await selectedHosts(context, who), { session: nameOfThese(), ...request }))
 
 const detachEach = async (context: CliContext, hosts: readonly Host[], request: ManyRequest): Promise<number> => {
   const leaving = new AbortController()

@@ -13,6 +13,7 @@ import { exitStatusOf, failureLines, usageError } from '../failure.ts'
 import { denialLines, EXIT_NOT_RUN, outcomeLines, statusOf, type ExitEvent } from '../outcome.ts'
 import { printAnswer, printDone, printJson, printLine, printTable, problemText } from '../print.ts'
 import { factsOf, lostLines } from './attach.ts'
+import { statusAsExec } from '../status-as-exec.ts'
 import { findRuns, type FoundRuns, type RunWords } from './find-run.ts'
 
 /** A run that was waited for. */
@@ -124,6 +125,10 @@ const tellUnknown = async (context: CliContext, unknown: FoundRuns['unknown']): 
 /** `x0x runs wait ID...`. Whoever stops waiting ends nothing. */
 export const runWait = async (context: CliContext, words: RunWords, timeout: string | null): Promise<number> => {
   const limit = timeout === null ? null : timeoutOf(timeout)
+  return statusAsExec(context, async () => waitUpTo(context, words, limit))
+}
+
+const waitUpTo = async (context: CliContext, words: RunWords, limit: number | null): Promise<number> => {
   const found = await findRuns(context, words)
   const request_ids = found.runs.map(({ request_id }) => request_id)
   const failed = await tellUnknown(context, found.unknown)

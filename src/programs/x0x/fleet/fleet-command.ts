@@ -1,9 +1,7 @@
 import { systemClock } from '../../../base/clock.ts'
-import { isAppError } from '../../../base/errors.ts'
 import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
-import { reportFailure } from '../failure.ts'
-import { EXIT_NOT_RUN } from '../outcome.ts'
+import { statusAsExec } from '../status-as-exec.ts'
 import { printJson, printNotice } from '../print.ts'
 import { DiffView } from './diff-view.ts'
 import { fleetLine, retryLine, type FleetLine } from './fleet-line.ts'
@@ -73,11 +71,5 @@ const run = async (context: CliContext, line: FleetLine): Promise<number> => {
 /** `x0x exec WHO... -- ARGV...` of many hosts. Answers the exit status; 255 where nobody could be asked. */
 export const runFleet = async (context: CliContext, commandLine: CommandLine): Promise<number> => {
   const line = fleetLine(commandLine)
-  try {
-    return await run(context, line)
-  } catch (error) {
-    if (isAppError(error, 'bad_request')) throw error
-    await reportFailure(context, context.json, error)
-    return EXIT_NOT_RUN
-  }
+  return statusAsExec(context, async () => run(context, line))
 }

@@ -1,0 +1,15 @@
+import { isAppError } from '../../base/errors.ts'
+import type { CliContext } from './context.ts'
+import { reportFailure } from './failure.ts'
+import { EXIT_NOT_RUN } from './outcome.ts'
+
+/** Does what has the exit status of a command: what keeps that from being known is 255, as any other may be the command's. Throws `bad_request`. */
+export const statusAsExec = async (context: CliContext, work: () => Promise<number>): Promise<number> => {
+  try {
+    return await work()
+  } catch (error) {
+    if (isAppError(error, 'bad_request')) throw error
+    await reportFailure(context, context.json, error)
+    return EXIT_NOT_RUN
+  }
+}
