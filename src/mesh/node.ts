@@ -127,7 +127,8 @@ export class MeshNode implements Startable {
     const { pubsub } = libp2p.services
     for (const [topic, { validator, onNeighbour }] of this.#topics) joinTopic(pubsub, topic, validator, onNeighbour)
     watchGossip(pubsub, this.#limits)
-    this.#sweep = setInterval(() => void forgetGonePeers(libp2p).catch(() => undefined), PEER_STORE_SWEEP_MS).unref()
+    const gone = new Map<string, number>()
+    this.#sweep = setInterval(() => void forgetGonePeers(libp2p, gone).catch(() => undefined), PEER_STORE_SWEEP_MS).unref()
   }
 
   async stop(): Promise<void> {

@@ -14,7 +14,7 @@ import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { AddressBook } from '../../src/mesh/address-book.ts'
 import type { SeenAgent } from '../../src/mesh/announcements.ts'
-import { forgetGonePeers, MAX_PEER_PROTOCOLS } from '../../src/mesh/libp2p/peer-store.ts'
+import { forgetGonePeers, MAX_PEER_PROTOCOLS, MAX_PROTOCOL_TEXT } from '../../src/mesh/libp2p/peer-store.ts'
 import { libp2pOptions } from '../../src/mesh/libp2p/options.ts'
 import { FrameCutter } from '../../src/mesh/libp2p/frame-cutter.ts'
 import { guardedMuxer, trafficMeterOf } from '../../src/mesh/libp2p/muxer.ts'
@@ -162,27 +162,33 @@ test('strangers that come once each are forgotten by the store of peers', LIMIT,
   assert.equal(await kept(), 0)
 })
 
-test('of a stranger that says it is at thousands of addresses, and speaks as many protocols, few are kept', LIMIT, async (t) => {
-  const options = await libp2pOptions({ seed: randomBytes(32), listen: ['/ip4/127.0.0.1/tcp/0'], announce: [], mdns: false, gater: {} })
-  const victim = await createLibp2p(options)
-  t.after(() => victim.stop())
-  await victim.start()
-  const stranger = await createLibp2p({
-    transports: [tcp()],
-    connectionEncrypters: [noise()],
-    streamMuxers: [yamux()],
-    services: { identify: identify() },
-    addresses: { announce: Array.from({ length: 100 }, (_, i) => `/ip4/10.1.1.${i}/tcp/1`) },
-  })
-  t.after(() => stranger.stop())
-  for (let i = 0; i < 100; i++) await stranger.handle(`/${i}`, () => undefined)
-  await stranger.dial(victim.getMultiaddrs()[0]!)
-  await until(
-    async () => (await victim.peerStore.has(stranger.peerId)) && (await victim.peerStore.get(stranger.peerId)).addresses.length > 0,
-  )
-  const { addresses, protocols } = await victim.peerStore.get(stranger.peerId)
-  assert.deepEqual([addresses.length, protocols.length], [MAX_CARD_ADDRESSES, MAX_PEER_PROTOCOLS])
-})
+test(
+  'of a stranger that says it is at thousands of addresses, and speaks as many protocols, few are kept, and none of any length',
+  LIMIT,
+  async (t) => {
+    const options = await libp2pOptions({ seed: randomBytes(32), listen: ['/ip4/127.0.0.1/tcp/0'], announce: [], mdns: false, gater: {} })
+    const victim = await createLibp2p(options)
+    t.after(() => victim.stop())
+    await victim.start()
+    const stranger = await createLibp2p({
+      transports: [tcp()],
+      connectionEncrypters: [noise()],
+      streamMuxers: [yamux()],
+      services: { identify: identify() },
+      addresses: { announce: Array.from({ length: 100 }, (_, i) => `/ip4/10.1.1.${i}/tcp/1`) },
+    })
+    t.after(() => stranger.stop())
+    for (const protocol of [...Array(100).keys(), '!'.repeat(MAX_PROTOCOL_TEXT)]) await stranger.handle(`/${protocol}`, () => undefined)
+    await stranger.dial(victim.getMultiaddrs()[0]!)
+    await until(
+      async () => (await victim.peerStore.has(stranger.peerId)) && (await victim.peerStore.get(stranger.peerId)).addresses.length > 0,
+    )
+    const { addresses, protocols, metadata, peerRecordEnvelope } = await victim.peerStore.get(stranger.peerId)
+    assert.deepEqual([addresses.length, protocols.length], [MAX_CARD_ADDRESSES, MAX_PEER_PROTOCOLS])
+    assert.ok(protocols.every(({ length }) => length <= MAX_PROTOCOL_TEXT))
+    assert.deepEqual([metadata.size, peerRecordEnvelope], [0, undefined])
+  },
+)
 
 test(
   'two thousand contacts that announced themselves are looked through in one pass, beside all the strangers that are kept',

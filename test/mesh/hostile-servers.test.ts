@@ -1,60 +1,30 @@
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
-import { test, type TestContext } from 'node:test'
+import { test } from 'node:test'
 
 import { KEEP_ALIVE, type PeerId } from '@libp2p/interface'
 import { peerIdFromString } from '@libp2p/peer-id'
 import { multiaddr } from '@multiformats/multiaddr'
-import { createLibp2p } from 'libp2p'
 
 import { agentSignerOf } from '../../src/identity/agent-key.ts'
 import { verifyCard } from '../../src/identity/card.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
-import { recordKeyOf, RecordJudge } from '../../src/mesh/dht-record.ts'
+import { recordKeyOf } from '../../src/mesh/dht-record.ts'
 import { MAX_ANSWER_BYTES, MAX_QUESTION_BYTES } from '../../src/mesh/libp2p/dht.ts'
 import { guardHashTable, MAX_NAMED, valuesOf } from '../../src/mesh/libp2p/dht-inside.ts'
-import type { TableWays } from '../../src/mesh/libp2p/table-ways.ts'
-import { libp2pOptions } from '../../src/mesh/libp2p/options.ts'
-import { IN_HASH_TABLE } from '../../src/mesh/libp2p/peer-store.ts'
 import { machineIdOf } from '../../src/mesh/peer-ids.ts'
 import { CARD_DOMAIN, signedCard } from '../../src/protocol/card.ts'
 import type { MachineId } from '../../src/protocol/ids.ts'
 import { MAX_CARD_ADDRESSES, MAX_CARD_BYTES } from '../../src/protocol/limits.ts'
 import { recordOf } from '../support/agent-record.ts'
 import { signalOf } from '../support/hostile-link.ts'
-import { ManualClock } from '../support/manual-clock.ts'
 import { startPeer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
+import { allOf, eventsOf, join, startNode, type Node } from '../support/table-node.ts'
 
 const LIMIT = { timeout: 60_000 }
 const signer = agentSignerOf(new Uint8Array(32).fill(1))
-
-/** libp2p as we use it, and nothing above it. */
-const startNode = async (t: TestContext, { server }: { server: boolean }) => {
-  const judge = new RecordJudge({ clock: new ManualClock() })
-  const named = new Map<MachineId, readonly string[]>()
-  const ways: TableWays = {
-    named: (machineId, addresses) => void named.set(machineId, addresses),
-    reach: async () => Promise.reject(new Error('nobody is dialled')),
-    met: () => undefined,
-  }
-  const dht = { judge, server, ways }
-  const wish = { seed: randomBytes(32), listen: ['/ip4/127.0.0.1/tcp/0'], announce: [], mdns: false, gater: {}, dht }
-  const names: string[] = []
-  const dns = { query: async (name: string) => Promise.reject(new Error(`${names.push(name)} names were asked for`)) }
-  const node = await createLibp2p({ ...(await libp2pOptions(wish)), dns })
-  await node.start()
-  t.after(() => node.stop())
-  return Object.assign(node, { names, named })
-}
-type Node = Awaited<ReturnType<typeof startNode>>
-
-const allOf = async <T>(all: AsyncIterable<T>): Promise<T[]> => {
-  const found: T[] = []
-  for await (const one of all) found.push(one)
-  return found
-}
 
 /** As an answer has it. */
 interface Named {
@@ -65,19 +35,17 @@ interface Named {
 /** From now on this server answers whatever it is asked so. Answers how often it was asked. */
 const answerWith = (server: Pick<Node, 'services'>, closer: readonly Named[]): (() => number) => {
   let answered = 0
-  const lie = async (_peer: unknown, { type, key }: { type: string; key: Uint8Array }): Promise<unknown> => {
+  answerBy(server, async (_peer, { type, key }) => {
     answered += 1
     return { type, key, clusterLevel: 0, closer, providers: [] }
-  }
-  const { handlers } = (server.services.dht as unknown as { rpc: { handlers: Record<string, { handle: unknown }> } }).rpc
-  for (const type of ['FIND_NODE', 'GET_VALUE']) handlers[type]!.handle = lie
+  })
   return () => answered
 }
 
-/** Connects it, and waits until it asks this server. */
-const join = async (asker: Node, server: Node): Promise<void> => {
-  await asker.dial(server.getMultiaddrs())
-  await until(async () => (await asker.peerStore.get(server.peerId)).tags.has(IN_HASH_TABLE))
+type Answer = (peer: unknown, question: { readonly type: string; readonly key: Uint8Array }) => Promise<unknown>
+const answerBy = (server: Pick<Node, 'services'>, answer: Answer): void => {
+  const { handlers } = (server.services.dht as unknown as { rpc: { handlers: Record<string, { handle: unknown }> } }).rpc
+  for (const type of ['FIND_NODE', 'GET_VALUE']) handlers[type]!.handle = answer
 }
 
 const ask = async (asker: Node): Promise<Uint8Array[]> => allOf(valuesOf(asker.services.dht!, recordKeyOf(signer.agentId), signalOf()))
@@ -176,22 +144,12 @@ test('whom a server of the hash table names was not found, so that nobody learns
   assert.deepEqual(asker.book.addressesOf(at), card.addresses)
 })
 
-interface Network {
-  sendRequest(
-    to: PeerId,
-    question: object,
-    options: object,
-  ): AsyncIterable<{ readonly name: string; readonly closer?: readonly { readonly id: PeerId }[] }>
-}
-
 test('a question that is longer than one with a record is not looked at', LIMIT, async (t) => {
   const [server, asker] = [await startNode(t, { server: true }), await startNode(t, { server: false })]
   const asked = answerWith(server, [])
   await join(asker, server)
   const errorsOf = async (length: number): Promise<number> => {
-    const { network } = asker.services.dht as unknown as { network: Network }
-    const question = { type: 'FIND_NODE', key: randomBytes(length) }
-    const events = await allOf(network.sendRequest(server.peerId, question, { signal: signalOf(), path: {} }))
+    const events = await eventsOf(asker, server, { type: 'FIND_NODE', key: randomBytes(length) })
     return events.filter(({ name }) => name === 'QUERY_ERROR').length
   }
   assert.deepEqual([await errorsOf(MAX_CARD_BYTES), asked() > 0], [0, true])
@@ -213,11 +171,8 @@ test('who asks the hash table learns of no machine that is not in it, nor whethe
   await contact.dial(server.getMultiaddrs())
   const isKnownThere = async (): Promise<boolean> => (await server.peerStore.get(contact.peerId)).addresses.length > 0
   await until(async () => isKnownThere().catch(() => false))
-  const { network } = asker.services.dht as unknown as { network: Network }
   const answersTo = async (type: string, key: Uint8Array) =>
-    (await allOf(network.sendRequest(server.peerId, { type, key }, { signal: signalOf(), path: {} }))).filter(
-      ({ name }) => name === 'PEER_RESPONSE',
-    )
+    (await eventsOf(asker, server, { type, key })).filter(({ name }) => name === 'PEER_RESPONSE')
   for (const type of ['FIND_NODE', 'GET_VALUE']) {
     const key = type === 'FIND_NODE' ? contact.peerId.toMultihash().bytes : recordKeyOf(signer.agentId)
     const [answer] = await answersTo(type, key)

@@ -22,7 +22,7 @@ import { claimPing, hashTable, type TableInit } from './dht.ts'
 import { gossip } from './gossip.ts'
 import { guardedMuxer } from './muxer.ts'
 import { noiseEncrypter } from './noise.ts'
-import { boundPeerStore } from './peer-store.ts'
+import { boundPeerStore, KEEP_ADDRESSES } from './peer-store.ts'
 import { reachServices, type ReachRules, type Ways } from './reach-services.ts'
 import type { RelayClient } from './relay-client.ts'
 import { RecordStore } from './record-store.ts'
@@ -108,6 +108,7 @@ export const libp2pOptions = async (options: MeshOptions): Promise<Libp2pOptions
   // See `endUnanswered`.
   connectionMonitor: { enabled: false },
   peerDiscovery: options.mdns ? [mdns({ serviceTag: MDNS_SERVICE })] : [],
+  peerStore: KEEP_ADDRESSES,
   datastore: options.dht?.store ?? new RecordStore(),
   services: {
     peers: boundPeerStore,

@@ -8,14 +8,21 @@ import { machineIdOf } from '../peer-ids.ts'
 
 /** The engine of the hash table puts it on each peer of its table, and takes it off. */
 export const IN_HASH_TABLE = 'kad-peer'
-/** Protocols of one peer that are kept; we have about twenty. */
+/** Protocols of one peer that are kept; we have about twenty, … */
 export const MAX_PEER_PROTOCOLS = 64
+/** … and the longest of them, in characters; of ours some thirty. */
+export const MAX_PROTOCOL_TEXT = 64
+/** Sweeps one after the other in which a machine of the hash table was gone, an hour in all, before others are told no more where it was. */
+export const SWEEPS_GONE = 60
 
 interface Parts {
   readonly peerId: PeerId
   readonly peerStore: PeerStore
   readonly connectionManager: { getConnections(peer: PeerId): readonly unknown[] }
 }
+
+/** libp2p forgets an address an hour after it was first said, also of who is connected, and then nobody would be told any more where the servers of the hash table are. `forgetGonePeers` forgets in its place. */
+export const KEEP_ADDRESSES = { maxAddressAge: Number.POSITIVE_INFINITY, maxPeerAge: Number.POSITIVE_INFINITY }
 
 /**
  * libp2p keeps every address that a peer says it has, adds to them whatever others say of it, and compares each with each:
@@ -26,14 +33,14 @@ interface Parts {
 export const boundPeerStore = ({ peerId, peerStore, connectionManager }: Parts): object => {
   const [merge, patch] = [peerStore.merge.bind(peerStore), peerStore.patch.bind(peerStore)]
   peerStore.patch = async (peer, data, options) => patch(peer, peer.equals(peerId) ? data : bounded(data), options)
-  peerStore.merge = async (peer, { multiaddrs, ...others }, options) => {
-    const data = untied(others)
+  peerStore.merge = async (peer, given, options) => {
+    const { multiaddrs, ...data } = peer.equals(peerId) ? given : bounded(given)
     if (multiaddrs === undefined) return merge(peer, data, options)
     const known = await peerStore.get(peer, options).catch(() => null)
     const hasSpoken = connectionManager.getConnections(peer).length > 0 || (known?.tags.has(IN_HASH_TABLE) && known.addresses.length > 0)
     if (known !== null && Object.keys(data).length > 0) await merge(peer, data, options)
     if (known !== null && hasSpoken) return known
-    return patch(peer, { ...(known === null && data), multiaddrs: directOnes(multiaddrs) }, options)
+    return patch(peer, { ...(known === null && data), multiaddrs }, options)
   }
   return {}
 }
@@ -47,17 +54,13 @@ const firstDirect = <T>(all: readonly T[], addressOf: (one: T) => Multiaddr): T[
   return found
 }
 
-/** The same, and it need not be kept alive. */
-const untied = ({ tags, ...data }: PeerData): PeerData => ({
-  ...data,
+/** And it need not be kept alive. Nobody here asks for the rest: the name of its program, when it was dialled, and its addresses once more, signed. */
+const bounded = ({ multiaddrs, addresses, protocols, tags, publicKey }: PeerData): PeerData => ({
   ...(tags && { tags: Object.fromEntries(Object.entries(tags).filter(([tag]) => !tag.startsWith(KEEP_ALIVE))) }),
-})
-
-const bounded = ({ multiaddrs, addresses, protocols, ...data }: PeerData): PeerData => ({
-  ...untied(data),
+  ...(publicKey && { publicKey }),
   ...(multiaddrs && { multiaddrs: directOnes(multiaddrs) }),
   ...(addresses && { addresses: firstDirect(addresses, ({ multiaddr }) => multiaddr) }),
-  ...(protocols && { protocols: protocols.slice(0, MAX_PEER_PROTOCOLS) }),
+  ...(protocols && { protocols: protocols.filter(({ length }) => length <= MAX_PROTOCOL_TEXT).slice(0, MAX_PEER_PROTOCOLS) }),
 })
 
 /** Tells of each machine, found on the local network or connected, of which libp2p had not heard before, and where it is said to be. */
@@ -74,11 +77,20 @@ export const onFirstHeard = (
 
 /**
  * Makes libp2p forget every peer that it has no connection to. Its store has no bound and no sweep, so
- * that anybody could fill our memory with keys used once; where peers are is in our own book.
+ * that anybody could fill our memory with keys used once; where peers are is in our own book. The table of the hash table is
+ * bounded, and knows its peers by their entries here: of these it forgets where they were, after `SWEEPS_GONE`. `gone`: in how many sweeps each was.
  */
-export const forgetGonePeers = async (libp2p: Pick<Libp2p, 'getConnections' | 'peerStore'>): Promise<void> => {
+export const forgetGonePeers = async (
+  libp2p: Pick<Libp2p, 'getConnections' | 'peerStore'>,
+  gone = new Map<string, number>(),
+): Promise<void> => {
   for (const { id, tags } of await libp2p.peerStore.all()) {
-    // The table of the hash table is bounded, and knows its peers by their entries here.
-    if (libp2p.getConnections(id).length === 0 && !tags.has(IN_HASH_TABLE)) await libp2p.peerStore.delete(id)
+    const peer = id.toString()
+    const sweeps = (gone.get(peer) ?? 0) + 1
+    gone.delete(peer)
+    if (libp2p.getConnections(id).length > 0) continue
+    if (!tags.has(IN_HASH_TABLE)) await libp2p.peerStore.delete(id)
+    else if (sweeps < SWEEPS_GONE) gone.set(peer, sweeps)
+    else await libp2p.peerStore.patch(id, { multiaddrs: [] })
   }
 }
