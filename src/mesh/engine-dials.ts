@@ -18,7 +18,7 @@ export const ENGINE_DIALS_OF_MACHINE = 4
 export const ENGINE_DIALS_AT_ONCE = 3
 /** … and whose connections stay, of all strangers that were dialled: a quarter of strangers' places. */
 export const MAX_ENGINE_STRANGERS = 128
-/** Machines of which it is remembered where a server has said that they are, until they are dialled. */
+/** Machines of which it is remembered where a server has said that they are: the latest. */
 const MAX_NAMED_REMEMBERED = 1_024
 
 export interface EngineDialsComponents {

@@ -2,13 +2,22 @@ import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { test } from 'node:test'
 
-import type { PeerId } from '@libp2p/interface'
+import type { KadDHT } from '@libp2p/kad-dht'
+import type { PeerId, Stream } from '@libp2p/interface'
 
+import { agentSignerOf } from '../../src/identity/agent-key.ts'
+import { recordKeyOf } from '../../src/mesh/dht-record.ts'
+import { boundAnswers, guardHashTable, putValue } from '../../src/mesh/libp2p/dht-inside.ts'
 import { forgetGonePeers, SWEEPS_GONE } from '../../src/mesh/libp2p/peer-store.ts'
+import { NO_WAYS } from '../../src/mesh/libp2p/table-ways.ts'
+import { recordOf } from '../support/agent-record.ts'
+import { signalOf } from '../support/hostile-link.ts'
+import { until } from '../support/processes.ts'
 import { eventsOf, join, startNode, type Node } from '../support/table-node.ts'
 
 const LIMIT = { timeout: 60_000 }
 const HOUR_MS = 60 * 60_000
+const signer = agentSignerOf(new Uint8Array(32).fill(1))
 
 /** Whom this server names to who asks, with addresses or without. */
 const namedBy = async (server: Node, asker: Node): Promise<string[]> => {
@@ -43,5 +52,79 @@ test(
     assert.deepEqual(await namedBy(server, asker), [other.peerId.toString()])
     await sweep(1)
     assert.deepEqual([await namedBy(server, asker), gone.size], [[], 0])
+  },
+)
+
+test('nothing but records of ours is kept, also under the names that each object of JavaScript has', LIMIT, async (t) => {
+  const [server, asker] = [await startNode(t, { server: true }), await startNode(t, { server: false })]
+  await join(asker, server)
+  const isKept = async (key: Uint8Array, value: Uint8Array): Promise<boolean> => {
+    const [before, takers] = [server.store.count, await putValue(asker.services.dht!, key, value, signalOf())]
+    assert.equal(server.store.count, before + takers)
+    return takers > 0
+  }
+  for (const namespace of ['pk', 'other', ...Object.getOwnPropertyNames(Object.prototype)])
+    assert.ok(!(await isKept(new TextEncoder().encode(`/${namespace}/${signer.agentId}`), new Uint8Array(1))), namespace)
+  assert.ok(await isKept(recordKeyOf(signer.agentId), await recordOf(signer, Date.now())))
+})
+
+test('where a connection is gone again, the hash table opens none past us', LIMIT, async (t) => {
+  let reached = 0
+  const reach = async (): Promise<void> => void (reached += 1)
+  const [server, asker] = [await startNode(t, { server: true }), await startNode(t, { server: false, reach })]
+  await join(asker, server)
+  const put = async (): Promise<number> =>
+    putValue(asker.services.dht!, recordKeyOf(signer.agentId), await recordOf(signer, Date.now()), signalOf())
+  assert.equal(await put(), 1)
+  for (const connection of asker.getConnections()) connection.abort(new Error('gone'))
+  await until(() => server.getConnections().length === 0)
+  assert.deepEqual([await put(), reached > 0, server.getConnections().length], [0, true, 0])
+})
+
+/** The same hash table with another part in it. */
+const withPart = (dht: KadDHT, part: string, value: object): KadDHT => Object.create(dht, { [part]: { value } }) as KadDHT
+const partOf = (dht: KadDHT, part: string): Record<string, unknown> => Reflect.get(dht, part) as Record<string, unknown>
+
+/** What of the engine, beside its interface, each way in of ours is through. */
+const INSIDE = {
+  rpc: ['handlers', 'handleMessage'],
+  network: ['safeDispatchEvent', '_writeReadMessage'],
+  routingTable: ['size', 'find'],
+  peerRouting: ['getClosestPeersOffline'],
+  contentFetching: ['getMany'],
+}
+
+test('an engine that lacks anything by which it is bounded is not started', LIMIT, async (t) => {
+  const dht = (await startNode(t, { server: true })).services.dht!
+  for (const [part, members] of Object.entries(INSIDE))
+    for (const member of members) {
+      const own = partOf(dht, part)
+      const lacking = new Proxy(own, { has: (target, key) => key !== member && key in target })
+      const other = withPart(dht, part, lacking)
+      assert.throws(() => boundAnswers(other, new WeakMap(), NO_WAYS), TypeError, member)
+      assert.throws(() => guardHashTable(other, () => true), TypeError, member)
+    }
+  const { PUT_VALUE: put, ...handlers } = partOf(dht, 'rpc')['handlers'] as Record<string, unknown>
+  const renamed = Object.create(partOf(dht, 'rpc'), { handlers: { value: { ...handlers, PUT: put } } }) as object
+  assert.throws(() => guardHashTable(withPart(dht, 'rpc', renamed), () => true), TypeError)
+  guardHashTable(dht, () => true)
+})
+
+test(
+  'an engine that knows more questions answers those alone that we know, and of an answer that names machines past us nothing is taken',
+  LIMIT,
+  async (t) => {
+    const [server, asker] = [await startNode(t, { server: true }), await startNode(t, { server: false })]
+    const handlers = partOf(server.services.dht!, 'rpc')['handlers'] as Record<string, unknown>
+    handlers['PING'] = handlers['FIND_NODE']
+    guardHashTable(server.services.dht!, () => true)
+    assert.deepEqual(Object.keys(handlers).toSorted(), ['FIND_NODE', 'GET_VALUE', 'PUT_VALUE'])
+    await join(asker, server)
+    const isAnswered = async (type: string): Promise<boolean> =>
+      (await eventsOf(asker, server, { type, key: recordKeyOf(signer.agentId) })).at(-1)?.name === 'PEER_RESPONSE'
+    assert.deepEqual([await isAnswered('PING'), await isAnswered('FIND_NODE')], [false, true])
+    const untold = { safeDispatchEvent: () => true, _writeReadMessage: async () => ({ closer: [{}], providers: [] }) }
+    boundAnswers(withPart(asker.services.dht!, 'network', untold), new WeakMap(), NO_WAYS)
+    await assert.rejects((untold._writeReadMessage as (stream: Stream) => Promise<unknown>)({} as Stream), TypeError)
   },
 )

@@ -12,12 +12,18 @@ import type { TableWays } from './table-ways.ts'
 /** Machines that one answer may name: the 20 nearest, the one that was looked for, and who answers. The engine goes through a list with each. */
 export const MAX_NAMED = 22
 
-/** As the engine names the messages by which a record is put, and asked for. */
+/** As the engine names the messages by which a record is put, and asked for, … */
 const [PUT, GET] = ['PUT_VALUE', 'GET_VALUE']
+/** … and all that are answered. */
+const ANSWERED = [PUT, GET, 'FIND_NODE']
 
 interface Question {
   readonly type?: string
   readonly key?: Uint8Array
+}
+interface Answer {
+  readonly closer: readonly unknown[]
+  readonly providers: readonly unknown[]
 }
 interface Rpc {
   readonly handlers: Record<string, unknown>
@@ -25,7 +31,7 @@ interface Rpc {
 }
 interface Network {
   safeDispatchEvent(name: string, event: { readonly detail: PeerInfo }): boolean
-  _writeReadMessage(stream: Stream, ...asked: readonly unknown[]): Promise<unknown>
+  _writeReadMessage(stream: Stream, ...asked: readonly unknown[]): Promise<Answer>
 }
 interface Routing {
   getClosestPeersOffline(key: Uint8Array, options?: object): Promise<PeerInfo[]>
@@ -45,15 +51,22 @@ type Inside = KadDHT & {
   readonly peerRouting: Routing
   readonly contentFetching: Fetching
 }
+const MEMBERS = {
+  rpc: ['handlers', 'handleMessage'],
+  network: ['safeDispatchEvent', '_writeReadMessage'],
+  routingTable: ['size', 'find'],
+  peerRouting: ['getClosestPeersOffline'],
+  contentFetching: ['getMany'],
+}
 const isInside = (dht: KadDHT): dht is Inside =>
-  ['rpc', 'network', 'routingTable', 'peerRouting', 'contentFetching'].every((member) => member in dht)
+  Object.entries(MEMBERS).every(([part, members]) => members.every((member) => member in Object(Reflect.get(dht, part))))
 
 const insideOf = (dht: KadDHT): Inside => {
-  if (!isInside(dht)) throw new TypeError('the hash table has no way in that could be watched')
+  if (!isInside(dht)) throw new TypeError('the hash table has not the members that we rely on')
   return dht
 }
 
-/** An answer that names more than it may is that of a peer that does not answer. What it names we learn before the engine does. */
+/** An answer that names more than it may, or a machine past us, is that of a peer that does not answer. What it names we learn before the engine does. */
 export const boundAnswers = (dht: KadDHT, asked: WeakMap<Stream, MachineId>, ways: TableWays): void => {
   const { network } = insideOf(dht)
   const ask = network._writeReadMessage
@@ -69,7 +82,9 @@ export const boundAnswers = (dht: KadDHT, asked: WeakMap<Stream, MachineId>, way
         return network.safeDispatchEvent(name, event)
       },
     }
-    return ask.call(Object.assign(Object.create(network) as Network, counting), stream, ...question)
+    const answer = await ask.call(Object.assign(Object.create(network) as Network, counting), stream, ...question)
+    if (named !== answer.closer.length + answer.providers.length) throw new TypeError('the hash table names machines past us')
+    return answer
   }
 }
 
@@ -90,7 +105,8 @@ export const guardHashTable = (dht: KadDHT, mayAsk: MayAsk): void => {
     const inTable = async (one: PeerInfo): Promise<PeerInfo[]> => ((await routingTable.find(one.id)) === undefined ? [] : [one])
     return (await Promise.all((await closest(...asked)).map(inTable))).flat()
   }
-  for (const what of ['ADD_PROVIDER', 'GET_PROVIDERS', 'PING']) delete rpc.handlers[what]
+  if (!ANSWERED.every((what) => what in rpc.handlers)) throw new TypeError('the hash table names its questions otherwise')
+  for (const what of Object.keys(rpc.handlers)) if (!ANSWERED.includes(what)) delete rpc.handlers[what]
   const handle = rpc.handleMessage.bind(rpc)
   rpc.handleMessage = async (peer, message) => {
     const machineId = machineIdOf(peer)

@@ -3,6 +3,7 @@ import {
   peerDiscoverySymbol,
   peerRoutingSymbol,
   serviceCapabilities,
+  type Connection,
   type PeerId,
   type PeerStore,
   type Stream,
@@ -38,6 +39,9 @@ const refuse = async (): Promise<never> => {
   throw new AppError('malformed', 'no record of ours')
 }
 
+/** The engine finds the judge of a namespace by its name on an object, and each object has these: what `constructor` were asked about it would take for a record. */
+const INHERITED = Object.fromEntries(Object.getOwnPropertyNames(Object.prototype).map((name) => [name, refuse]))
+
 export interface TableInit {
   /** Values are judged by it wherever they come from. */
   readonly judge: RecordJudge
@@ -56,14 +60,12 @@ export const hashTable = ({ judge, server, ways = NO_WAYS }: TableInit): ((compo
     routingTableUpdateMaxQueueSize: MAX_TABLE_UPDATES,
     // A fleet may be at private addresses, and each address is dialled to a machine that must prove itself.
     peerInfoMapper: ({ id, multiaddrs }) => ({ id, multiaddrs: directOnes(multiaddrs) }),
-    validators: { pk: refuse, [RECORD_NAMESPACE]: async (key, value) => void judge.verify(key, value) },
-    // What is older than what was seen is refused by `verify`.
-    selectors: { pk: () => 0, [RECORD_NAMESPACE]: (_key, values) => values.length - 1 },
+    validators: { ...INHERITED, pk: refuse, [RECORD_NAMESPACE]: async (key, value) => void judge.verify(key, value) },
   })
   // libp2p gives each service whatever it asks for by name.
   return (components) => {
     const asked = new WeakMap<Stream, MachineId>()
-    const dht = make(bounded(components as Parts, asked, ways) as unknown as Parameters<typeof make>[0])
+    const dht = make(bounded(components as Parts, asked, ways) as Parameters<typeof make>[0])
     boundAnswers(dht, asked, ways)
     // libp2p would say of whom the table names that they were found, as if they had said so themselves, and ask it where to dial whomever.
     for (const service of [peerDiscoverySymbol, peerRoutingSymbol]) Object.defineProperty(dht, service, { value: undefined })
@@ -71,47 +73,42 @@ export const hashTable = ({ judge, server, ways = NO_WAYS }: TableInit): ((compo
   }
 }
 
-interface Asking {
-  getConnections(peer: PeerId): readonly unknown[]
-  openStream(peer: PeerId, protocol: string, options: { signal?: AbortSignal }): Promise<Stream>
-  isDialable(addresses: Multiaddr | Multiaddr[]): Promise<boolean>
-}
 interface Answering {
   handle(protocol: string, handler: StreamHandler, options?: StreamHandlerOptions): Promise<void>
   register(protocol: string, topology: Topology): Promise<string>
 }
-interface Ping {
-  ping(peer: PeerId, options?: { signal?: AbortSignal }): Promise<number>
-}
 /** By which the engine asks, and is asked. */
 interface Parts {
-  readonly connectionManager: Asking
+  readonly connectionManager: { getConnections(peer: PeerId): readonly Connection[] }
   readonly registrar: Answering
   readonly peerStore: PeerStore
-  readonly ping: Ping
 }
 
 /** The same components, with streams on which only so much comes, and ways of our own. `asked`: of whom a stream asks. */
-const bounded = (components: Parts, asked: WeakMap<Stream, MachineId>, ways: TableWays): Parts => {
+const bounded = (components: Parts, asked: WeakMap<Stream, MachineId>, ways: TableWays): object => {
   const { connectionManager, registrar, peerStore } = components
-  const openStream: Asking['openStream'] = async (peer, protocol, options) => {
+  const connectionTo = (peer: PeerId): Connection | undefined =>
+    connectionManager.getConnections(peer).findLast(({ status, limits }) => status === 'open' && limits === undefined)
+  const openStream = async (peer: PeerId, protocol: string, options: { signal?: AbortSignal } = {}): Promise<Stream> => {
     const machineId = machineIdOf(peer)
     if (machineId === null) throw new AppError('peer_rejected', 'only Ed25519 machines')
-    if (connectionManager.getConnections(peer).length === 0) {
+    if (connectionTo(peer) === undefined) {
       const own = (await peerStore.get(peer).catch(() => null))?.addresses ?? []
       const at = directOnes(own.map(({ multiaddr }) => multiaddr))
       await ways.reach(machineId, addressesTo(peer, at), options.signal ?? AbortSignal.timeout(DIAL_MS))
     }
-    const stream = boundStream(await connectionManager.openStream(peer, protocol, options), MAX_ANSWER_BYTES)
+    // libp2p's own way to a stream would dial where none is left, past us.
+    const connection = connectionTo(peer)
+    if (connection === undefined) throw new AppError('peer_unreachable', 'there is no connection to it')
+    const stream = boundStream(await connection.newStream(protocol, options), MAX_ANSWER_BYTES)
     asked.set(stream, machineId)
     return stream
   }
-  return withOwn(components, {
-    connectionManager: withOwn(connectionManager, {
-      openStream,
-      // libp2p would ask the servers of names for whatever is named.
-      isDialable: async (addresses) => directOnes([addresses].flat()).length > 0,
-    }),
+  // libp2p would ask the servers of names for whatever is named.
+  const isDialable = async (addresses: Multiaddr | Multiaddr[]): Promise<boolean> => directOnes([addresses].flat()).length > 0
+  return withOwn<object>(components, {
+    // Nothing else of it, so that an engine that dials in another way fails.
+    connectionManager: { openStream, isDialable },
     registrar: withOwn(registrar, {
       handle: async (protocol, handler, options) =>
         registrar.handle(protocol, (stream, connection) => handler(boundStream(stream, MAX_QUESTION_BYTES), connection), options),
@@ -119,7 +116,7 @@ const bounded = (components: Parts, asked: WeakMap<Stream, MachineId>, ways: Tab
     }),
     // libp2p's service answers whatever it is sent, from a queue without end: who opens a stream of the hash table is there.
     ping: {
-      ping: async (peer, options = {}) => {
+      ping: async (peer: PeerId, options?: { signal?: AbortSignal }) => {
         const begun = performance.now()
         const stream = await openStream(peer, DHT_PROTOCOL, options)
         await stream.close()

@@ -2,8 +2,8 @@ import { MemoryDatastore } from 'datastore-core'
 
 /** Records of the hash table that we keep for others, 6 KB each. The engine itself has no bound. */
 export const MAX_RECORDS = 1_024
-/** Where the engine puts them. */
-const RECORDS = '/dht/record/'
+/** Where libp2p's store of peers puts its entries, which `forgetGonePeers` bounds. Whatever else comes is the engine's. */
+const PEERS = '/peers/'
 
 type Put = Parameters<MemoryDatastore['put']>
 
@@ -23,7 +23,7 @@ export class RecordStore extends MemoryDatastore {
 
   override put(...[key, value, options]: Put): ReturnType<MemoryDatastore['put']> {
     const name = key.toString()
-    if (name.startsWith(RECORDS)) {
+    if (!name.startsWith(PEERS)) {
       this.#records.delete(name)
       this.#records.set(name, key)
       const [oldest] = this.#records
