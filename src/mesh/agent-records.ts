@@ -15,12 +15,14 @@ import type { OwnCard } from './own-card.ts'
 export const PUBLISH_EVERY_MS = 30 * 60_000
 /** The first time, once there are neighbours to put it to; where nobody took it, again after twice as long each time. */
 export const FIRST_PUBLISH_MS = 15_000
-/** After a server has come, which may have begun anew and forgotten it, or never had it: within four times `FIRST_PUBLISH_MS`, since all its clients come to it together, and so long after the last time at the earliest. */
+/** After a server has come, which may have begun anew and forgotten it, or never had it: within five times `FIRST_PUBLISH_MS`, since all its clients come to it together, and so long after the last time at the earliest. */
 export const PUBLISH_SPACING_MS = 5 * 60_000
 /** How long our record may take to be put. Nobody waits for it, and one slow server that names machines which are not there must not be in its way. */
 const PUBLISH_MS = 60_000
-/** How long another's may be looked for. */
+/** How long another's may be looked for, … */
 export const LOOK_UP_MS = 8_000
+/** … and, where one was found, a newer one: a single server that is silent or gone would else take all that time of whoever waits. */
+export const SETTLE_MS = 1_000
 /** Agents looked for at once. */
 const MAX_LOOK_UPS = 4
 /** What was found, or not, is not looked for again before this, so that a caller in a loop asks nobody. */
@@ -51,11 +53,16 @@ export class AgentRecords implements Startable {
   #hasServerCome = false
   #againMs = FIRST_PUBLISH_MS
   /** For `/diagnostics/mesh`. */
-  readonly counts = { published: 0, looked_for: 0, found: 0, refused: 0 }
+  readonly counts = { published: 0, looked_for: 0, found: 0 }
 
   constructor(components: AgentRecordsComponents, init: { agentId: AgentId }) {
     this.#parts = components
     this.#agentId = init.agentId
+  }
+
+  /** Records that were not believed, wherever they came from. */
+  get refused(): number {
+    return this.#parts.judge.refused
   }
 
   start(): void {
@@ -81,14 +88,21 @@ export class AgentRecords implements Startable {
   async #lookFor(agentId: AgentId, wanted: AbortSignal): Promise<VerifiedCard | null> {
     const leave = await this.#turns.enter(wanted)
     const key = recordKeyOf(agentId)
+    const settled = new AbortController()
+    const limit = AbortSignal.any([this.#limit(wanted, LOOK_UP_MS), settled.signal])
     let best: VerifiedCard | null = null
+    let settling: Timer | null = null
     this.counts.looked_for += 1
     try {
-      for await (const value of this.#parts.table.recordsOf(key, this.#limit(wanted, LOOK_UP_MS))) best = this.#better(best, key, value)
+      for await (const value of this.#parts.table.recordsOf(key, limit)) {
+        best = this.#better(best, key, value)
+        if (best !== null) settling ??= this.#parts.clock.setTimeout(() => settled.abort(), SETTLE_MS)
+      }
     } catch (error) {
       wanted.throwIfAborted()
       this.#parts.log.debug({ agent: shortId(agentId), err: errorText(error) }, 'the hash table was not asked to the end')
     } finally {
+      settling?.cancel()
       leave()
     }
     if (best !== null) this.counts.found += 1
@@ -103,7 +117,6 @@ export class AgentRecords implements Startable {
       const card = this.#parts.judge.verify(key, value)
       return best === null || card.issuedAt > best.issuedAt ? card : best
     } catch {
-      this.counts.refused += 1
       return best
     }
   }
@@ -112,10 +125,10 @@ export class AgentRecords implements Startable {
     return AbortSignal.any([wanted, this.#stop.signal, AbortSignal.timeout(ms)])
   }
 
-  /** Not later than it is to be put anyway. */
-  #schedule(ms: number): void {
+  /** Not later than it is to be put anyway, and after `least` of the time. */
+  #schedule(ms: number, least = 0.8): void {
     const { clock } = this.#parts
-    const at = clock.monotonic() + Math.ceil(ms * (0.8 + Math.random() * 0.4))
+    const at = clock.monotonic() + Math.ceil(ms * (least + Math.random() * (1.2 - least)))
     if (this.#timer !== null && at >= this.#nextAt) return
     this.#timer?.cancel()
     this.#nextAt = at
@@ -126,7 +139,7 @@ export class AgentRecords implements Startable {
     this.#hasServerCome = true
     if (this.#timer === null || this.#stop.signal.aborted) return
     const spacing = this.#takenAt + PUBLISH_SPACING_MS - this.#parts.clock.monotonic()
-    this.#schedule(Math.max(FIRST_PUBLISH_MS * (1 + 3 * Math.random()), spacing))
+    this.#schedule(Math.max(FIRST_PUBLISH_MS * (1 + 3 * Math.random()), spacing), 1)
   }
 
   async #publish(): Promise<void> {

@@ -26,6 +26,8 @@ const wrong = (what: string): AppError => new AppError('malformed', `a record of
 /** Which records of the hash table are believed: a card for other daemons, of that very agent, in its time, and none older than one that we have seen. */
 export class RecordJudge {
   readonly #clock: Pick<Clock, 'now'>
+  /** How many were not believed. */
+  refused = 0
   /** When the newest record of each agent was issued. */
   readonly #newest = new BoundedMap<AgentId, number>({ max: MAX_REMEMBERED_RECORDS })
 
@@ -35,6 +37,15 @@ export class RecordJudge {
 
   /** Throws `malformed` or `bad_card` for one that is not believed. */
   verify(key: Uint8Array, value: Uint8Array): VerifiedCard {
+    try {
+      return this.#believed(key, value)
+    } catch (error) {
+      this.refused += 1
+      throw error
+    }
+  }
+
+  #believed(key: Uint8Array, value: Uint8Array): VerifiedCard {
     const agentId = agentOfKey(key)
     if (agentId === null) throw wrong('has a key that names no agent')
     if (value.length > MAX_CARD_BYTES) throw wrong('is too long')

@@ -13,7 +13,7 @@ export interface MeshViewComponents {
   readonly announcements: Announcements
   readonly presences: Pick<Presences, 'counts' | 'list'>
   readonly cards: Pick<Cards, 'counts'>
-  readonly records: Pick<AgentRecords, 'counts'>
+  readonly records: Pick<AgentRecords, 'counts' | 'refused'>
   readonly reconnect: Reconnect
   readonly relays: Pick<Relays, 'isPublic' | 'status'>
   readonly clock: Clock
@@ -103,7 +103,7 @@ export class MeshView {
       ...node.refusals(),
       presences: { heard: presences.list().length, ...presences.counts },
       cards: { ...cards.counts },
-      records: { ...records.counts },
+      records: { ...records.counts, refused: records.refused },
       hash_table: node.table.diagnostics(),
       announcements: { known: announcements.list().length, ...announcements.counts },
     }

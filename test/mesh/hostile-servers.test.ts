@@ -10,6 +10,7 @@ import { agentSignerOf } from '../../src/identity/agent-key.ts'
 import { verifyCard } from '../../src/identity/card.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
+import { LOOK_UP_MS } from '../../src/mesh/agent-records.ts'
 import { recordKeyOf } from '../../src/mesh/dht-record.ts'
 import { MAX_ANSWER_BYTES, MAX_QUESTION_BYTES } from '../../src/mesh/libp2p/dht.ts'
 import { guardHashTable, MAX_NAMED, valuesOf } from '../../src/mesh/libp2p/dht-inside.ts'
@@ -201,3 +202,16 @@ test(
     await assert.rejects(asker.peerRouting.findPeer(anybody()), { name: 'NoPeerRoutersError' })
   },
 )
+
+test('a record that one server has is found though another of them says nothing', LIMIT, async (t) => {
+  const [silent, honest] = [await startNode(t, { server: true }), await startPeer(t, { name: 'honest', dht: 'server' })]
+  const bootstrap = [...honest.node.addresses(), ...silent.getMultiaddrs().map(String)]
+  const asker = await startPeer(t, { name: 'asker', dht: 'client', bootstrap })
+  await until(() => asker.node.table.diagnostics().peers === 2)
+  answerBy(silent, async () => new Promise(() => undefined))
+  await honest.node.table.put(recordKeyOf(signer.agentId), await recordOf(signer, Date.now()), signalOf())
+  const begun = performance.now()
+  assert.notEqual(await asker.records.find(signer.agentId, signalOf()), null)
+  const took = performance.now() - begun
+  assert.ok(took < LOOK_UP_MS / 2, `${took} ms`)
+})
