@@ -111,6 +111,9 @@ export const attempt = <T>(work: () => T): T | null => {
 /** The text of anything thrown, for a log line or a user. */
 export const errorText = (error: unknown): string => (error instanceof Error ? error.message : String(error))
 
+/** Whatever was thrown, as an error: what has a text alone is one with that text. */
+export const asError = (error: unknown): Error => (error instanceof Error ? error : new Error(String(error)))
+
 /** Whatever was thrown, as an error of ours: what is none is `internal`. */
 export const asAppError = (error: unknown): AppError =>
   isAppError(error) ? error : new AppError('internal', errorText(error), { cause: error })

@@ -1,4 +1,4 @@
-import { AppError, errorText, isAppError } from '../base/errors.ts'
+import { AppError, asError, isAppError } from '../base/errors.ts'
 import type { Clock } from '../base/clock.ts'
 import { OpeningKey, SealingKey } from '../identity/aead.ts'
 import type { StreamKeys } from '../identity/link-crypto.ts'
@@ -155,7 +155,7 @@ export class DmChannel {
         throw new AppError('malformed', 'an envelope between other agents')
       }
     } catch (error) {
-      return this.abort(error instanceof Error ? error : new Error(errorText(error)))
+      return this.abort(asError(error))
     }
     this.#counters.add('sealed_frames_received')
     this.#counters.add('sealed_bytes_received', frame.length)

@@ -1,4 +1,4 @@
-import { AppError, errorText } from '../base/errors.ts'
+import { AppError, asError, errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import { BODY_PREFIX_BYTES } from '../protocol/dm.ts'
 import { shortId, type RequestId } from '../protocol/ids.ts'
@@ -48,7 +48,7 @@ export class Dispatcher {
       handler(channel, requestId, body)
     } catch (error) {
       this.#log.debug({ agent: shortId(channel.link.agentId), request_id: requestId, err: errorText(error) }, 'a body ended its channel')
-      channel.abort(error instanceof Error ? error : new Error(errorText(error)))
+      channel.abort(asError(error))
     }
   }
 }

@@ -1,5 +1,5 @@
 import { unlessAborted } from '../base/abortable.ts'
-import { AppError } from '../base/errors.ts'
+import { AppError, asError } from '../base/errors.ts'
 import type { MeshStream } from '../mesh/stream.ts'
 import { encodeFrame, FrameDecoder } from '../protocol/framing.ts'
 import { MAX_EARLY_PIECES } from '../protocol/limits.ts'
@@ -139,7 +139,7 @@ export class FrameStream {
         this.#listener?.onFrame(frame)
       }
     } catch (error) {
-      this.abort(error instanceof Error ? error : new Error(String(error)))
+      this.abort(asError(error))
     }
   }
 

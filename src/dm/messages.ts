@@ -1,6 +1,6 @@
 import { unlessAborted } from '../base/abortable.ts'
 import type { Clock } from '../base/clock.ts'
-import { AppError, errorText } from '../base/errors.ts'
+import { AppError, asError, errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import {
@@ -169,7 +169,7 @@ const receiptOn = async (channel: DmChannel, requestId: RequestId, signal: Abort
       if (id !== requestId || !prefix.equals(RECEIPT_PREFIX)) throw new AppError('malformed', 'not the receipt of this message')
       resolve(directReceipt.decode(body.subarray(BODY_PREFIX_BYTES)).outcome)
     } catch (error) {
-      channel.abort(error instanceof Error ? error : new Error(errorText(error)))
+      channel.abort(asError(error))
     }
   }
   channel.onClosed = (error) => reject(error ?? new AppError('peer_unreachable', 'the peer gave no receipt'))

@@ -1,6 +1,6 @@
 import { unlessAborted } from '../base/abortable.ts'
 import type { Clock } from '../base/clock.ts'
-import { AppError, errorText } from '../base/errors.ts'
+import { AppError, asError } from '../base/errors.ts'
 import { RateLimit } from '../base/rate-limit.ts'
 import type { Startable } from '../base/startable.ts'
 import { newRequestId } from '../identity/request-id.ts'
@@ -145,7 +145,7 @@ const pongOn = async (channel: DmChannel, requestId: RequestId, signal: AbortSig
       if (id !== requestId || !prefix.equals(PONG_PREFIX)) throw new AppError('malformed', 'not the answer to this ping')
       resolve(directPong.decode(body.subarray(BODY_PREFIX_BYTES)))
     } catch (error) {
-      channel.abort(error instanceof Error ? error : new Error(errorText(error)))
+      channel.abort(asError(error))
     }
   }
   channel.onClosed = (error) => reject(error ?? new AppError('peer_rejected', UNANSWERED))

@@ -1,4 +1,4 @@
-import { AppError, errorText } from '../base/errors.ts'
+import { AppError, asError } from '../base/errors.ts'
 import type { Clock } from '../base/clock.ts'
 import type { MeshConnection } from '../mesh/connection.ts'
 import type { MeshStream } from '../mesh/stream.ts'
@@ -38,7 +38,7 @@ export class StreamAcceptor {
     const frames = new FrameStream({ stream }, { maxFrame: MAX_LINK_FRAME, maxEarly: MAX_LINK_FRAME })
     void this.#serve(connection, frames).catch((error: unknown) => {
       this.#parts.counters.add('streams_refused')
-      frames.abort(error instanceof Error ? error : new Error(errorText(error)))
+      frames.abort(asError(error))
     })
   }
 

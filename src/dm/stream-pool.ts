@@ -1,4 +1,4 @@
-import { AppError, errorText } from '../base/errors.ts'
+import { AppError, asError, errorText } from '../base/errors.ts'
 import type { Clock, Timer } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'
 import { randomBytes } from '../identity/hash.ts'
@@ -179,7 +179,7 @@ export class StreamPool {
       counters.add('streams_opened')
       return { frames, nonce }
     } catch (error) {
-      const reason = error instanceof Error ? error : new Error(errorText(error))
+      const reason = asError(error)
       frames?.abort(reason)
       // A peer greets as soon as it reads. A connection that is quiet for so long is taken for dead, so that the next attempt dials anew.
       if (late && !signal.aborted && connection.quiet) connection.abort(reason)

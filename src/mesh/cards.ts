@@ -1,7 +1,7 @@
 import type { Clock } from '../base/clock.ts'
 import { unlessAborted } from '../base/abortable.ts'
 import { BoundedMap } from '../base/bounded.ts'
-import { AppError, errorText } from '../base/errors.ts'
+import { AppError, asError, errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import { RateLimit } from '../base/rate-limit.ts'
 import type { Startable } from '../base/startable.ts'
@@ -139,7 +139,7 @@ export class Cards implements Startable {
       card = await unlessAborted(answer, limit)
       void stream.close()
     } catch (error) {
-      stream.abort(error instanceof Error ? error : new Error(errorText(error)))
+      stream.abort(asError(error))
       throw error
     }
     return card.length > 0 && this.#learn(Uint8Array.from(card), heard)
@@ -169,7 +169,7 @@ export class Cards implements Startable {
       this.counts.answered += 1
       await stream.close()
     } catch (error) {
-      stream.abort(error instanceof Error ? error : new Error(errorText(error)))
+      stream.abort(asError(error))
     }
   }
 

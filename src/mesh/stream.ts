@@ -1,6 +1,6 @@
 import type { Stream } from '@libp2p/interface'
 
-import { AppError, errorText } from '../base/errors.ts'
+import { AppError, asError } from '../base/errors.ts'
 import { ReplyStripper } from './libp2p/negotiation.ts'
 
 /** How long a stream may take to close in peace. */
@@ -58,7 +58,7 @@ export class MeshStream {
     try {
       return this.#stream.send(bytes)
     } catch (error) {
-      this.abort(error instanceof Error ? error : new Error(errorText(error)))
+      this.abort(asError(error))
       return true
     }
   }
@@ -100,7 +100,7 @@ export class MeshStream {
     try {
       await stream.close({ signal: late.signal })
     } catch (error) {
-      this.abort(error instanceof Error ? error : new Error(errorText(error)))
+      this.abort(asError(error))
     }
     if (stream.status !== 'open' && stream.status !== 'closing') clearTimeout(timer)
   }
@@ -119,7 +119,7 @@ export class MeshStream {
       this.#stripper = null
       if (rest.length > 0) this.onData(rest)
     } catch (error) {
-      this.abort(error instanceof Error ? error : new Error(errorText(error)))
+      this.abort(asError(error))
     }
   }
 

@@ -1,6 +1,6 @@
 import type { MessageStream, Stream, StreamMessageEvent, StreamMuxer, StreamMuxerFactory } from '@libp2p/interface'
 
-import { AppError, errorText } from '../../base/errors.ts'
+import { AppError, asError } from '../../base/errors.ts'
 import { MAX_CONNECTION_BACKLOG } from '../../protocol/limits.ts'
 import { FrameCutter, HEAD_BYTES } from './frame-cutter.ts'
 import { endUnanswered } from './heartbeat.ts'
@@ -129,7 +129,7 @@ const quietWindow = (stream: Stream): Stream => {
       update()
     } catch (error) {
       // The connection has just closed. The first update of a stream is sent where nobody would catch it.
-      stream.abort(error instanceof Error ? error : new Error(errorText(error)))
+      stream.abort(asError(error))
     }
   }
   return stream

@@ -2,7 +2,7 @@ import type { Socket } from 'node:net'
 
 import type { ConnectionProtector, MessageStream, StreamMessageEvent } from '@libp2p/interface'
 
-import { errorText } from '../../base/errors.ts'
+import { asError } from '../../base/errors.ts'
 import { negotiation, ReplyStripper } from './negotiation.ts'
 
 /** What a connection below Noise has beside its interface, of TCP or through a relay; `onData` is where it hands over what it read. */
@@ -79,7 +79,7 @@ const watchFirst = (stream: RawStream, pass: (data: Data, rest: Uint8Array | nul
       const passed = pass(data, rest)
       if (passed !== null) onData(passed)
     } catch (error) {
-      stream.abort(error instanceof Error ? error : new Error(errorText(error)))
+      stream.abort(asError(error))
     }
   }
 }
