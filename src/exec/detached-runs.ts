@@ -6,9 +6,11 @@ import { hasEnd, isOver, type AskedNews, type AskedRun } from '../protocol/asked
 import { ASK_HOST_MS, MAX_ASKED_AT_ONCE } from '../protocol/asked-limits.ts'
 import { toHex, type RequestId } from '../protocol/ids.ts'
 import type { DetachedClient, StartedDetached } from './detached/detached-client.ts'
+import { EndWaits, isFullThere } from './detached/end-waits.ts'
 import type { DetachedStories } from './detached/detached-stories.ts'
-import type { AttachOutcome, DetachedEvent, DetachedInfo, DetachedSink, DetachedSpec, DetachedTarget } from './detached/detached-types.ts'
+import type { AttachOutcome, DetachedInfo, DetachedSink, DetachedSpec, DetachedTarget } from './detached/detached-types.ts'
 import { mayRun } from './detached/host-answers.ts'
+import { goesOn, ShownSoFar } from './detached/shown-so-far.ts'
 import type { RunOutcome } from './run-spec.ts'
 
 export interface DetachedRunsComponents {
@@ -56,6 +58,12 @@ const newsOf = ({ state }: DetachedInfo, outcome: RunOutcome | null): AskedNews 
   denial_reason: outcome?.denial_reason ?? null,
 })
 
+interface ExitWanted {
+  readonly signal: AbortSignal
+  /** Also where it is still to come. */
+  readonly toTheEnd: boolean
+}
+
 const silent: DetachedSink = { event: () => undefined }
 
 /**
@@ -67,9 +75,11 @@ export class DetachedRuns {
   readonly #asked: DetachedRunsComponents['asked']
   readonly #clock: Clock
   readonly #stories: DetachedRunsComponents['stories']
+  readonly #waits: EndWaits
 
   constructor({ engine, asked, clock, stories }: DetachedRunsComponents) {
     this.#stories = stories
+    this.#waits = new EndWaits({ clock })
     this.#engine = engine
     this.#asked = asked
     this.#clock = clock
@@ -132,7 +142,7 @@ export class DetachedRuns {
     const heard: HeardOf[] = runs.map((run) => ({ run, host: null, problem: null, outcome: null }))
     const asking = heard.entries()
     const askOn = async (): Promise<void> => {
-      for (const [at, { run }] of asking) if (needsAsking(run)) heard[at] = await this.#ask(run, signal)
+      for (const [at, { run }] of asking) if (needsAsking(run)) heard[at] = await this.#askNow(run, signal)
     }
     await Promise.all(Array.from({ length: MAX_ASKED_AT_ONCE }, askOn))
     signal.throwIfAborted()
@@ -168,7 +178,7 @@ export class DetachedRuns {
     const known: HeardOf = { run, host: null, problem: null, outcome: null }
     if (run.state === 'lost' || run.state === 'expired') return known
     try {
-      return await this.#heard(run, await this.#engine.state(targetOf(run), signal), { signal, toTheEnd: true })
+      return await this.#ask(run, { signal, toTheEnd: true })
     } catch (error) {
       // Its Exit says more than what is remembered of it, and that is enough.
       if (hasEnd(run) && isAppError(error) && !signal.aborted) return known
@@ -206,17 +216,35 @@ export class DetachedRuns {
     }
   }
 
-  async #ask(run: AskedRun, left: AbortSignal): Promise<HeardOf> {
+  async #askNow(run: AskedRun, left: AbortSignal): Promise<HeardOf> {
     const late = new AbortController()
     const timer = this.#clock.setTimeout(() => late.abort(new AppError('timeout', `no answer within ${ASK_HOST_MS} ms`)), ASK_HOST_MS)
     const signal = AbortSignal.any([left, late.signal])
     try {
-      return await this.#heard(run, await this.#engine.state(targetOf(run), signal), { signal, toTheEnd: false })
+      return await this.#ask(run, { signal, toTheEnd: false })
     } catch (error) {
       left.throwIfAborted()
       return { run, host: null, problem: asAppError(error), outcome: null }
     } finally {
       timer.cancel()
+    }
+  }
+
+  /** How it is there; and again after a while where it goes on, and no more may be attached to wait for its end. */
+  async #ask(run: AskedRun, exit: ExitWanted): Promise<HeardOf> {
+    for (;;) {
+      const host = await this.#engine.state(targetOf(run), exit.signal)
+      const stays = exit.toTheEnd && goesOn(host)
+      const leave = stays ? this.#waits.enter(run.machine_id) : null
+      try {
+        const heard = await this.#heard(run, host, stays && leave === null ? null : exit)
+        if (!stays || leave !== null) return heard
+      } catch (error) {
+        if (!isFullThere(error)) throw error
+      } finally {
+        leave?.()
+      }
+      await this.#waits.pause(run.machine_id, exit.signal)
     }
   }
 
@@ -237,43 +265,15 @@ export class DetachedRuns {
   }
 
   /** Writes down what a host said. `exit`: its signed Exit is had as well, by attaching behind the last byte, `toTheEnd` also where it is still to come. */
-  async #heard(before: AskedRun, host: DetachedInfo, exit: { signal: AbortSignal; toTheEnd: boolean } | null = null): Promise<HeardOf> {
+  async #heard(before: AskedRun, host: DetachedInfo, exit: ExitWanted | null = null): Promise<HeardOf> {
     const run = await this.#note(before, host, null)
-    const goesOn = host.state === 'running' || host.state === 'waiting'
-    const isWanted = exit !== null && (exit.toTheEnd ? goesOn || host.state === 'ended' : host.state === 'ended' && !hasEnd(run))
+    const isWanted = exit !== null && (exit.toTheEnd ? goesOn(host) || host.state === 'ended' : host.state === 'ended' && !hasEnd(run))
     if (!isWanted) return { run, host, problem: null, outcome: null }
-    const { info, outcome } = await this.#engine.attach(targetOf(run), host.bytes_kept, silent, exit.signal)
+    const attach = async (): Promise<AttachOutcome> => this.#engine.attach(targetOf(run), host.bytes_kept, silent, exit.signal)
+    const { info, outcome } = await (goesOn(host) ? attach() : this.#waits.fetch(run.machine_id, exit.signal, attach))
     return { run: await this.#note(run, info, outcome), host: info, problem: null, outcome }
   }
 }
 
 /** Its host may know more than we do. */
 const needsAsking = (run: AskedRun): boolean => !isOver(run.state) || (run.state === 'ended' && !hasEnd(run))
-
-/** Passes events on, and knows when all that was kept at the beginning has been shown. */
-class ShownSoFar implements DetachedSink {
-  readonly #sink: DetachedSink
-  readonly #follow: boolean
-  readonly #enough = new AbortController()
-  readonly enough = this.#enough.signal
-  #kept = 0
-  next: number
-  state: AskedRun['state'] | null = null
-
-  constructor(components: { sink: DetachedSink }, init: { from: number; follow: boolean }) {
-    this.#sink = components.sink
-    this.#follow = init.follow
-    this.next = init.from
-  }
-
-  async event(event: DetachedEvent): Promise<void> {
-    await this.#sink.event(event)
-    if (event.type === 'run_state') {
-      this.state = event.info.state
-      this.#kept = event.info.bytes_kept
-    }
-    if (event.type === 'stdout' || event.type === 'stderr') this.next = event.offset + event.data.length
-    const goesOn = this.state === 'running' || this.state === 'waiting'
-    if (!this.#follow && goesOn && this.next >= this.#kept) this.#enough.abort()
-  }
-}

@@ -20,6 +20,12 @@ export const MAX_ATTACHED_PER_RUN = 4
 export const MAX_ATTACHED_PER_AGENT = 16
 /** … and all: each holds a descriptor, and a window of MAX_UNACKED_PER_RUN at most. */
 export const MAX_ATTACHED = 64
+/** Questions about detached runs that one agent is answered: a burst, and a rate above what people type. */
+export const DETACHED_ASKS = { burst: 128, perSecond: 16 } as const
+/** … and apart from them its cancels, for all that it may have there: who asks too much can still end what it began. */
+export const DETACHED_CANCELS = { burst: MAX_DETACHED_PER_AGENT, perSecond: 16 } as const
+/** How fast one is asked: within what it answers, also where some questions are late, and clocks are not the same. */
+export const ASK_PACE = { burst: 96, perSecond: 15 } as const
 /** Output that waits for the disk before the program waits, each piece with FRAME_COST. */
 export const MAX_SPOOL_QUEUE = 1024 * 1024
 /** How long an answer about a detached run is awaited on one stream. */

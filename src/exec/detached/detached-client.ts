@@ -18,6 +18,7 @@ import type { RunOutcome } from '../run-spec.ts'
 import { outcomeOfTrace, traced, traceFrame, type AskedTraces } from '../traced.ts'
 import type { RunPeer, RunTransport } from '../transport.ts'
 import { Transports, type TransportsComponents } from '../transports.ts'
+import { AskPace } from './ask-pace.ts'
 import { AttachedRun, hashOf, readExitOf } from './attached-run.ts'
 import { AttachedStream, type StreamEnd } from './attached-stream.ts'
 import type { AttachOutcome, DetachedInfo, DetachedSink, DetachedSpec, DetachedTarget } from './detached-types.ts'
@@ -48,9 +49,11 @@ export type StartedDetached = { readonly target: DetachedTarget } & ({ readonly 
 export class DetachedClient {
   readonly #parts: DetachedClientComponents
   readonly #transports: Transports
+  readonly #pace: AskPace
 
   constructor(components: DetachedClientComponents) {
     this.#parts = components
+    this.#pace = new AskPace(components)
     this.#transports = new Transports(components)
   }
 
@@ -173,6 +176,7 @@ export class DetachedClient {
   async #attachOnce(run: AttachedRun, target: DetachedTarget, signal: AbortSignal): Promise<AttachedOnce> {
     const { clock, counters } = this.#parts
     let transport: RunTransport
+    await this.#pace.turn(target.agent_id, signal)
     try {
       transport = await this.#open(target, target.request_id, signal)
     } catch (error) {
@@ -201,6 +205,7 @@ export class DetachedClient {
 
   async #ask(target: DetachedTarget, ask: DetachedAsk, signal: AbortSignal): Promise<DetachedInfo> {
     const { clock, counters, executor } = this.#parts
+    if (ask !== 'cancel') await this.#pace.turn(target.agent_id, signal)
     const transport = await this.#open(target, target.request_id, signal)
     try {
       const question = await this.#signAsk(transport, target.request_id, ask, 0)

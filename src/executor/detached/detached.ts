@@ -7,7 +7,13 @@ import { reach } from '../../base/stages.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
 import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import { equalBytes, sha256 } from '../../identity/hash.ts'
-import { MAX_ATTACHED, MAX_ATTACHED_PER_AGENT, MAX_ATTACHED_PER_RUN, MAX_DETACHED_PER_AGENT } from '../../protocol/detach-limits.ts'
+import {
+  DETACHED_ASKS,
+  DETACHED_CANCELS,
+  MAX_ATTACHED,
+  MAX_ATTACHED_PER_AGENT,
+  MAX_ATTACHED_PER_RUN,
+} from '../../protocol/detach-limits.ts'
 import { execDetachRequest, type ExecDetachedAsk, type ExecDetachRequest } from '../../protocol/detached.ts'
 import { execFrame, type ExecFrame } from '../../protocol/exec.ts'
 import type { AgentId } from '../../protocol/ids.ts'
@@ -23,11 +29,6 @@ import type { DetachedRun } from './detached-run.ts'
 import type { KeptRun } from './kept-run.ts'
 import { keptName, KeptRuns } from './kept-runs.ts'
 import type { DetachedRecord } from './record-file.ts'
-
-/** Questions about detached runs that one agent is answered: a burst for a list of them all, and a rate above what people type. */
-const ASKS = { burst: 128, perSecond: 16 } as const
-/** … and apart from them its cancels, for all that it may have here: who asks too much can still end what it began. */
-const CANCELS = { burst: MAX_DETACHED_PER_AGENT, perSecond: 16 } as const
 
 const NO_NONCE = new Uint8Array(NONCE_BYTES)
 const NO_HASH = new Uint8Array(32)
@@ -139,7 +140,7 @@ export class Detached {
 
   /** Whether one more question of this agent is answered. */
   mayAsk(agentId: AgentId, { ask }: Pick<ExecDetachedAsk, 'ask'>): boolean {
-    const [meters, rate] = ask === 'cancel' ? [this.#cancels, CANCELS] : [this.#asks, ASKS]
+    const [meters, rate] = ask === 'cancel' ? [this.#cancels, DETACHED_CANCELS] : [this.#asks, DETACHED_ASKS]
     const meter = meters.get(agentId) ?? new TokenBucket(this.#components, rate)
     meters.set(agentId, meter)
     return meter.take()
