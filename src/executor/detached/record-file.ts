@@ -102,15 +102,22 @@ export class RecordFiles {
         known.set(name, await this.#read(name))
       } catch (error) {
         this.#log.warn({ file, error: errorText(error) }, 'the record of a detached run cannot be believed, and is removed')
-        await this.remove(name)
+        await this.#clear(file)
       }
     }
     const hasOutput = (file: string): boolean => (known.get(file.slice(0, -'.out'.length))?.state ?? 'expired') !== 'expired'
     for (const file of names) {
       const isLeftover = TEMPORARY.test(file) || (file.endsWith('.out') && NAME.test(file) && !hasOutput(file))
-      if (isLeftover) await rm(join(this.#directory, file), { force: true })
+      if (isLeftover) await this.#clear(file)
     }
     return known
+  }
+
+  /** What the disk does not let go of keeps nobody from starting. */
+  async #clear(file: string): Promise<void> {
+    await rm(join(this.#directory, file), { force: true }).catch((error: unknown) => {
+      this.#log.warn({ file, error: errorText(error) }, 'what was left of a detached run cannot be removed, and stays')
+    })
   }
 
   async #isThere(): Promise<boolean> {

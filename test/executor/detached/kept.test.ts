@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { isAppError } from '../../../src/base/errors.ts'
+import type { Logger } from '../../../src/base/log.ts'
 import { ExecCounters } from '../../../src/diagnostics/exec-counters.ts'
 import type { DetachedTarget } from '../../../src/exec/detached/detached-types.ts'
 import { Attachment } from '../../../src/executor/detached/attachment.ts'
@@ -218,6 +219,17 @@ test('a directory that others may enter keeps the executor from starting', async
   await mkdir(join(dir, 'detached'), { mode: 0o755 })
   const runs = new KeptRuns({ clock: new ManualClock(), log: silent, ...ALONE }, { dataDir: dir })
   await assert.rejects(runs.load(), (error) => isAppError(error, 'loose_permissions'))
+})
+
+test('what a start cannot remove keeps no executor from starting, and is said', async (t) => {
+  const dir = await tempDir(t)
+  const names = [`${'a'.repeat(64)}.run`, `${'b'.repeat(64)}.out`]
+  // Which cannot be removed as a file is.
+  for (const name of names) await mkdir(join(dir, 'detached', name), { recursive: true, mode: 0o700 })
+  const said: string[] = []
+  const log: Logger = { ...silent, warn: (...words: readonly unknown[]) => void said.push(JSON.stringify(words)) }
+  await opened(t, dir, { log })
+  assert.ok(names.every((name) => said.some((text) => text.includes(name) && text.includes('stays'))))
 })
 
 test('a name that is taken by a link keeps the run from starting', async (t) => {
