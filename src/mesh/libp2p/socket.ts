@@ -3,6 +3,7 @@ import type { Socket } from 'node:net'
 import type { ConnectionProtector, MessageStream, StreamMessageEvent } from '@libp2p/interface'
 
 import { asError } from '../../base/errors.ts'
+import { inOneWrite } from '../../base/one-write.ts'
 import { negotiation, ReplyStripper } from './negotiation.ts'
 
 /** What a connection below Noise has beside its interface, of TCP or through a relay; `onData` is where it hands over what it read. */
@@ -31,21 +32,12 @@ export const betweenSocketAndNoise = (): ConnectionProtector => ({
 const corkWrites = (stream: TcpStream): void => {
   const { socket } = stream
   const [sendData, sendReset] = [stream.sendData.bind(stream), stream.sendReset.bind(stream)]
-  let corked = false
-  const release = (): void => {
-    if (corked) socket.uncork()
-    corked = false
-  }
   stream.sendData = (data) => {
-    if (!corked) {
-      corked = true
-      socket.cork()
-      process.nextTick(release)
-    }
+    inOneWrite(socket, process.nextTick)
     return sendData(data)
   }
   stream.sendReset = (error) => {
-    release()
+    socket.uncork()
     sendReset(error)
   }
 }
