@@ -118,7 +118,7 @@ export class KeptRun {
       })
       await files.save(this.name, this.#record)
     } catch (error) {
-      await this.#spool?.finish()
+      await this.#spool?.finish().catch(() => undefined)
       await files.remove(this.name)
       throw error
     }

@@ -38,13 +38,13 @@ export interface SpoolPiece {
   readonly to: number
 }
 
-/** The whole piece that begins at `at`; null where these bytes do not hold all of it. */
+/** The whole piece that begins at `at`; null where these bytes do not hold all of it, or what a loss of power leaves: none is empty. */
 export const pieceAt = (bytes: Buffer, at: number, end: number): SpoolPiece | null => {
   if (at + HEAD_BYTES > end) return null
   const head = bytes.readUInt16BE(at)
   const from = at + HEAD_BYTES
   const to = from + (head & MAX_PIECE)
-  return to > end ? null : { stream: (head & STDERR_BIT) === 0 ? 'stdout' : 'stderr', from, to }
+  return to > end || to === from ? null : { stream: (head & STDERR_BIT) === 0 ? 'stdout' : 'stderr', from, to }
 }
 
 /** The place behind a piece. */

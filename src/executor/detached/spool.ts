@@ -79,10 +79,14 @@ export class Spool {
     return false
   }
 
-  /** All that was pushed is in the file, which is closed. */
+  /** All that was pushed is on the disk: no record says more than would be there after a loss of power. The file is closed. */
   async finish(): Promise<void> {
     while (this.#writing !== null) await this.#writing
-    await this.#file.close()
+    try {
+      await this.#file.datasync()
+    } finally {
+      await this.#file.close()
+    }
   }
 
   async #write(): Promise<void> {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
-import { chmod, mkdir, readdir, readFile, rm, rmdir, stat, symlink, truncate, writeFile } from 'node:fs/promises'
+import { appendFile, chmod, mkdir, open, readdir, readFile, rm, rmdir, stat, symlink, truncate, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
@@ -103,6 +103,30 @@ test('after a crash it is lost, says so, and what it had written can be read, wh
     (await readdir(directoryOf(pair))).filter((name) => name.endsWith('.out')),
     [],
   )
+})
+
+test('zeros at the end of what a machine had written when it lost its power are no output, and no end of who reads it', async (t) => {
+  const pair = await execPair(t, { scripts: { waits: 'echo hello >&2; sleep 60' }, entryKeys: DETACH_KEYS })
+  const { target } = await begin(pair, 'waits')
+  await soon(async () => (await pair.detached.state(target, never())).bytes_kept === 6)
+  await crash(pair, async () => appendFile(await outputOf(pair), Buffer.alloc(4_096)))
+  const sink = new DetachedMemory()
+  const { info } = await pair.detached.attach(target, 0, sink, never())
+  assert.deepEqual([info.state, info.bytes_kept, sink.text('stderr')], ['lost', 6, 'hello\n'])
+})
+
+test('the record of a run that is over is written when its output is on the disk', async (t) => {
+  const runs = await opened(t, await tempDir(t))
+  const kept = runs.admit(initOf(1), false)
+  assert.ok(typeof kept === 'object')
+  await kept.open({ onRoom: () => undefined, onFailed: () => undefined })
+  const some = await open(join(await tempDir(t), 'x'), 'w')
+  const states: string[] = []
+  const synced = t.mock.method(Object.getPrototypeOf(some) as typeof some, 'datasync', async () => void states.push(kept.record.state))
+  await some.close()
+  kept.push('stdout', Buffer.from('x'))
+  await kept.finish(null, 1)
+  assert.deepEqual([synced.mock.callCount(), states, kept.record.state], [1, ['running'], 'lost'])
 })
 
 test('what cannot be believed at a start is removed, what is another’s stays, and a link is not followed', async (t) => {
