@@ -8,7 +8,7 @@ import type { Logger } from '../../src/base/log.ts'
 import { EXEC_DETACHED_ASK_DOMAIN, execDetachedAsk } from '../../src/protocol/detached.ts'
 import { MAX_DETACHED_PER_AGENT } from '../../src/protocol/detach-limits.ts'
 import { decodeExecBody, execFrame, type ExecFrame } from '../../src/protocol/exec.ts'
-import { DETACH_VERSION, LINK_VERSIONS } from '../../src/protocol/limits.ts'
+import { DETACH_VERSION, LINK_VERSIONS, MAX_RUNS_PER_PEER } from '../../src/protocol/limits.ts'
 import { ask, begin, DETACH_KEYS, DetachedMemory, directoryOf, never, untilOver } from '../support/detached.ts'
 import { execPair, type ExecPair } from '../support/exec-pair.ts'
 import { newParty, type FakeLink, type Party } from '../support/fake-network.ts'
@@ -110,6 +110,19 @@ test('who has asked so much that it is not answered any more can still end what 
   while (await isAnswered('cancel')) cancels += 1
   assert.equal(cancels, MAX_DETACHED_PER_AGENT, 'and no more often than it may have runs')
   await soon(async () => (await pair.responder.events(target.request_id)).includes('exit'))
+})
+
+test('who has as many running as it may have answered can still ask about them and end them', { timeout: 120_000 }, async (t) => {
+  const keys = `max_concurrent_per_agent = ${MAX_RUNS_PER_PEER}\nmax_concurrent_total = ${MAX_RUNS_PER_PEER}`
+  const pair = await execPair(t, { scripts: { waits: 'exec sleep 600' }, entryKeys: `${DETACH_KEYS}\nmax_detach_output_bytes = 1`, keys })
+  const { target } = await begin(pair, 'waits')
+  for (let left = MAX_RUNS_PER_PEER - 1; left > 0; left -= 51)
+    await Promise.all(Array.from({ length: 51 }, async () => begin(pair, 'waits')))
+  await assert.rejects(begin(pair, 'waits'), (error) => isAppError(error, 'peer_rejected'))
+  assert.equal((await pair.detached.state(target, never())).state, 'running')
+  const attached = pair.detached.attach(target, 0, new DetachedMemory(), never())
+  await pair.detached.cancel(target, never())
+  assert.deepEqual((await attached).outcome?.warnings, ['cancelled'])
 })
 
 test('a stranger, and whoever is not trusted any more, learns nothing and reads nothing', async (t) => {

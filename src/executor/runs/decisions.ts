@@ -78,14 +78,19 @@ export class Decisions {
     return this.#senders.hasUsed(agentId, name)
   }
 
-  /** `isKnown`: a run of this name is there, whoever asks. */
-  decide(arrival: RunArrival, isKnown: (name: string) => boolean): Begun | AdmittedQuestion | Denial | Told | Dropped {
+  /** `isFull`: as much is being answered as may be. `isKnown`: a run of this name is there, whoever asks. */
+  decide(
+    arrival: RunArrival,
+    { isFull, isKnown }: { isFull: boolean; isKnown(name: string): boolean },
+  ): Begun | AdmittedQuestion | Denial | Told | Dropped {
     const { detached, judge } = this.#components
     const { link } = arrival
     const trust = judge.decide(link.agentId, link.machineId)
     if (trust !== 'accept' && !this.#meters.admitsStranger(link)) return { dropped: 'requests_ignored' }
     const read = readArrival(arrival.frame)
     if (read === null) return { dropped: 'malformed_frames' }
+    // Questions about detached runs have bounds of their own: runs that go on must not keep their owner from ending them.
+    if (isFull && read.asks !== 'detached') return { dropped: 'requests_ignored' }
     if (read.asks !== 'run' && read.asks !== 'detach' && trust === 'accept' && !this.#mayAsk(read, link.agentId)) {
       arrival.nonces.consume(link.pair, arrival.streamNonce)
       return { dropped: 'requests_ignored' }

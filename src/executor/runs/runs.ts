@@ -60,8 +60,9 @@ export class Runs {
     const { counters } = this.#components
     const { link, outlet } = arrival
     counters.count('requests_received')
-    const full = this.#stopping.signal.aborted || this.#active.isFullFor(link)
-    const verdict = full ? ({ dropped: 'requests_ignored' } as const) : this.#decisions.decide(arrival, (name) => this.#known.has(name))
+    const verdict = this.#stopping.signal.aborted
+      ? ({ dropped: 'requests_ignored' } as const)
+      : this.#decisions.decide(arrival, { isFull: this.#active.isFullFor(link), isKnown: (name) => this.#known.has(name) })
     if ('admission' in verdict) return this.#begin(verdict, arrival)
     if ('question' in verdict) {
       this.#active.track({ link, run: verdict.question, command: null }, verdict.answered)
