@@ -233,14 +233,16 @@ export class DetachedRuns {
   /** How it is there; and again after a while where it goes on, and no more may be attached to wait for its end. */
   async #ask(run: AskedRun, exit: ExitWanted): Promise<HeardOf> {
     for (;;) {
-      const host = await this.#engine.state(targetOf(run), exit.signal)
-      const stays = exit.toTheEnd && goesOn(host)
-      const leave = stays ? this.#waits.enter(run.machine_id) : null
+      let leave: (() => void) | null = null
       try {
+        const host = await this.#engine.state(targetOf(run), exit.signal)
+        const stays = exit.toTheEnd && goesOn(host)
+        leave = stays ? this.#waits.enter(run.machine_id) : null
         const heard = await this.#heard(run, host, stays && leave === null ? null : exit)
         if (!stays || leave !== null) return heard
       } catch (error) {
-        if (!isFullThere(error)) throw error
+        // Others ask too much just now, here or there: that ends no wait.
+        if (!isFullThere(error) && !(exit.toTheEnd && isAppError(error, 'rate_limited'))) throw error
       } finally {
         leave?.()
       }

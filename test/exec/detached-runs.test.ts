@@ -15,6 +15,7 @@ import { ASK_HOST_MS, MAX_ASKED_AT_ONCE } from '../../src/protocol/asked-limits.
 import type { RequestId } from '../../src/protocol/ids.ts'
 import { LifecycleLog } from '../../src/protocol/lifecycle-log.ts'
 import { runOutcome } from '../support/exit-event.ts'
+import { soon } from '../support/local-engine.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { silent } from '../support/processes.ts'
 import { tempDir } from '../support/temp-dir.ts'
@@ -294,6 +295,27 @@ test('who waits hears the Exit; of a host that is gone, what is remembered is en
   const again = await runs.wait(id, never)
   assert.deepEqual([again.run.code, again.outcome], [4, null])
   await assert.rejects(runs.wait(randomUUID(), never), refused('unknown_run'))
+})
+
+test('others who ask too much end no wait', async (t) => {
+  const id = randomUUID()
+  let asked = 0
+  const { runs, clock } = await withRuns(t, [id], {
+    state: async () => {
+      if ((asked += 1) === 1) throw new AppError('rate_limited')
+      return info(id, { state: 'ended' })
+    },
+    attach: async (_target, from) => {
+      if (asked === 2) throw new AppError('conflict', 'full', { data: { denial_reason: 'concurrency_limit_reached' } })
+      return { info: info(id, { state: 'ended' }), outcome: outcome(id, { code: 4 }), from, next: 9 }
+    },
+  })
+  const waited = runs.wait(id, never)
+  for (const time of [1, 2]) {
+    await soon(() => asked === time && clock.pending > 0)
+    await clock.advance(5_000)
+  }
+  assert.deepEqual([(await waited).run.code, asked], [4, 3])
 })
 
 test('who waits hears the Exit of a run that is forgotten here meanwhile', async (t) => {
