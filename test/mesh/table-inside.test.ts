@@ -4,6 +4,7 @@ import { test } from 'node:test'
 
 import type { KadDHT } from '@libp2p/kad-dht'
 import type { PeerId, Stream } from '@libp2p/interface'
+import { multiaddr } from '@multiformats/multiaddr'
 
 import { agentSignerOf } from '../../src/identity/agent-key.ts'
 import { recordKeyOf } from '../../src/mesh/dht-record.ts'
@@ -128,3 +129,33 @@ test(
     await assert.rejects((untold._writeReadMessage as (stream: Stream) => Promise<unknown>)({} as Stream), TypeError)
   },
 )
+
+test('who asks a server again and again has it read nothing again, and is told what has changed', LIMIT, async (t) => {
+  const [server, other, asker] = [
+    await startNode(t, { server: true }),
+    await startNode(t, { server: true }),
+    await startNode(t, { server: false }),
+  ]
+  await join(server, other)
+  await join(asker, server)
+  const read: string[] = []
+  const get = server.store.get.bind(server.store)
+  t.mock.method(server.store, 'get', (...[key, options]: Parameters<typeof get>) => (read.push(key.toString()), get(key, options)))
+  const key = other.peerId.toCID().toString()
+  const answer = async (): Promise<unknown> => {
+    const [, , { closer: [first] = [] } = {}] = await eventsOf(asker, server, { type: 'FIND_NODE', key: randomBytes(34) })
+    return (first as { readonly multiaddrs?: readonly unknown[] } | undefined)?.multiaddrs?.map(String)
+  }
+  const at = await answer()
+  read.length = 0
+  assert.deepEqual(await answer(), at)
+  assert.deepEqual(
+    read.filter((name) => name.endsWith(key)),
+    [],
+  )
+  const moved = ['/ip4/192.0.2.1/tcp/1']
+  await server.peerStore.patch(other.peerId, { multiaddrs: moved.map((text) => multiaddr(text)) })
+  assert.deepEqual(await answer(), moved)
+  await server.peerStore.delete(other.peerId)
+  assert.equal(await answer(), undefined)
+})

@@ -1,6 +1,7 @@
-import { KEEP_ALIVE, type Libp2p, type PeerData, type PeerId, type PeerStore } from '@libp2p/interface'
+import { KEEP_ALIVE, type Libp2p, type PeerData, type PeerId, type PeerInfo, type PeerStore } from '@libp2p/interface'
 import type { Multiaddr } from '@multiformats/multiaddr'
 
+import { BoundedMap } from '../../base/bounded.ts'
 import { MAX_CARD_ADDRESSES } from '../../protocol/limits.ts'
 import type { MachineId } from '../../protocol/ids.ts'
 import { addressesTo, isDirect } from '../addresses.ts'
@@ -14,6 +15,9 @@ export const MAX_PEER_PROTOCOLS = 64
 export const MAX_PROTOCOL_TEXT = 64
 /** Sweeps one after the other in which a machine of the hash table was gone, an hour in all, before others are told no more where it was. */
 export const SWEEPS_GONE = 60
+
+/** Peers of whom it is remembered where they are, as the hash table tells it: some twenty of them with each answer. */
+const MAX_WHERE = 512
 
 interface Parts {
   readonly peerId: PeerId
@@ -31,6 +35,7 @@ export const KEEP_ADDRESSES = { maxAddressAge: Number.POSITIVE_INFINITY, maxPeer
  * machine would wait for it. So it is to keep nobody alive.
  */
 export const boundPeerStore = ({ peerId, peerStore, connectionManager }: Parts): object => {
+  rememberWhere(peerStore)
   const [merge, patch] = [peerStore.merge.bind(peerStore), peerStore.patch.bind(peerStore)]
   peerStore.patch = async (peer, data, options) => patch(peer, peer.equals(peerId) ? data : bounded(data), options)
   peerStore.merge = async (peer, given, options) => {
@@ -43,6 +48,31 @@ export const boundPeerStore = ({ peerId, peerStore, connectionManager }: Parts):
     return patch(peer, { ...(known === null && data), multiaddrs }, options)
   }
   return {}
+}
+
+/** libp2p takes a lock and decodes all of a peer each time, which made one question of a stranger to the hash table cost milliseconds. */
+const rememberWhere = (peerStore: PeerStore): void => {
+  const where = new BoundedMap<string, Promise<PeerInfo>>({ max: MAX_WHERE })
+  const getInfo = peerStore.getInfo.bind(peerStore)
+  peerStore.getInfo = async (peer) => {
+    const key = peer.toString()
+    const known = where.get(key)
+    if (known !== undefined) return known
+    // Before it is read, so that what is written meanwhile forgets it.
+    const info = getInfo(peer)
+    where.set(key, info)
+    return info.catch((error: unknown) => {
+      where.delete(key)
+      throw error
+    })
+  }
+  const noted =
+    <Rest extends unknown[], Result>(write: (peer: PeerId, ...rest: Rest) => Promise<Result>) =>
+    async (peer: PeerId, ...rest: Rest): Promise<Result> =>
+      write.call(peerStore, peer, ...rest).finally(() => where.delete(peer.toString()))
+  peerStore.merge = noted(peerStore.merge)
+  peerStore.patch = noted(peerStore.patch)
+  peerStore.delete = noted(peerStore.delete)
 }
 
 /** Those at which we could dial, as many as a card has. */
