@@ -12,7 +12,7 @@ import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { LOOK_UP_MS } from '../../src/mesh/agent-records.ts'
 import { recordKeyOf } from '../../src/mesh/dht-record.ts'
-import { MAX_ANSWER_BYTES, MAX_QUESTION_BYTES } from '../../src/mesh/libp2p/dht.ts'
+import { DHT_PROTOCOL, MAX_ANSWER_BYTES, MAX_QUESTION_BYTES, QUESTION_MS } from '../../src/mesh/libp2p/dht.ts'
 import { guardHashTable, MAX_NAMED, valuesOf } from '../../src/mesh/libp2p/dht-inside.ts'
 import { machineIdOf } from '../../src/mesh/peer-ids.ts'
 import { CARD_DOMAIN, signedCard } from '../../src/protocol/card.ts'
@@ -214,4 +214,18 @@ test('a record that one server has is found though another of them says nothing'
   assert.notEqual(await asker.records.find(signer.agentId, signalOf()), null)
   const took = performance.now() - begun
   assert.ok(took < LOOK_UP_MS / 2, `${took} ms`)
+})
+
+test('who says nothing again and again is given no longer each time', LIMIT, async (t) => {
+  const [silent, asker] = [await startNode(t, { server: true }), await startNode(t, { server: false })]
+  await join(asker, silent)
+  await silent.unhandle(DHT_PROTOCOL)
+  await silent.handle(DHT_PROTOCOL, () => undefined)
+  const took = async (): Promise<number> => {
+    const begun = performance.now()
+    const events = await eventsOf(asker, silent, { type: 'FIND_NODE', key: randomBytes(34) })
+    assert.equal(events.at(-1)?.name, 'QUERY_ERROR')
+    return performance.now() - begun
+  }
+  for (const ms of [await took(), await took()]) assert.ok(ms < 1.5 * QUESTION_MS, `${ms} ms`)
 })

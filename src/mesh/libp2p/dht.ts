@@ -35,6 +35,11 @@ export const MAX_QUESTION_BYTES = MAX_CARD_BYTES + 4 * 1024
 /** Machines that wait to be entered into the table; the engine goes through all of them for each one more. */
 const MAX_TABLE_UPDATES = 256
 
+/** How long one question may take, with the dial for it. The engine's own time grows to a minute with each that is not answered, and a single silent server kept our record from being put anywhere. */
+export const QUESTION_MS = 5_000
+
+const FIXED = { minTimeout: QUESTION_MS, maxTimeout: QUESTION_MS }
+
 const refuse = async (): Promise<never> => {
   throw new AppError('malformed', 'no record of ours')
 }
@@ -58,6 +63,9 @@ export const hashTable = ({ judge, server, ways = NO_WAYS }: TableInit): ((compo
     allowQueryWithZeroPeers: true,
     maxInboundStreams: MAX_DHT_STREAMS,
     routingTableUpdateMaxQueueSize: MAX_TABLE_UPDATES,
+    networkDialTimeout: FIXED,
+    pingNewContactTimeout: FIXED,
+    pingOldContactTimeout: FIXED,
     // A fleet may be at private addresses, and each address is dialled to a machine that must prove itself.
     peerInfoMapper: ({ id, multiaddrs }) => ({ id, multiaddrs: directOnes(multiaddrs) }),
     validators: { ...INHERITED, pk: refuse, [RECORD_NAMESPACE]: async (key, value) => void judge.verify(key, value) },
