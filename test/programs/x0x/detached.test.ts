@@ -309,6 +309,15 @@ test('waiting for one says its end as x0x exec does; for several, in a table', a
   assert.equal(two.stdout.match(/ended SIGTERM/g)?.length, 2)
 })
 
+test('one that was forgotten while it was waited for is told as that, as it was last known', async (t) => {
+  const problem = { error: 'unknown_run', message: 'forgotten' }
+  const { dir } = await fakeDaemon(t, ({ path }, response) =>
+    json(response, 200, { ok: true, ...(path === '/runs/wait' ? { runs: [{ ...run({ problem }), over: false, outcome: null }] } : run()) }),
+  )
+  const { status, stderr } = await runCli(['--data-dir', dir, 'runs', 'wait', RUN_ID])
+  assert.deepEqual([status, stderr], [255, 'x0x: running: it was forgotten while it was waited for\n'])
+})
+
 test('of several ids one that is not known is named, and keeps no other from being waited for or ended', async (t) => {
   const { dir, seen } = await fakeDaemon(t, ({ path, body }, response) => {
     if (path === `/runs/${OTHER_ID}`) return json(response, 404, { ok: false, error: 'unknown_run', message: 'it is not remembered' })
