@@ -6,6 +6,7 @@ import { Turnstile } from '../base/turnstile.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import { MAX_DIAL_ADDRESSES } from '../protocol/limits.ts'
 import { perMinute } from '../protocol/meter-limits.ts'
+import { relayOfText } from './addresses.ts'
 import type { TableWays } from './libp2p/table-ways.ts'
 
 /** Addresses that the hash table dials a minute, of machines of each kind: a look-up asks some tens of servers, and any of them may name any number of machines at any addresses … */
@@ -103,7 +104,8 @@ export class EngineDials implements TableWays {
     await this.#turns[kind].within(signal, async () => {
       const named = kind === 'named' ? this.#named.get(machineId) : undefined
       const all = kind === 'known' ? [...own, ...addressesOf(machineId)] : (named?.addresses ?? own)
-      const addresses = [...new Set(all)].slice(0, MAX_DIAL_ADDRESSES)
+      // What a relay carries is limited, and libp2p opens no stream of the table there.
+      const addresses = [...new Set(all)].filter((text) => relayOfText(text) === null).slice(0, MAX_DIAL_ADDRESSES)
       if (addresses.length === 0) throw new AppError('peer_unreachable', 'nobody has said where it is')
       if (!this.#mayReach(machineId, kind, addresses.length, named)) throw new AppError('rate_limited', 'not dialled for the hash table')
       await dial(machineId, addresses, signal)

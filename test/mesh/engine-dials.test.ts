@@ -12,6 +12,7 @@ import { createLibp2p } from 'libp2p'
 import { agentSignerOf } from '../../src/identity/agent-key.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
+import { relayedAddress } from '../../src/mesh/addresses.ts'
 import { RecordJudge } from '../../src/mesh/dht-record.ts'
 import {
   ENGINE_ADDRESSES_OF_SERVER,
@@ -32,6 +33,7 @@ import { until } from '../support/processes.ts'
 
 const machineOf = (n: number): MachineId => machineKeyOf(Buffer.alloc(32, `machine${n}`)).machineId
 const OWN = ['/ip4/192.0.2.1/tcp/1']
+const RELAYED = relayedAddress(`${OWN[0]}/p2p/${peerIdOf(machineOf(98))}`, machineOf(99))
 const [SERVER, OTHER] = ['server', 'other']
 
 interface Mesh {
@@ -47,7 +49,7 @@ const setUp = ({ strangers = true } = {}) => {
   const mesh: Mesh = { strangersDialled: 0, known: new Set(), dialled: [], answer: async () => undefined }
   const parts = {
     clock,
-    addressesOf: () => OWN,
+    addressesOf: () => [RELAYED, ...OWN],
     dial: async (_machineId: MachineId, addresses: readonly string[]) => (mesh.dialled.push(addresses), mesh.answer()),
     isKnown: (machineId: MachineId) => mesh.known.has(machineId),
     onServer: () => undefined,
@@ -94,7 +96,7 @@ test('many addresses of one machine count as many', async () => {
   assert.equal(mesh.dialled.flat().length, ENGINE_ADDRESSES_OF_SERVER)
 })
 
-test('a machine that we know is dialled where it says that it is and our files do, never where a server says so, and so often', async () => {
+test('a machine that we know is dialled where it says that it is and our files do, directly, never where a server says so, and so often', async () => {
   const { clock, dials, mesh, reaches } = setUp()
   const [known, said] = [machineOf(1), ['/ip4/192.0.2.2/tcp/2', ...OWN]]
   mesh.known.add(known)
