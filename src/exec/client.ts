@@ -65,6 +65,7 @@ export class ExecClient implements Startable {
     const run = async (trace: TraceContext | null): Promise<RunOutcome> => this.#run(spec, storyBefore(story, sink), session, trace, signal)
     try {
       const outcome = await traced(this.#parts.traces, { requestId: run_id, trace: spec.trace }, run, outcomeOfTrace)
+      if (outcome.never_arrived === true) session.neverArrived()
       storyEnded(story, outcome)
       return outcome
     } catch (error) {

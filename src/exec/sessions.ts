@@ -17,6 +17,9 @@ const cancelledUnsent = (): AppError =>
 /** Whether somebody cancelled the run that threw this, before its Request left us. */
 export const isCancelledUnsent = (error: unknown): boolean => isAppError(error) && error.data['cancelled_unsent'] === true
 
+/** Whether this was thrown because another run has the id, or had it: under it the command may run. */
+export const isIdUsed = (error: unknown): boolean => isAppError(error) && error.data['id_used'] === true
+
 /** One run of ours from `ExecClient.run` until its outcome: what `x0x exec sessions` shows of it, and its `cancelled` signal. */
 export class Session {
   readonly requestId: RequestId
@@ -45,6 +48,11 @@ export class Session {
   /** The Request was sent. */
   requested(machineId: MachineId): void {
     this.#info = { ...this.#info, machine_id: machineId, state: 'requested' }
+  }
+
+  /** The Request that was sent certainly did not arrive. */
+  neverArrived(): void {
+    this.#info = { ...this.#info, machine_id: null }
   }
 
   /** Somebody must allow it. */
@@ -154,11 +162,11 @@ export class Sessions {
   #close({ info: { request_id, machine_id, fanout_id } }: Session): void {
     this.#sessions.delete(request_id)
     if (fanout_id !== undefined) this.#inFanouts -= 1
-    // One that was never sent may be tried again.
+    // One that was never sent, or never arrived, may be tried again.
     if (machine_id !== null) this.#used.add(request_id)
     if (this.#sessions.size === 0) this.#stopped?.resolve()
   }
 }
 
 const inUse = (state: string): AppError =>
-  new AppError('conflict', `request_id: the run with this id ${state}; each run needs an id of its own`)
+  new AppError('conflict', `request_id: the run with this id ${state}; each run needs an id of its own`, { data: { id_used: true } })

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { test } from 'node:test'
 
+import { AppError } from '../../src/base/errors.ts'
 import { execRequest } from '../../src/protocol/exec.ts'
 import { MAX_FRAME_DATA } from '../../src/protocol/limits.ts'
 import { ManualClock } from '../support/manual-clock.ts'
@@ -113,6 +114,24 @@ test('it is sent again once: a second copy that does not arrive either makes the
   assert.equal(incomplete, true)
   assert.match(message ?? '', /did not arrive/)
   assert.deepEqual([streams.length, clock.pending, counters.snapshot()['requests_sent_again']], [3, 0, 1])
+})
+
+test('the id of a run whose Request certainly did not arrive is free for another try, and that of one that may have run is not', async () => {
+  for (const [unseen, code] of [
+    [true, 'timeout'],
+    [false, 'conflict'],
+  ] as const) {
+    const { peer, outcome, stream, runner, sink } = await stage()
+    peer.onClosed(RESET)
+    gone(await stream(1), unseen)
+    if (unseen) {
+      ;(await stream(2)).onClosed(RESET)
+      gone(await stream(3), true)
+    }
+    assert.equal((await outcome).never_arrived === true, unseen)
+    const spec = { agent_id: peer.link.agentId, argv: ['id'], stdin: null, timeout_ms: null, cwd: null, clamp: false, request_id: peer.id }
+    await assert.rejects(runner.run(spec, sink, AbortSignal.abort(new AppError('timeout'))), { code })
+  }
 })
 
 test('what was cancelled meanwhile is not sent again', async () => {

@@ -2,7 +2,7 @@ import { errorText, isAppError } from '../../base/errors.ts'
 import type { FanoutEnd, FanoutHostJson, NotStartedReason } from '../../protocol/fanout.ts'
 import type { AgentId, RequestId } from '../../protocol/ids.ts'
 import type { RunOutcome } from '../run-spec.ts'
-import { isCancelledUnsent } from '../sessions.ts'
+import { isCancelledUnsent, isIdUsed } from '../sessions.ts'
 
 /** One host of a fan-out. */
 export interface FanoutHost {
@@ -50,6 +50,7 @@ const endOf = (
 }
 
 const USED_BEFORE = 'its agent refused the id of the run, under which the command may have run before'
+const USED_HERE = 'a run of this daemon has had the id, and under it the command may have run before'
 export const NOT_BEGUN = 'its agent ended the run before a process began'
 
 /** How a host ended whose run came to an outcome. */
@@ -72,13 +73,15 @@ export const hostOfOutcome = (host: FanoutHost, outcome: RunOutcome, how: AskedH
 
 /**
  * How a host ended whose run threw. `sent`: the Request had left us, so that it may run: what threw is then a mistake of ours,
- * since every loss on the way is an outcome.
+ * since every loss on the way is an outcome. So it is where an earlier Request had its id.
  */
 export const hostOfError = (host: FanoutHost, request_id: RequestId | null, error: unknown, sent: boolean): FanoutHostJson => {
   const code = isAppError(error) ? error.code : 'internal'
   const cancelled = isCancelledUnsent(error) || code === 'shutting_down'
-  const end = sent ? 'unknown' : cancelled ? 'cancelled' : 'unreachable'
-  return { ...NO_FACTS, ...host, request_id, end, error: end === 'cancelled' ? null : code, message: errorText(error) }
+  const isUsed = isIdUsed(error)
+  const end = sent || isUsed ? 'unknown' : cancelled ? 'cancelled' : 'unreachable'
+  const message = isUsed ? USED_HERE : errorText(error)
+  return { ...NO_FACTS, ...host, request_id, end, error: end === 'cancelled' ? null : code, message }
 }
 
 /** A host that was cancelled before its run began here. */

@@ -4,6 +4,7 @@ import { test } from 'node:test'
 import { AppError } from '../../../src/base/errors.ts'
 import { beginHost, type FanoutCommand, type HostRunComponents } from '../../../src/exec/fleet/host-run.ts'
 import type { RunOutcome, RunSpec } from '../../../src/exec/run-spec.ts'
+import { ownHost } from '../../support/exec-pair.ts'
 import { runOutcome } from '../../support/exit-event.ts'
 
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057'
@@ -47,6 +48,20 @@ test('whose id is refused that its caller chose may have run under it before; wh
   assert.equal(await endWith(chosen), 'unknown')
   assert.equal(await endWith(new Map()), 'denied')
   assert.equal(await endWith(chosen, runnerOf(refusedAs('argv_not_allowed')).runner), 'denied')
+})
+
+test('whose id a run of this daemon has had may have run under it, and one that is cancelled before it was sent has not', async (t) => {
+  const { host, runner } = await ownHost(t, { scripts: { hello: 'echo out' } })
+  const own = { host: 'here', agent_id: host.own.signer.agentId }
+  const command = { ...commandWith(new Map([[own.agent_id, ID]])), argv: [host.program('hello')] }
+  const end = async (): Promise<unknown[]> => {
+    const { end: how, error } = await beginHost({ runner, sink: silent }, { command, fanoutId: ID }, own).ended
+    return [how, error]
+  }
+  assert.deepEqual(await end(), ['ran', null])
+  assert.deepEqual(await end(), ['unknown', 'conflict'])
+  await runner.stop()
+  assert.deepEqual(await end(), ['cancelled', null])
 })
 
 test('no Request leaves before its reader has been told that its host begins, and one that is cancelled until then never leaves', async () => {
