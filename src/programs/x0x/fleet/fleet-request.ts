@@ -4,7 +4,6 @@ import { v7 as uuidv7 } from 'uuid'
 
 import { AppError } from '../../../base/errors.ts'
 import { shellWords } from '../../../base/shell-word.ts'
-import type { FanoutHostJson } from '../../../protocol/fanout.ts'
 import { MAX_STDIN_SPOOL } from '../../../protocol/limits.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
@@ -12,7 +11,7 @@ import { openStdin } from '../stdin-source.ts'
 import type { FleetLine, RetryOf } from './fleet-line.ts'
 import { LedgerFile } from './ledger-file.ts'
 import { LEDGER_VERSION, type AskedHost } from './ledger-lines.ts'
-import { certainlyDidNotRun, type LedgerState } from './ledger-state.ts'
+import type { LedgerState } from './ledger-state.ts'
 import { selectedHosts } from './select-hosts.ts'
 
 /** What is to be asked, of whom, and where it is kept. */
@@ -120,29 +119,16 @@ const askedAgain = async (
 ): Promise<FleetRequest | null> => {
   const { state } = ledger
   assertSame(state, line, stdin)
-  const ends = new Map(state.ends().map((end) => [end.host, end]))
-  const wanted = state.hosts.filter(({ host }) => {
-    const end = ends.get(host)!
-    return which === 'unknown' ? end.end === 'unknown' : certainlyDidNotRun(end)
-  })
-  if (wanted.length === 0) return null
-  const hosts = wanted.map((host) => ({ ...host, request_id: idAgain(host, ends.get(host.host)!) }))
+  const hosts = state.askedAgain(which, uuidv7)
+  if (hosts.length === 0) return null
   const { argv } = state.head
   const fanoutId = uuidv7()
   const asked = hosts.map(({ host, request_id }) => ({ host, request_id }))
   ledger.add({ type: 'retry', which, fanout_id: fanoutId, at: new Date().toISOString(), hosts: asked })
   await ledger.flush()
   await assertWritten(ledger)
-  return { argv, fanoutId, body: { ...bodyOf(line, argv, fanoutId, stdin), ...whom(hosts, true) }, ledger }
-}
-
-/**
- * A host that did not answer under the id that was chosen for it keeps that: should it have begun all the same and nobody have
- * heard of it, it refuses to run the same id twice. What was refused or ended under an id would be refused for that id again.
- */
-const idAgain = ({ request_id }: AskedHost, { end, warnings }: FanoutHostJson): string => {
-  const wasUnsent = end === 'cancelled' && !warnings.includes('cancelled')
-  return end === 'not_started' || end === 'unreachable' || wasUnsent ? request_id : uuidv7()
+  const body = { ...bodyOf(line, argv, fanoutId, stdin), ...whom(hosts, true) }
+  return { argv, fanoutId, body, ledger }
 }
 
 /** What a line asks for; of a ledger in which there is nobody to ask again, what it says. */

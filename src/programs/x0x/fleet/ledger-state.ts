@@ -33,6 +33,19 @@ export const unheardEnd = (host: AskedHost, end: 'unknown' | 'not_started', mess
 export const certainlyDidNotRun = ({ end, code, signal }: FanoutHostJson): boolean =>
   end === 'denied' || end === 'unreachable' || end === 'not_started' || (end === 'cancelled' && code === null && signal === null)
 
+/** Whether hosts that ended so are meant. */
+const isMeant = (which: LedgerRetry['which'], end: FanoutHostJson): boolean =>
+  which === 'unknown' ? end.end === 'unknown' : certainlyDidNotRun(end)
+
+/**
+ * Nobody has answered under the id of its last try: should it have begun all the same and nobody have heard of it, it refuses to run the same
+ * id twice. What was refused or ended under an id would be refused for that id again.
+ */
+const keepsId = ({ begun, end }: HostState): boolean =>
+  end === null
+    ? !begun
+    : end.end === 'not_started' || end.end === 'unreachable' || (end.end === 'cancelled' && !end.warnings.includes('cancelled'))
+
 /** What a ledger says, line by line: at any line each host has exactly one end. */
 export class LedgerState {
   #head: LedgerHead | null = null
@@ -74,6 +87,13 @@ export class LedgerState {
     return [...this.#hosts.values()].map(({ host, agent_id, request_id }) => ({ host, agent_id, request_id }))
   }
 
+  /** Whom to ask again, each with the id for its run. */
+  askedAgain(which: LedgerRetry['which'], newId: () => string): AskedHost[] {
+    return [...this.#hosts.values()]
+      .filter((host) => isMeant(which, endOf(host)))
+      .map((host) => ({ host: host.host, agent_id: host.agent_id, request_id: keepsId(host) ? host.request_id : newId() }))
+  }
+
   /** How each ended, as far as the file says. */
   ends(): FanoutHostJson[] {
     return [...this.#hosts.values()].map(endOf)
@@ -113,8 +133,8 @@ export class LedgerState {
     for (const { host: name, request_id } of hosts) {
       const host = this.#hosts.get(name)
       const before = host === undefined ? null : endOf(host)
-      const fits = which === 'unknown' ? before?.end === 'unknown' : before !== null && certainlyDidNotRun(before)
-      if (host === undefined || !fits) throw new SyntaxError(`${JSON.stringify(name)} was not to be asked again`)
+      if (host === undefined || before === null || !isMeant(which, before))
+        throw new SyntaxError(`${JSON.stringify(name)} was not to be asked again`)
       this.#hosts.set(name, { ...host, request_id, begun: false, end: null, before })
     }
     this.#isClosed = false

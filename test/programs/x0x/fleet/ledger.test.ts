@@ -76,6 +76,24 @@ test('--retry asks those whose command certainly did not run, with the command o
   assert.equal(here.asked.length, 3)
 })
 
+test('who is killed in a retry of what was denied asks it the next time with the id of that retry, under which it may have begun', async (t) => {
+  const asked: AskedFanout[] = []
+  const { dir } = await fleetDaemon(t, HOSTS, (fanout) => {
+    asked.push(fanout)
+    if (asked.length > 1) return void fanout.response.destroy()
+    fanout.begun(...fanout.hosts)
+    fanout.ended(...fanout.hosts.map((host) => (host === 'web2' ? denied(host) : hostEnd(host))))
+    fanout.close()
+  })
+  const file = join(dir, 'x.ledger')
+  await runCli(['--data-dir', dir, 'exec', '@all', '--ledger', file, '--', 'deploy'])
+  for (let at = 0; at < 3; at++) await runCli(['--data-dir', dir, 'exec', '--retry', file])
+  assert.equal((await readLedger(file)).state.ledger().denied, 1)
+  const [first, ...again] = asked.map(({ body }) => (body['request_ids'] as Record<string, string>)[agentIdOf('web2')])
+  assert.notEqual(again[0], first)
+  assert.deepEqual(again.slice(1), [again[0], again[0]])
+})
+
 test('what may have run is asked again only on purpose', async (t) => {
   const here = await place(t, [unknown('web4'), hostEnd('web1', { code: 1 })])
   await here.exec('@all', '--ledger', here.file, '--', 'deploy')
