@@ -58,6 +58,8 @@ export const fleetDaemon = async (
   asked: (fanout: AskedFanout) => void,
   cancelled: (body: Record<string, unknown>) => void = () => undefined,
   refuses: () => boolean = () => false,
+  /** What it calls a host, where that is another name than when it was chosen. */
+  called: (host: string) => string = (host) => host,
 ): Promise<{ dir: string; seen: SeenRequest[] }> =>
   fakeDaemon(t, (request, response) => {
     if (request.path.startsWith('/contacts/select'))
@@ -68,10 +70,15 @@ export const fleetDaemon = async (
       return cancelled(JSON.parse(request.body) as Record<string, unknown>)
     }
     if (refuses()) return json(response, 429, { ok: false, error: 'rate_limited', message: '16 fan-outs are going on' })
-    return asked(askedFanout(hosts, request, response))
+    return asked(askedFanout(hosts, request, response, called))
   })
 
-const askedFanout = (known: readonly string[], request: SeenRequest, response: ServerResponse): AskedFanout => {
+const askedFanout = (
+  known: readonly string[],
+  request: SeenRequest,
+  response: ServerResponse,
+  called: (host: string) => string,
+): AskedFanout => {
   const body = JSON.parse(request.body) as AskedFanout['body']
   const hosts = known.filter((host) => body.hosts.includes(agentIdOf(host)))
   const fanout_id = String(body['fanout_id'])
@@ -80,7 +87,11 @@ const askedFanout = (known: readonly string[], request: SeenRequest, response: S
     for (const event of events) response.write(`${JSON.stringify(event)}\n`)
   }
   response.writeHead(200, { 'content-type': 'application/x-ndjson' })
-  say({ type: 'fanout', fanout_id, hosts: hosts.map((host) => ({ host, agent_id: agentIdOf(host) })) } satisfies FanoutEventJson)
+  say({
+    type: 'fanout',
+    fanout_id,
+    hosts: hosts.map((host) => ({ host: called(host), agent_id: agentIdOf(host) })),
+  } satisfies FanoutEventJson)
   return {
     body,
     request,
@@ -88,11 +99,11 @@ const askedFanout = (known: readonly string[], request: SeenRequest, response: S
     response,
     say,
     output: (host, text, type = 'stdout') =>
-      say({ type, host, request_id: requestIdOf(host), seq: 0, data_b64: Buffer.from(text).toString('base64') }),
-    begun: (...names) => say(...names.map((host) => ({ type: 'begun', host, request_id: requestIdOf(host) }))),
+      say({ type, host: called(host), request_id: requestIdOf(host), seq: 0, data_b64: Buffer.from(text).toString('base64') }),
+    begun: (...names) => say(...names.map((host) => ({ type: 'begun', host: called(host), request_id: requestIdOf(host) }))),
     ended: (...all) => {
       ends.push(...all)
-      say(...all.map((end) => ({ type: 'host', ...end })))
+      say(...all.map((end) => ({ type: 'host', ...end, host: called(end.host) })))
     },
     close: () => {
       say({ type: 'ledger', ...sumsOf(fanout_id, ends) })

@@ -1,4 +1,4 @@
-import { sumsOf, type FanoutHostJson, type FanoutLedgerJson } from '../../../protocol/fanout.ts'
+import { sumsOf, type FanoutEventJson, type FanoutHostJson, type FanoutLedgerJson } from '../../../protocol/fanout.ts'
 import { unheardEnd } from './ledger-state.ts'
 
 interface Host {
@@ -12,6 +12,8 @@ interface Host {
 /** The hosts of a fan-out that goes on, and what is known of each. */
 export class FleetHosts {
   readonly #hosts = new Map<string, Host>()
+  /** By the name that the daemon has for it now: the one that it was asked by, where that is another. */
+  readonly #asked = new Map<string, string>()
 
   /** None yet: nobody was asked, or we were not told who. */
   get isEmpty(): boolean {
@@ -22,8 +24,19 @@ export class FleetHosts {
     return [...this.#hosts.keys()]
   }
 
-  add(hosts: readonly { readonly host: string; readonly agent_id: string }[]): void {
-    for (const { host, agent_id } of hosts) this.#hosts.set(host, { host, agent_id, request_id: null, end: null })
+  /** `names`: those that they were asked by, by their ids. */
+  add(hosts: readonly { readonly host: string; readonly agent_id: string }[], names: ReadonlyMap<string, string>): void {
+    for (const { host: said, agent_id } of hosts) {
+      const host = names.get(agent_id) ?? said
+      if (host !== said) this.#asked.set(said, host)
+      this.#hosts.set(host, { host, agent_id, request_id: null, end: null })
+    }
+  }
+
+  /** The same of the host by the name that it was asked by. */
+  asAsked(event: FanoutEventJson): FanoutEventJson {
+    const host = 'host' in event ? this.#asked.get(event.host) : undefined
+    return host === undefined ? event : ({ ...event, host } as FanoutEventJson)
   }
 
   begin(host: string, requestId: string): void {

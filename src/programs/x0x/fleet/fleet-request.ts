@@ -18,6 +18,8 @@ import { selectedHosts } from './select-hosts.ts'
 export interface FleetRequest {
   readonly argv: readonly string[]
   readonly fanoutId: string
+  /** Who is asked, by the ids of the agents: so they are called, whatever a contact's name is when the daemon is asked. */
+  readonly names: ReadonlyMap<string, string>
   /** Of `POST /exec/fanout`. */
   readonly body: object
   readonly ledger: LedgerFile | null
@@ -63,6 +65,8 @@ const whom = (hosts: readonly AskedHost[], chosen: boolean): object => ({
   ...(chosen && { request_ids: Object.fromEntries(hosts.map(({ agent_id, request_id }) => [agent_id, request_id])) }),
 })
 
+const namesOf = (hosts: readonly AskedHost[]): FleetRequest['names'] => new Map(hosts.map(({ host, agent_id }) => [agent_id, host]))
+
 /** Each with an id for its run, so that a file can name them before one is asked. */
 const selected = async (context: CliContext, who: readonly string[]): Promise<AskedHost[]> =>
   (await selectedHosts(context, who)).map(({ host, agent_id }) => ({ host, agent_id, request_id: uuidv7() }))
@@ -71,12 +75,13 @@ const first = async (context: CliContext, line: FleetLine, stdin: Buffer | null)
   const [argv, fanoutId] = [line.argv ?? [], uuidv7()]
   const hosts = await selected(context, line.who)
   const body = { ...bodyOf(line, argv, fanoutId, stdin), ...whom(hosts, line.ledger !== null) }
-  if (line.ledger === null) return { argv, fanoutId, body, ledger: null }
+  const names = namesOf(hosts)
+  if (line.ledger === null) return { argv, fanoutId, names, body, ledger: null }
   const at = new Date().toISOString()
   const of = { stdin_bytes: stdin?.length ?? 0, stdin_sha256: hashOf(stdin), asked: hosts.length }
   const ledger = await LedgerFile.create(line.ledger, { version: LEDGER_VERSION, fanout_id: fanoutId, at, argv, ...of }, hosts)
   await assertWritten(ledger)
-  return { argv, fanoutId, body, ledger }
+  return { argv, fanoutId, names, body, ledger }
 }
 
 const assertWritten = async (ledger: LedgerFile): Promise<void> => {
@@ -128,7 +133,7 @@ const askedAgain = async (
   await ledger.flush()
   await assertWritten(ledger)
   const body = { ...bodyOf(line, argv, fanoutId, stdin), ...whom(hosts, true) }
-  return { argv, fanoutId, body, ledger }
+  return { argv, fanoutId, names: namesOf(hosts), body, ledger }
 }
 
 /** What a line asks for; of a ledger in which there is nobody to ask again, what it says. */

@@ -123,7 +123,7 @@ export class FleetRun {
 
   async #follow(answer: AsyncIterable<Uint8Array>): Promise<void> {
     for await (const event of fanoutEventsOf(answer)) {
-      const goesOn = await this.#event(event)
+      const goesOn = await this.#event(this.#hosts.asAsked(event))
       if (event.type === 'ledger') return
       if (!goesOn && !(await this.#readerLeft())) return
     }
@@ -136,7 +136,7 @@ export class FleetRun {
     const { view, progress } = this.#components
     switch (event.type) {
       case 'fanout':
-        this.#hosts.add(event.hosts)
+        this.#hosts.add(event.hosts, this.#request!.names)
         if (event.more !== true) this.#begin()
         return true
       case 'begun':

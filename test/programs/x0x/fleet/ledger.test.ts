@@ -94,6 +94,47 @@ test('who is killed in a retry of what was denied asks it the next time with the
   assert.deepEqual(again.slice(1), [again[0], again[0]])
 })
 
+test('a host keeps the name that it has in the ledger, whatever its contact is called when it is asked again', async (t) => {
+  const calledNow: Record<string, string> = { web2: 'web3', web3: 'web2', web4: 'db' }
+  let tries = 0
+  const { dir } = await fleetDaemon(
+    t,
+    HOSTS,
+    (fanout) => {
+      const { hosts } = fanout
+      if (tries === 0) {
+        fanout.ended(...hosts.map(notStarted))
+        fanout.close()
+        tries = 1
+        return
+      }
+      fanout.begun(...hosts)
+      fanout.output('web2', 'two\n')
+      fanout.ended(...hosts.filter((host) => host !== 'web4').map((host) => hostEnd(host, { code: host === 'web2' ? 7 : 0 })))
+      fanout.response.end()
+    },
+    undefined,
+    undefined,
+    (host) => (tries === 0 ? host : (calledNow[host] ?? host)),
+  )
+  const file = join(dir, 'x.ledger')
+  await runCli(['--data-dir', dir, 'exec', '@all', '--ledger', file, '--', 'deploy'])
+  const { status, stdout, stderr } = await runCli(['--data-dir', dir, 'exec', '--retry', file])
+  assert.deepEqual([status, stdout], [4, 'web2: two\n'], stderr)
+  assert.match(stderr, /failed \(1\): web2: exit status 7\n.*unknown \(1\): web4: /s)
+  const { state } = await readLedger(file)
+  assert.deepEqual(
+    state.ends().map(({ host, end, code }) => [host, end, code]),
+    [
+      ['web1', 'ran', 0],
+      ['web2', 'ran', 7],
+      ['web3', 'ran', 0],
+      ['web4', 'unknown', null],
+      ['web5', 'ran', 0],
+    ],
+  )
+})
+
 test('what may have run is asked again only on purpose', async (t) => {
   const here = await place(t, [unknown('web4'), hostEnd('web1', { code: 1 })])
   await here.exec('@all', '--ledger', here.file, '--', 'deploy')
