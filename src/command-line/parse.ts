@@ -153,8 +153,7 @@ const wordsProblem = (path: CommandPath, words: readonly string[]): string | nul
   const missing = expected.find(({ flags }, at) => flags.startsWith('<') && at >= words.length)
   if (missing !== undefined) return `missing required argument '${argumentName(missing)}'`
   if (words.length <= expected.length || expected.some(isVariadic)) return null
-  const counted = `${expected.length} argument${expected.length === 1 ? '' : 's'}`
-  return `too many arguments${path.length === 1 ? '' : ` for '${name}'`}. Expected ${counted} but got ${words.length}.`
+  return `too many arguments${path.length === 1 ? '' : ` for '${name}'`}: it takes ${expected.length}, and not ${words.length}`
 }
 
 /** `help [command]` below a command that has others; `asked` is false where it names one that there is not. */
@@ -191,7 +190,8 @@ export const parseCommandLine = (program: CommandSpec, argv: readonly string[], 
     if (asks === 'help') return { kind: 'help', path, asked: true }
     if (asks === 'version') return { kind: 'version' }
     const command = path.at(-1)!
-    if (level.problem !== null) throw usage(level.problem, pathText(path))
+    // Of a program that stands behind our options, its own are none of ours.
+    if (level.problem !== null && !command.programs?.includes(words[0]!)) throw usage(level.problem, pathText(path))
     // With a command behind two dashes, `help` is an agent of that name.
     if (words[0] === 'help' && command.commands !== undefined && behindDashes === null) return helpBelow(path, words[1])
     if (command.group === true) return inGroup(path, words[0], usage)

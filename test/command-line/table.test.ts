@@ -189,9 +189,11 @@ ${AGENT}\tevil\\nbox rm x
 test('a program of its own is meant, too, and said to stand first', async () => {
   const misspelt = await runCli(['bundel'])
   assert.deepEqual([misspelt.status, misspelt.stderr.includes('(Did you mean bundle?)')], [2, true])
-  const behind = await runCli(['--name', 'lab', 'bundle'])
-  assert.equal(behind.status, 2)
-  assert.match(behind.stderr, /'bundle' is a program of its own: it stands first.*\n +how to use it: x0x bundle --help/)
+  for (const own of [[], ['--output', 'x'], ['--unknown']]) {
+    const behind = await runCli(['--name', 'lab', 'bundle', ...own])
+    assert.equal(behind.status, 2)
+    assert.match(behind.stderr, /'bundle' is a program of its own: it stands first.*\n +how to use it: x0x bundle --help/)
+  }
 })
 
 test('a shell that is not known is refused by the names of those that are', async () => {
