@@ -35,6 +35,7 @@ const expectation = (schema: z.ZodType, issue: z.core.$ZodIssue): string => {
   if (issue.code === 'too_big')
     return inner instanceof z.ZodString ? `at most ${issue.maximum} characters` : `${kindOf(inner)} and at most ${issue.maximum}`
   if (issue.code === 'too_small' && inner instanceof z.ZodString) return `at least ${issue.minimum} character`
+  if (issue.code === 'too_small' && inner.description !== undefined) return `${kindOf(inner)}; at least ${issue.minimum}`
   if (issue.code === 'too_small' && inner instanceof z.ZodArray) return `${kindOf(inner)} with at least ${issue.minimum}`
   return takesNull(schema) ? `${kindOf(inner)}, or null` : kindOf(inner)
 }

@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
+import * as z from 'zod'
+
 import { isAppError } from '../../src/base/errors.ts'
 import { parseWith } from '../../src/doors/check-with.ts'
 import { paramsOf } from '../../src/doors/rpc/schemas.ts'
@@ -21,4 +23,20 @@ test('a name that callers choose is refused where it cannot be taken, and never 
   refused(start(`{"${'A'.repeat(MAX_NAME + 1)}": "x"}`), new RegExp(`^env\\.A+: a name has at most ${MAX_NAME} characters$`))
   refused(start('{"": "x"}'), /^env\.: a name has at least 1 characters?$/)
   refused(start('{"CI": 1}'), /^env\.CI: expected a string, not 1$/)
+})
+
+test('a bound that is not kept is said, whatever the field is described as', () => {
+  const schema = z.strictObject({
+    count: z.int().min(1).max(64).describe('hosts at once (default 16)'),
+    words: z.array(z.string()).min(1).max(2).describe('whom to ask'),
+  })
+  for (const [value, message] of [
+    [{ count: 0, words: ['a'] }, /^count: expected hosts at once \(default 16\); at least 1, not 0$/],
+    [{ count: 65, words: ['a'] }, /^count: expected hosts at once \(default 16\) and at most 64, not 65$/],
+    [{ count: 1, words: [] }, /^words: expected whom to ask; at least 1, not an empty list$/],
+  ] as const)
+    assert.throws(
+      () => parseWith(schema, value),
+      (error) => isAppError(error, 'bad_request') && message.test(error.message),
+    )
 })
