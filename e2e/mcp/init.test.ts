@@ -47,6 +47,13 @@ test('--init writes a configuration for one directory, with which the server rea
   assert.match(await readFile(journal, 'utf8'), /"client_name":"a test"/)
 })
 
+test('--init tells the runtime which daemon it is that is not the default one', async (t) => {
+  const { dir, work, home } = await placeOf(t)
+  const env = { PATH: process.env['PATH'], HOME: home, X0X_DATA_DIR: 'lab', X0X_NAME: 'lab' }
+  const { stdout } = spawnSync(process.execPath, [X0X, 'mcp', '--init', work], { encoding: 'utf8', env, cwd: dir })
+  assert.deepEqual(JSON.parse(stdout).mcpServers.x0x.env, { X0X_NAME: 'lab', X0X_DATA_DIR: join(dir, 'lab') })
+})
+
 test('--init writes over nothing, and no configuration that its agent could write', async (t) => {
   const { dir, home, work, x0x, config } = await placeOf(t)
   assert.equal(x0x('--init', work).status, 0)

@@ -1,6 +1,6 @@
 import type { Clock } from '../../base/clock.ts'
 import { Due } from '../../base/due.ts'
-import { AppError, errorCodeOf, errorText, isAppError } from '../../base/errors.ts'
+import { AppError, errnoOf, errorCodeOf, errorText, isAppError } from '../../base/errors.ts'
 import type { TargetGrant } from '../../policy/local/authorize-target.ts'
 import type { ProcessEnd, ProcessHandlers } from '../../process/running-process.ts'
 import type { ProcessSignal } from '../../process/signals.ts'
@@ -231,7 +231,9 @@ export class TargetProgram implements Program {
         else if (part.type === 'stdout' || part.type === 'stderr') await this.#output(part, handlers)
       }
     } catch (error) {
-      lost = errorText(this.#givenUp.signal.aborted ? this.#givenUp.signal.reason : error)
+      if (this.#givenUp.signal.aborted) lost = errorText(this.#givenUp.signal.reason)
+      // What the system says of the connection to the daemon is that it went away.
+      else if (errnoOf(error) === undefined) lost = errorText(error)
     } finally {
       this.#patience.end()
     }

@@ -82,9 +82,12 @@ const write = async (path: string, text: string): Promise<void> => {
   }
 }
 
-/** What a runtime of agents is to be told. */
-const entryText = (whoami: string, config: string): string =>
-  `${JSON.stringify({ mcpServers: { x0x: { command: 'x0x', args: ['mcp', '--whoami', whoami, '--config', config] } } }, null, 2)}\n`
+/** What a runtime of agents is to be told. It may be started elsewhere, and without the variables by which this daemon is found. */
+const entryText = (whoami: string, config: string, { X0X_NAME, X0X_DATA_DIR: dataDir }: Environment): string => {
+  const env = { ...(X0X_NAME !== undefined && { X0X_NAME }), ...(dataDir !== undefined && { X0X_DATA_DIR: resolve(dataDir) }) }
+  const server = { command: 'x0x', args: ['mcp', '--whoami', whoami, '--config', config] }
+  return `${JSON.stringify({ mcpServers: { x0x: { ...server, ...(Object.keys(env).length > 0 && { env }) } } }, null, 2)}\n`
+}
 
 /** Writes a first configuration for a directory; its JSON for a runtime of agents goes to standard output, and all else to standard error. */
 export const init = async ({ directory, whoami, config }: Extract<McpFlags, { mode: 'init' }>, env: Environment): Promise<number> => {
@@ -120,6 +123,6 @@ export const init = async ({ directory, whoami, config }: Extract<McpFlags, { mo
     process.stderr.write(
       `${output} is below ${root}, where the agent may write: it could have its runtime start another program the next time. Keep it where the agent cannot write.\n`,
     )
-  process.stdout.write(entryText(whoami, path))
+  process.stdout.write(entryText(whoami, path, env))
   return 0
 }

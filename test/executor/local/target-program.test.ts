@@ -198,13 +198,14 @@ test('a command that is given up before its target has answered is ended there',
 })
 
 /** A run of a target on a clock that stands still: its daemon says what it is given, and then nothing until the run is given up. */
-const watched = (parts: readonly unknown[]) => {
+const watched = (parts: readonly unknown[], breaks: Error | null = null) => {
   const clock = new ManualClock()
   const cancels: RequestId[] = []
   const targets: TargetRunner = {
     ...NOT_ASKED,
     run: async function* (_request, signal) {
       yield* parts as never[]
+      if (breaks !== null) throw breaks
       await aborted(signal)
       throw new Error('aborted')
     },
@@ -255,4 +256,15 @@ test('a daemon whose output we do not take is waited for', async () => {
   await clock.advance(2 * TARGET_SILENCE_MS)
   await started
   assert.deepEqual([target.lost, output, clock.pending], [SILENT, ['one'], 0])
+})
+
+test('a daemon that is killed is said to have gone away, and not what the system says of its connection', async () => {
+  const { target, started } = watched([STARTED], Object.assign(new Error('it ended in the middle of an answer'), { code: 'ECONNRESET' }))
+  target.resume()
+  await started
+  assert.equal(target.lost, 'the daemon went away before it told how the command ended')
+  const other = watched([STARTED], new Error('an event is longer than 1 bytes'))
+  other.target.resume()
+  await other.started
+  assert.equal(other.target.lost, 'an event is longer than 1 bytes')
 })
