@@ -74,7 +74,7 @@ export const EXEC: CommandSpec = {
     },
     {
       name: 'cancel',
-      text: 'end one of them: one of ours, else one that runs here for another agent, which is told that an operator ended it',
+      text: 'end one of them, or all of a fan-out: of ours, else one that runs here for another agent, which is told that an operator ended it',
       arguments: [{ flags: '<id>', completes: 'runs', text: 'from x0x exec sessions or x0x exec sessions --incoming' }],
       options: [
         { flags: '--incoming', text: 'only one that runs here for another agent' },

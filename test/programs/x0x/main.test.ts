@@ -483,6 +483,22 @@ test('a card that a terminal cut says so; every bad card says to ask for a fresh
   )
 })
 
+test('a fan-out that goes on is shown, and ended as a whole by its id', async (t) => {
+  const fanout = { fanout_id: ID, argv: ['make', 'all'], started_at: '2026-01-01T00:00:00.000Z', asked: 3, begun: 2, ended: 1 }
+  const { dir, seen } = await fakeDaemon(t, ({ path, body }, response) => {
+    if (path === '/exec/sessions') json(response, 200, { ok: true, sessions: [], fanouts: [fanout] })
+    else if (body.includes('request_id')) json(response, 404, { ok: false, error: 'unknown_run', message: 'none' })
+    else json(response, 200, { ok: true, fanout_id: ID })
+  })
+  const shown = await runCli(['--data-dir', dir, 'exec', 'sessions'])
+  assert.equal(
+    shown.stdout,
+    `fan-out ${ID}: of 3 hosts 2 begun, 1 ended: make all\nend one host, or all of a fan-out: x0x exec cancel ID\n`,
+  )
+  assert.equal((await runCli(['--data-dir', dir, 'exec', 'cancel', ID])).status, 0)
+  assert.deepEqual(JSON.parse(seen.at(-1)!.body), { fanout_id: ID })
+})
+
 test('exec --cancel needs no agent', async (t) => {
   const { dir, seen } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true }))
   assert.equal((await runCli(['--data-dir', dir, 'exec', '--cancel', ID])).status, 0)

@@ -1,19 +1,34 @@
 import { AppError, isAppError } from '../../../base/errors.ts'
 import { shellWords } from '../../../base/shell-word.ts'
 import { shownLine } from '../../../base/visible-text.ts'
+import type { FanoutSession } from '../../../exec/fleet/fanouts.ts'
 import type { RunSession } from '../../../exec/run-spec.ts'
 import type { IncomingRun } from '../../../executor/port/shown.ts'
 import { operate } from '../../../local-api/operator.ts'
 import type { CliContext } from '../context.ts'
-import { printAnswer, printDone, printLine, printTable } from '../print.ts'
+import { counted, printAnswer, printDone, printLine, printTable } from '../print.ts'
+
+interface Going {
+  readonly sessions: readonly RunSession[]
+  /** Absent: the daemon is of a release that knows of none. */
+  readonly fanouts?: readonly FanoutSession[]
+}
+
+const goingOf = async ({ api }: CliContext): Promise<Going> => api.json<Going>({ method: 'GET', path: '/exec/sessions' })
+
+const fanoutLine = ({ fanout_id, argv, asked, begun, ended }: FanoutSession): string =>
+  `fan-out ${fanout_id}: of ${counted(asked, 'host')} ${begun} begun, ${ended} ended: ${shellWords(argv)}`
 
 /** `x0x exec sessions`: what this daemon asked for and what has not ended. */
 export const runSessions = async (context: CliContext): Promise<number> => {
-  const answer = await context.api.json<{ sessions: readonly RunSession[] }>({ method: 'GET', path: '/exec/sessions' })
+  const answer = await goingOf(context)
   return printAnswer(context, answer, async () => {
-    const rows = answer.sessions.map((run) => [run.request_id, run.agent_id.slice(0, 12), run.state, run.started_at, shellWords(run.argv)])
-    if (rows.length === 0) return printLine(context, 'no command is running')
-    return printTable(context, ['REQUEST', 'AGENT', 'STATE', 'SINCE', 'COMMAND'], rows)
+    const { sessions, fanouts = [] } = answer
+    const rows = sessions.map((run) => [run.request_id, run.agent_id.slice(0, 12), run.state, run.started_at, shellWords(run.argv)])
+    if (rows.length === 0 && fanouts.length === 0) return printLine(context, 'no command is running')
+    if (rows.length > 0) await printTable(context, ['REQUEST', 'AGENT', 'STATE', 'SINCE', 'COMMAND'], rows)
+    for (const fanout of fanouts) await printLine(context, shownLine(fanoutLine(fanout)))
+    return fanouts.length === 0 || printLine(context, 'end one host, or all of a fan-out: x0x exec cancel ID')
   })
 }
 
@@ -31,14 +46,18 @@ const whoseRun = ({ name, agent_id }: IncomingRun): string => name ?? agent_id.s
 const commandOf = ({ argv, argv_cut }: IncomingRun): string => `${shellWords(argv)}${argv_cut === undefined ? '' : ' …'}`
 const rowOf = (run: IncomingRun): string[] => [run.request_id, whoseRun(run), run.state, run.started_at, commandOf(run)]
 
-/** `x0x exec cancel ID`, of a run of ours or else of one that runs here. Whether it ended is told to whoever waits for it. */
-export const runCancel = async (context: CliContext, requestId: string): Promise<number> => {
+const cancelOurs = async (context: CliContext, body: object): Promise<number> =>
+  printAnswer(context, await context.api.json<object>({ method: 'POST', path: '/exec/cancel', body }), async () => undefined)
+
+/** `x0x exec cancel ID`, of a run of ours, a fan-out of ours, or else of one that runs here. How it ended is told to whoever waits for it. */
+export const runCancel = async (context: CliContext, id: string): Promise<number> => {
   try {
-    const answer = await context.api.json<object>({ method: 'POST', path: '/exec/cancel', body: { request_id: requestId } })
-    return await printAnswer(context, answer, async () => undefined)
+    return await cancelOurs(context, { request_id: id })
   } catch (error) {
     if (!isAppError(error, 'unknown_run')) throw error
-    return runCancelIncoming(context, requestId, null).catch((failure: unknown) => {
+    const { fanouts = [] } = await goingOf(context)
+    if (fanouts.some(({ fanout_id }) => fanout_id === id)) return cancelOurs(context, { fanout_id: id })
+    return runCancelIncoming(context, id, null).catch((failure: unknown) => {
       throw isAppError(failure, 'operator_proof_required') ? unknownRun(failure) : failure
     })
   }
