@@ -165,6 +165,7 @@ const NOT_THERE: readonly { readonly status: number; readonly said: RegExp; read
   { status: 1, said: /nothing runs here for another agent under that id/, what: 'a run that goes on' },
   { status: 1, said: /no (question|grant) here has an id like/, what: 'a question that waits' },
   { status: 1, said: /has asked for no detached run/, what: 'a detached run' },
+  { status: 255, said: /has asked for no detached run/, what: 'one whose status is waited for' },
   { status: 1, said: /nobody listens there now/, what: 'somebody who listens' },
   // A fleet is asked in e2e/fleet-command.test.ts.
   { status: 255, said: /no contact is named web|there is no group @/, what: 'a fleet that is asked' },

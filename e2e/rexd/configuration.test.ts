@@ -76,7 +76,7 @@ const WRONG: readonly (readonly [string, ConfigOptions | string, RegExp])[] = [
   ['a relative root', { roots: ['work'] }, /allowed_roots\[0\]\.path: "work" must be an absolute path/],
   ['a root that is not there', { roots: ['/no/such/directory'] }, /allowed_roots\[0\]\.path/],
   ['a root that is a file', { roots: ['/etc/hostname'] }, /is no directory/],
-  ['a rule without a program', { security: ['deny_commands = [{ argv = [] }]'] }, /deny_commands\[0\]\.argv: names at least/],
+  ['a rule without a program', { security: ['deny_commands = [{ argv = [] }]'] }, /deny_commands\[0\]\.argv: is empty: it names at least/],
   ['a rule for a relative program', { security: ['allow_commands = [{ argv = ["./x"] }]'] }, /must be an absolute path or a bare name/],
   ['a template for a program', { security: ['allow_commands = [{ argv = ["<INT>"] }]'] }, /allow_commands\[0\]\.argv/],
   ['an unknown template', { security: ['allow_commands = [{ argv = ["x", "<ANY>"] }]'] }, /unknown template/],

@@ -44,6 +44,8 @@ test('streams opened and reset without end cost a stranger its connection, and t
   const { bob, alice, stranger, address, unharmed } = await setUp(t)
   for (let again = 0; again < 2; again++) {
     const { wire } = await stranger.connect(address)
+    // The muxer itself ends a connection on which more than ten are opened while it is still being made.
+    await until(() => bob.node.connections().some(({ machineId, open }) => open && machineId !== alice.machineId))
     for (let id = 1_001; await push(wire, resets(id, 250)); id += 500) await sleep(0)
     assert.ok(bob.node.connections().every((one) => one.machineId === alice.machineId || !one.open))
   }
@@ -287,8 +289,11 @@ test('where strangers may not come, one is out as soon as it has proven who it i
   const stranger = await Stranger.start(t)
   await introduce(alice, bob, 'trusted')
   await introduce(bob, alice, 'unknown')
-  const hold = await stranger.connect(bob.node.addresses()[0]!).catch(() => null)
-  await until(() => hold === null || hold.connection.status !== 'open')
-  await until(() => bob.node.refusals().refused.stranger === 1)
+  // On a busy machine a connection may be given up before anything is proven.
+  await until(async () => {
+    const hold = await stranger.connect(bob.node.addresses()[0]!).catch(() => null)
+    await until(() => hold === null || hold.connection.status !== 'open')
+    return bob.node.refusals().refused.stranger > 0
+  })
   assert.equal((await alice.links.link(bob.agentId, signalOf())).agentId, bob.agentId)
 })
