@@ -1,6 +1,6 @@
 import type { Clock } from '../../base/clock.ts'
 import { Due } from '../../base/due.ts'
-import { AppError, errnoOf, errorCodeOf, errorText, isAppError } from '../../base/errors.ts'
+import { AppError, errnoOf, errorCodeOf, errorText } from '../../base/errors.ts'
 import type { TargetGrant } from '../../policy/local/authorize-target.ts'
 import type { ProcessEnd, ProcessHandlers } from '../../process/running-process.ts'
 import type { ProcessSignal } from '../../process/signals.ts'
@@ -118,7 +118,7 @@ export class TargetProgram implements Program {
       return { kind: 'started', process: this }
     } catch (error) {
       if (this.#givenUp.signal.aborted) return this.#unheard(errorText(this.#givenUp.signal.reason))
-      if (isAppError(error, 'daemon_unreachable') && error.data['asked'] === true) return this.#unheard(error.message)
+      if (mayRun(error)) return this.#unheard(errnoOf(error) === undefined ? errorText(error) : WENT_AWAY)
       this.refused = true
       this.#patience.end()
       throw error
@@ -217,7 +217,7 @@ export class TargetProgram implements Program {
   }
 
   async #follow(first: readonly RunPart[], rest: AsyncIterator<RunPart>, handlers: ProcessHandlers): Promise<ProcessEnd> {
-    let lost = 'the daemon went away before it told how the command ended'
+    let lost = WENT_AWAY
     try {
       const early = [...first]
       for (let part = early.shift() ?? null; part !== null; part = early.shift() ?? (await this.#next(rest))) {
@@ -274,6 +274,12 @@ export class TargetProgram implements Program {
     return { code, signal, duration_ms, stdout: totals(stdout_bytes_total), stderr: totals(stderr_bytes_total), truncated }
   }
 }
+
+const WENT_AWAY = 'the daemon went away before it told how the command ended'
+
+/** The connection broke off behind the request, or something went wrong inside, which says nothing of the command. */
+const mayRun = (error: unknown): boolean =>
+  !(error instanceof AppError) || error.code === 'internal' || (error.code === 'daemon_unreachable' && error.data['asked'] === true)
 
 const denied = (target: string, { denial_reason, request_id }: Exit): AppError =>
   new AppError('command_denied', `${target} denied it: ${String(denial_reason)}; \`x0x acl explain\` there says why`, {

@@ -101,16 +101,22 @@ test('each host ends by what is known of it', async (t) => {
     if (target === 'short') yield exit({ incomplete: true, message: 'bytes are missing' })
     if (target === 'fails') yield exit({ code: 3 })
     if (target === 'silent') return
+    if (target === 'inside') throw new AppError('internal')
+    if (target === 'mistaken') yield { type: 'error', request_id: null, error: 'internal', message: 'a mistake' }
     yield exit()
   })
-  const fleet = fleets.begin(request(), hostsOf('away', 'never', 'lost', 'denies', 'broken', 'short', 'fails', 'silent', 'well'), KEY)
+  const fleet = fleets.begin(
+    request(),
+    hostsOf('away', 'never', 'lost', 'denies', 'broken', 'short', 'fails', 'silent', 'inside', 'mistaken', 'well'),
+    KEY,
+  )
   await fleet.ended
   const { asked, ran, failed, denied, unreachable, unknown, not_run, answers } = fleet.result()
-  assert.deepEqual([asked, ran, failed, denied, unreachable, unknown], [9, 3, 2, 2, 2, 2])
+  assert.deepEqual([asked, ran, failed, denied, unreachable, unknown], [11, 3, 2, 2, 2, 4])
   assert.deepEqual(not_run.map(({ end, hosts, reason }) => [end, hosts, reason]).toSorted(), [
     ['denied', 'broken', 'spawn_failed'],
     ['denied', 'denies', 'argv_not_allowed'],
-    ['unknown', 'lost,silent', null],
+    ['unknown', 'inside,lost,mistaken,silent', null],
     ['unreachable', 'away,never', 'peer_unreachable'],
   ])
   assert.deepEqual(answers.map(({ hosts, exit_code, incomplete }) => [hosts, exit_code, incomplete]).toSorted(), [
