@@ -1,3 +1,4 @@
+import { errnoOf, errorText } from '../../../base/errors.ts'
 import { signalName } from '../../../base/signal-name.ts'
 import { killedBy } from '../outcome.ts'
 import type { FanoutHostJson } from '../../../protocol/fanout.ts'
@@ -11,3 +12,8 @@ export const endText = ({ end, code, signal, incomplete, warnings }: Ended): str
   const by = killedBy({ warnings }) ?? ''
   return [ended, by, incomplete ? 'output is missing' : ''].filter((text) => text !== '').join(', ')
 }
+
+export const WENT_AWAY = 'the local daemon went away before the end, and what it asked for ends without it'
+
+/** Why the answer of the daemon broke off. */
+export const brokenBy = (error: unknown): string => (errnoOf(error) === 'ECONNRESET' ? WENT_AWAY : errorText(error))

@@ -52,7 +52,7 @@ const run = async (context: CliContext, line: FleetLine): Promise<number> => {
   )
   const { view, held } = viewOf(context, line, progress)
   // From the first moment on: a signal while the ledger is written must not leave it without its end.
-  const fleet = new FleetRun({ context, view, held, progress, closing }, { timed: line.timeoutMs !== null })
+  const fleet = new FleetRun({ context, view, held, progress, closing }, { timed: line.timeoutMs !== null, bounds: line.bounds })
   try {
     const request = await fleetRequest(context, line, closing.signal)
     if (request instanceof LedgerState) return await nothingToAsk(context, request, line.retry!)

@@ -2,7 +2,7 @@ import { millisecondsOf, type CommandLine } from '../../../command-line/parse.ts
 import { FLEET_OPTIONS } from '../../../command-line/exec.ts'
 import { optionParts } from '../../../command-line/command.ts'
 import { attempt } from '../../../base/errors.ts'
-import { shellWord } from '../../../base/shell-word.ts'
+import { shellWords } from '../../../base/shell-word.ts'
 import { MAX_FANOUT_HOSTS, MAX_FANOUT_PARALLEL } from '../../../protocol/fanout-limits.ts'
 import { failuresAllowed } from '../../../protocol/fanout.ts'
 import { carriedCommand } from '../carried-command.ts'
@@ -34,7 +34,17 @@ export interface FleetLine {
   readonly shape: Shape
   readonly ledger: string | null
   readonly retry: RetryOf | null
+  /** The options that bound it, as typed: no ledger has them. */
+  readonly bounds: readonly string[]
 }
+
+const BOUNDS = ['canary', 'max-failures', 'parallel', 'timeout', 'deadline'] as const
+
+const boundsOf = (line: CommandLine): string[] =>
+  BOUNDS.flatMap((name) => {
+    const text = line.value(name)
+    return text === null ? [] : [`--${name}`, text]
+  })
 
 const countOf = (line: CommandLine, name: string, max: number): number | null => {
   const text = line.value(name)
@@ -95,11 +105,13 @@ export const fleetLine = (line: CommandLine): FleetLine => {
     shape: shapeOf(line),
     ledger: line.value('ledger'),
     retry,
+    bounds: boundsOf(line),
   }
 }
 
 const whoNext = (line: CommandLine): string =>
   FLEET_OPTIONS.some((option) => line.has(optionParts(option).name)) ? 'x0x exec WHO... [options] -- ARGV...' : 'x0x exec AGENT -- ARGV...'
 
-/** The line that asks those again whose command certainly did not run. */
-export const retryLine = (file: string, unknown = false): string => `x0x exec --retry${unknown ? '-unknown' : ''} ${shellWord(file)}`
+/** The line that asks those again whose command certainly did not run, or may have; as few at once, and as carefully, as before. */
+export const retryLine = (file: string, unknown = false, bounds: readonly string[] = []): string =>
+  shellWords(['x0x', 'exec', `--retry${unknown ? '-unknown' : ''}`, file, ...bounds])

@@ -1,4 +1,4 @@
-import { AppError, errnoOf, errorCodeOf, errorText, isAppError } from '../../../base/errors.ts'
+import { AppError, errorCodeOf, isAppError } from '../../../base/errors.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { FANOUT_OPERATION } from '../../../identity/operator-proof.ts'
 import { runProver } from '../../../local-api/operator.ts'
@@ -19,8 +19,9 @@ import { EXIT_NOT_RUN, type RunFacts } from '../outcome.ts'
 import { counted, problemText } from '../print.ts'
 import { traceHeader } from '../trace-header.ts'
 import { waitingText } from '../waiting-line.ts'
+import { brokenBy, WENT_AWAY } from './end-text.ts'
 import { FleetHosts } from './fleet-hosts.ts'
-import { retryLine } from './fleet-line.ts'
+import { retryLine, type FleetLine } from './fleet-line.ts'
 import type { FleetProgress } from './fleet-progress.ts'
 import type { FleetRequest } from './fleet-request.ts'
 import { fleetStatus } from './fleet-status.ts'
@@ -43,6 +44,7 @@ interface FleetRunComponents {
 export class FleetRun {
   readonly #components: FleetRunComponents
   readonly #timed: boolean
+  readonly #bounds: readonly string[]
   readonly #hosts = new FleetHosts()
   readonly #warnings = new FleetWarnings()
   readonly #stopListening: () => void
@@ -55,9 +57,10 @@ export class FleetRun {
   /** Why there is nothing more to hear of those that have not ended; null: all have. */
   #brokeOff: string | null = null
 
-  constructor(components: FleetRunComponents, init: { readonly timed: boolean }) {
+  constructor(components: FleetRunComponents, init: Pick<FleetLine, 'bounds'> & { readonly timed: boolean }) {
     this.#components = components
     this.#timed = init.timed
+    this.#bounds = init.bounds
     const { stdout, onSignal } = components.context
     const stop = onSignal((signal) => this.#interrupt(signal))
     const failed = (error: Error): void => void (this.#isUnwritable ||= !isGone(error))
@@ -98,7 +101,8 @@ export class FleetRun {
     if (ledger === null) throw error
     const { context } = this.#components
     await reportFailure(context, context.json, error)
-    if (!context.json) await write(context.stderr, `     nobody was asked; to ask those of the ledger: ${retryLine(ledger.path)}\n`)
+    if (!context.json)
+      await write(context.stderr, `     nobody was asked; to ask those of the ledger: ${retryLine(ledger.path, false, this.#bounds)}\n`)
     return EXIT_NOT_RUN
   }
 
@@ -265,7 +269,10 @@ export class FleetRun {
     const facts = { argv, timed: this.#timed, interrupted: this.#interrupted !== null, own, elapsedMs: progress.elapsedMs }
     const { path, state } = this.#request?.ledger ?? {}
     const whole = state?.ledger() ?? sums
-    const lines = summaryLines(sums, ends, { ...facts, ledger: path === undefined ? null : { path, ends: state?.ends() ?? [] } })
+    const lines = summaryLines(sums, ends, {
+      ...facts,
+      ledger: path === undefined ? null : { path, ends: state?.ends() ?? [], bounds: this.#bounds },
+    })
     for (const line of context.quiet ? [] : this.#warnings.lines()) await this.#say([line])
     if (!(context.quiet && sums.ok)) await this.#say([...this.#beforehand(sums, unheard), ...lines])
     if (countsLine(whole) !== countsLine(sums) && !context.quiet) await this.#say([`the whole ledger: ${countsLine(whole)}`])
@@ -291,7 +298,3 @@ export class FleetRun {
     return this.#components.context.api.json<RunFacts['own']>({ method: 'GET', path: '/agent' }).catch(() => null)
   }
 }
-
-const WENT_AWAY = 'the local daemon went away before the end, and what it asked for ends without it'
-
-const brokenBy = (error: unknown): string => (errnoOf(error) === 'ECONNRESET' ? WENT_AWAY : errorText(error))

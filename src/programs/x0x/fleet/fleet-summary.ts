@@ -16,7 +16,7 @@ export interface SummaryFacts extends ToldFacts {
   /** Null: of one that was read. */
   readonly elapsedMs: number | null
   /** Where it is kept, and how all of that ended; null: nowhere. */
-  readonly ledger: { readonly path: string; readonly ends: readonly FanoutHostJson[] } | null
+  readonly ledger: { readonly path: string; readonly ends: readonly FanoutHostJson[]; readonly bounds: readonly string[] } | null
 }
 
 /** What is known of a host whose turn is over. */
@@ -107,9 +107,9 @@ const toldLines = ({ label, hosts, lines: [what = '', ...next] }: Told): string[
 /** Every host that did not succeed, with what to do next. */
 export const unsuccessfulLines = (hosts: readonly EndedHost[], facts: ToldFacts): string[] => toldOf(hosts, facts).flatMap(toldLines)
 
-const nextLines = ({ path, ends }: NonNullable<SummaryFacts['ledger']>): string[] => [
-  ...(ends.some(certainlyDidNotRun) ? [`ask again where it certainly did not run: ${retryLine(path)}`] : []),
-  ...(ends.some(({ end }) => end === 'unknown') ? [`where it may have run, it may run twice: ${retryLine(path, true)}`] : []),
+const nextLines = ({ path, ends, bounds }: NonNullable<SummaryFacts['ledger']>): string[] => [
+  ...(ends.some(certainlyDidNotRun) ? [`ask again where it certainly did not run: ${retryLine(path, false, bounds)}`] : []),
+  ...(ends.some(({ end }) => end === 'unknown') ? [`where it may have run, it may run twice: ${retryLine(path, true, bounds)}`] : []),
 ]
 
 /** `20 hosts asked: 17 ran (1 failed), 1 denied, …`: the six counts, always all of them. */

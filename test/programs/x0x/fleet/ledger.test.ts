@@ -135,6 +135,16 @@ test('a host keeps the name that it has in the ledger, whatever its contact is c
   )
 })
 
+test('the line that is to be typed next is as careful as the one before: what bounds it stands in no ledger', async (t) => {
+  const here = await place(t, [denied('web2'), unknown('web4')])
+  const bounds = ['--canary', '1', '--max-failures', '10%', '--timeout', '2.5']
+  const { stderr } = await here.exec('@all', '--ledger', here.file, '--deadline', '60', ...bounds, '--', 'deploy')
+  for (const which of ['--retry', '--retry-unknown'])
+    assert.ok(stderr.includes(`x0x exec ${which} ${here.file} ${bounds.join(' ')} --deadline 60\n`), stderr)
+  const again = await here.exec('--retry', here.file, ...bounds)
+  assert.deepEqual([again.status, here.asked[1]?.body['canary'], here.asked[1]?.body['max_failures']], [4, 1, '10%'])
+})
+
 test('what may have run is asked again only on purpose', async (t) => {
   const here = await place(t, [unknown('web4'), hostEnd('web1', { code: 1 })])
   await here.exec('@all', '--ledger', here.file, '--', 'deploy')
