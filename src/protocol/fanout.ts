@@ -61,6 +61,21 @@ const ENDED_MAYBE = { waited_ms: orMissing(count), message: orMissing(text) }
 /** How one host ended. `waited_ms`: for an approval. `message`: what more there is to say, for a human. */
 export type FanoutHostJson = Checked<typeof ENDED> & { waited_ms?: number; message?: string }
 
+/** Of a host of which no more is known than its end. */
+export const NO_FACTS = {
+  machine_id: null,
+  code: null,
+  signal: null,
+  denial_reason: null,
+  error: null,
+  duration_ms: null,
+  stdout_bytes_total: 0,
+  stderr_bytes_total: 0,
+  truncated: false,
+  incomplete: false,
+  warnings: [],
+} satisfies Omit<FanoutHostJson, 'host' | 'agent_id' | 'request_id' | 'end'>
+
 const SUMS = { ran: count, denied: count, unreachable: count, not_started: count, cancelled: count, unknown: count }
 const LEDGER = {
   fanout_id: id,

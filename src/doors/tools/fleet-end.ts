@@ -1,6 +1,6 @@
 import { isAppError } from '../../base/errors.ts'
-import { NO_FACTS, NOT_BEGUN, type FanoutHost } from '../../exec/fleet/host-end.ts'
-import type { FanoutEnd, FanoutHostJson } from '../../protocol/fanout.ts'
+import { NOT_BEGUN, type FanoutHost } from '../../exec/fleet/host-end.ts'
+import { NO_FACTS, type FanoutEnd, type FanoutHostJson } from '../../protocol/fanout.ts'
 import type { RunEnd } from './run-end.ts'
 import type { ToolRun } from './tool-run.ts'
 

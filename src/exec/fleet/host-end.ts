@@ -1,5 +1,5 @@
 import { errorText, isAppError } from '../../base/errors.ts'
-import type { FanoutEnd, FanoutHostJson, NotStartedReason } from '../../protocol/fanout.ts'
+import { NO_FACTS, type FanoutEnd, type FanoutHostJson, type NotStartedReason } from '../../protocol/fanout.ts'
 import type { AgentId, RequestId } from '../../protocol/ids.ts'
 import type { RunOutcome } from '../run-spec.ts'
 import { isCancelledUnsent, isIdUsed } from '../sessions.ts'
@@ -10,21 +10,6 @@ export interface FanoutHost {
   readonly host: string
   readonly agent_id: AgentId
 }
-
-/** Of a host of which no more is known than its end. */
-export const NO_FACTS = {
-  machine_id: null,
-  code: null,
-  signal: null,
-  denial_reason: null,
-  error: null,
-  duration_ms: null,
-  stdout_bytes_total: 0,
-  stderr_bytes_total: 0,
-  truncated: false,
-  incomplete: false,
-  warnings: [],
-} satisfies Omit<FanoutHostJson, 'host' | 'agent_id' | 'request_id' | 'end'>
 
 export interface AskedHow {
   /** Before the outcome came. */

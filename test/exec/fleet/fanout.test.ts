@@ -7,10 +7,11 @@ import fc from 'fast-check'
 import { systemClock } from '../../../src/base/clock.ts'
 import { Turnstile } from '../../../src/base/turnstile.ts'
 import { Fanout, type FanoutPlan, type HostRun } from '../../../src/exec/fleet/fanout.ts'
-import { NO_FACTS, type FanoutHost } from '../../../src/exec/fleet/host-end.ts'
+import type { FanoutHost } from '../../../src/exec/fleet/host-end.ts'
 import {
   isSuccess,
   ledgerProblem,
+  NO_FACTS,
   sumsOf,
   type FanoutEnd,
   type FanoutHostJson,

@@ -1,4 +1,4 @@
-import { FANOUT_ENDS, sumsOf, type FanoutHostJson, type FanoutLedgerJson } from '../../../protocol/fanout.ts'
+import { FANOUT_ENDS, NO_FACTS, sumsOf, type FanoutHostJson, type FanoutLedgerJson } from '../../../protocol/fanout.ts'
 import type { AskedHost, LedgerHead, LedgerRecord, LedgerRetry } from './ledger-lines.ts'
 
 interface HostState extends AskedHost {
@@ -10,22 +10,13 @@ interface HostState extends AskedHost {
 }
 
 /** How a host ended that the file says nothing of. */
-export const unheardEnd = (host: AskedHost, end: 'unknown' | 'not_started', message: string): FanoutHostJson => ({
-  host: host.host,
-  agent_id: host.agent_id,
-  machine_id: null,
-  request_id: end === 'unknown' ? host.request_id : null,
+export const unheardEnd = ({ host, agent_id, request_id }: AskedHost, end: 'unknown' | 'not_started', message: string): FanoutHostJson => ({
+  ...NO_FACTS,
+  host,
+  agent_id,
+  request_id: end === 'unknown' ? request_id : null,
   end,
-  code: null,
-  signal: null,
-  denial_reason: null,
   error: end === 'unknown' ? null : 'caller_left',
-  duration_ms: null,
-  stdout_bytes_total: 0,
-  stderr_bytes_total: 0,
-  truncated: false,
-  incomplete: false,
-  warnings: [],
   message,
 })
 
