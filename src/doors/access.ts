@@ -45,7 +45,7 @@ export const checkHost = (
   const named = more.length === 0 && request.url?.startsWith('/') === true && hosts.includes(host?.toLowerCase() ?? '')
   if (!named) {
     const listed = allowed === null ? '' : ', or list the name in server.allowed_hosts'
-    throw foreign('the Host header is not a name of this listener', `ask http://${own[0]}${listed}`)
+    throw foreign('the Host header is not a name of this listener', `send Host: ${own[0]}${listed}`)
   }
   const { origin } = request.headers
   if (origin === undefined) return

@@ -82,7 +82,7 @@ test('the unix socket answers to localhost alone', async (t) => {
   for (const host of ['evil.example', `127.0.0.1:${door.port}`]) {
     const { status, json } = await door.call('GET', '/agent', { viaSocket: true, headers: { host } })
     assert.equal(status, 403, host)
-    assert.deepEqual(json.data, { next: 'ask http://localhost' })
+    assert.deepEqual(json.data, { next: 'send Host: localhost' })
   }
 })
 

@@ -89,7 +89,7 @@ test('a name that is not ours is refused, as DNS rebinding would send it, and tw
   const authorization = `Bearer ${token}`
   for (const host of [...foreign, `localhost.:${port}`, `127.0.0.1:${port}, localhost:${port}`, `x@127.0.0.1:${port}`]) {
     const { status, json } = await hello(server, { headers: { host } })
-    assert.equal(json.error.data.next, `ask http://127.0.0.1:${port}, or list the name in server.allowed_hosts`)
+    assert.equal(json.error.data.next, `send Host: 127.0.0.1:${port}, or list the name in server.allowed_hosts`)
     assert.deepEqual([status, json.id, json.error.code, json.error.data.code], [403, null, -32_001, 'forbidden_host'], host)
     assert.equal(await refusedSocket(server, { headers: { host, authorization } }), 403, host)
   }
