@@ -6,6 +6,7 @@ import { lifecycleEvent, type LifecycleFacts } from '../../src/protocol/lifecycl
 import type { PageFiles } from '../../src/doors/page/page-files.ts'
 import { buildPage } from '../../deploy/build-page.mjs'
 import { pageHost, pendingOf, type PageHost } from '../../test/support/page-host.ts'
+import { until } from '../../test/support/processes.ts'
 import { openPage, seriousFaults, skipsBrowser, WITHOUT_BROWSER, type BrowserPage } from './browser.ts'
 
 const files = async (): Promise<PageFiles> => (await buildPage()).files as PageFiles
@@ -51,7 +52,7 @@ it('a question is shown whole, and allowed once by what was shown', async (t) =>
   for (const part of ['"/usr/bin/git"', '"/srv/app"', '"GIT_DIR"', pending.question.permit_sha256, 'reviewer'])
     assert.ok(text.includes(part), part)
   assert.match((await page.getByRole('timer').textContent()) ?? '', /^[12]:[0-5]\d$/)
-  await page.waitForFunction('document.title === "(1) x0x"')
+  await until(async () => (await page.title()) === '(1) x0x')
   await page.waitForTimeout(700)
   await page.getByRole('button', { name: 'Allow once' }).click()
   while (desk.decided.length === 0) await page.waitForTimeout(10)
@@ -66,7 +67,7 @@ it('a question is shown whole, and allowed once by what was shown', async (t) =>
   ])
   for (const listener of desk.listeners) listener.settled({ question_id: pending.question_id, decision: 'allow_once', by: 'human:x0x ui' })
   await page.getByText('allow once by human:x0x ui').waitFor()
-  await page.waitForFunction('document.title === "x0x"')
+  await until(async () => (await page.title()) === 'x0x')
   assert.deepEqual(complaints, [])
 })
 
@@ -291,7 +292,7 @@ it('keys move and deny, and no single key allows', async (t) => {
   await page.keyboard.press('?')
   await page.getByText('no single key allows anything').waitFor()
   await page.keyboard.press('/')
-  await page.waitForFunction('document.activeElement.matches("[data-search]")')
+  await until(async () => page.evaluate('document.activeElement.matches("[data-search]")'))
 })
 
 it('a page that is closed is no window any more, and one that is signed out says so', async (t) => {
