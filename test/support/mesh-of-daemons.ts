@@ -165,7 +165,7 @@ const toml = (value: unknown): string => JSON.stringify(value)
 const KEPT_PORTS = { first: 20_000, parts: 96, part: 128 } as const
 let keptPort = KEPT_PORTS.first + (process.pid % KEPT_PORTS.parts) * KEPT_PORTS.part
 
-/** One real daemon: a process of its own, its own directory, ports of its own. */
+/** One real daemon: a process of its own, its own directory, ports chosen by the system. */
 export class TestDaemon {
   readonly name: string
   readonly dir: string
@@ -222,9 +222,8 @@ export class TestDaemon {
     return `/ip4/127.0.0.1/tcp/${this.#meshPort}`
   }
 
-  /** A port that it has again when it, or its network half, comes again. */
+  /** Before its first start: a port that it has again when its network half was killed, and comes again. */
   async keepPort(): Promise<void> {
-    if (this.#meshPort !== 0) return
     // None that the system gives to whoever asks for any: it would be taken while the daemon is down.
     this.#meshPort = await until('a port is free', async () => {
       const port = keptPort++
@@ -241,7 +240,6 @@ export class TestDaemon {
   /** Resolves when it says that it is ready. After a restart it listens where it listened before. */
   async start(): Promise<void> {
     assert.ok(existsSync(DAEMON) && existsSync(CLI), 'dist/ is missing: npm run build')
-    await this.keepPort()
     await mkdir(this.dir, { recursive: true, mode: 0o700 })
     const acl = existsSync(this.aclFile) ? ['--exec-acl', this.aclFile] : []
     const flags = ['--api-port', '0', '--listen', this.multiaddr, ...acl, ...(this.options.flags ?? [])]
