@@ -197,7 +197,7 @@ export class KeptRun {
     this.#index = new SpoolIndex()
     this.#spool = null
     const nothing = { file_bytes: 0, stdout_kept: 0, stderr_kept: 0, notes: [], exit: null }
-    this.#change({ state: 'expired', ...nothing })
+    this.#change({ state: 'expired', ...(this.#overSince === null && this.#ended()), ...nothing })
     await this.#saving
   }
 

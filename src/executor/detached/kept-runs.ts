@@ -73,7 +73,7 @@ export class KeptRuns {
       const known = keptName(record.agent_id, record.machine_id, record.request_id) === name
       if (!known) {
         this.#log.warn({ file: `${name}.run` }, 'the record of a detached run has the name of another, and is removed')
-        await this.#files.remove(name)
+        await this.#remove(name, record)
         continue
       }
       const kept = new KeptRun({ clock: this.#clock, files: this.#files, log: this.#log }, { name, record })
@@ -127,14 +127,18 @@ export class KeptRuns {
   async drop(kept: KeptRun): Promise<void> {
     this.#runs.delete(kept.name)
     await kept.settled()
-    await this.#files.remove(kept.name).catch((error: unknown) => {
-      this.#log.warn({ request_id: kept.record.request_id, error: errorText(error) }, 'files of a detached run could not be removed')
-    })
+    await this.#remove(kept.name, kept.record)
   }
 
   stop(): void {
     this.#stopped = true
     this.#timer?.cancel()
+  }
+
+  async #remove(name: string, { request_id }: DetachedRecord): Promise<void> {
+    await this.#files.remove(name).catch((error: unknown) => {
+      this.#log.warn({ request_id, error: errorText(error) }, 'files of a detached run could not be removed')
+    })
   }
 
   #fullness({ agent_id, keep_bytes }: KeptInit): string | null {

@@ -238,6 +238,15 @@ test('of a run that was refused nothing stays, whatever was still being written 
   assert.deepEqual(await readdir(join(dataDir, 'detached')), [])
 })
 
+test('one that its owner forgets in the moment in which it is refused is forgotten in its time, too', async (t) => {
+  const runs = await opened(t, await tempDir(t))
+  const kept = runs.admit(initOf(1), false)
+  assert.ok(typeof kept === 'object')
+  kept.refuse(new Uint8Array([1]))
+  await runs.expire(kept)
+  assert.deepEqual([kept.record.state, kept.overFor], ['expired', 0])
+})
+
 test('a directory that others may enter keeps the executor from starting', async (t) => {
   const dir = await tempDir(t)
   await mkdir(join(dir, 'detached'), { mode: 0o755 })
@@ -245,15 +254,22 @@ test('a directory that others may enter keeps the executor from starting', async
   await assert.rejects(runs.load(), (error) => isAppError(error, 'loose_permissions'))
 })
 
+/** The name of no run. */
+const OTHER = 'c'.repeat(64)
+
 test('what a start cannot remove keeps no executor from starting, and is said', async (t) => {
   const dir = await tempDir(t)
   const names = [`${'a'.repeat(64)}.run`, `${'b'.repeat(64)}.out`]
   // Which cannot be removed as a file is.
-  for (const name of names) await mkdir(join(dir, 'detached', name), { recursive: true, mode: 0o700 })
+  for (const name of [...names, `${OTHER}.out`]) await mkdir(join(dir, 'detached', name), { recursive: true, mode: 0o700 })
+  const nothing = { file_bytes: 0, stdout_kept: 0, stderr_kept: 0, dropped: 0, ended_at_ms: null, notes: [], exit: null }
+  const record = detachedRecord.encode({ version: 1, ...initOf(1), state: 'running', ...nothing })
+  await writeFile(join(dir, 'detached', `${OTHER}.run`), record, { mode: 0o600 })
   const said: string[] = []
   const log: Logger = { ...silent, warn: (...words: readonly unknown[]) => void said.push(JSON.stringify(words)) }
   await opened(t, dir, { log })
   assert.ok(names.every((name) => said.some((text) => text.includes(name) && text.includes('stays'))))
+  assert.ok(said.some((text) => text.includes('could not be removed')))
 })
 
 test('a name that is taken by a link keeps the run from starting', async (t) => {
