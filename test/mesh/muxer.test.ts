@@ -3,7 +3,7 @@ import { test, type TestContext } from 'node:test'
 
 import { noise } from '@chainsafe/libp2p-noise'
 import { yamux } from '@chainsafe/libp2p-yamux'
-import type { MessageStream, StreamMuxer, StreamMuxerFactory } from '@libp2p/interface'
+import type { Connection, MessageStream, StreamMuxer, StreamMuxerFactory } from '@libp2p/interface'
 import { tcp } from '@libp2p/tcp'
 import { createLibp2p } from 'libp2p'
 
@@ -65,14 +65,31 @@ test('without it, each small message is: what is counted here is what it saves',
   assert.ok(updates() >= before + 20)
 })
 
-test('a stream whose connection closes while it is opened ends, and nothing is thrown where nobody catches it', LIMIT, async (t) => {
-  const common = { transports: [tcp()], connectionEncrypters: [noise()], streamMuxers: [() => guardedMuxer(yamux())(undefined)] }
+/** Both ends of a connection with our muxer. */
+const connected = async (t: TestContext): Promise<[Connection, Connection]> => {
+  const common = {
+    transports: [tcp()],
+    connectionEncrypters: [noise()],
+    // As ours.
+    connectionMonitor: { enabled: false },
+    streamMuxers: [() => guardedMuxer(yamux())(undefined)],
+  }
   const [here, there] = [
     await createLibp2p({ ...common }),
     await createLibp2p({ ...common, addresses: { listen: ['/ip4/127.0.0.1/tcp/0'] } }),
   ]
   t.after(async () => Promise.all([here.stop(), there.stop()]))
-  const { muxer } = (await here.dial(there.getMultiaddrs())) as unknown as { muxer: StreamMuxer & { send(data: unknown): boolean } }
+  const connection = await here.dial(there.getMultiaddrs())
+  await until(() => there.getConnections().length === 1)
+  return [connection, there.getConnections()[0]!]
+}
+
+const insideOf = (connection: Connection) =>
+  connection as unknown as { readonly muxer: { sendGoAway(): void }; readonly maConn: MessageStream }
+
+test('a stream whose connection closes while it is opened ends, and nothing is thrown where nobody catches it', LIMIT, async (t) => {
+  const [connection] = await connected(t)
+  const { muxer } = connection as unknown as { muxer: StreamMuxer & { send(data: unknown): boolean } }
   const send = t.mock.method(muxer, 'send', () => {
     throw new Error('Cannot write to a stream that is closed')
   })
@@ -84,17 +101,18 @@ test('a stream whose connection closes while it is opened ends, and nothing is t
 })
 
 test('who says goodbye and does not hang up is hung up on: nothing could be opened on the connection any more', LIMIT, async (t) => {
-  const common = { transports: [tcp()], connectionEncrypters: [noise()], streamMuxers: [() => guardedMuxer(yamux())(undefined)] }
-  const [here, there] = [
-    await createLibp2p({ ...common }),
-    await createLibp2p({ ...common, addresses: { listen: ['/ip4/127.0.0.1/tcp/0'] } }),
-  ]
-  t.after(async () => Promise.all([here.stop(), there.stop()]))
-  const connection = await here.dial(there.getMultiaddrs())
-  await until(() => there.getConnections().length === 1)
-  const { muxer } = there.getConnections()[0] as unknown as { muxer: { sendGoAway(): void } }
-  muxer.sendGoAway()
-  await until(() => connection.status === 'closed' && there.getConnections().length === 0)
+  const [connection, theirs] = await connected(t)
+  insideOf(theirs).muxer.sendGoAway()
+  await until(() => connection.status === 'closed' && theirs.status === 'closed')
+})
+
+test('… also where it takes nothing of what it is still sent', LIMIT, async (t) => {
+  const [connection, theirs] = await connected(t)
+  insideOf(theirs).maConn.pause()
+  // More than the kernel takes for a socket that nobody reads.
+  insideOf(connection).maConn.send(new Uint8Array(16 * 1024 * 1024))
+  insideOf(theirs).muxer.sendGoAway()
+  await until(() => connection.status === 'aborted')
 })
 
 test('a muxer of another make is refused, not left as it is', () => {

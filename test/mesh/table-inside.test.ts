@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
-import { test } from 'node:test'
+import { test, type TestContext } from 'node:test'
 
 import type { KadDHT } from '@libp2p/kad-dht'
 import type { PeerId, Stream } from '@libp2p/interface'
@@ -20,6 +20,16 @@ const LIMIT = { timeout: 60_000 }
 const HOUR_MS = 60 * 60_000
 const signer = agentSignerOf(new Uint8Array(32).fill(1))
 
+/** A server that knows another one, and a client of it. */
+const threeNodes = async (t: TestContext) => {
+  const server = await startNode(t, { server: true })
+  const other = await startNode(t, { server: true })
+  const asker = await startNode(t, { server: false })
+  await join(server, other)
+  await join(asker, server)
+  return { server, other, asker }
+}
+
 /** Whom this server names to who asks, with addresses or without. */
 const namedBy = async (server: Node, asker: Node): Promise<string[]> => {
   const answers = await eventsOf(asker, server, { type: 'FIND_NODE', key: randomBytes(34) })
@@ -31,13 +41,7 @@ test(
   'a server names another for as long as this is connected, and for an hour after; libp2p would forget where it is at once',
   LIMIT,
   async (t) => {
-    const [server, other, asker] = [
-      await startNode(t, { server: true }),
-      await startNode(t, { server: true }),
-      await startNode(t, { server: false }),
-    ]
-    await join(server, other)
-    await join(asker, server)
+    const { server, other, asker } = await threeNodes(t)
     assert.deepEqual(await namedBy(server, asker), [other.peerId.toString()])
     const now = Date.now.bind(Date)
     t.mock.method(Date, 'now', () => now() + 48 * HOUR_MS)
@@ -131,13 +135,7 @@ test(
 )
 
 test('who asks a server again and again has it read nothing again, and is told what has changed', LIMIT, async (t) => {
-  const [server, other, asker] = [
-    await startNode(t, { server: true }),
-    await startNode(t, { server: true }),
-    await startNode(t, { server: false }),
-  ]
-  await join(server, other)
-  await join(asker, server)
+  const { server, other, asker } = await threeNodes(t)
   const read: string[] = []
   const get = server.store.get.bind(server.store)
   t.mock.method(server.store, 'get', (...[key, options]: Parameters<typeof get>) => (read.push(key.toString()), get(key, options)))

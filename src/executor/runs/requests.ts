@@ -182,7 +182,7 @@ export class Requests {
     return this.#signed(EXEC_DETACHED_ASK_DOMAIN, execDetachedAsk.encode(question), peer, this.#append(event))
   }
 
-  /** A cancel always gets through, however much else is asked: it has a bound of its own, which its line in the journal needs no other beside. */
+  /** A cancel is not kept out by what else is asked: it has a bound of its own, which its line in the journal needs no other beside. */
   #admitAsk(ask: DetachedAsk): void {
     if (ask !== 'cancel') return this.#components.signatures.admit()
     if (!this.#cancels.take()) throw new AppError('rate_limited', 'too many cancels at once')

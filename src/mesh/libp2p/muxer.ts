@@ -11,6 +11,8 @@ import { noTraffic, TrafficMeter } from './traffic-meter.ts'
 export const QUIET_WINDOW = 32 * 1024
 /** Answers of multistream-select on one inbound stream: the greeting, and one for each version of gossipsub, which proposes most. */
 export const MAX_NEGOTIATION_ANSWERS = 8
+/** How long a peer that has said goodbye may take what was written before. */
+const HANG_UP_MS = 5_000
 
 /** What libp2p is given as a muxer. */
 type MakeMuxer<Components> = (components: Components) => StreamMuxerFactory
@@ -76,6 +78,7 @@ export const guardedMuxer =
 const meterInput = (muxer: Muxer, connection: MessageStream): void => {
   const onData = muxer.onData.bind(muxer)
   const [frames, meter] = [new FrameCutter(), new TrafficMeter()]
+  let isOver = false
   meters.set(muxer, meter)
   muxer.onData = (data) => {
     // Decrypting a message of Noise is work, even when it brings less than one head: counted as a frame.
@@ -87,7 +90,18 @@ const meterInput = (muxer: Muxer, connection: MessageStream): void => {
         if (muxer.status === 'open') onData(block)
       }
     // On a connection that stayed nothing could be opened any more, and no ping is sent.
-    if (muxer.status === 'closed') connection.close().catch((error: Error) => connection.abort(error))
+    if (muxer.status !== 'closed' || isOver) return
+    isOver = true
+    void hangUp(connection)
+  }
+}
+
+/** What was written before goes out, as long as it is taken. */
+const hangUp = async (connection: MessageStream): Promise<void> => {
+  try {
+    await connection.close({ signal: AbortSignal.timeout(HANG_UP_MS) })
+  } catch (error) {
+    connection.abort(asError(error))
   }
 }
 
