@@ -1,5 +1,6 @@
 import { stat } from 'node:fs/promises'
 
+import { counted } from '../base/counted.ts'
 import { errorText } from '../base/errors.ts'
 import { shellWord } from '../base/shell-word.ts'
 import type { EnforcementJudge } from '../policy/mesh/confinement.ts'
@@ -16,10 +17,8 @@ import { inspectGroups } from '../trust/groups.ts'
 import { checkServedRexd } from './rexd-check.ts'
 import { checkSuccessors } from './successor-check.ts'
 
-const plural = (count: number, one: string, many: string): string => `${count} ${count === 1 ? one : many}`
-
 export const aclCounts = (entries: number, commands: number): string =>
-  `${plural(entries, 'allow entry', 'allow entries')}, ${plural(commands, 'command', 'commands')}`
+  `${counted(entries, 'allow entry', 'allow entries')}, ${counted(commands, 'command')}`
 
 /** What will not work as written. */
 export const aclDoubts = ({ path, warnings }: Pick<AclInspection, 'path' | 'warnings'>): Finding[] =>
@@ -75,7 +74,7 @@ export const checkRuns = async (config: DaemonConfig): Promise<Finding[]> =>
 export const checkGroups = async ({ paths }: DaemonConfig): Promise<Finding[]> => {
   const { groups, problems } = await inspectGroups(paths.groups)
   if (problems.length > 0) return problems.map((problem) => fail('groups', problem, null))
-  return groups.length === 0 ? [] : [ok('groups', `${plural(groups.length, 'group', 'groups')} in ${paths.groups}`)]
+  return groups.length === 0 ? [] : [ok('groups', `${counted(groups.length, 'group')} in ${paths.groups}`)]
 }
 
 /** What `share_with_group` would open, or refuses to. */

@@ -1,3 +1,4 @@
+import { counted } from '../base/counted.ts'
 import { errorText, isAppError } from '../base/errors.ts'
 import { shownLine } from '../base/visible-text.ts'
 import { openDesk, type DeskHuman } from '../local-api/desk-human.ts'
@@ -11,8 +12,6 @@ const LOG = 'look at the log of x0xd or x0x desk'
 
 /** Agents whose modes have lines of their own. */
 const MAX_NAMED = 32
-
-const counted = (count: number, one: string): string => `${count} ${one}${count === 1 ? '' : 's'}`
 
 const humansFinding = (windows: number): Finding =>
   windows === 0

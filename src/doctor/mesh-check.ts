@@ -1,4 +1,6 @@
+import { counted } from '../base/counted.ts'
 import { ok, warn, type Finding } from './findings.ts'
+import { meshSizeText } from './mesh-size.ts'
 
 /** Of `/peers`. */
 export interface PeersAnswer {
@@ -36,7 +38,7 @@ const RESTART = 'start it again after an upgrade: x0xd --replace, or its service
 const checkReach = ({ connections, reach }: MeshAnswer): Finding => {
   if (reach === undefined) return warn('reach', 'the running daemon is of a release that does not say', RESTART)
   const places = reach.relays.filter(({ reserved_until: until }) => until !== null).length
-  if (places > 0) return ok('reach', `others reach it through ${places} ${places === 1 ? 'relay' : 'relays'}`)
+  if (places > 0) return ok('reach', `others reach it through ${counted(places, 'relay')}`)
   const [wanted] = reach.relays
   if (wanted !== undefined)
     return warn(
@@ -59,8 +61,8 @@ const checkReach = ({ connections, reach }: MeshAnswer): Finding => {
 const checkSize = ({ connections, presences, announcements, standing }: MeshAnswer): Finding[] => {
   if (presences === undefined || announcements === undefined || standing === undefined) return []
   const connected = new Set(connections.map(({ machine_id: machine }) => machine)).size
-  const standingText = `${standing.connected} of ${standing.wanted} standing connections`
-  const text = `${presences.heard} machines heard of, ${announcements.known} agents known, ${standingText}, ${connected} connected`
+  const there = `${standing.connected} of ${counted(standing.wanted, 'standing connection')}`
+  const text = meshSizeText({ heard: presences.heard, known: announcements.known, connected }, there)
   return [
     standing.wanted > 0 && standing.connected === 0
       ? warn('mesh', text, 'x0x diagnostics mesh says of each why (wanted); docs/troubleshoot.md')
@@ -71,8 +73,8 @@ const checkSize = ({ connections, presences, announcements, standing }: MeshAnsw
 const checkHashTable = ({ hash_table: table, records }: MeshAnswer): Finding[] => {
   if (table === undefined || records === undefined) return []
   if (table.mode === 'off') return [ok('hash table', 'off: agents of whom nobody near has heard are not found (dht)')]
-  const asked = `${records.found} of ${records.looked_for} look-ups found one`
-  const text = `${table.mode}: ${table.peers} peers, ${table.records} records here, own one published ${records.published} times, ${asked}`
+  const asked = `${records.found} of ${counted(records.looked_for, 'look-up')} found one`
+  const text = `${table.mode}: ${counted(table.peers, 'peer')}, ${counted(table.records, 'record')} here, own one published ${counted(records.published, 'time')}, ${asked}`
   return [
     table.mode === 'client' && table.peers === 0
       ? warn('hash table', text, 'a daemon of the bootstrap list must keep it: dht = "server", or announce, there; docs/scale.md')

@@ -1,3 +1,4 @@
+import { counted } from '../base/counted.ts'
 import { errorText, isAppError } from '../base/errors.ts'
 import { shellWord, shellWords } from '../base/shell-word.ts'
 import type { LocalApi } from '../local-api/local-api.ts'
@@ -60,7 +61,7 @@ export const ruleFindings = async (api: LocalApi, { agent, agentId, argv }: Rule
             'it tells of no command: exec is off, its ACL has no entry for this agent on this machine, or tells of none',
             DISCOVERABLE,
           )
-        : ok('rules there', `it tells of ${count} command${count === 1 ? '' : 's'}: x0x acl mine ${shellWord(agent)}`)
+        : ok('rules there', `it tells of ${counted(count, 'command')}: x0x acl mine ${shellWord(agent)}`)
     return [trusted, told, ...(argv === null ? [] : [commandFinding(argv, rules, remedies)])]
   } catch (error) {
     const remedy = isAppError(error, 'not_offered')

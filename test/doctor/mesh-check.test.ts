@@ -14,11 +14,11 @@ test('of a running daemon the doctor says how much of the mesh it sees, what sta
   await until(() => client.view.diagnostics().hash_table.peers === 1 && client.view.diagnostics().presences.heard === 1)
   await until(() => client.view.diagnostics().announcements.known === 1)
   const [mesh, table] = linesOf(client.view.diagnostics())
-  assert.equal(mesh, 'ok mesh: 1 machines heard of, 1 agents known, 1 of 1 standing connections, 1 connected')
-  assert.equal(table, 'ok hash table: client: 1 peers, 0 records here, own one published 0 times, 0 of 0 look-ups found one')
+  assert.equal(mesh, 'ok mesh: 1 machine heard of, 1 agent known, 1 of 1 standing connection, 1 connected')
+  assert.equal(table, 'ok hash table: client: 1 peer, 0 records here, own one published 0 times, 0 of 0 look-ups found one')
   await server.stop()
   await until(() => client.node.connections().length === 0)
-  assert.match(linesOf(client.view.diagnostics())[0]!, /^warn mesh: .*0 of 1 standing connections, 0 connected$/)
+  assert.match(linesOf(client.view.diagnostics())[0]!, /^warn mesh: .*0 of 1 standing connection, 0 connected$/)
 })
 
 test('who has nobody to ask in the hash table is told so, and who takes no part in it', async (t) => {

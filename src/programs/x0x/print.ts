@@ -53,6 +53,3 @@ export const printTable = async (context: CliContext, header: readonly string[],
 /** For standard error: what happened, then what to do next. */
 export const problemText = (lines: readonly string[]): string =>
   lines.map((line, at) => `${at === 0 ? 'x0x: ' : '     '}${shownLine(line)}\n`).join('')
-
-/** `1 line`, `2 lines`. */
-export const counted = (count: number, one: string, many = `${one}s`): string => `${count} ${count === 1 ? one : many}`

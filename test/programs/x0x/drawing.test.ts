@@ -131,3 +131,15 @@ test('peers --graph says whose they are by the names that we gave them; --json i
   const asJson = await runCli(['--data-dir', dir, 'peers', '--graph', '--json'])
   assert.deepEqual(JSON.parse(asJson.stdout), { peers })
 })
+
+test('peers counts one as one', async (t) => {
+  const counts = [
+    [{ heard: 1, known: 1, standing: 1, connected: 1 }, '1 machine heard of, 1 agent known, 1 standing connection, 1 connected'],
+    [{ heard: 2, known: 0, standing: 3, connected: 2 }, '2 machines heard of, 0 agents known, 3 standing connections, 2 connected'],
+  ] as const
+  for (const [mesh, line] of counts) {
+    const { dir } = await fakeDaemon(t, (_call, response) => json(response, 200, { peers: [], mesh }))
+    const { stdout } = await runCli(['--data-dir', dir, 'peers'])
+    assert.equal(stdout.trimEnd().split('\n').at(-1), line)
+  }
+})

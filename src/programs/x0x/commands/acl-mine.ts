@@ -1,3 +1,4 @@
+import { counted } from '../../../base/counted.ts'
 import { shellWord } from '../../../base/shell-word.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { askRules } from '../../../local-api/rules.ts'
@@ -6,7 +7,7 @@ import type { ExecRule } from '../../../protocol/exec.ts'
 import type { RulesJson } from '../../../protocol/rules-json.ts'
 import type { CliContext } from '../context.ts'
 import { denialLines, EXIT_NOT_RUN, type RunFacts } from '../outcome.ts'
-import { counted, printJson, printLine, printTable, problemText } from '../print.ts'
+import { printJson, printLine, printTable, problemText } from '../print.ts'
 import { write } from '../../../supervision/program-output.ts'
 
 type Own = NonNullable<RunFacts['own']>

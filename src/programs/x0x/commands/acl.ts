@@ -1,3 +1,4 @@
+import { counted } from '../../../base/counted.ts'
 import { AppError, isAppError } from '../../../base/errors.ts'
 import type { ExecDiagnostics } from '../../../diagnostics/exec-counters.ts'
 import { checkAclFile, type AclCheck } from '../../../policy/mesh/check-acl.ts'
@@ -9,7 +10,7 @@ import { Cells } from '../../../process/cells.ts'
 import { isHexId } from '../../../protocol/ids.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
-import { counted, painter, printJson, printLine } from '../print.ts'
+import { painter, printJson, printLine } from '../print.ts'
 import { shown, shownLine } from '../../../base/visible-text.ts'
 
 /** Tries what entries ask of this host, when one does. */

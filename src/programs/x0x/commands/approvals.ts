@@ -11,12 +11,13 @@ import type { Grant, PendingQuestion } from '../../../protocol/desk.ts'
 import { MAX_GRANT_MS, MAX_GRANT_USES, MAX_HISTORY } from '../../../protocol/desk-limits.ts'
 import type { Decision, Question } from '../../../protocol/question.ts'
 import { isShowable } from '../../../protocol/question-size.ts'
+import { counted } from '../../../base/counted.ts'
 import { AppError, isAppError } from '../../../base/errors.ts'
 import { write } from '../../../supervision/program-output.ts'
 import { confirmed, isAtTerminal } from '../confirm.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
-import { counted, painter, printAnswer, printDone, printLine, printTable } from '../print.ts'
+import { painter, printAnswer, printDone, printLine, printTable } from '../print.ts'
 
 /** As little of an id as may stand for it. */
 const MIN_PREFIX = 6

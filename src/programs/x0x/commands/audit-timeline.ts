@@ -1,3 +1,4 @@
+import { counted } from '../../../base/counted.ts'
 import { parseLine } from '../../../audit/parse-line.ts'
 import { tailJournal } from '../../../audit/tail.ts'
 import { Timeline, type TimelineEntry } from '../../../audit/timeline.ts'
@@ -8,7 +9,7 @@ import { write } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
 import { drawingFor, widestOf, type Drawing } from '../drawing.ts'
 import { usageError } from '../failure.ts'
-import { counted, printAnswer, type Paint } from '../print.ts'
+import { printAnswer, type Paint } from '../print.ts'
 import { runningJournal } from './audit.ts'
 
 /** Lines of a journal that are read, from its end: a run has three, and a look takes no second. */

@@ -1,3 +1,4 @@
+import { counted } from '../../../base/counted.ts'
 import { AppError } from '../../../base/errors.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import type { DeskHuman } from '../../../local-api/desk-human.ts'
@@ -15,7 +16,7 @@ import {
 import { together } from '../../../policy/modes/tools-settings.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
-import { counted, printAnswer, printLine, printTable } from '../print.ts'
+import { printAnswer, printLine, printTable } from '../print.ts'
 import { atDesk } from './approvals.ts'
 
 export interface ModeOptions {

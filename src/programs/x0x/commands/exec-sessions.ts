@@ -1,3 +1,4 @@
+import { counted } from '../../../base/counted.ts'
 import { AppError, isAppError } from '../../../base/errors.ts'
 import { shellWords } from '../../../base/shell-word.ts'
 import { shownLine } from '../../../base/visible-text.ts'
@@ -6,7 +7,7 @@ import type { RunSession } from '../../../exec/run-spec.ts'
 import type { IncomingRun } from '../../../executor/port/shown.ts'
 import { operate } from '../../../local-api/operator.ts'
 import type { CliContext } from '../context.ts'
-import { counted, printAnswer, printDone, printLine, printTable } from '../print.ts'
+import { printAnswer, printDone, printLine, printTable } from '../print.ts'
 
 interface Going {
   readonly sessions: readonly RunSession[]

@@ -1,3 +1,4 @@
+import { counted } from '../../../base/counted.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import type { SelectedHost } from '../../../protocol/select-hosts.ts'
 import { operate } from '../../../local-api/operator.ts'
@@ -5,7 +6,7 @@ import { labelsText } from '../../../protocol/labels.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { selectHosts } from '../fleet/select-hosts.ts'
-import { counted, printAnswer, printLine, printNotice } from '../print.ts'
+import { printAnswer, printLine, printNotice } from '../print.ts'
 import { report, type Contact } from './contacts.ts'
 
 /** `x0x contacts label NAME key=value... key=`. */

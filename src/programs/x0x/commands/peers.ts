@@ -1,3 +1,5 @@
+import { counted } from '../../../base/counted.ts'
+import { meshSizeText } from '../../../doctor/mesh-size.ts'
 import type { MeshCounts, PeerJson } from '../../../mesh/view.ts'
 import type { CliContext } from '../context.ts'
 import { drawingFor } from '../drawing.ts'
@@ -18,9 +20,6 @@ const stateOf = (peer: Peer): string => (peer.linked ? 'linked' : peer.connected
 const nameOf = (peer: Peer, { contacts }: Contacts): string =>
   contacts.find((contact) => contact.agent_id === peer.agent_id)?.name ?? (peer.name === null ? '-' : JSON.stringify(peer.name))
 
-const sizeLine = ({ heard, known, standing, connected }: MeshCounts): string =>
-  `${heard} machines heard of, ${known} agents known, ${standing} standing connections, ${connected} connected`
-
 /** How its connection leads there. */
 const wayOf = ({ connected, relayed_by: relay = null }: Peer, { contacts }: Contacts): string => {
   if (!connected) return '-'
@@ -35,7 +34,8 @@ export const runPeers = async (context: CliContext, { graph }: { readonly graph:
   return printAnswer(context, answer, async () => {
     await (graph ? drawPeers : printPeers)(context, answer.peers)
     // A daemon of an earlier release does not say.
-    if (answer.mesh !== undefined && !graph) await printLine(context, sizeLine(answer.mesh))
+    if (answer.mesh !== undefined && !graph)
+      await printLine(context, meshSizeText(answer.mesh, counted(answer.mesh.standing, 'standing connection')))
   })
 }
 

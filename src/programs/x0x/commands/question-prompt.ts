@@ -1,5 +1,6 @@
 import type { Readable } from 'node:stream'
 
+import { counted } from '../../../base/counted.ts'
 import { errorText, isAppError } from '../../../base/errors.ts'
 import { shownSentence } from '../../../base/visible-text.ts'
 import type { DeskHuman, DeskNews, Waiting } from '../../../local-api/desk-human.ts'
@@ -8,7 +9,6 @@ import type { Flood, PendingQuestion } from '../../../protocol/desk.ts'
 import type { Decision } from '../../../protocol/question.ts'
 import { isShowable } from '../../../protocol/question-size.ts'
 import type { Output } from '../../../supervision/program-output.ts'
-import { counted } from '../print.ts'
 import { asLate } from './approvals.ts'
 
 /** How long a question must have stood before a key decides about it: what was typed before was meant for another. */

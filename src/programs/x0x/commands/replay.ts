@@ -1,10 +1,11 @@
 import { readLines } from '../../../audit/read-lines.ts'
+import { counted } from '../../../base/counted.ts'
 import { AppError, errorText, isAppError } from '../../../base/errors.ts'
 import { RecordDigest } from '../../../doors/tools/record-digest.ts'
 import { Replay, type Difference } from '../../../doors/tools/replay.ts'
 import { MAX_RECORD_LINE, parseRecordLine } from '../../../protocol/tool-record.ts'
 import type { CliContext } from '../context.ts'
-import { counted, painter, printJson, printLine } from '../print.ts'
+import { painter, printJson, printLine } from '../print.ts'
 import { write } from '../../../supervision/program-output.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 

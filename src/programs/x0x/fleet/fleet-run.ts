@@ -1,3 +1,4 @@
+import { counted } from '../../../base/counted.ts'
 import { AppError, errorCodeOf, isAppError } from '../../../base/errors.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { FANOUT_OPERATION } from '../../../identity/operator-proof.ts'
@@ -16,7 +17,7 @@ import { isGone, write } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
 import { reportFailure } from '../failure.ts'
 import { EXIT_NOT_RUN, type RunFacts } from '../outcome.ts'
-import { counted, problemText } from '../print.ts'
+import { problemText } from '../print.ts'
 import { traceHeader } from '../trace-header.ts'
 import { waitingText } from '../waiting-line.ts'
 import { brokenBy, WENT_AWAY } from './end-text.ts'
@@ -141,7 +142,9 @@ export class FleetRun {
     switch (event.type) {
       case 'fanout':
         this.#hosts.add(event.hosts, this.#request!.names)
-        if (event.more !== true) this.#begin()
+        if (event.more === true) return true
+        view.begin(this.#hosts.names)
+        progress.asked(this.#hosts.names.length)
         return true
       case 'begun':
         this.#hosts.begin(event.host, event.request_id)
@@ -165,12 +168,6 @@ export class FleetRun {
       case 'error':
         throw new AppError(errorCodeOf(event.error), event.message)
     }
-  }
-
-  #begin(): void {
-    const { names } = this.#hosts
-    this.#components.view.begin(names)
-    this.#components.progress.asked(names.length)
   }
 
   async #ended({ type: _type, ...end }: FanoutHostJson & { readonly type: 'host' }): Promise<boolean> {
