@@ -207,8 +207,8 @@ test('whom no words mean, too many, and arguments that are none are errors, and 
     assert.match(JSON.stringify(content), what)
   }
   await says({ hosts: ['web[1-5]'] }, /unknown_agent: no contact is named web\[4-5\]/)
-  await says({ hosts: ['role=wbe'] }, /unknown_agent/)
-  await says({ hosts: ['web1', '!web1'] }, /no_hosts/)
+  await says({ hosts: ['role=wbe'] }, /unknown_agent: .*\\nwho has which label: x0x contacts list/)
+  await says({ hosts: ['web1', '!web1'] }, /no_hosts: .*\\nwhom words mean: x0x contacts select/)
   await says({ hosts: ['web[1-999999999]'] }, /bad_request: .*means 999999999 hosts/)
   const ids = `n[1-${MAX_FLEET_HOSTS + 1}]`
   await says({ hosts: [ids] }, /unknown_agent/)

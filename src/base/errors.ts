@@ -92,6 +92,12 @@ export class AppError extends Error {
 export const isAppError = (error: unknown, code?: ErrorCode): error is AppError =>
   error instanceof AppError && (code === undefined || error.code === code)
 
+/** What whoever threw it says to do next, as a field of what is told of it; absent where nobody says, or the message says it. */
+export const nextOf = (error: unknown): { readonly next?: string } => {
+  const next = isAppError(error) ? error.data['next'] : null
+  return typeof next === 'string' && next !== '' ? { next } : {}
+}
+
 /** The code of an error, as `ENOENT` is one of the system's; undefined where it has none, and of an error of ours, whose code is another kind. */
 export const errnoOf = (error: unknown): string | undefined =>
   isAppError(error) ? undefined : (error as NodeJS.ErrnoException | undefined)?.code

@@ -80,5 +80,5 @@ export interface ShownRun extends Omit<AskedRun, 'argv_cut' | 'asked_at_ms' | 'h
   /** What its host said just now; null: it was not asked, or did not answer. */
   readonly kept: KeptThere | null
   /** Why it did not answer; null: it did, or was not asked. */
-  readonly problem: { readonly error: string; readonly message: string } | null
+  readonly problem: { readonly error: string; readonly message: string; readonly next?: string } | null
 }

@@ -1,5 +1,5 @@
 import type { AskedState, KeptThere } from './asked-run.ts'
-import type { RunEventJson } from './run-events.ts'
+import type { RunEventJson, Told } from './run-events.ts'
 
 interface End {
   readonly from: number
@@ -18,4 +18,10 @@ export type AttachedEventJson =
   | { readonly type: 'reattached'; readonly request_id: string; readonly offset: number }
   | (Extract<RunEventJson, { type: 'exit' }> & End)
   | ({ readonly type: 'end'; readonly request_id: string; readonly state: AskedState } & End)
-  | { readonly type: 'error'; readonly request_id: string; readonly error: string; readonly message: string; readonly next: number }
+  | ({
+      readonly type: 'error'
+      readonly request_id: string
+      readonly error: string
+      readonly message: string
+      readonly next: number
+    } & Told)

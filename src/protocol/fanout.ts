@@ -17,7 +17,7 @@ import {
 } from './field-checks.ts'
 import { linesOf } from './lines.ts'
 import type { DenialReason, WarningKind } from './reasons.ts'
-import { lineTooLong, MAX_RUN_LINE, STARTED, WAITING, WARNING } from './run-events.ts'
+import { lineTooLong, MAX_RUN_LINE, STARTED, WAITING, WARNING, type Told } from './run-events.ts'
 
 /** What became of one host: exactly one of these. */
 export const FANOUT_ENDS = ['ran', 'denied', 'unreachable', 'not_started', 'cancelled', 'unknown'] as const
@@ -56,10 +56,10 @@ const ENDED = {
   incomplete: flag,
   warnings: listOf(name<WarningKind>()),
 }
-const ENDED_MAYBE = { waited_ms: orMissing(count), message: orMissing(text) }
+const ENDED_MAYBE = { waited_ms: orMissing(count), message: orMissing(text), next: orMissing(text) }
 
-/** How one host ended. `waited_ms`: for an approval. `message`: what more there is to say, for a human. */
-export type FanoutHostJson = Checked<typeof ENDED> & { waited_ms?: number; message?: string }
+/** How one host ended. `waited_ms`: for an approval. `message`: what more there is to say, for a human; `next`: what to do next. */
+export type FanoutHostJson = Checked<typeof ENDED> & { waited_ms?: number; message?: string; next?: string }
 
 /** Of a host of which no more is known than its end. */
 export const NO_FACTS = {
@@ -110,7 +110,7 @@ export type FanoutEventJson =
   | Of<'warning', typeof WARNING & { host: typeof text }>
   | ({ readonly type: 'host' } & FanoutHostJson)
   | ({ readonly type: 'ledger' } & FanoutLedgerJson)
-  | Of<'error', typeof FAILED>
+  | (Of<'error', typeof FAILED> & Told)
 
 /** A host as the answer in one object has it: what it wrote stands beside how it ended, as far as it fitted. */
 export type FanoutHostResultJson = FanoutHostJson & { stdout_b64: string; stderr_b64: string }

@@ -35,6 +35,8 @@ export const WAITING = {
   reason: name<WaitingReason>(),
 }
 export const WARNING = { request_id: id, kind: name<WarningKind>(), message: text }
+/** As REST tells an error; `data` is not looked at. */
+export type Told = { readonly data?: Readonly<Record<string, unknown>> }
 const ERROR = { request_id: orNull(id), error: name(), message: text }
 
 /**
@@ -72,7 +74,7 @@ type WithoutOutput =
   | ({ type: 'waiting_for_approval' } & Checked<typeof WAITING>)
   | ({ type: 'warning' } & Checked<typeof WARNING>)
   | ({ type: 'exit' } & Outcome)
-  | ({ type: 'error' } & Checked<typeof ERROR>)
+  | ({ type: 'error' } & Checked<typeof ERROR> & Told)
 
 /** One line of the streamed form (NDJSON or SSE data). */
 export type RunEventJson = WithoutOutput | ({ type: 'stdout' | 'stderr'; data_b64: string } & Omit<RawOutputJson, 'type' | 'data_bytes'>)

@@ -30,6 +30,8 @@ export const MAX_TOOL_LISTED = 2_000
 export const MAX_TOOL_ARGUMENTS = 4_096
 /** Text on standard input, which comes in one message with everything else. */
 export const MAX_TOOL_STDIN = 2 * 1024 * 1024
+/** Characters of what a result says to do next: a sentence, with some names in it. */
+export const MAX_NEXT = 1_000
 /** Idempotency keys, in characters. */
 export const MAX_KEY_LENGTH = 200
 /** Keys of this server's runs that are remembered, each with its command; an older one is looked for in the journal. */

@@ -21,7 +21,7 @@ const collect = async (bytes: Uint8Array, cuts: readonly number[]): Promise<obje
   const events: object[] = []
   let last = null as { type: string; text: string } | null
   for await (const part of runEventsOf(chunksOf(bytes, cuts))) {
-    if (!('data' in part)) {
+    if (part.type !== 'stdout' && part.type !== 'stderr') {
       events.push(part)
       last = null
     } else {

@@ -134,4 +134,5 @@ export const RESULT = z.strictObject({
     .describe(
       'a human is asked whether it may begin, until then: exec_wait waits for the answer; question_id is null where the target asks',
     ),
+  next: z.string().optional().describe('what to do next about one that did not run'),
 })

@@ -109,6 +109,7 @@ const OUTPUT = z.strictObject({
         count: z.int(),
         reason: z.string().nullable(),
         detail: z.string().nullable().describe('of the first of them'),
+        next: z.string().nullable().describe('what to do next, for that one'),
       }),
     )
     .describe('every host that did not run, with the reason'),
@@ -160,7 +161,7 @@ const resultOf = (fleet: ToolFleet): Answer => {
       parallel: fleet.parallel,
       ...known,
     }
-    const said = not_run.flatMap(({ reason, detail }) => [reason ?? '', detail ?? ''])
+    const said = not_run.flatMap(({ reason, detail, next }) => [reason ?? '', detail ?? '', next ?? ''])
     const foreign = [...answers.flatMap(({ stdout, stderr }) => [stdout, stderr]), ...said]
     return { result, isError: fleet.over && ran < asked, foreign }
   }

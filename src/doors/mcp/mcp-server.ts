@@ -2,6 +2,8 @@ import { McpServer, type CallToolResult, type RegisteredTool, type ServerContext
 
 import { isAppError } from '../../base/errors.ts'
 import { VERSION } from '../../base/version.ts'
+import { shown } from '../../base/visible-text.ts'
+import { shownNext } from '../tools/run-end.ts'
 import type { PassedAnswer, ToolAnswer } from '../tools/tool-result.ts'
 import { framed } from '../tools/untrusted-frame.ts'
 import type { RuleTools } from './rule-tools.ts'
@@ -42,10 +44,15 @@ const resultOf = (answer: ToolAnswer | PassedAnswer): CallToolResult => {
   return { content: [{ type: 'text', text: framed(JSON.stringify(result), foreign) }], structuredContent: { ...result }, isError }
 }
 
-/** A call that makes no sense, or is one too many. Anything else is a mistake of ours, which the library answers. */
+/**
+ * A call that makes no sense, or is one too many, with what to do next. As text alone: clients hold structured content against the
+ * schema of the tool, also that of an error. Anything else is a mistake of ours, which the library answers.
+ */
 export const refusalOf = (error: unknown): CallToolResult => {
   if (!isAppError(error)) throw error
-  return { content: [{ type: 'text', text: `${error.code}: ${error.message}` }], isError: true }
+  const { next } = shownNext(error)
+  const text = [`${error.code}: ${shown(error.message)}`, next ?? []].flat().join('\n')
+  return { content: [{ type: 'text', text }], isError: true }
 }
 
 /** As schemas are told to clients; what comes is checked by the tool itself, which says more of what is wrong. */

@@ -8,12 +8,13 @@ import { VERSION } from '../../base/version.ts'
 import { ALLOWED_ARGUMENTS, type CommandLookup } from '../../protocol/command-lookup.ts'
 import { MAX_NAME } from '../../protocol/limits.ts'
 import type { RulesJson } from '../../protocol/rules-json.ts'
+import { shownNext } from '../tools/run-end.ts'
 import { LAUNCH_ERRORS, type ToolAnswer } from '../tools/tool-result.ts'
 import { tool, type Tool, type ToolCall, type ToolContext } from './tool.ts'
 
 const targetField = (text: string) => z.string().min(1).max(MAX_NAME).optional().describe(text)
 
-const PROBLEM = z.strictObject({ code: z.string(), message: z.string() }).nullable()
+const PROBLEM = z.strictObject({ code: z.string(), message: z.string(), next: z.string().optional() }).nullable()
 
 const UNTOLD = 'a target does not tell which programs it has'
 const TRY_IT = 'exec_status runs it, or says that it is denied or not there'
@@ -47,7 +48,10 @@ const lookupAnswer = (command: string, lookup: CommandLookup, duration_ms: numbe
 
 /** What a target tells of a program: which commands that begin with it it allows us. */
 const toldBy = (target: string, command: string, asked: Asked<RulesJson>): { readonly isAllowed: boolean; readonly detail: string } => {
-  if ('problem' in asked) return { isAllowed: false, detail: `${UNTOLD}, and was not reached: ${asked.problem.message}` }
+  if ('problem' in asked) {
+    const { message, next } = asked.problem
+    return { isAllowed: false, detail: `${UNTOLD}, and was not reached: ${[message, next ?? []].flat().join('; ')}` }
+  }
   const { denial_reason, rules } = asked.value
   if (denial_reason !== null) return { isAllowed: false, detail: `${UNTOLD}, nor which commands it allows (${denial_reason}): ${TRY_IT}` }
   const commands = rules.filter(({ argv }) => argv[0] === command).map(({ argv }) => shellWords(argv))
@@ -66,7 +70,7 @@ const answerOfTarget = (command: string, target: string, asked: Asked<RulesJson>
 }
 
 /** What a target was asked: its answer, or why there is none. */
-type Asked<T> = { readonly value: T } | { readonly problem: { readonly code: string; readonly message: string } }
+type Asked<T> = { readonly value: T } | { readonly problem: { readonly code: string; readonly message: string; readonly next?: string } }
 
 /** Mistakes of who asks; whatever else keeps a target from answering is an answer. */
 const MISTAKES = ['bad_request', 'unknown_agent', 'ambiguous_agent'] as const
@@ -82,7 +86,7 @@ const askTarget = async <T>(
     (value): Asked<T> => ({ value }),
     (error: unknown): Asked<T> => {
       if (!isAppError(error) || MISTAKES.some((code) => error.code === code)) throw error
-      return { problem: { code: error.code, message: shown(error.message) } }
+      return { problem: { code: error.code, message: shown(error.message), ...shownNext(error) } }
     },
   )
   const answer = await within(clock, answerWithinMs, work)
@@ -189,6 +193,6 @@ export const checkHost: Tool = tool({
       workspace_roots: grant.workspace_roots,
       limits: grant.limits,
     }
-    return () => ({ result, isError: false, foreign: problem === null ? [] : [problem.message] })
+    return () => ({ result, isError: false, foreign: problem === null ? [] : [problem.message, problem.next ?? ''] })
   },
 })

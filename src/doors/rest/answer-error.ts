@@ -4,6 +4,7 @@ import { AppError, ERROR_TABLE, errorText, isAppError } from '../../base/errors.
 import { httpRefusalOf } from '../access.ts'
 import type { RestComponents } from './components.ts'
 import type { Definition } from './definition.ts'
+import { errorFields } from './error-fields.ts'
 
 /** What the framework itself refuses, in our words. */
 const toAppError = (error: FastifyError, route: FastifyRequest['routeOptions']): AppError => {
@@ -34,10 +35,5 @@ export const answerError = ({ executor, log }: Pick<RestComponents, 'executor' |
   if (error.code === 'unauthorized') reply.header('www-authenticate', 'Bearer')
   reply.code(ERROR_TABLE[error.code].status).type('application/json; charset=utf-8')
   // Fastify would look for a schema of the answer; errors have one shape and need none.
-  return {
-    ok: false,
-    error: error.code,
-    message: error.message,
-    ...(Object.keys(error.data).length === 0 ? {} : { data: error.data }),
-  }
+  return { ok: false, ...errorFields(error) }
 }

@@ -1,4 +1,3 @@
-import { AppError, isAppError } from '../../base/errors.ts'
 import type { Attached } from '../../exec/detached-runs.ts'
 import type { DetachedEvent, DetachedSink } from '../../exec/detached/detached-types.ts'
 import type { KeptThere } from '../../protocol/asked-run.ts'
@@ -6,6 +5,7 @@ import type { RequestId } from '../../protocol/ids.ts'
 import { MAX_AGGREGATED_OUTPUT } from '../../protocol/limits.ts'
 import type { AttachedEventJson } from '../../protocol/attached-events.ts'
 import { toBase64 } from '../../protocol/text.ts'
+import { errorFields } from './error-fields.ts'
 import type { EventStream } from './event-stream.ts'
 
 /** As callers are shown it. */
@@ -97,9 +97,8 @@ export class StreamedOutput implements DetachedSink {
   /** An error after the head went out has no status any more: it is the last line. False = nothing went out yet. */
   fail(error: unknown): boolean {
     if (!this.#stream.begun) return false
-    const { code, message } = isAppError(error) ? error : new AppError('internal')
     const [request_id, next] = [this.#requestId, this.#next]
-    void this.#stream.send({ type: 'error', request_id, error: code, message, next } satisfies AttachedEventJson)
+    void this.#stream.send({ type: 'error', request_id, ...errorFields(error), next } satisfies AttachedEventJson)
     this.#stream.end()
     return true
   }

@@ -1,4 +1,3 @@
-import { AppError, errorText, isAppError } from '../../base/errors.ts'
 import type { FanoutSink, FanoutSpec } from '../../exec/fleet/fanouts.ts'
 import type { FanoutHost } from '../../exec/fleet/host-end.ts'
 import type { RunEvent } from '../../exec/run-spec.ts'
@@ -7,6 +6,7 @@ import type { FanoutEventJson, FanoutHostJson, FanoutHostResultJson, FanoutLedge
 import type { RequestId } from '../../protocol/ids.ts'
 import { MAX_AGGREGATED_OUTPUT } from '../../protocol/limits.ts'
 import { toBase64 } from '../../protocol/text.ts'
+import { errorFields } from './error-fields.ts'
 import type { EventStream, StreamFormat } from './event-stream.ts'
 import { KeptOutput, outputHead, streamFormat } from './run-response.ts'
 
@@ -71,8 +71,7 @@ export class StreamedFanout implements FanoutSink {
   /** As of a run: an error after the head went out is the last line. False = nothing went out yet. */
   fail(error: unknown): boolean {
     if (!this.#stream.begun) return false
-    const known = isAppError(error) ? error : new AppError('internal')
-    void this.#hangUp({ type: 'error', fanout_id: this.#id, error: known.code, message: errorText(known) })
+    void this.#hangUp({ type: 'error', fanout_id: this.#id, ...errorFields(error) })
     return true
   }
 

@@ -5,7 +5,7 @@ import { MAX_FANOUT_HOSTS, MAX_FANOUT_PARALLEL } from '../../protocol/fanout-lim
 import { MAX_TEXT } from '../../protocol/limits.ts'
 import { DENIAL_REASONS, WARNING_KINDS } from '../../protocol/reasons.ts'
 import { hostWord } from './fleet-schemas.ts'
-import { argv, base64, clamp, hexId, optional, requestId, runTold, sessionName } from './schemas.ts'
+import { argv, base64, clamp, errorTold, hexId, optional, requestId, runTold, sessionName } from './schemas.ts'
 
 export const fanoutRequest = z
   .strictObject({
@@ -48,6 +48,7 @@ const ended = {
   warnings: z.array(z.enum(WARNING_KINDS)),
   waited_ms: z.int().min(0).optional(),
   message: z.string().optional(),
+  next: z.string().optional().describe('what to do next'),
 }
 
 const ledger = {
@@ -76,7 +77,7 @@ export const fanoutEvent = z
     ...runTold({ data_b64: base64 }, host),
     z.strictObject({ type: z.literal('host'), ...ended }),
     z.strictObject({ type: z.literal('ledger'), ...ledger }),
-    z.strictObject({ type: z.literal('error'), fanout_id: requestId.nullable(), error: z.string(), message: z.string() }),
+    z.strictObject({ type: z.literal('error'), fanout_id: requestId.nullable(), ...errorTold }),
   ])
   .meta({ id: 'FanoutEvent' })
 

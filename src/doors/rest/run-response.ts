@@ -2,13 +2,14 @@ import type { ServerResponse } from 'node:http'
 
 import type { FastifyReply } from 'fastify'
 
-import { AppError, errorText, isAppError } from '../../base/errors.ts'
+import { AppError } from '../../base/errors.ts'
 import type { RunEvent, RunOutcome, RunSink } from '../../exec/run-spec.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import { MAX_AGGREGATED_OUTPUT } from '../../protocol/limits.ts'
 import type { WarningKind } from '../../protocol/reasons.ts'
 import { RAW_RUN_TYPE, type RunEventJson, type RunResultJson } from '../../protocol/run-events.ts'
 import { toBase64 } from '../../protocol/text.ts'
+import { errorFields } from './error-fields.ts'
 import type { EventStream, StreamFormat } from './event-stream.ts'
 
 /** Output of one run for one JSON answer, as far as it fits. */
@@ -106,13 +107,7 @@ export class StreamedRun implements RunSink {
   /** An error after the head went out has no status any more: it is the last line. False = nothing went out yet. */
   fail(error: unknown): boolean {
     if (!this.#stream.begun) return false
-    const known = isAppError(error) ? error : new AppError('internal')
-    void this.#stream.send({
-      type: 'error',
-      request_id: this.#requestId,
-      error: known.code,
-      message: errorText(known),
-    } satisfies RunEventJson)
+    void this.#stream.send({ type: 'error', request_id: this.#requestId, ...errorFields(error) } satisfies RunEventJson)
     void this.#hangUp()
     return true
   }

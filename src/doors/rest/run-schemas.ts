@@ -2,7 +2,7 @@ import * as z from 'zod'
 
 import { MAX_WAITED_RUNS } from '../../protocol/asked-limits.ts'
 import { DENIAL_REASONS, DETACHED_STATES } from '../../protocol/reasons.ts'
-import { base64, hexId, optional, outcome, requestId, sessionName, started, warning } from './schemas.ts'
+import { base64, errorTold, hexId, optional, outcome, requestId, sessionName, started, warning } from './schemas.ts'
 
 /** A flag behind a path. */
 const flag = z.enum(['true', 'false']).transform((value) => value === 'true')
@@ -62,7 +62,10 @@ const shown = {
   denial_reason: z.enum(DENIAL_REASONS).nullable(),
   heard_at: z.iso.datetime().nullable().describe('when state was heard; null: never'),
   kept: kept.nullable().describe('what its host said just now; null: it was not asked, or did not answer'),
-  problem: z.strictObject({ error: z.string(), message: z.string() }).nullable().describe('why its host did not answer'),
+  problem: z
+    .strictObject({ error: z.string(), message: z.string(), next: z.string().optional() })
+    .nullable()
+    .describe('why its host did not answer'),
 }
 
 const detachedRun = z.strictObject(shown).meta({ id: 'DetachedRun' })
@@ -110,7 +113,7 @@ const attachedEventWith = <T extends z.ZodType>(data: Record<string, T>) =>
     z.strictObject({ type: z.literal('reattached'), request_id: requestId, offset: z.int().min(0) }),
     z.strictObject({ type: z.literal('exit'), ...outcome, ...end }),
     z.strictObject({ type: z.literal('end'), request_id: requestId, state: z.enum(DETACHED_STATES), ...end }),
-    z.strictObject({ type: z.literal('error'), request_id: requestId, error: z.string(), message: z.string(), next: z.int().min(0) }),
+    z.strictObject({ type: z.literal('error'), request_id: requestId, ...errorTold, next: z.int().min(0) }),
   ])
 
 /** One line of the streamed output of a detached run. */

@@ -1,6 +1,6 @@
 import type { FastifyReply } from 'fastify'
 
-import { AppError, asAppError, isAppError } from '../../base/errors.ts'
+import { AppError, asAppError, isAppError, nextOf } from '../../base/errors.ts'
 import type { Clock } from '../../base/clock.ts'
 import type { DetachedSpec } from '../../exec/detached/detached-types.ts'
 import type { HeardOf } from '../../exec/detached-runs.ts'
@@ -42,7 +42,7 @@ const shownRun = ({ executor }: RestComponents, { run, host, problem }: Pick<Hea
     asked_at: isoOf(asked_at_ms),
     heard_at: heard_at_ms === null ? null : isoOf(heard_at_ms),
     kept: host && keptThere(host),
-    problem: problem && { error: problem.code, message: problem.message },
+    problem: problem && { error: problem.code, message: problem.message, ...nextOf(problem) },
   }
 }
 

@@ -154,11 +154,18 @@ export const outcome = {
 }
 export const runResult = z.strictObject({ ...outcome, stdout_b64: base64, stderr_b64: base64 }).meta({ id: 'RunResult' })
 
+/** In an answer, and in the last line of a stream. */
+export const errorTold = {
+  error: z.string(),
+  message: z.string(),
+  data: z.record(z.string(), z.unknown()).optional().describe('facts; next: what to do next'),
+}
+
 const runEventWith = <T extends z.ZodType>(data: Record<string, T>) =>
   z.discriminatedUnion('type', [
     ...runTold(data, {}),
     z.strictObject({ type: z.literal('exit'), ...outcome }),
-    z.strictObject({ type: z.literal('error'), request_id: requestId.nullable(), error: z.string(), message: z.string() }),
+    z.strictObject({ type: z.literal('error'), request_id: requestId.nullable(), ...errorTold }),
   ])
 
 /** One line of a streamed answer. */
@@ -248,9 +255,7 @@ export const rules = z
   })
   .meta({ id: 'Rules' })
 
-export const failure = z
-  .strictObject({ ok: z.literal(false), error: z.string(), message: z.string(), data: z.record(z.string(), z.unknown()).optional() })
-  .meta({ id: 'Error' })
+export const failure = z.strictObject({ ok: z.literal(false), ...errorTold }).meta({ id: 'Error' })
 
 /** An answer whose fields its owner documents. */
 export const runOutput = z

@@ -1,4 +1,4 @@
-import { isAppError } from '../../base/errors.ts'
+import { isAppError, nextOf } from '../../base/errors.ts'
 import { NOT_BEGUN, type FanoutHost } from '../../exec/fleet/host-end.ts'
 import { NO_FACTS, type FanoutEnd, type FanoutHostJson } from '../../protocol/fanout.ts'
 import type { RunEnd } from './run-end.ts'
@@ -43,6 +43,7 @@ export const hostOfRun = ({ host, agent_id }: FanoutHost, run: ToolRun, weCancel
   const known = run.end
   const ending: Ending = known === null ? { end: 'unknown' } : endingOf(run, known, weCancelled)
   const { end, error = null, message = null, incomplete = false } = ending
+  const next = end === 'cancelled' ? {} : nextOf(run.refusal)
   const facts = {
     ...NO_FACTS,
     request_id: null,
@@ -53,5 +54,5 @@ export const hostOfRun = ({ host, agent_id }: FanoutHost, run: ToolRun, weCancel
     incomplete,
     code: end === 'ran' ? (known?.exit_code ?? null) : null,
   }
-  return message === null ? facts : { ...facts, message }
+  return { ...facts, ...(message !== null && { message }), ...next }
 }

@@ -1,7 +1,8 @@
-import { isAppError, type AppError } from '../../base/errors.ts'
+import { isAppError, nextOf, type AppError } from '../../base/errors.ts'
 import { signalName } from '../../base/signal-name.ts'
 import { shown } from '../../base/visible-text.ts'
 import type { LocalOutcome } from '../../executor/port/local-executor.ts'
+import { MAX_NEXT } from '../../protocol/tool-limits.ts'
 import type { LaunchError, ToolResult } from './tool-result.ts'
 
 /** How a run ended, as its result tells it. */
@@ -22,6 +23,12 @@ export const NO_END: RunEnd = {
 
 /** Why the end of a run is not known that goes on in another process. */
 export const RUNS_ELSEWHERE = 'another server of this name runs it: ask again with the same key, and you are told how it ended'
+
+/** As `nextOf`, cut and cleaned as what others say: it may name what they wrote. */
+export const shownNext = (error: unknown): { readonly next?: string } => {
+  const { next } = nextOf(error)
+  return next === undefined ? {} : { next: shown(next).slice(0, MAX_NEXT).toWellFormed() }
+}
 
 /** Null: it failed inside the executor. */
 export const endOf = (outcome: LocalOutcome | null): RunEnd => {

@@ -1,5 +1,5 @@
 import type { Clock } from '../../base/clock.ts'
-import { AppError, errorText } from '../../base/errors.ts'
+import { AppError, errorText, nextOf } from '../../base/errors.ts'
 import type { RulesJson } from '../../protocol/rules-json.ts'
 import { ruleCommands, type RuleCommand } from './rule-command.ts'
 
@@ -86,7 +86,7 @@ export class TargetRules {
       return this.#take({ commands: commands.slice(0, MAX_RULE_TOOLS), left_out, problem: null })
     } catch (error) {
       // What is no answer takes nothing away: the target decides about each run anyway.
-      this.#known = { ...this.#known, problem: errorText(error) }
+      this.#known = { ...this.#known, problem: [errorText(error), nextOf(error).next ?? []].flat().join('; ') }
       return false
     } finally {
       timer.cancel()

@@ -15,6 +15,9 @@ import { requestHash, type ToolRequest } from './tool-request.ts'
 import type { ToolRun, View } from './tool-run.ts'
 import type { ToolRuns } from './tool-runs.ts'
 
+/** What is said of a host, cut and cleaned. */
+const told = (text: string | null): string | null => text && shown(text).slice(0, MAX_FLEET_DETAIL).toWellFormed()
+
 /** One command for many hosts. */
 export interface FleetRequest {
   /** Without a target. */
@@ -40,6 +43,8 @@ interface NotRun {
   readonly reason: string | null
   /** Of the first of them. */
   readonly detail: string | null
+  /** What to do next, for that one. */
+  readonly next: string | null
 }
 
 /** Everything that is known of a fleet's command; the six ends and `going` add up to `asked`. */
@@ -174,7 +179,7 @@ export class ToolFleet {
   }
 
   #tell(ended: FanoutHostJson): void {
-    const { end, host, error, message = null } = ended
+    const { end, host, error, message = null, next = null } = ended
     if (end === 'ran') return
     const key = JSON.stringify([end, error])
     const known = this.#notRun.get(key)
@@ -184,7 +189,8 @@ export class ToolFleet {
         end,
         hosts: [host],
         reason: error,
-        detail: message && shown(message).slice(0, MAX_FLEET_DETAIL).toWellFormed(),
+        detail: told(message),
+        next: told(next),
       })
   }
 }

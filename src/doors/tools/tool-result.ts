@@ -65,6 +65,8 @@ export interface ToolResult {
   readonly cut_wishes?: readonly CutWish[]
   /** The question that a human is asked, `question_id` null: by its target; absent: none is asked now. */
   readonly approval?: { readonly question_id: string | null; readonly expires_at: string }
+  /** What to do next about one that did not run; absent: nobody says. */
+  readonly next?: string
 }
 
 /** A part of the text of one stream. Places are bytes of it, from 0. */
@@ -97,9 +99,9 @@ export interface PassedAnswer {
 }
 
 /** What a target says of a run is its own text, as what a program writes is. */
-const foreignIn = ({ stdout, stderr, target, denial_reason, denial_detail, launch_error, interruption }: ToolResult): string[] => {
-  const said = target === null ? [] : [denial_reason, denial_detail, launch_error?.message ?? null, interruption]
-  return [stdout, stderr, ...said.filter((text) => text !== null)]
+const foreignIn = ({ stdout, stderr, target, denial_reason, denial_detail, launch_error, interruption, next }: ToolResult): string[] => {
+  const said = target === null ? [] : [denial_reason, denial_detail, launch_error?.message, interruption, next]
+  return [stdout, stderr, ...said.filter((text) => typeof text === 'string')]
 }
 
 /**

@@ -1,7 +1,7 @@
 import { AppError } from '../../base/errors.ts'
 import type { LocalRun, LocalRunEvent, LocalRunSink, RunWaiting } from '../../executor/port/local-executor.ts'
 import { ModelText } from './model-text.ts'
-import { endOf, NO_END, refusalOf, RUNS_ELSEWHERE, type RunEnd } from './run-end.ts'
+import { endOf, NO_END, refusalOf, RUNS_ELSEWHERE, shownNext, type RunEnd } from './run-end.ts'
 import { refusalEvent, requestEvent, resultEvent, startedEvent, type RunRecorder } from './run-recorder.ts'
 import { requestHash, type ToolRequest } from './tool-request.ts'
 import type { OutputPart, RunState, ToolResult } from './tool-result.ts'
@@ -253,14 +253,15 @@ export class ToolRun implements LocalRunSink {
     }
   }
 
-  /** Where it runs, what of its wishes was cut, and the question that a human is asked. */
-  get #place(): Pick<ToolResult, 'ran_on' | 'cut_wishes' | 'approval'> {
+  /** Where it runs, what of its wishes was cut, the question that a human is asked, and what to do next. */
+  get #place(): Pick<ToolResult, 'ran_on' | 'cut_wishes' | 'approval' | 'next'> {
     const { ranOn = null, cuts = [] } = this.#run ?? {}
     const { approval } = this
     return {
       ...(ranOn === null ? {} : { ran_on: ranOn }),
       ...(cuts.length === 0 ? {} : { cut_wishes: cuts }),
       ...(approval === null ? {} : { approval }),
+      ...shownNext(this.refusal),
     }
   }
 

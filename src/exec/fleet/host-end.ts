@@ -1,4 +1,4 @@
-import { errorText, isAppError } from '../../base/errors.ts'
+import { errorText, isAppError, nextOf } from '../../base/errors.ts'
 import { NO_FACTS, type FanoutEnd, type FanoutHostJson, type NotStartedReason } from '../../protocol/fanout.ts'
 import type { AgentId, RequestId } from '../../protocol/ids.ts'
 import type { RunOutcome } from '../run-spec.ts'
@@ -66,7 +66,8 @@ export const hostOfError = (host: FanoutHost, request_id: RequestId | null, erro
   const isUsed = isIdUsed(error)
   const end = sent || isUsed ? 'unknown' : cancelled ? 'cancelled' : 'unreachable'
   const message = isUsed ? USED_HERE : errorText(error)
-  return { ...NO_FACTS, ...host, request_id, end, error: end === 'cancelled' ? null : code, message }
+  const next = end === 'unreachable' ? nextOf(error) : {}
+  return { ...NO_FACTS, ...host, request_id, end, error: end === 'cancelled' ? null : code, message, ...next }
 }
 
 /** A host that was cancelled before its run began here. */

@@ -111,7 +111,7 @@ export class TargetProgram implements Program {
       const parts = this.#targets.run(asked, this.#givenUp.signal)[Symbol.asyncIterator]()
       const { first, warnings } = await this.#first(parts)
       if (first === null) return this.#unheard('the daemon did not say what became of the command')
-      if (first.type === 'error') throw new AppError(errorCodeOf(first.error), first.message)
+      if (first.type === 'error') throw new AppError(errorCodeOf(first.error), first.message, { data: { ...first.data } })
       if (first.type === 'exit' && first.denial_reason !== null) throw this.#withdrawn ?? denied(target, first)
       if (first.type === 'exit' && first.never_arrived === true) throw this.#withdrawn ?? notReached(target, first)
       this.ended = this.#follow([...warnings, first], parts, handlers)

@@ -264,7 +264,7 @@ test('an error after the first event is the last line', async (t) => {
   const door = await startDoor(t, {
     runner: runnerOf(async (spec, sink, signal) => {
       await happy(spec, sink, signal)
-      throw new AppError('bad_request', 'stdin ended early')
+      throw new AppError('bad_request', 'stdin ended early', { data: { next: 'send all of it' } })
     }),
   })
   const { status, text } = await door.call('POST', '/exec/run', {
@@ -273,7 +273,8 @@ test('an error after the first event is the last line', async (t) => {
   })
   assert.equal(status, 200)
   const last = JSON.parse(text.trimEnd().split('\n').at(-1)!) as object
-  assert.deepEqual(runEvent.parse(last), { type: 'error', request_id: ID, error: 'bad_request', message: 'stdin ended early' })
+  const told = { error: 'bad_request', message: 'stdin ended early', data: { next: 'send all of it' } }
+  assert.deepEqual(runEvent.parse(last), { type: 'error', request_id: ID, ...told })
 })
 
 test('a streamed body with a declared hash starts at once and flows as it comes', async (t) => {

@@ -159,7 +159,11 @@ test('runs are listed as they are known here, or as their hosts say now', async 
   const { call } = await door(t, {
     list: async () => all,
     refresh: async (some) =>
-      some.map((one, at) => (at === 0 ? heard({ run: one }) : heard({ run: one, host: null, problem: new AppError('peer_unreachable') }))),
+      some.map((one, at) =>
+        at === 0
+          ? heard({ run: one })
+          : heard({ run: one, host: null, problem: new AppError('peer_unreachable', 'away', { data: { next: 'wait' } }) }),
+      ),
   })
   const plain = await call('GET', '/runs')
   assert.deepEqual(plain.json.runs[0], { ...shown, kept: null })
@@ -174,7 +178,7 @@ test('runs are listed as they are known here, or as their hosts say now', async 
   })
   const asked = await call('GET', '/runs?refresh=true')
   assert.deepEqual(asked.json.runs[0], shown)
-  assert.equal(asked.json.runs[1].problem.error, 'peer_unreachable')
+  assert.deepEqual(asked.json.runs[1].problem, { error: 'peer_unreachable', message: 'away', next: 'wait' })
   assert.equal((await call('GET', '/runs?session=night')).json.runs.length, 1)
   for (const { json } of [plain, asked]) runsSchema.parse(json)
   for (const query of ['?refresh=yes', '?session=', '?more=1']) assert.equal((await call('GET', `/runs${query}`)).status, 400, query)
@@ -271,6 +275,10 @@ test('a run without an Exit ends the stream with what is known, and an error wit
     [
       new AppError('peer_unreachable'),
       { type: 'error', request_id: ID, error: 'peer_unreachable', message: ERROR_TABLE.peer_unreachable.text, next: 7 },
+    ],
+    [
+      new AppError('conflict', 'unread', { data: { next: 'ask there' } }),
+      { type: 'error', request_id: ID, error: 'conflict', message: 'unread', data: { next: 'ask there' }, next: 7 },
     ],
   ] as const) {
     const { call } = await door(t, { attach: attaching(last) })

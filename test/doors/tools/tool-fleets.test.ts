@@ -4,18 +4,21 @@ import { test, type TestContext } from 'node:test'
 import { NEVER } from '../../../src/base/abortable.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { AppError } from '../../../src/base/errors.ts'
+import { shown } from '../../../src/base/visible-text.ts'
 import { ExecutorSessions } from '../../../src/doors/executor-sessions.ts'
 import type { FleetRequest } from '../../../src/doors/tools/tool-fleet.ts'
 import { ToolFleets } from '../../../src/doors/tools/tool-fleets.ts'
 import { ToolRuns } from '../../../src/doors/tools/tool-runs.ts'
 import type { TargetRequest, TargetRunner } from '../../../src/executor/local/target-program.ts'
-import { MAX_FLEETS_ENDED, MAX_FLEETS_GOING, MAX_FLEET_HOSTS } from '../../../src/protocol/fleet-tool-limits.ts'
+import { MAX_FLEETS_ENDED, MAX_FLEETS_GOING, MAX_FLEET_DETAIL, MAX_FLEET_HOSTS } from '../../../src/protocol/fleet-tool-limits.ts'
 import { CAPABILITY_NAMES } from '../../../src/protocol/rexd-names.ts'
 import type { RunPart } from '../../../src/protocol/run-events.ts'
 import { exitEvent as exit } from '../../support/exit-event.ts'
 import { LocalHost } from '../../support/local-engine.ts'
 import { until } from '../../support/processes.ts'
 
+/** Of whoever has a long name, and hides something in it. */
+const NEXT = `wait for \u202e${'x'.repeat(1_000)}`
 const KEY = { key: null, places: 8 }
 
 /** How the run of a target ended, whole and well but for what a test says. */
@@ -93,7 +96,7 @@ test('many hosts are asked within the sessions that there are, and one run stand
 
 test('each host ends by what is known of it', async (t) => {
   const { fleets } = await fleetsOn(t, async function* ({ target }) {
-    if (target === 'away') throw new AppError('peer_unreachable', 'no address answered')
+    if (target === 'away') throw new AppError('peer_unreachable', 'no address answered', { data: { next: NEXT } })
     if (target === 'never') yield exit({ code: null, incomplete: true, never_arrived: true, message: 'cut off before it was sent' })
     if (target === 'lost') yield exit({ code: null, incomplete: true, message: 'the connection was lost' })
     if (target === 'denies') yield exit({ code: null, denial_reason: 'argv_not_allowed' })
@@ -119,6 +122,8 @@ test('each host ends by what is known of it', async (t) => {
     ['unknown', 'inside,lost,mistaken,silent', null],
     ['unreachable', 'away,never', 'peer_unreachable'],
   ])
+  const next = not_run.map((one) => one.next).filter((text) => text !== null)
+  assert.deepEqual(next, [shown(NEXT).slice(0, MAX_FLEET_DETAIL)], 'cut and cleaned')
   assert.deepEqual(answers.map(({ hosts, exit_code, incomplete }) => [hosts, exit_code, incomplete]).toSorted(), [
     ['fails', 3, false],
     ['short', 0, true],

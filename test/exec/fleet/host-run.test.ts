@@ -81,3 +81,18 @@ test('no Request leaves before its reader has been told that its host begins, an
   }
   assert.deepEqual([ends, ran.length], [['cancelled', 'ran'], 1])
 })
+
+test('a host that could not be asked says what to do next, and one that was cancelled says nothing of it', async () => {
+  const endOf = async (error: AppError) => {
+    const { runner } = runnerOf(runOutcome({}))
+    const run = async (): Promise<never> => {
+      throw error
+    }
+    return beginHost({ runner: { ...runner, run }, sink: silent }, { command: commandWith(new Map()), fanoutId: ID }, HOST).ended
+  }
+  const data = { next: 'what goes on: x0x exec sessions' }
+  const full = await endOf(new AppError('rate_limited', 'too many', { data }))
+  assert.deepEqual([full.end, full.error, full.next], ['unreachable', 'rate_limited', data.next])
+  const stopped = await endOf(new AppError('shutting_down', 'stopping', { data }))
+  assert.deepEqual([stopped.end, stopped.next], ['cancelled', undefined])
+})

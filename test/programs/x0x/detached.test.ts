@@ -234,8 +234,8 @@ test('an end without an Exit, and an error in the middle, are 255 and say so', a
     [{ type: 'end', request_id: RUN_ID, state: 'lost', from: 0, next: 2 }, /^x0x: lost: .*\n {5}on bob: x0x audit tail {3}\(request /],
     [{ type: 'end', request_id: RUN_ID, state: 'expired', from: 0, next: 2 }, /^x0x: expired: .* ends at byte 2\n$/],
     [
-      { type: 'error', request_id: RUN_ID, error: 'peer_rejected', message: 'no more', next: 2 },
-      new RegExp(`no more\\n[^]*x0x: go on where this stopped: x0x attach ${RUN_ID} --from 2\\n$`),
+      { type: 'error', request_id: RUN_ID, error: 'peer_rejected', message: 'no more', data: { next: 'wait' }, next: 2 },
+      new RegExp(`no more\\n {5}wait\\n[^]*x0x: go on where this stopped: x0x attach ${RUN_ID} --from 2\\n$`),
     ],
   ] as const) {
     const { dir } = await fakeDaemon(t, ({ path }, response) =>
@@ -497,7 +497,8 @@ test('those of a session are waited for, ended and forgotten together, and one t
   const forgotten = await runCli(['--data-dir', dir, '--json', 'runs', 'forget', RUN_ID, OTHER_ID, THIRD_ID])
   const { ok, runs, failed } = JSON.parse(forgotten.stdout) as { ok: boolean; runs: ShownRun[]; failed: object[] }
   assert.deepEqual([forgotten.status, ok, runs.map(({ request_id }) => request_id)], [255, false, [RUN_ID, OTHER_ID]])
-  assert.deepEqual(failed, [{ request_id: THIRD_ID, error: 'peer_unreachable', message: 'gone' }])
+  const next = `to forget it here alone: x0x runs forget --here ${THIRD_ID}`
+  assert.deepEqual(failed, [{ request_id: THIRD_ID, error: 'peer_unreachable', message: 'gone', next }])
 
   const none = await runCli(['--data-dir', dir, 'runs', 'wait', '--session', 'day'])
   assert.deepEqual([none.status, /with session day\n/.test(none.stderr)], [255, true])

@@ -216,11 +216,11 @@ test('an answer that stops without an exit is incomplete, never a success', asyn
 
 test('an error in the middle of the stream is 255', async (t) => {
   const { dir } = await fakeDaemon(t, (_request, response) =>
-    runAnswer(response, data('half'), { type: 'error', request_id: ID, error: 'internal', message: 'broke' }),
+    runAnswer(response, data('half'), { type: 'error', request_id: ID, error: 'internal', message: 'broke', data: { next: 'ask again' } }),
   )
   const { status, stderr } = await runCli(['--data-dir', dir, 'exec', 'bob', '--', 'x'])
   assert.equal(status, 255)
-  assert.equal(stderr, 'x0x: broke\n')
+  assert.equal(stderr, 'x0x: broke\n     ask again\n')
 })
 
 test('the first signal cancels by id and waits, and the id is ours from the beginning', async (t) => {

@@ -144,7 +144,7 @@ class Attachment {
       case 'warning':
         return (await this.#output.warning(event)) ? null : EXIT_NOT_RUN
       case 'error':
-        throw new AppError(errorCodeOf(event.error), event.message)
+        throw new AppError(errorCodeOf(event.error), event.message, { data: { ...event.data } })
       case 'end':
         return this.#ended(event.state)
       case 'exit':

@@ -1,6 +1,6 @@
 import { v7 as uuidv7 } from 'uuid'
 
-import { errorText, isAppError } from '../../../base/errors.ts'
+import { errorText, isAppError, nextOf } from '../../../base/errors.ts'
 import { shellWords } from '../../../base/shell-word.ts'
 import { DEFAULT_FANOUT_PARALLEL } from '../../../protocol/fanout-limits.ts'
 import { exitOfSignal } from '../../../supervision/program-exit.ts'
@@ -27,6 +27,7 @@ interface Asked {
   readonly denial_reason: EndedHost['denial_reason']
   readonly error: string | null
   readonly message: string | null
+  readonly next?: string
 }
 
 type Host = Pick<Asked, 'host' | 'agent_id'>
@@ -52,7 +53,7 @@ const askOne = async (context: CliContext, { host, agent_id }: Host, request: ob
     const code = isAppError(error) ? error.code : 'internal'
     // What went wrong inside says nothing of the Request.
     const end = signal.aborted || mayRun(error) || code === 'internal' ? 'unknown' : 'unreachable'
-    return { ...asked, ...NOTHING, end, error: code, message: errorText(error) }
+    return { ...asked, ...NOTHING, end, error: code, message: errorText(error), ...nextOf(error) }
   }
 }
 
@@ -60,7 +61,7 @@ const countsOf = (asked: readonly Asked[]): Readonly<Record<Asked['end'], number
   Object.fromEntries(ENDS.map((end) => [end, asked.filter((one) => one.end === end).length])) as Record<Asked['end'], number>
 
 /** As a host of a fan-out that ends, for which starting is all that it was asked for. */
-const endedOf = ({ host, request_id, end, denial_reason, error, message }: Asked): EndedHost => ({
+const endedOf = ({ host, request_id, end, denial_reason, error, message, next }: Asked): EndedHost => ({
   host,
   request_id,
   end: end === 'started' ? 'ran' : end,
@@ -71,6 +72,7 @@ const endedOf = ({ host, request_id, end, denial_reason, error, message }: Asked
   denial_reason,
   error,
   ...(message !== null && { message }),
+  ...(next !== undefined && { next }),
 })
 
 const told = async (

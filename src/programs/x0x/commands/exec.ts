@@ -183,7 +183,7 @@ class ExecCommand {
       case 'warning':
         return (await this.#output.warning(event)) ? null : EXIT_NOT_RUN
       case 'error':
-        throw new AppError(errorCodeOf(event.error), event.message)
+        throw new AppError(errorCodeOf(event.error), event.message, { data: { ...event.data } })
       case 'exit':
         return this.#end(event)
     }

@@ -1,5 +1,5 @@
 import { systemClock } from '../../../base/clock.ts'
-import { AppError, errorText, isAppError } from '../../../base/errors.ts'
+import { AppError, errorText, isAppError, nextOf } from '../../../base/errors.ts'
 import { shellWords } from '../../../base/shell-word.ts'
 import { signalName } from '../../../base/signal-name.ts'
 import { shownLine } from '../../../base/visible-text.ts'
@@ -70,7 +70,8 @@ const UNASKED = 'it may go on there all the same; who is connected here: x0x pee
 const linesOf = (run: WaitedRun): string[] => {
   if (run.outcome !== null) return outcomeLines({ type: 'exit', ...run.outcome }, factsOf(run))
   if (run.problem?.error === 'unknown_run') return [`${run.state}: it was forgotten while it was waited for`]
-  if (run.problem !== null) return failureLines(new AppError('peer_unreachable', run.problem.message, { data: { next: UNASKED } }))
+  if (run.problem !== null)
+    return failureLines(new AppError('peer_unreachable', run.problem.message, { data: { next: run.problem.next ?? UNASKED } }))
   if (run.state === 'unknown') return ['unknown: its host knows nothing of it: it never began there, or was forgotten']
   if (!run.over) return ['timeout: it has not ended; it goes on']
   if (run.state === 'lost') return lostLines(run)
@@ -107,12 +108,13 @@ interface FailedRun {
   readonly request_id: string
   readonly error: string
   readonly message: string
+  readonly next?: string
 }
 
 const tellFailed = async (context: CliContext, where: string, request_id: string, error: unknown): Promise<FailedRun> => {
   const [what = '', ...next] = failureLines(error)
   await write(context.stderr, problemText([`${where}: ${what}`, ...next]))
-  return { request_id, error: isAppError(error) ? error.code : 'internal', message: errorText(error) }
+  return { request_id, error: isAppError(error) ? error.code : 'internal', message: errorText(error), ...nextOf(error) }
 }
 
 /** Says each id that is not known. */

@@ -166,7 +166,7 @@ export class FleetRun {
       case 'ledger':
         return this.#sumsCame(event)
       case 'error':
-        throw new AppError(errorCodeOf(event.error), event.message)
+        throw new AppError(errorCodeOf(event.error), event.message, { data: { ...event.data } })
     }
   }
 

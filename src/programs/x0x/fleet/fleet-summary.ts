@@ -22,7 +22,7 @@ export interface SummaryFacts extends ToldFacts {
 /** What is known of a host whose turn is over. */
 export type EndedHost = Pick<
   FanoutHostJson,
-  'host' | 'request_id' | 'end' | 'code' | 'signal' | 'incomplete' | 'warnings' | 'denial_reason' | 'error' | 'message'
+  'host' | 'request_id' | 'end' | 'code' | 'signal' | 'incomplete' | 'warnings' | 'denial_reason' | 'error' | 'message' | 'next'
 >
 
 /** Hosts for which the same is to be said. */
@@ -59,6 +59,12 @@ const errorLine = (hosts: readonly EndedHost[], otherwise: string): string => {
   return error === null ? otherwise : `${error}: ${ERROR_TABLE[errorCodeOf(error)].text}`
 }
 
+/** What one host is told fits that one alone, as far as is known. */
+const nextLine = (hosts: readonly EndedHost[]): string => {
+  const [{ host, next }] = hosts as [EndedHost]
+  return next !== undefined && hosts.every((one) => one.next === next) ? next : `what is wrong: x0x doctor ${shellWord(host)}`
+}
+
 const linesFor = (label: Label, hosts: readonly EndedHost[], facts: ToldFacts): readonly string[] => {
   const [first] = hosts as [EndedHost]
   const on = `on ${shellWord(first.host)}`
@@ -76,7 +82,7 @@ const linesFor = (label: Label, hosts: readonly EndedHost[], facts: ToldFacts): 
       return [what.replace(/^denied: /, ''), ...next]
     }
     case 'unreachable':
-      return [errorLine(hosts, 'it could not be asked'), `what is wrong: x0x doctor ${shellWord(first.host)}`]
+      return [errorLine(hosts, 'it could not be asked'), nextLine(hosts)]
     case 'not_started':
       return [first.message ?? 'their turn did not come']
     case 'cancelled':

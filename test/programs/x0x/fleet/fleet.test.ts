@@ -106,6 +106,7 @@ test('the summary names every host that did not succeed, with its reason and wha
     denied('web3'),
     denied('web4'),
     unreachable('web5'),
+    hostEnd('web9', { end: 'unreachable', code: null, error: 'not_offered', message: 'it is old', next: 'update it' }),
     notStarted('web6'),
     hostEnd('web7', { end: 'cancelled', code: null, signal: 15 }),
     unknown('web8'),
@@ -117,13 +118,15 @@ test('the summary names every host that did not succeed, with its reason and wha
   )
   assert.equal(status, 4)
   const lines = stderr.split('\n')
-  assert.equal(lines[0], 'x0x: 9 hosts asked: 3 ran (1 failed), 2 denied, 1 unreachable, 1 not started, 1 cancelled, 1 unknown; 0 s')
+  assert.equal(lines[0], 'x0x: 9 hosts asked: 2 ran (1 failed), 2 denied, 2 unreachable, 1 not started, 1 cancelled, 1 unknown; 0 s')
   for (const expected of [
     /^ {5}failed \(1\): web2: exit status 3$/,
     /^ {5}denied \(2\): web\[3-4\]: argv_not_allowed: its ACL lists other commands for this agent$/,
     /^ {7}on web3: x0x acl explain --agent a{64} --machine b{64} -- uptime$/,
     /^ {5}unreachable \(1\): web5: no address answered$/,
     /^ {7}what is wrong: x0x doctor web5$/,
+    /^ {5}unreachable \(1\): web9: it is old$/,
+    /^ {7}update it$/,
     /^ {5}not started \(1\): web6: the first failed$/,
     /^ {5}cancelled \(1\): web7: /,
     /^ {5}unknown \(1\): web8: the connection was lost$/,
