@@ -22,7 +22,7 @@ export interface MeshAnswer {
   readonly announcements?: { readonly known: number }
   readonly standing?: { readonly wanted: number; readonly connected: number }
   readonly records?: { readonly published: number; readonly looked_for: number; readonly found: number }
-  readonly hash_table?: { readonly mode: string; readonly peers: number; readonly records: number }
+  readonly hash_table?: { readonly mode: string; readonly peers: number; readonly connected?: number; readonly records: number }
 }
 
 export const checkPeers = ({ peers }: PeersAnswer): Finding => {
@@ -73,8 +73,9 @@ const checkSize = ({ connections, presences, announcements, standing }: MeshAnsw
 const checkHashTable = ({ hash_table: table, records }: MeshAnswer): Finding[] => {
   if (table === undefined || records === undefined) return []
   if (table.mode === 'off') return [ok('hash table', 'off: agents of whom nobody near has heard are not found (dht)')]
+  const connected = table.connected === undefined ? '' : ` (${table.connected} connected)`
   const asked = `${records.found} of ${counted(records.looked_for, 'look-up')} found one`
-  const text = `${table.mode}: ${counted(table.peers, 'peer')}, ${counted(table.records, 'record')} here, own one published ${counted(records.published, 'time')}, ${asked}`
+  const text = `${table.mode}: ${counted(table.peers, 'peer')}${connected}, ${counted(table.records, 'record')} here, own one published ${counted(records.published, 'time')}, ${asked}`
   return [
     table.mode === 'client' && table.peers === 0
       ? warn('hash table', text, 'a daemon of the bootstrap list must keep it: dht = "server", or announce, there; docs/scale.md')

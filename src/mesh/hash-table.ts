@@ -6,7 +6,7 @@ import type { MachineId } from '../protocol/ids.ts'
 import { perMinute } from '../protocol/meter-limits.ts'
 import type { RecordJudge } from './dht-record.ts'
 import type { TableInit } from './libp2p/dht.ts'
-import { guardHashTable, peersOf, putValue, valuesOf } from './libp2p/dht-inside.ts'
+import { guardHashTable, machinesOf, putValue, valuesOf } from './libp2p/dht-inside.ts'
 import { RecordStore } from './libp2p/record-store.ts'
 import type { TableWays } from './libp2p/table-ways.ts'
 
@@ -35,6 +35,7 @@ export class HashTable {
   onServer: () => void = () => undefined
   readonly #puts: RateLimit
   #dht: KadDHT | null = null
+  #view: TableView | null = null
 
   constructor(components: { judge?: RecordJudge; clock: Pick<Clock, 'monotonic'> }, init: { mode: DhtMode }) {
     const { judge } = components
@@ -50,15 +51,18 @@ export class HashTable {
   /** Before libp2p's start. `view` is asked about each question of a peer. */
   attach(dht: KadDHT | undefined, view: TableView): void {
     this.#dht = dht ?? null
+    this.#view = view
     if (dht !== undefined)
       guardHashTable(dht, (machineId, keep) => view.mayAsk(machineId) && (!keep || this.mayPut(view.sourceOf(machineId))))
   }
 
-  /** For `/diagnostics/mesh`: the part, the machines that are asked first, and the records that are kept, our own among them. */
-  diagnostics(): { mode: DhtMode; peers: number; records: number } {
+  /** For `/diagnostics/mesh`: the part, the machines that are asked first, how many of these are connected now, and the records that are kept, our own among them. */
+  diagnostics(): { mode: DhtMode; peers: number; connected: number; records: number } {
     const { options } = this
+    const machines = this.#dht === null ? [] : machinesOf(this.#dht)
+    const connected = machines.filter((machineId) => (this.#view?.sourceOf(machineId) ?? null) !== null).length
     const mode = options === null ? 'off' : options.server ? 'server' : 'client'
-    return { mode, peers: this.#dht === null ? 0 : peersOf(this.#dht), records: options?.store.count ?? 0 }
+    return { mode, peers: machines.length, connected, records: options?.store.count ?? 0 }
   }
 
   /** Whether one more record of this source is kept. */

@@ -31,7 +31,7 @@ const RELIED_ON = {
   '@libp2p/kad-dht': {
     version: '16.4.5',
     dht: ['rpc', 'network', 'routingTable', 'peerRouting', 'contentFetching'],
-    table: ['find'],
+    table: ['find', 'kb'],
     routing: ['getClosestPeersOffline'],
     network: ['_writeReadMessage', 'safeDispatchEvent'],
     rpc: ['handlers', 'handleMessage'],

@@ -94,7 +94,7 @@ const partOf = (dht: KadDHT, part: string): Record<string, unknown> => Reflect.g
 const INSIDE = {
   rpc: ['handlers', 'handleMessage'],
   network: ['safeDispatchEvent', '_writeReadMessage'],
-  routingTable: ['size', 'find'],
+  routingTable: ['kb', 'find'],
   peerRouting: ['getClosestPeersOffline'],
   contentFetching: ['getMany'],
 }

@@ -67,6 +67,7 @@ export const NETWORK_METRICS: readonly Metric<NetworkFacts>[] = [
     'machines that are asked first of those that keep the hash table',
     ({ mesh }) => mesh.hash_table.peers,
   ),
+  gauge('x0x_mesh_hash_table_connected', 'those of them that are connected now', ({ mesh }) => mesh.hash_table.connected),
   gauge('x0x_mesh_hash_table_records', 'records of the hash table that this daemon keeps', ({ mesh }) => mesh.hash_table.records),
   counter('x0x_mesh_refused_connections_total', 'connections refused at the gate, by reason', ({ mesh }) =>
     byLabel('reason', mesh.refused),

@@ -37,7 +37,8 @@ interface Routing {
   getClosestPeersOffline(key: Uint8Array, options?: object): Promise<PeerInfo[]>
 }
 interface Table {
-  readonly size: number
+  /** Absent before it is started. */
+  readonly kb?: { toIterable(): Iterable<{ readonly peerId: PeerId }> }
   find(peer: PeerId): Promise<PeerId | undefined>
 }
 interface Fetching {
@@ -54,7 +55,7 @@ type Inside = KadDHT & {
 const MEMBERS = {
   rpc: ['handlers', 'handleMessage'],
   network: ['safeDispatchEvent', '_writeReadMessage'],
-  routingTable: ['size', 'find'],
+  routingTable: ['kb', 'find'],
   peerRouting: ['getClosestPeersOffline'],
   contentFetching: ['getMany'],
 }
@@ -88,8 +89,9 @@ export const boundAnswers = (dht: KadDHT, asked: WeakMap<Stream, MachineId>, way
   }
 }
 
-/** How many machines are asked first. */
-export const peersOf = (dht: KadDHT): number => insideOf(dht).routingTable.size
+/** The machines that are asked first. One that is gone stays among them until its place is wanted. */
+export const machinesOf = (dht: KadDHT): MachineId[] =>
+  [...(insideOf(dht).routingTable.kb?.toIterable() ?? [])].flatMap(({ peerId }) => machineIdOf(peerId) ?? [])
 
 /** Whether this peer may ask now. `keep`: that we keep a record for others. */
 export type MayAsk = (machineId: MachineId, keep: boolean) => boolean
