@@ -20,11 +20,21 @@ const takesNull = (schema: z.ZodType): boolean =>
   schema instanceof z.ZodNullable ||
   ((schema instanceof z.ZodOptional || schema instanceof z.ZodDefault) && takesNull(schema.unwrap() as z.ZodType))
 
+const optionsOf = (union: z.ZodUnion): z.ZodType[] => union.options.map((option) => bare(option as z.ZodType))
+
+/** What has keys, where it is that or something else. */
+const withKeys = (schema: z.ZodType): z.ZodType =>
+  (schema instanceof z.ZodUnion && optionsOf(schema).find((option) => option instanceof z.ZodObject)) || schema
+
 /** A schema's own description says what belongs there; without one its kind does. */
 const kindOf = (schema: z.ZodType): string => {
   if (schema instanceof z.ZodObject || schema instanceof z.ZodRecord) return 'a JSON object'
   if (schema.description !== undefined) return schema.description
-  if (schema instanceof z.ZodArray) return `a list of ${kindOf(bare(schema.element as z.ZodType)).replace(/^a /, '')}s`
+  if (schema instanceof z.ZodArray) {
+    const element = bare(schema.element as z.ZodType)
+    return element.description === undefined ? `a list of ${kindOf(element).replace(/^a /, '')}s` : `a list, each ${kindOf(element)}`
+  }
+  if (schema instanceof z.ZodUnion) return optionsOf(schema).map(kindOf).join(', or ')
   if (schema instanceof z.ZodEnum) return `one of ${schema.options.join(', ')}`
   if (schema instanceof z.ZodNumber) return `a whole number of at least ${schema.minValue}`
   return schema instanceof z.ZodBoolean ? 'true or false' : 'a string'
@@ -35,8 +45,8 @@ const expectation = (schema: z.ZodType, issue: z.core.$ZodIssue): string => {
   if (issue.code === 'too_big')
     return inner instanceof z.ZodString ? `at most ${issue.maximum} characters` : `${kindOf(inner)} and at most ${issue.maximum}`
   if (issue.code === 'too_small' && inner instanceof z.ZodString) return `at least ${issue.minimum} character`
-  if (issue.code === 'too_small' && inner.description !== undefined) return `${kindOf(inner)}; at least ${issue.minimum}`
-  if (issue.code === 'too_small' && inner instanceof z.ZodArray) return `${kindOf(inner)} with at least ${issue.minimum}`
+  if (issue.code === 'too_small' && (inner.description !== undefined || inner instanceof z.ZodArray))
+    return `${kindOf(inner)}; at least ${issue.minimum}`
   return takesNull(schema) ? `${kindOf(inner)}, or null` : kindOf(inner)
 }
 
@@ -47,7 +57,8 @@ const shownValue = (value: unknown): string => {
   return `${JSON.stringify(value.slice(0, MAX_SHOWN))}… of ${value.length} characters`
 }
 
-const partOf = (outer: z.ZodType, at: PropertyKey): z.ZodType => {
+const partOf = (whole: z.ZodType, at: PropertyKey): z.ZodType => {
+  const outer = withKeys(whole)
   if (outer instanceof z.ZodArray) return outer.element as z.ZodType
   if (outer instanceof z.ZodRecord) return outer.valueType as z.ZodType
   return outer instanceof z.ZodObject ? (outer.shape[String(at)] as z.ZodType) : outer
@@ -80,10 +91,18 @@ const keyProblem = (issue: z.core.$ZodIssueInvalidKey, whole: z.ZodType, body: u
 
 /** One problem of a body: which field, what belongs there, and what stands there instead. */
 export const describeIssue = (issue: z.core.$ZodIssue, whole: z.ZodType, body: unknown): string => {
+  if (issue.code === 'invalid_union') {
+    // Of what is of a kind that fits, what is wrong inside of it.
+    const [inner] = issue.errors.find((errors) => errors.every(({ path }) => path.length > 0)) ?? []
+    if (inner !== undefined) return describeIssue({ ...inner, path: [...issue.path, ...inner.path] }, whole, body)
+  }
   const { schema, value } = descend(whole, body, issue.path)
   const at = issue.path.map((part) => (typeof part === 'number' ? `[${part}]` : `.${String(part)}`)).join('')
   const field = at === '' ? 'body' : at.slice(1)
-  if (issue.code === 'unrecognized_keys') return unknownKeys(issue.keys, schema instanceof z.ZodObject ? Object.keys(schema.shape) : [])
+  if (issue.code === 'unrecognized_keys') {
+    const known = withKeys(bare(schema))
+    return unknownKeys(issue.keys, known instanceof z.ZodObject ? Object.keys(known.shape) : [])
+  }
   if (issue.code === 'invalid_key') return `${field.slice(0, MAX_NAME)}: ${keyProblem(issue, whole, body)}`
   if (issue.code === 'custom') return `${field}: ${issue.message}`
   const expected = expectation(schema, issue)

@@ -40,3 +40,30 @@ test('a bound that is not kept is said, whatever the field is described as', () 
       (error) => isAppError(error, 'bad_request') && message.test(error.message),
     )
 })
+
+test('what may be one thing or another is described as both, and what is wrong inside of one is said of that', () => {
+  const schema = z.strictObject({
+    ids: z
+      .array(
+        z
+          .string()
+          .regex(/^[0-9]+$/)
+          .describe('a number'),
+      )
+      .min(1)
+      .optional(),
+    how: z.union([z.boolean(), z.strictObject({ most: z.int().min(1).optional() })]).optional(),
+  })
+  for (const [value, message] of [
+    [{ ids: [] }, /^ids: expected a list, each a number; at least 1, not an empty list$/],
+    [{ ids: 5 }, /^ids: expected a list, each a number, not 5$/],
+    [{ how: 5 }, /^how: expected true or false, or a JSON object, not 5$/],
+    [{ how: { most: 'x' } }, /^how\.most: expected a whole number of at least 1, not "x"$/],
+    [{ how: { most: 0 } }, /^how\.most: expected a whole number of at least 1, not 0$/],
+    [{ how: { mots: 1 } }, /^mots: unknown key \(did you mean most\?\)$/],
+  ] as const)
+    assert.throws(
+      () => parseWith(schema, value),
+      (error) => isAppError(error, 'bad_request') && message.test(error.message),
+    )
+})

@@ -22,6 +22,7 @@ export const hostWord = z
 export const selectQuery = z.strictObject({
   expr: z
     .union([hostWord, z.array(hostWord).min(1).max(MAX_FANOUT_HOSTS)])
+    .describe('words that say whom to ask')
     .transform((words) => (typeof words === 'string' ? [words] : words)),
 })
 

@@ -18,6 +18,7 @@ export const outputQuery = z.strictObject({
   from: z
     .string()
     .regex(/^[0-9]{1,15}$/)
+    .describe('a whole number of at least 0')
     .transform(Number)
     .optional()
     .describe('the first byte that is wanted, counted over both streams in the order in which they were written; default 0'),

@@ -42,7 +42,7 @@ const target = { agent_id: optional(hexId), agent: optional(agentName) }
 /** What is left out is as the host's ACL has it. */
 const detach = z.strictObject({
   lifetime_ms: optional(z.int().min(1)).describe('until it is ended'),
-  keep_bytes: optional(z.int().min(0)).describe('of its output; what is beyond is dropped and counted'),
+  keep_bytes: optional(z.int().min(1)).describe('of its output; what is beyond is dropped and counted'),
 })
 
 export const runRequest = z
@@ -77,8 +77,8 @@ export const eventsQuery = z.strictObject({
   since: z
     .string()
     .regex(/^([0-9a-f]{12}\.)?[0-9]{1,15}$/)
-    .optional()
-    .describe('the number of an event, or the id of a server-sent event: only later ones'),
+    .describe('the number of an event, or the id of a server-sent event: only later ones')
+    .optional(),
 })
 
 export const outputQuery = z.strictObject({ request_id: requestId })

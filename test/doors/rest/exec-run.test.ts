@@ -154,7 +154,7 @@ test('what is wrong with a request is named', async (t) => {
     [{ ...good, env: {} }, /env: unknown key/],
     [{ ...good, agent_id: 'A'.repeat(64) }, /agent_id: .*hex/],
     [{ agent_id: OTHER_AGENT }, /argv: /],
-    [{ ...good, argv: [] }, /^argv: expected a list of strings with at least 1, not an empty list$/],
+    [{ ...good, argv: [] }, /^argv: expected a list of strings; at least 1, not an empty list$/],
     [{ ...good, argv: null }, /argv: /],
     [{ agent_id: null, agent: null, argv: ['id'] }, /exactly one/],
     [{ ...good, argv: 'id' }, /argv: /],

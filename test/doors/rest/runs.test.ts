@@ -104,8 +104,8 @@ test('a run that is to outlive its caller is answered when it has started', asyn
     [true, { lifetime_ms: null, keep_bytes: null }],
     [{}, { lifetime_ms: null, keep_bytes: null }],
     [
-      { lifetime_ms: 5, keep_bytes: 0 },
-      { lifetime_ms: 5, keep_bytes: 0 },
+      { lifetime_ms: 5, keep_bytes: 1 },
+      { lifetime_ms: 5, keep_bytes: 1 },
     ],
   ] as const) {
     const body = { agent: 'bob', argv: ['make'], detach, clamp: true, session: 'night', request_id: ID }
@@ -130,9 +130,11 @@ test('what a detached run cannot have is refused before anybody is asked', async
   for (const [more, says] of [
     [{ stdin_b64: 'AA==' }, /reads no stdin/],
     [{ timeout_ms: 5 }, /detach\.lifetime_ms/],
-    [{ detach: { lifetime_ms: 0 } }, /detach/],
-    [{ detach: { lifetime: 5 } }, /lifetime: unknown key/],
-    [{ detach: 'yes' }, /detach/],
+    [{ detach: { lifetime_ms: 0 } }, /^detach\.lifetime_ms: expected a whole number of at least 1, not 0$/],
+    [{ detach: { lifetime_ms: '2h' } }, /^detach\.lifetime_ms: expected a whole number of at least 1, not "2h"$/],
+    [{ detach: { keep_bytes: 0 } }, /^detach\.keep_bytes: expected a whole number of at least 1, not 0$/],
+    [{ detach: { lifetime: 5 } }, /^lifetime: unknown key \(did you mean lifetime_ms\?\)$/],
+    [{ detach: 'yes' }, /^detach: expected true or false, or a JSON object, not "yes"$/],
   ] as const) {
     const { status, json } = await call('POST', '/exec/run', { body: { agent: 'bob', argv: ['make'], detach: true, ...more } })
     assert.equal(status, 400)

@@ -141,6 +141,7 @@ test('lines that make no sense are 2', async () => {
     ['exec', 'bob', '--detach', '--lifetime', '2 hours', '--', 'make'],
     ['exec', 'bob', '--detach', '--keep', '2KB', '--', 'make'],
     ['exec', 'bob', '--detach', '--keep', '-1', '--', 'make'],
+    ['exec', 'bob', '--detach', '--keep', '0', '--', 'make'],
     ['exec', 'bob', '--detach', '--timeout', '3', '--', 'make'],
     ['exec', 'bob', '--detach', '--stdin-file', '-', '--', 'make'],
     ['attach'],

@@ -31,8 +31,8 @@ const lifetimeOf = (text: string): number => {
 
 const keepOf = (text: string): number => {
   const bytes = sizeOf(text)
-  if (bytes !== null) return bytes
-  throw usageError(`--keep: ${JSON.stringify(text)} is no size such as 65536, 64K or 8M`)
+  if (bytes !== null && bytes > 0) return bytes
+  throw usageError(`--keep: ${JSON.stringify(text)} is no size above 0 such as 65536, 64K or 8M`)
 }
 
 const mayHaveStarted = async (context: CliContext, requestId: string): Promise<boolean> =>
