@@ -1,6 +1,7 @@
 import { systemClock } from '../../../base/clock.ts'
 import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
+import type { FanoutHostJson } from '../../../protocol/fanout.ts'
 import { statusAsExec } from '../status-as-exec.ts'
 import { printJson, printNotice } from '../print.ts'
 import { DiffView } from './diff-view.ts'
@@ -28,10 +29,18 @@ const viewOf = (context: CliContext, { shape, raw }: FleetLine, beside: FleetPro
   return { view: shape === 'group' ? new GroupView({ lines, held }) : new DiffView({ lines, held }), held }
 }
 
+/** A ledger has no output. */
+const withoutOutput = (host: FanoutHostJson): object => ({
+  ...host,
+  stdout_b64: '',
+  stderr_b64: '',
+  output_cut: host.stdout_bytes_total + host.stderr_bytes_total > 0,
+})
+
 /** There is nobody to ask again: what the ledger says, as it stands. */
 const nothingToAsk = async (context: CliContext, state: LedgerState, { file, which }: NonNullable<FleetLine['retry']>): Promise<number> => {
   const ledger = state.ledger()
-  if (context.json) await printJson(context, { ...ledger, hosts: [] })
+  if (context.json) await printJson(context, { ...ledger, hosts: state.ends().map(withoutOutput) })
   else {
     const unknown = which === 'certain' && ledger.unknown > 0 ? `; where it may have run: ${retryLine(file, true)}` : ''
     await printNotice(

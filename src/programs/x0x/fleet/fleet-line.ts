@@ -70,8 +70,15 @@ const failuresOf = (line: CommandLine): number | string | null => {
   throw usageError(`--max-failures: ${JSON.stringify(text)} is neither a number above 0, such as 3, nor a part of all, such as 10%`)
 }
 
+/** An empty one is what a variable of the shell leaves that is not set. */
+const fileOf = (line: CommandLine, name: string): string | null => {
+  const file = line.value(name)
+  if (file === '') throw usageError(`--${name}: the name of a file is missing`)
+  return file
+}
+
 const retryOf = (line: CommandLine): RetryOf | null => {
-  const [certain, unknown] = [line.value('retry'), line.value('retry-unknown')]
+  const [certain, unknown] = [fileOf(line, 'retry'), fileOf(line, 'retry-unknown')]
   if (certain !== null) return { file: certain, which: 'certain' }
   return unknown === null ? null : { file: unknown, which: 'unknown' }
 }
@@ -100,10 +107,10 @@ export const fleetLine = (line: CommandLine): FleetLine => {
     timeoutMs: timeOf(line, 'timeout'),
     deadlineMs: timeOf(line, 'deadline'),
     session: line.value('session'),
-    stdinFile: line.value('stdin-file'),
+    stdinFile: fileOf(line, 'stdin-file'),
     raw: line.has('raw'),
     shape: shapeOf(line),
-    ledger: line.value('ledger'),
+    ledger: fileOf(line, 'ledger'),
     retry,
     bounds: boundsOf(line),
   }

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 
 import { v7 as uuidv7 } from 'uuid'
 
-import { AppError } from '../../../base/errors.ts'
+import { AppError, isAppError } from '../../../base/errors.ts'
 import { shellWords } from '../../../base/shell-word.ts'
 import { MAX_STDIN_SPOOL } from '../../../protocol/limits.ts'
 import type { CliContext } from '../context.ts'
@@ -25,6 +25,12 @@ export interface FleetRequest {
   readonly ledger: LedgerFile | null
 }
 
+/** It goes to the daemon in one piece with the request. */
+const tooLong = (): AppError =>
+  new AppError('too_large', `stdin for many hosts is longer than ${MAX_STDIN_SPOOL} bytes`, {
+    data: { next: 'of one host a file may be longer: x0x exec AGENT --stdin-file FILE -- ARGV...' },
+  })
+
 const stdinOf = async (context: CliContext, path: string, signal: AbortSignal): Promise<Buffer> => {
   const stdin = await openStdin(path, context.stdin, signal)
   signal.addEventListener('abort', () => stdin.destroy())
@@ -33,10 +39,12 @@ const stdinOf = async (context: CliContext, path: string, signal: AbortSignal): 
   try {
     for await (const part of stdin.chunks()) {
       length += part.length
-      // It goes to the daemon in one piece with the request.
-      if (length > MAX_STDIN_SPOOL) throw new AppError('too_large', `stdin for many hosts is longer than ${MAX_STDIN_SPOOL} bytes`)
+      if (length > MAX_STDIN_SPOOL) throw tooLong()
       parts.push(part)
     }
+  } catch (error) {
+    // A pipe says what helps for one host.
+    throw isAppError(error, 'too_large') ? tooLong() : error
   } finally {
     stdin.destroy()
   }

@@ -5,7 +5,6 @@ import { dirname } from 'node:path'
 import { syncDirectory } from '../../../base/atomic-file.ts'
 import { readBounded } from '../../../base/bounded-file.ts'
 import { errnoOf, errorText, isMissing, type AppError } from '../../../base/errors.ts'
-import { shellWord } from '../../../base/shell-word.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { FANOUT_HOSTS_PER_EVENT } from '../../../protocol/fanout-limits.ts'
 import { usageError } from '../failure.ts'
@@ -35,6 +34,7 @@ export const readLedger = async (path: string): Promise<ReadLedger> => {
   const bytes = await readBounded(path, { max: MAX_LEDGER_BYTES }).catch((error: unknown) => {
     throw usageError(`${shownLine(path)}: ${isMissing(error) ? 'there is no such file' : errorText(error)}`)
   })
+  if (bytes.length === 0) throw broken(path, 1, 'it is empty')
   const end = bytes.lastIndexOf(0x0a) + 1
   const lines = bytes.toString('utf8', 0, Math.max(0, end - 1)).split('\n')
   const [state, chain] = [new LedgerState(), new LedgerChain()]
@@ -159,7 +159,10 @@ export class LedgerFile {
   }
 
   async #append(bytes: Buffer): Promise<void> {
-    if ((await this.#file.stat()).size !== this.#size) throw new Error('another program has changed it meanwhile')
+    const { nlink, size } = await this.#file.stat()
+    // It would be written on, and nobody could ever read it.
+    if (nlink === 0) throw new Error('it was removed meanwhile')
+    if (size !== this.#size) throw new Error('another program has changed it meanwhile')
     for (let done = 0; done < bytes.length;) {
       const { bytesWritten } = await this.#file.write(bytes, done, bytes.length - done, this.#size + done)
       done += bytesWritten
@@ -189,5 +192,5 @@ const taken = async (path: string): Promise<AppError> => {
         `--ledger: ${shownLine(path)} is the ledger of another fan-out`,
         `go on with that: ${retryLine(path)}; or name another file`,
       )
-    : usageError(`--ledger: ${shownLine(path)} is there, and is no ledger`, `name another file, such as ${shellWord(`${path}.ledger`)}`)
+    : usageError(`--ledger: ${shownLine(path)} is there, and is no ledger`, 'name a file that is not there, such as deploy.ledger')
 }

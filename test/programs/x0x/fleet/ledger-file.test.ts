@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { readdir, readFile, stat, symlink, writeFile } from 'node:fs/promises'
+import { readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { test } from 'node:test'
 
@@ -219,6 +219,18 @@ test('who goes on with one cuts off what was left of a line, and one that anothe
   assert.match(String(file.failure), /another program has changed it/)
   assert.equal(failed, 1)
   assert.deepEqual(await readFile(path), whole)
+})
+
+test('one that is removed is written no more, and that is said: all that became of its hosts would be gone without a word', async (t) => {
+  const path = join(await tempDir(t), 'x.ledger')
+  const file = await LedgerFile.create(path, HEAD, ASKED)
+  let failed = 0
+  file.onFailure(() => (failed += 1))
+  await rm(path)
+  file.add(begun('web1'))
+  await file.close()
+  assert.match(String(file.failure), /^it was removed meanwhile$/)
+  assert.equal(failed, 1)
 })
 
 test('one program writes it at a time, and what a process that is gone has left keeps nobody out', NO_PROC, async (t) => {

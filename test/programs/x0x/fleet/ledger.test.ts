@@ -208,7 +208,9 @@ test('another command, other stdin, another file: nobody is asked', async (t) =>
     [['--retry', here.file, '--stdin-file', here.file], /and what is given is another/],
     [['--retry', stdin], /no ledger that can be believed/],
     [['@all', '--ledger', here.file, '--', 'deploy', '42'], /the ledger of another fan-out/],
-    [['@all', '--ledger', stdin, '--', 'deploy', '42'], /is there, and is no ledger/],
+    [['@all', '--ledger', stdin, '--', 'deploy', '42'], /is there, and is no ledger\n {5}name a file that is not there, such as/],
+    [['@all', '--ledger', '', '--', 'deploy', '42'], /--ledger: the name of a file is missing/],
+    [['--retry', ''], /--retry: the name of a file is missing/],
   ] as const) {
     const { status, stderr } = await here.exec(...argv)
     assert.equal(status, 2, argv.join(' '))
@@ -218,6 +220,27 @@ test('another command, other stdin, another file: nobody is asked', async (t) =>
   assert.equal(here.asked.length, 1)
   assert.equal((await here.exec('--retry', here.file, '--stdin-file', stdin)).status, 0)
   assert.equal(here.asked[1]?.body['stdin_b64'], Buffer.from('hello').toString('base64'))
+})
+
+test('where nobody is left to ask, --json names the hosts of the ledger whose sums it has', async (t) => {
+  const here = await place(t, [hostEnd('web5', { code: 1, stdout_bytes_total: 3 })])
+  await here.exec('@all', '--ledger', here.file, '--', 'deploy', '42')
+  const { status, stdout } = await here.exec('--retry', here.file, '--json')
+  assert.equal(status, 1)
+  const { asked, hosts } = JSON.parse(stdout) as { asked: number; hosts: { host: string; code: number; output_cut: boolean }[] }
+  assert.equal(asked, 5)
+  assert.deepEqual(
+    hosts.map(({ host, code, output_cut }) => [host, code, output_cut]),
+    HOSTS.map((host) => [host, host === 'web5' ? 1 : 0, host === 'web5']),
+  )
+})
+
+test('stdin that is too long for many hosts is told so, and not what helps for one', async (t) => {
+  const here = await place(t)
+  const { status, stderr } = await here.exec('@all', '--stdin-file', '/dev/zero', '--', 'deploy', '42')
+  assert.equal(status, 255)
+  assert.match(stderr, /^x0x: stdin for many hosts is longer than 67108864 bytes\n {5}of one host a file may be longer: /)
+  assert.equal(here.asked.length, 0)
 })
 
 test('a daemon that names another host than the ledger is not believed', async (t) => {
