@@ -20,7 +20,7 @@ export interface TransportsComponents {
 }
 
 /** The port's link of this daemon to itself. */
-const OWN_LINK = 0
+export const OWN_LINK = 0
 
 /** Ways to the agents that can be asked: streams to others, and the port to our own executor. */
 export class Transports {

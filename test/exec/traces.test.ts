@@ -5,6 +5,7 @@ import { test, type TestContext } from 'node:test'
 import { systemClock } from '../../src/base/clock.ts'
 import { reach } from '../../src/base/stages.ts'
 import { RequesterCounters } from '../../src/exec/counters.ts'
+import { DetachedClient } from '../../src/exec/detached/detached-client.ts'
 import { TracedRun } from '../../src/exec/run-spans.ts'
 import { RunTraces } from '../../src/exec/run-traces.ts'
 import { TraceExport } from '../../src/exec/trace-export.ts'
@@ -14,14 +15,15 @@ import { MAX_TRACED_DETACHED, MAX_TRACED_RUNS } from '../../src/protocol/local-l
 import type { TraceContext } from '../../src/protocol/trace-context.ts'
 import { ask, begin, DETACH_KEYS, never, untilOver } from '../support/detached.ts'
 import { encodeExecBody } from '../support/exec-frames.ts'
-import { execPair } from '../support/exec-pair.ts'
+import { execPair, ownHost } from '../support/exec-pair.ts'
 import { until } from '../support/mesh-of-daemons.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { silent } from '../support/processes.ts'
 import { TraceCollector } from '../support/trace-collector.ts'
 
 const CONTEXT: TraceContext = { traceId: '0af7651916cd43dd8448eb211c80319c', spanId: 'b7ad6b7169203331' }
-const TRACES = { asked: () => CONTEXT, answered: () => undefined }
+const nothing = (): void => undefined
+const TRACES = { asked: () => CONTEXT, answered: nothing, arrived: nothing, joined: nothing, left: nothing, outlives: nothing }
 const sink = { event: () => undefined }
 
 test('a peer is told of a trace behind its Request, and only where its link says that it knows what that is', async (t) => {
@@ -112,8 +114,8 @@ test('what is lost ends when its lease and its program can have ended, and not w
   assert.equal(ended.length, 1)
 })
 
-/** Both sides of a pair, followed; in the order in which they ended. */
-const followedPair = async (t: TestContext, scripts: Record<string, string>, versions = LINK_VERSIONS) => {
+/** What is followed, in the order in which it ended. */
+const follow = (t: TestContext) => {
   const ended: TracedRun[] = []
   const sink = { add: (run: TracedRun) => void ended.push(run) }
   const counters = new RequesterCounters()
@@ -123,6 +125,12 @@ const followedPair = async (t: TestContext, scripts: Record<string, string>, ver
     t.after(() => traces.stop())
     return traces
   }
+  return { ended, counters, following }
+}
+
+/** Both sides of a pair, followed. */
+const followedPair = async (t: TestContext, scripts: Record<string, string>, versions = LINK_VERSIONS) => {
+  const { ended, counters, following } = follow(t)
   const pair = await execPair(t, { entryKeys: DETACH_KEYS, scripts, versions, traces: following(), peerTraces: following() })
   return { pair, ended, counters }
 }
@@ -164,6 +172,34 @@ test('a run that outlives its caller is followed to its end over there, by its o
   await begin(pair, 'slow', { request_id, known_sha256: target.request_sha256 })
   await until('what is over is one short trace more on either side', () => ended.length === 5)
   assert.equal(counters.get('spans_dropped'), 0)
+})
+
+test('one of this daemon itself is followed on both sides, too', async (t) => {
+  const { ended, following } = follow(t)
+  const scripts = { slow: 'while [ ! -e "$0.go" ]; do sleep 0.05; done' }
+  const { host, client, counters } = await ownHost(t, { entryKeys: DETACH_KEYS, scripts })
+  const detached = new DetachedClient({ links: null, executor: client, clock: systemClock, counters, traces: following() })
+  const start = async (program: string, cwd: string | null = null) => {
+    const spec = {
+      agent_id: host.own.signer.agentId,
+      argv: [host.program(program)],
+      cwd,
+      clamp: false,
+      lifetime_ms: null,
+      keep_bytes: null,
+    }
+    return detached.start(spec, nothing, never())
+  }
+  assert.ok('info' in (await start('slow')))
+  const [exec] = spansOf(ended[0]!)
+  assert.deepEqual([ended.length, exec.name, saysOf(exec, 'x0x.outcome')], [1, 'x0x exec', 'begun'], 'it goes on')
+  await writeFile(`${host.program('slow')}.go`, '')
+  await until('its end was heard of', () => ended.length === 2)
+  const [run, parts] = spansOf(ended[1]!)
+  assert.deepEqual([run.name, run.traceId, run.parentSpanId], ['x0x run', exec.traceId, exec.spanId])
+  assert.deepEqual(parts.slice(-3), ['spawn', 'program', 'sign exit'])
+  assert.ok('denied' in (await start('slow', '/')))
+  await until('one that is denied is over on both', () => ended.length === 4)
 })
 
 test('one that was denied or that its host cannot begin is a trace that failed, over on both sides', async (t) => {

@@ -4,8 +4,8 @@ import type { TestContext } from 'node:test'
 import { systemClock } from '../../src/base/clock.ts'
 import type { ExecutorClient } from '../../src/executor/port/client.ts'
 import { RequesterCounters } from '../../src/exec/counters.ts'
-import { ExecClient, type ExecClientComponents } from '../../src/exec/client.ts'
-import { DetachedClient } from '../../src/exec/detached/detached-client.ts'
+import { ExecClient } from '../../src/exec/client.ts'
+import { DetachedClient, type DetachedClientComponents } from '../../src/exec/detached/detached-client.ts'
 import { RulesClient } from '../../src/exec/rules-client.ts'
 import { ExecService, type ExecServiceComponents } from '../../src/exec/service.ts'
 import type { RunChannel, RunPeer } from '../../src/exec/transport.ts'
@@ -112,7 +112,7 @@ export interface PairOptions extends HostOptions {
   /** What each of them says that it speaks. */
   readonly versions?: readonly number[]
   /** What the requester keeps of traces, and the responder. */
-  readonly traces?: ExecClientComponents['traces']
+  readonly traces?: DetachedClientComponents['traces']
   readonly peerTraces?: ExecServiceComponents['traces']
   /** False: the responder does not know the requester. */
   readonly befriend?: boolean

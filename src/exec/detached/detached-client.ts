@@ -4,6 +4,7 @@ import { reach } from '../../base/stages.ts'
 import { newRequestId } from '../../identity/request-id.ts'
 import { NO_PROOF } from '../../executor/port/messages.ts'
 import type { ExecutorClient } from '../../executor/port/client.ts'
+import { isOver } from '../../protocol/asked-run.ts'
 import type { DetachedAsk } from '../../protocol/detached.ts'
 import { REATTACH_MS } from '../../protocol/detach-limits.ts'
 import type { ExecFrame } from '../../protocol/exec.ts'
@@ -15,9 +16,10 @@ import type { RequesterCounters } from '../counters.ts'
 import { outcomeOf, type SignedBody } from '../exit.ts'
 import { ReceivedStream } from '../received.ts'
 import type { RunOutcome } from '../run-spec.ts'
-import { outcomeOfTrace, traced, traceFrame, type AskedTraces } from '../traced.ts'
+import type { RunTraces } from '../run-traces.ts'
+import { outcomeOfTrace, traced, traceFrame } from '../traced.ts'
 import type { RunPeer, RunTransport } from '../transport.ts'
-import { Transports, type TransportsComponents } from '../transports.ts'
+import { OWN_LINK, Transports, type TransportsComponents } from '../transports.ts'
 import { AskPace } from './ask-pace.ts'
 import { AttachedRun, hashOf, readExitOf } from './attached-run.ts'
 import { AttachedStream, type StreamEnd } from './attached-stream.ts'
@@ -35,12 +37,15 @@ const STUCK = 'the log of x0xd there names the file and the reason; when that is
 const FIRST_RETRY_MS = 250
 const LAST_RETRY_MS = 5_000
 
+/** What follows both sides of them, of those that run here. */
+export type DetachedTraces = Pick<RunTraces, 'asked' | 'answered' | 'arrived' | 'joined' | 'left' | 'outlives'>
+
 export interface DetachedClientComponents extends TransportsComponents {
   readonly executor: Pick<ExecutorClient, 'identity' | 'mintNonces' | 'openRun' | 'drained' | 'signDetachRequest' | 'signDetachedAsk'>
   readonly clock: Clock
   readonly counters: RequesterCounters
   /** Absent or null: no traces are kept. */
-  readonly traces?: AskedTraces | null
+  readonly traces?: DetachedTraces | null
 }
 
 export type StartedDetached = { readonly target: DetachedTarget } & ({ readonly info: DetachedInfo } | { readonly denied: RunOutcome })
@@ -91,6 +96,8 @@ export class DetachedClient {
       try {
         const transport: RunTransport = await this.#open(target ?? { agent_id: spec.agent_id, machine_id: null }, request_id, signal)
         reach('connected', request_id)
+        // Of a run of this daemon itself the other side is here, and no peer tells of it.
+        const here = trace !== null && transport.peer.number === OWN_LINK ? this.#parts.traces : null
         try {
           const question = await this.#sign(transport.peer, spec, request_id, transport.streamNonce)
           hashes.push(hashOf(question.body))
@@ -99,12 +106,16 @@ export class DetachedClient {
           await onSigned(target)
           sent = true
           const behind = traceFrame(transport.peer, request_id, trace)
+          here?.arrived(request_id, true)
+          if (trace !== null) here?.joined(request_id, trace)
           const answer = oneAnswer(this.#parts.clock, transport, [{ type: 'detach_request', ...question }, behind], signal)
           reach('sent', request_id)
           const frame = await answer
           reach(frame.type === 'exit' ? 'exit_received' : 'begun', request_id)
+          if (frame.type === 'detached' && !isOver(frame.state)) here?.outlives(request_id)
           return this.#begun(frame, target, transport.peer)
         } finally {
+          here?.left(request_id)
           transport.abort()
         }
       } catch (error) {
