@@ -4,10 +4,12 @@
 export const MAX_FANOUT_HOSTS = 10_000
 /** Hosts whose runs go on at once, where its caller says nothing: enough to hide a slow host among quick ones, and a quarter of the nonces and streams that one peer has. */
 export const DEFAULT_FANOUT_PARALLEL = 64
-/** … and at most: half of all, so that one whose reader does not read leaves as many to the others. */
+/** … and at most: half of all. */
 export const MAX_FANOUT_PARALLEL = 512
 /** Runs of all fan-outs of one daemon at once, as many as the port of our executor holds open; what is asked for one by one has a limit of its own beside it. */
 export const MAX_FANOUT_RUNS = 1_024
+/** … of which each has so many, whatever the others hold: enough that one host that hangs does not stop it. */
+export const FANOUT_LEAST_RUNS = 4
 /**
  * A reader of a fan-out that was stopped, by its deadline or by somebody, and takes nothing for so long is hung up on: what it does not take
  * holds places of others. That it takes something is seen once there is room again in the kernel, over TCP after 1.7 MB: 3 kB a second are enough.

@@ -19,6 +19,7 @@ import {
   DEFAULT_FANOUT_PARALLEL,
   FANOUT_HOSTS_PER_EVENT,
   MAX_FANOUT_HOSTS,
+  FANOUT_LEAST_RUNS,
   MAX_FANOUT_PARALLEL,
   MAX_FANOUT_RUNS,
   MAX_FANOUTS,
@@ -163,6 +164,7 @@ describe('limits of a fan-out', () => {
     assert.ok(MAX_FANOUT_RUNS <= MAX_PORT_RUNS)
     assert.ok(DEFAULT_FANOUT_PARALLEL * MAX_FANOUTS <= MAX_FANOUT_RUNS)
     assert.ok(2 * MAX_FANOUT_PARALLEL <= MAX_FANOUT_RUNS, 'one fan-out leaves as many places to the others')
+    assert.ok(MAX_FANOUTS * FANOUT_LEAST_RUNS <= MAX_FANOUT_RUNS - MAX_FANOUT_PARALLEL, 'one alone has what it may ask for')
     // A name may have four bytes for each character, and every byte escaped; an id has 64.
     assert.ok(FANOUT_HOSTS_PER_EVENT * (MAX_NAME * 6 + 64 + 32) < 256 * 1024)
     assert.ok(FANOUT_HOSTS_PER_EVENT < MAX_FANOUT_HOSTS)

@@ -12,10 +12,16 @@ export interface HostRun {
   cancel(): void
 }
 
+/** Where a run waits for its place among those of others. */
+export interface Places {
+  /** Answers how to give it back. Throws the signal's reason, and holds none then. */
+  enter(signal: AbortSignal): Promise<() => void>
+}
+
 export interface FanoutComponents {
   readonly clock: Pick<Clock, 'setTimeout'>
-  /** Places of runs of all fan-outs. */
-  readonly slots: Turnstile
+  /** Among the runs of all fan-outs. */
+  readonly slots: Places
   begin(host: FanoutHost): HostRun
   /** Once for each host. A promise is backpressure: until it resolves the host's place is taken. */
   ended(host: FanoutHostJson): void | Promise<void>

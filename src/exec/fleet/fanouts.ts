@@ -1,11 +1,10 @@
 import { within, type Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
 import type { Startable } from '../../base/startable.ts'
-import { Turnstile } from '../../base/turnstile.ts'
 import { Waiters } from '../../base/waiters.ts'
 import type { ExecutorClient } from '../../executor/port/client.ts'
 import type { RequestProof } from '../../executor/port/messages.ts'
-import { MAX_FANOUT_RUNS, MAX_FANOUTS } from '../../protocol/fanout-limits.ts'
+import { MAX_FANOUTS } from '../../protocol/fanout-limits.ts'
 import type { FanoutHostJson, FanoutLedgerJson, NotStartedReason } from '../../protocol/fanout.ts'
 import { SHUTDOWN_MS } from '../../protocol/limits.ts'
 import { checkSpec } from '../check-spec.ts'
@@ -13,6 +12,7 @@ import type { ExecClient } from '../client.ts'
 import type { RequesterCounters } from '../counters.ts'
 import { Fanout, type FanoutPlan } from './fanout.ts'
 import { beginHost, type FanoutCommand, type HostSink } from './host-run.ts'
+import { FanoutPlaces } from './places.ts'
 
 export interface FanoutsComponents {
   readonly clock: Clock
@@ -55,13 +55,14 @@ interface Going {
 /** The fan-outs of this daemon: one command each for many hosts, every host a run of its own. */
 export class Fanouts implements Startable {
   readonly #parts: FanoutsComponents
-  readonly #slots = new Turnstile({ limit: MAX_FANOUT_RUNS })
+  readonly #places: FanoutPlaces
   readonly #going = new Map<string, Going>()
   readonly #fewer = new Waiters()
   #stopping = false
 
   constructor(components: FanoutsComponents) {
     this.#parts = components
+    this.#places = new FanoutPlaces(components)
   }
 
   /** Throws what `run` would throw for want of room. */
@@ -85,7 +86,7 @@ export class Fanouts implements Startable {
     const fanout = new Fanout(
       {
         clock,
-        slots: this.#slots,
+        slots: this.#places.share(),
         begin: (host) => beginHost({ runner, sink }, init, host),
         ended: (host) => sink.ended(host),
       },
