@@ -4,6 +4,7 @@ import { after, before, test, type TestContext } from 'node:test'
 import type { FleetAnswer } from '../../src/doors/tools/fleet-answers.ts'
 import type { FleetResult } from '../../src/doors/tools/tool-fleet.ts'
 import { MAX_FLEET_HOSTS } from '../../src/protocol/fleet-tool-limits.ts'
+import { fakeDaemon } from '../../test/support/fake-daemon.ts'
 import { jsonIn, startMcp, type McpServer, type McpSettings } from '../../test/support/mcp-server.ts'
 import { WatchingHuman } from '../../test/support/mesh-approvals.ts'
 import { MeshOfDaemons, until, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
@@ -223,6 +224,26 @@ test('whom no words mean, too many, and arguments that are none are errors, and 
     (await server.lines()).some(({ event }) => event === 'request'),
     false,
   )
+})
+
+test('a daemon that does not say whom words mean holds up no call, and nobody is asked', async (t) => {
+  const { dir, seen } = await fakeDaemon(t, () => undefined)
+  const options = { env: { X0X_DATA_DIR: dir }, flags: ['--answer-within-ms', '300'] }
+  const server = await startMcp(t, { security: 'allow_targets = ["*"]' }, options)
+  const { isError, content } = await server.ask('exec_fleet', { hosts: ['web1'], command: 'echo', args: ['1'] })
+  assert.equal(isError, true)
+  assert.match(JSON.stringify(content), /timeout: hosts: .*nobody was asked\\n/)
+  assert.deepEqual(
+    seen.map(({ path }) => path),
+    ['/contacts/select?expr=web1'],
+  )
+  const cancelled = new AbortController()
+  const asked = server.ask('exec_fleet', { hosts: ['web2'], command: 'echo' }, { signal: cancelled.signal })
+  await until('the daemon is asked', () => seen.length === 2)
+  cancelled.abort()
+  await assert.rejects(asked)
+  await server.ask('exec_list', {})
+  assert.doesNotMatch(server.said(), /failed inside/)
 })
 
 test('it is not offered where no target may be asked', async (t) => {

@@ -17,6 +17,7 @@ import {
   MAX_FLEET_WORD_BYTES,
   MAX_FLEET_WORDS,
 } from '../../protocol/fleet-tool-limits.ts'
+import type { MeantTarget } from '../../executor/port/local-executor.ts'
 import { MAX_COMMAND_JSON } from '../../protocol/local-limits.ts'
 import { wishOf } from '../../protocol/run-place.ts'
 import { MAX_TOOL_SECONDS } from '../../protocol/tool-limits.ts'
@@ -24,7 +25,7 @@ import type { FleetRequest, ToolFleet } from '../tools/tool-fleet.ts'
 import type { ToolFleets } from '../tools/tool-fleets.ts'
 import { ANSWER_FIELD, EXEC_FIELDS, MODE_FIELDS, STDIN_FIELD } from './exec-fields.ts'
 import { tool, type Answer, type Tool, type ToolCall, type ToolContext } from './tool.ts'
-import { waitForAny } from './wait-for.ts'
+import { inTime, waitForAny } from './wait-for.ts'
 
 const whole = (min: number, max: number, text: string) => z.int().min(min).max(max).describe(`a whole number: ${text}`)
 
@@ -47,8 +48,8 @@ const INPUT = z.strictObject({
   canary: whole(0, MAX_FLEET_HOSTS, 'so many of the first hosts must succeed before the others begin (default 0)').default(0),
   max_failures: z
     .union([z.int().min(1), z.string().max(4)])
-    .optional()
-    .describe('a whole number from 1, or a text such as "10%": when so many hosts did not succeed, no more begin'),
+    .describe('a whole number from 1, or a text such as "10%": when so many hosts did not succeed, no more begin')
+    .optional(),
   max_stdout_bytes: whole(0, MAX_FLEET_VIEW, `bytes of stdout of each answer (default ${DEFAULT_FLEET_STDOUT})`).default(
     DEFAULT_FLEET_STDOUT,
   ),
@@ -176,13 +177,26 @@ const fleetsOf = ({ fleets }: ToolContext): ToolFleets => {
 const placesIn = async ({ sessions }: ToolContext): Promise<number> =>
   sessions.use(null, async ({ grant }) => grant.limits.max_concurrent_sessions - FLEET_SPARE_SESSIONS)
 
-const begun = async (request: FleetRequest, key: string | null, context: ToolContext, { signal }: ToolCall): Promise<ToolFleet> => {
+/** Whom the words mean. Throws `timeout` where the daemon has not said so by the time of an answer. */
+const meant = async (words: readonly string[], context: ToolContext, call: ToolCall): Promise<readonly MeantTarget[]> => {
+  const hosts = await inTime(async (signal) => context.executor.select(words, signal), context, call)
+  if (hosts !== null) return hosts
+  throw new AppError(
+    'timeout',
+    `hosts: the daemon has not said in ${context.answerWithinMs} ms whom these words mean, and nobody was asked`,
+    {
+      data: { next: 'look at the daemon: x0xd --doctor' },
+    },
+  )
+}
+
+const begun = async (request: FleetRequest, key: string | null, context: ToolContext, call: ToolCall): Promise<ToolFleet> => {
   const fleets = fleetsOf(context)
   const known = fleets.withKey(key, request)
   if (known !== null) return known
-  const hosts = await context.executor.select(request.words, signal)
+  const hosts = await meant(request.words, context, call)
   const places = await placesIn(context)
-  signal.throwIfAborted()
+  call.signal.throwIfAborted()
   // Another call with this key may have been quicker.
   return fleets.withKey(key, request) ?? fleets.begin(request, hosts, { key, places })
 }
@@ -197,8 +211,10 @@ export const execFleet: Tool = tool({
   output: OUTPUT,
   annotations: { readOnlyHint: false, destructiveHint: true, idempotentHint: false, openWorldHint: true },
   call: async (input, context, call) => {
+    const { clock, answerWithinMs } = context
+    const due = clock.monotonic() + (input.answer_within_ms ?? answerWithinMs)
     const fleet = await begun(requestOf(input), input.idempotency_key ?? null, context, call)
-    await waitForAny(fleet, { context, call, withinMs: input.answer_within_ms, cancels: true }, () => fleet.progress)
+    await waitForAny(fleet, { context, call, withinMs: due - clock.monotonic(), cancels: true }, () => fleet.progress)
     return resultOf(fleet)
   },
 })

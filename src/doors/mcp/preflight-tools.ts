@@ -1,7 +1,6 @@
 import * as z from 'zod'
 
-import { within } from '../../base/clock.ts'
-import { AppError, isAppError } from '../../base/errors.ts'
+import { isAppError } from '../../base/errors.ts'
 import { shown } from '../../base/visible-text.ts'
 import { shellWords } from '../../base/shell-word.ts'
 import { VERSION } from '../../base/version.ts'
@@ -11,6 +10,7 @@ import type { RulesJson } from '../../protocol/rules-json.ts'
 import { shownNext } from '../tools/run-end.ts'
 import { LAUNCH_ERRORS, type ToolAnswer } from '../tools/tool-result.ts'
 import { tool, type Tool, type ToolCall, type ToolContext } from './tool.ts'
+import { inTime } from './wait-for.ts'
 
 const targetField = (text: string) => z.string().min(1).max(MAX_NAME).optional().describe(text)
 
@@ -76,24 +76,17 @@ type Asked<T> = { readonly value: T } | { readonly problem: { readonly code: str
 const MISTAKES = ['bad_request', 'unknown_agent', 'ambiguous_agent'] as const
 
 /** Asks a target, until the call is to be answered. Throws what is a mistake of the caller. */
-const askTarget = async <T>(
-  ask: (signal: AbortSignal) => Promise<T>,
-  { clock, answerWithinMs }: ToolContext,
-  { signal }: ToolCall,
-): Promise<Asked<T>> => {
-  const late = new AbortController()
-  const work = ask(AbortSignal.any([signal, late.signal])).then(
-    (value): Asked<T> => ({ value }),
-    (error: unknown): Asked<T> => {
-      if (!isAppError(error) || MISTAKES.some((code) => error.code === code)) throw error
-      return { problem: { code: error.code, message: shown(error.message), ...shownNext(error) } }
-    },
-  )
-  const answer = await within(clock, answerWithinMs, work)
-  if (answer !== null) return answer
-  work.catch(() => undefined)
-  late.abort(new AppError('timeout'))
-  return { problem: { code: 'timeout', message: `nothing is known after ${answerWithinMs} ms` } }
+const askTarget = async <T>(ask: (signal: AbortSignal) => Promise<T>, context: ToolContext, call: ToolCall): Promise<Asked<T>> => {
+  const answered = async (signal: AbortSignal): Promise<Asked<T>> =>
+    ask(signal).then(
+      (value): Asked<T> => ({ value }),
+      (error: unknown): Asked<T> => {
+        if (!isAppError(error) || MISTAKES.some((code) => error.code === code)) throw error
+        return { problem: { code: error.code, message: shown(error.message), ...shownNext(error) } }
+      },
+    )
+  const answer = await inTime(answered, context, call)
+  return answer ?? { problem: { code: 'timeout', message: `nothing is known after ${context.answerWithinMs} ms` } }
 }
 
 export const whichCommand: Tool = tool({

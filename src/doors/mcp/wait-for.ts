@@ -1,3 +1,5 @@
+import { within } from '../../base/clock.ts'
+import { AppError } from '../../base/errors.ts'
 import { Waiters } from '../../base/waiters.ts'
 import { PROGRESS_MS } from '../../protocol/tool-limits.ts'
 import { answerOf } from '../tools/tool-result.ts'
@@ -11,6 +13,24 @@ export interface WaitOptions {
   readonly withinMs: number | undefined
   /** Who cancels the call ends the run, unless another call waits for it that would. Who is gone leaves it. */
   readonly cancels: boolean
+}
+
+/**
+ * What `ask` answers; null where it has not by the time of an answer: then, and when the call is cancelled, its signal is aborted.
+ * Throws what it throws.
+ */
+export const inTime = async <T>(
+  ask: (signal: AbortSignal) => Promise<T>,
+  { clock, answerWithinMs }: Pick<ToolContext, 'clock' | 'answerWithinMs'>,
+  { signal }: Pick<ToolCall, 'signal'>,
+): Promise<T | null> => {
+  const late = new AbortController()
+  const work = ask(AbortSignal.any([signal, late.signal]))
+  const answer = await within(clock, answerWithinMs, work)
+  if (answer !== null) return answer
+  work.catch(() => undefined)
+  late.abort(new AppError('timeout'))
+  return null
 }
 
 /** What a call waits for. */

@@ -78,28 +78,28 @@ export class DoorCalls implements LocalExecutor {
   }
 
   async reach(session: string, signal: AbortSignal): Promise<ReachedTarget> {
-    return this.#call(async () => {
+    return this.#asked(async () => {
       const { target, targets } = this.#target(session)
       return targets.reach(target, signal)
-    })
+    }, signal)
   }
 
   async rules(session: string, signal: AbortSignal): Promise<RulesJson> {
-    return this.#call(async () => {
+    return this.#asked(async () => {
       const { target, targets } = this.#target(session)
       return targets.rules(target, signal)
-    })
+    }, signal)
   }
 
   async select(words: readonly string[], signal: AbortSignal): Promise<readonly MeantTarget[]> {
-    return this.#call(async () => {
+    return this.#asked(async () => {
       const { targets, policy } = this.#engine.components
       if (targets === null)
         throw new AppError('unsupported_capability', 'no target may be asked here; security.allow_targets grants it', {
           data: { capability: 'target' },
         })
       return (await targets.select(words, signal)).map((one) => ({ ...one, target: targetNameOf(one, policy) }))
-    })
+    }, signal)
   }
 
   /** Not counted: they share the readings of the journal. */
@@ -113,6 +113,17 @@ export class DoorCalls implements LocalExecutor {
     const { targets } = this.#engine.components
     if (target === null || targets === null) throw new AppError('conflict', 'the session is for this host, and for no target')
     return { target, targets }
+  }
+
+  /** Of the daemon. Whatever comes of it once nobody waits any more is no failure of ours. */
+  async #asked<T>(ask: () => Promise<T>, signal: AbortSignal): Promise<T> {
+    return this.#call(async () => {
+      try {
+        return await ask()
+      } catch (error) {
+        throw signal.aborted && !isAppError(error) ? new AppError('conflict', 'nobody waits for the answer any more') : error
+      }
+    })
   }
 
   async #call<T>(work: () => Promise<T>, kind: 'calls' | 'starts' = 'calls'): Promise<T> {
