@@ -13,7 +13,7 @@ import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { LOOK_UP_MS } from '../../src/mesh/agent-records.ts'
 import { recordKeyOf } from '../../src/mesh/dht-record.ts'
 import { DHT_PROTOCOL, MAX_ANSWER_BYTES, MAX_QUESTION_BYTES, QUESTION_MS } from '../../src/mesh/libp2p/dht.ts'
-import { guardHashTable, MAX_NAMED, valuesOf } from '../../src/mesh/libp2p/dht-inside.ts'
+import { guardHashTable, MAX_NAMED, putValue, valuesOf } from '../../src/mesh/libp2p/dht-inside.ts'
 import { machineIdOf } from '../../src/mesh/peer-ids.ts'
 import { CARD_DOMAIN, signedCard } from '../../src/protocol/card.ts'
 import type { MachineId } from '../../src/protocol/ids.ts'
@@ -228,4 +228,39 @@ test('who says nothing again and again is given no longer each time', LIMIT, asy
     return performance.now() - begun
   }
   for (const ms of [await took(), await took()]) assert.ok(ms < 1.5 * QUESTION_MS, `${ms} ms`)
+})
+
+test('a server that connects is entered into the table, however many machines others name that are not there', LIMIT, async (t) => {
+  const { promise: tried, resolve: giveUp } = Promise.withResolvers<void>()
+  const asker = await startNode(t, { server: false, reach: async () => tried })
+  const named = 13 * (MAX_NAMED - 2)
+  for (let i = 0; i < 13; i++) {
+    const hostile = await startNode(t, { server: true })
+    answerBy(hostile, async (_peer, { type, key }) => {
+      const closer = Array.from({ length: MAX_NAMED - 2 }, anyMachine)
+      return { type, key, clusterLevel: 0, closer, providers: [] }
+    })
+    await join(asker, hostile)
+  }
+  const asking = ask(asker).catch(() => undefined)
+  await until(() => asker.named.size >= named)
+  const honest = await startNode(t, { server: true })
+  await asker.dial(honest.getMultiaddrs())
+  await until(async () => (await asker.peerStore.get(honest.peerId).catch(() => null))?.protocols.includes(DHT_PROTOCOL) === true)
+  giveUp()
+  await join(asker, honest)
+  await asking
+})
+
+test('a record is put to those that have answered though the search for the nearest does not end', LIMIT, async (t) => {
+  const [silent, honest] = [await startNode(t, { server: true }), await startNode(t, { server: true })]
+  const asker = await startNode(t, { server: false })
+  await join(asker, silent)
+  await join(asker, honest)
+  answerBy(silent, async () => new Promise(() => undefined))
+  const record = await recordOf(signer, Date.now())
+  // As long as the whole time, though not as long as one question may take.
+  const put = putValue(asker.services.dht!, recordKeyOf(signer.agentId), record, AbortSignal.timeout(QUESTION_MS - 1_000), 2_000)
+  assert.equal(await put, 1)
+  assert.equal(honest.store.count, 1)
 })

@@ -11,6 +11,15 @@ import type { TableWays } from './table-ways.ts'
 
 /** Machines that one answer may name: the 20 nearest, the one that was looked for, and who answers. The engine goes through a list with each. */
 export const MAX_NAMED = 22
+/** Machines that wait to be entered into the table: for each one more the engine goes through all of them, … */
+export const MAX_TABLE_UPDATES = 256
+/** … and so many, before one that a server has only named is not entered. Each that is not there takes seconds, and where there is no room, who connects or answers is never entered. */
+const MAX_NAMED_UPDATES = MAX_TABLE_UPDATES / 4
+
+/** How long a put looks for the nearest, of the minute that it is given: the engine puts nothing before it knows them all. */
+const SEARCH_MS = 40_000
+/** Machines to which a value is put, as many as the engine takes for the nearest. */
+const MAX_TAKERS = 20
 
 /** As the engine names the messages by which a record is put, and asked for, … */
 const [PUT, GET] = ['PUT_VALUE', 'GET_VALUE']
@@ -33,15 +42,29 @@ interface Network {
   safeDispatchEvent(name: string, event: { readonly detail: PeerInfo }): boolean
   _writeReadMessage(stream: Stream, ...asked: readonly unknown[]): Promise<Answer>
 }
+/** What comes of a search: who answers, and at its end who is nearest. */
+interface Found {
+  readonly name: string
+  readonly from?: PeerId
+  readonly peer?: { readonly id: PeerId }
+}
 interface Routing {
+  getClosestPeers(key: Uint8Array, options: { signal: AbortSignal }): AsyncIterable<Found>
   getClosestPeersOffline(key: Uint8Array, options?: object): Promise<PeerInfo[]>
 }
 interface Table {
   /** Absent before it is started. */
   readonly kb?: { toIterable(): Iterable<{ readonly peerId: PeerId }> }
+  readonly routingTableUpdateQueue: { readonly size: number }
   find(peer: PeerId): Promise<PeerId | undefined>
 }
 interface Fetching {
+  readonly peerRouting: Pick<Routing, 'getClosestPeers'>
+  put(
+    key: Uint8Array,
+    value: Uint8Array,
+    options: { signal: AbortSignal },
+  ): AsyncIterable<{ readonly name: string; readonly messageType?: unknown }>
   getMany(key: Uint8Array, options: { signal: AbortSignal }): AsyncIterable<{ readonly name: string; readonly value?: Uint8Array }>
 }
 /** What the engine has beside its interface. */
@@ -55,9 +78,9 @@ type Inside = KadDHT & {
 const MEMBERS = {
   rpc: ['handlers', 'handleMessage'],
   network: ['safeDispatchEvent', '_writeReadMessage'],
-  routingTable: ['kb', 'find'],
-  peerRouting: ['getClosestPeersOffline'],
-  contentFetching: ['getMany'],
+  routingTable: ['kb', 'find', 'routingTableUpdateQueue'],
+  peerRouting: ['getClosestPeers', 'getClosestPeersOffline'],
+  contentFetching: ['getMany', 'peerRouting', 'put'],
 }
 const isInside = (dht: KadDHT): dht is Inside =>
   Object.entries(MEMBERS).every(([part, members]) => members.every((member) => member in Object(Reflect.get(dht, part))))
@@ -69,7 +92,7 @@ const insideOf = (dht: KadDHT): Inside => {
 
 /** An answer that names more than it may, or a machine past us, is that of a peer that does not answer. What it names we learn before the engine does. */
 export const boundAnswers = (dht: KadDHT, asked: WeakMap<Stream, MachineId>, ways: TableWays): void => {
-  const { network } = insideOf(dht)
+  const { network, routingTable } = insideOf(dht)
   const ask = network._writeReadMessage
   network._writeReadMessage = async (stream, ...question) => {
     let named = 0
@@ -80,7 +103,7 @@ export const boundAnswers = (dht: KadDHT, asked: WeakMap<Stream, MachineId>, way
         const { id, multiaddrs } = event.detail
         const machineId = machineIdOf(id)
         if (machineId !== null && server !== undefined) ways.named(machineId, addressesTo(id, directOnes(multiaddrs)), server)
-        return network.safeDispatchEvent(name, event)
+        return routingTable.routingTableUpdateQueue.size < MAX_NAMED_UPDATES && network.safeDispatchEvent(name, event)
       },
     }
     const answer = await ask.call(Object.assign(Object.create(network) as Network, counting), stream, ...question)
@@ -125,10 +148,36 @@ export async function* valuesOf(dht: KadDHT, key: Uint8Array, signal: AbortSigna
     if (event.name === 'VALUE' && event.value) yield event.value
 }
 
-/** Puts a value to the machines nearest to the key; whoever does not take it is left out. Answers how many took it. */
-export const putValue = async (dht: KadDHT, key: Uint8Array, value: Uint8Array, signal: AbortSignal): Promise<number> => {
+/** The machines nearest to a key. Where they are not known in `searchMs`, those that answered first: they are of our own table, and slow ones that name one another come behind them. */
+async function* nearestInTime(routing: Routing, key: Uint8Array, signal: AbortSignal, searchMs: number): AsyncGenerator<Found> {
+  const over = AbortSignal.timeout(searchMs)
+  const answered: Found[] = []
+  try {
+    for await (const event of routing.getClosestPeers(key, { signal: AbortSignal.any([signal, over]) })) {
+      if (event.name === 'PEER_RESPONSE' && event.from) answered.push({ ...event, name: 'FINAL_PEER', peer: { id: event.from } })
+      yield event
+    }
+  } catch (error) {
+    if (signal.aborted || !over.aborted) throw error
+    yield* answered.slice(0, MAX_TAKERS)
+  }
+}
+
+/** Puts a value to the machines nearest to the key, as far as they are known in `searchMs`; whoever does not take it is left out. Answers how many took it. */
+export const putValue = async (
+  dht: KadDHT,
+  key: Uint8Array,
+  value: Uint8Array,
+  signal: AbortSignal,
+  searchMs = SEARCH_MS,
+): Promise<number> => {
+  const { contentFetching, peerRouting } = insideOf(dht)
+  const inTime: Fetching['peerRouting'] = {
+    getClosestPeers: (wanted, options) => nearestInTime(peerRouting, wanted, options.signal, searchMs),
+  }
+  const putting = Object.assign(Object.create(contentFetching) as Fetching, { peerRouting: inTime })
   let takers = 0
-  for await (const event of dht.put(key, value, { signal }))
+  for await (const event of putting.put(key, value, { signal }))
     if (event.name === 'PEER_RESPONSE' && String(event.messageType) === PUT) takers += 1
   return takers
 }

@@ -19,7 +19,7 @@ import { DIAL_MS, MAX_CARD_BYTES } from '../../protocol/limits.ts'
 import { addressesTo } from '../addresses.ts'
 import { RECORD_NAMESPACE, type RecordJudge } from '../dht-record.ts'
 import { machineIdOf } from '../peer-ids.ts'
-import { boundAnswers } from './dht-inside.ts'
+import { boundAnswers, MAX_TABLE_UPDATES } from './dht-inside.ts'
 import { withOwn } from './guarded.ts'
 import { directOnes } from './peer-store.ts'
 import { NO_WAYS, type TableWays } from './table-ways.ts'
@@ -32,8 +32,6 @@ const MAX_DHT_STREAMS = 8
 export const MAX_ANSWER_BYTES = 128 * 1024
 /** … or a question with a record. The engine would take 4 MiB, and hash what it is asked for. */
 export const MAX_QUESTION_BYTES = MAX_CARD_BYTES + 4 * 1024
-/** Machines that wait to be entered into the table; the engine goes through all of them for each one more. */
-const MAX_TABLE_UPDATES = 256
 
 /** How long one question may take, with the dial for it. The engine's own time grows to a minute with each that is not answered, and a single silent server kept our record from being put anywhere. */
 export const QUESTION_MS = 5_000
