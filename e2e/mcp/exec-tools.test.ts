@@ -154,6 +154,9 @@ test('an argument that is none is told, with what belongs there', async (t) => {
   await told({ comand: 'true' }, /comand: unknown key \(did you mean command\?\)/)
   await told({ command: 'true', args: 'x' }, /^bad_request: args: expected a list of strings.*not "x"/)
   await told({ command: 'true', timeout_seconds: 0 }, /timeout_seconds: expected a whole number of at least 1, not 0/)
+  // A program would be given another text.
+  await told({ command: 'true', args: ['x', '\ud800'] }, /^bad_request: args: not valid Unicode$/)
+  await told({ command: 'true', cwd: '\udc00' }, /^bad_request: cwd: not valid Unicode$/)
   await told({ command: 'true', args: ['x'.repeat(300_000)] }, /args: 300016 bytes as JSON with the command, where 196608 are allowed/)
 })
 

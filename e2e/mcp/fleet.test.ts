@@ -214,6 +214,7 @@ test('whom no words mean, too many, and arguments that are none are errors, and 
   const ids = `n[1-${MAX_FLEET_HOSTS + 1}]`
   await says({ hosts: [ids] }, /unknown_agent/)
   await says({ hosts: [] }, /hosts/)
+  await says({ hosts: ['web\ud800'] }, /bad_request: hosts: not valid Unicode/)
   await says({ hosts: ['web1'], target: 'web1' }, /target/)
   await says({ hosts: ['web1'], max_failures: '0%' }, /max_failures/)
   await says({ hosts: ['web1'], parallel: 1_000 }, /parallel/)

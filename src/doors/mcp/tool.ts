@@ -4,6 +4,7 @@ import type { ToolAnnotations } from '@modelcontextprotocol/server'
 
 import type { Clock } from '../../base/clock.ts'
 import type { LocalExecutor } from '../../executor/port/local-executor.ts'
+import { AppError } from '../../base/errors.ts'
 import { checkWith } from '../check-with.ts'
 import type { ToolFleets } from '../tools/tool-fleets.ts'
 import type { PassedAnswer, ToolAnswer } from '../tools/tool-result.ts'
@@ -56,11 +57,17 @@ export interface Tool extends Omit<ToolSpec<unknown>, 'call' | 'input'> {
   call(input: unknown, context: ToolContext, call: ToolCall): Promise<Answer>
 }
 
-export const tool = <I>(spec: ToolSpec<I>): Tool => ({
+/** An argument with a text that is no Unicode: whatever it is given to would get another one. Undefined: there is none. */
+const illFormed = (input: object): string | undefined =>
+  Object.entries(input).find(([, value]) => [value].flat().some((one) => typeof one === 'string' && !one.isWellFormed()))?.[0]
+
+export const tool = <I extends object>(spec: ToolSpec<I>): Tool => ({
   ...spec,
   call: async (input, context, call) => {
     const checked = checkWith<I>(spec.input, input)
     if ('error' in checked) throw checked.error
+    const field = illFormed(checked.value)
+    if (field !== undefined) throw new AppError('bad_request', `${field}: not valid Unicode`)
     return spec.call(checked.value, context, call)
   },
 })

@@ -21,9 +21,6 @@ export const argvOf = ({ argv, command, shell, login }: Params<'exec.start'>): r
 
 /** What the executor is asked for. Throws `bad_request`, `resource_limit`. */
 export const runOf = (session: string, argv: readonly string[], params: Params<'exec.start'>, terminal: TerminalSize | null): RunStart => {
-  const texts = [...argv, ...Object.entries(params.env).flat()]
-  if (texts.some((text) => !text.isWellFormed() || text.includes('\0')))
-    throw new AppError('bad_request', 'argv, env: not valid Unicode, or with a NUL character')
   if (argv.length > MAX_ARGV_TOKENS || argv.some((token) => Buffer.byteLength(token) > MAX_ARGV_BYTES))
     throw new AppError('bad_request', `argv: expected at most ${MAX_ARGV_TOKENS} texts of at most ${MAX_ARGV_BYTES} bytes`)
   if (Object.values(params.env).some((value) => Buffer.byteLength(value) > MAX_VARIABLE_TEXT))

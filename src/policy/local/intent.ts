@@ -78,10 +78,10 @@ export const noSlot = (limits: LocalLimits, detach: boolean): Refused => {
   return refused('resource_limit', `${whose}, which is all that may`, { limit, max })
 }
 
-/** The system ends every text at its first NUL, so what would run is not what the journal says. */
+/** The system ends every text at its first NUL, and gets U+FFFD for half a surrogate pair: what would run is not what the journal says. */
 export const impossibleText = ({ argv, env }: LocalRunIntent): Refused | null =>
-  [...argv, ...Object.entries(env).flat()].some((text) => text.includes('\0'))
-    ? refused('bad_request', 'argv, env: a text with a NUL character')
+  [...argv, ...Object.entries(env).flat()].some((text) => text.includes('\0') || !text.isWellFormed())
+    ? refused('bad_request', 'argv, env: not valid Unicode, or with a NUL character')
     : null
 
 /** What runs stands whole in one line of the journal. */

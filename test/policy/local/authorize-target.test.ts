@@ -88,7 +88,7 @@ test('a command for a target has the limits of its session, and takes one of its
   const cut = askTarget({ timeout_ms: 300_001, max_output_bytes: 1_048_577 })
   assert.ok(cut.kind === 'permit')
   assert.deepEqual([cut.grant.timeout_ms, cut.grant.max_output_bytes], [300_000, 1_048_576])
-  refused(askTarget({ argv: ['a\0b'] }), 'bad_request', /NUL/, {})
+  for (const text of ['a\0b', 'a\ud800b']) refused(askTarget({ argv: [text] }), 'bad_request', /Unicode, or with a NUL/, {})
   for (let more = 1; more < rights.limits.max_processes_per_session; more++) assert.equal(askTarget({}, rights, slots).kind, 'permit')
   refused(askTarget({}, rights, slots), 'resource_limit', /8 processes/, { limit: 'max_processes_per_session', max: 8 })
 })
