@@ -285,7 +285,12 @@ const make = async () => {
 }
 
 /** Builds everything into dist/; answers the packages of others that are inside. */
-export const buildAll = async () => noteBuild(make)
+export const buildAll = async () => {
+  const packages = await noteBuild(make)
+  // Its process would stay as long as ours.
+  await (await import('esbuild')).stop()
+  return packages
+}
 
 /** The same, where that is not what stands there already. */
 export const buildWhatIsNew = async () => noted() ?? buildAll()

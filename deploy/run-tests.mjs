@@ -1,6 +1,6 @@
-// What `npm test` runs, under the runtime that the tests need: the files that are named, or all.
+// What `npm test` runs, under the runtime that the tests need and in a temporary directory of its own: the files that are named, or all.
 import { globSync } from 'node:fs'
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { mkdtemp, writeFile } from 'node:fs/promises'
 import { availableParallelism, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
@@ -34,22 +34,17 @@ const main = async (args) => {
   const later = args.includes(WITHOUT_CAMPAIGN) ? CAMPAIGN_FILES : []
   const wanted = globSync(named.length > 0 ? named.map(testFiles) : TEST_FILES).filter((file) => !later.includes(file))
   const { groups, alone } = grouped(wanted.sort())
-  const directory = await mkdtemp(join(tmpdir(), 'x0x-test-groups-'))
-  try {
-    const files = [...(await writeGroups(directory, groups)), ...alone]
-    if (files.length === 0) throw new Error(`no such file: ${named.join(' ')}`)
-    return await runInstead(process.execPath, [
-      '--test',
-      '--test-reporter=spec',
-      '--import=./test/support/file-end.ts',
-      `--test-timeout=${TEST_TIMEOUT_MS}`,
-      `--test-concurrency=${TEST_FILES_AT_ONCE}`,
-      ...flags,
-      ...files,
-    ])
-  } finally {
-    await rm(directory, { recursive: true, force: true })
-  }
+  const files = [...(await writeGroups(await mkdtemp(join(tmpdir(), 'x0x-test-groups-')), groups)), ...alone]
+  if (files.length === 0) throw new Error(`no such file: ${named.join(' ')}`)
+  return runInstead(process.execPath, [
+    '--test',
+    '--test-reporter=spec',
+    '--import=./test/support/file-end.ts',
+    `--test-timeout=${TEST_TIMEOUT_MS}`,
+    `--test-concurrency=${TEST_FILES_AT_ONCE}`,
+    ...flags,
+    ...files,
+  ])
 }
 
 process.exitCode = await main(process.argv.slice(2)).catch((error) => {

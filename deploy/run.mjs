@@ -1,6 +1,10 @@
 // What the npm scripts start: installs what is missing, builds, and runs a task under the right runtime.
 // Plain JavaScript without dependencies, so that it works right after a clone on any Node >= 20.
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { existsSync } from 'node:fs'
+import { chmod, mkdtemp, stat } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
 import { delimiter, dirname, join } from 'node:path'
 
 import { buildAll, buildWhatIsNew } from './build.mjs'
@@ -12,7 +16,8 @@ const KEPT_CODE = { NODE_COMPILE_CACHE: join(packageRoot, 'node_modules', '.cach
 
 const TASKS = {
   build: { builds: true },
-  demo: { builds: true, run: (args) => ['e2e/demo.ts', ...args] },
+  // With --keep its daemons stay.
+  demo: { builds: true, keeps: true, run: (args) => ['e2e/demo.ts', ...args] },
   test: {
     builds: true,
     run: (args) => ['deploy/run-tests.mjs', ...args],
@@ -25,10 +30,26 @@ const TASKS = {
   check: { run: (args) => ['deploy/check.mjs', ...args] },
 }
 
-const main = async ([name, ...args]) => {
-  const task = TASKS[name]
-  if (!task) throw new Error(`no such task: ${name}; there are ${Object.keys(TASKS).join(', ')}`)
-  process.chdir(packageRoot)
+/** Does work for which the temporary directory is one of its own, that is swept when this process ends, however it does. Resolves to an exit status. */
+const inOwnTemporary = async (work) => {
+  const place = await mkdtemp(join(tmpdir(), 'x0x-'))
+  // Open to whom that one is open to.
+  await chmod(place, (await stat(tmpdir())).mode & 0o7777)
+  const options = { detached: true, stdio: ['pipe', 'ignore', 'inherit'] }
+  const sweeper = spawn(process.execPath, [join(packageRoot, 'deploy', 'sweep.mjs'), place], options)
+  const swept = once(sweeper, 'exit')
+  process.env.TMPDIR = place
+  let [status, left] = [1, 0]
+  try {
+    status = await work()
+  } finally {
+    sweeper.stdin.end(status === 0 ? 'done' : '')
+    ;[left] = await swept
+  }
+  return status || left
+}
+
+const perform = async (task, args) => {
   await ensureInstalled()
   if (task.builds) await (task.run ? buildWhatIsNew : buildAll)()
   if (!task.run) return 0
@@ -42,6 +63,13 @@ const main = async ([name, ...args]) => {
     ...task.env,
     PATH: dirname(runtime) + delimiter + process.env.PATH,
   })
+}
+
+const main = async ([name, ...args]) => {
+  const task = TASKS[name]
+  if (!task) throw new Error(`no such task: ${name}; there are ${Object.keys(TASKS).join(', ')}`)
+  process.chdir(packageRoot)
+  return task.keeps ? perform(task, args) : inOwnTemporary(() => perform(task, args))
 }
 
 process.exitCode = await main(process.argv.slice(2)).catch((error) => {

@@ -1,0 +1,79 @@
+import assert from 'node:assert/strict'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync } from 'node:fs'
+import { cp, mkdir, stat, writeFile } from 'node:fs/promises'
+import { constants, tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import { hasProc, isAlive, until } from '../support/processes.ts'
+import { tempDir } from '../support/temp-dir.ts'
+
+const DEPLOY = join(import.meta.dirname, '..', '..', 'deploy')
+
+/** Makes what tests make, tells of it, and goes on for ever, or ends and leaves some of it. */
+const TASK = `
+import { spawn, spawnSync } from 'node:child_process'
+import { chmodSync, mkdirSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+const [how] = process.argv.slice(2)
+const made = (name) => (mkdirSync(tmpdir() + '/' + name + '/in', { recursive: true }), tmpdir() + '/' + name)
+chmodSync(made('closed'), 0)
+for (const name of ['disk', 'disk/inner']) spawnSync('mount', ['-t', 'tmpfs', 'tmpfs', made(name)])
+const child = how === 'clean' ? process : spawn('sleep', ['600'], { detached: true, stdio: 'ignore' })
+console.log(JSON.stringify({ place: tmpdir(), pids: [process.pid, child.pid] }))
+if (how === 'for ever') setInterval(() => {}, 1000)
+else child.unref?.()
+`
+
+interface Told {
+  readonly place: string
+  readonly pids: readonly number[]
+}
+
+/** As a terminal starts it: in a group of its own. */
+const startTask = async (t: TestContext, how: 'for ever' | 'clean' | 'leaving') => {
+  const root = await tempDir(t)
+  await cp(DEPLOY, join(root, 'deploy'), { recursive: true })
+  await mkdir(join(root, 'node_modules'))
+  for (const name of ['package-lock.json', 'node_modules/.package-lock.json']) await writeFile(join(root, name), '{"packages":{}}')
+  await writeFile(join(root, 'deploy', 'check.mjs'), TASK)
+  const runner = spawn(process.execPath, [join(root, 'deploy', 'run.mjs'), 'check', how], {
+    detached: true,
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
+  const { pid: group = assert.fail() } = runner
+  t.after(() => runner.exitCode ?? runner.signalCode ?? process.kill(-group, 'SIGKILL'))
+  let stderr = ''
+  runner.stderr.setEncoding('utf8').on('data', (text: string) => (stderr += text))
+  const ended = once(runner, 'close')
+  const [text] = (await once(runner.stdout.setEncoding('utf8'), 'data')) as [string]
+  const told = JSON.parse(text) as Told
+  return { ...told, group, ended: ended.then(([code, signal]) => [code, signal, stderr]) }
+}
+
+const isGone = ({ place, pids }: Told): boolean => !existsSync(place) && !pids.some(isAlive)
+
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
+  test(`of a task that ${signal} ends nothing is left: no process, mount or file`, { skip: !hasProc }, async (t) => {
+    const task = await startTask(t, 'for ever')
+    assert.equal((await stat(task.place)).mode, (await stat(tmpdir())).mode)
+    process.kill(-task.group, signal)
+    assert.deepEqual(await task.ended, [128 + constants.signals[signal], null, ''])
+    assert.ok(isGone(task))
+  })
+}
+
+test('nor where who began it is killed', { skip: !hasProc }, async (t) => {
+  const task = await startTask(t, 'for ever')
+  process.kill(task.group, 'SIGKILL')
+  await until(() => isGone(task))
+})
+
+test('of a task that is done, files and mounts go; a process that it left fails it', { skip: !hasProc }, async (t) => {
+  const [clean, leaving] = await Promise.all([startTask(t, 'clean'), startTask(t, 'leaving')])
+  assert.deepEqual(await clean.ended, [0, null, ''])
+  assert.deepEqual(await leaving.ended, [1, null, `left behind: ${leaving.pids[1]} sleep 600 \n`])
+  assert.ok(isGone(clean) && isGone(leaving))
+})
