@@ -65,8 +65,6 @@ interface Fleet {
 
 export const startFleet = async ({ mesh, plan, after }: Pick<Stage, 'mesh' | 'plan' | 'after'>, count: number): Promise<Fleet> => {
   const alice = mesh.add('alice')
-  // Hundreds of hosts take a port each while it is down.
-  await alice.keepPort()
   await alice.start()
   const card = (await alice.ok('card')).trim()
   await alice.stop()

@@ -50,7 +50,6 @@ done
 exit ${STATUS}`,
   )
   sleeper = await mesh.program('sleeper', 'echo ready; exec sleep 600')
-  await Promise.all([alice.keepPort(), bob.keepPort()])
   await Promise.all([alice.start(), carol.start()])
   await bob.writeAcl([
     { agent: alice, commands: [[counter], [sleeper], ['echo', '<INT>']], keys: 'detach = true\nmax_detach_secs = 600' },

@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
-import { randomInt } from 'node:crypto'
 import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { talkWith } from '../test/support/dialogue.ts'
 import { cleanEnvironment, MeshOfDaemons, until } from '../test/support/mesh-of-daemons.ts'
+import { ownPort } from '../test/support/own-port.ts'
 
 const ROOT = join(import.meta.dirname, '..')
 
@@ -40,7 +40,7 @@ const machine = async (t: TestContext, root: string, name: string): Promise<Reco
     if (pid > 0) process.kill(pid, 'SIGTERM')
     await until('its daemon is gone', async () => !(await readdir(join(home, '.x0x'))).includes('x0xd.pid'))
   })
-  const listen = `/ip4/127.0.0.1/tcp/${randomInt(20_000, 32_000)}`
+  const listen = `/ip4/127.0.0.1/tcp/${await ownPort()}`
   return { ...cleanEnvironment(), HOME: home, PATH: `${join(home, 'bin')}:${process.env['PATH']}`, X0X_LISTEN: listen, X0X_MDNS: 'false' }
 }
 

@@ -29,7 +29,6 @@ const stageOf = async (t: TestContext): Promise<Stage> => {
     'ticker',
     `echo ready\nwhile [ ! -e ${marker} ]; do sleep 0.05; done\necho after\nwhile :; do sleep 0.05; done`,
   )
-  await Promise.all([alice.keepPort(), bob.keepPort()])
   await alice.start()
   await bob.writeAcl([{ agent: alice, commands: [[ticker], ['echo', '<INT>']] }])
   await bob.start()

@@ -118,7 +118,6 @@ export class World {
       ...Object.entries(ARGUMENTS).map(([name, count]) => [this.program(name), ...Array.from({ length: count }, () => '<INT>')]),
     ]
     await announceNowhere(bob)
-    await bob.keepPort()
     await bob.writeAcl(
       this.requesters.map(({ daemon }) => ({ agent: daemon, commands })),
       `max_concurrent_per_agent = ${PER_AGENT}\nmax_concurrent_total = ${TOTAL}\nmax_duration_secs = 30\nmax_stdin_bytes = 4194304\nmax_stdout_bytes = 33554432\nwarn_stdout_bytes = 33554432`,

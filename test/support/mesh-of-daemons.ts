@@ -3,7 +3,6 @@ import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, readFileSync } from 'node:fs'
 import { mkdir, mkdtemp, open, readdir, readFile, rm, writeFile } from 'node:fs/promises'
-import { createServer } from 'node:net'
 import { tmpdir, userInfo } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -15,6 +14,7 @@ import { LocalApi } from '../../src/local-api/local-api.ts'
 import { operate } from '../../src/local-api/operator.ts'
 import { CARD_DOMAIN, cardBody } from '../../src/protocol/card.ts'
 import { wholeLines, isLifeEvent } from './journal.ts'
+import { ownPort } from './own-port.ts'
 
 /** What users run: the bundles that `npm run build` makes. */
 export const DIST = fileURLToPath(new URL('../../dist', import.meta.url))
@@ -161,11 +161,7 @@ export interface DaemonOptions {
 
 const toml = (value: unknown): string => JSON.stringify(value)
 
-/** Below those that Linux gives away by itself (ip_local_port_range). Each process has its part, and takes none twice: a daemon that is down holds nothing. */
-const KEPT_PORTS = { first: 20_000, parts: 96, part: 128 } as const
-let keptPort = KEPT_PORTS.first + (process.pid % KEPT_PORTS.parts) * KEPT_PORTS.part
-
-/** One real daemon: a process of its own, its own directory, ports chosen by the system. */
+/** One real daemon: a process of its own, its own directory, a mesh port of its own, an API port chosen by the system. */
 export class TestDaemon {
   readonly name: string
   readonly dir: string
@@ -222,24 +218,15 @@ export class TestDaemon {
     return `/ip4/127.0.0.1/tcp/${this.#meshPort}`
   }
 
-  /** Before its first start: a port that it has again when its network half was killed, and comes again. */
+  /** The port on which it listens at each start, also before the first. */
   async keepPort(): Promise<void> {
-    // None that the system gives to whoever asks for any: it would be taken while the daemon is down.
-    this.#meshPort = await until('a port is free', async () => {
-      const port = keptPort++
-      const server = createServer().listen(port, '127.0.0.1')
-      const isFree = await once(server, 'listening').then(
-        () => true,
-        () => false,
-      )
-      if (isFree) await once(server.close(), 'close')
-      return isFree && port
-    })
+    if (this.#meshPort === 0) this.#meshPort = await ownPort()
   }
 
-  /** Resolves when it says that it is ready. After a restart it listens where it listened before. */
+  /** Resolves when it says that it is ready. It listens where it listened before. */
   async start(): Promise<void> {
     assert.ok(existsSync(DAEMON) && existsSync(CLI), 'dist/ is missing: npm run build')
+    await this.keepPort()
     await mkdir(this.dir, { recursive: true, mode: 0o700 })
     const acl = existsSync(this.aclFile) ? ['--exec-acl', this.aclFile] : []
     const flags = ['--api-port', '0', '--listen', this.multiaddr, ...acl, ...(this.options.flags ?? [])]
@@ -257,8 +244,6 @@ export class TestDaemon {
     this.ready = await this.#readyLine(child)
     const [, agentId = '', machineId = '', apiPort = ''] = /agent (\w+), machine (\w+), api 127\.0\.0\.1:(\d+),/.exec(this.ready) ?? []
     Object.assign(this, { agentId, machineId, apiPort: Number(apiPort) })
-    const { addresses } = await this.#agent()
-    this.#meshPort = Number(addresses[0]?.split('/')[4])
   }
 
   async #readyLine(child: ChildProcess): Promise<string> {
