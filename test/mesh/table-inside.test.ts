@@ -94,9 +94,9 @@ const partOf = (dht: KadDHT, part: string): Record<string, unknown> => Reflect.g
 const INSIDE = {
   rpc: ['handlers', 'handleMessage'],
   network: ['safeDispatchEvent', '_writeReadMessage'],
-  routingTable: ['kb', 'find'],
-  peerRouting: ['getClosestPeersOffline'],
-  contentFetching: ['getMany'],
+  routingTable: ['kb', 'find', 'routingTableUpdateQueue'],
+  peerRouting: ['getClosestPeers', 'getClosestPeersOffline'],
+  contentFetching: ['getMany', 'peerRouting', 'put'],
 }
 
 test('an engine that lacks anything by which it is bounded is not started', LIMIT, async (t) => {
