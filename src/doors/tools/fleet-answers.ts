@@ -28,7 +28,7 @@ interface Group {
   readonly hosts: string[]
   readonly run: ToolRun
   readonly incomplete: boolean
-  readonly result: ToolResult
+  result: ToolResult
 }
 
 /** One text for all answers that are equal, whole and as they are shown; null: some of it is not here, and it equals no other. */
@@ -76,37 +76,47 @@ export class FleetAnswers {
 
   /** That of most hosts first, of equals whose host was named first. With `total` bytes of text: what does not fit into what is left comes without its own. */
   list(total: number, isKnown: (run: ToolRun) => boolean): FleetAnswer[] {
+    return this.#shown(total).map(([group, result]) => answerOf(group, result, isKnown(group.run)))
+  }
+
+  /** No more comes: what does not fit is let go of, since it will never be shown. */
+  settle(total: number): void {
+    for (const [group, result] of this.#shown(total)) group.result = result
+  }
+
+  #shown(total: number): [Group, ToolResult][] {
     let left = total
     const rank = ({ hosts }: Group): number => hosts.reduce((first, host) => Math.min(first, this.#ranks.get(host) ?? Infinity), Infinity)
     return this.#groups
       .toSorted((one, other) => other.hosts.length - one.hosts.length || rank(one) - rank(other))
       .map((group) => {
         const size = sizeOf(group.result)
-        const fits = size <= left
-        if (fits) left -= size
-        return answerOf(group, fits, isKnown(group.run))
+        if (size > left) return [group, withoutText(group)]
+        left -= size
+        return [group, group.result]
       })
   }
 }
 
-const answerOf = ({ hosts, run, incomplete, result }: Group, fits: boolean, isKnown: boolean): FleetAnswer => {
-  const omitted = (stream: 'stdout' | 'stderr'): number => {
-    const missing = result[`${stream}_omitted_bytes`]
-    return fits ? missing : Math.max(missing, run.text[stream].kept.total + run.dropped(stream))
-  }
-  return {
-    hosts: foldNodeSet(hosts),
-    count: hosts.length,
-    exit_code: result.exit_code,
-    signal: result.signal,
-    timed_out: result.timed_out,
-    incomplete,
-    stdout: fits ? result.stdout : '',
-    stderr: fits ? result.stderr : '',
-    stdout_omitted_bytes: omitted('stdout'),
-    stderr_omitted_bytes: omitted('stderr'),
-    stdout_invalid_utf8: result.stdout_invalid_utf8,
-    stderr_invalid_utf8: result.stderr_invalid_utf8,
-    run_id: isKnown ? run.id : null,
-  }
+/** A result whose texts there is no room for. */
+const withoutText = ({ run, result }: Group): ToolResult => {
+  const all = (stream: 'stdout' | 'stderr'): number =>
+    Math.max(result[`${stream}_omitted_bytes`], run.text[stream].kept.total + run.dropped(stream))
+  return { ...result, stdout: '', stderr: '', stdout_omitted_bytes: all('stdout'), stderr_omitted_bytes: all('stderr') }
 }
+
+const answerOf = ({ hosts, run, incomplete }: Group, result: ToolResult, isKnown: boolean): FleetAnswer => ({
+  hosts: foldNodeSet(hosts),
+  count: hosts.length,
+  exit_code: result.exit_code,
+  signal: result.signal,
+  timed_out: result.timed_out,
+  incomplete,
+  stdout: result.stdout,
+  stderr: result.stderr,
+  stdout_omitted_bytes: result.stdout_omitted_bytes,
+  stderr_omitted_bytes: result.stderr_omitted_bytes,
+  stdout_invalid_utf8: result.stdout_invalid_utf8,
+  stderr_invalid_utf8: result.stderr_invalid_utf8,
+  run_id: isKnown ? run.id : null,
+})

@@ -103,7 +103,12 @@ export class ToolFleet {
     this.#began = clock.monotonic()
     const parts = { clock, slots, begin: (host: FanoutHost) => this.#begin(host), ended: (host: FanoutHostJson) => this.#tell(host) }
     this.#fanout = new Fanout(parts, init.plan)
-    this.ended = this.#fanout.run().then(() => void (this.#took = clock.monotonic() - this.#began))
+    this.ended = this.#fanout.run().then(() => this.#settle())
+  }
+
+  #settle(): void {
+    this.#took = this.#components.clock.monotonic() - this.#began
+    this.#answers.settle(this.request.total)
   }
 
   get over(): boolean {
