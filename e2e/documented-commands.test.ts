@@ -162,7 +162,7 @@ const NOT_ASKED: Readonly<Record<string, string>> = {
 const NOT_THERE: readonly { readonly status: number; readonly said: RegExp; readonly what: string }[] = [
   { status: 255, said: /argv_not_allowed/, what: 'a program that not every machine has is in no ACL here' },
   { status: 1, said: /^reason +argv_not_allowed$/m, what: 'nor would it be allowed' },
-  { status: 1, said: /nothing runs here for another agent under that id/, what: 'a run that goes on' },
+  { status: 1, said: /no command and no fan-out that goes on has that id/, what: 'a run that goes on' },
   { status: 1, said: /no (question|grant) here has an id like/, what: 'a question that waits' },
   { status: 1, said: /has asked for no detached run/, what: 'a detached run' },
   { status: 255, said: /has asked for no detached run/, what: 'one whose status is waited for' },

@@ -62,7 +62,7 @@ test('what runs here for another is listed and ended by its id; the other side i
   assert.match(stderr, /^x0x: ended_by_operator: the operator there ended the command; .*\(SIGTERM\)\n$/)
   const gone = await bob.cli(['exec', 'cancel', id])
   assert.equal(gone.status, 1)
-  assert.match(gone.stderr, /^x0x: nothing runs here for another agent under that id/)
+  assert.match(gone.stderr, /^x0x: no command and no fan-out that goes on has that id/)
   assert.match(await bob.ok('audit', 'tail'), /authority .*exec_incoming_cancel/)
 })
 

@@ -59,10 +59,21 @@ export const runCancel = async (context: CliContext, id: string): Promise<number
     const { fanouts = [] } = await goingOf(context)
     if (fanouts.some(({ fanout_id }) => fanout_id === id)) return cancelOurs(context, { fanout_id: id })
     return runCancelIncoming(context, id, null).catch((failure: unknown) => {
-      throw isAppError(failure, 'operator_proof_required') ? unknownRun(failure) : failure
+      throw isAppError(failure, 'operator_proof_required')
+        ? unknownRun(failure)
+        : isAppError(failure, 'unknown_run')
+          ? nowhere(failure)
+          : failure
     })
   }
 }
+
+/** Of whoever may see all. */
+const nowhere = (cause: AppError): AppError =>
+  new AppError('unknown_run', 'no command and no fan-out that goes on has that id, be it ours or run here for another agent', {
+    cause,
+    data: cause.data,
+  })
 
 /** Of a user who is no operator. */
 const unknownRun = (cause: AppError): AppError =>

@@ -91,7 +91,7 @@ export class DiffView extends GroupView {
     if (!(await this.lines.say('stdout', `${groupTitle(common)}:`, styleOf(common)))) return false
     for (const stream of STREAMS) {
       const { bytes, isWhole } = compared[stream]
-      if (bytes.length === 0) continue
+      if (bytes.length === 0 && isWhole) continue
       if (!(await this.lines.write(stream, INDENT, linesOfWhole(bytes)))) return false
       if (!isWhole && !(await this.lines.say(stream, `  … ${common[stream].length - bytes.length} bytes more are not shown`, 'yellow')))
         return false

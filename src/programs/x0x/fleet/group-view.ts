@@ -5,7 +5,7 @@ import { endText } from './end-text.ts'
 import type { FleetView } from './fleet-view.ts'
 import { FoldedOutputs, type OutputGroup } from './folded-outputs.ts'
 import type { HeldOutput, HeldOutputs } from './held-output.ts'
-import { LinePieces } from './line-pieces.ts'
+import { LinePieces, MAX_LINE_PIECE } from './line-pieces.ts'
 import type { Prefix, ShownLines, Stream } from './shown-lines.ts'
 
 export const INDENT: Prefix = { text: '  ' }
@@ -16,11 +16,27 @@ export const groupTitle = ({ hosts, end }: Pick<OutputGroup, 'hosts' | 'end'>): 
   return `${foldNodeSet(hosts)}${facts === '' ? '' : ` (${facts})`}`
 }
 
-async function* linesIn(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, undefined> {
+/** Of one write; the longest lines are half as long. */
+const BATCH_BYTES = 2 * MAX_LINE_PIECE
+/** What stands around a line costs as much as some bytes of it. */
+const LINE_COST = 16
+
+/** Lines that are written at once: one write for each would be most of the work. Where there is more than one line, the first has two at least. */
+async function* batchesIn(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array[], void, undefined> {
   const pieces = new LinePieces()
-  for await (const chunk of chunks) yield* pieces.push(chunk)
+  let [batch, cost]: [Uint8Array[], number] = [[], 0]
+  for await (const chunk of chunks)
+    for (const line of pieces.push(chunk)) {
+      if (cost >= BATCH_BYTES) {
+        yield batch
+        ;[batch, cost] = [[], 0]
+      }
+      batch.push(line)
+      cost += line.length + LINE_COST
+    }
   const rest = pieces.rest()
-  if (rest !== null) yield rest
+  if (rest !== null) batch.push(rest)
+  if (batch.length > 0) yield batch
 }
 
 /** Writes one output of a group: one line behind its title, several below it. False when nobody reads any more. */
@@ -30,13 +46,14 @@ export const writeGroup = async (
   { text, style }: Required<Prefix>,
   output: HeldOutput,
 ): Promise<boolean> => {
-  const all = linesIn(output.read())
-  const [first, second] = [await all.next(), await all.next()]
-  if (first.done === true) return lines.say(stream, `${text}:`, style)
-  if (second.done === true)
-    return (await lines.write(stream, { text: `${text}: `, style }, [first.value])) && lostLine(lines, stream, output)
-  if (!(await lines.say(stream, `${text}:`, style)) || !(await lines.write(stream, INDENT, [first.value, second.value]))) return false
-  for await (const line of all) if (!(await lines.write(stream, INDENT, [line]))) return false
+  let isFirst = true
+  for await (const batch of batchesIn(output.read())) {
+    const isAlone = isFirst && batch.length === 1
+    if (isFirst && !isAlone && !(await lines.say(stream, `${text}:`, style))) return false
+    if (!(await lines.write(stream, isAlone ? { text: `${text}: `, style } : INDENT, batch))) return false
+    isFirst = false
+  }
+  if (isFirst && !(await lines.say(stream, `${text}:`, style))) return false
   return lostLine(lines, stream, output)
 }
 

@@ -32,7 +32,10 @@ export class ShownLines {
   readonly #beside: Beside
   readonly #sides: Readonly<Record<Stream, Side>>
 
-  constructor(components: { readonly context: CliContext; readonly beside: Beside }, init: { readonly raw: boolean }) {
+  constructor(
+    components: { readonly context: Pick<CliContext, 'stdout' | 'stderr' | 'env'>; readonly beside: Beside },
+    init: { readonly raw: boolean },
+  ) {
     const { context, beside } = components
     const side = (output: Output): Side => ({
       output,

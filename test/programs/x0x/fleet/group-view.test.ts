@@ -1,0 +1,79 @@
+import assert from 'node:assert/strict'
+import { join } from 'node:path'
+import { Writable } from 'node:stream'
+import { test } from 'node:test'
+
+import { DiffView } from '../../../../src/programs/x0x/fleet/diff-view.ts'
+import { writeGroup } from '../../../../src/programs/x0x/fleet/group-view.ts'
+import { HeldOutputs } from '../../../../src/programs/x0x/fleet/held-output.ts'
+import { MAX_LINE_PIECE } from '../../../../src/programs/x0x/fleet/line-pieces.ts'
+import { ShownLines } from '../../../../src/programs/x0x/fleet/shown-lines.ts'
+import { SpillFile } from '../../../../src/programs/x0x/fleet/spill-file.ts'
+import { hostEnd } from '../../../support/fleet-daemon.ts'
+
+const recorder = () => {
+  const writes: string[] = []
+  const stdout = new Writable({
+    write: (bytes: Buffer, _encoding, done) => {
+      writes.push(bytes.toString())
+      done()
+    },
+  })
+  const context = { stdout, stderr: stdout, env: {} }
+  return { writes, lines: new ShownLines({ context, beside: { clear: () => undefined } }, { raw: false }) }
+}
+
+/** What is written of an output that came in these pieces, and in how many writes. */
+const written = async (pieces: readonly string[], held = new HeldOutputs({ file: new SpillFile() })) => {
+  const { writes, lines } = recorder()
+  const output = held.hold()
+  for (const piece of pieces) await output.add(Buffer.from(piece))
+  assert.ok(await writeGroup(lines, 'stdout', { text: 'web[1-4] (4)', style: 'bold' }, output))
+  await held.close()
+  return { text: writes.join(''), writes: writes.length }
+}
+
+test('one line stands behind its title, several below it, wherever the pieces end', async () => {
+  const long = 'x'.repeat(MAX_LINE_PIECE)
+  for (const [pieces, text] of [
+    [[], 'web[1-4] (4):\n'],
+    [['a'], 'web[1-4] (4): a\n'],
+    [['a', 'b\n'], 'web[1-4] (4): ab\n'],
+    [['\n'], 'web[1-4] (4): \n'],
+    [['a\n', 'b'], 'web[1-4] (4):\n  a\n  b\n'],
+    [[`${long}\n`, `${long}\n`, long, long], `web[1-4] (4):\n${`  ${long}\n`.repeat(4)}`],
+  ] as const)
+    assert.equal((await written(pieces)).text, text)
+})
+
+test('many short lines are few writes, from memory and from the file', async () => {
+  const all = 'y\n'.repeat(200_000)
+  for (const max of [undefined, 100_000]) {
+    const held = new HeldOutputs({ file: new SpillFile() }, max === undefined ? {} : { max })
+    const { text, writes } = await written([all.slice(0, 99_999), all.slice(99_999)], held)
+    assert.equal(text, `web[1-4] (4):\n${'  y\n'.repeat(200_000)}`)
+    assert.ok(writes < 200, `${writes} writes`)
+  }
+})
+
+/** It keeps nothing. */
+const nowhere = (): HeldOutputs => {
+  const file = new SpillFile({ directory: join(import.meta.dirname, 'not', 'there') })
+  return new HeldOutputs({ file }, { max: 0 })
+}
+
+test('an output of which nothing could be kept says so at its place', async () => {
+  assert.equal((await written(['a\nb\n'], nowhere())).text, 'web[1-4] (4):\n  … 4 bytes more could not be kept\n')
+  const { writes, lines } = recorder()
+  const view = new DiffView({ lines, held: nowhere() })
+  view.begin(['web1', 'web2'])
+  for (const [host, text] of [
+    ['web1', 'a\nb\n'],
+    ['web2', 'c'],
+  ] as const) {
+    await view.output(host, { type: 'stdout', data: Buffer.from(text) })
+    await view.ended(hostEnd(host))
+  }
+  await view.finish()
+  assert.equal(writes.slice(0, 2).join(''), 'web1:\n  … 4 bytes more are not shown\n')
+})
