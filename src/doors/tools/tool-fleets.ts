@@ -20,7 +20,8 @@ const otherCommand = (): AppError =>
 /** The commands for many hosts that one caller of the tools has under way, or had. */
 export class ToolFleets {
   readonly #components: ToolFleetsComponents
-  readonly #slots = new Turnstile({ limit: MAX_FLEET_PARALLEL })
+  /** Places of hosts of all fleets: each has a session. Null before the first, which says how many there are. */
+  #slots: Turnstile | null = null
   /** Of this server's life, as of its runs. */
   readonly #prefix = `fleet_${randomBytes(4).toString('hex')}_`
   /** The oldest first. */
@@ -48,7 +49,7 @@ export class ToolFleets {
     return known ?? null
   }
 
-  /** Begins it, hosts in their order. `places`: of hosts at once, as many as may have a session. Throws `bad_request`, `rate_limited`. */
+  /** Begins it, hosts in their order. `places`: of hosts of all fleets at once, as many as may have a session; the same in each call. Throws `bad_request`, `rate_limited`. */
   begin(request: FleetRequest, hosts: readonly MeantTarget[], { key, places }: { key: string | null; places: number }): ToolFleet {
     const { parallel, canary, maxFailures, deadlineMs } = request.plan
     if (hosts.length > MAX_FLEET_HOSTS)
@@ -57,10 +58,12 @@ export class ToolFleets {
     const going = [...this.#fleets.values()].filter(({ over }) => !over).length
     if (going >= MAX_FLEETS_GOING)
       throw new AppError('rate_limited', `${going} commands for many hosts go on, and no more may: let one of them end first`)
+    const atOnce = Math.max(1, Math.min(MAX_FLEET_PARALLEL, places))
+    this.#slots ??= new Turnstile({ limit: atOnce })
     const plan = {
       fanout_id: `${this.#prefix}${++this.#count}`,
       hosts: hosts.map(({ host, agent_id }) => ({ host, agent_id })),
-      parallel: Math.max(1, Math.min(parallel, places)),
+      parallel: Math.min(parallel, atOnce),
       canary,
       maxFailures: maxFailures === null ? null : failuresAllowed(maxFailures, hosts.length),
       deadlineMs,

@@ -94,6 +94,22 @@ test('many hosts are asked within the sessions that there are, and one run stand
   assert.equal(lines.filter(({ event }) => event === 'refused').length, 0)
 })
 
+test('commands for many hosts that go on at once share the sessions that there are, and no host is denied for want of one', async (t) => {
+  const first = Promise.withResolvers<void>()
+  const { fleets, most } = await fleetsOn(t, async function* () {
+    if (most.now === KEY.places) first.resolve()
+    await first.promise
+    yield exit()
+  })
+  const all = ['a', 'b', 'c'].map((name) => fleets.begin(request(), hostsOf(...Array.from({ length: 20 }, (_, at) => `${name}${at}`)), KEY))
+  await Promise.all(all.map(async ({ ended }) => ended))
+  assert.deepEqual(
+    all.map((fleet) => fleet.result().ran),
+    [20, 20, 20],
+  )
+  assert.equal(most.ever, KEY.places)
+})
+
 test('each host ends by what is known of it', async (t) => {
   const { fleets } = await fleetsOn(t, async function* ({ target }) {
     if (target === 'away') throw new AppError('peer_unreachable', 'no address answered', { data: { next: NEXT } })
