@@ -196,11 +196,12 @@ export class LinkDialler {
   /** When the link is old, a new one replaces it and its last channel closes it. */
   #begin(entry: LinkEntry, channel: DmChannel): LinkEntry {
     const { table, counters } = this.#parts
-    const { agentId, decision } = entry.link
+    const { agentId, machineId, decision } = entry.link
     channel.listen()
     if (isRejected(decision)) {
       counters.add('links_rejected')
-      const reason = new AppError('peer_rejected', `our own rules say ${decision}`, { data: { decision } })
+      const next = `which rule of ours says so: x0x trust evaluate ${agentId} ${machineId}`
+      const reason = new AppError('peer_rejected', `our own rules say ${decision}`, { data: { decision, next } })
       table.close(entry, reason)
       throw reason
     }

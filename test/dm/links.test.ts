@@ -191,7 +191,12 @@ test('a decision that rejects the peer ends its channels and its connection at o
 test('an agent that our own rules reject is not spoken to', LIMIT, async (t) => {
   const [alice, bob] = await pair(t)
   await alice.contacts.setTrust(bob.agentId, 'blocked')
-  await assert.rejects(alice.links.openChannel(bob.agentId, signalOf()), (error) => isAppError(error, 'peer_rejected'))
+  await assert.rejects(alice.links.openChannel(bob.agentId, signalOf()), (error) => {
+    assert.ok(isAppError(error, 'peer_rejected'))
+    // It is said here why, and not where the other side is.
+    assert.match(String(error.data['next']), new RegExp(`: x0x trust evaluate ${bob.agentId} ${bob.node.machineId}$`))
+    return true
+  })
   assert.deepEqual(alice.links.list(), [])
 })
 
