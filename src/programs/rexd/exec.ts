@@ -12,6 +12,7 @@ import { stdio } from '../../client/stdio.ts'
 import type { TransportFactory } from '../../client/transport.ts'
 import { ownProgram, programArguments } from '../../supervision/own-process.ts'
 import { exitOfSignal } from '../../supervision/program-exit.ts'
+import { failureText } from './exec-failure.ts'
 import { EXIT_FAILED, Interrupts } from './exec-interrupts.ts'
 import { parseRexdExecFlags, type RexdExecFlags } from './exec-flags.ts'
 
@@ -181,7 +182,7 @@ export const rexdExec = async (argv: readonly string[]): Promise<number> => {
   } catch (error) {
     if (errnoOf(error) === 'EPIPE') return EXIT_NOT_READ
     interrupts.begunOrNot()
-    process.stderr.write(`rexd: ${errorText(error)}\n`)
+    process.stderr.write(failureText(error))
     return interrupts.failure
   } finally {
     interrupts.stop()

@@ -1,0 +1,17 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { RexdError } from '../../../src/client/errors.ts'
+import { failureText } from '../../../src/programs/rexd/exec-failure.ts'
+
+test('what a server refuses with is said with what to do next, and a terminal obeys none of it', () => {
+  const said = (message: string, data: Record<string, unknown>): string => failureText(new RexdError({ code: -32_602, message, data }))
+  assert.equal(
+    said('no contact is named bbo', { next: 'who there is: x0x contacts list' }),
+    'rexd: no contact is named bbo\n      who there is: x0x contacts list\n',
+  )
+  assert.equal(said('all is said', { next: '' }), 'rexd: all is said\n')
+  assert.equal(said('no', { next: 7 }), 'rexd: no\n')
+  assert.equal(said('\u001b]0;x\u0007', { next: '\u202ex' }), 'rexd: \\x1b]0;x\\x07\n      \\u202ex\n')
+  assert.equal(failureText(new Error('the other side is gone')), 'rexd: the other side is gone\n')
+})
