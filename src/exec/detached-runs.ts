@@ -121,7 +121,7 @@ export class DetachedRuns {
       return { denied: answer.denied }
     }
     try {
-      return await this.#heard(await this.#asked.get(answer.target.request_id), answer.info)
+      return await this.#withEnd(await this.#heard(await this.#asked.get(answer.target.request_id), answer.info), signal)
     } catch (error) {
       throw mayRun(error)
     }
@@ -189,7 +189,7 @@ export class DetachedRuns {
   /** Asks it to end; whether it has, `wait` tells. Throws as `get` and `DetachedClient.cancel`. */
   async cancel(id: RequestId, signal: AbortSignal): Promise<HeardOf> {
     const run = await this.#asked.get(id)
-    return this.#heard(run, await this.#engine.cancel(targetOf(run), signal))
+    return this.#withEnd(await this.#heard(run, await this.#engine.cancel(targetOf(run), signal)), signal)
   }
 
   /**
@@ -214,6 +214,13 @@ export class DetachedRuns {
       if (isAppError(error, 'unknown_run')) return []
       throw error
     }
+  }
+
+  /** Of one that was over when it was asked for something else: how it ended, where its host says so now. */
+  async #withEnd(heard: HeardOf, signal: AbortSignal): Promise<HeardOf> {
+    if (heard.run.state !== 'ended' || !needsAsking(heard.run)) return heard
+    const asked = await this.#askNow(heard.run, signal)
+    return asked.problem === null ? asked : heard
   }
 
   async #askNow(run: AskedRun, left: AbortSignal): Promise<HeardOf> {

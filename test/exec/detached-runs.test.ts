@@ -111,6 +111,35 @@ test('a run is in the file before its Request leaves, and stays there when it ha
   assert.deepEqual(store.get(id).requests, [hash(1)])
 })
 
+test('of one that is over when it is asked for again, or cancelled, is told how it ended, as far as its host says so', async (t) => {
+  const id = randomUUID()
+  const over = info(id, { state: 'ended', bytes_kept: 6 })
+  let isSilent = true
+  const { runs, store } = await open(t, {
+    start: starting(async () => ({ info: over, target: signed(id) })),
+    cancel: async () => over,
+    state: async () => {
+      if (isSilent) throw new AppError('peer_unreachable')
+      return over
+    },
+    attach: async (_target, from) => {
+      assert.equal(from, 6)
+      return { info: over, outcome: outcome(id, { code: 3 }), from, next: 6 }
+    },
+  })
+  for (const ask of [async () => runs.start(spec({ request_id: id }), null, never), async () => runs.cancel(id, never)]) {
+    const heard = await ask()
+    assert.ok('run' in heard)
+    assert.deepEqual([heard.run.state, heard.run.code, heard.problem], ['ended', null, null])
+  }
+  isSilent = false
+  const { run } = await runs.cancel(id, never)
+  assert.deepEqual([run.state, run.code, store.get(id).code], ['ended', 3, 3])
+  const again = await runs.start(spec({ request_id: id }), null, never)
+  assert.ok('run' in again)
+  assert.equal(again.run.code, 3)
+})
+
 test('of what was denied, or never left, nothing is kept', async (t) => {
   for (const then of [
     async (id: RequestId) => ({ denied: outcome(id, { ok: false, code: null, denial_reason: 'argv_not_allowed' }), target: signed(id) }),

@@ -31,7 +31,9 @@ export const optional = <T extends z.ZodType>(type: T) => type.nullish().transfo
 export const sessionName = z
   .string()
   .regex(new RegExp(`^[\\w.:-]{1,${MAX_SESSION_NAME}}$`))
-  .describe('a name that its caller chose: events of its runs are kept apart under it')
+  .describe(
+    `a name that its caller chose, 1 to ${MAX_SESSION_NAME} letters, digits, "_", ".", ":" or "-"; events of its runs are kept apart under it`,
+  )
 
 export const argv = z.array(z.string().refine((token) => token.isWellFormed(), 'not valid Unicode')).min(1)
 export const clamp = optional(z.boolean()).describe('run at the cap, with a warning, where timeout_ms is above it')
