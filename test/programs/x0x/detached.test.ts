@@ -274,6 +274,8 @@ test('runs are a table with what became of each, and nothing of a foreign text i
   assert.match(second, /aaaaaaaaaaaa +ended 3 \(peer_unreachable\)/)
   const none = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true, runs: [] }))
   assert.equal((await runCli(['--data-dir', none.dir, 'runs'])).stdout, 'no detached command is remembered here\n')
+  const ofNone = await runCli(['--data-dir', none.dir, 'runs', '--session', 'night'])
+  assert.equal(ofNone.stdout, 'no detached command with session night is remembered here\n')
 })
 
 const waited = (over: Partial<WaitedRun> = {}): WaitedRun => ({ ...run({ state: 'ended', code: 0 }), over: true, outcome: null, ...over })

@@ -39,7 +39,8 @@ export const runRuns = async (context: CliContext, { refresh, session }: { refre
   const query = new URLSearchParams({ ...(refresh && { refresh: 'true' }), ...(session !== null && { session }) }).toString()
   const answer = await context.api.json<{ runs: readonly ShownRun[] }>({ method: 'GET', path: `/runs${query === '' ? '' : `?${query}`}` })
   return printAnswer(context, answer, async () => {
-    if (answer.runs.length === 0) return printLine(context, 'no detached command is remembered here')
+    if (answer.runs.length === 0)
+      return printLine(context, `no detached command${session === null ? '' : ` with session ${session}`} is remembered here`)
     return printTable(context, HEADER, answer.runs.map(rowOf))
   })
 }
