@@ -1,10 +1,10 @@
 import { errorText } from '../../base/errors.ts'
-import { shown } from '../../base/visible-text.ts'
+import { shownLine } from '../../base/visible-text.ts'
 import { RexdError } from '../../client/errors.ts'
 
-/** What went wrong, then what to do next where the server says so. Both may be its own words, which a terminal is not to obey. */
+/** What went wrong, then what to do next where the server says so. Both may be its own words: a terminal obeys nothing of them, and no line of them stands where ours do. */
 export const failureText = (error: unknown): string => {
   const next = error instanceof RexdError ? error.data['next'] : null
-  const lines = [`rexd: ${errorText(error)}`, ...(typeof next === 'string' && next !== '' ? [`      ${next}`] : [])]
-  return `${shown(lines.join('\n'))}\n`
+  const lines = [errorText(error), ...(typeof next === 'string' && next !== '' ? [next] : [])].flatMap((text) => text.split('\n'))
+  return lines.map((line, at) => `${at === 0 ? 'rexd: ' : '      '}${shownLine(line)}\n`).join('')
 }

@@ -13,5 +13,10 @@ test('what a server refuses with is said with what to do next, and a terminal ob
   assert.equal(said('all is said', { next: '' }), 'rexd: all is said\n')
   assert.equal(said('no', { next: 7 }), 'rexd: no\n')
   assert.equal(said('\u001b]0;x\u0007', { next: '\u202ex' }), 'rexd: \\x1b]0;x\\x07\n      \\u202ex\n')
+  assert.equal(
+    said('no\r\nrexd: connected again', { next: 'see\nrexd: give your password' }),
+    'rexd: no\\x0d\n      rexd: connected again\n      see\n      rexd: give your password\n',
+    'no line of it looks like one of ours',
+  )
   assert.equal(failureText(new Error('the other side is gone')), 'rexd: the other side is gone\n')
 })
