@@ -40,8 +40,15 @@ const kindOf = (schema: z.ZodType): string => {
   return schema instanceof z.ZodBoolean ? 'true or false' : 'a string'
 }
 
+/** Of what may be one thing or another, that whose bound was not kept. */
+const bounded = (schema: z.ZodType, issue: z.core.$ZodIssue): z.ZodType => {
+  if (!(schema instanceof z.ZodUnion) || (issue.code !== 'too_big' && issue.code !== 'too_small')) return schema
+  const kind = { string: z.ZodString, array: z.ZodArray }[issue.origin as string] ?? z.ZodNumber
+  return optionsOf(schema).find((option) => option instanceof kind) ?? schema
+}
+
 const expectation = (schema: z.ZodType, issue: z.core.$ZodIssue): string => {
-  const inner = bare(schema)
+  const inner = bounded(bare(schema), issue)
   if (issue.code === 'too_big')
     return inner instanceof z.ZodString ? `at most ${issue.maximum} characters` : `${kindOf(inner)} and at most ${issue.maximum}`
   if (issue.code === 'too_small' && inner instanceof z.ZodString) return `at least ${issue.minimum} character`

@@ -53,6 +53,10 @@ test('what may be one thing or another is described as both, and what is wrong i
       .min(1)
       .optional(),
     how: z.union([z.boolean(), z.strictObject({ most: z.int().min(1).optional() })]).optional(),
+    fails: z
+      .union([z.int().min(1), z.string().max(4), z.array(z.string()).min(1)])
+      .describe('a number, a part or several')
+      .optional(),
   })
   for (const [value, message] of [
     [{ ids: [] }, /^ids: expected a list, each a number; at least 1, not an empty list$/],
@@ -61,6 +65,10 @@ test('what may be one thing or another is described as both, and what is wrong i
     [{ how: { most: 'x' } }, /^how\.most: expected a whole number of at least 1, not "x"$/],
     [{ how: { most: 0 } }, /^how\.most: expected a whole number of at least 1, not 0$/],
     [{ how: { mots: 1 } }, /^mots: unknown key \(did you mean most\?\)$/],
+    [{ fails: true }, /^fails: expected a number, a part or several, not true$/],
+    [{ fails: 0 }, /^fails: expected a whole number of at least 1, not 0$/],
+    [{ fails: '100 %' }, /^fails: expected at most 4 characters, not "100 %"$/],
+    [{ fails: [] }, /^fails: expected a list of strings; at least 1, not an empty list$/],
   ] as const)
     assert.throws(
       () => parseWith(schema, value),
