@@ -86,7 +86,9 @@ const named = (name: string): string => JSON.stringify(name.slice(0, 64))
 
 const bad = (problem: string): ConsoleMessage => ({ kind: 'bad', problem })
 
-const isText = (value: unknown): value is string => typeof value === 'string' && !value.includes('\0')
+/** JSON can escape half a surrogate pair, for which a program would be given another text. */
+const isUnicode = (value: unknown): value is string => typeof value === 'string' && value.isWellFormed()
+const isText = (value: unknown): value is string => isUnicode(value) && !value.includes('\0')
 
 /** Why it is no name of an agent, whichever program reads it; null: it is one. */
 export const whoamiProblem = (whoami: unknown): string | null => {
@@ -108,7 +110,7 @@ const envsProblem = (envs: unknown): string | null => {
   if (entries.length > MAX_VARIABLES) return `envs: ${entries.length} variables, where ${MAX_VARIABLES} are allowed`
   for (const [name, value] of entries) {
     if (name === '' || name.includes('=') || !isText(name)) return `envs: ${named(name)} is no name of a variable`
-    if (!isText(value)) return `envs: ${named(name)} must be a text without NUL`
+    if (!isText(value)) return `envs: ${named(name)} must be a Unicode text without NUL`
   }
   return null
 }
@@ -116,7 +118,7 @@ const envsProblem = (envs: unknown): string | null => {
 const execProblem = (exec: unknown): string | null => {
   if (!Array.isArray(exec) || exec.length === 0) return 'exec: a list of texts, the program first'
   if (exec.length > MAX_WORDS) return `exec: ${exec.length} words, where ${MAX_WORDS} are allowed`
-  if (!exec.every(isText)) return 'exec: every word must be a text without NUL'
+  if (!exec.every(isText)) return 'exec: every word must be a Unicode text without NUL'
   return exec[0] === '' ? 'exec: the program has no name' : null
 }
 
@@ -130,7 +132,7 @@ const sizeProblem = (exec: readonly string[], envs: Readonly<Record<string, stri
 
 const stdinProblem = (stdin: unknown): string | null => {
   if (stdin === undefined || stdin === null) return null
-  if (typeof stdin !== 'string') return 'stdin: must be a text'
+  if (!isUnicode(stdin)) return 'stdin: must be a Unicode text'
   return new TextEncoder().encode(stdin).length > MAX_CONSOLE_STDIN ? `stdin: more than ${MAX_CONSOLE_STDIN} bytes` : null
 }
 

@@ -56,7 +56,12 @@ for (const [what, value, problem] of [
   ['variables in a list', { ...REQUEST, envs: ['A=1'] }, /envs/],
   ['a variable without a name', { ...REQUEST, envs: { '': 'x' } }, /no name of a variable/],
   ['a variable with = in its name', { ...REQUEST, envs: { 'A=B': 'x' } }, /no name of a variable/],
-  ['a variable that is no text', { ...REQUEST, envs: { A: 1 } }, /must be a text/],
+  ['a variable that is no text', { ...REQUEST, envs: { A: 1 } }, /must be a Unicode text/],
+  ['half a character in a directory', { ...REQUEST, dir: '/a\ud800' }, /^dir: /],
+  ['half a character in the name of a variable', { ...REQUEST, envs: { 'A\ud800': 'x' } }, /no name of a variable/],
+  ['half a character in a variable', { ...REQUEST, envs: { A: '\ud800' } }, /"A" must be a Unicode text/],
+  ['half a character in a word', { ...REQUEST, exec: ['a', '\ud800'] }, /every word must be a Unicode text/],
+  ['half a character in stdin', { ...REQUEST, stdin: 'a\udc00b' }, /stdin: must be a Unicode text/],
   [
     'too many variables',
     { ...REQUEST, envs: Object.fromEntries(Array.from({ length: 1_025 }, (_one, at) => [`V${at}`, ''])) },
