@@ -264,11 +264,11 @@ export class FleetRun {
     const ends = this.#hosts.ends()
     const own = ends.some(({ denial_reason }) => denial_reason !== null) && unheard === 0 ? await this.#own() : null
     const facts = { argv, timed: this.#timed, interrupted: this.#interrupted !== null, own, elapsedMs: progress.elapsedMs }
-    const { path, state } = this.#request?.ledger ?? {}
+    const { path, state, isGone } = this.#request?.ledger ?? {}
     const whole = state?.ledger() ?? sums
     const lines = summaryLines(sums, ends, {
       ...facts,
-      ledger: path === undefined ? null : { path, ends: state?.ends() ?? [], bounds: this.#bounds },
+      ledger: path === undefined || isGone === true ? null : { path, ends: state?.ends() ?? [], bounds: this.#bounds },
     })
     for (const line of context.quiet ? [] : this.#warnings.lines()) await this.#say([line])
     if (!(context.quiet && sums.ok)) await this.#say([...this.#beforehand(sums, unheard), ...lines])

@@ -70,6 +70,7 @@ export class LedgerFile {
   #waiting = ''
   #writing: Promise<void> | null = null
   #failure: string | null = null
+  #isGone = false
   #failed: () => void = () => undefined
 
   private constructor(
@@ -119,6 +120,11 @@ export class LedgerFile {
     return this.#failure
   }
 
+  /** No ledger of ours stands there any more, which a retry could go on with. */
+  get isGone(): boolean {
+    return this.#isGone
+  }
+
   /** Calls back when it cannot be written any more. */
   onFailure(failed: () => void): void {
     this.#failed = failed
@@ -161,8 +167,8 @@ export class LedgerFile {
   async #append(bytes: Buffer): Promise<void> {
     const { nlink, size } = await this.#file.stat()
     // It would be written on, and nobody could ever read it.
-    if (nlink === 0) throw new Error('it was removed meanwhile')
-    if (size !== this.#size) throw new Error('another program has changed it meanwhile')
+    this.#isGone = nlink === 0 || size !== this.#size
+    if (this.#isGone) throw new Error(nlink === 0 ? 'it was removed meanwhile' : 'another program has changed it meanwhile')
     for (let done = 0; done < bytes.length;) {
       const { bytesWritten } = await this.#file.write(bytes, done, bytes.length - done, this.#size + done)
       done += bytesWritten

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { writeFileSync } from 'node:fs'
+import { rmSync, writeFileSync } from 'node:fs'
 import { readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
@@ -299,4 +299,18 @@ test('a ledger that can be written no more cancels what goes on, and the summary
   assert.equal(status, 3)
   assert.match(stderr, /^x0x: the ledger cannot be written: ENOSPC.*; what goes on is cancelled\n/)
   assert.match(stderr, /5 hosts asked: 1 ran, 0 denied, 0 unreachable, 3 not started, 1 cancelled, 0 unknown; /)
+})
+
+test('with a ledger that was removed nobody is told to go on', async (t) => {
+  const { dir } = await fleetDaemon(t, HOSTS, (fanout) => {
+    rmSync(join(dir, 'x.ledger'))
+    fanout.begun('web1', 'web2')
+    fanout.ended(unreachable('web1'), unknown('web2'), ...['web3', 'web4', 'web5'].map((host) => notStarted(host)))
+    fanout.close()
+  })
+  const { status, stderr } = await runCli(['--data-dir', dir, 'exec', '@all', '--ledger', join(dir, 'x.ledger'), '--', 'x'])
+  assert.equal(status, 4)
+  assert.match(stderr, /x0x: the ledger cannot be written: it was removed meanwhile; what goes on is cancelled\n/)
+  assert.match(stderr, /5 hosts asked: /)
+  assert.doesNotMatch(stderr, /--retry/)
 })
