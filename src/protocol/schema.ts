@@ -62,10 +62,10 @@ export const bytes = (min: number, max: number = min): Field<Uint8Array> => ({
       : wrong(path, min === max ? `${min} bytes` : `${min} to ${max} bytes`),
 })
 
-/** A text of at most `max` bytes in UTF-8. */
+/** A text of at most `max` bytes in UTF-8, in which half a surrogate pair has no form: the library would write bytes that end the connection of who reads them. */
 export const text = (max: number): Field<string> => ({
   cddl: `tstr .size (0..${max})`,
-  toCbor: (value) => value,
+  toCbor: (value) => value.toWellFormed(),
   fromCbor: (value, path) =>
     typeof value === 'string' && Buffer.byteLength(value) <= max ? value : wrong(path, `a text of at most ${max} bytes`),
 })

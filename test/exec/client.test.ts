@@ -7,7 +7,7 @@ import { AppError } from '../../src/base/errors.ts'
 import type { RunEvent, RunSink, RunSpec } from '../../src/exec/run-spec.ts'
 import { Sessions } from '../../src/exec/sessions.ts'
 import { EXEC_PREFIX, execFrame } from '../../src/protocol/exec.ts'
-import { FIRST_UNACKED_PER_RUN, MAX_ARGV_BYTES, MAX_FRAME_DATA, MAX_RECENT_RUNS } from '../../src/protocol/limits.ts'
+import { FIRST_UNACKED_PER_RUN, MAX_ARGV_BYTES, MAX_FRAME_DATA, MAX_RECENT_RUNS, MAX_TEXT } from '../../src/protocol/limits.ts'
 import { execPair, ownHost, type ExecPair, type LocalChannel } from '../support/exec-pair.ts'
 import { until } from '../support/processes.ts'
 import { RecordingSink, stdinOf } from '../support/scripted-peer.ts'
@@ -308,6 +308,8 @@ test('a request that cannot be sent is refused before anything is opened', async
     { argv: ['x'.repeat(MAX_ARGV_BYTES + 1)] },
     { argv: Array.from({ length: 1025 }, () => '') },
     { argv: ['\udc00'] },
+    { cwd: '/\udc00' },
+    { cwd: `/${'ü'.repeat(MAX_TEXT / 2)}` },
     { request_id: 'x' },
   ]
   for (const more of bad) await assert.rejects(runner.run({ ...specFor(own, ['id']), ...more }, sink), { code: 'bad_request' })

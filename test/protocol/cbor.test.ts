@@ -4,7 +4,10 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 import { isAppError } from '../../src/base/errors.ts'
 import { decodeCbor, encodeCbor, encodeCborHead, type CborValue } from '../../src/protocol/cbor.ts'
-import { MAX_CBOR_DEPTH, MAX_CBOR_ITEMS } from '../../src/protocol/limits.ts'
+import { MAX_CBOR_DEPTH, MAX_CBOR_ITEMS, MAX_PORT_MESSAGE } from '../../src/protocol/limits.ts'
+import { record, text } from '../../src/protocol/schema.ts'
+
+const NOTE = record('note', { note: text(MAX_PORT_MESSAGE) })
 
 const hex = (text: string): Uint8Array => new Uint8Array(Buffer.from(text, 'hex'))
 const refuses = (bytes: Uint8Array): void =>
@@ -136,4 +139,16 @@ test('a head and the bytes of the last string are what the whole is encoded as, 
 test('only what ends with an empty byte string has a head', () => {
   for (const value of ['@', [], [64], [1, '@'], [new Uint8Array(1)], [[new Uint8Array(0)]]])
     assert.throws(() => encodeCborHead(value, 1), TypeError)
+})
+
+test('half a surrogate pair is written as what stands for it, however long the text is, and never as bytes that nobody reads', () => {
+  for (const length of [0, 1, 30, 300, 70_000])
+    for (const [half, stands] of [
+      ['\ud800', '\ufffd'],
+      ['\udc00x', '\ufffdx'],
+      ['\ud83d\ude00', '\ud83d\ude00'],
+    ] as const) {
+      const before = 'x'.repeat(length)
+      assert.equal(NOTE.decode(NOTE.encode({ note: `${before}${half}` })).note, `${before}${stands}`)
+    }
 })

@@ -93,7 +93,11 @@ export const connectRequest = z.strictObject(target)
 export const sendRequest = z.strictObject({
   ...target,
   payload_b64: base64,
-  content_type: z.string().max(MAX_NAME).default('application/octet-stream'),
+  content_type: z
+    .string()
+    .max(MAX_NAME)
+    .refine((type) => type.isWellFormed() && Buffer.byteLength(type) <= MAX_NAME, `not valid Unicode, or more than ${MAX_NAME} bytes`)
+    .default('application/octet-stream'),
 })
 
 const contact = agentName

@@ -191,6 +191,12 @@ test('bodies are closed, and the answer names what is wrong', async (t) => {
     ['/agents/connect', [], /body: /],
     ['/agents/connect', 'null', /body: /],
     ['/direct/send', { agent: 'bob', payload_b64: 'a' }, /payload_b64: not base64/],
+    ['/direct/send', { agent: 'bob', payload_b64: '', content_type: '\ud800' }, /^content_type: not valid Unicode, or more than 64 bytes$/],
+    [
+      '/direct/send',
+      { agent: 'bob', payload_b64: '', content_type: 'ü'.repeat(33) },
+      /^content_type: not valid Unicode, or more than 64 bytes$/,
+    ],
     ['/direct/send', JSON.parse('{"agent":"bob","payload_b64":"","__proto__":{}}'), /__proto__: unknown key/],
   ]
   for (const [path, body, message] of cases) {
