@@ -1,8 +1,13 @@
 import assert from 'node:assert/strict'
+import { createSocket, type Socket } from 'node:dgram'
 import { once } from 'node:events'
+import { readdir } from 'node:fs/promises'
 import { test } from 'node:test'
 import { pathToFileURL } from 'node:url'
 import { Worker } from 'node:worker_threads'
+
+import { hasProc } from './processes.ts'
+import { ownPort } from './own-port.ts'
 
 const MODULE = pathToFileURL(`${import.meta.dirname}/own-port.ts`).href
 
@@ -30,4 +35,19 @@ test('no two that ask in the same moment, and begin with the same port, are give
   const ports = told.flatMap(([each]) => each)
   assert.equal(new Set(ports).size, workers.length * ASKED)
   assert.ok(ports.every((port) => port < GIVEN))
+})
+
+test('of a port that another has nothing is held', { skip: !hasProc }, async (t) => {
+  const open = async (): Promise<number> => (await readdir('/proc/self/fd')).length
+  const first = await ownPort()
+  const others: Socket[] = []
+  for (let port = first + 1; port <= first + 50; port++) {
+    const socket = createSocket('udp4').bind(port, '127.0.0.1')
+    others.push(socket)
+    await once(socket, 'listening').catch(() => undefined)
+  }
+  t.after(() => others.forEach((socket) => socket.close()))
+  const before = await open()
+  await ownPort()
+  assert.ok((await open()) < before + 25)
 })

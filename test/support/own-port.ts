@@ -21,6 +21,7 @@ export const ownPort = async (): Promise<number> => {
         () => false,
       )
     if (isOurs) return port
+    lock.close()
   }
   throw new Error('every port is taken')
 }
