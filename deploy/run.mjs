@@ -3,7 +3,7 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
-import { chmod, mkdtemp, stat } from 'node:fs/promises'
+import { chmod, mkdtemp, realpath, stat } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { delimiter, dirname, join } from 'node:path'
 
@@ -32,21 +32,25 @@ const TASKS = {
 
 /** Does work for which the temporary directory is one of its own, that is swept when this process ends, however it does. Resolves to an exit status. */
 const inOwnTemporary = async (work) => {
-  const place = await mkdtemp(join(tmpdir(), 'x0x-'))
+  // As it is named by whoever asks the system for it: it may be given with links in it.
+  const place = await mkdtemp(join(await realpath(tmpdir()), 'x0x-'))
   // Open to whom that one is open to.
   await chmod(place, (await stat(tmpdir())).mode & 0o7777)
   const options = { detached: true, stdio: ['pipe', 'ignore', 'inherit'] }
   const sweeper = spawn(process.execPath, [join(packageRoot, 'deploy', 'sweep.mjs'), place], options)
   const swept = once(sweeper, 'exit')
+  // Where it was killed, it takes no word.
+  sweeper.stdin.on('error', () => undefined)
   process.env.TMPDIR = place
-  let [status, left] = [1, 0]
+  let [status, left] = [1, null]
   try {
     status = await work()
   } finally {
     sweeper.stdin.end(status === 0 ? 'done' : '')
     ;[left] = await swept
+    if (left === null) console.error(`${place} is left: who removes it was killed`)
   }
-  return status || left
+  return status || (left ?? 1)
 }
 
 const perform = async (task, args) => {

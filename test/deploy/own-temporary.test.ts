@@ -2,9 +2,9 @@ import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
-import { cp, mkdir, stat, writeFile } from 'node:fs/promises'
-import { constants, tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { chmod, cp, mkdir, stat, symlink, writeFile } from 'node:fs/promises'
+import { constants } from 'node:os'
+import { dirname, join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { hasProc, isAlive, until } from '../support/processes.ts'
@@ -15,14 +15,21 @@ const DEPLOY = join(import.meta.dirname, '..', '..', 'deploy')
 /** Makes what tests make, tells of it, and goes on for ever, or ends and leaves some of it. */
 const TASK = `
 import { spawn, spawnSync } from 'node:child_process'
-import { chmodSync, mkdirSync } from 'node:fs'
+import { chmodSync, linkSync, mkdirSync, realpathSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 const [how] = process.argv.slice(2)
-const made = (name) => (mkdirSync(tmpdir() + '/' + name + '/in', { recursive: true }), tmpdir() + '/' + name)
+const place = tmpdir()
+if (how === 'alone') {
+  spawnSync('pkill', ['-KILL', '-f', 'sweep.mjs ' + place])
+  console.log(JSON.stringify({ place, pids: [] }))
+  process.exit()
+}
+const made = (name) => (mkdirSync(place + '/' + name + '/in', { recursive: true }), place + '/' + name)
 chmodSync(made('closed'), 0)
+linkSync('kept', place + '/kept')
 for (const name of ['disk', 'disk/inner']) spawnSync('mount', ['-t', 'tmpfs', 'tmpfs', made(name)])
-const child = how === 'clean' ? process : spawn('sleep', ['600'], { detached: true, stdio: 'ignore' })
-console.log(JSON.stringify({ place: tmpdir(), pids: [process.pid, child.pid] }))
+const child = how === 'clean' ? process : spawn('sleep', ['600'], { env: { PATH: process.env.PATH, HERE: realpathSync(place) }, detached: true, stdio: 'ignore' })
+console.log(JSON.stringify({ place, pids: [process.pid, child.pid] }))
 if (how === 'for ever') setInterval(() => {}, 1000)
 else child.unref?.()
 `
@@ -32,14 +39,20 @@ interface Told {
   readonly pids: readonly number[]
 }
 
-/** As a terminal starts it: in a group of its own. */
-const startTask = async (t: TestContext, how: 'for ever' | 'clean' | 'leaving') => {
+/** As a terminal starts it: in a group of its own. Its temporary directory has a blank in its name, and is behind a link. */
+const startTask = async (t: TestContext, how: 'for ever' | 'clean' | 'leaving' | 'alone') => {
   const root = await tempDir(t)
   await cp(DEPLOY, join(root, 'deploy'), { recursive: true })
   await mkdir(join(root, 'node_modules'))
   for (const name of ['package-lock.json', 'node_modules/.package-lock.json']) await writeFile(join(root, name), '{"packages":{}}')
   await writeFile(join(root, 'deploy', 'check.mjs'), TASK)
+  const kept = join(root, 'kept')
+  await writeFile(kept, '', { mode: 0o444 })
+  await mkdir(join(root, 'a place'))
+  await chmod(join(root, 'a place'), 0o1777)
+  await symlink('a place', join(root, 'link'))
   const runner = spawn(process.execPath, [join(root, 'deploy', 'run.mjs'), 'check', how], {
+    env: { ...process.env, TMPDIR: join(root, 'link') },
     detached: true,
     stdio: ['ignore', 'pipe', 'pipe'],
   })
@@ -50,18 +63,22 @@ const startTask = async (t: TestContext, how: 'for ever' | 'clean' | 'leaving') 
   const ended = once(runner, 'close')
   const [text] = (await once(runner.stdout.setEncoding('utf8'), 'data')) as [string]
   const told = JSON.parse(text) as Told
-  return { ...told, group, ended: ended.then(([code, signal]) => [code, signal, stderr]) }
+  return { ...told, kept, group, ended: ended.then(([code, signal]) => [code, signal, stderr]) }
 }
 
 const isGone = ({ place, pids }: Told): boolean => !existsSync(place) && !pids.some(isAlive)
 
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
-  test(`of a task that ${signal} ends nothing is left: no process, mount or file`, { skip: !hasProc }, async (t) => {
+  test(`of a task that ${signal} ends nothing is left: no process, mount or file; nothing else goes`, { skip: !hasProc }, async (t) => {
     const task = await startTask(t, 'for ever')
-    assert.equal((await stat(task.place)).mode, (await stat(tmpdir())).mode)
+    assert.equal((await stat(task.place)).mode, (await stat(dirname(task.place))).mode)
+    // Who was there to look.
+    const other = spawn('sleep', ['600'], { env: { ...process.env, OLDPWD: task.place, PWD: task.place }, stdio: 'ignore' })
+    t.after(() => other.kill())
     process.kill(-task.group, signal)
     assert.deepEqual(await task.ended, [128 + constants.signals[signal], null, ''])
-    assert.ok(isGone(task))
+    assert.ok(isGone(task) && isAlive(other.pid!))
+    assert.equal((await stat(task.kept)).mode & 0o7777, 0o444)
   })
 }
 
@@ -76,4 +93,9 @@ test('of a task that is done, files and mounts go; a process that it left fails 
   assert.deepEqual(await clean.ended, [0, null, ''])
   assert.deepEqual(await leaving.ended, [1, null, `left behind: ${leaving.pids[1]} sleep 600 \n`])
   assert.ok(isGone(clean) && isGone(leaving))
+})
+
+test('a task whose place nobody removes any more has failed', { skip: !hasProc }, async (t) => {
+  const task = await startTask(t, 'alone')
+  assert.deepEqual(await task.ended, [1, null, `${task.place} is left: who removes it was killed\n`])
 })
