@@ -249,12 +249,12 @@ export class ToolRun implements LocalRunSink {
       timeout_ms: this.#timeoutClamped ? null : counts,
       timeout_clamped: this.#timeoutClamped || (counts !== null && counts < asked),
       run_id: isLeft ? this.id : null,
-      ...this.#place,
+      ...this.#optional,
     }
   }
 
   /** Where it runs, what of its wishes was cut, the question that a human is asked, and what to do next. */
-  get #place(): Pick<ToolResult, 'ran_on' | 'cut_wishes' | 'approval' | 'next'> {
+  get #optional(): Pick<ToolResult, 'ran_on' | 'cut_wishes' | 'approval' | 'next'> {
     const { ranOn = null, cuts = [] } = this.#run ?? {}
     const { approval } = this
     return {

@@ -29,6 +29,7 @@ export class FanoutPlaces {
     }
     const mayEnter = (): boolean => mine < FANOUT_LEAST_RUNS || this.#free > Math.max(mine, KEPT_FREE)
     const enter = async (signal: AbortSignal): Promise<() => void> => {
+      signal.throwIfAborted()
       while (!mayEnter()) {
         await this.#fewer.wait({ clock: this.#clock, timeoutMs: null, signal })
         signal.throwIfAborted()

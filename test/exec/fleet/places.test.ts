@@ -126,3 +126,8 @@ test('whatever fan-outs do, no more places are taken than there are, and each ha
     { numRuns: 50 },
   )
 })
+
+test('who does not wait any more takes no place, also where there are free ones', async () => {
+  const share = new FanoutPlaces({ clock: new ManualClock() }).share()
+  await assert.rejects(share.enter(AbortSignal.abort(new Error('enough'))), /enough/)
+})
