@@ -6,13 +6,14 @@ import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 
 import { CAMPAIGN_FILES } from './campaign-files.mjs'
+import { PATIENCE_VARIABLE, slowness } from './machine-speed.mjs'
 import { packageRoot, runInstead } from './runtime.mjs'
 import { grouped, testFiles } from './test-groups.mjs'
 
 const TEST_FILES = ['test/**/*.test.ts', 'e2e/**/*.test.ts']
 /** For who runs the campaign too, which does all that these do, and more of it. */
 const WITHOUT_CAMPAIGN = '--without-campaign'
-/** No single test may take longer; a hanging one is named instead of holding everything. */
+/** No single test may take longer on a usual machine; a hanging one is named instead of holding everything. */
 const TEST_TIMEOUT_MS = 180_000
 
 /** Most tests wait for daemons and programs now and then: with two files more than cores these are busy nine tenths of the time. */
@@ -36,15 +37,17 @@ const main = async (args) => {
   const { groups, alone } = grouped(wanted.sort())
   const files = [...(await writeGroups(await mkdtemp(join(tmpdir(), 'x0x-test-groups-')), groups)), ...alone]
   if (files.length === 0) throw new Error(`no such file: ${named.join(' ')}`)
-  return runInstead(process.execPath, [
+  const patience = slowness()
+  const command = [
     '--test',
     '--test-reporter=spec',
     '--import=./test/support/file-end.ts',
-    `--test-timeout=${TEST_TIMEOUT_MS}`,
+    `--test-timeout=${Math.round(TEST_TIMEOUT_MS * patience)}`,
     `--test-concurrency=${TEST_FILES_AT_ONCE}`,
     ...flags,
     ...files,
-  ])
+  ]
+  return runInstead(process.execPath, command, { ...process.env, [PATIENCE_VARIABLE]: patience.toFixed(1) })
 }
 
 process.exitCode = await main(process.argv.slice(2)).catch((error) => {

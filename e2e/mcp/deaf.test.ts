@@ -2,10 +2,13 @@ import assert from 'node:assert/strict'
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
 
 import { LAST_ANSWERS_MS } from '../../src/protocol/tool-limits.ts'
 import { soon } from '../../test/support/local-engine.ts'
 import { mcpPlace } from '../../test/support/mcp-server.ts'
+import { patient } from '../../test/support/patience.ts'
+import { until } from '../../test/support/processes.ts'
 import { callOf, RawServer } from '../../test/support/raw-mcp.ts'
 
 test('a client that reads no answers holds up what it asks for, and memory stays bounded', async (t) => {
@@ -17,17 +20,16 @@ test('a client that reads no answers holds up what it asks for, and memory stays
   const args = { command: 'sh', args: ['run.sh'], max_stdout_bytes: 1_000_000 }
   server.send(...Array.from({ length: count }, (_one, at) => callOf(at + 1, 'exec_capture', args)))
   const begun = async (): Promise<number> => (await readFile(join(place.root, 'count'), 'utf8').catch(() => '')).length / 2
+  // A command takes a small part of this time to begin, so that none begins any more after it.
+  const quiet = patient(2_000)
   let last = -1
-  // Until no more are begun.
-  assert.ok(
-    await soon(async () => {
-      const now = await begun()
-      if (now > 0 && now === last) return true
-      last = now
-      await new Promise((resolve) => setTimeout(resolve, 1_000))
-      return false
-    }),
-  )
+  await until(async () => {
+    const now = await begun()
+    if (now > 0 && now === last) return true
+    last = now
+    await sleep(quiet)
+    return false
+  })
   assert.ok((await begun()) < 30, `${await begun()} of ${count} were begun`)
   assert.ok((await server.memory()) < 500 * 1024 * 1024)
   server.child.stdout?.resume()

@@ -23,6 +23,7 @@ import { Guardian } from '../../src/process/guardian.ts'
 import { wholeLines, isLifeEvent } from './journal.ts'
 import { policyOf, type RulesText } from './local-policy.ts'
 import { groupCells, silent } from './processes.ts'
+import { patient } from './patience.ts'
 
 export interface LocalHostOptions extends RulesText {
   /** Shell programs by name. */
@@ -137,7 +138,7 @@ const SOON_MS = 20_000
 
 /** True when it comes to be so; false, after some seconds, when it does not. */
 export const soon = async (condition: () => boolean | Promise<boolean>): Promise<boolean> => {
-  const late = performance.now() + SOON_MS
+  const late = performance.now() + patient(SOON_MS)
   while (!(await condition())) {
     if (performance.now() > late) return false
     await sleep(5)

@@ -15,6 +15,7 @@ import { operate } from '../../src/local-api/operator.ts'
 import { CARD_DOMAIN, cardBody } from '../../src/protocol/card.ts'
 import { wholeLines, isLifeEvent } from './journal.ts'
 import { ownPort } from './own-port.ts'
+import { patient } from './patience.ts'
 
 /** What users run: the bundles that `npm run build` makes. */
 export const DIST = fileURLToPath(new URL('../../dist', import.meta.url))
@@ -26,7 +27,7 @@ export const cliCommand: readonly [string, ...string[]] = OTHER_CLI === undefine
 const DAEMON = join(DIST, 'x0xd.mjs')
 
 /** Long enough for a loaded machine; nothing waits this long when all is well. */
-const PATIENCE_MS = 30_000
+const PATIENCE_MS = patient(30_000)
 
 /** Asks again and again until the answer is not null or false. For what no event tells: files, processes, other programs' state. */
 export const until = async <T>(

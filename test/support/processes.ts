@@ -13,6 +13,7 @@ import { Cells } from '../../src/process/cells.ts'
 import { Guardian } from '../../src/process/guardian.ts'
 import { startProcess, type ProcessEnd, type RunningProcess } from '../../src/process/running-process.ts'
 import { permitFor, type PermitOptions } from './permit.ts'
+import { patient } from './patience.ts'
 
 const say = (): void => {}
 /** Says nothing. */
@@ -121,7 +122,7 @@ export const isAlive = (pid: number): boolean => {
 }
 
 /** More than anything here takes; whoever waited for ever would keep the whole run from its end. */
-const PATIENCE_MS = 120_000
+const PATIENCE_MS = patient(120_000)
 
 /** Waits for something that no event tells. */
 export const until = async (condition: () => boolean | Promise<boolean>): Promise<void> => {
