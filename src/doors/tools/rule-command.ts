@@ -5,13 +5,14 @@ import { matchesToken, parseToken, type PatternToken } from '../../protocol/argv
 import { isHexId } from '../../protocol/ids.ts'
 import type { ExecRule } from '../../protocol/exec.ts'
 
-/** Names of tools: what every common runtime takes. */
-export const MAX_TOOL_NAME = 64
-const MAX_TARGET_IN_NAME = 20
-/** Hex digits of an argv's hash that tell names apart; the longer ones where a target has looked for two argv whose shorter ones agree. */
-const NAME_HASH = { short: 8, long: 40 } as const
-/** A name of literals that reads so could be the name of another command with its hash. */
-const READS_AS_HASHED = /_(?:[0-9a-f]{8}|[0-9a-f]{40})$/i
+/** Longest name of a tool. MCP clients put `mcp__SERVER__` before it, and function names of some models end at 60 characters. */
+export const MAX_TOOL_NAME = 40
+/** Longest target in a name, so that words of the command still fit. */
+const MAX_TARGET_IN_NAME = 12
+/** Hex digits of an argv's hash in a name. The long form tells names apart where a target searched for two argv with equal short hashes. */
+const NAME_HASH = { short: 8, long: MAX_TOOL_NAME - MAX_TARGET_IN_NAME - 1 } as const
+/** Matches a name of literals that could also be the hashed name of another command. */
+const READS_AS_HASHED = new RegExp(`_(?:[0-9a-f]{${NAME_HASH.short}}|[0-9a-f]{${NAME_HASH.long}})$`, 'i')
 /** Characters of a target's id that stand for it. */
 const SHOWN_ID = 8
 

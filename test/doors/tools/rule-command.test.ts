@@ -29,6 +29,7 @@ test('a name is made of the target and of the literals', () => {
   )
   assert.deepEqual(namesOf('ab'.repeat(32), ['true']), ['abababab_true'])
   assert.deepEqual(namesOf('ops laptop/ß', ['true']), ['ops_laptop_true'])
+  assert.deepEqual(namesOf('build-server-01', ['df', '-h']), ['build_server_df_h'])
   assert.deepEqual(namesOf('ß', ['true']), ['target_true'])
   assert.match(namesOf('constructor', ['+'])[0] ?? '', /^constructor_[0-9a-f]{8}$/)
 })
@@ -63,7 +64,7 @@ test('a target that looks for it makes no two tools of one name', () => {
   const sought = namesOf('bob', ['echo', ',_,=.+--a'], ['echo', ',_:-=.--a'])
   assert.equal(new Set(sought).size, 2)
   assert.ok(
-    sought.every((name) => /^bob_echo_a_84e76e6d[0-9a-f]{32}$/.test(name)),
+    sought.every((name) => /^bob_echo_a_84e76e6d[0-9a-f]{19}$/.test(name)),
     sought.join(),
   )
 })
@@ -74,6 +75,15 @@ test('a name that another tool has, and one that is too long, has a hash; a comm
   assert.equal(long.length, MAX_TOOL_NAME)
   assert.match(long, /^bob_echo_x+_[0-9a-f]{8}$/)
   assert.deepEqual(namesOf('bob', ['true'], ['true']), ['bob_true'])
+})
+
+test('the name of every command fits 64 characters behind the prefix of a client, and stays its own', () => {
+  const long = ['journalctl', '--no-pager', '--output=short-iso', '-u', 'x0xd-network', '-n', '<INT>']
+  const names = namesOf('build-server-01', long, [...long, '-r'], ['systemctl', 'status', '--no-pager', 'postgresql@15-main'])
+  assert.equal(new Set(names).size, 3)
+  for (const name of names) assert.ok(`mcp__x0x__${name}`.length <= 50, name)
+  assert.match(names[0] ?? '', /^build_server_journalctl_no_pag[a-z_]*_[0-9a-f]{8}$/)
+  assert.equal(MAX_TOOL_NAME, 40)
 })
 
 test('templates are parameters: numbered where one is repeated, with what stands in front of them', () => {
