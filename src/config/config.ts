@@ -7,6 +7,7 @@ import { readToml, tomlError, type TomlDocument } from '../base/toml-file.ts'
 import { didYouMean } from '../base/nearest.ts'
 import type { Environment } from '../base/environment.ts'
 import { ASK_TIMEOUT_MS } from '../protocol/desk-limits.ts'
+import { DEFAULT_API_PORT } from '../protocol/local-limits.ts'
 import { dataDirOf, defaultAclPath, instanceChoice, pathsIn, socketPathProblem, type DataPaths } from '../local-api/paths.ts'
 import { OTHER_VARIABLES, SETTING_KEYS, SETTINGS, variableOf, type SettingKey, type Settings } from './settings.ts'
 
@@ -34,7 +35,6 @@ export interface ConfigFlags {
 
 /** The port of upstream's fleet, so that firewalls need one rule. A named instance takes any. */
 const DEFAULT_MESH_PORT = 5483
-const DEFAULT_API_PORT = 12_700
 
 /** Where a daemon listens that is told nothing. */
 export const defaultListen = (name: string | null): string => `/ip4/0.0.0.0/tcp/${name === null ? DEFAULT_MESH_PORT : 0}`

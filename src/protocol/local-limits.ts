@@ -62,3 +62,5 @@ export const MAX_STATUS_TEXT = 400
 export const REXD_START_MS = 10_000
 /** How long it may take to end its programs, which have 5 s to end by themselves, and itself. */
 export const REXD_STOP_MS = 12_000
+/** TCP port of the REST interface of a daemon without a name. */
+export const DEFAULT_API_PORT = 12_700

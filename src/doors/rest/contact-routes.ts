@@ -4,21 +4,22 @@ import type { Operation } from '../../executor/port/messages.ts'
 import { encodeCardLink } from '../../identity/card.ts'
 import { CARD_TTL_MS } from '../../protocol/limits.ts'
 import { foldNodeSet } from '../../protocol/node-set.ts'
+import { agentAnswer, cardAnswer, contactAnswer, contactsAnswer, revokeAnswer } from './answer-schemas.ts'
 import type { RestComponents, RestInit } from './components.ts'
 import { define, type Definition, type Definitions } from './definition.ts'
 import { operatorRoute } from './operator-route.ts'
 import { tokenRotate, tokenRotated, trustEvaluation, trustQuery } from './operator-schemas.ts'
 import { contactLabel, selectedHosts, selectQuery } from './fleet-schemas.ts'
 import { targetOf } from './run-request.ts'
-import { cardImport, contactMeet, contactPin, contactRemove, contactTrust, identityRevoke, okObject } from './schemas.ts'
+import { cardImport, contactMeet, contactPin, contactRemove, contactTrust, identityRevoke } from './schemas.ts'
 
 /** Who we are and whom we know. What changes anything goes to the executor as it came: it alone can check the proof. */
 export const contactRoutes = (components: RestComponents, init: RestInit) => {
   const { executor, node } = components
-  const operation = (name: Operation, body: z.ZodType): Definition => operatorRoute(executor, name, body, okObject)
+  const operation = (name: Operation, body: z.ZodType): Definition => operatorRoute(executor, name, body, contactAnswer)
   return {
     'GET /agent': define({
-      response: okObject,
+      response: agentAnswer,
       handle: async () => ({
         ok: true,
         agent_id: executor.identity.agentId,
@@ -30,14 +31,14 @@ export const contactRoutes = (components: RestComponents, init: RestInit) => {
       }),
     }),
     'GET /agent/card': define({
-      response: okObject,
+      response: cardAnswer,
       handle: async () => {
         const card = { kind: 'card', name: init.displayName, addresses: node.addresses(), ttl_ms: CARD_TTL_MS } as const
         return { ok: true, link: encodeCardLink(await executor.signCard(card)) }
       },
     }),
     'GET /contacts': define({
-      response: okObject,
+      response: contactsAnswer,
       handle: async () => ({ ok: true, contacts: await executor.query('contacts'), groups: executor.snapshot.groups }),
     }),
     'GET /trust/evaluate': define({
@@ -57,7 +58,7 @@ export const contactRoutes = (components: RestComponents, init: RestInit) => {
       },
     }),
     'POST /agent/card/import': operation('card_import', cardImport),
-    'POST /agent/revoke': operation('identity_revoke', identityRevoke),
+    'POST /agent/revoke': operatorRoute(executor, 'identity_revoke', identityRevoke, revokeAnswer),
     'POST /keys/rotate-token': operatorRoute(executor, 'token_rotate', tokenRotate, tokenRotated),
     'POST /contacts/meet': operation('contact_meet', contactMeet),
     'POST /contacts/trust': operation('contact_trust', contactTrust),

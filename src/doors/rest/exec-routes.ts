@@ -7,6 +7,7 @@ import type { RequestProof } from '../../executor/port/messages.ts'
 import { MAX_PROVEN_REQUEST } from '../../protocol/local-limits.ts'
 import { RAW_RUN_TYPE } from '../../protocol/run-events.ts'
 import { parseTraceparent } from '../../protocol/trace-context.ts'
+import { cancelAnswer, execDiagnosticsAnswer, sessionsAnswer } from './answer-schemas.ts'
 import type { RestComponents } from './components.ts'
 import { define, type Definitions, type RestRequest } from './definition.ts'
 import { EventStream } from './event-stream.ts'
@@ -21,7 +22,6 @@ import { startDetached } from './runs-routes.ts'
 import {
   cancelRequest,
   outputQuery,
-  okObject,
   rawRunEvent,
   rules,
   rulesQuery,
@@ -46,7 +46,7 @@ export const execRoutes = (components: RestComponents) =>
     }),
     'POST /exec/cancel': define({
       body: cancelRequest,
-      response: okObject,
+      response: cancelAnswer,
       handle: async ({ body: { request_id, fanout_id } }) => {
         if (request_id !== undefined && fanout_id === undefined) components.runner.cancel(request_id)
         else if (fanout_id !== undefined && request_id === undefined) components.fanouts.cancel(fanout_id)
@@ -63,7 +63,7 @@ export const execRoutes = (components: RestComponents) =>
         askNamed(components, query, callerGone(reply), async (agentId, gone) => components.rules.ask(agentId, gone)),
     }),
     'GET /exec/sessions': define({
-      response: okObject,
+      response: sessionsAnswer,
       handle: async () => ({ ok: true, sessions: components.runner.sessions(), fanouts: components.fanouts.sessions() }),
     }),
     'GET /exec/output': define({
@@ -75,7 +75,7 @@ export const execRoutes = (components: RestComponents) =>
       },
     }),
     'GET /diagnostics/exec': define({
-      response: okObject,
+      response: execDiagnosticsAnswer,
       handle: async () => ({
         ok: true,
         ...((await components.executor.query('exec_diagnostics')) as object),

@@ -2,6 +2,7 @@ import type { AgentId } from '../../protocol/ids.ts'
 import { AppError } from '../../base/errors.ts'
 import { METRICS_TYPE } from '../../base/exposition.ts'
 import { MAX_DIRECT_PAYLOAD } from '../../protocol/limits.ts'
+import { connectedAnswer, linkDiagnosticsAnswer, meshDiagnosticsAnswer, peersAnswer, sentAnswer } from './answer-schemas.ts'
 import type { Callers } from './callers.ts'
 import type { RestComponents } from './components.ts'
 import { define, type Definitions } from './definition.ts'
@@ -10,7 +11,7 @@ import { decodeBase64 } from './ndjson.ts'
 import { pinged } from './operator-schemas.ts'
 import { askNamed } from './named-agent.ts'
 import { callerGone } from './run-response.ts'
-import { connectRequest, directEvent, okObject, sendRequest } from './schemas.ts'
+import { connectRequest, directEvent, sendRequest } from './schemas.ts'
 
 /** A JSON body with one direct message: its payload in base64 and the fields around it. */
 const MAX_DIRECT_BODY = 68 * 1024
@@ -21,10 +22,10 @@ const PAYLOAD_LIMIT = `a payload has at most ${MAX_DIRECT_PAYLOAD} bytes (48 KiB
 export const meshRoutes = (components: RestComponents, callers: Pick<Callers, 'signal'>) => {
   const { links, messages, pings, view } = components
   return {
-    'GET /peers': define({ response: okObject, handle: async () => ({ ok: true, peers: view.peers(), mesh: view.counts() }) }),
+    'GET /peers': define({ response: peersAnswer, handle: async () => ({ ok: true, peers: view.peers(), mesh: view.counts() }) }),
     'POST /agents/connect': define({
       body: connectRequest,
-      response: okObject,
+      response: connectedAnswer,
       handle: async ({ body }, reply) => {
         const link = await askNamed(components, body, callerGone(reply), async (agentId, gone) => links.link(agentId, gone))
         return { ok: true, agent_id: link.agentId, machine_id: link.machineId, decision: link.decision }
@@ -42,7 +43,7 @@ export const meshRoutes = (components: RestComponents, callers: Pick<Callers, 's
       body: sendRequest,
       bodyLimit: MAX_DIRECT_BODY,
       bodyHolds: PAYLOAD_LIMIT,
-      response: okObject,
+      response: sentAnswer,
       handle: async ({ body }, reply) => {
         const { content_type } = body
         const payload = decodeBase64(body.payload_b64, 'payload_b64')
@@ -66,10 +67,10 @@ export const meshRoutes = (components: RestComponents, callers: Pick<Callers, 's
       },
     }),
     'GET /diagnostics/dm': define({
-      response: okObject,
+      response: linkDiagnosticsAnswer,
       handle: async () => ({ ok: true, ...components.dmCounters.snapshot(), links: links.list() }),
     }),
-    'GET /diagnostics/mesh': define({ response: okObject, handle: async () => ({ ok: true, ...view.diagnostics() }) }),
+    'GET /diagnostics/mesh': define({ response: meshDiagnosticsAnswer, handle: async () => ({ ok: true, ...view.diagnostics() }) }),
     'GET /metrics': define({
       text: METRICS_TYPE,
       metricsToken: true,

@@ -1,6 +1,7 @@
 import * as z from 'zod'
 
 import { OPERATOR_PROOF_HEADER } from '../../identity/operator-proof.ts'
+import { DEFAULT_API_PORT } from '../../protocol/local-limits.ts'
 import type { Definition } from './definition.ts'
 import { ROUTES, type Route, type RouteKey } from './routes.ts'
 import { failure } from './schemas.ts'
@@ -81,7 +82,19 @@ export const openapi = (init: { version: string }, definitions: Readonly<Record<
     (paths[row.path] ??= {})[row.method.toLowerCase()] = operationOf(row, definitions[`${row.method} ${row.path}` as RouteKey], components)
   return {
     openapi: '3.1.0',
-    info: { title: 'x0x', description: 'The local door of an x0x daemon.', version: init.version, license: { name: 'Apache-2.0' } },
+    info: {
+      title: 'x0x',
+      description: 'The REST interface of an x0x daemon on this machine.',
+      version: init.version,
+      license: { name: 'Apache License 2.0', identifier: 'Apache-2.0' },
+    },
+    servers: [
+      {
+        url: 'http://127.0.0.1:{port}',
+        description: 'This machine only',
+        variables: { port: { default: String(DEFAULT_API_PORT), description: "The daemon's --api-port" } },
+      },
+    ],
     components: {
       securitySchemes: {
         token: { type: 'http', scheme: 'bearer', description: "The content of the data directory's file api-token." },

@@ -19,7 +19,7 @@ export const tokenRotated = z.strictObject({
 
 export const trustQuery = z.strictObject({ agent_id: hexId.optional(), agent: agentName.optional(), machine_id: hexId })
 
-const contactRecord = z.strictObject({
+export const contactRecord = z.strictObject({
   name: z.string(),
   agent_id: hexId,
   trust: z.enum(TRUST_LEVELS),

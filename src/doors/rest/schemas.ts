@@ -160,12 +160,27 @@ export const outcome = {
 }
 export const runResult = z.strictObject({ ...outcome, stdout_b64: base64, stderr_b64: base64 }).meta({ id: 'RunResult' })
 
-/** In an answer, and in the last line of a stream. */
-export const errorTold = {
-  error: z.string(),
-  message: z.string(),
-  data: z.record(z.string(), z.unknown()).optional().describe('facts; next: what to do next'),
-}
+const jsonValue = z.json().meta({ id: 'JsonValue' })
+
+/** What an error says to programs. Keys beyond these depend on the error code. */
+const errorData = z
+  .object({
+    next: z.string().optional().describe('what to do next'),
+    agent_id: hexId.optional(),
+    machine_id: hexId.optional(),
+    addresses: z.array(jsonValue).optional().describe('addresses that were tried'),
+    candidates: z
+      .array(z.strictObject({ agent_id: hexId, name: z.string().nullable() }))
+      .optional()
+      .describe('agents that the name could mean'),
+    denial_reason: z.enum(DENIAL_REASONS).nullable().optional(),
+    may_run: z.boolean().optional().describe('true: the command may have begun'),
+  })
+  .catchall(jsonValue)
+  .meta({ id: 'ErrorData' })
+
+/** An error, as an answer and as the last line of a stream. */
+export const errorTold = { error: z.string(), message: z.string(), data: errorData.optional() }
 
 const runEventWith = <T extends z.ZodType>(data: Record<string, T>) =>
   z.discriminatedUnion('type', [
@@ -275,18 +290,5 @@ export const runOutput = z
     tail_truncated: z.boolean(),
   })
   .meta({ id: 'RunOutput' })
-
-export const okObject = z.looseObject({ ok: z.literal(true) })
-
-export const health = z
-  .strictObject({
-    ok: z.boolean(),
-    version: z.string(),
-    agent: z.string().describe('the first characters of its id'),
-    uptime_secs: z.int(),
-    mesh: z.strictObject({ listening: z.boolean(), linked_peers: z.int() }),
-    exec: z.strictObject({ status: z.string(), journal_writable: z.boolean().nullable() }),
-  })
-  .meta({ id: 'Health' })
 
 export const openapiDocument = z.looseObject({ openapi: z.string() })

@@ -4,7 +4,8 @@ import { shortId } from '../../protocol/ids.ts'
 import type { RestComponents, RestInit } from './components.ts'
 import { define, type Definitions } from './definition.ts'
 import { ROUTES } from './routes.ts'
-import { health, okObject, openapiDocument } from './schemas.ts'
+import { health, routesAnswer } from './answer-schemas.ts'
+import { openapiDocument } from './schemas.ts'
 
 export const statusRoutes = (components: RestComponents, init: RestInit, document: () => object) => {
   const startedAt = components.clock.monotonic()
@@ -19,7 +20,7 @@ export const statusRoutes = (components: RestComponents, init: RestInit, documen
         return answer
       },
     }),
-    'GET /routes': define({ response: okObject, handle: async () => ({ ok: true, routes: ROUTES }) }),
+    'GET /routes': define({ response: routesAnswer, handle: async () => ({ ok: true, routes: ROUTES }) }),
     'GET /openapi.json': define({ response: openapiDocument, handle: async () => document() }),
   } satisfies Definitions
 }

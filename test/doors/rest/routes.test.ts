@@ -37,6 +37,35 @@ test('the OpenAPI document has every route, its body and its security', async (t
   for (const [, name] of refs) assert.ok(json.components.schemas[name!] !== undefined, `${name} is not defined`)
 })
 
+/** Objects below a schema that take any key with any value, as paths. References are followed once each. */
+const openObjects = (schema: unknown, document: { readonly components: { readonly schemas: Record<string, unknown> } }): string[] => {
+  const seen = new Set<string>()
+  const look = (value: unknown, at: string): string[] => {
+    if (typeof value !== 'object' || value === null) return []
+    const { $ref, type, additionalProperties } = value as { $ref?: string; type?: string; additionalProperties?: unknown }
+    if ($ref !== undefined && !seen.has($ref)) {
+      seen.add($ref)
+      return look(document.components.schemas[$ref.split('/').at(-1)!], $ref)
+    }
+    const isOpen = type === 'object' && (additionalProperties === undefined || JSON.stringify(additionalProperties) === '{}')
+    return [...(isOpen ? [at] : []), ...Object.entries(value).flatMap(([key, part]) => look(part, `${at}.${key}`))]
+  }
+  return look(schema, '')
+}
+
+test('every answer of the OpenAPI document has a closed schema, streamed ones and errors too', async (t) => {
+  const door = await startDoor(t)
+  const { json } = await door.call('GET', '/openapi.json')
+  const open = Object.entries(json.paths as Record<string, Record<string, { responses: object }>>)
+    .filter(([path]) => path !== '/openapi.json')
+    .flatMap(([path, methods]) =>
+      Object.values(methods).flatMap(({ responses }) => openObjects(responses, json).map((at) => `${path} ${at}`)),
+    )
+  assert.deepEqual(open, [])
+  assert.deepEqual(json.info.license, { name: 'Apache License 2.0', identifier: 'Apache-2.0' })
+  assert.equal(json.servers.length, 1)
+})
+
 test('health tells the truth, and nothing that needs a token', async (t) => {
   const parts = restComponents()
   let acl: unknown = { status: 'exec_disabled', journal: null, loaded_from: '/secret/path' }

@@ -1,0 +1,245 @@
+import * as z from 'zod'
+
+import { DENIAL_REASONS, TRUST_DECISIONS, WARNING_KINDS } from '../../protocol/reasons.ts'
+import { contactRecord } from './operator-schemas.ts'
+import { hexId, requestId } from './schemas.ts'
+
+/** JSON answers that only show state. The OpenAPI document is made from them; each is closed. */
+
+const ok = z.literal(true)
+const dateTime = z.iso.datetime()
+const counters = z.record(z.string(), z.int()).describe('counters by name')
+
+export const agentAnswer = z
+  .strictObject({
+    ok,
+    agent_id: hexId,
+    machine_id: hexId,
+    name: z.string(),
+    addresses: z.array(z.string()),
+    version: z.string(),
+    revoked: z.boolean(),
+  })
+  .meta({ id: 'Agent' })
+
+export const cardAnswer = z.strictObject({ ok, link: z.string().describe('x0x://agent/…') })
+export const contactAnswer = z.strictObject({ ok, contact: contactRecord })
+export const revokeAnswer = z.strictObject({
+  ok,
+  agent_id: hexId,
+  machine_id: hexId.nullable().describe('null: on every machine'),
+})
+
+export const contactsAnswer = z
+  .strictObject({
+    ok,
+    contacts: z.array(contactRecord),
+    groups: z.array(z.strictObject({ name: z.string(), words: z.array(z.string()) })),
+  })
+  .meta({ id: 'Contacts' })
+
+export const peersAnswer = z
+  .strictObject({
+    ok,
+    peers: z.array(
+      z.strictObject({
+        agent_id: hexId.nullable(),
+        machine_id: hexId,
+        name: z.string().nullable().describe('what the agent calls itself'),
+        addresses: z.array(z.string()),
+        connected: z.boolean(),
+        linked: z.boolean().describe('both agents and both machines are proven on this connection'),
+        relayed_by: z
+          .strictObject({ agent_id: hexId.nullable(), machine_id: hexId })
+          .nullable()
+          .describe('null: the connection is direct, or there is none'),
+        rtt_ms: z.number().nullable(),
+        last_seen: dateTime.nullable(),
+      }),
+    ),
+    mesh: z.strictObject({
+      heard: z.int().describe('machines that announced themselves lately'),
+      known: z.int().describe('agents that a card proves'),
+      standing: z.int().describe('machines to keep a connection to'),
+      connected: z.int(),
+    }),
+  })
+  .meta({ id: 'Peers' })
+
+export const connectedAnswer = z.strictObject({ ok, agent_id: hexId, machine_id: hexId, decision: z.enum(TRUST_DECISIONS) })
+export const sentAnswer = z.strictObject({ ok, request_id: requestId, outcome: z.enum(['delivered', 'no_listener', 'rejected']) })
+export const cancelAnswer = z.union([z.strictObject({ ok, request_id: requestId }), z.strictObject({ ok, fanout_id: requestId })])
+
+export const sessionsAnswer = z
+  .strictObject({
+    ok,
+    sessions: z.array(
+      z.strictObject({
+        request_id: requestId,
+        agent_id: hexId,
+        machine_id: hexId.nullable().describe('null: not connected yet'),
+        argv: z.array(z.string()),
+        fanout_id: requestId.optional(),
+        host: z.string().optional().describe('name of the host in the fan-out'),
+        started_at: dateTime,
+        state: z.enum(['connecting', 'requested', 'waiting_for_approval', 'running', 'cancelling']),
+        approval_expires_at: dateTime.optional(),
+      }),
+    ),
+    fanouts: z.array(
+      z.strictObject({
+        fanout_id: requestId,
+        argv: z.array(z.string()),
+        started_at: dateTime,
+        asked: z.int(),
+        begun: z.int(),
+        ended: z.int(),
+      }),
+    ),
+  })
+  .meta({ id: 'Sessions' })
+
+export const routesAnswer = z
+  .strictObject({
+    ok,
+    routes: z.array(
+      z.strictObject({
+        method: z.enum(['GET', 'POST']),
+        path: z.string(),
+        category: z.string(),
+        cli: z.string().nullable(),
+        description: z.string(),
+      }),
+    ),
+  })
+  .meta({ id: 'Routes' })
+
+const journalPlace = z.strictObject({ path: z.string(), writable: z.boolean() })
+const byStream = z.strictObject({ stdout: z.int(), stderr: z.int() })
+
+export const execDiagnosticsAnswer = z
+  .strictObject({
+    ok,
+    enabled: z.boolean(),
+    active_sessions: z.int(),
+    waiting_runs: z.int(),
+    active_per_agent: z.record(z.string(), z.int()),
+    totals: z
+      .object({
+        denial_breakdown: z.partialRecord(z.enum(DENIAL_REASONS), z.int()),
+        outcome_breakdown: z.strictObject({ succeeded: z.int(), failed: z.int(), signalled: z.int() }),
+        output_bytes: byStream,
+        duration_secs: z.strictObject({ buckets: z.record(z.string(), z.int()), sum: z.number() }),
+        cap_breaches: z.strictObject({ stdout: z.int(), stderr: z.int(), duration: z.int() }),
+        cap_warnings: z.strictObject({ stdout_approaching: z.int(), stderr_approaching: z.int(), duration_approaching: z.int() }),
+      })
+      .catchall(z.int()),
+    recent_warnings: z.array(
+      z.strictObject({
+        ts: dateTime,
+        kind: z.enum(WARNING_KINDS),
+        agent_id: hexId,
+        request_id: requestId,
+        argv_summary: z.string(),
+        bytes_at_warn: z.int().nullable(),
+      }),
+    ),
+    acl_summary: z.strictObject({
+      loaded_from: z.string(),
+      loaded_at: dateTime.nullable(),
+      sha256: hexId.nullable(),
+      allow_entry_count: z.int(),
+      command_entry_count: z.int(),
+      disabled_reason: z.string().nullable().describe('null: exec is enabled'),
+    }),
+    journal: journalPlace.nullable(),
+    outgoing_journal: journalPlace,
+    desk: z
+      .strictObject({ waiting: z.int(), windows: z.int(), outcomes: counters })
+      .nullable()
+      .describe('null: this daemon hosts no approval service'),
+    requester: counters,
+  })
+  .meta({ id: 'ExecDiagnostics' })
+
+export const linkDiagnosticsAnswer = z
+  .object({
+    ok,
+    links: z.array(
+      z.strictObject({
+        agent_id: hexId,
+        machine_id: hexId,
+        decision: z.enum(TRUST_DECISIONS),
+        initiator: z.boolean(),
+        channels: z.int(),
+        opened_at: dateTime,
+      }),
+    ),
+    link_failures: counters,
+  })
+  .catchall(z.int())
+  .meta({ id: 'LinkDiagnostics' })
+
+export const meshDiagnosticsAnswer = z
+  .strictObject({
+    ok,
+    machine_id: hexId,
+    listening: z.boolean(),
+    strangers: z.boolean().describe('unlisted peers may connect'),
+    addresses: z.array(z.string()),
+    connections: z.array(
+      z.strictObject({
+        machine_id: hexId,
+        agent_id: hexId.nullable(),
+        address: z.string(),
+        direction: z.enum(['inbound', 'outbound']),
+        relay: hexId.nullable(),
+        age_secs: z.int(),
+        rtt_ms: z.number().nullable(),
+        received: counters.nullable(),
+      }),
+    ),
+    standing: z.strictObject({ wanted: z.int(), connected: z.int() }),
+    reach: z.strictObject({
+      public: z.boolean(),
+      relays: z.array(
+        z.strictObject({
+          machine_id: hexId,
+          connected: z.boolean(),
+          reserved_until: dateTime.nullable(),
+          last_error: z.string().nullable(),
+        }),
+      ),
+      carrying: z
+        .strictObject({
+          carried: z.array(z.strictObject({ from: hexId, to: hexId, bytes: z.int(), age_secs: z.int() })),
+          carried_total: z.int(),
+          carried_bytes_total: z.int(),
+          refused: counters,
+        })
+        .nullable()
+        .describe('null: this daemon is no relay'),
+    }),
+    wanted: z.array(z.strictObject({ machine_id: hexId, connected: z.boolean(), failures: z.int(), last_error: z.string().nullable() })),
+    penalties: z.array(z.strictObject({ source: z.string(), refused: z.boolean(), offence: z.string(), secs: z.int() })),
+    metered: counters,
+    offences: counters,
+    refused: counters,
+    presences: counters,
+    cards: counters,
+    records: counters,
+    hash_table: z.strictObject({ mode: z.enum(['off', 'client', 'server']), peers: z.int(), connected: z.int(), records: z.int() }),
+    announcements: counters,
+  })
+  .meta({ id: 'MeshDiagnostics' })
+
+export const health = z
+  .strictObject({
+    ok: z.boolean(),
+    version: z.string(),
+    agent: z.string().describe('the first characters of its id'),
+    uptime_secs: z.int(),
+    mesh: z.strictObject({ listening: z.boolean(), linked_peers: z.int() }),
+    exec: z.strictObject({ status: z.string(), journal_writable: z.boolean().nullable() }),
+  })
+  .meta({ id: 'Health' })
