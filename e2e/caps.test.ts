@@ -73,6 +73,17 @@ test('a warning comes while the command goes on, and its exit status is kept', a
   }
 })
 
+test('a cut is said also with --quiet, and with --json on standard error', async () => {
+  for (const flags of [['-q'], ['--json'], ['--json', '-q']]) {
+    const result = await alice.exec(bob, [chatter, '1001', '1001'], flags)
+    assert.equal(result.status, 3)
+    for (const stream of ['stdout', 'stderr'])
+      assert.match(result.stderr, new RegExp(`x0x: warning: ${stream}_cap_hit: ${stream} reached its cap`))
+    assert.doesNotMatch(result.stderr, /approaching/)
+    assert.doesNotMatch((await alice.exec(bob, [chatter, '1000', '1000'], flags)).stderr, /x0x/)
+  }
+})
+
 test('one command more than may run at once is denied, and a slot given back is free', async () => {
   const sleepers = [1, 2].map(() => alice.startCli(['exec', 'bob', '--', 'sleep', '20']))
   await until('both run', async () => (await bob.diagnostics()).active_sessions === 2)

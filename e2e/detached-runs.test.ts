@@ -204,6 +204,22 @@ test('several are waited for at once, and end as a fan-out would', async () => {
   )
 })
 
+test('output beyond --keep is said by wait and attach, also with --quiet, and fails a wait for several', async () => {
+  const [cut, whole] = [await detach(['echo', '123456'], ['--keep', '5']), await detach(['echo', '1'])]
+  const one = await alice.cli(['-q', 'runs', 'wait', cut])
+  assert.deepEqual([one.status, one.stdout.toString()], [0, ''])
+  assert.match(one.stderr, new RegExp(`^x0x: ${cut}: stdout was cut \\(stdout_cap_hit\\)\n`))
+  const several = await alice.cli(['-q', 'runs', 'wait', cut, whole])
+  assert.equal(several.status, 1)
+  assert.match(several.stderr, /: stdout was cut/)
+  for (const from of ['0', '2', '5']) {
+    const shown = await alice.cli(['-q', 'attach', cut, '--from', from])
+    assert.deepEqual([shown.status, shown.stdout.toString()], [0, '12345'.slice(Number(from))])
+    assert.match(shown.stderr, /stdout_cap_hit/)
+  }
+  assert.deepEqual([(await alice.cli(['-q', 'runs', 'wait', whole])).stderr, (await alice.cli(['-q', 'attach', whole])).stderr], ['', ''])
+})
+
 test('many hosts are detached by the words of a fan-out', async () => {
   const { status, stdout, stderr } = await alice.cli(['exec', 'bob', 'bob', '--detach', '--', 'echo', '3'])
   assert.equal(status, 0, stderr)

@@ -79,11 +79,11 @@ export const NO_FACTS = {
 const SUMS = { ran: count, denied: count, unreachable: count, not_started: count, cancelled: count, unknown: count }
 const LEDGER = {
   fanout_id: id,
-  /** Each of them ran and ended with code 0, its output complete. */
+  /** Each of them ran and ended with code 0, and all of its output came. */
   ok: flag,
   asked: count,
   ...SUMS,
-  /** Of those that ran: a code that is not 0, a signal, or incomplete output. */
+  /** Of those that ran: a code that is not 0, a signal, or output that is missing or that a cap cut. */
   failed: count,
 }
 
@@ -137,10 +137,10 @@ export async function* fanoutEventsOf(chunks: AsyncIterable<Uint8Array>): AsyncG
   for await (const line of linesOf(chunks, MAX_RUN_LINE, lineTooLong)) yield asFanoutEvent(JSON.parse(Buffer.from(line).toString('utf8')))
 }
 
-type Ended = Pick<FanoutHostJson, 'end' | 'code' | 'incomplete'>
+type Ended = Pick<FanoutHostJson, 'end' | 'code' | 'incomplete' | 'truncated'>
 
 /** It ran, ended with code 0, and all of its output came. */
-export const isSuccess = ({ end, code, incomplete }: Ended): boolean => end === 'ran' && code === 0 && !incomplete
+export const isSuccess = ({ end, code, incomplete, truncated }: Ended): boolean => end === 'ran' && code === 0 && !incomplete && !truncated
 
 /** How many ended how. */
 export class FanoutSums {

@@ -109,6 +109,7 @@ const host = fc.record({
   end: fc.constantFrom(...FANOUT_ENDS),
   code: fc.option(fc.nat({ max: 2 })),
   incomplete: fc.boolean(),
+  truncated: fc.boolean(),
 })
 
 describe('sums of a fan-out', () => {
@@ -126,16 +127,17 @@ describe('sums of a fan-out', () => {
 
   it('count as unsuccessful what had its turn and did not end well', () => {
     const sums = new FanoutSums()
-    for (const end of FANOUT_ENDS) sums.add({ end, code: 0, incomplete: false })
+    for (const end of FANOUT_ENDS) sums.add({ end, code: 0, incomplete: false, truncated: false })
     assert.equal(sums.unsuccessful, 4)
-    sums.add({ end: 'ran', code: 1, incomplete: false })
-    sums.add({ end: 'ran', code: 0, incomplete: true })
-    assert.equal(sums.unsuccessful, 6)
-    assert.equal(sums.failed, 2)
+    sums.add({ end: 'ran', code: 1, incomplete: false, truncated: false })
+    sums.add({ end: 'ran', code: 0, incomplete: true, truncated: false })
+    sums.add({ end: 'ran', code: 0, incomplete: false, truncated: true })
+    assert.equal(sums.unsuccessful, 7)
+    assert.equal(sums.failed, 3)
   })
 
   it('of somebody else are looked at before they are believed', () => {
-    const ledger = sumsOf(ID, [{ end: 'ran', code: 0, incomplete: false }])
+    const ledger = sumsOf(ID, [{ end: 'ran', code: 0, incomplete: false, truncated: false }])
     assert.match(ledgerProblem({ ...ledger, asked: 2 }) ?? '', /1 hosts ended and 2 were asked/)
     assert.match(ledgerProblem({ ...ledger, failed: 2 }) ?? '', /2 failed and 1 ran/)
     assert.match(ledgerProblem({ ...ledger, failed: 1 }) ?? '', /ok true/)

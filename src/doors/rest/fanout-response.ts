@@ -2,7 +2,14 @@ import type { FanoutSink, FanoutSpec } from '../../exec/fleet/fanouts.ts'
 import type { FanoutHost } from '../../exec/fleet/host-end.ts'
 import type { RunEvent } from '../../exec/run-spec.ts'
 import { FANOUT_HOSTS_PER_EVENT, FANOUT_READER_MS } from '../../protocol/fanout-limits.ts'
-import type { FanoutEventJson, FanoutHostJson, FanoutHostResultJson, FanoutLedgerJson, FanoutResultJson } from '../../protocol/fanout.ts'
+import {
+  sumsOf,
+  type FanoutEventJson,
+  type FanoutHostJson,
+  type FanoutHostResultJson,
+  type FanoutLedgerJson,
+  type FanoutResultJson,
+} from '../../protocol/fanout.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import { MAX_AGGREGATED_OUTPUT } from '../../protocol/limits.ts'
 import { toBase64 } from '../../protocol/text.ts'
@@ -115,8 +122,9 @@ export class AggregatedFanout implements FanoutSink {
     // Nothing is read before all have ended.
   }
 
-  result(ledger: FanoutLedgerJson): FanoutResultJson {
-    return { ...ledger, hosts: this.#hosts }
+  result({ fanout_id }: FanoutLedgerJson): FanoutResultJson {
+    // What did not fit into the answer is cut, and counts as that.
+    return { ...sumsOf(fanout_id, this.#hosts), hosts: this.#hosts }
   }
 }
 

@@ -61,7 +61,7 @@ const ledger = {
   not_started: z.int(),
   cancelled: z.int(),
   unknown: z.int().describe('it may have run'),
-  failed: z.int().describe('of those that ran: a code that is not 0, a signal, or incomplete output'),
+  failed: z.int().describe('of those that ran: a code that is not 0, a signal, or output that is missing or that a cap cut'),
 }
 
 /** One line of the streamed answer. */

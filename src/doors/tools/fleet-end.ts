@@ -32,7 +32,7 @@ const endingOf = (run: ToolRun, end: RunEnd, weCancelled: boolean): Ending => {
   const { exit_code, signal, interruption, launch_error } = end
   // One that ended by itself before our cancellation came has run.
   if (weCancelled && run.cancelledThere && interruption === null) return { end: 'cancelled' }
-  if (exit_code !== null || signal !== null) return { end: 'ran', incomplete: interruption !== null, message: interruption }
+  if (exit_code !== null || signal !== null) return { end: 'ran', incomplete: interruption !== null || run.isCut, message: interruption }
   if (interruption !== null) return { end: 'unknown', message: interruption }
   if (weCancelled) return { end: 'cancelled' }
   return { end: 'denied', error: launch_error === null ? null : 'spawn_failed', message: launch_error?.message ?? NOT_BEGUN }

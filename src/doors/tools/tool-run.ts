@@ -94,6 +94,11 @@ export class ToolRun implements LocalRunSink {
     return this.#end
   }
 
+  /** A cap, of its target or of this host, has cut its output. */
+  get isCut(): boolean {
+    return this.#dropped.stdout + this.#dropped.stderr > 0
+  }
+
   /** Where it ran they say that it was a cancellation that ended it. */
   get cancelledThere(): boolean {
     return this.#cancelledThere

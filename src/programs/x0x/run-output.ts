@@ -1,5 +1,6 @@
 import type { OutputPart, RunEventJson, RunResultJson } from '../../protocol/run-events.ts'
 import type { CliContext } from './context.ts'
+import { CUT_WARNINGS } from './cut-output.ts'
 import { KILLED_BY, type ExitEvent } from './outcome.ts'
 import { shownLine, visibleJson } from '../../base/visible-text.ts'
 import { WaitingLine, type WaitingEvent } from './waiting-line.ts'
@@ -20,6 +21,8 @@ export interface RunOutput {
   exit(event: ExitEvent): Promise<void>
 }
 
+const warningText = ({ kind, message }: WarningEvent): string => `x0x: warning: ${kind}: ${shownLine(message)}\n`
+
 /** stdout to stdout, stderr to stderr, as it comes; on a terminal its control characters are shown, not obeyed. */
 export class LiveOutput implements RunOutput {
   readonly #context: CliContext
@@ -39,8 +42,9 @@ export class LiveOutput implements RunOutput {
 
   async warning(event: WarningEvent): Promise<boolean> {
     // What ended the command is said once, at its end.
-    if (this.#context.quiet || event.kind === 'cancelled' || KILLED_BY.includes(event.kind)) return true
-    return write(this.#context.stderr, `x0x: warning: ${event.kind}: ${shownLine(event.message)}\n`)
+    if (event.kind === 'cancelled' || KILLED_BY.includes(event.kind)) return true
+    if (this.#context.quiet && !CUT_WARNINGS.includes(event.kind)) return true
+    return write(this.#context.stderr, warningText(event))
   }
 
   async waiting(event: WaitingEvent): Promise<boolean> {
@@ -73,8 +77,8 @@ export class CollectedOutput implements RunOutput {
     return true
   }
 
-  async warning(): Promise<boolean> {
-    return true
+  async warning(event: WarningEvent): Promise<boolean> {
+    return !CUT_WARNINGS.includes(event.kind) || write(this.#context.stderr, warningText(event))
   }
 
   async waiting(): Promise<boolean> {

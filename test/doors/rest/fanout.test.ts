@@ -4,14 +4,14 @@ import { test, type TestContext } from 'node:test'
 
 import type { Clock } from '../../../src/base/clock.ts'
 import type { EventStream } from '../../../src/doors/rest/event-stream.ts'
-import { StreamedFanout } from '../../../src/doors/rest/fanout-response.ts'
+import { AggregatedFanout, StreamedFanout } from '../../../src/doors/rest/fanout-response.ts'
 import { RequesterCounters } from '../../../src/exec/counters.ts'
-import { Fanouts, type FanoutsComponents } from '../../../src/exec/fleet/fanouts.ts'
+import { Fanouts, type FanoutsComponents, type FanoutSpec } from '../../../src/exec/fleet/fanouts.ts'
 import type { FanoutHost } from '../../../src/exec/fleet/host-end.ts'
 import { DEFAULT_FANOUT_PARALLEL, FANOUT_READER_MS, MAX_FANOUT_HOSTS } from '../../../src/protocol/fanout-limits.ts'
-import { fanoutEventsOf } from '../../../src/protocol/fanout.ts'
+import { fanoutEventsOf, NO_FACTS, type FanoutLedgerJson } from '../../../src/protocol/fanout.ts'
 import { NO_LABELS } from '../../../src/protocol/labels.ts'
-import { MAX_ARGV_BYTES } from '../../../src/protocol/limits.ts'
+import { MAX_AGGREGATED_OUTPUT, MAX_ARGV_BYTES } from '../../../src/protocol/limits.ts'
 import { runOutcome } from '../../support/exit-event.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { until } from '../../support/processes.ts'
@@ -32,6 +32,23 @@ test('a host is told to begin when that has left this process, and others are to
   assert.deepEqual([sent.map(([type]) => type), told], [['begun', 'warning'], false])
   sent[0]![1]!()
   await begun
+})
+
+test('output of a host that does not fit into one answer counts as cut in its sums', () => {
+  const sink = new AggregatedFanout()
+  const hosts = [HOST, { host: 'web2', agent_id: 'c'.repeat(64) }]
+  sink.asked({ fanout_id: ID, hosts } as unknown as FanoutSpec)
+  const room = MAX_AGGREGATED_OUTPUT / hosts.length
+  for (const [at, host] of hosts.entries()) {
+    sink.event(host, { type: 'stdout', request_id: ID, seq: 0, data: new Uint8Array(room + at) })
+    sink.ended({ ...NO_FACTS, ...host, request_id: ID, end: 'ran', code: 0 })
+  }
+  const { ok, ran, failed, hosts: ended } = sink.result({ fanout_id: ID } as FanoutLedgerJson)
+  assert.deepEqual([ok, ran, failed], [false, 2, 1])
+  assert.deepEqual(
+    ended.map(({ truncated }) => truncated),
+    [false, true],
+  )
 })
 
 /** Runs that write until they are cancelled, and end when their last line was taken. */

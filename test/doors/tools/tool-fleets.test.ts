@@ -94,6 +94,24 @@ test('many hosts are asked within the sessions that there are, and one run stand
   assert.equal(lines.filter(({ event }) => event === 'refused').length, 0)
 })
 
+test('a host whose output a cap of its target cut has failed', async (t) => {
+  const { fleets } = await fleetsOn(t, async function* ({ target }) {
+    yield output('same\n')
+    yield exit(target === 'n2' ? { stdout_bytes_total: 6, truncated: true, warnings: ['stdout_cap_hit'] } : { stdout_bytes_total: 5 })
+  })
+  const fleet = fleets.begin(request(), many(2), KEY)
+  await fleet.ended
+  const { ran, failed, answers } = fleet.result()
+  assert.deepEqual([ran, failed], [2, 1])
+  assert.deepEqual(
+    answers.map(({ hosts, incomplete }) => [hosts, incomplete]),
+    [
+      ['n1', false],
+      ['n2', true],
+    ],
+  )
+})
+
 test('commands for many hosts that go on at once share the sessions that there are, and no host is denied for want of one', async (t) => {
   const first = Promise.withResolvers<void>()
   const { fleets, most } = await fleetsOn(t, async function* () {

@@ -292,6 +292,9 @@ test('the exit status of one is that of x0x exec, of several the worst of what b
   assert.equal(statusOfAll([well, well]), 0)
   assert.equal(statusOfAll([well, failed]), 1)
   assert.equal(statusOfAll([capped, well]), 1)
+  const cut = waited({ outcome: runOutcome({ truncated: true, warnings: ['stdout_cap_hit'] }) })
+  assert.equal(statusOfWaited(cut), 0)
+  assert.equal(statusOfAll([well, cut]), 1)
   assert.equal(statusOfAll([failed, denied]), 3)
   for (const unknown of [lost, late, partly]) assert.equal(statusOfAll([denied, unknown]), 4)
   assert.equal(stateText(killed), 'ended SIGKILL')
@@ -310,6 +313,31 @@ test('waiting for one says its end as x0x exec does; for several, in a table', a
   const two = await runCli(['--data-dir', dir, 'runs', 'wait', RUN_ID, OTHER_ID, RUN_ID])
   assert.equal(two.status, 1)
   assert.equal(two.stdout.match(/ended SIGTERM/g)?.length, 2)
+})
+
+test('output that a cap cut is said by wait and attach, also with --quiet and --json', async (t) => {
+  const outcome = runOutcome({ truncated: true, warnings: ['stdout_cap_hit', 'stderr_cap_hit'] })
+  const { dir } = await fakeDaemon(t, ({ path, body }, response) => {
+    if (path.includes('/output')) {
+      if (path.includes('follow=false')) return json(response, 200, { ok: true, state: 'ended', outcome })
+      const warning = { type: 'warning', request_id: RUN_ID, kind: 'stdout_cap_hit', message: 'full' }
+      return lines(response, STATE, warning, { ...outcome, type: 'exit', from: 0, next: 0 })
+    }
+    if (path !== '/runs/wait') return json(response, 200, { ok: true, ...run({ request_id: path.split('/')[2]! }) })
+    const { request_ids } = JSON.parse(body) as { request_ids: string[] }
+    return json(response, 200, { ok: true, runs: request_ids.map((request_id) => waited({ request_id, outcome })) })
+  })
+  for (const flags of [[], ['-q'], ['--json']]) {
+    const cli = async (...argv: readonly string[]) => runCli(['--data-dir', dir, ...flags, ...argv])
+    const [one, two] = [await cli('runs', 'wait', RUN_ID), await cli('runs', 'wait', RUN_ID, OTHER_ID)]
+    assert.deepEqual([one.status, two.status], [0, 1])
+    for (const { stderr } of [one, two])
+      assert.ok(stderr.startsWith(`x0x: ${RUN_ID}: stdout and stderr were cut (stdout_cap_hit, stderr_cap_hit)\n`), stderr)
+    assert.match(two.stderr, new RegExp(`^x0x: ${OTHER_ID}: stdout and stderr were cut`, 'm'))
+    const attached = await cli('attach', RUN_ID, ...(flags[0] === '--json' ? ['--no-follow'] : []))
+    assert.equal(attached.status, 0)
+    assert.match(attached.stderr, /stdout_cap_hit/, flags.join())
+  }
 })
 
 test('one that was forgotten while it was waited for is told as that, as it was last known', async (t) => {

@@ -10,6 +10,7 @@ import { fromBase64 } from '../../../protocol/text.ts'
 import { exitOfSignal } from '../../../supervision/program-exit.ts'
 import { write } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
+import { detachedCutLines } from '../cut-output.ts'
 import { reportFailure, usageError } from '../failure.ts'
 import { EXIT_NOT_RUN, outcomeLines, statusOf, type ExitEvent, type RunFacts } from '../outcome.ts'
 import { printJson, printNotice, problemText } from '../print.ts'
@@ -188,6 +189,9 @@ const attachFrom = async (context: CliContext, options: AttachOptions, from: num
   const path = `/runs/${run.request_id}/output?from=${from}&follow=${options.follow}`
   const answer = await context.api.json<Gathered>({ method: 'GET', path })
   await printJson(context, answer)
-  if (answer.outcome !== null) return statusOf({ type: 'exit', ...answer.outcome })
+  if (answer.outcome !== null) {
+    await write(context.stderr, problemText(detachedCutLines({ ...run, outcome: answer.outcome })))
+    return statusOf({ type: 'exit', ...answer.outcome })
+  }
   return answer.state === 'lost' || answer.state === 'expired' ? EXIT_NOT_RUN : 0
 }

@@ -68,6 +68,7 @@ const endedOf = ({ host, request_id, end, denial_reason, error, message, next }:
   code: 0,
   signal: null,
   incomplete: false,
+  truncated: false,
   warnings: [],
   denial_reason,
   error,

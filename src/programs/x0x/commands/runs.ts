@@ -9,6 +9,7 @@ import { hasEnd, isOver, type ShownRun } from '../../../protocol/asked-run.ts'
 import { exitOfSignal } from '../../../supervision/program-exit.ts'
 import { write } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
+import { detachedCutLines } from '../cut-output.ts'
 import { exitStatusOf, failureLines, usageError } from '../failure.ts'
 import { denialLines, EXIT_NOT_RUN, outcomeLines, statusOf, type ExitEvent } from '../outcome.ts'
 import { printAnswer, printDone, printJson, printLine, printTable, problemText } from '../print.ts'
@@ -59,7 +60,7 @@ const SOME_UNKNOWN = 4
 const standingOf = (run: WaitedRun): number => {
   if (run.denial_reason !== null) return SOME_DENIED
   if (!run.over || !hasEnd(run) || run.outcome?.incomplete === true) return SOME_UNKNOWN
-  return statusOfWaited(run) === 0 ? 0 : SOME_FAILED
+  return statusOfWaited(run) === 0 && run.outcome?.truncated !== true ? 0 : SOME_FAILED
 }
 
 /** Of several, as of a fan-out. */
@@ -149,9 +150,10 @@ const waitUpTo = async (context: CliContext, words: RunWords, limit: number | nu
     // A session that shrinks to one is told as before.
     if (others.length > 0 || failed.length > 0 || words.session !== null) {
       if (!context.json) await printTable(context, HEADER, runs.map(rowOf))
+      for (const one of runs) await write(context.stderr, problemText(detachedCutLines(one)))
       return failed.length > 0 ? SOME_UNKNOWN : statusOfAll(runs)
     }
-    if (!context.json) await write(context.stderr, problemText(linesOf(run)))
+    await write(context.stderr, problemText([...(context.json ? [] : linesOf(run)), ...detachedCutLines(run)]))
     return statusOfWaited(run)
   } catch (error) {
     if (left === null) throw error

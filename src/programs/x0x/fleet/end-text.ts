@@ -1,5 +1,6 @@
 import { errnoOf, errorText } from '../../../base/errors.ts'
 import { signalName } from '../../../base/signal-name.ts'
+import { cutText } from '../cut-output.ts'
 import { killedBy } from '../outcome.ts'
 import type { FanoutHostJson } from '../../../protocol/fanout.ts'
 
@@ -10,7 +11,7 @@ export const endText = ({ end, code, signal, incomplete, warnings }: Ended): str
   if (end !== 'ran') return end.replaceAll('_', ' ')
   const ended = signal === null ? (code === 0 ? '' : `exit status ${code}`) : (signalName(signal) ?? `signal ${signal}`)
   const by = killedBy({ warnings }) ?? ''
-  return [ended, by, incomplete ? 'output is missing' : ''].filter((text) => text !== '').join(', ')
+  return [ended, by, incomplete ? 'output is missing' : '', cutText({ warnings }) ?? ''].filter((text) => text !== '').join(', ')
 }
 
 export const WENT_AWAY = 'the local daemon went away before the end, and what it asked for ends without it'

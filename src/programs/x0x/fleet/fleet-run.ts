@@ -255,7 +255,7 @@ export class FleetRun {
     }
     if ((!this.#readerGone || this.#isUnwritable) && !context.json) await this.#summary(argv, sums, isLate ? left.length : 0)
     if (this.#interrupted !== null) return exitOfSignal(this.#interrupted)
-    const incomplete = (held?.problem ?? null) !== null || (ledger?.failure ?? null) !== null
+    const incomplete = held?.isCut === true || (held?.problem ?? null) !== null || (ledger?.failure ?? null) !== null
     return fleetStatus(whole) || (sums.ok && !incomplete ? 0 : 1)
   }
 

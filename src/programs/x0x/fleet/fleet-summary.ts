@@ -4,6 +4,7 @@ import { shellWord } from '../../../base/shell-word.ts'
 import { wrapped } from '../../../command-line/help.ts'
 import { isSuccess, type FanoutEnd, type FanoutHostJson, type FanoutLedgerJson } from '../../../protocol/fanout.ts'
 import { foldNodeSet } from '../../../protocol/node-set.ts'
+import { cutNext, cutText } from '../cut-output.ts'
 import { denialLines, killedBy, killedText, type RunFacts } from '../outcome.ts'
 import { endText } from './end-text.ts'
 import { retryLine } from './fleet-line.ts'
@@ -22,7 +23,18 @@ export interface SummaryFacts extends ToldFacts {
 /** What is known of a host whose turn is over. */
 export type EndedHost = Pick<
   FanoutHostJson,
-  'host' | 'request_id' | 'end' | 'code' | 'signal' | 'incomplete' | 'warnings' | 'denial_reason' | 'error' | 'message' | 'next'
+  | 'host'
+  | 'request_id'
+  | 'end'
+  | 'code'
+  | 'signal'
+  | 'incomplete'
+  | 'truncated'
+  | 'warnings'
+  | 'denial_reason'
+  | 'error'
+  | 'message'
+  | 'next'
 >
 
 /** Hosts for which the same is to be said. */
@@ -74,6 +86,7 @@ const linesFor = (label: Label, hosts: readonly EndedHost[], facts: ToldFacts): 
       return [
         endText(first),
         ...(by === null ? [] : [killedText(by, first, facts)]),
+        ...(cutText(first) === null ? [] : [cutNext(first.host)]),
         ...(first.incomplete ? [`${on}: x0x audit tail   (request ${first.request_id})`] : []),
       ]
     case 'denied': {

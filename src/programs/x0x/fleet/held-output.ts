@@ -24,6 +24,9 @@ export class HeldOutputs {
     return new HeldOutput(this, limit)
   }
 
+  /** Something was longer than the limit that it is held with. */
+  isCut = false
+
   /** Why something could not be kept or read again, such as a full disk; null: all could. */
   get problem(): string | null {
     return this.#problem
@@ -103,6 +106,7 @@ export class HeldOutput {
     const isWhole = this.lost === 0
     this.#length += bytes.length
     const kept = bytes.subarray(0, Math.max(0, this.#limit - this.#kept))
+    if (kept.length < bytes.length) this.#all.isCut = true
     // Behind bytes that are missing nothing can stand.
     if (!isWhole || kept.length === 0) return
     if (this.#extents.length === 0 && this.#all.take(kept.length)) this.#memory.add(kept)

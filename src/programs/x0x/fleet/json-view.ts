@@ -1,8 +1,11 @@
 import { visibleJson } from '../../../base/visible-text.ts'
 import type { FanoutHostJson, FanoutLedgerJson } from '../../../protocol/fanout.ts'
+import { foldNodeSet } from '../../../protocol/node-set.ts'
 import type { OutputPart } from '../../../protocol/run-events.ts'
 import { write } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
+import { cutText } from '../cut-output.ts'
+import { problemText } from '../print.ts'
 import type { FleetView } from './fleet-view.ts'
 import type { HeldOutput, HeldOutputs } from './held-output.ts'
 import type { Stream } from './shown-lines.ts'
@@ -22,6 +25,8 @@ export class JsonView implements FleetView {
   readonly #held: HeldOutputs
   readonly #outputs = new Map<string, Record<Stream, HeldOutput>>()
   readonly #ended: FanoutHostJson[] = []
+  /** Hosts whose output is longer than one object has of it. */
+  readonly #tooLong: string[] = []
 
   constructor(components: { readonly context: CliContext; readonly held: HeldOutputs }) {
     this.#context = components.context
@@ -47,11 +52,21 @@ export class JsonView implements FleetView {
       if (!(await this.#write(`${before}${await this.#hostText(host)}`))) return false
       before = ','
     }
-    return this.#write(`${this.#ended.length === 0 ? before : ''}]}\n`)
+    const written = await this.#write(`${this.#ended.length === 0 ? before : ''}]}\n`)
+    await write(this.#context.stderr, problemText(this.#lostLines()))
+    return written
   }
 
   async close(): Promise<void> {
     await this.#held.close()
+  }
+
+  #lostLines(): string[] {
+    const cut = Map.groupBy(this.#ended, cutText)
+    return [
+      ...[...cut].flatMap(([text, hosts]) => (text === null ? [] : [`${foldNodeSet(hosts.map(({ host }) => host))}: ${text}`])),
+      ...(this.#tooLong.length === 0 ? [] : [`${foldNodeSet(this.#tooLong)}: --json has only ${MAX_JSON_OUTPUT} bytes of each output`]),
+    ]
   }
 
   #of(host: string): Record<Stream, HeldOutput> {
@@ -65,7 +80,9 @@ export class JsonView implements FleetView {
   async #hostText(host: FanoutHostJson): Promise<string> {
     const { stdout, stderr } = this.#of(host.host)
     const [stdout_b64, stderr_b64] = [await textOf(stdout), await textOf(stderr)]
-    return JSON.stringify({ ...host, stdout_b64, stderr_b64, output_cut: stdout.lost + stderr.lost > 0 })
+    const output_cut = stdout.lost + stderr.lost > 0
+    if (output_cut) this.#tooLong.push(host.host)
+    return JSON.stringify({ ...host, stdout_b64, stderr_b64, output_cut })
   }
 
   async #write(text: string): Promise<boolean> {

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 
 import type { FanoutHostJson } from '../../../../src/protocol/fanout.ts'
+import { MAX_JSON_OUTPUT } from '../../../../src/programs/x0x/fleet/json-view.ts'
 import { runCli, type InProcessOptions } from '../../../support/fake-daemon.ts'
 import { denied, fleetDaemon, hostEnd, notStarted, unknown, unreachable, type AskedFanout } from '../../../support/fleet-daemon.ts'
 
@@ -325,6 +326,33 @@ test('a host that waits for a human is said at once, warnings are said once each
   assert.equal(stderr.split('\n')[0], 'x0x: web2: waiting for approval: a human of web2 is asked; 1:00 left, Ctrl-C withdraws it')
   assert.equal(stderr.split('\n')[1], 'x0x: warning: stdout_cap_hit: web[1-3]: what it\\x1b means')
   assert.match(stderr.split('\n')[2] ?? '', /^x0x: 3 hosts asked/)
+})
+
+test('output that a cap cut is a failure in every form, and said also with --quiet', async (t) => {
+  const cut = (host: string, stream: string) => hostEnd(host, { truncated: true, warnings: [`${stream}_cap_hit` as 'stdout_cap_hit'] })
+  const ends = [cut('web1', 'stdout'), cut('web3', 'stderr')]
+  for (const flags of [[], ['-q'], ['-g'], ['-g', '-q'], ['--diff', '-q'], ['--json'], ['--json', '-q']]) {
+    const { status, stdout, stderr } = await exec(
+      t,
+      names(3),
+      answering((fanout) => fanout.output('web1', 'part\n'), ends),
+      flags,
+    )
+    assert.equal(status, 1, flags.join(' '))
+    assert.match(stderr, /web1: stdout was cut \(stdout_cap_hit\)/, flags.join(' '))
+    assert.match(stderr, /web3: stderr was cut \(stderr_cap_hit\)/, flags.join(' '))
+    if (flags[0] === '--json') assert.deepEqual([JSON.parse(stdout).ok, JSON.parse(stdout).failed], [false, 2])
+    if (flags[0] === '-g') assert.match(stdout, /^web1 \(stdout was cut \(stdout_cap_hit\)\): part$/m)
+  }
+})
+
+test('what does not fit into the object of --json is said on standard error, and is a failure', async (t) => {
+  const long = answering((fanout) => {
+    fanout.output('web1', Buffer.alloc(MAX_JSON_OUTPUT))
+    fanout.output('web2', Buffer.alloc(MAX_JSON_OUTPUT + 1))
+  })
+  const { status, stderr } = await exec(t, names(2), long, ['--json', '-q'])
+  assert.deepEqual([status, stderr], [1, 'x0x: web2: --json has only 1048576 bytes of each output\n'])
 })
 
 test('sums of a daemon that do not fit its hosts are said, and not believed', async (t) => {

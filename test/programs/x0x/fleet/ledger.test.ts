@@ -235,6 +235,18 @@ test('where nobody is left to ask, --json names the hosts of the ledger whose su
   )
 })
 
+test('a host whose output a cap cut stays failed in the ledger, and no retry asks it again', async (t) => {
+  const here = await place(t, [hostEnd('web5', { truncated: true, warnings: ['stdout_cap_hit'] })])
+  const { status } = await here.exec('@all', '-q', '--ledger', here.file, '--', 'deploy', '42')
+  assert.deepEqual([status, (await here.state()).ledger().failed], [1, 1])
+  for (const retry of ['--retry', '--retry-unknown']) {
+    const { status: again, stderr } = await here.exec(retry, here.file)
+    assert.equal(again, 1)
+    assert.match(stderr, /nobody is asked: .*\n[^]*failed \(1\): web5: stdout was cut/)
+  }
+  assert.equal(here.asked.length, 1)
+})
+
 test('stdin that is too long for many hosts is told so, and not what helps for one', async (t) => {
   const here = await place(t)
   const { status, stderr } = await here.exec('@all', '--stdin-file', '/dev/zero', '--', 'deploy', '42')
