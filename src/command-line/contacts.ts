@@ -27,6 +27,7 @@ export const CONTACTS: CommandSpec = {
       arguments: [{ flags: '<link>', text: 'x0x://agent/…, or - for standard input' }],
       options: [
         { flags: '--as <name>', text: 'our name for it (default: agent- and the beginning of its id)' },
+        { flags: '--rename', text: 'give a contact that we have the name of --as; its level, pins and labels stay', goesWith: ['as'] },
         { flags: '--trust <level>', completes: TRUST_LEVELS, text: 'trust level of a new contact (default: unknown)' },
       ],
     },

@@ -68,7 +68,7 @@ export class Operations {
     const json = new JsonBody(body)
     switch (operation) {
       case 'card_import':
-        return this.#import(json.only('card', 'name', 'trust_level'))
+        return this.#import(json.only('card', 'name', 'rename', 'trust_level'))
       case 'contact_meet':
         return this.#meet(json.only('name', 'agent_id', 'machine_id', 'addresses'))
       case 'contact_trust': {
@@ -117,7 +117,8 @@ export class Operations {
     if (card.agentId === signatures.agentId) throw new AppError('bad_request', 'this is the card of this agent itself')
     const name = json.optionalText('name')
     const level = json.optionalText('trust_level')
-    const wish = { ...(name !== undefined && { name }), ...(level !== undefined && { trust: levelOf(level) }) }
+    const rename = json.optionalFlag('rename') ?? false
+    const wish = { rename, ...(name !== undefined && { name }), ...(level !== undefined && { trust: levelOf(level) }) }
     this.#refuseRevoked(card.agentId, card.machineId)
     const { agentId: agent, machineId: machine } = card
     await authority.announce({ operation: 'card_import', agent, machine, level: wish.trust ?? null }, { widens: true })

@@ -52,7 +52,7 @@ export const meetProblem = (
     return `this agent is ${known.name}, which is blocked; unblock it first: x0x contacts trust ${known.name} known`
   return known === undefined || known.name === name
     ? null
-    : `this agent is known as ${known.name}: meet it by that name, or remove it first`
+    : `this agent is the contact ${known.name} (conflict), not ${name}: use that name, or rename it first: x0x contacts import LINK --as ${name} --rename`
 }
 
 const idOf = (value: unknown, place: Place): string =>

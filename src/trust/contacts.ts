@@ -11,6 +11,8 @@ import { readJsonFile, writeJsonFile } from './json-file.ts'
 export interface ImportWish {
   /** The contact's name; without it a new contact is called `agent-<first 8 digits of its id>`, never what its card says. */
   readonly name?: string
+  /** A known contact takes `name`, and keeps all else. */
+  readonly rename?: boolean
   /** A new contact's level, default `unknown`. A known contact keeps the level it has. */
   readonly trust?: TrustLevel
 }
@@ -71,13 +73,14 @@ export class Contacts {
   /**
    * Adds the agent of a verified card, or refreshes the addresses of one we know when the card is
    * newer. Changes neither level nor pins of a contact. Throws `bad_request` or `conflict` for the name,
-   * `conflict` for a level that differs from a contact's own.
+   * `conflict` for a second name without `rename`, and for a level that differs from a contact's own.
    */
   importCard(card: VerifiedCard, wish: ImportWish = {}): Promise<Contact> {
     return this.#change((contacts) => {
       const known = contacts.find((contact) => contact.agent_id === card.agentId)
       const name = wish.name ?? known?.name ?? freeName(contacts, card.agentId)
       assertName(contacts, name, card.agentId)
+      if (known !== undefined && name !== known.name && wish.rename !== true) throw secondName(known.name, name)
       const fromCard = {
         addresses: card.addresses,
         agent_public_key: Buffer.from(card.publicKey).toString('base64url'),
@@ -232,6 +235,11 @@ const freeName = (contacts: readonly Contact[], agentId: AgentId): string => {
     if (!contacts.some((contact) => contact.name === name)) return name
   }
 }
+
+const secondName = (known: string, name: string): AppError =>
+  new AppError('conflict', `this agent is the contact ${known} (conflict): it cannot be ${name} too, and nothing was changed`, {
+    data: { next: `Try: x0x contacts import LINK --as ${known}, or, to rename it: x0x contacts import LINK --as ${name} --rename` },
+  })
 
 const assertName = (contacts: readonly Contact[], name: string, agentId: AgentId): void => {
   const problem = nameProblem(name)

@@ -51,7 +51,7 @@ test('labels stay through all else that changes a contact', async (t) => {
   const { contacts, again } = await open(t)
   await contacts.importCard(CARD, { name: 'alice' })
   await contacts.label('alice', { role: 'db' })
-  await contacts.importCard({ ...CARD, issuedAt: 1500, addresses: ['/ip4/10.0.0.2/tcp/1'] }, { name: 'alicia' })
+  await contacts.importCard({ ...CARD, issuedAt: 1500, addresses: ['/ip4/10.0.0.2/tcp/1'] }, { name: 'alicia', rename: true })
   await contacts.setTrust('alicia', 'trusted')
   await contacts.pin('alicia', MACHINE)
   await contacts.unpin('alicia', MACHINE)

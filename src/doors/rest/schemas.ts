@@ -104,6 +104,7 @@ const contact = agentName
 export const cardImport = z.strictObject({
   card: z.string(),
   name: optional(z.string().min(1).max(MAX_NAME)),
+  rename: optional(z.boolean().describe('gives a contact that is there this name; without it a second name is a conflict')),
   trust_level: optional(z.enum(TRUST_LEVELS)),
 })
 export const contactMeet = z.strictObject({

@@ -93,6 +93,7 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
   'contacts import': async (context, line) =>
     (await import('./commands/contacts.ts')).runContactsImport(context, line.words[0] ?? '', {
       name: line.value('as'),
+      rename: line.has('rename'),
       trust: line.value('trust'),
     }),
   'contacts trust': async (context, { words: [name = '', level = ''] }) =>

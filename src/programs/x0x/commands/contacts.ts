@@ -6,7 +6,7 @@ import { TRUST_LEVELS } from '../../../protocol/reasons.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { operate } from '../../../local-api/operator.ts'
-import { printAnswer, printDone, printLine, printTable } from '../print.ts'
+import { printAnswer, printDone, printLine, printNotice, printTable } from '../print.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 
 export interface Contact {
@@ -31,9 +31,12 @@ const agentShown = ({ agent_id, formerly: [before] = [] }: Contact): string =>
 const pinShown = ({ revoked_machines = [] }: Contact, machine: string, digits = 64): string =>
   `${machine.slice(0, digits)}${revoked_machines.includes(machine) ? ' (revoked)' : ''}`
 
+const listed = async ({ api }: CliContext): Promise<{ contacts: readonly Contact[] }> =>
+  api.json<{ contacts: readonly Contact[] }>({ method: 'GET', path: '/contacts' })
+
 /** `x0x contacts list`. */
 export const runContactsList = async (context: CliContext): Promise<number> => {
-  const answer = await context.api.json<{ contacts: readonly Contact[] }>({ method: 'GET', path: '/contacts' })
+  const answer = await listed(context)
   return printAnswer(context, answer, async () => {
     const rows = answer.contacts.map((contact) => [
       contact.name,
@@ -57,6 +60,7 @@ const cutByTerminal = (card: string, error: AppError): AppError =>
 
 export interface ImportOptions {
   readonly name: string | null
+  readonly rename: boolean
   readonly trust: string | null
 }
 
@@ -71,10 +75,17 @@ export const runContactsImport = async (context: CliContext, link: string, optio
   const body = {
     card,
     ...(options.name === null ? {} : { name: options.name }),
+    ...(options.rename && { rename: true }),
     ...(options.trust === null ? {} : { trust_level: checkLevel(options.trust) }),
   }
   try {
-    return await report(context, await operate<{ contact?: Contact }>(context, '/agent/card/import', body))
+    const before = options.rename ? (await listed(context)).contacts : []
+    const answer = await operate<{ contact: Contact }>(context, '/agent/card/import', body)
+    const old = before.find(({ agent_id }) => agent_id === answer.contact.agent_id)?.name ?? answer.contact.name
+    await report(context, answer)
+    if (old !== answer.contact.name)
+      await printNotice(context, shownLine(`${old} is now ${answer.contact.name}: groups.toml and scripts that say ${old} find it no more`))
+    return 0
   } catch (error) {
     throw link === '-' && context.stdin.isTTY === true && isAppError(error, 'bad_card') ? cutByTerminal(card, error) : error
   }
