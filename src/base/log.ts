@@ -2,6 +2,7 @@ import { pino, stdTimeFunctions } from 'pino'
 
 import { leadsToJournald, withPriority } from './journald.ts'
 import type { LogLevel } from './log-level.ts'
+import { LogOutput, standardErrorLog } from './log-output.ts'
 
 interface LogMethod {
   (fields: object, message: string): void
@@ -35,14 +36,14 @@ const NESTING = ['', '*.', '*.*.']
 const LEVEL = /^\{"level":"(\w+)"/
 
 /**
- * JSON lines with ISO 8601 time; written synchronously, so that the last line before a crash is there. In systemd's journal,
- * which has the time and the process of each line, a priority stands in front in their place.
+ * JSON lines with ISO 8601 time, by default on standard error (see `LogOutput`). In systemd's journal, which has the time and
+ * the process of each line, a priority stands in front in their place.
  */
 export const createLogger = (init: LoggerInit): Logger => {
-  const { name, level = 'warn', destination = pino.destination({ dest: 2, sync: true }) } = init
+  const { name, level = 'warn', destination = standardErrorLog() } = init
   const journald = init.journald ?? (init.destination === undefined && leadsToJournald())
   const prefixed = { write: (line: string) => destination.write(withPriority(LEVEL.exec(line)?.[1], line)) }
-  return pino(
+  const logger = pino(
     {
       name,
       level,
@@ -53,6 +54,9 @@ export const createLogger = (init: LoggerInit): Logger => {
     },
     journald ? prefixed : destination,
   )
+  if (destination instanceof LogOutput)
+    destination.onRecovered = (lost) => logger.error({ lost }, 'log lines were lost because the log could not be written')
+  return logger
 }
 
 const nothing = (): void => undefined

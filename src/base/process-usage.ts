@@ -1,6 +1,7 @@
 import { monitorEventLoopDelay, performance } from 'node:perf_hooks'
 
 import { counter, gauge, type Metric, type Sample } from './exposition.ts'
+import { lostLogLines } from './log-output.ts'
 
 /** How often the delay of the event loop is measured. */
 const RESOLUTION_MS = 50
@@ -16,6 +17,8 @@ export interface ProcessUsage {
   readonly busy: number
   /** … and how late it was since this was last asked. */
   readonly delay: { readonly p99: number; readonly max: number }
+  /** Log lines that were dropped because the log could not be written. */
+  readonly lost_log_lines: number
 }
 
 let delays: ReturnType<typeof monitorEventLoopDelay> | null = null
@@ -36,6 +39,7 @@ export const processUsage = (): ProcessUsage => {
     heap: heapUsed,
     busy: performance.eventLoopUtilization().active / 1000,
     delay,
+    lost_log_lines: lostLogLines(),
   }
 }
 
@@ -76,6 +80,11 @@ export const usageMetrics = <Facts extends { readonly usage: ProcessUsage }>(pro
       'x0x_process_event_loop_delay_max_seconds',
       'how late the event loop was, since the last scrape: at most',
       of(({ delay }) => delay.max),
+    ),
+    counter(
+      'x0x_process_log_lines_lost_total',
+      'log lines that were dropped because the log could not be written',
+      of(({ lost_log_lines: lost }) => lost),
     ),
   ]
 }

@@ -4,6 +4,7 @@ import type { Duplex } from 'node:stream'
 
 import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
+import { standardErrorLog } from '../base/log-output.ts'
 import { cannotStart, type NetworkUser } from './network-user.ts'
 import { fromSources, ownProgram, programArguments, startOwnProcess, type OwnProcess } from './own-process.ts'
 import { relayLog } from './relayed-log.ts'
@@ -45,7 +46,7 @@ export const startNetworkProcess = (components: { clock: Clock }, init: NetworkP
   const channel = stdio[CHANNEL_FD]
   const log = stdio[2]
   if (!(channel instanceof Socket) || !(log instanceof Socket)) throw new AppError('internal', "the network's half has no channel")
-  relayLog(log, components, { name: NAME, pid, write: (line) => process.stderr.write(line) })
+  relayLog(log, components, { name: NAME, pid, write: (line) => standardErrorLog().write(line) })
   return { pid, channel, ended, kill: () => kill('SIGKILL') }
 }
 

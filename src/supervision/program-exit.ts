@@ -79,6 +79,8 @@ export const firstCrash = (log: Logger, { unhandledRejections }: { readonly unha
     }
     const note = (reason: unknown): void => log.error({ err: errorText(reason) }, 'a promise was rejected and had no handler')
     process.on('unhandledRejection', unhandledRejections === 'stop' ? stop : note)
+    // A lost output is not an error of ours: a daemon outlives its terminal, its log and the reader of either.
+    for (const stream of [process.stdout, process.stderr]) stream.on('error', () => undefined)
     process.on('uncaughtException', stop)
   })
 

@@ -1,10 +1,9 @@
-import { writeSync } from 'node:fs'
-
 import { systemClock } from '../../base/clock.ts'
 import type { Environment } from '../../base/environment.ts'
-import { AppError, attempt, isAppError } from '../../base/errors.ts'
+import { AppError, isAppError } from '../../base/errors.ts'
 import { ensurePrivateDir } from '../../base/file-rights.ts'
 import { createLogger } from '../../base/log.ts'
+import { standardErrorLog } from '../../base/log-output.ts'
 import { loadRexdConfig, readRexdConfig, type RexdConfig } from '../../config/rexd-config.ts'
 import { KeeperDoor } from '../../doors/mcp/keeper-door.ts'
 import { MAX_KEEPER_LOG } from '../../protocol/tool-limits.ts'
@@ -19,8 +18,7 @@ import { writableRules } from './own-files.ts'
 /** Standard error, which is a file where a server has started us. */
 const boundedLog = (): { write(line: string): void } => {
   let left = MAX_KEEPER_LOG
-  // A disk that is full must not end what stays.
-  return { write: (line) => void ((left -= Buffer.byteLength(line)) >= 0 && attempt(() => writeSync(2, line))) }
+  return { write: (line) => void ((left -= Buffer.byteLength(line)) >= 0 && standardErrorLog().write(line)) }
 }
 
 /** Why what was read once does not count any more; null: it does. */

@@ -60,8 +60,6 @@ const statusLine = ({ agentId, where, execStatus, networkIsUp }: Daemon, reloade
 const run = async (config: DaemonConfig, reloads: ReloadSignal): Promise<number> => {
   const log = createLogger({ name: 'x0xd', level: config.log_level })
   if (config.log_level === 'debug') logStages(log)
-  // Whoever has read our lines may leave; we go on.
-  for (const stream of [process.stdout, process.stderr]) stream.on('error', () => undefined)
   // Before anything is started, so that no signal finds the process without its handler.
   const stopping = Promise.race([stopSignal(), launcherGone()])
   const crash = firstCrash(log, { unhandledRejections: 'stop' })

@@ -1,0 +1,135 @@
+import { closeSync, constants, fstatSync, openSync, writeSync } from 'node:fs'
+import { isatty } from 'node:tty'
+
+import { attempt } from './errors.ts'
+
+/** Bytes of log lines that are kept in memory while the log cannot be written. Later lines are dropped and counted. */
+export const MAX_HELD_LOG_BYTES = 256 * 1024
+/** How often a log that could not be written is tried again. */
+const RETRY_MS = 1_000
+
+const STDERR = 2
+
+/**
+ * A descriptor for standard error whose writes return at once. A pipe or a terminal is opened again, because its reader may be
+ * slow or stopped: the new file description does not block, and the one that other programs share stays as it is. A socket
+ * cannot be opened again; the runtime stops it from blocking when it opens `process.stderr`.
+ */
+const openStderr = (): number => {
+  const kind = attempt(() => fstatSync(STDERR))
+  if (kind === null) return STDERR
+  if (kind.isSocket()) void process.stderr
+  if (!kind.isFIFO() && !isatty(STDERR)) return STDERR
+  return attempt(() => openSync(`/proc/self/fd/${STDERR}`, constants.O_WRONLY | constants.O_NONBLOCK | constants.O_NOCTTY)) ?? STDERR
+}
+
+/** At its exit the runtime sets the modes of its terminals and aborts if one is gone. A null device in its place prevents that. */
+const replaceLostTerminals = (terminals: readonly number[]): void => {
+  for (const fd of terminals) {
+    if (isatty(fd)) continue
+    attempt(() => closeSync(fd))
+    // The lowest number that is free, which is this one.
+    attempt(() => openSync('/dev/null', constants.O_RDWR))
+  }
+}
+
+/**
+ * Writes log lines at once, so that the last line before a crash is in the log. A write that fails, for any reason, never
+ * throws and never waits: lines are held, tried again each second, and dropped and counted beyond `MAX_HELD_LOG_BYTES`.
+ */
+export class LogOutput {
+  /** Is told how many lines were dropped as soon as the log can be written again. */
+  onRecovered: (dropped: number) => void = () => undefined
+  readonly #fd: number
+  readonly #held: Buffer[] = []
+  #heldBytes = 0
+  /** Since `onRecovered` was last called. */
+  #dropped = 0
+  #lost = 0
+  #isRetrying = false
+
+  constructor(fd: number) {
+    this.#fd = fd
+  }
+
+  /** Lines that were dropped since the process began. */
+  get lost(): number {
+    return this.#lost
+  }
+
+  write(line: string): void {
+    const bytes = Buffer.from(line)
+    const rest = this.flush() ? this.#write(bytes) : bytes
+    if (rest.length === 0) return
+    // The rest of a line that is partly written is always kept, so that the next one begins on a line of its own.
+    const isWhole = rest.length === bytes.length
+    if (isWhole && (this.#dropped > 0 || this.#heldBytes + rest.length > MAX_HELD_LOG_BYTES)) this.#drop()
+    else this.#hold(rest)
+  }
+
+  /** Writes what is held; false: some of it is left. */
+  flush(): boolean {
+    for (let [line] = this.#held; line !== undefined; [line] = this.#held) {
+      const rest = this.#write(line)
+      this.#heldBytes -= line.length - rest.length
+      if (rest.length > 0) {
+        this.#held[0] = rest
+        return false
+      }
+      this.#held.shift()
+    }
+    const dropped = this.#dropped
+    this.#dropped = 0
+    if (dropped > 0) this.onRecovered(dropped)
+    return this.#held.length === 0
+  }
+
+  /** Answers what could not be written. */
+  #write(bytes: Buffer): Buffer {
+    let rest = bytes
+    while (rest.length > 0) {
+      const written = attempt(() => writeSync(this.#fd, rest)) ?? 0
+      if (written === 0) break
+      rest = rest.subarray(written)
+    }
+    return rest
+  }
+
+  #hold(bytes: Buffer): void {
+    this.#held.push(bytes)
+    this.#heldBytes += bytes.length
+    this.#retryLater()
+  }
+
+  #retryLater(): void {
+    if (this.#isRetrying) return
+    this.#isRetrying = true
+    setTimeout(() => {
+      this.#isRetrying = false
+      if (!this.flush()) this.#retryLater()
+    }, RETRY_MS).unref()
+  }
+
+  #drop(): void {
+    this.#dropped += 1
+    this.#lost += 1
+  }
+}
+
+let standardError: LogOutput | null = null
+
+/** The one log of this process. */
+export const standardErrorLog = (): LogOutput => {
+  if (standardError !== null) return standardError
+  const output = new LogOutput(openStderr())
+  const terminals = [0, 1, 2].filter((fd) => isatty(fd))
+  process.on('exit', () => {
+    output.flush()
+    replaceLostTerminals(terminals)
+  })
+  standardError = output
+  return output
+}
+
+/** Lines of this process's log that were dropped; 0 where it has none. */
+export const lostLogLines = (): number => standardError?.lost ?? 0

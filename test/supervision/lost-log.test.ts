@@ -1,0 +1,172 @@
+import assert from 'node:assert/strict'
+import { spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { closeSync, constants, openSync, readFileSync, writeSync } from 'node:fs'
+import { appendFile, mkdir, writeFile } from 'node:fs/promises'
+import { connect } from 'node:net'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import { pathsIn } from '../../src/local-api/paths.ts'
+import { loadPty } from '../../src/process/native-pty.ts'
+import { DIST, MeshOfDaemons, until, type TestDaemon } from '../support/mesh-of-daemons.ts'
+import { mcpPlace } from '../support/mcp-server.ts'
+import { script } from '../support/processes.ts'
+import { NO_DISK, smallDisk } from '../support/small-disk.ts'
+import { tempDir } from '../support/temp-dir.ts'
+
+const LINUX = { skip: process.platform !== 'linux' && 'the shell makes these descriptors by /proc and mkfifo' }
+const PIPE_FILLED = Buffer.alloc(1024 * 1024, 'filler\n')
+
+/** How a program is started so that its log can be lost, and how that happens. */
+interface Log {
+  /** What a shell does; `"$@"` is the program. */
+  readonly shell: string
+  lose(): Promise<void> | void
+}
+
+const fifo = async (t: TestContext): Promise<string> => {
+  const path = join(await tempDir(t), 'log')
+  assert.equal(spawnSync('mkfifo', [path]).status, 0)
+  return path
+}
+
+const LOSSES: Readonly<Record<string, (t: TestContext) => Promise<Log | string>>> = {
+  'is a full device': async () => ({ shell: 'exec "$@" 2>/dev/full', lose: () => undefined }),
+  'is on a disk that fills up': async (t) => {
+    const disk = await smallDisk(t, 1024)
+    if (disk === null) return NO_DISK
+    const fill = async (): Promise<void> => writeFile(join(disk, 'filler'), PIPE_FILLED).catch(() => undefined)
+    return { shell: `exec "$@" 2>>${join(disk, 'log')}`, lose: fill }
+  },
+  'has reached the size limit of the process': async (t) => {
+    const file = join(await tempDir(t), 'log')
+    await writeFile(file, '')
+    return { shell: `ulimit -f 1024; exec "$@" 2>>${file}`, lose: async () => appendFile(file, PIPE_FILLED) }
+  },
+  'is a pipe whose reader has left': async (t) => {
+    const path = await fifo(t)
+    const fd = openSync(path, constants.O_RDWR)
+    return { shell: `exec "$@" 2>${path}`, lose: () => closeSync(fd) }
+  },
+  'is a pipe that nobody reads': async (t) => {
+    const path = await fifo(t)
+    const fd = openSync(path, constants.O_RDWR | constants.O_NONBLOCK)
+    t.after(() => closeSync(fd))
+    return { shell: `exec "$@" 2>${path}`, lose: () => void writeSync(fd, PIPE_FILLED) }
+  },
+  'was its terminal, which is gone': async () => {
+    const { master, shell } = terminal()
+    return { shell, lose: () => closeSync(master) }
+  },
+  'is a terminal that shows nothing more': async (t) => {
+    const { master, shell, pty } = terminal()
+    t.after(() => closeSync(master))
+    const own = openSync(pty, constants.O_WRONLY | constants.O_NONBLOCK | constants.O_NOCTTY)
+    const fill = (): void => {
+      try {
+        for (;;) writeSync(own, PIPE_FILLED)
+      } catch {
+        closeSync(own)
+      }
+    }
+    return { shell, lose: fill }
+  },
+}
+
+/** A terminal of its own for a program: of its session, its input and its log. */
+const terminal = (): { readonly master: number; readonly shell: string; readonly pty: string } => {
+  const loaded = loadPty()
+  assert.ok('native' in loaded)
+  const { master, slave, pty } = loaded.native.open(80, 24)
+  closeSync(slave)
+  return { master, pty, shell: `exec ${master}>&-; exec setsid -c "$@" <${pty} 2>${pty}` }
+}
+
+const through = ({ shell }: Log, program: readonly string[]): [string, ...string[]] => [
+  '/bin/bash',
+  '-c',
+  `ulimit -c 0; ${shell}`,
+  'sh',
+  ...program,
+]
+
+const reloads = async (daemon: TestDaemon): Promise<void> => {
+  process.kill(daemon.pid, 'SIGHUP')
+  await daemon.ok('contacts', 'list')
+}
+
+for (const [what, make] of Object.entries(LOSSES))
+  test(`a daemon whose log ${what} goes on, and so do its runs`, LINUX, async (t) => {
+    const log = await make(t)
+    if (typeof log === 'string') return t.skip(log)
+    const mesh = await MeshOfDaemons.create()
+    t.after(async () => mesh.stop())
+    const go = join(await tempDir(t), 'go')
+    const waits = await script(t, `echo begun; until [ -e ${go} ]; do sleep 0.05; done; echo ended`)
+    const daemon = mesh.add('web', { program: through(log, [process.execPath, join(DIST, 'x0xd.mjs')]), env: { X0X_LOG_LEVEL: 'debug' } })
+    await daemon.start()
+    await daemon.stop()
+    await daemon.writeAcl([{ agent: daemon, commands: [[waits], ['/bin/echo', 'ok']] }])
+    await daemon.start()
+    const run = daemon.startCli(['exec', daemon.agentId, '--', waits])
+    await run.printed('begun')
+    await log.lose()
+    for (let round = 0; round < 3; round += 1) await reloads(daemon)
+    const other = await daemon.exec(daemon.agentId, ['/bin/echo', 'ok'])
+    assert.deepEqual([other.status, other.stdout.toString()], [0, 'ok\n'], other.stderr)
+    await writeFile(go, '')
+    const { status, stdout } = await run.finished
+    assert.deepEqual([status, stdout.toString()], [0, 'begun\nended\n'])
+    assert.equal(await daemon.stop(), 0)
+  })
+
+const X0X = join(import.meta.dirname, '../../deploy/bin/x0x.cjs')
+
+/** Sends a line that none of the programs understands, so that it has something to log, and waits until it has read it. */
+const disturb = async (socket: string): Promise<void> => {
+  const client = connect(socket).on('error', () => undefined)
+  client.resume().end('no line of this protocol\n')
+  await once(client, 'close')
+}
+
+const LOGS_OF_OTHERS = ['is a full device', 'is a pipe whose reader has left', 'is a pipe that nobody reads']
+
+for (const what of LOGS_OF_OTHERS) {
+  test(`x0x desk whose log ${what} goes on`, LINUX, async (t) => {
+    const log = (await LOSSES[what]!(t)) as Log
+    const dir = join(await tempDir(t), 'data')
+    await mkdir(dir, { mode: 0o700 })
+    const [file, ...words] = through(log, [process.execPath, X0X, 'desk', '--data-dir', dir])
+    const desk = spawn(file, words, { stdio: ['ignore', 'pipe', 'ignore'] })
+    t.after(() => desk.kill('SIGKILL'))
+    const ended = once(desk, 'exit')
+    assert.match(String(await Promise.race([once(desk.stdout, 'data'), ended])), /asks humans/)
+    await log.lose()
+    for (let round = 0; round < 3; round += 1) await disturb(pathsIn(dir).approvalsSocket)
+    desk.kill('SIGTERM')
+    assert.deepEqual(await ended, [143, null])
+  })
+
+  test(`x0x mcp whose log ${what} goes on until its input ends`, LINUX, async (t) => {
+    const log = (await LOSSES[what]!(t)) as Log
+    const place = await mcpPlace(t)
+    await writeFile(place.config, `[server]\nlog_level = "debug"\n${readFileSync(place.config, 'utf8')}`, { mode: 0o600 })
+    const [file, ...words] = through(log, [process.execPath, X0X, 'mcp', '--whoami', 'tester', '--config', place.config])
+    const server = spawn(file, words, { stdio: ['pipe', 'pipe', 'ignore'] })
+    t.after(() => server.kill('SIGKILL'))
+    const ended = once(server, 'exit')
+    let said = ''
+    server.stdout.on('data', (part: Buffer) => (said += part.toString()))
+    const ping = async (id: number): Promise<void> => {
+      server.stdin.write(`{"jsonrpc":"2.0","id":${id},"method":"ping"}\n`)
+      await until(`its answer to ${id}`, () => said.includes(`"id":${id}`))
+    }
+    await ping(1)
+    await log.lose()
+    for (let round = 0; round < 3; round += 1) server.stdin.write('no message\n')
+    await ping(2)
+    server.stdin.end()
+    assert.deepEqual(await ended, [0, null])
+  })
+}
