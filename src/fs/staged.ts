@@ -98,7 +98,7 @@ export class Staged {
 }
 
 /**
- * Writes a file beside the place that it is for. A new one gets what the umask and the directory leave; one that is to be
+ * Writes a file beside the place that it is for. A new one gets what the umask, which is that of commands, and the directory leave; one that is to be
  * instead of another takes after it, and nobody can do more with it than with that.
  */
 export const stage = async (directory: Held, data: Uint8Array, old: BigIntStats | null): Promise<Staged> => {

@@ -1,9 +1,10 @@
 import { spawn, type ChildProcess, type StdioOptions } from 'node:child_process'
 import { Writable } from 'node:stream'
 
-import { needsNamespace, type Confinement } from '../policy/mesh/confinement.ts'
+import { needsNamespace, umaskOf, type Confinement } from '../policy/mesh/confinement.ts'
 import { findExecutable } from '../policy/executable.ts'
 import type { Permit } from '../policy/permit.ts'
+import { openFilesOf } from './open-files.ts'
 import { MARK_VARIABLE } from './run-mark.ts'
 import { planSandbox, type SandboxPlan } from './sandbox/sandbox-plan.ts'
 import { terminalFiles, terminalWords } from './terminal-words.ts'
@@ -74,6 +75,13 @@ export const toolsFor = (confinement: Confinement): { key: keyof Confinement; to
 
 type Planned = Pick<Permit, 'argv' | 'executable' | 'cwd' | 'cwd_descriptor' | 'env' | 'confinement' | 'terminal' | 'sandbox'>
 
+/** Words that give a program the soft limit of this process again, behind a holder of a terminal, which raises its own. */
+const openFilesWords = (): string[] => {
+  const own = openFilesOf('self')
+  const tool = own === null || own.soft === own.hard ? null : findTool('prlimit')
+  return own === null || tool === null || 'problem' in tool ? [] : [tool.path, `--nofile=${own.soft}:`, '--']
+}
+
 /** bwrap's own words, and what it reads besides. */
 const namespaceWords = (
   permit: Planned,
@@ -105,7 +113,7 @@ export const planLaunch = (permit: Planned, namespaceForAll: boolean, userNamesp
     words.push(lookup.path, ...args)
   }
   const control = terminal === null ? null : inNamespace ? STATUS_DESCRIPTOR + 1 : STATUS_DESCRIPTOR
-  if (terminal !== null && control !== null) words.push(...terminalWords(terminal, control))
+  if (terminal !== null && control !== null) words.push(...terminalWords(terminal, control), ...openFilesWords())
   const [file = executable.path, ...args] = [...words, executable.path, ...argv.slice(1)]
   return { file, args, isWrapped: words.length > 0, inNamespace, control, sandbox: namespace.sandbox }
 }
@@ -114,10 +122,20 @@ export const planLaunch = (permit: Planned, namespaceForAll: boolean, userNamesp
 export const directoryOf = ({ cwd, cwd_descriptor }: Pick<Permit, 'cwd' | 'cwd_descriptor'>): string =>
   cwd_descriptor === null ? cwd : `/proc/self/fd/${cwd_descriptor}`
 
+/** A child inherits the umask of this process, which is one for all threads: `start` must do its work in this very call. */
+const withUmask = <T>(umask: number, start: () => T): T => {
+  const own = process.umask(umask)
+  try {
+    return start()
+  } finally {
+    process.umask(own)
+  }
+}
+
 /** Starts it at once: its own session, no shell, no descriptor but the standard ones and bwrap's. */
 export const launch = (
   plan: LaunchPlan,
-  permit: Pick<Permit, 'argv' | 'cwd' | 'cwd_descriptor' | 'env' | 'account' | 'terminal'>,
+  permit: Pick<Permit, 'argv' | 'cwd' | 'cwd_descriptor' | 'env' | 'account' | 'terminal' | 'confinement'>,
   { stdin, mark }: { readonly stdin: boolean; readonly mark: string | null },
 ): ChildProcess => {
   const { argv, account } = permit
@@ -133,7 +151,9 @@ export const launch = (
   const raw = permit.terminal?.raw === true
   // What holds a raw terminal is a runtime, and what makes a sandbox runs outside of it: they would obey variables that are meant for the program.
   const own = plan.sandbox !== null ? {} : raw ? marked : env
-  const child = spawn(plan.file, plan.args, { argv0, cwd, env: own, stdio, shell: false, detached: true, ...user })
+  const child = withUmask(umaskOf(permit.confinement), () =>
+    spawn(plan.file, plan.args, { argv0, cwd, env: own, stdio, shell: false, detached: true, ...user }),
+  )
   const control = !raw || plan.control === null ? null : writableOf(child, plan.control)
   control?.on('error', () => undefined).write(`${JSON.stringify(env)}\n`)
   if (plan.sandbox !== null)

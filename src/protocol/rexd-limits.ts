@@ -47,8 +47,8 @@ export const MAX_RPC_ID = 256
 export const MAX_RPC_BACKLOG = 1024 * 1024
 /** How long a question by POST may be on its way, and its answer with who does not read it: both have a place among those in work. */
 export const HTTP_TRANSFER_MS = 120_000
-/** Connections whose callers have not shown the token, in all and from one address of a network: half of all that may be, so that callers have theirs; of more the oldest is hung up. */
-export const MAX_UNPROVEN_CONNECTIONS = 1_024
+/** Connections whose callers have not shown the token, in all and from one address of a network: a quarter of the 1,024 files that a process may usually have open; of more the oldest is hung up. */
+export const MAX_UNPROVEN_CONNECTIONS = 256
 export const MAX_UNPROVEN_PER_ADDRESS = 64
 /** How long one question for events may wait. */
 export const MAX_EVENTS_WAIT_MS = 60_000

@@ -13,6 +13,7 @@ import { DoorCalls } from '../executor/local/door-calls.ts'
 import type { LocalExecutor } from '../executor/port/local-executor.ts'
 import { exposedDataDir } from '../policy/local/own-places.ts'
 import { Cells } from '../process/cells.ts'
+import { setCommandSettings } from '../process/command-settings.ts'
 import { Guardian } from '../process/guardian.ts'
 import type { Environment } from '../base/environment.ts'
 import { LocalApi } from '../local-api/local-api.ts'
@@ -71,7 +72,10 @@ export const startLocalExecutor = async (init: EngineInit, env: Environment, log
   const clock = systemClock
   const routed = modesOf(init, env, log)
   const guardian = new Guardian({ log })
-  const cells = await Cells.open({ guardian, log }, { choice: 'auto', dataDir: null, endsLeftovers: true, sandbox: init.tools?.sandbox })
+  const [cells] = await Promise.all([
+    Cells.open({ guardian, log }, { choice: 'auto', dataDir: null, endsLeftovers: true, sandbox: init.tools?.sandbox }),
+    setCommandSettings(env, log),
+  ])
   const journal = audit_path === null ? null : journalAt(audit_path, sha256, { clock, log })
   const engine = new LocalEngine({
     cells,

@@ -167,6 +167,7 @@ test('what cannot be enforced is named, key by key', async (t) => {
     run_as: 'nobody-of-that-name',
     no_network: false,
     read_only: false,
+    umask: null,
   })
   assert.deepEqual(
     judged.map(({ key }) => key),

@@ -110,17 +110,19 @@ export class ConsolePlace {
     return place
   }
 
-  /** A program with these words; `program`: `x0x` in place of `rexec`; `stdout`: a descriptor of ours in place of what is watched. */
+  /** A program with these words; `program`: `x0x` in place of `rexec`; `stdout`: a descriptor of ours in place of what is watched; `through`: words before it that start it. */
   begin(
     words: readonly string[],
     {
       env = {},
       program = 'rexec',
       stdout = 'pipe',
-    }: { env?: Record<string, string>; program?: 'rexec' | 'x0x'; stdout?: 'pipe' | number } = {},
+      through = [],
+    }: { env?: Record<string, string>; program?: 'rexec' | 'x0x'; stdout?: 'pipe' | number; through?: readonly string[] } = {},
   ): Watched {
     const file = program === 'rexec' ? PROGRAM : X0X
-    const child = spawn(process.execPath, [file, ...words], {
+    const [command = '', ...rest] = [...through, process.execPath, file, ...words]
+    const child = spawn(command, rest, {
       env: { ...this.env, ...env },
       cwd: this.dir,
       stdio: ['pipe', stdout, 'pipe'],

@@ -94,7 +94,7 @@ const frameOf = (domain: string, fields: PermitFields, by: AskedBy): Framed => {
     .tree('env', env)
     .tree('stdin', by.stdin)
     .tree('terminal', terminal === null ? null : { raw: terminal.raw === true })
-    .tree('confinement', confinement)
+    .tree('confinement', { ...confinement, umask: confinement.umask ?? undefined })
     .tree('account', account)
     .tree('sandbox', sandbox)
     .add('door', by.door)

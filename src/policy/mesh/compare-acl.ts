@@ -1,5 +1,5 @@
 import { isStdinOpen, type Acl, type AllowedCommand, type AllowEntry, type AskPattern, type EntryAsking, type RunLimits } from './acl.ts'
-import type { Confinement } from './confinement.ts'
+import { umaskOf, type Confinement } from './confinement.ts'
 import { outlivesLonger } from './detaching.ts'
 import { coversAll, overlap, type CommandPlace } from './match.ts'
 
@@ -143,6 +143,7 @@ const looser = (old: Confinement, next: Confinement): string[] => [
     .map((key) => `${key} is ${next[key] ?? 'not set'}, and was ${old[key]}`),
   ...((next.nice ?? 0) < (old.nice ?? 0) ? [`nice is ${next.nice ?? 0}, and was ${old.nice}`] : []),
   ...(next.run_as === old.run_as ? [] : ['run_as is another']),
+  ...((umaskOf(old) & ~umaskOf(next)) === 0 ? [] : [`umask is ${next.umask ?? 'not set'}, and was ${old.umask ?? 'not set'}`]),
   ...(['no_network', 'read_only'] as const).filter((key) => old[key] && !next[key]).map((key) => `${key} is no longer true`),
 ]
 

@@ -26,6 +26,8 @@ export interface Confinement {
   readonly run_as: string | null
   readonly no_network: boolean
   readonly read_only: boolean
+  /** Octal, three digits, such as `027`; null: that of every command. */
+  readonly umask: string | null
 }
 
 /** A key of an entry that this host cannot enforce. */
@@ -46,6 +48,7 @@ export const UNCONFINED: Confinement = Object.freeze({
   run_as: null,
   no_network: false,
   read_only: false,
+  umask: null,
 })
 
 export const CONFINEMENT_KEYS = Object.keys(UNCONFINED) as (keyof Confinement)[]
@@ -60,6 +63,9 @@ const RANGES = {
 
 /** Names that useradd(8) takes. */
 const USER_NAME = /^[a-z_][a-z0-9_.-]{0,31}$/i
+
+/** As umask(1) takes it: three octal digits, with or without a zero before them. */
+const UMASK = /^0?([0-7]{3})$/
 
 /** `contain` of the table at `path` over that of the table around it, which it may only tighten. */
 export const readContain = (toml: TomlReader, path: TomlPath, value: unknown, around: Contain): Contain => {
@@ -78,6 +84,9 @@ export const readConfinement = (toml: TomlReader, path: TomlPath, table: TomlTab
     return toml.wholeNumber([...path, key], table[key], min, max)
   }
   const flag = (key: 'no_network' | 'read_only'): boolean => toml.boolean([...path, key], table[key]) ?? false
+  const mask = table['umask']
+  const umask = typeof mask === 'string' ? UMASK.exec(mask)?.[1] : undefined
+  if (mask !== undefined && umask === undefined) toml.problem([...path, 'umask'], 'must be three octal digits as a string, such as "027"')
   const user = table['run_as']
   const named = typeof user === 'string' && USER_NAME.test(user)
   if (user !== undefined && !named) toml.problem([...path, 'run_as'], 'must be the name of a user')
@@ -90,8 +99,14 @@ export const readConfinement = (toml: TomlReader, path: TomlPath, table: TomlTab
     run_as: named ? user : null,
     no_network: flag('no_network'),
     read_only: flag('read_only'),
+    umask: umask ?? null,
   }
 }
+
+/** umask of commands whose entry sets none: other users may read the files that they make, and only the owner may change them. */
+export const COMMAND_UMASK = 0o022
+
+export const umaskOf = ({ umask }: Pick<Confinement, 'umask'>): number => (umask === null ? COMMAND_UMASK : Number.parseInt(umask, 8))
 
 /** True where a run needs a namespace of its own, whatever else holds it together. */
 export const needsNamespace = ({ no_network, read_only }: Confinement): boolean => no_network || read_only

@@ -16,6 +16,7 @@ import { seedPath } from '../../identity/key-file.ts'
 import { loadOrCreateMachineKey, type MachineKey } from '../../identity/machine-key.ts'
 import { loadAcl, type AclStatus, type LoadedAcl } from '../../policy/mesh/load-acl.ts'
 import { Cells } from '../../process/cells.ts'
+import { setCommandSettings } from '../../process/command-settings.ts'
 import { Guardian } from '../../process/guardian.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import { ASKED_BYTES, ASKED_FLOORS, NETWORK_START_MS, REXD_START_MS, REXD_STOP_MS, WATCHDOG_MS } from '../../protocol/local-limits.ts'
@@ -239,6 +240,7 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies,
   const counters = new ExecCounters({ clock })
   const { onWritten, entries: copying } = copyToSyslog({ clock, log, counters }, config.syslog)
   const guardian = new Guardian({ log })
+  await setCommandSettings(process.env, log)
   // The last that can fail but for what is undone here: it leaves groups behind until it is stopped.
   const cells = await Cells.open({ guardian, log }, { choice: config.containment, dataDir: paths.dir })
   const { exec_acl: path, exec_acl_explicit: explicit } = config

@@ -7,13 +7,12 @@ import { test } from 'node:test'
 
 import { silentLogger } from '../../../src/base/log.ts'
 import { sourceOf } from '../../../src/doors/unproven.ts'
-import { HTTP_TRANSFER_MS, MAX_RPC_PENDING } from '../../../src/protocol/rexd-limits.ts'
+import { HTTP_TRANSFER_MS, MAX_RPC_PENDING, MAX_UNPROVEN_CONNECTIONS } from '../../../src/protocol/rexd-limits.ts'
 import { until } from '../../support/processes.ts'
 import { ask, connect, outputOf, post, type Reached } from '../../support/rexd-callers.ts'
 import { numbers, numbersPid, numbersText, writtenWhenHeld } from '../../support/rexd-output.ts'
 import { startRpcHost } from '../../support/rpc-host.ts'
 import { WEBSOCKET_PING_MS } from '../../../src/doors/rpc/websockets.ts'
-import { MAX_LOCAL_CONNECTIONS } from '../../../src/doors/http-server.ts'
 
 // What one caller may hold at once, and how long somebody may be silent.
 
@@ -148,7 +147,7 @@ test('connections of who has no token keep nobody out: of too many the oldest is
   const silent: Socket[] = []
   t.after(() => silent.forEach((socket) => socket.destroy()))
   const first = Promise.withResolvers<void>()
-  for (let at = 0; at < MAX_LOCAL_CONNECTIONS; at++) {
+  for (let at = 0; at <= MAX_UNPROVEN_CONNECTIONS; at++) {
     const socket = connectTcp(Number(port), hostname)
     socket.on('error', () => undefined)
     if (at === 0) socket.once('close', () => first.resolve()).resume()

@@ -42,7 +42,7 @@ test('an entry that asks for nothing is not confined', () => {
 test('every key is read, at the edges of its range', () => {
   assert.deepEqual(
     confinementOf(
-      `contain = "required"\nmax_memory_bytes = ${MIN_MEMORY_BYTES}\nmax_processes = 1\nmax_cpu_secs = 1\nnice = 0\nrun_as = "nobody"\nno_network = true\nread_only = true`,
+      `contain = "required"\nmax_memory_bytes = ${MIN_MEMORY_BYTES}\nmax_processes = 1\nmax_cpu_secs = 1\nnice = 0\nrun_as = "nobody"\nno_network = true\nread_only = true\numask = "0027"`,
     ),
     {
       contain: 'required',
@@ -53,6 +53,7 @@ test('every key is read, at the edges of its range', () => {
       run_as: 'nobody',
       no_network: true,
       read_only: true,
+      umask: '027',
     },
   )
   const most = confinementOf(
@@ -74,6 +75,7 @@ test('every bad value is refused with its place', () => {
     ['run_as', ['""', '0', '65534', '"a b"', '"../x"', '"a:b"', '"-x"', 'true', `"${'a'.repeat(33)}"`]],
     ['no_network', ['"true"', '1', '[]']],
     ['read_only', ['"yes"', '0', '{}']],
+    ['umask', ['""', '"22"', '"1022"', '"00022"', '"028"', '"u=rwx"', '"0o22"', '" 022"', '22', '0o22', 'true']],
   ]
   assert.deepEqual(bad.map(([key]) => key).toSorted(), CONFINEMENT_KEYS.toSorted())
   for (const [key, values] of bad)

@@ -1,0 +1,43 @@
+import { readFileSync, readlinkSync } from 'node:fs'
+import { basename } from 'node:path'
+
+import type { Environment } from '../base/environment.ts'
+import { attempt } from '../base/errors.ts'
+
+/** The soft limit that Linux and systemd give by default. */
+const USUAL_OPEN_FILES = 1_024
+/** Programs that raise their own soft limit, so that theirs does not tell what they were started with. */
+const RAISES_ITS_OWN = /^(node|x0x|x0xd|rexd|rexec|bun|deno|systemd)$/
+
+/** RLIMIT_NOFILE of a process. */
+export interface OpenFiles {
+  readonly soft: number
+  readonly hard: number
+}
+
+const numberOf = (text = ''): number => (text === 'unlimited' ? Infinity : Number(text))
+
+/** Null where this system does not tell. */
+export const openFilesOf = (pid: number | 'self'): OpenFiles | null => {
+  const text = attempt(() => readFileSync(`/proc/${pid}/limits`, 'latin1'))
+  const [, soft, hard] = /^Max open files +(\w+) +(\w+)/m.exec(text ?? '') ?? []
+  return soft === undefined ? null : { soft: numberOf(soft), hard: numberOf(hard) }
+}
+
+const raisesItsOwn = (pid: number): boolean => {
+  const path = attempt(() => readlinkSync(`/proc/${pid}/exe`))
+  const name = path === null ? attempt(() => readFileSync(`/proc/${pid}/comm`, 'latin1').trim()) : basename(path)
+  return name === null || path === process.execPath || RAISES_ITS_OWN.test(name)
+}
+
+/**
+ * The soft limit of open files that this process was started with. Node.js raises it to the hard limit before any of our code
+ * runs, so it comes from X0X_OPEN_FILES or from the parent, and is the usual one where neither tells.
+ */
+export const startingLimit = (env: Environment, { soft }: OpenFiles): number => {
+  const given = env['X0X_OPEN_FILES']
+  if (given !== undefined && /^[1-9][0-9]{0,8}$/.test(given)) return Math.min(soft, Number(given))
+  const parent = openFilesOf(process.ppid)
+  const tells = parent !== null && (parent.soft < parent.hard || !raisesItsOwn(process.ppid))
+  return Math.min(soft, tells ? parent.soft : USUAL_OPEN_FILES)
+}
