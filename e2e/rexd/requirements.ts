@@ -37,8 +37,9 @@ export const REQUIREMENTS: readonly Requirement[] = [
 type Shape = Readonly<Record<string, unknown>>
 
 const shapeOf = (schema: unknown): Shape | null => {
-  const { shape, unwrap } = schema as { shape?: Shape; unwrap?: () => unknown }
+  const { shape, unwrap, in: input } = schema as { shape?: Shape; unwrap?: () => unknown; in?: unknown }
   if (shape !== undefined) return shape
+  if (input !== undefined) return shapeOf(input)
   return unwrap === undefined ? null : shapeOf((schema as { unwrap(): unknown }).unwrap())
 }
 

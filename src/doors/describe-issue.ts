@@ -11,7 +11,10 @@ const MAX_SHOWN = 40
 /** What the schema means behind `optional`, `default`, `nullable` and `transform`. */
 const bare = (schema: z.ZodType): z.ZodType => {
   if (schema instanceof z.ZodPipe) return bare(schema.in as z.ZodType)
-  return schema instanceof z.ZodOptional || schema instanceof z.ZodDefault || schema instanceof z.ZodNullable
+  return schema instanceof z.ZodOptional ||
+    schema instanceof z.ZodDefault ||
+    schema instanceof z.ZodPrefault ||
+    schema instanceof z.ZodNullable
     ? bare(schema.unwrap() as z.ZodType)
     : schema
 }

@@ -14,6 +14,13 @@ const unknownIn = (fields: Fields, checks: Checks): string | null => {
   return null
 }
 
+/** The same fields without nulls for optional ones: null means that the field is absent. A check that takes null itself gets it. */
+export const withoutNulls = (fields: Fields, checks: Checks): Fields =>
+  Object.fromEntries(Object.entries(fields).filter(([name, value]) => value !== null || !isAbsentAsNull(checks, name)))
+
+const isAbsentAsNull = (checks: Checks, name: string): boolean =>
+  Object.hasOwn(checks, name) && checks[name]?.optional === true && !checks[name].is(null)
+
 /** As `problemOf`, and a key that is not declared is a problem as well. */
 export const closedProblemOf = (fields: Fields, checks: Checks): string | null => unknownIn(fields, checks) ?? problemOf(fields, checks)
 

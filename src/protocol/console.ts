@@ -131,7 +131,7 @@ const sizeProblem = (exec: readonly string[], envs: Readonly<Record<string, stri
 }
 
 const stdinProblem = (stdin: unknown): string | null => {
-  if (stdin === undefined || stdin === null) return null
+  if (stdin === undefined) return null
   if (!isUnicode(stdin)) return 'stdin: must be a Unicode text'
   return new TextEncoder().encode(stdin).length > MAX_CONSOLE_STDIN ? `stdin: more than ${MAX_CONSOLE_STDIN} bytes` : null
 }
@@ -192,7 +192,9 @@ export const readConsoleLine = (line: Uint8Array): ConsoleMessage => {
     return bad('it is no JSON in UTF-8')
   }
   if (!isTable(value)) return bad('it is no object')
-  return Object.hasOwn(value, 'action') ? readAction(value) : readRequest(value)
+  // Null means that the field is absent.
+  const fields = Object.fromEntries(Object.entries(value).filter(([, one]) => one !== null))
+  return Object.hasOwn(fields, 'action') ? readAction(fields) : readRequest(fields)
 }
 
 /** A line of the host, with its end. */

@@ -1,5 +1,5 @@
 import { isVisible } from '../base/visible-text.ts'
-import { closedProblemOf, listUpTo, matching, oneOf, textUpTo, wholeUpTo } from './closed-fields.ts'
+import { closedProblemOf, listUpTo, matching, oneOf, textUpTo, wholeUpTo, withoutNulls } from './closed-fields.ts'
 import {
   DESK_SHAPE,
   MAX_DESK_CONNECTIONS,
@@ -199,7 +199,8 @@ const read = <B>(bytes: Uint8Array, kinds: Readonly<Record<string, Readonly<Reco
   const { type } = fields
   const checks = typeof type === 'string' && Object.hasOwn(kinds, type) ? kinds[type] : undefined
   if (checks === undefined) return 'its type is none of this protocol'
-  return closedProblemOf(fields, checks) ?? (fields as B)
+  const given = withoutNulls(fields, checks)
+  return closedProblemOf(given, checks) ?? (given as B)
 }
 
 /** Each answers the body, or says what is wrong with it. */

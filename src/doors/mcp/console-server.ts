@@ -13,6 +13,7 @@ import { Turnstile } from '../../base/turnstile.ts'
 import { readConsoleLine, type ConsoleReply } from '../../protocol/console.ts'
 import { PROGRESS_MS } from '../../protocol/tool-limits.ts'
 import { parseWith } from '../check-with.ts'
+import { nullIsAbsent } from '../null-is-absent.ts'
 import { LineTransport } from './line-transport.ts'
 import { callOf, NO_VALIDATOR, refusalOf, unchecked } from './mcp-server.ts'
 import type { ToolCall } from './tool.ts'
@@ -37,18 +38,20 @@ export interface ConsoleServerComponents {
 const MAX_CONNECTIONS = 32
 
 const VARIABLES = z.record(z.string(), z.string())
-const INPUT = z.strictObject({
-  dir: z.string().describe('absolute path of the directory in which the command runs'),
-  argv: z.array(z.string()).min(1).describe('the program and its arguments; no shell reads them'),
-  envs: z
-    .union([z.array(z.string()), VARIABLES])
-    .optional()
-    .describe('variables beside those of the host: ["CI=1"] or {"CI": "1"}'),
-  env: VARIABLES.optional().describe('the same as an object'),
-  stdin: z.string().optional().describe('standard input; without it /dev/null'),
-  timeout: z.number().min(0).optional().describe('seconds until the command is ended; 0: never'),
-  clear_env: z.boolean().optional().describe("leave the host's variables out"),
-})
+const INPUT = nullIsAbsent(
+  z.strictObject({
+    dir: z.string().describe('absolute path of the directory in which the command runs'),
+    argv: z.array(z.string()).min(1).describe('the program and its arguments; no shell reads them'),
+    envs: z
+      .union([z.array(z.string()), VARIABLES])
+      .optional()
+      .describe('variables beside those of the host: ["CI=1"] or {"CI": "1"}'),
+    env: VARIABLES.optional().describe('the same as an object'),
+    stdin: z.string().optional().describe('standard input; without it /dev/null'),
+    timeout: z.number().min(0).optional().describe('seconds until the command is ended; 0: never'),
+    clear_env: z.boolean().optional().describe("leave the host's variables out"),
+  }),
+)
 const REPLY = z.object({ exit: z.number(), output: z.string(), error: z.string().optional(), message: z.string().optional() })
 
 const answer = (value: object, isError: boolean): CallToolResult => ({

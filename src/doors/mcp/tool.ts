@@ -6,6 +6,7 @@ import type { Clock } from '../../base/clock.ts'
 import type { LocalExecutor } from '../../executor/port/local-executor.ts'
 import { AppError } from '../../base/errors.ts'
 import { checkWith } from '../check-with.ts'
+import { nullIsAbsent } from '../null-is-absent.ts'
 import type { ToolFleets } from '../tools/tool-fleets.ts'
 import type { PassedAnswer, ToolAnswer } from '../tools/tool-result.ts'
 import type { ToolRuns } from '../tools/tool-runs.ts'
@@ -61,13 +62,17 @@ export interface Tool extends Omit<ToolSpec<unknown>, 'call' | 'input'> {
 const illFormed = (input: object): string | undefined =>
   Object.entries(input).find(([, value]) => [value].flat().some((one) => typeof one === 'string' && !one.isWellFormed()))?.[0]
 
-export const tool = <I extends object>(spec: ToolSpec<I>): Tool => ({
-  ...spec,
-  call: async (input, context, call) => {
-    const checked = checkWith<I>(spec.input, input)
-    if ('error' in checked) throw checked.error
-    const field = illFormed(checked.value)
-    if (field !== undefined) throw new AppError('bad_request', `${field}: not valid Unicode`)
-    return spec.call(checked.value, context, call)
-  },
-})
+export const tool = <I extends object>(spec: ToolSpec<I>): Tool => {
+  const schema = nullIsAbsent(spec.input)
+  return {
+    ...spec,
+    input: schema,
+    call: async (input, context, call) => {
+      const checked = checkWith<I>(schema, input)
+      if ('error' in checked) throw checked.error
+      const field = illFormed(checked.value)
+      if (field !== undefined) throw new AppError('bad_request', `${field}: not valid Unicode`)
+      return spec.call(checked.value, context, call)
+    },
+  }
+}

@@ -4,6 +4,7 @@ import { MAX_ADDRESS_TEXT, MAX_CARD_ADDRESSES, MAX_NAME, MAX_STDIN_BYTES, MAX_ST
 import { MAX_SESSION_NAME } from '../../protocol/lifecycle-limits.ts'
 import { LIFECYCLE_DOORS, LIFECYCLE_TYPES } from '../../protocol/lifecycle.ts'
 import { DENIAL_REASONS, TRUST_DECISIONS, TRUST_LEVELS, WAITING_REASONS, WARNING_KINDS } from '../../protocol/reasons.ts'
+import { nullIsAbsent } from '../null-is-absent.ts'
 
 /**
  * The bodies of the REST door: closed, so that a key nobody knows is an error and not a silent
@@ -90,15 +91,17 @@ export const cancelRequest = z.strictObject({
   fanout_id: optional(requestId).describe('all hosts of this fan-out: what runs is cancelled, and no more begins'),
 })
 export const connectRequest = z.strictObject(target)
-export const sendRequest = z.strictObject({
-  ...target,
-  payload_b64: base64,
-  content_type: z
-    .string()
-    .max(MAX_NAME)
-    .refine((type) => type.isWellFormed() && Buffer.byteLength(type) <= MAX_NAME, `not valid Unicode, or more than ${MAX_NAME} bytes`)
-    .default('application/octet-stream'),
-})
+export const sendRequest = nullIsAbsent(
+  z.strictObject({
+    ...target,
+    payload_b64: base64,
+    content_type: z
+      .string()
+      .max(MAX_NAME)
+      .refine((type) => type.isWellFormed() && Buffer.byteLength(type) <= MAX_NAME, `not valid Unicode, or more than ${MAX_NAME} bytes`)
+      .default('application/octet-stream'),
+  }),
+)
 
 const contact = agentName
 export const cardImport = z.strictObject({

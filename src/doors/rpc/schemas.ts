@@ -1,5 +1,6 @@
 import * as z from 'zod'
 
+import { nullIsAbsent } from '../null-is-absent.ts'
 import type { Fields, Kind } from '../../protocol/rexd-fields.ts'
 import { METHODS as STATED, type FullParams, type Method } from '../../protocol/rexd-methods.ts'
 
@@ -49,12 +50,14 @@ const listOf = ({ of, min, max }: Kind & { is: 'list' }): z.ZodType => {
 
 /** What a record may hold as it arrives, and nothing besides. */
 export const recordOf = (fields: Fields): z.ZodObject =>
-  z.strictObject(
-    Object.fromEntries(
-      Object.entries(fields).map(([name, { kind, presence, byDefault }]) => {
-        const schema = schemaOf(kind)
-        return [name, presence === 'required' ? schema : presence === 'optional' ? schema.optional() : schema.default(byDefault)]
-      }),
+  nullIsAbsent(
+    z.strictObject(
+      Object.fromEntries(
+        Object.entries(fields).map(([name, { kind, presence, byDefault }]) => {
+          const schema = schemaOf(kind)
+          return [name, presence === 'required' ? schema : presence === 'optional' ? schema.optional() : schema.default(byDefault)]
+        }),
+      ),
     ),
   )
 
