@@ -64,11 +64,12 @@ test('what is allowed for longer answers the next question, is listed, counts do
 test('a pattern that a human gives an agent answers for what fits, and for nothing after it is taken back', async (t) => {
   const place = await deskPlace(t)
   const cli = cliOf(place)
-  assert.equal((await cli('approvals', 'allowlist', 'add', 'reviewer', '/usr/bin/*')).status, 0)
-  assert.equal((await ask(place)).by, 'allowlist:/usr/bin/*')
+  assert.equal((await cli('approvals', 'allowlist', 'add', 'reviewer', '/usr/bin/*')).status, 2)
+  assert.equal((await cli('approvals', 'allowlist', 'add', 'reviewer', '/usr/bin/git', '--opaque')).status, 0)
+  assert.equal((await ask(place)).by, 'allowlist:/usr/bin/git')
   assert.equal((await cli('approvals', 'allowlist', 'add', 'reviewer', 'git')).status, 2)
-  assert.equal((await cli('approvals', 'allowlist', 'remove', 'reviewer', '/usr/bin/*')).status, 0)
-  assert.equal((await cli('approvals', 'allowlist', 'remove', 'reviewer', '/usr/bin/*')).status, 1)
+  assert.equal((await cli('approvals', 'allowlist', 'remove', 'reviewer', '/usr/bin/git')).status, 0)
+  assert.equal((await cli('approvals', 'allowlist', 'remove', 'reviewer', '/usr/bin/git')).status, 1)
   assert.notEqual((await ask(place)).decision, 'allow')
 })
 
@@ -137,7 +138,7 @@ test('O8: the store has the specified shape, begins with the safest, and is for 
   assert.deepEqual(Object.keys(store['socket']), ['path', 'token'])
   for (const path of [place.paths.approvals, place.paths.approvalsSocket, place.paths.approvalsJournal])
     assert.equal((await stat(path)).mode & 0o777, 0o600, path)
-  await cliOf(place)('approvals', 'allowlist', 'add', 'reviewer', '/usr/bin/git')
+  await cliOf(place)('approvals', 'allowlist', 'add', 'reviewer', '/usr/bin/git', '--opaque')
   await place.writeStore((now) => (now['defaults'].security = 'allowlist'))
   assert.equal((await ask(place)).decision, 'allow')
   const used = await until('the last use', async () => {

@@ -43,9 +43,14 @@ export const APPROVALS: CommandSpec = {
       name: 'allowlist',
       text: 'programs that an agent may run without a question, whatever their arguments',
       group: true,
-      examples: ["x0x approvals allowlist add reviewer '/usr/bin/rg'", "x0x approvals allowlist add reviewer '~/bin/*'"],
+      examples: ['x0x approvals allowlist add reviewer /usr/bin/df', "x0x approvals allowlist add reviewer '~/bin/lint-*' --opaque"],
       commands: [
-        { name: 'add', text: 'let an agent run what a pattern fits', arguments: [LABEL, PATTERN] },
+        {
+          name: 'add',
+          text: 'let an agent run what a pattern fits',
+          arguments: [LABEL, PATTERN],
+          options: [{ flags: '--opaque', text: 'Accept that these programs may run others, so the agent can run anything' }],
+        },
         { name: 'remove', text: 'take a pattern back', arguments: [LABEL, PATTERN] },
       ],
     },

@@ -1,7 +1,7 @@
 import { homedir } from 'node:os'
 
 import { AppError } from '../base/errors.ts'
-import { parsePathPattern } from '../policy/approval/path-pattern.ts'
+import { rowProblem } from '../policy/approval/allowlist-row.ts'
 import type { Grant, HumanBody } from '../protocol/desk.ts'
 import type { LifecycleEvent } from '../protocol/lifecycle.ts'
 import { MAX_DESK_REPLY } from '../protocol/desk-limits.ts'
@@ -99,13 +99,16 @@ export class DeskRecords {
     return { revoked: await store.change(change, (before) => withoutGrant(before, id)) }
   }
 
-  async #pattern({ type, agent, pattern }: Extract<RecordRequest, { pattern: string }>, by: string): Promise<object> {
-    const problem = type === 'allowlist_add' ? parsePathPattern(pattern, homedir()) : null
-    if (typeof problem === 'string') throw new AppError('bad_request', `${JSON.stringify(pattern)}: ${problem}`)
-    const change = { change: type, by, agent, detail: pattern }
+  async #pattern(body: Extract<RecordRequest, { pattern: string }>, by: string): Promise<object> {
+    const { type, agent, pattern } = body
+    const opaque = type === 'allowlist_add' && body.opaque === true
+    const problem = type === 'allowlist_add' ? rowProblem(agent, { pattern, opaque }, homedir()) : null
+    // A row that does not count for programs that may run others is kept: it allows nothing of them.
+    if (problem?.isRefused === true) throw new AppError('bad_request', `${JSON.stringify(pattern)}: ${problem.why}`)
+    const change = { change: type, by, agent, detail: opaque ? `${pattern} (opaque)` : pattern }
     return {
       changed: await this.#components.store.change(change, (before) =>
-        type === 'allowlist_add' ? withPattern(before, agent, pattern) : withoutPattern(before, agent, pattern),
+        type === 'allowlist_add' ? withPattern(before, agent, pattern, opaque) : withoutPattern(before, agent, pattern),
       ),
     }
   }

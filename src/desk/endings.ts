@@ -1,6 +1,7 @@
 import type { ApprovalOutcome } from '../audit/desk-events.ts'
 import { AppError } from '../base/errors.ts'
 import type { PendingQuestion } from '../protocol/desk.ts'
+import { grantBounds, MAX_OPAQUE_GRANT_MS } from '../protocol/desk-limits.ts'
 import { DECISIONS, type Answer, type Decision } from '../protocol/question.ts'
 
 /** What a human decides about exactly the permit that was shown. */
@@ -69,7 +70,12 @@ export const checkDecision = ({ question, decisions }: PendingQuestion, { decisi
       throw new AppError('bad_request', `an expiry and uses are of allow_always, and this is ${decision}`)
     return
   }
-  if (decisions.includes(decision)) return
+  if (decisions.includes(decision)) {
+    const { most } = grantBounds(question.opaque)
+    if (lasts === undefined || lasts <= most) return
+    const hours = MAX_OPAQUE_GRANT_MS / 3_600_000
+    throw new AppError('bad_request', `this command may run others, so it may be allowed for at most ${hours} hours, not ${lasts} ms`)
+  }
   if (question.always_ask !== null) throw new AppError('bad_request', `it needs a human each time (${question.always_ask}): allow it once`)
   if (question.grant_sha256 === null)
     throw new AppError('bad_request', 'this may be allowed once only: what it would run again is not known')

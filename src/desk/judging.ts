@@ -3,7 +3,7 @@ import { homedir } from 'node:os'
 import type { Clock } from '../base/clock.ts'
 import type { judge, Judgement } from '../policy/approval/judge.ts'
 import type { Grant } from '../protocol/desk.ts'
-import { GRANT_MS } from '../protocol/desk-limits.ts'
+import { grantBounds } from '../protocol/desk-limits.ts'
 import type { Question } from '../protocol/question.ts'
 import { storeProblem, type ApprovalStore } from './approval-store.ts'
 import type { DeskModes } from './desk-modes.ts'
@@ -70,7 +70,7 @@ export class Judging {
   /** Writes what "always" allows from now on, and answers its id. `announced`: as of the store's `change`, and throws as that. */
   async grant(
     question: Question,
-    { expires_in_ms: lasts = GRANT_MS, uses }: HumanDecision,
+    { expires_in_ms: lasts = grantBounds(question.opaque).usual, uses }: HumanDecision,
     by: string,
     announced: (grantId: string) => Promise<void>,
   ): Promise<string> {

@@ -45,13 +45,18 @@ export const withUse = (store: Store, grantId: string, now: number): Store | nul
 export const withoutGrant = (store: Store, grantId: string): Store | null =>
   store.grants.some(({ id }) => id === grantId) ? { ...store, grants: store.grants.filter(({ id }) => id !== grantId) } : null
 
-export const withPattern = (store: Store, name: string, pattern: string): Store | null => {
+/** `opaque`: it counts for programs that may run others; so it does from then on where the row has it already. Null: it is there. */
+export const withPattern = (store: Store, name: string, pattern: string, opaque: boolean): Store | null => {
   const row = rowOf(store, name)
   const allowlist = row.allowlist ?? []
-  if (allowlist.some((one) => one.pattern === pattern)) return null
+  const known = allowlist.find((one) => one.pattern === pattern)
+  if (known !== undefined) {
+    if (!opaque || known.opaque === true) return null
+    return agentsWith(store, name, { ...row, allowlist: allowlist.map((one) => (one === known ? { ...one, opaque } : one)) })
+  }
   if (allowlist.length >= MAX_ALLOWLIST)
     throw new AppError('resource_limit', `the allowlist of ${name} has ${MAX_ALLOWLIST} patterns already`)
-  return agentsWith(store, name, { ...row, allowlist: [...allowlist, { pattern }] })
+  return agentsWith(store, name, { ...row, allowlist: [...allowlist, opaque ? { pattern, opaque } : { pattern }] })
 }
 
 export const withoutPattern = (store: Store, name: string, pattern: string): Store | null => {

@@ -11,7 +11,7 @@ import {
 } from '../protocol/desk-limits.ts'
 import { grantCheck, overrideCheck, type Grant, type ModeOverride } from '../protocol/desk.ts'
 import { fallbackText, askText, securityText } from '../protocol/desk-question.ts'
-import { isTable, isText, orMissing, tableOf, type Checked, type FieldCheck } from '../protocol/field-checks.ts'
+import { flag, isTable, isText, orMissing, tableOf, type Checked, type FieldCheck } from '../protocol/field-checks.ts'
 import { parseTable } from '../protocol/json-shape.ts'
 import { fromBase64 } from '../protocol/text.ts'
 
@@ -23,6 +23,8 @@ const STORE_SHAPE = { depth: 6, values: 2_000_000 } as const
 const PATTERN_FIELDS = {
   /** A glob over the resolved path of the executable. */
   pattern: textUpTo(MAX_PATTERN, 1),
+  /** The operator knows that programs of the pattern may run others. */
+  opaque: orMissing(flag),
   lastUsedAt: orMissing(wholeUpTo(Number.MAX_SAFE_INTEGER)),
   lastUsedCommand: orMissing(textUpTo(2 * MAX_LAST_USED_COMMAND)),
   lastResolvedPath: orMissing(textUpTo(MAX_QUESTION_TEXT)),

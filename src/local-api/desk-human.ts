@@ -125,8 +125,10 @@ export class DeskHuman {
     return this.#ask({ type: 'store' })
   }
 
-  async allowlist(change: 'allowlist_add' | 'allowlist_remove', agent: string, pattern: string): Promise<Fields> {
-    return this.#ask({ type: change, agent, pattern })
+  /** `opaque`: the human knows that programs of the pattern may run others. */
+  async allowlist(change: 'allowlist_add' | 'allowlist_remove', agent: string, pattern: string, opaque = false): Promise<Fields> {
+    if (change === 'allowlist_remove') return this.#ask({ type: change, agent, pattern })
+    return this.#ask({ type: change, agent, pattern, opaque })
   }
 
   /** Lines of the desk's journal, the newest last. */

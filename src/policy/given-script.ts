@@ -22,8 +22,6 @@ interface Options {
   /** What runs is the word behind it, or stdin. */
   readonly text: RegExp
   readonly module?: RegExp
-  /** Loads nothing beside the script: no modules, no start files, no other directory. */
-  readonly plain: RegExp
 }
 
 /** Of the interpreters that are used most, by their manuals; whatever is missing here counts as not known. */
@@ -33,7 +31,6 @@ const OPTIONS: readonly Options[] = [
     flag: /^[-+][abefhiklmnprtuvxBCDEHPT]+$|^--(login|norc|noprofile|posix|restricted|verbose)$/,
     valued: /^[-+][abefhiklmnprtuvxBCDEHPT]*[oO]$/,
     text: /^-[abefhiklmnprtuvxBCDEHPT]*[cs]/,
-    plain: /^[-+][abefhkmnprtuvxBCEHPT]*[oO]?$|^--(norc|noprofile|posix|restricted|verbose)$/,
   },
   {
     names: ['python', 'pypy'],
@@ -41,33 +38,28 @@ const OPTIONS: readonly Options[] = [
     valued: /^-[WX]$/,
     text: /^-[bBdEiIOPqRsSuvx]*c/,
     module: /^-[bBdEiIOPqRsSuvx]*m$/,
-    plain: /^-[bBdEIOPqRsSuvx]+$/,
   },
   {
     names: ['perl'],
     flag: /^-[acnpstTuUwWXl0-9]*(i.*)?$|^-[MmICdDx]./,
     valued: /^-I$/,
     text: /^-[acnpstTuUwWXl0-9]*[eE]/,
-    plain: /^-[acnpstTuUwWXl0-9]+$/,
   },
   {
     names: ['ruby'],
     flag: /^-[alnpswvW0-9]+$|^-[ICEK]./,
     valued: /^-[ICE]$/,
     text: /^-[alnpsw0-9]*e/,
-    plain: /^-[alnpswvW0-9]+$/,
   },
   {
     names: ['node', 'nodejs'],
     flag: /^--(no-[a-z-]+|trace-(warnings|deprecation|uncaught|exit)|enable-source-maps|use-strict|expose-gc|experimental-strip-types)$/,
     valued: /^(-C|--conditions|--input-type|--max-old-space-size)$/,
     text: /^(-e|-p|-pe|--eval|--print)$/,
-    plain:
-      /^--(no-[a-z-]+|trace-(warnings|deprecation|uncaught|exit)|enable-source-maps|use-strict|expose-gc|experimental-strip-types|max-old-space-size=\d+)$/,
   },
 ]
 const NONE = /^\b$/
-const UNKNOWN: Options = { names: [], flag: NONE, valued: NONE, text: NONE, plain: NONE }
+const UNKNOWN: Options = { names: [], flag: NONE, valued: NONE, text: NONE }
 
 const optionsOf = (interpreter: string): Options => OPTIONS.find(({ names }) => names.includes(interpreter)) ?? UNKNOWN
 
@@ -97,22 +89,6 @@ export const scriptOf = (interpreter: string, words: readonly string[]): Given =
   }
   return { kind: 'nothing' }
 }
-
-/** The first option before its script by which an interpreter may run more than that; null: there is none. */
-export const loadingOption = (interpreter: string, words: readonly string[]): string | null => {
-  const { plain, valued } = optionsOf(interpreter)
-  for (let at = 0; at < words.length; at++) {
-    const word = words[at]!
-    if (word === '--' || !/^[-+]/.test(word)) return null
-    if (!plain.test(word)) return word
-    if (valued.test(word)) at += 1
-  }
-  return null
-}
-
-/** It only says who it is. Others than these take the word for a file or for an option of theirs, and run their stdin. */
-export const saysWho = (interpreter: string, words: readonly string[]): boolean =>
-  optionsOf(interpreter) !== UNKNOWN && words.length === 1 && /^--(version|help)$/.test(words[0] ?? '')
 
 /** The absolute paths among these words, and behind the `=` of an option. */
 export const pathsIn = (words: readonly string[]): string[] =>

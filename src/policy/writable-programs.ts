@@ -4,7 +4,7 @@ import { basename, dirname, isAbsolute, join } from 'node:path'
 import { attempt } from '../base/errors.ts'
 import type { TomlPath, TomlReader } from '../base/toml-reader.ts'
 import { wayTo } from '../base/way.ts'
-import { interpreterName, startsOthers } from './escapes.ts'
+import { interpreterName, mayRunOthers } from './escapes.ts'
 import { findExecutable, finderIn, MULTI_CALL } from './executable.ts'
 import type { Root } from './local/file-permit.ts'
 import { pathsIn, scriptOf } from './given-script.ts'
@@ -43,8 +43,11 @@ const judgeRule = (toml: TomlReader, rule: CommandRule, index: number, { path, r
   const [called = '', ...rest] = isMany ? rule.argv.slice(1) : rule.argv
   const interpreter = interpreterName(called) ?? (isMany || lookup.kind !== 'found' ? null : interpreterName(lookup.executable.path))
   if (interpreter !== null) judgeScript(toml, at, { interpreter, rest, anyArguments: rule.anyArguments, roots })
-  else if (startsOthers(called))
-    toml.warning(at, `${called} starts another program, which is not judged: allow that itself, by its absolute path`)
+  else if (mayRunOthers(called))
+    toml.warning(
+      at,
+      `${called} may start other programs, which are not judged; if it does, allow those themselves, by their absolute paths`,
+    )
 }
 
 /** A command starts below a root, in whatever directory its caller says. */

@@ -103,6 +103,12 @@ export const MAX_GRANTS = 4_096
 /** How long "always" lasts where nothing else is said, and at most. */
 export const GRANT_MS = 30 * 86_400_000
 export const MAX_GRANT_MS = 366 * 86_400_000
+/** The same for an opaque command, which may run other things each time: a working day, and a day. */
+export const OPAQUE_GRANT_MS = 8 * 3_600_000
+export const MAX_OPAQUE_GRANT_MS = 24 * 3_600_000
+/** How long a grant lasts where nothing else is said, and at most. `opaque`: as the question has it. */
+export const grantBounds = (opaque: string | null): { readonly usual: number; readonly most: number } =>
+  opaque === null ? { usual: GRANT_MS, most: MAX_GRANT_MS } : { usual: OPAQUE_GRANT_MS, most: MAX_OPAQUE_GRANT_MS }
 export const MAX_GRANT_USES = 1_000_000
 /** What was last used is written so often at most: it decides nothing. */
 export const LAST_USED_WRITE_MS = 2_000

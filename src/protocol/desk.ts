@@ -14,7 +14,7 @@ import {
   MAX_SESSION_NAME,
 } from './desk-limits.ts'
 import { ANSWER_FIELDS, answerCheck, askText, hostText, QUESTION_FIELDS, questionCheck, securityText, sha256Text } from './desk-question.ts'
-import { orMissing, orNull, table, tableOf, text, type Checked, type FieldCheck } from './field-checks.ts'
+import { flag, orMissing, orNull, table, tableOf, text, type Checked, type FieldCheck } from './field-checks.ts'
 import { parseTable } from './json-shape.ts'
 import { lifecycleProblem, type LifecycleEvent } from './lifecycle.ts'
 import { DECISIONS } from './question.ts'
@@ -144,7 +144,8 @@ const FROM_HUMAN = {
   store: { type: oneOf(['store']), id },
   grants: { type: oneOf(['grants']), id },
   revoke: { type: oneOf(['revoke']), id, grant_id: grantId },
-  allowlist_add: { type: oneOf(['allowlist_add']), id, agent: label, pattern: textUpTo(MAX_PATTERN, 1) },
+  /** `opaque`: the human knows that programs of the pattern may run others. */
+  allowlist_add: { type: oneOf(['allowlist_add']), id, agent: label, pattern: textUpTo(MAX_PATTERN, 1), opaque: orMissing(flag) },
   allowlist_remove: { type: oneOf(['allowlist_remove']), id, agent: label, pattern: textUpTo(MAX_PATTERN, 1) },
   history: { type: oneOf(['history']), id, limit: wholeUpTo(MAX_HISTORY, 1) },
   modes_get: { type: oneOf(['modes_get']), id, session: orNull(session), agent: orNull(label) },

@@ -10,7 +10,7 @@ import { DeskModes } from '../../src/desk/desk-modes.ts'
 import { loadStore, replaceStore } from '../../src/desk/store-file.ts'
 import { readStore, storeText } from '../../src/desk/store-shape.ts'
 import { MAX_OVERRIDES } from '../../src/protocol/desk-limits.ts'
-import { deskPlace, type DeskPlaceHandle } from '../support/desk-place.ts'
+import { deskPlace, questionWaiting, type DeskPlaceHandle } from '../support/desk-place.ts'
 import { questionOf } from '../support/question.ts'
 
 const never = new AbortController().signal
@@ -206,6 +206,48 @@ test('a rule that was revoked by hand is not brought back by what the desk write
   await place.stop()
   const { agents } = await place.store()
   assert.deepEqual(agents.reviewer.allowlist, [{ pattern: '/usr/bin/rg' }])
+})
+
+test('a pattern counts for opaque commands from when a human says so, and one for whole directories is refused and does no harm', async (t) => {
+  const place = await deskPlace(t)
+  const human = await place.human()
+  const opaque = 'git may start other programs'
+  const by = async () => (await place.link.ask(questionOf({ opaque }), never, nothing)).by
+  // As the release before wrote it.
+  await place.writeStore((store) => {
+    const allowlist = [{ pattern: '/**' }, { pattern: '/usr/bin/git', lastUsedAt: 0, lastUsedCommand: '', lastResolvedPath: '' }]
+    store['agents'].reviewer = { allowlist }
+  })
+  assert.equal(await by(), 'desk')
+  assert.equal((await place.link.ask(questionOf(), never, nothing)).by, 'allowlist:/usr/bin/git')
+  await assert.rejects(human.allowlist('allowlist_add', 'reviewer', '/usr/bin/*', true), { code: 'bad_request' })
+  assert.deepEqual(await human.allowlist('allowlist_add', 'reviewer', '/usr/bin/git', true), { changed: true })
+  assert.deepEqual(await human.allowlist('allowlist_add', 'reviewer', '/usr/bin/git', true), { changed: false })
+  assert.equal(await by(), 'allowlist:/usr/bin/git')
+})
+
+test('a grant of an opaque command lasts 8 hours where nothing is said, and 24 at most', async (t) => {
+  const place = await deskPlace(t)
+  const [opaque, hour] = ['git may start other programs', 3_600_000]
+  const grant = async (changed: Parameters<typeof questionOf>[0], lasts: object) => {
+    const { human, asked, question_id } = await questionWaiting(place, questionOf({ opaque, ...changed }))
+    const { permit_sha256 } = questionOf()
+    const decided = human.decide({ question_id, permit_sha256, decision: 'allow_always', ...lasts })
+    const code = await decided.then(
+      () => null,
+      (error: { code: string }) => error.code,
+    )
+    if (code !== null) await human.decide({ question_id, permit_sha256, decision: 'deny' })
+    await asked
+    const [last] = (await human.grants()).slice(-1)
+    if (code === null && last !== undefined) await human.revoke(last.id)
+    return code ?? (last === undefined ? null : (last.expires_at_ms - last.created_at_ms) / hour)
+  }
+  assert.equal(await grant({}, {}), 8)
+  assert.equal(await grant({}, { expires_in_ms: 24 * hour }), 24)
+  assert.equal(await grant({}, { expires_in_ms: 24 * hour + 1 }), 'bad_request')
+  assert.equal(await grant({ always_ask: 'it may be what the list has' }, {}), 8)
+  assert.equal(await grant({ opaque: null }, {}), 30 * 24)
 })
 
 test('a pattern keeps when, what and which file it last allowed', async (t) => {

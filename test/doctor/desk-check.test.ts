@@ -35,6 +35,26 @@ test('the doctor says who would be asked, what waits, and the modes of each agen
   await asked.catch(() => undefined)
 })
 
+test('the doctor names each pattern that does not count, and the line that restores what was meant', async (t) => {
+  const desk = await deskPlace(t)
+  await desk.writeStore((store) => {
+    const allowlist = [
+      { pattern: '/usr/bin/df' },
+      { pattern: '/usr/bin/make', opaque: true },
+      { pattern: '/usr/bin/git', lastUsedAt: 0, lastUsedCommand: '', lastResolvedPath: '' },
+      { pattern: '/**' },
+    ]
+    store['agents'] = { codex: { allowlist } }
+  })
+  const told = (await deskFindings(desk.paths)).filter(({ standing }) => standing === 'warn')
+  assert.deepEqual(
+    told.map(({ remedy }) => remedy),
+    ['x0x approvals allowlist add codex /usr/bin/git --opaque', "x0x approvals allowlist remove codex '/**'"],
+  )
+  assert.match(told[0]?.text ?? '', /^\/usr\/bin\/git of codex does not count: .* codex can run anything by it$/)
+  assert.match(told[1]?.text ?? '', /^\/\*\* of codex does not count: it covers whole directories/)
+})
+
 test('a store that is not sound, a desk that is none and none at all each say what to do', async (t) => {
   const desk = await deskPlace(t)
   await writeFile(desk.paths.approvals, '{')

@@ -1,12 +1,11 @@
 import { basename } from 'node:path'
 
 import type { TomlPath, TomlReader } from '../../base/toml-reader.ts'
-import { isCalled, MULTI_CALL } from '../executable.ts'
+import { isCalled } from '../executable.ts'
 import { matchesToken, type PatternToken } from '../../protocol/argv-template.ts'
 import { readArgv, readToken } from '../read-token.ts'
 import type { AlwaysAskRule, CommandPattern } from './ask-rules.ts'
-import type { Meaning, Meanings } from './meanings.ts'
-import type { Word } from './wrappers.ts'
+import type { Meaning, ProgramFile, Word } from './meanings.ts'
 
 /** At the end of a pattern: whatever follows. */
 export const ANY_TOKEN = '<ANY...>'
@@ -48,70 +47,58 @@ export const readAlwaysAsk = (toml: TomlReader, path: TomlPath, value: unknown):
   })
 }
 
-/** The reason of the first rule that a command is of, in any of its meanings; null: no rule. Where it may be of one, it is. */
-export const alwaysAskReason = (rules: readonly AlwaysAskRule[], meanings: Meanings, path: string): string | null => {
-  const found = new Map<string, boolean>()
-  const rule = rules.find((one) => meanings.all.some((meaning) => isOf(one, meaning, path, found)))
-  if (rule !== undefined) return rule.reason
-  const [first] = rules
-  if (first === undefined || meanings.opaque === null) return null
-  const own = rules.find(({ argv }) => argv[0] === SHELL_TOKEN)
-  return own?.reason ?? `${meanings.opaque}, so that it may be what the list has: ${first.reason}`
+/** Why a human must be asked by the list. */
+export interface AlwaysAsk {
+  readonly reason: string
+  /** True where a rule has the command, so that nothing allows it but a human each time. Else a grant may allow it. */
+  readonly isEachTime: boolean
 }
 
-/** May these words, behind their program, be of the rule? */
-const isOf = ({ tokens, anyArguments }: AlwaysAskRule, meaning: Meaning, path: string, found: Map<string, boolean>): boolean => {
-  const [program, ...wanted] = tokens
-  const [, ...words] = meaning.argv
-  if (program?.kind !== 'literal' || program.text === SHELL_TOKEN) return false
-  const more = { anyArguments, open: meaning.open }
-  if (isProgram(program.text, meaning, path, found) && fitsWords(wanted, words, more)) return true
-  // A program of many commands has each by a name of its own, too: `git-push` is `git push`.
-  const [name, dashed] = [nameOf(meaning.argv[0] ?? ''), `${nameOf(program.text)}-`]
-  return wanted.length > 0 && name.startsWith(dashed) && fitsWords(wanted, [name.slice(dashed.length), ...words], more)
+/**
+ * Why the list asks for a command; null: it does not. A rule has a command where its tokens stand among the words in their order,
+ * whatever stands around and between them, so that no wrapper and no option hides them. A command that may run what its words do not
+ * say may run what the list has.
+ */
+export const alwaysAskOf = (rules: readonly AlwaysAskRule[], meaning: Meaning, path: string): AlwaysAsk | null => {
+  const names = meaning.argv.map((word) => nameOf(word ?? ''))
+  const rule = rules.find((one) => isOf(one, meaning, names, path))
+  if (rule !== undefined) return { reason: rule.reason, isEachTime: true }
+  const [first] = rules
+  if (first === undefined || meaning.opaque === null) return null
+  const own = rules.find(({ argv }) => argv[0] === SHELL_TOKEN)
+  return { reason: own?.reason ?? `${meaning.opaque}, so it may run what always asks: ${first.reason}`, isEachTime: false }
 }
 
 /** On some file systems upper and lower case are the same. */
 const nameOf = (path: string): string => basename(path).toLowerCase()
 
-/** By its name, wherever it stands; or by its very file, whatever it is called. One file that is many programs counts by name alone. */
-const isProgram = (name: string, { argv, file }: Meaning, path: string, found: Map<string, boolean>): boolean => {
-  const wanted = nameOf(name)
-  if (nameOf(argv[0] ?? '') === wanted) return true
-  if (file === null || MULTI_CALL.includes(basename(file.real))) return false
-  if (nameOf(file.real) === wanted) return true
-  // Looked up once for a name and a file, however many rules and meanings have them.
-  const key = `${file.dev}:${file.ino} ${name}`
-  const known = found.get(key) ?? isCalled(file, name, path)
-  found.set(key, known)
-  return known
+const isOf = ({ tokens }: AlwaysAskRule, meaning: Meaning, names: readonly string[], path: string): boolean => {
+  const [program, ...wanted] = tokens
+  if (program?.kind !== 'literal' || program.text === SHELL_TOKEN) return false
+  const { argv, opaque, open } = meaning
+  const name = nameOf(program.text)
+  // A transparent program starts none of its words.
+  const places = opaque === null ? argv.slice(0, 1) : argv
+  return places.some((word, at) => {
+    const file = at === 0 ? meaning.file : meaning.others.find((other) => other.at === at)
+    const isProgram = word === null || names[at] === name || (file !== null && file !== undefined && isFile(program.text, file, path))
+    if (isProgram && inOrder(wanted, argv.slice(at + 1), open)) return true
+    // A program of many commands has each by a name of its own, too: `git-push` is `git push`.
+    const own = names[at] ?? ''
+    return wanted.length > 0 && own.startsWith(`${name}-`) && inOrder(wanted, [own.slice(name.length + 1), ...argv.slice(at + 1)], open)
+  })
 }
 
-/**
- * Options, each perhaps with a value behind it, hide no word of a rule: `git -C . push` is `git push`. A word that is not known
- * may be any. Costs the product of both lengths.
- */
-const fitsWords = (wanted: readonly PatternToken[], words: readonly Word[], more: { anyArguments: boolean; open: boolean }): boolean => {
-  const isOption = (word: Word | undefined): boolean => word === null || (word?.startsWith('-') ?? false)
-  const fits = (token: PatternToken, word: Word): boolean => word === null || matchesToken(token, word)
-  /** Which of the words may come next, once a number of tokens has fitted. */
-  let next = new Set([0])
-  const skipOptions = (from: ReadonlySet<number>): Set<number> => {
-    const all = new Set(from)
-    // A set goes on over what is added to it: to what is reached and no further.
-    for (const at of all)
-      if (at < words.length && isOption(words[at])) {
-        all.add(at + 1)
-        // Its value; more options need none of their own to be passed over.
-        if (at + 1 < words.length) all.add(at + 2)
-      }
-    return all
+/** True where the rule's program is this very file, whatever it is called. */
+const isFile = (name: string, file: ProgramFile, path: string): boolean => nameOf(file.real) === nameOf(name) || isCalled(file, name, path)
+
+/** True where the tokens stand among the words in their order. A word that is not known may be any. */
+const inOrder = (wanted: readonly PatternToken[], words: readonly Word[], open: boolean): boolean => {
+  let at = 0
+  for (const word of words) {
+    const token = wanted[at]
+    if (token === undefined) return true
+    if (word === null || matchesToken(token, word)) at += 1
   }
-  for (const token of wanted) {
-    const begins = skipOptions(next)
-    if (more.open && [...begins].some((at) => at >= words.length)) return true
-    next = new Set([...begins].filter((at) => at < words.length && fits(token, words[at]!)).map((at) => at + 1))
-    if (next.size === 0) return false
-  }
-  return more.anyArguments || more.open || [...skipOptions(next)].some((at) => at >= words.length)
+  return open || at === wanted.length
 }

@@ -1,6 +1,7 @@
 import { stricterAsk, stricterFallback, stricterSecurity, type Ask, type AskFallback, type Security } from '../modes/settings.ts'
 import { isGivenLabel } from '../modes/tools-settings.ts'
-import { matchesPath, parsePathPattern } from './path-pattern.ts'
+import { matchesPath, parsePathPattern, tooWide } from './path-pattern.ts'
+import { grantBounds } from '../../protocol/desk-limits.ts'
 import { provenAgent } from '../../protocol/question.ts'
 import type { Question } from './question.ts'
 
@@ -8,13 +9,21 @@ import type { Question } from './question.ts'
 export interface StoredAgent {
   readonly security: Security | null
   readonly ask: Ask | null
-  readonly allowlist: readonly { readonly pattern: string }[]
+  readonly allowlist: readonly StoredPattern[]
+}
+
+/** Programs that an agent may run without a question. */
+export interface StoredPattern {
+  readonly pattern: string
+  /** True where the operator said that it counts for programs that may run others. */
+  readonly opaque?: boolean | undefined
 }
 
 /** What was allowed for more than once. */
 export interface StoredGrant {
   readonly id: string
   readonly grant_sha256: string
+  readonly created_at_ms: number
   readonly expires_at_ms: number
   /** Null: any number until then. */
   readonly uses_left: number | null
@@ -45,7 +54,7 @@ interface InForce {
   readonly security: Security
   readonly ask: Ask
   readonly fallback: AskFallback
-  readonly patterns: readonly string[]
+  readonly patterns: readonly StoredPattern[]
 }
 
 const rowOf = ({ agents }: StoreSnapshot, name: string): StoredAgent | null => (Object.hasOwn(agents, name) ? (agents[name] ?? null) : null)
@@ -83,7 +92,7 @@ const inForce = (question: Question, store: StoreSnapshot): InForce => {
     security: stricterSecurity(security, claimed?.security ?? security),
     ask: stricterAsk(ask, claimed?.ask ?? ask),
     fallback: stricterFallback(question.ask_fallback, defaults.ask_fallback),
-    patterns: (row?.allowlist ?? []).map(({ pattern }) => pattern),
+    patterns: row?.allowlist ?? [],
   }
 }
 
@@ -92,50 +101,58 @@ const allow = (by: string, more: { pattern?: string; grant_id?: string } = {}): 
 const ask = (why: string, mayLast: boolean): Judgement => Object.freeze({ kind: 'ask', why, mayLast })
 const deny = (reason: string): Judgement => Object.freeze({ kind: 'deny', reason })
 
-/** An exact grant, or patterns that have every program which the command names. */
-const listed = (question: Question, { patterns }: InForce, { grants, home }: StoreSnapshot, now: number): Judgement | null => {
+/** An exact grant. One of an opaque command ends by the bound of such grants, whatever it says. */
+const granted = ({ grant_sha256, opaque }: Question, { grants }: StoreSnapshot, now: number): Judgement | null => {
+  const { most } = grantBounds(opaque)
+  const endOf = (one: StoredGrant): number => (opaque === null ? one.expires_at_ms : Math.min(one.expires_at_ms, one.created_at_ms + most))
   const grant = grants.find(
     (one) =>
-      question.grant_sha256 !== null &&
-      one.grant_sha256 === question.grant_sha256 &&
-      one.expires_at_ms > now &&
-      (one.uses_left === null || one.uses_left > 0),
+      grant_sha256 !== null && one.grant_sha256 === grant_sha256 && endOf(one) > now && (one.uses_left === null || one.uses_left > 0),
   )
-  if (grant !== undefined) return allow(`grant:${grant.id}`, { grant_id: grant.id })
-  // What cannot be known cannot be on a list of programs.
-  if (question.opaque !== null || question.programs.length === 0 || question.target.host === 'node') return null
-  const read = patterns.flatMap((text) => {
-    const pattern = parsePathPattern(text, home)
-    return typeof pattern === 'string' ? [] : [pattern]
+  return grant === undefined ? null : allow(`grant:${grant.id}`, { grant_id: grant.id })
+}
+
+/** Patterns that have every program which the command names. Of an opaque command only those count that say so. */
+const listed = ({ opaque, programs, target }: Question, { patterns }: InForce, { home }: StoreSnapshot): Judgement | null => {
+  if (programs.length === 0 || target.host === 'node') return null
+  const read = patterns.flatMap((one) => {
+    const pattern = opaque === null || one.opaque === true ? parsePathPattern(one.pattern, home) : ''
+    return typeof pattern === 'string' || tooWide(pattern) !== null ? [] : [pattern]
   })
-  const hits = question.programs.map((program) => read.find((pattern) => matchesPath(pattern, program)))
+  const hits = programs.map((program) => read.find((pattern) => matchesPath(pattern, program)))
   const [first] = hits
   return first !== undefined && hits.every((hit) => hit !== undefined) ? allow(`allowlist:${first.text}`, { pattern: first.text }) : null
 }
 
 const missText = (question: Question, { patterns }: InForce): string => {
   if (question.asker.kind === 'mesh') return question.why
-  if (question.opaque !== null) return `no list allows it: ${question.opaque}`
+  if (question.opaque !== null) return `no grant and no pattern with "opaque" allows it: ${question.opaque}`
   const count = patterns.length === 0 ? 'the allowlist is empty' : `none of ${patterns.length} patterns of the allowlist has all of it`
   return `${count}: ${question.programs.join(', ')}`
 }
 
 /**
- * What the store says of a question: the stricter of it and of the question counts. Pure. What always asks, and
- * `ask = "always"`, no list and no grant answers.
+ * What the store says of a question: the stricter of it and of the question counts. Pure. A command that a rule of
+ * the list has, and `ask = "always"`, no pattern and no grant answers; what may run such a command, a grant alone.
  */
 export const judge = (question: Question, store: StoreSnapshot, now: number): Judgement => {
   const force = inForce(question, store)
   if (force.security === 'deny') return deny('security is "deny" for who asks')
-  if (question.always_ask !== null) return ask(`it is on the list that always asks: ${question.always_ask}`, false)
+  const grant = granted(question, store, now)
+  const { always_ask, grant_sha256 } = question
+  if (always_ask !== null) {
+    // Where a rule has the command itself, it has no digest for grants.
+    const mayLast = question.opaque !== null && grant_sha256 !== null && force.ask !== 'always'
+    return (mayLast ? grant : null) ?? ask(`it is on the list that always asks: ${always_ask}`, mayLast)
+  }
   if (force.ask === 'always') return ask('ask is "always" for who asks', false)
   const isMesh = question.asker.kind === 'mesh'
   if (force.security === 'full' && !isMesh) return allow('mode:full')
-  const hit = listed(question, force, store, now)
+  const hit = grant ?? listed(question, force, store)
   if (hit !== null) return hit
   const miss = missText(question, force)
   // Of the mesh nothing is asked that its ACL does not say.
-  return force.ask === 'on-miss' || isMesh ? ask(miss, question.grant_sha256 !== null) : deny(`${miss}; ask is "off"`)
+  return force.ask === 'on-miss' || isMesh ? ask(miss, grant_sha256 !== null) : deny(`${miss}; ask is "off"`)
 }
 
 /** What decides where nobody can be asked, or nobody answered. What always asks, and what the mesh asks, is denied. */
@@ -147,7 +164,11 @@ export const judgeFallback = (question: Question, store: StoreSnapshot, now: num
     case 'deny':
       return deny('unanswered, it is denied')
     case 'allowlist':
-      return listed(question, force, store, now) ?? deny(`unanswered, the allowlist decides, and ${missText(question, force)}`)
+      return (
+        granted(question, store, now) ??
+        listed(question, force, store) ??
+        deny(`unanswered, the allowlist decides, and ${missText(question, force)}`)
+      )
     case 'full':
       return allow('fallback:full')
   }

@@ -30,6 +30,12 @@ export const parsePathPattern = (text: string, home: string): PathPattern | stri
   return Object.freeze({ text, parts: parts.map((part) => (part === ANY_DIRECTORIES ? null : [...part])) })
 }
 
+/** Why a pattern counts for nothing, because its last part says no letter and no digit of a program's name; null: it does. */
+export const tooWide = ({ parts }: PathPattern): string | null =>
+  parts.at(-1)?.some((character) => /[\p{L}\p{N}]/u.test(character)) === true
+    ? null
+    : 'it covers whole directories: its last part must name a program, as /usr/bin/df does'
+
 /** Counts what a comparison costs. */
 class Steps {
   #left = MAX_PATTERN_STEPS

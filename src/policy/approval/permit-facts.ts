@@ -8,10 +8,10 @@ import { fileMark, hashFile, type FilePin } from '../file-mark.ts'
 import { interpretersOf } from '../interpreters.ts'
 import type { PermitFields } from '../permit.ts'
 import { programPlace } from '../sandbox/seen-from.ts'
-import { alwaysAskReason } from './always-ask.ts'
+import { alwaysAskOf } from './always-ask.ts'
 import type { AlwaysAskRule } from './ask-rules.ts'
 import { Framed } from './framed.ts'
-import { meaningsOf } from './meanings.ts'
+import { meaningOf } from './meanings.ts'
 import type { AskedStdin, Question } from './question.ts'
 
 /** What is bound beside the permit itself. */
@@ -31,8 +31,7 @@ export interface PermitFacts extends Pick<
   readonly pins: readonly FilePin[]
 }
 
-/** The bounds of `programs` and of a text on their way to a human. */
-const MAX_PROGRAMS = 128
+/** Longest text on its way to a human. */
 const MAX_WHY = 512
 
 /** Looks at every file that the run has to do with, now, and binds all of it in two digests. */
@@ -40,37 +39,41 @@ export const permitFacts = (fields: PermitFields, by: AskedBy): PermitFacts => {
   const path = fields.env['PATH'] ?? SCRUBBED_PATH
   const { executable, argv, sandbox } = fields
   const inImage = sandbox !== null && sandbox.image !== null
-  const meanings = meaningsOf([executable.path, ...argv.slice(1)], by.variables, { cwd: fields.cwd, path: inImage ? null : path })
+  const meaning = meaningOf([executable.path, ...argv.slice(1)], by.variables, { cwd: fields.cwd, path: inImage ? null : path })
   // Of an image, the name of the directory binds the image.
   const place = attempt(() => programPlace(fields)) ?? executable.path
   const real = inImage ? place : realOf(place)
   const chain = inImage ? [] : attempt(() => interpretersOf(executable.path, finderIn(path)).map(({ interpreter }) => interpreter))
-  const scripts = meanings.scripts.map((script) => ({ path: script, read: hashFile(script) }))
+  const scripts = meaning.scripts.map((script) => ({ path: script, read: hashFile(script) }))
   const unread = scripts.find(({ read }) => read === null)
   const opaque =
     unread !== undefined
       ? `${unread.path} cannot be read whole, so that nobody knows what it does`
-      : (meanings.opaque ??
+      : (meaning.opaque ??
         (inImage ? 'its programs stand in an image, where they may go by any name' : null) ??
         (chain === null ? `${executable.path} names an interpreter that cannot be followed` : null))
-  const files = meanings.all.flatMap(({ file }) => (file === null ? [] : [file.real]))
-  const programs = [...new Set([real, ...files, ...scripts.map((script) => realOf(script.path))])]
-  const pins = [...new Set([place, ...programs, ...(chain ?? []), ...meanings.scripts])].map((file) => ({
-    path: file,
-    mark: fileMark(file),
-  }))
-  const always_ask = alwaysAskReason(by.always_ask, { ...meanings, opaque }, path)
+  const programs = [...new Set([real, ...scripts.map((script) => realOf(script.path))])]
+  const pins = [...new Set([place, ...programs, ...(chain ?? []), ...meaning.scripts, ...meaning.others.map((other) => other.real)])].map(
+    (file) => ({
+      path: file,
+      mark: fileMark(file),
+    }),
+  )
+  const asks = alwaysAskOf(by.always_ask, { ...meaning, opaque }, path)
+  const always_ask = asks?.reason ?? null
   const hashes = scripts.map((script) => script.read?.sha256 ?? null)
   const common = (domain: string): Framed => frameOf(domain, fields, by).tree('pins', pins).tree('scripts', hashes)
   const isSeen = by.stdin !== 'open' && (fields.terminal === null || fields.terminal.raw === true)
-  const mayLast = isSeen && opaque === null && always_ask === null && programs.length <= MAX_PROGRAMS
+  // What runs again must be what was allowed, so each file that the words name must be known.
+  const mayLast = isSeen && meaning.isTold && unread === undefined && chain !== null && asks?.isEachTime !== true
   const [first] = scripts
   return {
     permit_sha256: frameOnce(common('x0x-permit-v1'), fields, by, always_ask).digest(),
     grant_sha256: mayLast ? common('x0x-grant-v1').digest() : null,
     executable: real,
-    programs: programs.slice(0, MAX_PROGRAMS),
-    opaque: programs.length > MAX_PROGRAMS ? 'it names more programs than are followed' : (opaque?.slice(0, MAX_WHY) ?? null),
+    // No list has what cannot be told, or stands in an image, where it may go by any name.
+    programs: meaning.isTold && !inImage ? programs : [],
+    opaque: opaque?.slice(0, MAX_WHY) ?? null,
     script: scriptOf(first),
     always_ask: always_ask?.slice(0, MAX_WHY) ?? null,
     pins,

@@ -15,9 +15,9 @@ import {
 } from './intent.ts'
 import { askLocally, deniedByMode, type ExecInForce, type LocalAsked } from './local-asking.ts'
 import type { LocalPolicy } from './policy.ts'
-import { alwaysAskReason } from '../approval/always-ask.ts'
+import { alwaysAskOf } from '../approval/always-ask.ts'
 import { Framed } from '../approval/framed.ts'
-import { meaningsOf } from '../approval/meanings.ts'
+import { meaningOf } from '../approval/meanings.ts'
 import type { Approval } from '../approval/question.ts'
 import { SCRUBBED_PATH } from '../environment.ts'
 import type { Slot, Slots } from '../slots.ts'
@@ -92,8 +92,8 @@ const askAbout = (
 ): LocalAsked | Refused | null => {
   const { argv, target, timeout_ms } = grant
   const { door, label, stdin, ask } = exec
-  const meanings = meaningsOf(argv, [], { cwd: null, path: null })
-  const always_ask = alwaysAskReason(exec.always_ask, meanings, SCRUBBED_PATH)
+  const meaning = meaningOf(argv, [], { cwd: null, path: null })
+  const always_ask = alwaysAskOf(exec.always_ask, meaning, SCRUBBED_PATH)?.reason ?? null
   const framed = new Framed('x0x-target-permit-v1')
     .tree('grant', grant)
     .tree('stdin', stdin)
@@ -105,7 +105,7 @@ const askAbout = (
     grant_sha256: null,
     executable: argv[0] ?? '',
     programs: [],
-    opaque: meanings.opaque,
+    opaque: meaning.opaque,
     script: null,
     always_ask,
   }

@@ -1,13 +1,12 @@
 import { statSync } from 'node:fs'
-import { dirname, isAbsolute } from 'node:path'
+import { isAbsolute } from 'node:path'
 
 import { errorText } from '../../base/errors.ts'
 import { writableByOthers } from '../../base/file-rights.ts'
 import { isVisible } from '../../base/visible-text.ts'
 import { isStdinOpen, type Acl, type AllowedCommand, type AllowEntry } from './acl.ts'
 import type { EnforcementJudge } from './confinement.ts'
-import { SCRUBBED_PATH } from '../environment.ts'
-import { escapesOf, interpreterName, programName } from '../escapes.ts'
+import { interpreterName, opaqueNote } from '../escapes.ts'
 import { pathsIn, scriptOf } from '../given-script.ts'
 import { inspectAcl } from './load-acl.ts'
 import { countAsking, lintAsking, type AskingCounts } from './lint-asking.ts'
@@ -99,20 +98,11 @@ const lintUnreached = (entry: AllowEntry, command: AllowedCommand, earlier: Map<
   ]
 }
 
-/** Only where the system keeps its programs does a name say what a program is. */
-const called = (argv0: string, name: string): string => {
-  const own = programName(argv0)
-  if (name !== own) return `${own} leads to ${name} here, which`
-  const known = !isAbsolute(argv0) || SCRUBBED_PATH.split(':').includes(dirname(argv0))
-  return known ? name : `has the name of ${name}, which`
+const lintCommand = (entry: AllowEntry, command: AllowedCommand): string[] => {
+  const [program] = command.argv
+  const note = program === undefined ? null : opaqueNote(program, isStdinOpen(entry, command))
+  return [...(note === null ? [] : [`${quoteArgv(command.argv)}: ${note}`]), ...lintWords(command)]
 }
-
-const lintCommand = (entry: AllowEntry, command: AllowedCommand): string[] => [
-  ...escapesOf(command, isStdinOpen(entry, command)).map(
-    ({ name, escape: { risk, remedy } }) => `${quoteArgv(command.argv)}: ${called(command.argv[0] ?? '', name)} ${risk}; ${remedy}`,
-  ),
-  ...lintWords(command),
-]
 
 /** What its words say, whoever is asked about them. */
 const lintWords = (command: AllowedCommand): string[] => [...lintInvisible(command), ...lintScript(command), ...lintSlots(command)]

@@ -1,6 +1,6 @@
-import { alwaysAskReason, SHELL_TOKEN } from '../approval/always-ask.ts'
+import { alwaysAskOf } from '../approval/always-ask.ts'
 import type { CommandPattern } from '../approval/ask-rules.ts'
-import { meaningsOf, type Meanings } from '../approval/meanings.ts'
+import { meaningOf, type Meaning } from '../approval/meanings.ts'
 import { SCRUBBED_PATH } from '../environment.ts'
 import { quoteArgv } from '../quote.ts'
 import type { Acl, AllowedCommand, AllowEntry, AskPattern } from './acl.ts'
@@ -42,7 +42,7 @@ export const lintAsking = (acl: Acl): string[] => [
   ...acl.allow.flatMap((entry, at) =>
     entry.asking.patterns.flatMap((pattern, index) => {
       const place = `${acl.source ?? ''}:${pattern.line}: exec.allow[${at}].ask_patterns[${index}].argv: `
-      return [...lintUnreached(acl, entry, pattern), ...lintOpaque(acl, pattern)].map((text) => place + text)
+      return lintUnreached(acl, entry, pattern).map((text) => place + text)
     }),
   ),
   ...lintAlwaysAsk(acl),
@@ -64,23 +64,9 @@ const lintUnreached = ({ allow }: Acl, entry: AllowEntry, pattern: AskPattern): 
   ]
 }
 
-/** One that stands for what a request may say. */
-const sampleOf = ({ tokens }: Pick<CommandPattern, 'tokens'>): string[] =>
-  tokens.map((token) => (token.kind === 'literal' ? token.text : token.kind === 'int' ? '1' : `${token.prefix}/`))
-
-const lintOpaque = ({ always_ask, default_cwd }: Acl, pattern: AskPattern): string[] => {
-  const meanings = meaningsOf(sampleOf(pattern), [], { cwd: default_cwd, path: SCRUBBED_PATH }, pattern.anyArguments)
-  const isMissing = meanings.all[0]?.file === null
-  if (meanings.opaque === null || isMissing || alwaysAskReason(always_ask, meanings, SCRUBBED_PATH) !== null) return []
-  return [
-    `${quoteArgv(pattern.argv)}: what runs may not be told from its words (${meanings.opaque}), and no [[exec.always_ask]] says so to the human; ` +
-      `add one with argv = ["${SHELL_TOKEN}"] and a reason, or fix the words`,
-  ]
-}
-
 /** What a request for it may mean: any word in the place of a template. */
-const widestOf = (acl: Acl, { tokens, anyArguments }: Pattern): Meanings =>
-  meaningsOf(
+const widestOf = (acl: Acl, { tokens, anyArguments }: Pattern): Meaning =>
+  meaningOf(
     tokens.map((token) => (token.kind === 'literal' ? token.text : null)),
     [],
     { cwd: acl.default_cwd, path: SCRUBBED_PATH },
@@ -91,15 +77,11 @@ const widestOf = (acl: Acl, { tokens, anyArguments }: Pattern): Meanings =>
 const lintAlwaysAsk = (acl: Acl): string[] => {
   const listed: (AllowedCommand & Pattern)[] = acl.allow.flatMap(({ commands, asking }) => [...commands, ...asking.patterns])
   const meanings = listed.map((command) => widestOf(acl, command))
-  const isOpaque = meanings.some(({ opaque }) => opaque !== null)
   return acl.always_ask.flatMap((rule, index) => {
     const place = `${acl.source ?? ''}:${rule.line}: exec.always_ask[${index}].argv: ${quoteArgv(rule.argv)} `
     const first = acl.always_ask.slice(0, index).find((one) => covers(one, rule))
     if (first !== undefined) return [`${place}is never reached: line ${first.line} has it, and a human reads that reason`]
-    const may =
-      rule.argv.length === 0 ||
-      isOpaque ||
-      meanings.some((one) => alwaysAskReason([rule], { ...one, opaque: null }, SCRUBBED_PATH) !== null)
+    const may = rule.argv.length === 0 || meanings.some((one) => alwaysAskOf([rule], one, SCRUBBED_PATH) !== null)
     return may ? [] : [`${place}asks for nothing: no command and no ask_patterns of this file can be of it; is it spelled right?`]
   })
 }

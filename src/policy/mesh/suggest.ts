@@ -2,7 +2,7 @@ import { isAbsolute } from 'node:path'
 
 import { findMetacharacter, parseToken } from '../../protocol/argv-template.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
-import { escapesOf } from '../escapes.ts'
+import { opaqueNote } from '../escapes.ts'
 
 /** Whom an entry is for. */
 export interface SuggestedFor {
@@ -27,9 +27,8 @@ export const unsuggestable = (argv: readonly string[]): string | null => {
 
 /** What an operator should know before allowing it, stdin being closed. */
 export const suggestionWarnings = (argv: readonly string[]): string[] => {
-  if (argv.length === 0) return []
-  const command = { argv, tokens: argv.map((text) => ({ kind: 'literal', text }) as const), stdin: false, line: 1 }
-  return escapesOf(command, false).map(({ name, escape: { risk, remedy } }) => `${name} ${risk}; ${remedy}`)
+  const note = argv[0] === undefined ? null : opaqueNote(argv[0], false)
+  return note === null ? [] : [note]
 }
 
 const tomlEscape = (character: string): string => `\\U${character.codePointAt(0)!.toString(16).padStart(8, '0')}`

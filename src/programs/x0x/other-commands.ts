@@ -41,8 +41,11 @@ const decide =
 
 const allowlist =
   (change: 'allowlist_add' | 'allowlist_remove'): Command =>
-  async (context, { words: [agent = '', pattern = ''] }) =>
-    (await import('./commands/approvals.ts')).runAllowlist(context, change, agent, pattern)
+  async (context, line) => {
+    const [agent = '', pattern = ''] = line.words
+    const opaque = change === 'allowlist_add' && line.has('opaque')
+    return (await import('./commands/approvals.ts')).runAllowlist(context, change, { agent, pattern, opaque })
+  }
 
 const execMode =
   (what: 'list' | 'show' | 'set' | 'off' | 'save' | 'words'): Command =>

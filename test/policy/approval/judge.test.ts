@@ -12,7 +12,7 @@ const NOW = 1_000
 const row = (fields: Partial<StoredAgent> = {}): StoredAgent => ({ security: null, ask: null, allowlist: [], ...fields })
 const listing = (...patterns: string[]): StoredAgent => row({ allowlist: patterns.map((pattern) => ({ pattern })) })
 const granting = (fields: Partial<StoreSnapshot['grants'][number]> = {}): StoreSnapshot['grants'] => [
-  { id: 'g_1', grant_sha256: GRANT_SHA, expires_at_ms: NOW + 1, uses_left: null, ...fields },
+  { id: 'g_1', grant_sha256: GRANT_SHA, created_at_ms: 0, expires_at_ms: NOW + 1, uses_left: null, ...fields },
 ]
 const said = (question: Question, store: StoreSnapshot): string => {
   const judgement = judge(question, store, NOW)
@@ -89,6 +89,50 @@ test('B8 B10: a wrapper is on the list only with every program that it starts', 
   assert.equal(said(question, storeOf({ agents: { coder: listing('/usr/bin/git') } })), 'ask')
   assert.equal(said(question, storeOf({ agents: { coder: listing('/usr/bin/env', '/usr/bin/gi*') } })), 'allowlist:/usr/bin/env')
   assert.equal(said(questionOf({ programs: [] }), storeOf({ agents: { coder: listing('/**') } })), 'ask')
+})
+
+test('a pattern counts for an opaque command only where its row says so, and for no command where it covers whole directories', () => {
+  const opaque = 'git may start other programs'
+  const rows = (...allowlist: StoredAgent['allowlist']) => storeOf({ agents: { coder: row({ allowlist }) } })
+  const plain = rows({ pattern: '/usr/bin/git' })
+  const known = rows({ pattern: '/usr/bin/git', opaque: true })
+  assert.equal(said(questionOf(), plain), 'allowlist:/usr/bin/git')
+  assert.equal(said(questionOf({ opaque }), plain), 'ask')
+  assert.equal(said(questionOf({ opaque }), known), 'allowlist:/usr/bin/git')
+  assert.equal(fallen(questionOf({ opaque, ask_fallback: 'allowlist' }), plain), 'deny')
+  // Each program of the command needs such a row.
+  const script = questionOf({ opaque, programs: ['/usr/bin/git', '/work/x.sh'] })
+  assert.equal(said(script, known), 'ask')
+  assert.equal(said(script, rows({ pattern: '/usr/bin/git', opaque: true }, { pattern: '/work/x.sh' })), 'ask')
+  for (const pattern of ['/**', '/*/**', '/usr/bin/*', '/usr/bin/?*', '/usr/bin/**', '/usr/**/*', '/usr/bin/???', '/usr/bin/*.*'])
+    for (const question of [questionOf(), questionOf({ opaque })])
+      assert.equal(said(question, rows({ pattern, opaque: true })), 'ask', pattern)
+})
+
+test('where a list always asks, a grant alone allows a command that may run what the list has, for a day at most', () => {
+  const [opaque, always_ask] = ['make may start other programs', 'make may start what the list has']
+  const DAY = 24 * 3_600_000
+  const agents = { coder: row({ security: 'full', ask: 'off', allowlist: [{ pattern: '/usr/bin/git', opaque: true }] }) }
+  for (const security of ['allowlist', 'full'] as const) {
+    const question = questionOf({ security, ask: 'off', ask_fallback: 'full', opaque, always_ask })
+    assert.equal(said(question, storeOf({ agents })), 'ask')
+    assert.equal(fallen(question, storeOf({ agents })), 'deny')
+    const judged = judge(question, storeOf({ agents }), NOW)
+    assert.ok(judged.kind === 'ask' && judged.mayLast)
+    assert.equal(said(question, storeOf({ agents, grants: granting() })), 'grant:g_1')
+    // Of a command that a rule has there is no digest for grants.
+    assert.equal(said({ ...question, grant_sha256: null }, storeOf({ agents, grants: granting() })), 'ask')
+    assert.equal(said({ ...question, ask: 'always' }, storeOf({ agents, grants: granting() })), 'ask')
+  }
+  // A grant from a release that let it last for longer ends after a day.
+  for (const [created_at_ms, verdict] of [
+    [NOW - DAY + 1, 'grant:g_1'],
+    [NOW - DAY, 'ask'],
+  ] as const) {
+    const grants = granting({ created_at_ms, expires_at_ms: NOW + 30 * DAY })
+    assert.equal(said(questionOf({ opaque }), storeOf({ grants })), verdict)
+    assert.equal(said(questionOf(), storeOf({ grants })), 'grant:g_1')
+  }
 })
 
 test('B27: a label that a caller chooses for itself widens nothing, and may narrow', () => {

@@ -95,8 +95,8 @@ test('a run on this host is a question first, which takes no slot, and then a pe
   const question = questionOf(ask())
   assert.equal(active(), 0)
   assert.deepEqual(
-    [question.argv, question.cwd, question.asker, question.target.host, question.opaque],
-    [[join(dir, 'tool'), 'a'], join(dir, 'work'), { kind: 'local', label: 'coder' }, 'gateway', null],
+    [question.argv, question.cwd, question.asker, question.target.host, question.programs],
+    [[join(dir, 'tool'), 'a'], join(dir, 'work'), { kind: 'local', label: 'coder' }, 'gateway', [join(dir, 'tool')]],
   )
   assert.match(question.permit_sha256, /^[0-9a-f]{64}$/)
   const verdict = ask({}, {}, allowed(question))
@@ -180,17 +180,19 @@ test('an approval is good for one run', async (t) => {
   assert.equal(codeOf(ask({}, {}, likeness)), 'approval_mismatch')
 })
 
-test('B11: "always" is for what can be bound whole: no text of an interpreter, no open stdin, no keyboard, nothing that always asks', async (t) => {
+test('B11: "always" is for what can be bound: no missing script, no open stdin, no keyboard, nothing that a rule always asks for', async (t) => {
   const { dir, ask } = await setUp(t)
   await writeFile(join(dir, 'work', 'x.sh'), '')
   assert.notEqual(questionOf(ask()).grant_sha256, null)
-  assert.notEqual(questionOf(ask({ argv: ['/bin/sh', 'x.sh'] })).grant_sha256, null)
+  // An exact opaque command may be allowed for some hours, with a warning.
+  for (const intent of [{ argv: ['/bin/sh', 'x.sh'] }, { argv: ['/bin/sh', '-c', '$0 "$@"', 'x'] }, { argv: ['/usr/bin/env', 'sh'] }]) {
+    const { grant_sha256, opaque } = questionOf(ask(intent))
+    assert.notEqual(grant_sha256, null)
+    assert.match(opaque ?? '', /may start other programs/)
+  }
   const rule = { argv: ['tool'], tokens: [{ kind: 'literal', text: 'tool' }], anyArguments: true, reason: 'r', line: 1 } as const
   for (const [intent, exec] of [
-    [{ argv: ['/bin/sh', '-c', '$0 "$@"', 'x'] }, {}],
     [{ argv: ['/bin/sh', 'missing.sh'] }, {}],
-    [{ argv: ['/usr/bin/env', 'sh'] }, {}],
-    [{ env: { LD_PRELOAD: '/x' } }, {}],
     [{}, { stdin: 'open' }],
     [{ terminal: { cols: 80, rows: 24 } }, {}],
     [{}, { always_ask: [rule] }],

@@ -5,7 +5,6 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, test } from 'node:test'
 
 import { checkAclFile, type AclCheck } from '../../../src/policy/mesh/check-acl.ts'
-import { ESCAPES, programName } from '../../../src/policy/escapes.ts'
 import { loadAcl } from '../../../src/policy/mesh/load-acl.ts'
 import { aclText, commandText, entryText } from '../../support/acl-text.ts'
 
@@ -67,123 +66,46 @@ test('syntax and permissions are reported together', async () => {
   assert.match(problems[1] ?? '', /:1:\d+:/)
 })
 
-test('an escape is a warning with line, key, program, risk and remedy, and the file stays ok', async () => {
+test('a program that may run others is a warning with line, key and program, and the file stays ok', async () => {
   const answer = await check([['true'], ['bash', '/usr/bin/true']])
   assert.equal(answer.ok, true)
   assert.equal(answer.warnings.length, 1)
   assert.match(
     answer.warnings[0] ?? '',
-    /exec-acl\.toml:12: exec\.allow\[0\]\.commands\[1\]\.argv: \["bash", "\/usr\/bin\/true"\]: bash is a shell: .*; say stdin = false, or allow a script of your own/,
+    /exec-acl\.toml:12: exec\.allow\[0\]\.commands\[1\]\.argv: \["bash", "\/usr\/bin\/true"\]: bash may start other programs, or run code that its words do not show/,
   )
 })
 
-test('the commands that are known to escape are named', async () => {
-  for (const [argv, risk] of [
-    [['sh'], /is a shell/],
-    [['/bin/bash', '-s'], /is a shell/],
-    [['python3'], /is an interpreter/],
-    [['python3.12', '-'], /is an interpreter/],
-    [['node'], /is an interpreter/],
-    [['awk', '-f', '/etc/x.awk'], /start commands/],
-    [['sed', '-i', 's/a/b/', '/etc/hosts'], /rewrite files/],
-    [['sed', '-n', 's/a/b/w /tmp/x'], /rewrite files/],
-    [['sed', 's/a/b/e'], /start commands/],
-    [['vim', '/etc/hosts'], /is an editor/],
-    [['less', '/var/log/syslog'], /is a pager/],
-    [['man', 'ls'], /is a pager/],
-    [['systemctl', 'status', 'x0xd'], /pager/],
-    [['journalctl', '-n', '<INT>'], /pager/],
-    [['journalctl', '--no-pager', '--vacuum-time=1s'], /journals/],
-    [['git', 'status'], /hooks/],
-    [['curl', '-q', '-o', '/tmp/x', 'http://h/'], /write and read local files/],
-    [['curl', '-q', '-so/tmp/x', 'http://h/'], /write and read local files/],
-    [['curl', '-q', 'file:///etc/shadow'], /write and read local files/],
-    [['curl', '-q', '-d', '@/etc/shadow', 'http://h/'], /write and read local files/],
-    [['curl', '-q', '-K', '/tmp/c'], /write and read local files/],
-    [['curl', 'http://h/'], /curlrc/],
-    [['wget', 'http://h/'], /writes files/],
-    [['tar', '-cf', '/tmp/a.tar', '--checkpoint-action=exec=id', '/etc'], /checkpoint-action/],
-    [['tar', '--to-command=id', '-xf', '/tmp/a.tar'], /checkpoint-action/],
-    [['tar', '-xf', '-'], /unpacks/],
-    [['tar', 'xzf', '/tmp/a.tgz'], /unpacks/],
-    [['find', '/', '-exec', 'id', '{}', '+'], /starts programs/],
-    [['find', '/tmp', '-delete'], /deletes/],
-    [['xargs', 'rm'], /from its input/],
-    [['env', 'LD_PRELOAD=/tmp/x', 'true'], /starts another program/],
-    [['timeout', '5', 'true'], /starts another program/],
-    [['sudo', 'true'], /another user/],
-    [['ssh', 'host', 'uptime'], /ProxyCommand/],
-    [['nc', '-l', '-p', '<INT>'], /network/],
-    [['docker', 'ps'], /as good as root/],
-    [['apt-get', 'update'], /packages/],
-    [['make', 'test'], /build files/],
-    [['tee', '/etc/motd'], /stdin that the caller sends into a file/],
-    [['crontab', '-'], /runs later/],
-    [['sqlite3', '/var/lib/x.db'], /commands from stdin/],
-    [['sort', '-o', '/etc/x', '/etc/y'], /writes a file/],
-    [['tcpdump', '-w', '/tmp/x'], /writes files/],
-    [['ip', 'netns', 'exec', 'a', 'id'], /starts programs/],
-    [['kill', '<INT>'], /any process/],
-    [['/lib64/ld-linux-x86-64.so.2', '/bin/true'], /starts another program/],
-    [['editor', '/etc/x'], /is an editor/],
-    [['sensible-editor'], /is an editor/],
-    [['/usr/bin/vim.tiny', '/x'], /is an editor/],
-    [['rvim'], /is an editor/],
-    [['pager', '/var/log/syslog'], /is a pager/],
-    [['nc.openbsd', 'h', '1'], /network/],
-    [['perl5.36-x86_64-linux-gnu', '-e', '1'], /is an interpreter/],
-    [['pypy3', '-c', ''], /is an interpreter/],
-    [['bash5'], /is a shell/],
-    [['x86_64-linux-gnu-gcc-12', '-x', 'c', '-'], /compiles/],
-    [['java', '-jar', '/srv/x.jar'], /class path/],
-    [['patch', '-p1'], /changes the files/],
-    [['split', '-b', '1'], /into a file/],
-    [['install', '/dev/stdin', '/etc/cron.d/x'], /for a file/],
-    [['sendmail', '-t'], /to whom/],
-    [['nft', '-f', '-'], /rules/],
-    [['gpg', '--import'], /keys/],
-    [['bwrap', '--', 'sh'], /starts another program/],
-    [['firejail', 'sh'], /starts another program/],
-    [['run0', 'id'], /another user/],
-    [['sg', 'root', 'x'], /another user/],
-    [['dbus-run-session', 'sh'], /starts another program/],
-    [['prlimit', '--nofile=1', 'sh'], /starts another program/],
-    [['ldd', '/usr/bin/true'], /may run the program/],
-    [['modprobe', 'x'], /changes the kernel/],
-    [['pkill', '-f', 'x'], /ends every process/],
-    [['uv', 'run', 'x'], /build files/],
-    [['tsx', 'x'], /is an interpreter/],
-    [['ansible-playbook', 'x'], /playbooks/],
-    [['machinectl', '--no-pager', 'shell', 'h'], /shell in a machine/],
-    [['busctl', '--no-pager', 'call', 'a', 'b'], /any service/],
-    [['hostnamectl', '--no-pager', '-H', 'root@h'], /another host/],
-    [['sed', '-Ei', 's/a/b/', '/srv/f'], /rewrite files/],
-    [['curl', '-q', '-d@/etc/passwd', 'http://h/'], /write and read local files/],
-    [['curl', '-q', '--unix-socket', '/run/docker.sock', 'http://h/'], /write and read local files/],
-  ] as const) {
-    const warnings = await warningsOf(...argv)
-    assert.ok(
-      warnings.some((warning) => risk.test(warning)),
-      `${argv.join(' ')}: ${warnings.join('\n')}`,
+test('every program but those whose words say all is named, however it is called', async () => {
+  for (const argv of [
+    ['sh'],
+    ['/bin/bash', '-s'],
+    ['python3.12', '-'],
+    ['git', 'status'],
+    ['make', 'test'],
+    ['systemctl', '--no-pager', 'status', 'x0xd'],
+    ['curl', '-q', 'http://h/'],
+    ['curl', '--engine', '/w/e.so', 'http://h/'],
+    ['tar', '-tf', '/srv/a.tar'],
+    ['apt-cache', 'policy'],
+    ['json_pp', '-f', 'eval'],
+    ['fakeroot-sysv', 'touch', 'x'],
+    ['c99-gcc', '-c', 'x.c'],
+    ['direnv', 'exec', '.', 'x'],
+    ['/opt/acme/bin/ls'],
+    ['/usr/bin/vim.tiny', '/x'],
+    ['busybox', 'ls'],
+    ['never-heard-of'],
+  ])
+    assert.match(
+      (await warningsOf(...argv)).join('\n'),
+      new RegExp(`${argv[0]?.split('/').at(-1)} may start other programs`),
+      argv.join(' '),
     )
-  }
 })
 
-test('commands without a known escape are left alone', async () => {
-  for (const argv of [
-    ['uptime'],
-    ['cat', '/etc/hostname'],
-    ['systemctl', '--no-pager', 'status', 'x0xd'],
-    ['journalctl', '--no-pager', '-u', 'x0xd', '-n', '<INT>'],
-    ['curl', '-q', '-fsS', 'http://127.0.0.1:12600<URL_PATH>'],
-    ['tar', '-tf', '/srv/a.tar'],
-    ['find', '/srv', '-name', 'core', '-print'],
-    ['sed', '-n', '1p', '/etc/hosts'],
-    ['ip', '-o', 'addr'],
-    ['sort', '-f', '/etc/passwd'],
-    ['kill', '-0', '1234'],
-    ['x0x', 'diagnostics', 'exec'],
-  ])
+test('programs whose words say all that they do are left alone', async () => {
+  for (const argv of [['uptime'], ['cat', '/etc/hostname'], ['df', '-h'], ['/bin/ls', '/srv'], ['tail', '-n', '<INT>', '/var/log/x']])
     assert.deepEqual(await warningsOf(...argv), [], argv.join(' '))
 })
 
@@ -293,7 +215,7 @@ test('what reads its orders from stdin is named while stdin is open, and not whe
     ['psql', 'db'],
     ['patch', '-p1', '/srv/x'],
     ['kubectl', 'apply', '-f', '-'],
-    ['cp', '/dev/stdin', '/srv/x'],
+    ['cp', '/dev/fd/0', '/srv/x'],
     ['iptables-restore'],
     ['sendmail', '-t'],
     ['xargs', 'echo'],
@@ -306,11 +228,10 @@ test('what reads its orders from stdin is named while stdin is open, and not whe
   }
 })
 
-test('a program is known by what its name leads to here', async () => {
-  const link = join(dir, 'show')
+test('a name of a transparent program that leads to another is none', async () => {
+  const link = join(dir, 'ls')
   await symlink('/bin/sh', link)
-  const [shell] = (await warningsOf(link)).filter((warning) => warning.includes('is a shell'))
-  assert.match(shell ?? '', /show leads to (dash|bash|ash|sh) here, which is a shell/)
+  assert.match((await warningsOf(link)).join(), /ls may start other programs/)
 })
 
 test('a working directory that is not there, no directory, or open to others is a warning', async () => {
@@ -340,39 +261,7 @@ test('warnings are given beside problems', async () => {
   const { ok, problems, warnings } = await check([['less', '/etc/hosts']], 'max_stdout_bytes = 0')
   assert.equal(ok, false)
   assert.equal(problems.length, 1)
-  assert.ok(warnings.some((warning) => warning.includes('is a pager')))
-})
-
-test('a program is known by its name, wherever it lies and whatever its version', () => {
-  for (const [argv0, name] of [
-    ['/usr/bin/python3.12', 'python'],
-    ['/usr/local/bin/perl5.36.0', 'perl'],
-    ['lua5.4', 'lua'],
-    ['sqlite3', 'sqlite3'],
-    ['7z', '7z'],
-    ['nc.openbsd', 'nc'],
-    ['perl5.36-x86_64-linux-gnu', 'perl'],
-    ['/usr/local/bin/git.sh', 'git.sh'],
-    ['/lib64/ld-linux-x86-64.so.2', 'ld.so'],
-    ['/lib/ld-musl-x86_64.so.1', 'ld.so'],
-    ['ls', 'ls'],
-  ] as const)
-    assert.equal(programName(argv0), name)
-})
-
-test('each escape says a risk and a remedy in one line', () => {
-  assert.ok(ESCAPES.length > 30)
-  for (const { programs, risk, remedy } of ESCAPES) {
-    assert.ok(programs.length > 0 && new Set(programs).size === programs.length)
-    assert.match(`${risk}; ${remedy}`, /^[a-z][^\n;]+; [a-z][^\n]+$/)
-    assert.doesNotMatch(remedy, /\.$/)
-  }
-})
-
-test('a program is what its name says only where the system keeps its programs', async () => {
-  for (const argv0 of ['ex', '/usr/bin/ex', '/sbin/ex']) assert.match((await warningsOf(argv0))[0] ?? '', /: ex is an editor: /, argv0)
-  for (const argv0 of ['/opt/acme/bin/ex', '/usr/lib/acme/ex', '/usr/bin/../lib/ex'])
-    assert.match((await warningsOf(argv0))[0] ?? '', /: has the name of ex, which is an editor: /, argv0)
+  assert.ok(warnings.some((warning) => warning.includes('less may start other programs')))
 })
 
 test('a literal with characters that nobody sees is warned of', async () => {

@@ -24,7 +24,7 @@ test('what no entry can allow says why', () => {
 })
 
 test('a program that can be bent to more is named, and one that cannot is not', () => {
-  assert.match(suggestionWarnings(['less', 'x']).join('\n'), /^less is a pager/)
+  assert.match(suggestionWarnings(['less', 'x']).join('\n'), /^less may start other programs/)
   assert.deepEqual([suggestionWarnings(['df', '-h']), suggestionWarnings([])], [[], []])
 })
 

@@ -55,6 +55,14 @@ const deskOf = async (t: TestContext, questions: readonly PendingQuestion[], ans
   return { dir, asked, connections }
 }
 
+/** As a release wrote it that gave each pattern every program, and one of this release. */
+const ALLOWLIST = [
+  { pattern: '/usr/bin/*', lastUsedAt: 1, lastUsedCommand: 'rg x', lastResolvedPath: '/usr/bin/rg' },
+  { pattern: '/usr/bin/git', lastUsedAt: 0, lastUsedCommand: '', lastResolvedPath: '' },
+  { pattern: '/usr/bin/df' },
+  { pattern: '/usr/bin/make', opaque: true },
+]
+
 test('what waits is shown whole with the time that is left, and as it is with --json', async (t) => {
   const { dir } = await deskOf(t, [pendingOf(FIRST), pendingOf(SECOND, { question: questionOf({ argv: ['rm', '-rf', 'a b'] }) })])
   const { status, stdout } = await runCli(['--data-dir', dir, 'approvals', 'pending'])
@@ -194,28 +202,58 @@ test('grants and patterns are listed, and a grant is taken back by the beginning
     by: 'human:x0x approvals',
     last_used_at_ms: null,
   }
-  const store = { version: 1, agents: { codex: { allowlist: [{ pattern: '/usr/bin/*' }] } } }
+  const store = { version: 1, agents: { codex: { allowlist: ALLOWLIST } } }
   const { dir, asked } = await deskOf(t, [], { grants: { grants: [grant] }, store, revoke: { revoked: true } })
   const { status, stdout } = await runCli(['--data-dir', dir, 'approvals', 'list'])
   assert.equal(status, 0)
   assert.match(stdout, new RegExp(`${GRANT} {2}reviewer\\\\u202e {2}2 .* 1970-01-02T00:00:00.000Z .* git push\n`))
   assert.match(stdout, /codex {2}\/usr\/bin\/\*\n/)
+  assert.match(stdout, /codex {2}\/usr\/bin\/make {2}--opaque\n/)
+  // What a release took that gave each pattern every program: why it does not count, and the line that restores what was meant.
+  for (const line of [
+    "does not count: /usr/bin/* of codex: it covers whole directories: its last part must name a program, as /usr/bin/df does\n  Try: x0x approvals allowlist remove codex '/usr/bin/*' && x0x approvals allowlist add codex /usr/bin/rg --opaque\n",
+    'does not count: /usr/bin/git of codex: a program of it may start others or run code that its words do not show, so codex can run anything by it\n  Try: x0x approvals allowlist add codex /usr/bin/git --opaque\n',
+  ])
+    assert.ok(stdout.includes(line), stdout)
+  assert.doesNotMatch(stdout, /does not count: \/usr\/bin\/(make|df)/)
   assert.equal((await runCli(['--data-dir', dir, 'approvals', 'revoke', GRANT.slice(0, 8)])).status, 0)
   assert.deepEqual(asked.at(-1), { type: 'revoke', grant_id: GRANT, id: 2 })
 })
 
 test('a pattern is given to an agent and taken back', async (t) => {
   const { dir, asked } = await deskOf(t, [], { allowlist_add: {}, allowlist_remove: {} })
-  const { status, stdout } = await runCli(['--data-dir', dir, 'approvals', 'allowlist', 'add', 'reviewer', '/usr/bin/*'])
-  assert.deepEqual([status, stdout], [0, '/usr/bin/*: may run without a question, by reviewer\n'])
-  const risky = await runCli(['--data-dir', dir, 'approvals', 'allowlist', 'add', 'reviewer', '/usr/bin/git'])
-  assert.match(risky.stderr, /^x0x: note: git runs hooks, filters, aliases/)
-  asked.pop()
-  assert.equal((await runCli(['--data-dir', dir, 'approvals', 'allowlist', 'remove', 'reviewer', '/usr/bin/*'])).status, 0)
+  const allowlist = async (...words: string[]) => runCli(['--data-dir', dir, 'approvals', 'allowlist', ...words])
+  const { status, stdout } = await allowlist('add', 'reviewer', '/usr/bin/df')
+  assert.deepEqual([status, stdout], [0, '/usr/bin/df: may run without a question, by reviewer\n'])
+  assert.equal((await allowlist('add', 'reviewer', '/usr/bin/git', '--opaque')).status, 0)
+  assert.equal((await allowlist('remove', 'reviewer', '/usr/bin/git')).status, 0)
   assert.deepEqual(
-    asked.map(({ type, agent, pattern }) => [type, agent, pattern]),
-    ['allowlist_add', 'allowlist_remove'].map((type) => [type, 'reviewer', '/usr/bin/*']),
+    asked.map(({ type, pattern, opaque }) => [type, pattern, opaque]),
+    [
+      ['allowlist_add', '/usr/bin/df', false],
+      ['allowlist_add', '/usr/bin/git', true],
+      ['allowlist_remove', '/usr/bin/git', undefined],
+    ],
   )
+})
+
+test('a pattern for programs that may run others is refused with what it means and the line to paste, and one for directories always', async (t) => {
+  const { dir, asked } = await deskOf(t, [], { allowlist_add: {} })
+  const add = async (...words: string[]) => runCli(['--data-dir', dir, 'approvals', 'allowlist', 'add', 'reviewer', ...words])
+  for (const pattern of ['/usr/bin/git', '/usr/bin/make', '/usr/bin/apt-cache', '/usr/bin/py*', '~/bin/ls', '/usr/bin/no-such-program']) {
+    const { status, stderr } = await add(pattern)
+    assert.equal(status, 2, pattern)
+    assert.match(stderr, /a program of it may start others or run code that its words do not show, so reviewer can run anything by it/)
+    const word = /[*~]/.test(pattern) ? `'${pattern}'` : pattern
+    assert.ok(stderr.includes(`Try: x0x approvals allowlist add reviewer ${word} --opaque\n`), stderr)
+  }
+  for (const pattern of ['/**', '/usr/bin/*', '/usr/bin/**', '~/**', '/*/**', '/usr/bin/?*', '/usr/**/*', '*', '/'])
+    for (const more of [[], ['--opaque']]) {
+      const { status, stderr } = await add(pattern, ...more)
+      assert.equal(status, 2, pattern)
+      assert.match(stderr, /it covers whole directories|it must begin with|it has an empty part/, pattern)
+    }
+  assert.deepEqual(asked, [])
 })
 
 test('a window at a terminal shows the oldest question, and a key decides about it once it could be read', async (t) => {

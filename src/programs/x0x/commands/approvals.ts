@@ -1,4 +1,4 @@
-import { basename } from 'node:path'
+import { homedir } from 'node:os'
 
 import { shownLine } from '../../../base/visible-text.ts'
 import { durationOf } from '../../../command-line/duration.ts'
@@ -6,7 +6,7 @@ import { openDesk, type DeskHuman } from '../../../local-api/desk-human.ts'
 import type { DataPaths } from '../../../local-api/paths.ts'
 import { countdown, questionLines } from '../../../local-api/question-text.ts'
 import { shellWords } from '../../../base/shell-word.ts'
-import { suggestionWarnings } from '../../../policy/mesh/suggest.ts'
+import { rowProblem, rowProblems } from '../../../policy/approval/allowlist-row.ts'
 import type { Grant, PendingQuestion } from '../../../protocol/desk.ts'
 import { MAX_GRANT_MS, MAX_GRANT_USES, MAX_HISTORY } from '../../../protocol/desk-limits.ts'
 import type { Decision, Question } from '../../../protocol/question.ts'
@@ -179,20 +179,26 @@ const grantRow = ({ id, agent, argv, uses_left: uses, expires_at_ms: expires, by
 ]
 
 interface Listed {
-  readonly agents?: Readonly<Record<string, { readonly allowlist?: readonly { readonly pattern?: unknown }[] }>>
+  readonly agents?: Parameters<typeof rowProblems>[0]
 }
 
 /** `x0x approvals list`. */
 export const runList = async (context: CliContext): Promise<number> =>
   atDesk(context, async (desk) => {
     const [grants, store] = [await desk.grants(), await desk.store()]
-    return printAnswer(context, { ok: true, grants, store }, async () => {
-      const patterns = Object.entries((store as Listed).agents ?? {}).flatMap(([agent, { allowlist = [] }]) =>
-        allowlist.map(({ pattern }) => [agent, String(pattern)]),
+    const agents = (store as Listed).agents ?? {}
+    const problems = rowProblems(agents, homedir())
+    return printAnswer(context, { ok: true, grants, store, ineffective_patterns: problems }, async () => {
+      const patterns = Object.entries(agents).flatMap(([agent, { allowlist = [] }]) =>
+        allowlist.map(({ pattern, opaque }) => [agent, opaque === true ? `${pattern}  --opaque` : pattern]),
       )
       if (grants.length + patterns.length === 0) await printLine(context, 'nothing is allowed for longer than once')
       if (grants.length > 0) await printTable(context, ['GRANT', 'AGENT', 'USES', 'UNTIL', 'BY', 'COMMAND'], grants.map(grantRow))
       if (patterns.length > 0) await printTable(context, ['AGENT', 'PATTERN'], patterns)
+      for (const { agent, pattern, why, remedy } of problems) {
+        await printLine(context, shownLine(`does not count: ${pattern} of ${agent}: ${why}`))
+        await printLine(context, shownLine(`  Try: ${remedy}`))
+      }
     })
   })
 
@@ -211,27 +217,24 @@ export const runRevokeGrant = async (context: CliContext, id: string): Promise<n
 export const runAllowlist = async (
   context: CliContext,
   change: 'allowlist_add' | 'allowlist_remove',
-  agent: string,
-  pattern: string,
+  { agent, pattern, opaque }: { readonly agent: string; readonly pattern: string; readonly opaque: boolean },
 ): Promise<number> =>
   atDesk(context, async (desk) => {
-    const answer = await desk.allowlist(change, agent, pattern)
+    const problem = change === 'allowlist_add' ? rowProblem(agent, { pattern, opaque }, homedir()) : null
+    if (problem !== null)
+      throw new AppError('bad_request', `${JSON.stringify(pattern)} is not added for ${agent}: ${problem.why}`, {
+        data: { next: problem.instead === null ? '' : `Try: ${problem.instead}` },
+      })
+    const answer = await desk.allowlist(change, agent, pattern, opaque)
     const done = change === 'allowlist_add' ? 'may run without a question' : 'is asked about again'
     if (answer['changed'] === false)
       throw new AppError('conflict', change === 'allowlist_add' ? `${agent} has that pattern already` : `${agent} has no such pattern`, {
         data: { next: 'what is allowed: x0x approvals list' },
       })
-    if (change === 'allowlist_add') for (const risk of risksOf(pattern)) await write(context.stderr, `x0x: note: ${shownLine(risk)}\n`)
     return printDone(context, { ok: true, agent, pattern, ...answer }, async () =>
       printLine(context, shownLine(`${pattern}: ${done}, by ${agent}`)),
     )
   })
-
-/** What a program of that name does beyond what its words say, which nobody is asked about from then on. */
-const risksOf = (pattern: string): string[] => {
-  const name = basename(pattern)
-  return /[*?]/.test(name) ? [] : suggestionWarnings([name])
-}
 
 type HistoryLine = Readonly<Record<string, unknown>>
 

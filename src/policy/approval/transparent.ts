@@ -1,0 +1,29 @@
+import { basename, dirname } from 'node:path'
+
+import { writableByOthers } from '../../base/file-rights.ts'
+
+/**
+ * Programs whose words say all that they do: with any option they read, print and end. They start no program, open no pager or
+ * editor, load no code and no settings, and write no file. A program with one option that does any of this is not on the list.
+ */
+export const TRANSPARENT_PROGRAMS: readonly string[] = (
+  'basename dirname echo printf pwd readlink realpath seq sleep test true false cat cmp comm cut grep head od tail tr wc ' +
+  'base64 b2sum md5sum sha1sum sha256sum sha512sum df du free id ls lsblk lscpu nproc printenv ps stat uname uptime ' +
+  'vmstat who whoami'
+).split(' ')
+
+const NAMES: ReadonlySet<string> = new Set(TRANSPARENT_PROGRAMS)
+/** Directories of the programs that a system brings. Behind links, so that `/bin` counts where it is no link to `/usr/bin`. */
+const SYSTEM_DIRECTORIES: readonly string[] = ['/usr/bin', '/bin']
+const ROOT = 0
+
+/** True for a name on the list, alone or in a directory of the system: all that is known of a program of another host. */
+export const isTransparentName = (called: string): boolean =>
+  NAMES.has(basename(called)) && (!called.includes('/') || SYSTEM_DIRECTORIES.includes(dirname(called)))
+
+/**
+ * True for a file that is a program of the list: called by its own name, in a directory of the system, with nobody but root able to
+ * change it or what leads to it. A copy, another name of the file and one file that is many programs are not transparent.
+ */
+export const isTransparentFile = (called: string, real: string): boolean =>
+  isTransparentName(real) && basename(called) === basename(real) && writableByOthers(real, ROOT).length === 0
