@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
 import { execFileSync } from 'node:child_process'
-import { chmod, link, mkdir, readFile, rename, stat, symlink, writeFile } from 'node:fs/promises'
-import { dirname, join } from 'node:path'
+import { chmod, link, mkdir, readFile, stat, symlink, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
 
 import { isRoot } from '../../test/support/containment.ts'
 import { runSandboxed, type Household } from '../../test/support/sandboxed.ts'
@@ -41,48 +41,6 @@ export const FILE_ROWS: readonly Row[] = [
       sh(`for f in ${ways.join(' ')}; do cat "$f" 2>/dev/null && echo READ; done; ls -A ${house.home}`),
     )
     assert.equal(stdout, 'project\n')
-  }),
-
-  row('a home that is granted by configuration shows its files, and not its secrets', async (t, house) => {
-    const [ssh = '', ours = '', letter = ''] = await withSecrets(house)
-    const { stdout } = await runSandboxed(
-      t,
-      house,
-      sh(
-        `cat ${letter}; echo; cat ${ssh} ${ours}; echo x > ${house.home}/.ssh/authorized_keys; mv ${house.home}/.ssh ${house.home}/moved; ls -A ${house.home}/.ssh ${house.home}/.x0x`,
-      ),
-      { cwd: house.home, settings: { allow_home: true } },
-    )
-    assert.equal(stdout, `${SECRET}\n${house.home}/.ssh:\n\n${house.home}/.x0x:\n`)
-    assert.equal(await readFile(ssh, 'utf8'), SECRET)
-    assert.equal(existsSync(join(house.home, '.ssh/authorized_keys')), false)
-  }),
-
-  row(
-    'what a link of a secret directory leads to is covered where it lies; a secret that is a link itself is no home to grant',
-    async (t, house) => {
-      const at = (...names: string[]): string => join(house.home, ...names)
-      const granted = { cwd: house.home, settings: { allow_home: true } }
-      for (const name of ['dots', 'keys']) await mkdir(at(name))
-      for (const path of [at('dots', 'id'), at('keys', 'other')]) await writeFile(path, SECRET)
-      await symlink(at('keys', 'other'), at('.x0x', 'agent.key'))
-      const { stdout } = await runSandboxed(t, house, sh('cat keys/other .x0x/agent.key 2>/dev/null; echo done'), granted)
-      assert.equal(stdout, 'done\n')
-      await rename(at('.ssh'), at('old'))
-      await symlink(at('dots'), at('.ssh'))
-      await assert.rejects(runSandboxed(t, house, sh('rm .ssh'), granted), /leads to .*dots, and a run could take that link away/)
-    },
-  ),
-
-  row('what is covered of a granted home stays so: nothing that leads to it can be moved away for a later run', async (t, house) => {
-    const secret = join(house.home, '.config', 'gh', 'hosts')
-    await mkdir(dirname(secret), { recursive: true })
-    await writeFile(secret, SECRET)
-    const place = { ...house.place, secrets: [...house.place.secrets, dirname(secret)] }
-    const run = async (text: string) => runSandboxed(t, { ...house, place }, sh(text), { cwd: house.home, settings: { allow_home: true } })
-    await run('mv .config moved; mv .config/gh moved-gh; rm -rf .config; echo x > .config/of-another')
-    assert.equal((await run('cat moved/gh/hosts moved-gh/hosts .config/gh/hosts 2>/dev/null; cat .config/of-another')).stdout, 'x\n')
-    assert.equal(await readFile(secret, 'utf8'), SECRET)
   }),
 
   row('nothing outside of the directory can be written, made or taken away', async (t, house) => {

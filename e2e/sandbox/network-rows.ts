@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { spawn } from 'node:child_process'
 import { createSocket } from 'node:dgram'
 import { once } from 'node:events'
 import { createServer, type Server } from 'node:net'
@@ -31,6 +32,23 @@ socket(my $s, $family, SOCK_STREAM, 0) or die "socket: $!\\n";
 connect($s, $address) or do { print "connect: $!\\n"; exit 0 };
 print scalar <$s>;
 `
+/** Prints what it hears at a path. */
+const RECEIVE = `
+use Socket; $| = 1;
+socket(my $s, AF_UNIX, SOCK_DGRAM, 0) or die; bind($s, pack_sockaddr_un($ARGV[0])) or die;
+print "listening"; while (defined recv($s, my $text, 9, 0)) { print $text }
+`
+
+/** Makes pairs of sockets, and sends to a path from each of datagrams. */
+const PAIRS = `
+use Socket;
+for ([stream => SOCK_STREAM], [datagram => SOCK_DGRAM], [raw => SOCK_RAW]) {
+  my ($name, $type) = @$_;
+  socketpair(my $a, my $b, AF_UNIX, $type, 0) or do { print "$name refused\\n"; next };
+  print "$name ", $type == SOCK_STREAM ? 'made' : send($a, 'x', 0, pack_sockaddr_un($ARGV[0])) ? 'sent' : "$!", "\\n";
+}
+`
+
 const connect = (...words: readonly string[]): string[] => ['perl', '-e', CONNECT, ...words]
 
 const portOf = ({ server }: { server: Server }): string => String((server.address() as { port: number }).port)
@@ -62,17 +80,54 @@ export const NETWORK_ROWS: readonly Row[] = [
   row('an abstract socket of the host, as buses and displays have, is not there', async (t, house) => {
     const name = `x0x-escape-${process.pid}`
     const listener = await listening(t, { path: `\0${name}` })
-    assert.match((await runSandboxed(t, house, connect('abstract', name))).stdout, /^connect: Connection refused/)
+    assert.match(
+      (await runSandboxed(t, house, connect('abstract', name), { settings: { unix_sockets: true } })).stdout,
+      /^connect: Connection refused/,
+    )
     assert.equal(listener.asked(), 0)
     const granted = await runSandboxed(t, house, connect('abstract', name), { settings: { network: true } })
     assert.equal(granted.stdout, 'reached\n', 'the trial itself does not find the socket')
   }),
 
+  row('no socket file can be connected to without the network, not even one in its own directory', async (t, house) => {
+    const path = join(house.project, 'in.sock')
+    const listener = await listening(t, { path })
+    for (const name of [path, 'in.sock'])
+      assert.match((await runSandboxed(t, house, connect('unix', name))).stderr, /^socket: Address family not supported/m)
+    assert.equal(listener.asked(), 0)
+    for (const settings of [{ unix_sockets: true }, { network: true }])
+      assert.equal((await runSandboxed(t, house, connect('unix', path), { settings })).stdout, 'reached\n')
+  }),
+
+  row('a pair of sockets stays possible, and none of datagrams, which could send to a path', async (t, house) => {
+    const path = join(house.project, 'datagrams')
+    const receiver = spawn('perl', ['-e', RECEIVE, path])
+    t.after(() => receiver.kill())
+    await once(receiver.stdout, 'data')
+    const inside = await runSandboxed(t, house, ['perl', '-e', PAIRS, path])
+    assert.equal(inside.stdout, 'stream made\ndatagram refused\nraw refused\n')
+    // Without the filter the trial does send.
+    const heard = once(receiver.stdout, 'data')
+    const opened = await runSandboxed(t, house, ['perl', '-e', PAIRS, path], { settings: { unix_sockets: true } })
+    assert.match(opened.stdout, /^stream made\ndatagram sent\n/)
+    assert.match(String((await heard)[0]), /^x+$/)
+  }),
+
+  row(
+    'the calls of another ABI make no such socket',
+    async (t, house) => {
+      // socket(2) of x32, whose numbers have this bit.
+      const call = '$! = 0; print syscall(0x40000000 + 41, 1, 1, 0), " ", $! + 0'
+      assert.equal((await runSandboxed(t, house, ['perl', '-e', call])).stdout, '-1 38')
+    },
+    { skip: process.arch !== 'x64' && 'x32 is of x86-64' },
+  ),
+
   row('sockets in the data directory and in places of the system are not there, even with the network', async (t, house) => {
     const path = join(house.home, '.x0x', 'exec-approvals.sock')
     const listener = await listening(t, { path })
-    for (const network of [false, true])
-      assert.match((await runSandboxed(t, house, connect('unix', path), { settings: { network } })).stdout, /^connect: No such file/)
+    for (const settings of [{ unix_sockets: true }, { network: true }])
+      assert.match((await runSandboxed(t, house, connect('unix', path), { settings })).stdout, /^connect: No such file/)
     assert.equal(listener.asked(), 0)
     const system = await runSandboxed(t, house, ['sh', '-c', 'ls -A /run /var; ls /var/run /run/dbus /run/docker.sock'], {
       settings: { network: true },

@@ -25,9 +25,9 @@ const whereOf = (tools: ToolsSettings, agent: string): string => {
   const resolved = resolveExec({ parameter: NO_SETTINGS, ...placesOf(tools, agent, null) })
   if (resolved.kind === 'refused') return 'nowhere'
   const { host, node, security, ask } = resolved
-  const { engine, network } = tools.sandbox
+  const { engine, network, unix_sockets } = tools.sandbox
   const place = {
-    sandbox: `in a sandbox (${engine}, ${network ? "with this host's network" : 'without a network'})`,
+    sandbox: `in a sandbox (${engine}, ${network ? "with this host's network" : unix_sockets ? 'without a network, with Unix sockets' : 'without a network'})`,
     gateway: 'on this host',
     node: node === null ? 'on an agent of the mesh that each call names' : `on ${node}`,
   }[host]

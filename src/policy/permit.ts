@@ -62,12 +62,12 @@ export interface SandboxGrant {
   readonly image: SandboxImage | null
   /** The host's network with all that listens on it; false: none at all. */
   readonly network: boolean
+  /** It may make sockets of the file system (AF_UNIX) without the network. */
+  readonly unix_sockets: boolean
   /** The one directory that it may change, at its own path. */
   readonly writable: string
   /** Further ones that it sees. */
   readonly readable: readonly string[]
-  /** What is covered of `writable`. */
-  readonly hidden: readonly string[]
   /** Stands there empty, but for what is named above. */
   readonly home: string
   /** Of all its processes together; null: no bound. */
@@ -121,7 +121,6 @@ const frozenGrant = (grant: SandboxGrant): SandboxGrant =>
     ...grant,
     image: grant.image && Object.freeze({ ...grant.image, env: Object.freeze({ ...grant.image.env }) }),
     readable: Object.freeze([...grant.readable]),
-    hidden: Object.freeze([...grant.hidden]),
   })
 
 /** For `authorize` alone (a test holds every other file to that). Copies, freezes and marks. */

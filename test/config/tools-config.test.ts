@@ -171,3 +171,12 @@ test('O4: the call goes before the session, that before the agent, that before t
   const closed = resolveExec({ parameter: { ...NO_SETTINGS, host: 'sandbox' }, ...placesOf(tools, 'other', null) })
   assert.deepEqual(closed, { kind: 'refused', key: 'host', asked: 'sandbox', allowed: ['gateway', 'node'] })
 })
+
+test('allow_home of an earlier release is refused, and the message names what to use instead', async (t) => {
+  for (const value of ['true', 'false', '"yes"'])
+    await hasProblem(
+      t,
+      `[tools.exec]\n[tools.exec.sandbox]\nallow_home = ${value}\n`,
+      /tools\.exec\.sandbox\.allow_home: was removed.*work in a directory of the project.*"readable"/,
+    )
+})

@@ -1,11 +1,11 @@
-import { existsSync, lstatSync, readdirSync } from 'node:fs'
+import { existsSync, readdirSync } from 'node:fs'
 import { homedir, userInfo } from 'node:os'
 import { isAbsolute, join } from 'node:path'
 
 import { attempt } from '../../base/errors.ts'
-import { realPath } from '../../base/real-path.ts'
 import type { SandboxGrant, SandboxImage } from '../permit.ts'
 import { refused, type Refused } from '../local/intent.ts'
+import { autostartProblem, homesBeside, isWithin, whereTo } from './autostart-places.ts'
 import type { SandboxSettings } from './sandbox-settings.ts'
 
 /** What no run in a sandbox may have, because the rest of the system lives by it; nor anything below. */
@@ -24,6 +24,8 @@ const SYSTEM = [
   '/sys',
   '/usr',
   '/var/run',
+  '/var/spool/at',
+  '/var/spool/cron',
 ]
 /** Directories of everybody: their own entries are others' sockets and files. What is below is for whoever made it. */
 const SHARED = ['/', '/home', '/media', '/mnt', '/opt', '/root', '/srv', '/tmp', '/var', '/var/lib', '/var/tmp']
@@ -37,26 +39,40 @@ const SECRETS = [
   '.aws',
   '.azure',
   '.bash_history',
+  '.boto',
+  '.cargo/credentials',
   '.cargo/credentials.toml',
+  '.claude',
+  '.codex',
   '.config/gcloud',
   '.config/gh',
   '.config/google-chrome',
+  '.config/op',
+  '.config/rclone',
   '.config/chromium',
   '.docker',
+  '.fly',
   '.git-credentials',
   '.gnupg',
   '.kube',
+  '.local/share/fish/fish_history',
   '.local/share/keyrings',
+  '.m2/settings.xml',
   '.mozilla',
   '.netrc',
   '.npmrc',
+  '.oci',
   '.password-store',
   '.pgpass',
+  '.psql_history',
   '.pypirc',
+  '.s3cfg',
   '.ssh',
+  '.terraform.d',
   '.thunderbird',
   '.vault-token',
   '.zsh_history',
+  'snap/firefox',
 ] as const
 
 /** In the home: the files of images, which no run may change. */
@@ -68,12 +84,6 @@ export interface SandboxPlace {
   /** Data directories of ours and whatever else is secret, as paths that need not exist. */
   readonly secrets: readonly string[]
 }
-
-const realOf = (path: string): string => attempt((): string => realPath(path)) ?? path
-
-/** True where `path` is the directory or lies below it. */
-const isWithin = (path: string, directory: string): boolean =>
-  path === directory || path.startsWith(directory === '/' ? '/' : `${directory}/`)
 
 /** What is secret in a home, whether it is there or not. */
 const secretsOf = (home: string): string[] => {
@@ -88,54 +98,29 @@ const secretsOf = (home: string): string[] => {
 export const sandboxPlace = (further: readonly string[] = []): SandboxPlace => {
   const named = attempt(homedir) ?? '/'
   const own = attempt(() => userInfo().homedir) ?? '/'
-  const home = realOf(isAbsolute(named) ? named : own)
-  const secrets = [...new Set([home, realOf(own)])].filter((one) => isAbsolute(one)).flatMap(secretsOf)
-  return { home, secrets: [...new Set([...secrets, ...SYSTEM_SECRETS, ...further].flatMap((path) => [path, realOf(path)]))] }
+  const home = whereTo(isAbsolute(named) ? named : own)
+  const secrets = [...new Set([home, whereTo(own)])].filter((one) => isAbsolute(one)).flatMap(secretsOf)
+  return { home, secrets: [...new Set([...secrets, ...SYSTEM_SECRETS, ...further].flatMap((path) => [path, whereTo(path)]))] }
 }
-
-/** Of a directory of secrets, how many of its own links are followed. */
-const MAX_SECRET_LINKS = 1_000
-
-/** What secrets are by their own paths: a link that leads to one, or out of a directory of them, does not show it at the other end. */
-const coveredIn = (cwd: string, secrets: readonly string[]): string[] => {
-  const inside = secrets.flatMap((secret) =>
-    (attempt(() => readdirSync(secret, { withFileTypes: true })) ?? [])
-      .filter((entry) => entry.isSymbolicLink())
-      .slice(0, MAX_SECRET_LINKS)
-      .map((entry) => join(secret, entry.name)),
-  )
-  const real = new Set([...secrets, ...inside].map(realOf))
-  return [...real].filter((path) => path !== cwd && isWithin(path, cwd) && attempt(() => lstatSync(path).isSymbolicLink()) !== true)
-}
-
-/** A secret of the home that lies elsewhere in it: a run could take the link away, and a later one would find the secret uncovered. */
-const movableSecret = (home: string, secrets: readonly string[]): string | null => {
-  const link = secrets.find((path) => isWithin(path, home) && realOf(path) !== path && isWithin(realOf(path), home))
-  return link === undefined ? null : `${link} leads to ${realOf(link)}, and a run could take that link away`
-}
-
-const forbidden = (path: string, why: string, remedy: string): Refused =>
-  refused('forbidden_path', `${path} cannot be the working directory of a sandbox: ${why}; ${remedy}`, { path })
 
 const ELSEWHERE = 'use a directory of the project, below the home or elsewhere'
 
 /** Why a directory may not be shown; null: it may. `writable`: whether it can be changed as well. */
-const placeProblem = (
-  path: string,
-  { home, secrets }: SandboxPlace,
-  { writable, allowHome }: { writable: boolean; allowHome: boolean },
-): string | null => {
+const placeProblem = (path: string, { home, secrets }: SandboxPlace, writable: boolean): string | null => {
   if (!isAbsolute(path)) return 'it is no absolute path'
   const barred = (one: string): boolean => writable || !SHOWABLE.includes(one)
-  if (SHARED.filter(barred).includes(path) && !(path === home && allowHome)) return 'it belongs to the whole system'
+  if (SHARED.filter(barred).includes(path)) return 'it belongs to the whole system'
   const system = SYSTEM.filter(barred).find((one) => isWithin(path, one))
   if (system !== undefined) return `it is of the system's ${system}`
   const around = secrets.find((secret) => isWithin(path, secret))
   if (around !== undefined) return `it lies in ${around}, which holds secrets`
-  if (path === home) return allowHome ? null : 'it is the home, where secrets lie'
-  if (isWithin(home, path)) return `it holds the home ${home}`
+  const homes = [home, ...homesBeside()]
+  if (homes.includes(path)) return 'it is a home, where secrets and start-up files lie'
+  const held = homes.find((one) => isWithin(one, path))
+  if (held !== undefined) return `it holds the home ${held}`
   const inside = secrets.find((secret) => isWithin(secret, path))
-  return inside === undefined ? null : `it holds ${inside}, where secrets lie`
+  if (inside !== undefined) return `it holds ${inside}, where secrets lie`
+  return writable ? autostartProblem(path, homes) : null
 }
 
 /**
@@ -148,26 +133,21 @@ export const sandboxGrant = (
   place: SandboxPlace = sandboxPlace(),
   image: SandboxImage | null = null,
 ): { readonly kind: 'grant'; readonly grant: SandboxGrant } | Refused => {
-  const { engine, network, allow_home, readable, max_memory_bytes, max_processes } = settings
-  const problem =
-    placeProblem(cwd, place, { writable: true, allowHome: allow_home }) ?? (cwd === place.home ? movableSecret(cwd, place.secrets) : null)
-  if (problem !== null) {
-    const remedy = cwd === place.home && !allow_home ? `${ELSEWHERE}, or set allow_home in [tools.exec.sandbox]` : ELSEWHERE
-    return forbidden(cwd, problem, remedy)
-  }
+  const { engine, network, unix_sockets, readable, max_memory_bytes, max_processes } = settings
+  const problem = placeProblem(cwd, place, true)
+  if (problem !== null)
+    return refused('forbidden_path', `${cwd} cannot be the working directory of a sandbox: ${problem}; ${ELSEWHERE}`, { path: cwd })
   const shown: string[] = []
   for (const named of readable) {
-    const path = realOf(named)
-    const why = existsSync(path) ? placeProblem(path, place, { writable: false, allowHome: false }) : 'it does not exist'
+    const path = whereTo(named)
+    const why = existsSync(path) ? placeProblem(path, place, false) : 'it does not exist'
     if (why !== null)
       return refused('forbidden_path', `tools.exec.sandbox.readable: ${path} cannot be shown in a sandbox: ${why}`, { path })
     // What is in the directory is shown with it.
     if (!isWithin(path, cwd)) shown.push(path)
   }
-  // A home is shown by configuration alone, and then without its secrets.
-  const hidden = cwd === place.home ? coveredIn(cwd, place.secrets) : []
   return {
     kind: 'grant',
-    grant: { engine, image, network, writable: cwd, readable: shown, hidden, home: place.home, max_memory_bytes, max_processes },
+    grant: { engine, image, network, unix_sockets, writable: cwd, readable: shown, home: place.home, max_memory_bytes, max_processes },
   }
 }

@@ -18,8 +18,8 @@ export interface SandboxSettings {
   readonly image: string | null
   /** The host's own network, with all that listens on it. */
   readonly network: boolean
-  /** The working directory may be the home, whose secrets are covered then. */
-  readonly allow_home: boolean
+  /** Sockets of the file system (AF_UNIX), which without `network` are refused otherwise. */
+  readonly unix_sockets: boolean
   /** Directories that are shown besides the system's own. */
   readonly readable: readonly string[]
   /** Of all its processes together, with what it keeps in memory (`/tmp`); where that cannot be enforced nothing runs. Null: no bound. */
@@ -33,19 +33,26 @@ export const DEFAULT_SANDBOX: SandboxSettings = Object.freeze({
   engine: 'bubblewrap',
   image: null,
   network: false,
-  allow_home: false,
+  unix_sockets: false,
   readable: Object.freeze([]),
   max_memory_bytes: null,
   max_processes: null,
 })
 
 const KEYS = Object.keys(DEFAULT_SANDBOX)
+/** A key of earlier releases. */
+const ALLOW_HOME = 'allow_home'
 
 /** The table at `path`; `undefined`: there is none. Problems are told to the reader. */
 export const readSandboxSettings = (toml: TomlReader, path: TomlPath, value: unknown): SandboxSettings => {
-  const table = value === undefined ? null : toml.table(path, value, KEYS)
+  const table = value === undefined ? null : toml.table(path, value, [...KEYS, ALLOW_HOME])
   if (table === null) return DEFAULT_SANDBOX
   const at = (key: keyof SandboxSettings): TomlPath => [...path, key]
+  if (table[ALLOW_HOME] !== undefined)
+    toml.problem(
+      [...path, ALLOW_HOME],
+      'was removed, because a run could read secrets and leave start-up files in the home: remove this line, work in a directory of the project, and name what else commands read in "readable"',
+    )
   const named = table['engine'] ?? DEFAULT_SANDBOX.engine
   const engine = SANDBOX_ENGINES.find((one) => one === named)
   if (engine === undefined) toml.problem(at('engine'), `must be one of ${SANDBOX_ENGINES.join(', ')}`)
@@ -62,7 +69,7 @@ export const readSandboxSettings = (toml: TomlReader, path: TomlPath, value: unk
     engine: engine ?? DEFAULT_SANDBOX.engine,
     image,
     network: toml.boolean(at('network'), table['network']) ?? DEFAULT_SANDBOX.network,
-    allow_home: toml.boolean(at('allow_home'), table['allow_home']) ?? DEFAULT_SANDBOX.allow_home,
+    unix_sockets: toml.boolean(at('unix_sockets'), table['unix_sockets']) ?? DEFAULT_SANDBOX.unix_sockets,
     readable,
     max_memory_bytes: toml.wholeNumber(at('max_memory_bytes'), table['max_memory_bytes'], MIN_MEMORY_BYTES, Number.MAX_SAFE_INTEGER),
     max_processes: toml.wholeNumber(at('max_processes'), table['max_processes'], 1, MAX_PROCESSES),

@@ -1,5 +1,5 @@
 import { accessSync, constants, existsSync, lstatSync, readdirSync, readlinkSync, statSync } from 'node:fs'
-import { dirname, join } from 'node:path'
+import { join } from 'node:path'
 
 import { attempt } from '../../base/errors.ts'
 import type { SandboxGrant } from '../../policy/permit.ts'
@@ -66,13 +66,6 @@ const covered = (path: string): string[] => {
   return info.isDirectory() ? ['--size', '4096', '--perms', '0555', '--tmpfs', path] : ['--ro-bind', '/dev/null', path]
 }
 
-/** Nothing that leads to what is covered can be moved away, so that a later run would find it uncovered: a place where something is mounted stays. */
-const hiddenIn = (writable: string, hidden: readonly string[]): string[] => {
-  const around = new Set<string>()
-  for (const path of hidden) for (let at = dirname(path); at.startsWith(`${writable}/`); at = dirname(at)) around.add(at)
-  return [...[...around].sort().flatMap((path) => ['--bind', path, path]), ...hidden.flatMap(covered)]
-}
-
 const systemPlace = (path: string): string[] => {
   const info = attempt(() => lstatSync(path))
   if (info === null) return []
@@ -128,7 +121,7 @@ const proc = (): string[] => [
 ]
 
 export interface BubblewrapInit {
-  readonly grant: Pick<SandboxGrant, 'network' | 'readable' | 'hidden' | 'home' | 'image'>
+  readonly grant: Pick<SandboxGrant, 'network' | 'readable' | 'home' | 'image'>
   /** Null: none, which is for a trial. */
   readonly writable: string | null
   readonly env: Readonly<Record<string, string>>
@@ -144,7 +137,7 @@ export interface BubblewrapInit {
  * memory; what the grant names. The later covers the earlier.
  */
 export const bubblewrapArguments = ({ grant, writable, env, shown, marker, userNamespace }: BubblewrapInit): string[] => {
-  const { network, readable, hidden, home, image } = grant
+  const { network, readable, home, image } = grant
   const settings = [...(image === null ? SETTINGS : []), ...(network ? NETWORK_SETTINGS : [])]
   const mounted = [...settings.map((name) => `/etc/${name}`), ...(NO_HOME.test(home) ? [] : [home]), ...readable, ...shown]
   mounted.push(...OWN, ...(writable === null ? [] : [writable]))
@@ -169,7 +162,6 @@ export const bubblewrapArguments = ({ grant, writable, env, shown, marker, userN
     ...(NO_HOME.test(home) ? [] : inMemory(home)),
     ...[...readable, ...shown].flatMap(readOnly),
     ...(writable === null ? [] : ['--bind', writable, writable]),
-    ...(writable === null ? [] : hiddenIn(writable, hidden)),
     '--dir',
     `/${marker}`,
     '--remount-ro',

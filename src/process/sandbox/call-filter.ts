@@ -14,6 +14,7 @@ const LOAD = 0x20
 const IF_EQUAL = 0x15
 const IF_AT_LEAST = 0x35
 const IF_ANY_BIT = 0x45
+const AND = 0x54
 const RETURN = 0x06
 /** linux/seccomp.h. */
 const ALLOW = 0x7fff_0000
@@ -50,6 +51,7 @@ const X64 = {
   open: 2,
   ioctl: 16,
   socket: 41,
+  socketpair: 53,
   clone: 56,
   creat: 85,
   chmod: 90,
@@ -105,6 +107,7 @@ const ARM64: Readonly<Partial<Record<keyof typeof X64, number>>> = {
   syslog: 116,
   reboot: 142,
   socket: 198,
+  socketpair: 199,
   add_key: 217,
   request_key: 218,
   keyctl: 219,
@@ -187,8 +190,12 @@ const SPECIAL_RIGHTS = 0o6000
 const MAKES_A_FILE = 0x40_0040
 /** TIOCSTI types on a terminal, TIOCLINUX pastes there. */
 const TYPING = [0x5412, 0x541c] as const
-/** AF_UNIX, AF_INET, AF_INET6, AF_NETLINK: those that a network namespace divides; AF_VSOCK would reach the host of a machine. */
-const FAMILIES = [1, 2, 10, 16] as const
+/** AF_INET, AF_INET6, AF_NETLINK: those that a network namespace divides; AF_VSOCK would reach the host of a machine. */
+const FAMILIES = [2, 10, 16] as const
+const AF_UNIX = 1
+/** linux/net.h: the type of a socket without its flags; SOCK_DGRAM, and SOCK_RAW, which AF_UNIX takes for it. */
+const TYPE_BITS = 0xf
+const DATAGRAMS = [2, 3] as const
 
 const load = (offset: number): Instruction => [LOAD, 0, 0, offset]
 const allow: Instruction = [RETURN, 0, 0, ALLOW]
@@ -200,8 +207,10 @@ const unlessMode = (flags: number, mode: number): Instruction[] => [
   ...unlessBits(mode, SPECIAL_RIGHTS),
 ]
 
+type Rule = readonly [Call, readonly Instruction[]]
+
 /** Calls that are judged by their arguments. */
-const JUDGED: readonly (readonly [Call, readonly Instruction[]])[] = [
+const JUDGED: readonly Rule[] = [
   ['clone', unlessBits(0, NEW_NAMESPACES)],
   ['unshare', unlessBits(0, NEW_NAMESPACES | NEW_TIME)],
   ['chmod', unlessBits(1, SPECIAL_RIGHTS)],
@@ -214,18 +223,34 @@ const JUDGED: readonly (readonly [Call, readonly Instruction[]])[] = [
   ['open', unlessMode(1, 2)],
   ['openat', unlessMode(2, 3)],
   ['ioctl', [load(argument(1)), ...TYPING.flatMap((one): Instruction[] => [[IF_EQUAL, 0, 1, one], fail(EPERM)]), allow]],
-  ['socket', [load(argument(0)), ...FAMILIES.flatMap((one): Instruction[] => [[IF_EQUAL, 0, 1, one], allow]), fail(EAFNOSUPPORT)]],
 ]
 
-/** The filter for this architecture, as bwrap reads it; null where none is known. */
-export const callFilter = (architecture: string = process.arch): Buffer | null => {
+const onlyFamilies = (families: readonly number[]): Rule => [
+  'socket',
+  [load(argument(0)), ...families.flatMap((one): Instruction[] => [[IF_EQUAL, 0, 1, one], allow]), fail(EAFNOSUPPORT)],
+]
+
+/** A pair of connected streams reaches nothing else. One of a pair for datagrams can be connected anew, and send to any path. */
+const noDatagramPairs: Rule = [
+  'socketpair',
+  [
+    load(argument(1)),
+    [AND, 0, 0, TYPE_BITS],
+    ...DATAGRAMS.flatMap((one): Instruction[] => [[IF_EQUAL, 0, 1, one], fail(EAFNOSUPPORT)]),
+    allow,
+  ],
+]
+
+/** The filter for this architecture, as bwrap reads it; null where none is known. `unixSockets`: sockets of the file system can be made. */
+export const callFilter = ({ unixSockets = false } = {}, architecture: string = process.arch): Buffer | null => {
   const known = Object.hasOwn(ARCHITECTURES, architecture) ? ARCHITECTURES[architecture] : undefined
   if (known === undefined) return null
   const { audit, numbers, foreignFrom } = known
-  const rules: (readonly [Call, readonly Instruction[]])[] = [
+  const rules: readonly Rule[] = [
     ...REFUSED.map((call) => [call, [fail(EPERM)]] as const),
     ...UNKNOWN.map((call) => [call, [fail(ENOSYS)]] as const),
     ...JUDGED,
+    ...(unixSockets ? [onlyFamilies([AF_UNIX, ...FAMILIES])] : [onlyFamilies(FAMILIES), noDatagramPairs]),
   ]
   const program: Instruction[] = [
     load(ARCHITECTURE),

@@ -55,7 +55,7 @@ const EXPORT = '{ "$0" export "$1" || kill -KILL $$; } | cat'
 const unpack = async (engine: string, container: string, directory: string, userNamespace: boolean): Promise<number> => {
   const [bwrap, tar, filter] = [findExecutable('bwrap'), findExecutable('tar'), callFilter()]
   if (bwrap.kind !== 'found' || tar.kind !== 'found' || filter === null) throw new Error('it needs bubblewrap and tar to be unpacked')
-  const grant = { network: false, readable: [], hidden: [], home: '/', image: null }
+  const grant = { network: false, readable: [], home: '/', image: null }
   const words = bubblewrapArguments({ grant, writable: directory, env: {}, shown: [], marker: '.x0x-unpacking', userNamespace })
   const options = ['-x', '-v', '--no-same-owner', '--no-same-permissions', '--delay-directory-restore', '-C', directory]
   // Root's tar would make directories that their owner may not write, as it had the right to write them all the same.

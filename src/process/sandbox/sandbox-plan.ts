@@ -28,7 +28,7 @@ export const planSandbox = (
   { first, userNamespace, shown }: PlanInit,
 ): { readonly words: readonly string[]; readonly sandbox: SandboxPlan } | { readonly problem: string } => {
   if (grant.writable !== cwd) return { problem: `the sandbox was granted ${grant.writable}, and the run is to be in ${cwd}` }
-  const filter = callFilter()
+  const filter = callFilter({ unixSockets: grant.network || grant.unix_sockets })
   if (filter === null) return { problem: `no sandbox is known for processors of the kind ${process.arch}` }
   const marker = `.x0x-${randomBytes(16).toString('hex')}`
   // What holds a terminal is a program of this host's.

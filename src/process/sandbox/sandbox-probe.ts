@@ -83,7 +83,7 @@ const bubblewrapComplaint = async (
 ): Promise<string | null> => {
   const feed = callFilter()
   if (feed === null) return `no filter of system calls is known for ${process.arch}`
-  const grant = { network, readable: [], hidden: [], home: '/', image: null }
+  const grant = { network, readable: [], home: '/', image: null }
   const marker = `.x0x-${randomBytes(16).toString('hex')}`
   const words = bubblewrapArguments({ grant, writable: null, env: {}, shown: [], marker, userNamespace })
   const complaint = await bwrapComplaint(bwrap, ['--seccomp', '3', ...words, '--'], { feed })

@@ -64,7 +64,7 @@ const setUp = async (t: TestContext): Promise<{ dir: string; run: Run }> => {
       network: false,
       writable: dir,
       readable: ['/srv'],
-      hidden: ['/srv/x'],
+      unix_sockets: false,
       home: '/home/x',
       max_memory_bytes: 1,
       max_processes: 1,

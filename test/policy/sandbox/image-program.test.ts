@@ -22,7 +22,7 @@ test('a program of an image is found through its own links, which lead to nothin
     network: false,
     writable,
     readable: [],
-    hidden: [],
+    unix_sockets: false,
     home: '/',
     max_memory_bytes: null,
     max_processes: 1,

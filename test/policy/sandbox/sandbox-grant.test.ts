@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { mkdir, realpath, symlink } from 'node:fs/promises'
 import { userInfo } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { sandboxGrant, sandboxPlace, type SandboxPlace } from '../../../src/policy/sandbox/sandbox-grant.ts'
@@ -29,9 +29,9 @@ test('a project of the home is granted, with nothing else of the home', async (t
     engine: 'bubblewrap',
     image: null,
     network: false,
+    unix_sockets: false,
     writable: place.project,
     readable: [],
-    hidden: [],
     home: place.home,
     max_memory_bytes: null,
     max_processes: null,
@@ -41,7 +41,7 @@ test('a project of the home is granted, with nothing else of the home', async (t
 test('a directory that is, holds or lies in a secret is refused, and so are the home, the root and what is the system’s', async (t) => {
   const place = await home(t)
   const cases: readonly [string, RegExp][] = [
-    [place.home, /it is the home, where secrets lie; .*allow_home in \[tools\.exec\.sandbox\]/],
+    [place.home, /it is a home, where secrets and start-up files lie; use a directory of the project/],
     [join(place.home, '.x0x'), /it lies in .*\.x0x, which holds secrets/],
     [join(place.home, '.ssh', 'keys'), /it lies in .*\.ssh, which holds secrets/],
     [join(place.home, '..'), /it holds the home/],
@@ -62,12 +62,46 @@ test('a directory that holds a data directory is refused though it is no home', 
   assert.match(reasonOf(place.project, { ...place, secrets: [...place.secrets, secret] }), /it holds .*state\/data, where secrets lie/)
 })
 
-test('a home is granted where the configuration says so, and its secrets are covered', async (t) => {
+test('a directory is refused whose files run outside of the sandbox, such as programs, units and start-up files', async (t) => {
   const place = await home(t)
-  const verdict = sandboxGrant({ ...DEFAULT_SANDBOX, allow_home: true }, place.home, place)
-  assert.equal(verdict.kind, 'grant')
-  assert.deepEqual(verdict.grant.hidden, place.secrets)
-  assert.match(reasonOf('/', place, { ...DEFAULT_SANDBOX, allow_home: true }), /it belongs to the whole system/)
+  const inside = [
+    'bin',
+    '.local/bin',
+    '.local',
+    '.config',
+    '.config/autostart',
+    '.config/systemd/user',
+    '.config/environment.d',
+    '.config/fish',
+  ]
+  for (const name of [...inside, '.local/share/project', '.bashrc.d', '.zsh', 'Library/LaunchAgents'])
+    assert.match(reasonOf(join(place.home, name), place), /it lies in .*, where programs and settings lie that run outside/, name)
+  for (const name of ['/var/spool/cron/crontabs', '/var/spool/at']) assert.match(reasonOf(name, place), /it is of the system's/, name)
+  for (const name of ['project/.config', 'project/bin', 'project/.git', 'binaries'])
+    assert.equal(reasonOf(join(place.home, name), place), 'granted', name)
+})
+
+test('a directory is refused that a link of such a place leads to, or that holds its target, also where nothing stands there yet', async (t) => {
+  const links: readonly [link: string, target: string][] = [
+    ['.bashrc', 'project/bashrc'],
+    ['.profile', '../user/project/shell/profile'],
+    ['.config', 'project/config'],
+    ['.config/fish', 'project/fish'],
+    ['.config/autostart/app.desktop', 'project/app.desktop'],
+    ['.config/systemd/user', 'project/units'],
+    ['.local/bin/git', 'project/tools/git'],
+    ['bin', 'project'],
+  ]
+  for (const [link, target] of links) {
+    const place = await home(t)
+    await mkdir(dirname(join(place.home, link)), { recursive: true })
+    await symlink(join(place.home, target), join(place.home, link))
+    assert.match(reasonOf(place.project, place), /leads to .*, where programs and settings lie that run outside/, link)
+  }
+  const place = await home(t)
+  await symlink('elsewhere/file', join(place.project, '.bashrc'))
+  await symlink(join(place.home, 'elsewhere'), join(place.home, 'data'))
+  assert.equal(reasonOf(place.project, place), 'granted')
 })
 
 test('what the configuration shows besides is judged as well, by where its links lead', async (t) => {
