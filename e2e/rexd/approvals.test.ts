@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { spawn } from 'node:child_process'
+import { execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -13,7 +13,7 @@ import { deskPlace, type DeskPlaceInit } from '../../test/support/desk-place.ts'
 import { decide, watching } from '../../test/support/desk-watcher.ts'
 import { soon } from '../../test/support/local-engine.ts'
 import { post } from '../../test/support/rexd-callers.ts'
-import { rexdPlace } from '../../test/support/rexd-server.ts'
+import { rexdPlace, type RexdSettings } from '../../test/support/rexd-server.ts'
 import { startWebRexd } from './server.ts'
 
 // A caller of REXD whose commands a human must allow.
@@ -29,10 +29,10 @@ interface Answer {
   readonly error?: { readonly code: number; readonly message: string; readonly data?: Record<string, unknown> }
 }
 
-const callerOf = async (t: TestContext, init: DeskPlaceInit = {}) => {
+const callerOf = async (t: TestContext, init: DeskPlaceInit = {}, tools = ON_HOST, settings: RexdSettings = {}) => {
   const desk = await deskPlace(t, init)
-  const place = await rexdPlace(t)
-  await writeFile(place.config, `${await readFile(place.config, 'utf8')}${ON_HOST}`)
+  const place = await rexdPlace(t, settings)
+  await writeFile(place.config, `${await readFile(place.config, 'utf8')}${tools}`)
   const env = { ...process.env, X0X_DATA_DIR: desk.paths.dir }
   const child = spawn(process.execPath, [PROGRAM, '--stdio', '--config', place.config], { env, stdio: ['pipe', 'pipe', 'inherit'] })
   const ended = once(child, 'close')
@@ -57,8 +57,35 @@ const callerOf = async (t: TestContext, init: DeskPlaceInit = {}) => {
   }
   const { result } = await call('session.open', { client_name: 'a caller' })
   const session = { session_id: String(result?.['session_id']) }
-  return { desk, call, session, child, told }
+  return { desk, call, session, child, told, root: place.root }
 }
+
+/** What the store of a release before listed counted for every word of a program, and so for what was typed into its pager. */
+const PAGERS: readonly (readonly [what: string, modes: object, tools: string])[] = [
+  ['a list', { security: 'allowlist', ask: 'off', allowlist: [{ pattern: '/usr/bin/git' }] }, 'security = "allowlist"\nask = "off"\n'],
+  [
+    'a list that always asks',
+    { security: 'full', ask: 'off' },
+    'security = "full"\nask = "off"\n[[tools.exec.always_ask]]\nargv = ["touch", "<ANY...>"]\nreason = "it makes files"\n',
+  ],
+]
+
+for (const [what, modes, tools] of PAGERS)
+  test(`a program on a terminal that opens a pager does not pass ${what}, and nothing that is typed into one runs`, async (t) => {
+    const { desk, call, session, root } = await callerOf(t, {}, `\n[tools.exec]\nhost = "gateway"\n${tools}`, {
+      security: 'allow_pty = true',
+    })
+    await desk.writeStore((store) => (store['agents'].main = modes))
+    execFileSync('git', ['init', '-q'], { cwd: root })
+    for (let at = 0; at < 30; at++)
+      execFileSync('git', ['-c', 'user.name=a', '-c', 'user.email=a@b', 'commit', '-q', '--allow-empty', '-m', `c${at}`], { cwd: root })
+    const opened = await call('pty.open', { ...session, argv: ['git', 'log'], cwd: root, timeout_ms: 8_000 })
+    assert.equal(opened.result, undefined)
+    assert.match(String(opened.error?.data?.['code']), /^approval_(denied|unavailable)$/)
+    // A program whose words say all still runs on a terminal.
+    const shown = await call('pty.open', { ...session, argv: ['ls'], cwd: root, timeout_ms: 8_000 })
+    assert.equal(shown.error === undefined, what !== 'a list', JSON.stringify(shown.error))
+  })
 
 const ECHO = { argv: ['echo', 'hello'] }
 

@@ -173,7 +173,15 @@ export const SETTING_KEYS = Object.keys(SETTINGS) as SettingKey[]
 export const variableOf = (key: SettingKey): string => `X0X_${key.toUpperCase()}`
 
 /** Variables that are no settings of the daemon but are known: who we are, what the CLI reads, and the choice of primitives. */
-export const OTHER_VARIABLES = ['X0X_NAME', 'X0X_CONFIG', 'X0X_DATA_DIR', 'X0X_API', 'X0X_API_TOKEN', 'X0X_CRYPTO', 'X0X_OPEN_FILES'] as const
+export const OTHER_VARIABLES = [
+  'X0X_NAME',
+  'X0X_CONFIG',
+  'X0X_DATA_DIR',
+  'X0X_API',
+  'X0X_API_TOKEN',
+  'X0X_CRYPTO',
+  'X0X_OPEN_FILES',
+] as const
 
 /** Who may enter the data directory. */
 export const dataDirMode = (settings: Pick<Settings, 'share_with_group'>): number => (settings.share_with_group ? 0o750 : 0o700)

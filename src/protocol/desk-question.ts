@@ -10,7 +10,7 @@ const MAX_NAMES = 1_024
 /** A console sets no time. */
 const MAX_TIMEOUT = Number.MAX_SAFE_INTEGER
 const MAX_APPROVERS = 64
-/** Programs that one command names: wrappers may stand one behind the other. */
+/** Programs that one command names: the executable and its scripts. */
 const MAX_PROGRAMS = 256
 
 export const sha256Text = matching(/^[0-9a-f]{64}$/, '64 lower-case hex digits')

@@ -44,9 +44,9 @@ export interface Question {
   readonly argv: readonly string[]
   /** Resolved: absolute, without a link. Of a target of the mesh, argv[0]. */
   readonly executable: string
-  /** Every file that the command names to be run, resolved: the executable, what a wrapper starts, the script. */
+  /** The files that patterns are held against, resolved: the executable and the scripts that interpreters would run. None: no pattern counts. */
   readonly programs: readonly string[]
-  /** Why nobody can know what else it runs; null: `programs` is all. */
+  /** Why the command may run what its words do not say; null: they say all. */
   readonly opaque: string | null
   readonly cwd: string
   /** Values are bound by the digests, and never shown. */
@@ -58,7 +58,7 @@ export interface Question {
   readonly security: Security
   readonly ask: Ask
   readonly ask_fallback: AskFallback
-  /** The reason that the list which always asks gives. */
+  /** Why the list that always asks has it, or may have it; with a digest for grants, a grant may allow it. */
   readonly always_ask: string | null
   /** Which rule missed. */
   readonly why: string

@@ -1,7 +1,7 @@
 import { useState } from 'preact/hooks'
 
 import type { PendingQuestion } from '../protocol/desk.ts'
-import { MAX_GRANT_USES } from '../protocol/desk-limits.ts'
+import { grantBounds, MAX_GRANT_USES } from '../protocol/desk-limits.ts'
 import type { PageDecision } from '../protocol/page.ts'
 import { isShowable } from '../protocol/question-size.ts'
 import { call } from './api.ts'
@@ -25,9 +25,11 @@ export interface DecideProps {
 
 /** The choices of `always`: until when, and how often. */
 const Always = ({
+  opaque,
   send,
   cancel,
 }: {
+  readonly opaque: string | null
   readonly send: (expires: number | null, uses: number | null) => void
   readonly cancel: () => void
 }) => {
@@ -37,10 +39,11 @@ const Always = ({
   return (
     <fieldset>
       <legend>Allow exactly this, without asking again</legend>
+      {opaque !== null && <p class="warning">Each run may do something else, so this ends within a day.</p>}
       <label>
         It ends{' '}
         <select value={expiry} onChange={(event) => setExpiry(Number(event.currentTarget.value))}>
-          {EXPIRIES.map(([name], at) => (
+          {EXPIRIES.filter(([, ms]) => ms <= grantBounds(opaque).most).map(([name], at) => (
             <option key={name} value={at}>
               {name}
             </option>
@@ -103,7 +106,11 @@ export const Decide = (props: DecideProps) => {
     <div class="decide">
       {tooLong && <p class="warning">This is too long to be shown whole, so it cannot be allowed here.</p>}
       {isAlways ? (
-        <Always send={(expires, uses) => void decide('allow_always', expires, uses)} cancel={() => setAlways(false)} />
+        <Always
+          opaque={question.opaque}
+          send={(expires, uses) => void decide('allow_always', expires, uses)}
+          cancel={() => setAlways(false)}
+        />
       ) : (
         <div class="buttons">
           {!tooLong && (

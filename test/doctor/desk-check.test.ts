@@ -51,7 +51,7 @@ test('the doctor names each pattern that does not count, and the line that resto
     told.map(({ remedy }) => remedy),
     ['x0x approvals allowlist add codex /usr/bin/git --opaque', "x0x approvals allowlist remove codex '/**'"],
   )
-  assert.match(told[0]?.text ?? '', /^\/usr\/bin\/git of codex does not count: .* codex can run anything by it$/)
+  assert.match(told[0]?.text ?? '', /^\/usr\/bin\/git of codex does not count: .* codex could run anything by it$/)
   assert.match(told[1]?.text ?? '', /^\/\*\* of codex does not count: it covers whole directories/)
 })
 

@@ -34,7 +34,8 @@ export const rowProblem = (agent: string, { pattern: text, opaque, lastResolvedP
   if (problem !== null)
     return { why: problem, instead: last.startsWith('/') ? change('add', agent, last, !isTransparent(last)) : null, isRefused: true }
   if (opaque === true || (!/[*?]/.test(text) && isTransparent(text.replace(/^~(?=\/)/, home)))) return null
-  const why = `a program of it may start others or run code that its words do not show, so ${agent} can run anything by it`
+  const what = /[*?]/.test(text) ? 'its programs' : text.slice(text.lastIndexOf('/') + 1)
+  const why = `${what} may start other programs or run code that the words of a command do not show, so ${agent} could run anything by it`
   return { why, instead: change('add', agent, text, true), isRefused: false }
 }
 

@@ -104,7 +104,7 @@ const askingOf = (question: AskedQuestion): ExplainedAsking => {
     always_ask,
     approvers: approvers?.agent_ids ?? [],
     approvals_needed: approvers?.needed ?? 0,
-    may_last: grant_sha256 !== null && always_ask === null && ask !== 'always',
+    may_last: grant_sha256 !== null && ask !== 'always',
   }
 }
 

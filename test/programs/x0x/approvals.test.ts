@@ -212,7 +212,7 @@ test('grants and patterns are listed, and a grant is taken back by the beginning
   // What a release took that gave each pattern every program: why it does not count, and the line that restores what was meant.
   for (const line of [
     "does not count: /usr/bin/* of codex: it covers whole directories: its last part must name a program, as /usr/bin/df does\n  Try: x0x approvals allowlist remove codex '/usr/bin/*' && x0x approvals allowlist add codex /usr/bin/rg --opaque\n",
-    'does not count: /usr/bin/git of codex: a program of it may start others or run code that its words do not show, so codex can run anything by it\n  Try: x0x approvals allowlist add codex /usr/bin/git --opaque\n',
+    'does not count: /usr/bin/git of codex: git may start other programs or run code that the words of a command do not show, so codex could run anything by it\n  Try: x0x approvals allowlist add codex /usr/bin/git --opaque\n',
   ])
     assert.ok(stdout.includes(line), stdout)
   assert.doesNotMatch(stdout, /does not count: \/usr\/bin\/(make|df)/)
@@ -230,7 +230,7 @@ test('a pattern is given to an agent and taken back', async (t) => {
   assert.deepEqual(
     asked.map(({ type, pattern, opaque }) => [type, pattern, opaque]),
     [
-      ['allowlist_add', '/usr/bin/df', false],
+      ['allowlist_add', '/usr/bin/df', undefined],
       ['allowlist_add', '/usr/bin/git', true],
       ['allowlist_remove', '/usr/bin/git', undefined],
     ],
@@ -243,7 +243,10 @@ test('a pattern for programs that may run others is refused with what it means a
   for (const pattern of ['/usr/bin/git', '/usr/bin/make', '/usr/bin/apt-cache', '/usr/bin/py*', '~/bin/ls', '/usr/bin/no-such-program']) {
     const { status, stderr } = await add(pattern)
     assert.equal(status, 2, pattern)
-    assert.match(stderr, /a program of it may start others or run code that its words do not show, so reviewer can run anything by it/)
+    assert.match(
+      stderr,
+      / may start other programs or run code that the words of a command do not show, so reviewer could run anything by it/,
+    )
     const word = /[*~]/.test(pattern) ? `'${pattern}'` : pattern
     assert.ok(stderr.includes(`Try: x0x approvals allowlist add reviewer ${word} --opaque\n`), stderr)
   }

@@ -8,7 +8,7 @@ import { countdown, questionLines } from '../../../local-api/question-text.ts'
 import { shellWords } from '../../../base/shell-word.ts'
 import { rowProblem, rowProblems } from '../../../policy/approval/allowlist-row.ts'
 import type { Grant, PendingQuestion } from '../../../protocol/desk.ts'
-import { MAX_GRANT_MS, MAX_GRANT_USES, MAX_HISTORY } from '../../../protocol/desk-limits.ts'
+import { MAX_GRANT_MS, MAX_GRANT_USES, MAX_HISTORY, OPAQUE_GRANT_MS } from '../../../protocol/desk-limits.ts'
 import type { Decision, Question } from '../../../protocol/question.ts'
 import { isShowable } from '../../../protocol/question-size.ts'
 import { counted } from '../../../base/counted.ts'
@@ -132,6 +132,12 @@ export const lastingOf = (time: string | null, uses: string | null): DecideOptio
   return { ...(ms === null ? {} : { expires_in_ms: ms }), ...(uses === null ? {} : { uses: Number(uses) }) }
 }
 
+/** An opaque command is granted for some hours only, because each run of it may do something else. */
+const lastingText = ({ question: { opaque } }: PendingQuestion): string =>
+  opaque === null
+    ? ''
+    : ` (each run may do something else, so it ends in ${counted(OPAQUE_GRANT_MS / 3_600_000, 'hour')} unless --for says less or more)`
+
 /** `x0x approvals approve|deny|allow-always ID`: what is decided is shown whole first, and only that is decided. */
 export const runDecide = async (context: CliContext, options: DecideOptions): Promise<number> =>
   atDesk(context, async (desk) => {
@@ -143,7 +149,7 @@ export const runDecide = async (context: CliContext, options: DecideOptions): Pr
     checkOffered(pending, options.decision)
     const isAsked = isAtTerminal(context) && !options.yes
     if (isAsked || !context.json) await write(context.json ? context.stderr : context.stdout, whole(pending, context))
-    if (isAsked && !(await confirmed(context, `${ask}?`)))
+    if (isAsked && !(await confirmed(context, `${ask}${options.decision === 'allow_always' ? lastingText(pending) : ''}?`)))
       throw new AppError('conflict', 'nothing was decided: the question waits', { data: { next: '' } })
     const { permit_sha256 } = pending.question
     const answer = await desk

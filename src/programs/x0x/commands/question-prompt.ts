@@ -5,6 +5,7 @@ import { errorText, isAppError } from '../../../base/errors.ts'
 import { shownSentence } from '../../../base/visible-text.ts'
 import type { DeskHuman, DeskNews, Waiting } from '../../../local-api/desk-human.ts'
 import { countdown, questionLines } from '../../../local-api/question-text.ts'
+import { OPAQUE_GRANT_MS } from '../../../protocol/desk-limits.ts'
 import type { Flood, PendingQuestion } from '../../../protocol/desk.ts'
 import type { Decision } from '../../../protocol/question.ts'
 import { isShowable } from '../../../protocol/question-size.ts'
@@ -19,6 +20,10 @@ const [CTRL_C, CTRL_D] = ['\u0003', '\u0004']
 
 const KEYS: Readonly<Record<string, Decision>> = { a: 'allow_once', A: 'allow_always', d: 'deny' }
 const DONE: Readonly<Record<Decision, string>> = { allow_once: 'allowed once', allow_always: 'allowed from now on', deny: 'denied' }
+
+/** An opaque command may do something else in each run, so that it is allowed for hours. */
+const alwaysKey = ({ decisions, question: { opaque } }: PendingQuestion): string =>
+  decisions.includes('allow_always') ? (opaque === null ? 'A always  ' : `A for ${OPAQUE_GRANT_MS / 3_600_000} h  `) : ''
 
 interface PromptInit {
   readonly stdin: Readable
@@ -174,9 +179,7 @@ export class QuestionPrompt {
       return `nothing ${this.#later.size === 0 ? 'waits' : 'else waits; s shows again what was put off'}  q end${later}${flood}`
     const others = this.#waiting.size - this.#later.size - 1
     const keys =
-      shown.deciding || Date.now() - shown.sinceMs < READABLE_MS
-        ? '…'
-        : `a once  ${shown.pending.decisions.includes('allow_always') ? 'A always  ' : ''}d deny  s later  q end`
+      shown.deciding || Date.now() - shown.sinceMs < READABLE_MS ? '…' : `a once  ${alwaysKey(shown.pending)}d deny  s later  q end`
     return `${countdown(shown.pending.expires_at_ms, Date.now())}  ${keys}${others > 0 ? `  ${others} more` : ''}${later}${flood}`
   }
 }
