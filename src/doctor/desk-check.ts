@@ -5,7 +5,7 @@ import { errorText, isAppError } from '../base/errors.ts'
 import { shownLine } from '../base/visible-text.ts'
 import { openDesk, type DeskHuman } from '../local-api/desk-human.ts'
 import type { DataPaths } from '../local-api/paths.ts'
-import { rowProblems } from '../policy/approval/allowlist-row.ts'
+import { ineffectiveRows } from '../policy/approval/allowlist-row.ts'
 import type { Fields } from '../protocol/field-checks.ts'
 import { fail, ok, warn, type Finding } from './findings.ts'
 
@@ -41,16 +41,16 @@ const modeFindings = ({ defaults, agents, modes }: Fields): Finding[] => {
   ]
 }
 
-/** Rows of allowlists that do not count, as those of a release that took every pattern for every program. */
-const patternFindings = ({ agents }: Fields): Finding[] =>
-  rowProblems(agents as Parameters<typeof rowProblems>[0], homedir()).map(({ agent, pattern, why, remedy }) =>
-    warn('store', shownLine(`${pattern} of ${agent} does not count: ${why}`), shownLine(remedy)),
+/** Patterns and grants that do not count, as those of a release that took every pattern for every program. */
+const rowFindings = (store: Fields): Finding[] =>
+  ineffectiveRows(store, homedir(), Date.now()).map(({ agent, row, why, remedy }) =>
+    warn('store', shownLine(`${row} of ${agent} does not count: ${why}`), shownLine(remedy)),
   )
 
 const storeFindings = async (desk: DeskHuman, path: string): Promise<Finding[]> => {
   try {
     const store = await desk.store()
-    return [ok('store', `${path} is sound`), ...patternFindings(store), ...modeFindings(store)]
+    return [ok('store', `${path} is sound`), ...rowFindings(store), ...modeFindings(store)]
   } catch (error) {
     return [fail('store', errorText(error), `mend ${path}, or move it away and start the desk again; until then it denies everything`)]
   }

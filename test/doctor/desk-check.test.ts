@@ -45,11 +45,30 @@ test('the doctor names each pattern that does not count, and the line that resto
       { pattern: '/**' },
     ]
     store['agents'] = { codex: { allowlist } }
+    // Of a release that let a grant of any program last a month.
+    const [made, day] = [Date.now() - 2 * 86_400_000, 86_400_000]
+    store['grants'] = ['/usr/bin/git', '/usr/bin/df'].map((executable, at) => ({
+      id: `g_${String(at).repeat(22)}`,
+      grant_sha256: String(at).repeat(64),
+      agent: 'codex',
+      argv: ['x'],
+      executable,
+      cwd: '/',
+      created_at_ms: made,
+      expires_at_ms: made + 30 * day,
+      uses_left: null,
+      by: 'human:x',
+      last_used_at_ms: null,
+    }))
   })
   const told = (await deskFindings(desk.paths)).filter(({ standing }) => standing === 'warn')
   assert.deepEqual(
     told.map(({ remedy }) => remedy),
-    ['x0x approvals allowlist add codex /usr/bin/git --opaque', "x0x approvals allowlist remove codex '/**'"],
+    [
+      'x0x approvals allowlist add codex /usr/bin/git --opaque',
+      "x0x approvals allowlist remove codex '/**'",
+      `x0x approvals revoke g_${'0'.repeat(22)}, and as it is asked: x0x approvals allow-always ID --for 24h`,
+    ],
   )
   assert.match(told[0]?.text ?? '', /^\/usr\/bin\/git of codex does not count: .* codex could run anything by it$/)
   assert.match(told[1]?.text ?? '', /^\/\*\* of codex does not count: it covers whole directories/)

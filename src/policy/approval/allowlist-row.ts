@@ -1,9 +1,21 @@
 import { shellWords } from '../../base/shell-word.ts'
 import { attempt } from '../../base/errors.ts'
 import { realPath } from '../../base/real-path.ts'
+import type { Grant } from '../../protocol/desk.ts'
+import { MAX_OPAQUE_GRANT_MS } from '../../protocol/desk-limits.ts'
 import type { StoredPattern } from './judge.ts'
 import { parsePathPattern, tooWide } from './path-pattern.ts'
 import { isTransparentFile } from './transparent.ts'
+
+/** What a store has that does not count. */
+export interface Ineffective {
+  readonly agent: string
+  /** A pattern, or the id of a grant. */
+  readonly row: string
+  readonly why: string
+  /** The command line that restores what was meant, or removes the row. */
+  readonly remedy: string
+}
 
 /** A row of an allowlist that does not count, or not for all that it has. */
 export interface RowProblem {
@@ -17,6 +29,12 @@ export interface RowProblem {
 interface Row extends StoredPattern {
   /** The program that it last allowed. */
   readonly lastResolvedPath?: string | undefined
+}
+
+/** What a store has of agents and grants. */
+export interface StoredRows {
+  readonly agents: Readonly<Record<string, { readonly allowlist?: readonly Row[] | undefined }>>
+  readonly grants: readonly Grant[]
 }
 
 const change = (what: 'add' | 'remove', agent: string, pattern: string, opaque = false): string =>
@@ -39,17 +57,38 @@ export const rowProblem = (agent: string, { pattern: text, opaque, lastResolvedP
   return { why, instead: change('add', agent, text, true), isRefused: false }
 }
 
-/** Every such row of a store, by its agents. `remedy`: the command line that restores what was meant, or removes the row. */
-export const rowProblems = (
-  agents: Readonly<Record<string, { readonly allowlist?: readonly Row[] | undefined }>>,
+/** When a grant ends: one of an opaque program by the bound of such grants, whatever it says. */
+export const grantEnd = ({
+  executable,
+  created_at_ms,
+  expires_at_ms,
+}: Pick<Grant, 'executable' | 'created_at_ms' | 'expires_at_ms'>): number =>
+  isTransparent(executable) ? expires_at_ms : Math.min(expires_at_ms, created_at_ms + MAX_OPAQUE_GRANT_MS)
+
+const ineffectivePatterns = (agent: string, allowlist: readonly Row[], home: string): Ineffective[] =>
+  allowlist.flatMap((row) => {
+    const problem = rowProblem(agent, row, home)
+    if (problem === null) return []
+    const { pattern } = row
+    const steps = [problem.isRefused ? change('remove', agent, pattern) : null, problem.instead]
+    return [{ agent, row: pattern, why: problem.why, remedy: steps.filter((step) => step !== null).join(' && ') }]
+  })
+
+const ENDED = 'an older release granted it for longer, and a grant of an opaque command ends after a day'
+
+/** Every pattern and every grant of a store that does not count, or ended before the time that it says. */
+export const ineffectiveRows = (
+  { agents = {}, grants = [] }: Partial<Pick<StoredRows, 'agents' | 'grants'>>,
   home: string,
-): { readonly agent: string; readonly pattern: string; readonly why: string; readonly remedy: string }[] =>
-  Object.entries(agents).flatMap(([agent, { allowlist = [] }]) =>
-    allowlist.flatMap((row) => {
-      const problem = rowProblem(agent, row, home)
-      if (problem === null) return []
-      const { pattern } = row
-      const steps = [problem.isRefused ? change('remove', agent, pattern) : null, problem.instead]
-      return [{ agent, pattern, why: problem.why, remedy: steps.filter((step) => step !== null).join(' && ') }]
-    }),
-  )
+  now: number,
+): Ineffective[] => [
+  ...Object.entries(agents).flatMap(([agent, { allowlist = [] }]) => ineffectivePatterns(agent, allowlist, home)),
+  ...grants
+    .filter((grant) => grantEnd(grant) <= now && grant.expires_at_ms > now)
+    .map(({ agent, id }) => ({
+      agent,
+      row: id,
+      why: ENDED,
+      remedy: `x0x approvals revoke ${id}, and as it is asked: x0x approvals allow-always ID --for 24h`,
+    })),
+]

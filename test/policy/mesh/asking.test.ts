@@ -86,6 +86,27 @@ test('no approval opens what the file does not allow, or for whom, or what chang
   assert.equal(saidOf(decide(acl, ['echo', '1'], { approval })), 'approval_mismatch')
 })
 
+test('where a list always asks, each listed command of an opaque program asks, may be allowed for longer, and no other does', () => {
+  const rules = 'always_ask = [{ argv = ["git", "push"], reason = "it publishes" }]'
+  const listed = [
+    ['/bin/sh', '/etc/profile'],
+    ['env', 'true'],
+    ['/usr/bin/sort', '/etc/hostname'],
+  ]
+  const acl = (keys: string): Acl => aclOf(aclText([entry('', ...[...listed, ['uptime']].map((argv) => commandText(argv)))], keys))
+  for (const argv of listed) {
+    assert.equal(saidOf(decide(acl(''), argv)), 'permit', argv.join(' '))
+    const question = questionOf(decide(acl(rules), argv))
+    assert.match(question.opaque ?? '', /may start other programs/)
+    assert.match(question.always_ask ?? '', /it publishes$/)
+    assert.notEqual(question.grant_sha256, null)
+    assert.equal(saidOf(decide(acl(rules), argv, { approval: allowed(question) })), 'permit')
+    const { asks } = explain({ acl: acl(rules), agent_id: ALICE, machine_id: LAPTOP, argv })
+    assert.deepEqual([asks?.human, asks?.may_last], [true, true])
+  }
+  assert.equal(saidOf(decide(acl(rules), ['uptime'])), 'permit')
+})
+
 test('what always asks is asked whatever the entry says, through a wrapper too, and is allowed once only', () => {
   const rule = 'always_ask = [{ argv = ["echo", "<ANY...>"], reason = "it speaks" }]'
   const acl = aclOf(aclText([entryText([['echo', '1'], ['env', 'echo', '1'], ['true']])], rule))

@@ -6,7 +6,7 @@ import { openDesk, type DeskHuman } from '../../../local-api/desk-human.ts'
 import type { DataPaths } from '../../../local-api/paths.ts'
 import { countdown, questionLines } from '../../../local-api/question-text.ts'
 import { shellWords } from '../../../base/shell-word.ts'
-import { rowProblem, rowProblems } from '../../../policy/approval/allowlist-row.ts'
+import { grantEnd, ineffectiveRows, rowProblem, type StoredRows } from '../../../policy/approval/allowlist-row.ts'
 import type { Grant, PendingQuestion } from '../../../protocol/desk.ts'
 import { MAX_GRANT_MS, MAX_GRANT_USES, MAX_HISTORY, OPAQUE_GRANT_MS } from '../../../protocol/desk-limits.ts'
 import type { Decision, Question } from '../../../protocol/question.ts'
@@ -175,34 +175,26 @@ export const asLate = (error: unknown): unknown => {
   })
 }
 
-const grantRow = ({ id, agent, argv, uses_left: uses, expires_at_ms: expires, by }: Grant): string[] => [
-  id,
-  agent,
-  uses === null ? 'any' : String(uses),
-  new Date(expires).toISOString(),
-  by,
-  shellWords(argv),
-]
-
-interface Listed {
-  readonly agents?: Parameters<typeof rowProblems>[0]
+const grantRow = (grant: Grant): string[] => {
+  const { id, agent, argv, uses_left: uses, by } = grant
+  return [id, agent, uses === null ? 'any' : String(uses), new Date(grantEnd(grant)).toISOString(), by, shellWords(argv)]
 }
 
 /** `x0x approvals list`. */
 export const runList = async (context: CliContext): Promise<number> =>
   atDesk(context, async (desk) => {
     const [grants, store] = [await desk.grants(), await desk.store()]
-    const agents = (store as Listed).agents ?? {}
-    const problems = rowProblems(agents, homedir())
-    return printAnswer(context, { ok: true, grants, store, ineffective_patterns: problems }, async () => {
+    const { agents = {} } = store as Partial<StoredRows>
+    const ineffective = ineffectiveRows({ agents, grants }, homedir(), Date.now())
+    return printAnswer(context, { ok: true, grants, store, ineffective }, async () => {
       const patterns = Object.entries(agents).flatMap(([agent, { allowlist = [] }]) =>
         allowlist.map(({ pattern, opaque }) => [agent, opaque === true ? `${pattern}  --opaque` : pattern]),
       )
       if (grants.length + patterns.length === 0) await printLine(context, 'nothing is allowed for longer than once')
       if (grants.length > 0) await printTable(context, ['GRANT', 'AGENT', 'USES', 'UNTIL', 'BY', 'COMMAND'], grants.map(grantRow))
       if (patterns.length > 0) await printTable(context, ['AGENT', 'PATTERN'], patterns)
-      for (const { agent, pattern, why, remedy } of problems) {
-        await printLine(context, shownLine(`does not count: ${pattern} of ${agent}: ${why}`))
+      for (const { agent, row, why, remedy } of ineffective) {
+        await printLine(context, shownLine(`does not count: ${row} of ${agent}: ${why}`))
         await printLine(context, shownLine(`  Try: ${remedy}`))
       }
     })
