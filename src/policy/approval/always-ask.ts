@@ -63,10 +63,9 @@ export const alwaysAskOf = (rules: readonly AlwaysAskRule[], meaning: Meaning, p
   const names = meaning.argv.map((word) => nameOf(word ?? ''))
   const rule = rules.find((one) => isOf(one, meaning, names, path))
   if (rule !== undefined) return { reason: rule.reason, isEachTime: true }
-  const [first] = rules
-  if (first === undefined || meaning.opaque === null) return null
+  if (rules.length === 0 || meaning.opaque === null) return null
   const own = rules.find(({ argv }) => argv[0] === SHELL_TOKEN)
-  return { reason: own?.reason ?? `${meaning.opaque}, so it may run what always asks: ${first.reason}`, isEachTime: false }
+  return { reason: own?.reason ?? `${meaning.opaque}, so it may run a command that always asks`, isEachTime: false }
 }
 
 /** On some file systems upper and lower case are the same. */
