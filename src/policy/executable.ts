@@ -36,11 +36,17 @@ export const findExecutable = (name: string, path = SCRUBBED_PATH): ExecutableLo
 }
 
 /** True when a program is the file at an absolute path, or at a bare name in any directory of `path`, whoever may write there. */
-export const isCalled = (executable: Executable, name: string, path = SCRUBBED_PATH): boolean =>
-  (isAbsolute(name) ? [name] : path.split(':').map((directory) => join(directory, name))).some((candidate) => {
-    const info = attempt(() => statSync(candidate, { bigint: true, throwIfNoEntry: false }))
-    return info?.dev === executable.dev && info.ino === executable.ino
-  })
+export const isCalled = ({ dev, ino }: Executable, name: string, path = SCRUBBED_PATH): boolean =>
+  filesCalled(name, path).has(`${dev}:${ino}`)
+
+/** The files, as `dev:ino`, at an absolute path, or at a bare name in any directory of `path`. */
+export const filesCalled = (name: string, path: string): ReadonlySet<string> =>
+  new Set(
+    (isAbsolute(name) ? [name] : path.split(':').map((directory) => join(directory, name))).flatMap((candidate) => {
+      const info = attempt(() => statSync(candidate, { bigint: true, throwIfNoEntry: false }))
+      return info === null || info === undefined ? [] : [`${info.dev}:${info.ino}`]
+    }),
+  )
 
 /** Programs that are many in one file, and act by the name that they are called by. */
 export const MULTI_CALL: readonly string[] = ['busybox', 'toybox', 'coreutils']

@@ -1,11 +1,11 @@
 import { basename } from 'node:path'
 
 import type { TomlPath, TomlReader } from '../../base/toml-reader.ts'
-import { isCalled } from '../executable.ts'
+import { filesCalled } from '../executable.ts'
 import { matchesToken, type PatternToken } from '../../protocol/argv-template.ts'
 import { readArgv, readToken } from '../read-token.ts'
 import type { AlwaysAskRule, CommandPattern } from './ask-rules.ts'
-import type { Meaning, ProgramFile, Word } from './meanings.ts'
+import type { Meaning, Word } from './meanings.ts'
 
 /** At the end of a pattern: whatever follows. */
 export const ANY_TOKEN = '<ANY...>'
@@ -77,19 +77,27 @@ const isOf = ({ tokens }: AlwaysAskRule, meaning: Meaning, names: readonly strin
   const { argv, opaque, open } = meaning
   const name = nameOf(program.text)
   // A transparent program starts none of its words.
-  const places = opaque === null ? argv.slice(0, 1) : argv
-  return places.some((word, at) => {
-    const file = at === 0 ? meaning.file : meaning.others.find((other) => other.at === at)
-    const isProgram = word === null || names[at] === name || (file !== null && file !== undefined && isFile(program.text, file, path))
-    if (isProgram && inOrder(wanted, argv.slice(at + 1), open)) return true
-    // A program of many commands has each by a name of its own, too: `git-push` is `git push`.
-    const own = names[at] ?? ''
-    return wanted.length > 0 && own.startsWith(`${name}-`) && inOrder(wanted, [own.slice(name.length + 1), ...argv.slice(at + 1)], open)
-  })
+  const last = opaque === null ? 1 : argv.length
+  const isKnown = fileTest(program.text, meaning, path)
+  // Of several places the first has the words behind all of them.
+  const first = argv.findIndex((word, at) => at < last && (word === null || names[at] === name || isKnown(at)))
+  if (first !== -1 && inOrder(wanted, argv.slice(first + 1), open)) return true
+  // A program of many commands has each by a name of its own, too: `git-push` is `git push`.
+  const commandAt = (at: number): string | null =>
+    at < last && names[at]?.startsWith(`${name}-`) === true ? names[at].slice(name.length + 1) : null
+  const [command] = wanted
+  if (command === undefined) return false
+  const own = names.findIndex((_name, at) => matchesToken(command, commandAt(at) ?? ''))
+  return own !== -1 && commandAt(own) !== null && inOrder(wanted.slice(1), argv.slice(own + 1), open)
 }
 
-/** True where the rule's program is this very file, whatever it is called. */
-const isFile = (name: string, file: ProgramFile, path: string): boolean => nameOf(file.real) === nameOf(name) || isCalled(file, name, path)
+/** Says of a place among the words whether the rule's program is the very file that stands there, whatever it is called. */
+const fileTest = (name: string, { file, others }: Meaning, path: string): ((at: number) => boolean) => {
+  const all = [...(file === null ? [] : [{ ...file, at: 0 }]), ...others]
+  const files = all.length === 0 ? null : filesCalled(name, path)
+  const places = all.filter(({ real, dev, ino }) => nameOf(real) === nameOf(name) || files?.has(`${dev}:${ino}`) === true)
+  return (at) => places.some((place) => place.at === at)
+}
 
 /** True where the tokens stand among the words in their order. A word that is not known may be any. */
 const inOrder = (wanted: readonly PatternToken[], words: readonly Word[], open: boolean): boolean => {
