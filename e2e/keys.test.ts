@@ -200,7 +200,7 @@ test('an agent gets a new key: not under a running daemon; a contact follows it 
   assert.notEqual(restored.agentId, formerly)
   // The first word that bob hears of the new key is the link of this command, which is denied there.
   const first = await bob.exec('alice', ['echo', '4'])
-  assert.match(first.stderr, /denied: /)
+  assert.match(first.stderr, /denied .* \(\w+\): /)
   assert.equal((await restored.exec('bob', ['echo', '4'])).status, 255)
   await until('bob has followed', async () =>
     (await bob.ok('contacts', 'list')).includes(`${restored.agentId} (formerly ${formerly.slice(0, 12)}…)`),

@@ -87,7 +87,7 @@ test('who is trusted and not listed is told nothing, and what to ask for', async
 test('who is not trusted is denied, an unknown agent and one that does not answer are errors, as for exec', async () => {
   const denied = await bob.cli(['acl', 'mine', 'alice'])
   assert.equal(denied.status, 255)
-  assert.match(denied.stderr, /^x0x: denied: trust_rejected: /)
+  assert.match(denied.stderr, /^x0x: \S+ denied the request \(trust_rejected\): /)
   assert.equal((JSON.parse((await bob.cli(['acl', 'mine', 'alice', '--json'])).stdout.toString()) as Told).denial_reason, 'trust_rejected')
   const unknown = await alice.cli(['acl', 'mine', 'nobody'])
   assert.equal(unknown.status, 1)

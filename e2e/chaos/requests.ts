@@ -182,7 +182,7 @@ const answerOfJson = (text: string): Answer => {
 
 /** The plain command line: what `x0x help exec` says of its status. */
 const answerOfStatus = (status: number, stdout: Buffer, stderr: string): Answer => {
-  const denied = /denied: (\w+)/.exec(stderr)?.[1]
+  const denied = / denied .*? \((\w+)\): /.exec(stderr)?.[1]
   if (status === 255) {
     if (denied !== undefined) return { how: 'denied', why: denied }
     if (stderr.includes('incomplete')) return { how: 'incomplete', why: stderr.trim() }

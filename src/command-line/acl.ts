@@ -14,15 +14,24 @@ export const ACL: CommandSpec = {
     {
       name: 'explain',
       text: 'would this be allowed, and what decides',
-      usage: '[FILE] --agent ID --machine ID -- ARGV...',
+      usage: '[FILE] (--last [--agent AGENT] | --agent ID --machine ID -- ARGV...)',
       arguments: [{ flags: '[file]', text: 'without one: the file that the running daemon reads' }, { flags: '[argv...]' }],
       carries: true,
       options: [
-        { flags: '--agent <id>', text: 'who asks', required: true },
-        { flags: '--machine <id>', text: 'from where', required: true },
+        {
+          flags: '--last',
+          text: 'the last denial in the audit log of this machine; with --agent, of that agent',
+          conflicts: ['machine', 'detach'],
+        },
+        { flags: '--agent <id>', text: 'who asks' },
+        { flags: '--machine <id>', text: 'from where' },
         { flags: '--detach', text: 'the command is to outlive its caller' },
       ],
+      notes: [
+        'Exit status 0: allowed. 1: denied, or the file has changed since x0xd read it and is not in force. 2: the file is not valid.',
+      ],
       examples: [
+        'x0x acl explain --last',
         'x0x acl explain --agent 3f2a… --machine 6e1f… -- echo 42',
         'x0x acl explain /etc/x0x/exec-acl.toml --agent 3f2a… --machine 6e1f… -- echo 42',
       ],
@@ -31,10 +40,13 @@ export const ACL: CommandSpec = {
       name: 'diff',
       text: 'what a file allows more and less than another, or than what the running daemon has loaded',
       arguments: [
-        { flags: '<old>', text: 'with one file alone: the new one, beside what the running daemon has loaded' },
+        {
+          flags: '[old]',
+          text: 'with one file alone: the new one, beside what the running daemon has loaded; without any: the file that the daemon reads',
+        },
         { flags: '[new]' },
       ],
-      examples: ['x0x acl diff /etc/x0x/exec-acl.toml', 'x0x acl diff exec-acl.toml.old exec-acl.toml'],
+      examples: ['x0x acl diff', 'x0x acl diff /etc/x0x/exec-acl.toml', 'x0x acl diff exec-acl.toml.old exec-acl.toml'],
       notes: [
         'Exit status 0: they allow the same. 3: the new one narrows, and a running daemon takes it at a reload (SIGHUP,',
         'systemctl reload x0xd). 4: it widens, or cannot be proven not to, and needs a restart. 2: a file is not valid.',

@@ -8,7 +8,6 @@ export interface OptionSpec {
   readonly flags: string
   readonly text: string
   readonly default?: string
-  readonly required?: true
   /** Names of options that it cannot stand beside; its own counts for nothing. */
   readonly conflicts?: readonly string[]
   /** Names of options of which one must stand beside it. */

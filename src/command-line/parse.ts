@@ -138,7 +138,6 @@ const optionProblem = (options: readonly OptionSpec[], values: Values): string |
   const given = (name: string): boolean => values.has(name)
   for (const option of options) {
     const { name } = optionParts(option)
-    if (option.required === true && !given(name)) return `required option '${option.flags}' not specified`
     if (!given(name)) continue
     const { conflicts = [], goesWith } = option
     const other = options.find((one) => one !== option && conflicts.includes(optionParts(one).name) && given(optionParts(one).name))

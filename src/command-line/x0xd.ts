@@ -23,8 +23,8 @@ export const X0XD: CommandSpec = {
     VERSION_OPTION,
   ],
   examples: [
-    'x0xd                                     the daemon of this user: data in ~/.x0x, API on 127.0.0.1:12700',
-    'x0xd --name lab                          a second one beside it: data in ~/.x0x-lab, any free API port',
+    'x0xd --init                              the daemon of this user: data and ACL in ~/.x0x',
+    'x0xd --name lab --init                   a second one beside it: data in ~/.x0x-lab, any free API port',
     'x0xd --listen /ip4/0.0.0.0/tcp/5483 --bootstrap /ip4/192.0.2.7/tcp/5483/p2p/12D3Koo…',
     'x0xd --check --exec-acl ./exec-acl.toml  would this configuration and this ACL start?',
     'x0xd --doctor                            what is right, what is not, and how to mend it',

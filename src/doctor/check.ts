@@ -40,6 +40,19 @@ export const checkAcl = async (path: string, explicit: boolean, judge: Enforceme
   return [ok('acl', `${path}: exec ${acl.enabled ? 'enabled' : 'disabled by enabled = false'}, ${counts}`), ...doubtful]
 }
 
+/** An ACL in the data directory that nobody reads, because the daemon has another path. */
+export const checkUnreadAcl = async ({ paths, config_file }: DaemonConfig, read: string): Promise<Finding[]> => {
+  if (read === paths.execAcl || (await stat(paths.execAcl).catch(() => null)) === null) return []
+  const file = config_file ?? paths.config
+  return [
+    warn(
+      'acl',
+      `${paths.execAcl} is not read: x0xd reads ${read}`,
+      `write into ${file}: exec_acl = ${JSON.stringify(paths.execAcl)}; then restart x0xd`,
+    ),
+  ]
+}
+
 /** What is wrong with a directory of keys that exists; one that does not is made at the first start. */
 export const checkDataDir = async (dir: string, mode: number): Promise<Finding> => {
   const info = await stat(dir).catch(() => null)
@@ -68,7 +81,11 @@ export const checkConfig = ({ config, problems }: ConfigReading): Finding[] =>
 
 /** What would hold runs together, and the ACL in the light of that. */
 export const checkRuns = async (config: DaemonConfig): Promise<Finding[]> =>
-  tryContainment(config, async (finding, judge) => [finding, ...(await checkAcl(config.exec_acl, config.exec_acl_explicit, judge))])
+  tryContainment(config, async (finding, judge) => [
+    finding,
+    ...(await checkAcl(config.exec_acl, config.exec_acl_explicit, judge)),
+    ...(await checkUnreadAcl(config, config.exec_acl)),
+  ])
 
 /** The operator's groups as a start would load them; nothing where there are none. */
 export const checkGroups = async ({ paths }: DaemonConfig): Promise<Finding[]> => {

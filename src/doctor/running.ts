@@ -6,18 +6,20 @@ import { lifeOf, type ProcessIdentity } from '../base/process-identity.ts'
 import type { ExecDiagnostics } from '../diagnostics/exec-counters.ts'
 import { inspectAcl } from '../policy/mesh/load-acl.ts'
 import { shortId } from '../protocol/ids.ts'
-import { aclCounts, aclDoubts } from './check.ts'
+import { aclCounts, aclDoubts, checkUnreadAcl } from './check.ts'
 import type { Environment } from '../base/environment.ts'
 import type { DaemonConfig } from '../config/config.ts'
 import { checkExecFiles } from './exec-files.ts'
 import { fail, ok, warn, type Finding } from './findings.ts'
+import { differenceOf, remedyOf } from './loaded-acl.ts'
 import { checkMesh, checkPeers, type MeshAnswer, type PeersAnswer } from './mesh-check.ts'
 import { REXD_TOPIC } from './rexd-check.ts'
 import { userCommand, userNameOf } from '../supervision/network-user.ts'
 import { readPidFile } from '../supervision/pid-file.ts'
-import type { DataPaths } from '../local-api/paths.ts'
+import { instanceAt, type DataPaths } from '../local-api/paths.ts'
 import { LocalApi } from '../local-api/local-api.ts'
 import { holderText } from '../supervision/lock.ts'
+import { restartCommand } from '../supervision/restart-command.ts'
 import { inspectGroups, type Group } from '../trust/groups.ts'
 
 interface RunningAnswers {
@@ -48,40 +50,38 @@ const ask = async (config: DaemonConfig, env: Environment): Promise<RunningAnswe
   return { agent, peers, mesh, contacts, exec }
 }
 
-/** The ACL that the daemon enforces, in its own words; of the file, whether it is still the one that was read. */
-const checkExec = async ({ acl_summary, journal }: RunningAnswers['exec']): Promise<Finding[]> => [
-  ...(await checkLoadedAcl(acl_summary)),
-  ...checkJournal(journal),
-]
-
-const RELOAD = 'restart x0xd to load it; x0xd --check says what it would load'
-
-const checkLoadedAcl = async (summary: RunningAnswers['exec']['acl_summary']): Promise<Finding[]> => {
-  const { loaded_from: path, loaded_at, sha256, disabled_reason } = summary
-  if (disabled_reason === 'acl_missing') {
-    const found = ok('acl', `the running daemon found no ACL file at ${path}, so exec is disabled`)
-    const { missing } = await inspectAcl(path)
-    return missing ? [found] : [found, warn('acl', `${path} has come since, and does not count yet`, RELOAD)]
-  }
+/** The ACL that the daemon enforces, and whether the file is still the one that was read. */
+const checkLoadedAcl = async (summary: RunningAnswers['exec']['acl_summary'], restart: string): Promise<Finding[]> => {
+  const { loaded_from: path, loaded_at, disabled_reason } = summary
   const counts = aclCounts(summary.allow_entry_count, summary.command_entry_count)
   const state = disabled_reason === null ? 'enabled' : `disabled (${disabled_reason})`
-  const loaded = ok('acl', `the running daemon uses ${path}, read ${loaded_at}: exec ${state}, ${counts}`)
+  const loaded =
+    disabled_reason === 'acl_missing'
+      ? ok('acl', `the running daemon found no ACL file at ${path}, so exec is disabled`)
+      : ok('acl', `the running daemon uses ${path}, read ${loaded_at}: exec ${state}, ${counts}`)
   const now = await inspectAcl(path)
-  if (now.missing) return [loaded, warn('acl', `${path} is gone; what was read from it holds until x0xd ends`, 'put it back, or stop x0xd')]
-  if (now.sha256 === null) return [loaded, warn('acl', `${path} cannot be compared with what was read: ${now.problems.join('; ')}`, RELOAD)]
-  if (now.sha256 !== sha256) return [loaded, warn('acl', `${path} has changed since, which does not count yet`, RELOAD)]
+  const difference = differenceOf(summary, now)
+  if (difference !== null) return [loaded, warn('acl', `not in force: ${difference}`, remedyOf(now, restart))]
+  if (now.missing) return [loaded]
   // It can say itself whether it can write; we may be another user.
   const files = (await checkExecFiles(path)).filter(({ topic }) => topic !== 'journal')
   return [loaded, ...aclDoubts(now), ...files]
 }
 
+/** Whether the configuration was written after the daemon had read it. */
+const checkLoadedConfig = async ({ config_file, paths }: DaemonConfig, restart: string): Promise<Finding[]> => {
+  const [config, start] = await Promise.all([stat(config_file ?? '').catch(() => null), stat(paths.pid).catch(() => null)])
+  if (config === null || start === null || config.mtimeMs <= start.mtimeMs) return []
+  return [warn('config', `not in force: ${config_file} has changed since x0xd started`, restart)]
+}
+
 const wordsByName = (groups: readonly Group[]): Map<string, readonly string[]> => new Map(groups.map(({ name, words }) => [name, words]))
 
 /** Whether the groups that the daemon has are still those of the file; one that is wrong has lines of its own. */
-const checkLoadedGroups = async ({ paths }: DaemonConfig, loaded: readonly Group[]): Promise<Finding[]> => {
+const checkLoadedGroups = async ({ paths }: DaemonConfig, loaded: readonly Group[], restart: string): Promise<Finding[]> => {
   const { groups, problems } = await inspectGroups(paths.groups)
   if (problems.length > 0 || isDeepStrictEqual(wordsByName(groups), wordsByName(loaded))) return []
-  return [warn('groups', `${paths.groups} has changed since it was read, which does not count yet`, RELOAD)]
+  return [warn('groups', `not in force: ${paths.groups} has changed since x0xd read it`, restart)]
 }
 
 const checkJournal = (journal: RunningAnswers['exec']['journal']): Finding[] => {
@@ -138,13 +138,17 @@ export const checkRunning = async (config: DaemonConfig, holder: ProcessIdentity
   const pid = holder !== null && lifeOf(holder) === 'alive' ? holder.pid : null
   try {
     const { agent, peers, mesh, contacts, exec } = await ask(config, env)
+    const restart = await restartCommand(instanceAt(config), config.paths)
     return [
       whoRuns(pid === null ? ' in another container or on another host' : ` with pid ${pid}`, agent),
       ...(pid === null ? [] : [await checkHalves(config.paths, pid), ...(await checkRunningRexd(config))]),
       checkPeers(peers),
       ...checkMesh(mesh),
-      ...(await checkExec(exec)),
-      ...(await checkLoadedGroups(config, contacts.groups ?? [])),
+      ...(await checkLoadedAcl(exec.acl_summary, restart)),
+      ...(await checkUnreadAcl(config, exec.acl_summary.loaded_from)),
+      ...checkJournal(exec.journal),
+      ...(await checkLoadedConfig(config, restart)),
+      ...(await checkLoadedGroups(config, contacts.groups ?? [], restart)),
       checkOutgoing(exec.outgoing_journal),
     ]
   } catch (error) {

@@ -4,8 +4,18 @@ import type { Readable } from 'node:stream'
 
 import { AppError, attempt, errnoOf, errorCodeOf, isAppError } from '../base/errors.ts'
 import type { Environment } from '../base/environment.ts'
+import { shellWords } from '../base/shell-word.ts'
 import { httpCall, type HttpAnswer, type HttpCall } from './http-call.ts'
-import { dataDirOf, instanceFlags, pathsIn, type DataPaths, type InstanceChoice } from './paths.ts'
+import {
+  dataDirOf,
+  instanceFlags,
+  isMachineMeant,
+  MACHINE_DATA_DIR,
+  pathsIn,
+  startWords,
+  type DataPaths,
+  type InstanceChoice,
+} from './paths.ts'
 
 export interface LocalApiInit {
   readonly instance: InstanceChoice
@@ -110,9 +120,20 @@ export class LocalApi {
   }
 
   #notRunning(): AppError {
-    const flags = instanceFlags(this.#init.instance)
-    const where = this.#init.url ?? this.paths.apiSocket
-    return new AppError('daemon_unreachable', `no daemon answers at ${where}`, { data: { start: ['x0xd', ...flags], asked: false } })
+    const { instance, url } = this.#init
+    if (url !== null)
+      return new AppError('daemon_unreachable', `no daemon answers at ${url}`, {
+        data: { asked: false, next: 'check --api and X0X_API: the daemon of that address has to run' },
+      })
+    const text = `no daemon answers at ${this.paths.apiSocket}`
+    if (isMachineMeant(instance)) {
+      const next = `this machine's daemon keeps its data in ${MACHINE_DATA_DIR}\nTry: sudo -u x0x x0x --data-dir ${MACHINE_DATA_DIR} …`
+      return new AppError('daemon_unreachable', text, { data: { asked: false, next } })
+    }
+    const start = startWords(instance)
+    const look = ['x0xd', ...instanceFlags(instance), '--doctor']
+    const next = `Try: ${shellWords(start)} &\nTry: ${shellWords(look)}   (why it stopped)`
+    return new AppError('daemon_unreachable', text, { data: { start, asked: false, next } })
   }
 }
 

@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs'
 import { homedir } from 'node:os'
 import { isAbsolute, join, resolve, sep } from 'node:path'
 
@@ -41,6 +42,28 @@ export const dataDirOf = ({ name, dataDir }: InstanceChoice): string => {
     throw new AppError('bad_config', 'the data directory (--data-dir, X0X_DATA_DIR) is empty; leave it out for the default')
   return dataDir !== null ? resolve(dataDir) : join(homedir(), name === null ? '.x0x' : `.x0x-${name}`)
 }
+
+/** The choice that leads to this data directory, as short as it can be said. */
+export const instanceAt = ({ name, paths: { dir } }: { readonly name: string | null; readonly paths: DataPaths }): InstanceChoice => ({
+  name,
+  dataDir: dir === dataDirOf({ name, dataDir: null }) ? null : dir,
+})
+
+/** Data directory of the daemon that serves the whole machine, where a package or the units of deploy/ installed it. */
+export const MACHINE_DATA_DIR = '/var/lib/x0x'
+/** Its configuration. */
+export const MACHINE_CONFIG = '/etc/x0x/config.toml'
+
+/** The user chose no daemon and has none, and this machine has one of its own. */
+export const isMachineMeant = ({ name, dataDir }: InstanceChoice, machineDir = MACHINE_DATA_DIR): boolean =>
+  name === null && dataDir === null && !existsSync(dataDirOf({ name, dataDir })) && existsSync(machineDir)
+
+/** Words that start this daemon. Without a configuration it would read the machine's ACL, so `--init` makes one. */
+export const startWords = (instance: InstanceChoice): string[] => [
+  'x0xd',
+  ...instanceFlags(instance),
+  ...(existsSync(pathsIn(dataDirOf(instance)).config) ? [] : ['--init']),
+]
 
 /** Where this user's configuration of programs is (XDG Base Directory Specification); a path that is not absolute counts as none. */
 export const configHome = (env: Environment): string => {

@@ -61,7 +61,6 @@ test('what stands at the wrong place, twice the wrong way or nowhere is refused 
     ['constructor', "x0x: unknown command 'constructor'"],
     ['exce', "x0x: unknown command 'exce' (Did you mean exec?)"],
     ['contacts npin', "x0x contacts: unknown command 'npin' (Did you mean one of pin, unpin?)"],
-    ['acl explain f', "x0x acl explain: required option '--agent <id>' not specified"],
     ['contacts pin bob', "x0x contacts pin: missing required argument 'machine'"],
     ['peers -- x', "x0x peers: too many arguments for 'peers': it takes 0, and not 1"],
   ] as const)

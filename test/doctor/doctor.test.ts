@@ -36,7 +36,7 @@ test('of the ACL it says what the daemon has loaded, and that the file has chang
   await daemon.start()
   assert.match(await doctor(daemon.dir, ...choice), /ok {4}acl +the running daemon found no ACL file/)
   await daemon.writeAcl([{ agent: daemon, commands: [['echo']] }])
-  assert.match(await doctor(daemon.dir, ...choice), /warn {2}acl +\S+ has come since, and does not count yet\n +-> restart x0xd/)
+  assert.match(await doctor(daemon.dir, ...choice), /warn {2}acl +not in force: .* and it has come since\n +-> x0xd .*--replace &\n/)
   await daemon.restart()
   const loaded = /ok {4}acl +the running daemon uses \S+, read \S+: exec enabled, 1 allow entry, 1 command\n/
   const before = await doctor(daemon.dir, ...choice)
@@ -47,11 +47,11 @@ test('of the ACL it says what the daemon has loaded, and that the file has chang
   const off = await doctor(daemon.dir, ...choice)
   assert.match(off, loaded, 'it is on until the restart')
   assert.doesNotMatch(off, /disabled/)
-  assert.match(off, /warn {2}acl +\S+ has changed since, which does not count yet\n +-> restart x0xd/)
+  assert.match(off, /warn {2}acl +not in force: x0xd read \S+ at \S+, and it has changed since\n +-> x0xd .*--replace &\n/)
   await rm(daemon.aclFile)
   const gone = await doctor(daemon.dir, ...choice)
   assert.match(gone, loaded)
-  assert.match(gone, /warn {2}acl +\S+ is gone; what was read from it holds/)
+  assert.match(gone, /warn {2}acl +not in force: .* the file is gone; what was read holds/)
   await writeFile(daemon.aclFile, text, { mode: 0o600 })
   assert.doesNotMatch(await doctor(daemon.dir, ...choice), /since|gone/, 'the very text is back')
 })
@@ -59,7 +59,7 @@ test('of the ACL it says what the daemon has loaded, and that the file has chang
 test('of the groups it says that the file has changed since the daemon read it, and not that only a comment has', TIMEOUT, async (t) => {
   const daemon = (await meshOf(t)).add('alice')
   const groups = join(daemon.dir, 'groups.toml')
-  const changed = /warn {2}groups +\S+groups\.toml has changed since it was read, which does not count yet\n +-> restart x0xd/
+  const changed = /warn {2}groups +not in force: \S+groups\.toml has changed since x0xd read it\n +-> x0xd .*--replace &\n/
   await daemon.start()
   assert.doesNotMatch(await doctor(daemon.dir), /groups/)
   await writeFile(groups, '[groups]\nweb = ["web1"]\n', { mode: 0o600 })

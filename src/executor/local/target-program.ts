@@ -4,6 +4,7 @@ import { AppError, errnoOf, errorCodeOf, errorText } from '../../base/errors.ts'
 import type { TargetGrant } from '../../policy/local/authorize-target.ts'
 import type { ProcessEnd, ProcessHandlers } from '../../process/running-process.ts'
 import type { ProcessSignal } from '../../process/signals.ts'
+import { denialText } from '../../protocol/denial-text.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import { MAX_FRAME_DATA } from '../../protocol/limits.ts'
 import { TARGET_SILENCE_MS } from '../../protocol/local-limits.ts'
@@ -112,7 +113,7 @@ export class TargetProgram implements Program {
       const { first, warnings } = await this.#first(parts)
       if (first === null) return this.#unheard('the daemon did not say what became of the command')
       if (first.type === 'error') throw new AppError(errorCodeOf(first.error), first.message, { data: { ...first.data } })
-      if (first.type === 'exit' && first.denial_reason !== null) throw this.#withdrawn ?? denied(target, first)
+      if (first.type === 'exit' && first.denial_reason !== null) throw this.#withdrawn ?? denied(grant, first)
       if (first.type === 'exit' && first.never_arrived === true) throw this.#withdrawn ?? notReached(target, first)
       this.ended = this.#follow([...warnings, first], parts, handlers)
       return { kind: 'started', process: this }
@@ -281,10 +282,10 @@ const WENT_AWAY = 'the daemon went away before it told how the command ended'
 const mayRun = (error: unknown): boolean =>
   !(error instanceof AppError) || error.code === 'internal' || (error.code === 'daemon_unreachable' && error.data['asked'] === true)
 
-const denied = (target: string, { denial_reason, request_id }: Exit): AppError =>
-  new AppError('command_denied', `${target} denied it: ${String(denial_reason)}; \`x0x acl explain\` there says why`, {
-    data: { target, reason: denial_reason, request_id },
-  })
+const denied = ({ target, argv }: TargetGrant, { denial_reason, request_id }: Exit): AppError => {
+  const { what, next } = denialText(String(denial_reason), { host: target, argv })
+  return new AppError('command_denied', what, { data: { target, reason: denial_reason, request_id, next: next.join('\n') } })
+}
 
 /** Nothing ran there, for certain. */
 const notReached = (target: string, { message, request_id }: Exit): AppError =>

@@ -1,15 +1,12 @@
 import { AppError, ERROR_TABLE, errorText, isAppError } from '../../base/errors.ts'
 import type { CliIo } from './context.ts'
 import { visibleJson } from '../../base/visible-text.ts'
-import { shellWords } from '../../base/shell-word.ts'
 import { problemText } from './print.ts'
 import { write } from '../../supervision/program-output.ts'
 
 /** A command line that makes no sense: exit status 2. */
 export const usageError = (message: string, next?: string): AppError =>
   new AppError('bad_request', message, next === undefined ? {} : { data: { next } })
-
-const strings = (value: unknown): string[] => (Array.isArray(value) ? value.filter((item) => typeof item === 'string') : [])
 
 interface Candidate {
   readonly name?: unknown
@@ -57,14 +54,10 @@ const unreachableLines = (error: AppError): string[] => {
 const nextLines = (error: AppError): string[] => {
   const { next } = error.data
   // Empty: the message says it already.
-  if (typeof next === 'string') return next === '' ? [] : [next]
+  if (typeof next === 'string') return next === '' ? [] : next.split('\n')
   switch (error.code) {
-    case 'daemon_unreachable': {
-      const start = strings(error.data['start'])
-      return start.length === 0
-        ? ['look at the daemon: x0xd --doctor']
-        : [`start it with: ${shellWords(start)}   (what is wrong: ${shellWords([...start, '--doctor'])})`]
-    }
+    case 'daemon_unreachable':
+      return ['Try: x0xd --doctor']
     case 'unauthorized':
       return ['the token is api-token in the data directory of that daemon; check --name, --data-dir, --api and X0X_API_TOKEN']
     case 'ambiguous_agent':

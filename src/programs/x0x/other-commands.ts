@@ -148,13 +148,16 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
   routes: async (context) => (await import('./commands/diagnostics.ts')).runRoutes(context),
   'acl check': async (context, { words: [file = null] }) => (await import('./commands/acl.ts')).runAclCheck(context, file),
   'acl explain': async (context, line) => {
-    const [agent, machine] = [line.value('agent') ?? '', line.value('machine') ?? '']
-    const { runAclExplain } = await import('./commands/acl.ts')
-    const [argv, detach] = [carriedCommand(line, 1), line.has('detach')]
-    return runAclExplain(context, { file: line.words[0] ?? null, agent, machine, argv, detach })
+    const [agent, machine] = [line.value('agent'), line.value('machine')]
+    const { runAclExplain, runAclExplainLast } = await import('./commands/acl-explain.ts')
+    const [file = null] = line.words
+    if (line.has('last') && line.behindDashes === null) return runAclExplainLast(context, file, agent)
+    if (line.has('last')) throw usageError('--last takes the command from the audit log: leave out the words after "--"')
+    if (agent === null || machine === null) throw usageError('name the requester: --agent ID --machine ID, or --last for the last denial')
+    return runAclExplain(context, { file, agent, machine, argv: carriedCommand(line, 1), detach: line.has('detach') })
   },
-  'acl diff': async (context, { words: [old = '', next] }) =>
-    (await import('./commands/acl-diff.ts')).runAclDiff(context, old, next ?? null),
+  'acl diff': async (context, { words: [old = null, next = null] }) =>
+    (await import('./commands/acl-diff.ts')).runAclDiff(context, old, next),
   'acl suggest': async (context, line) =>
     (await import('./commands/acl-suggest.ts')).runAclSuggest(context, { request: line.value('request'), agent: line.value('agent') }),
   'acl mine': async (context, { words: [agent = ''] }) => (await import('./commands/acl-mine.ts')).runAclMine(context, agent),

@@ -1,13 +1,16 @@
+import { existsSync } from 'node:fs'
+
 import { createLogger } from '../../base/log.ts'
 import { logStages } from '../../base/stages.ts'
 import { VERSION } from '../../base/version.ts'
-import { check } from '../../doctor/check.ts'
+import { check, checkUnreadAcl } from '../../doctor/check.ts'
 import { startDaemon, type Daemon } from './compose.ts'
 import type { Environment } from '../../base/environment.ts'
 import { loadPrimitives } from '../../identity/primitives.ts'
 import { instanceOf, loadConfig, readConfig, type DaemonConfig } from '../../config/config.ts'
 import { doctor } from '../../doctor/doctor.ts'
 import { examinerOf } from '../../doctor/examiner.ts'
+import { instanceChoice, isMachineMeant, MACHINE_CONFIG, MACHINE_DATA_DIR } from '../../local-api/paths.ts'
 import { makeFirstFiles } from '../../config/first-files.ts'
 import { reportFindings } from '../../doctor/findings.ts'
 import { parseDaemonFlags, type DaemonFlags } from './flags.ts'
@@ -66,6 +69,8 @@ const run = async (config: DaemonConfig, reloads: ReloadSignal): Promise<number>
   const manager = ServiceManager.here(log)
   const daemon = await startDaemon(config, log, manager.watchdogMs)
   process.stdout.write(readyLine(config, daemon))
+  for (const { text, remedy } of await checkUnreadAcl(config, config.exec_acl))
+    process.stdout.write(`x0xd: warning: ${text}\n  Try: ${remedy}\n`)
   let reloaded: ReloadOutcome = 'unchanged'
   manager.ready({ status: () => statusLine(daemon, reloaded), isWell: () => daemon.isWell })
   reloads.serve({ log, manager, work: async () => (reloaded = await daemon.reload()) })
@@ -91,6 +96,18 @@ const init = async (flags: DaemonFlags, env: Environment): Promise<void> => {
   await makeFirstFiles(paths, { name, displayName: null, reachable: true }, { dryRun: false })
 }
 
+/** Root without a daemon of its own examines that of the machine, as its unit starts it. */
+const ofMachine = (flags: DaemonFlags, env: Environment): DaemonFlags =>
+  process.geteuid?.() === 0 && isMachineMeant(instanceChoice(flags, env))
+    ? { ...flags, dataDir: MACHINE_DATA_DIR, config: flags.config ?? (existsSync(MACHINE_CONFIG) ? MACHINE_CONFIG : null) }
+    : flags
+
+const examine = async (said: DaemonFlags, env: Environment): Promise<number> => {
+  const flags = ofMachine(said, env)
+  const examiner = await examinerOf(instanceOf(flags, env).paths.dir)
+  return reportFindings(await doctor(await readConfig(flags, env), examiner, env), flags)
+}
+
 const dispatch = async (flags: DaemonFlags, env: Environment): Promise<number> => {
   // Before anything else: a start is not ended by it either.
   const reloads = new ReloadSignal()
@@ -98,10 +115,8 @@ const dispatch = async (flags: DaemonFlags, env: Environment): Promise<number> =
   switch (flags.mode) {
     case 'check':
       return reportFindings(await check(await readConfig(flags, env)), flags)
-    case 'doctor': {
-      const examiner = await examinerOf(instanceOf(flags, env).paths.dir)
-      return reportFindings(await doctor(await readConfig(flags, env), examiner, env), flags)
-    }
+    case 'doctor':
+      return examine(flags, env)
     case 'run':
       if (flags.init) await init(flags, env)
       return run(await configOf(flags, env), reloads)

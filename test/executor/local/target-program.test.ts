@@ -115,7 +115,7 @@ test('what a target refuses behind a warning, or behind a wait, never ran', asyn
       yield* [...before, denied] as never[]
     }
     const [end, ...events] = await become(t, run)
-    assert.match(end, /^refused: bob denied it: approval_denied/)
+    assert.match(end, /^refused: bob denied ".*" \(approval_denied\)/)
     assert.deepEqual(events, ['request', 'refused'])
   }
 })

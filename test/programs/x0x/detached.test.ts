@@ -118,7 +118,7 @@ test('a denial of a detached command is 255, with the reason and what to do', as
   )
   const { status, stdout, stderr } = await runCli(['--data-dir', dir, 'exec', 'bob', '--detach', '--', 'make'])
   assert.deepEqual([status, stdout], [255, ''])
-  assert.match(stderr, /^x0x: denied: argv_not_allowed: .*\n {5}on bob: x0x acl explain /)
+  assert.match(stderr, /^x0x: bob denied "make" \(argv_not_allowed\): .*\n {5}Try: x0x acl mine bob\n/)
 })
 
 test('where it may have started, it is said how to find out', async (t) => {
@@ -455,7 +455,10 @@ test('many hosts are detached at once: an id and its host of each that started, 
   assert.equal(status, 4)
   assert.match(stdout, /^[0-9a-f-]{36} web1\n$/)
   assert.match(stderr, /^x0x: 1 of 4 started, 1 denied, 1 unreachable, 1 unknown$/m)
-  assert.match(stderr, /^ {5}denied \(1\): web2: argv_not_allowed: .*\n {7}on web2: x0x acl explain /m)
+  assert.match(
+    stderr,
+    /^ {5}denied \(1\): web2: argv_not_allowed: .*\n {7}Try: x0x acl mine web2\n {7}Try, on web2: x0x acl explain --last$/m,
+  )
   assert.match(stderr, /^ {5}unreachable \(1\): web3: gone.*\n {7}what is wrong: x0x doctor web3$/m)
   assert.match(stderr, /^ {5}unknown \(1\): web4: gone/m)
   assert.ok(!stderr.includes('\u001b'))

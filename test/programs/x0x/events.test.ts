@@ -171,5 +171,5 @@ test('a daemon that comes back and refuses is not asked again', async (t) => {
 test('where neither a daemon nor a desk answers, it says how to start one', async (t) => {
   const dir = await tempDir(t)
   const { status, stderr } = await runCli(['--data-dir', dir, 'events', '--follow'])
-  assert.deepEqual([status, stderr.includes('start it with: x0xd')], [255, true])
+  assert.deepEqual([status, stderr.includes('Try: x0xd ')], [255, true])
 })

@@ -67,9 +67,9 @@ test('without a daemon every command that needs one is 255 and says how to start
   for (const argv of [['id'], ['peers'], ['contacts', 'list'], ['exec', 'bob', '--', 'x'], ['diagnostics', 'exec'], ['routes']]) {
     const { status, stderr } = await runCli(['--data-dir', dir, ...argv])
     assert.equal(status, 255, argv.join(' '))
-    assert.ok(stderr.includes(`start it with: x0xd --data-dir ${dir}`), stderr)
+    assert.ok(stderr.includes(`Try: x0xd --data-dir ${dir} --init &`), stderr)
   }
-  assert.match((await runCli(['--name', 'x0x-none', 'id'])).stderr, /start it with: x0xd --name x0x-none/)
+  assert.match((await runCli(['--name', 'x0x-none', 'id'])).stderr, /Try: x0xd --name x0x-none --init &/)
 })
 
 test('a wrong command line names the help of its own command', async () => {

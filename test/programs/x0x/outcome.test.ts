@@ -50,15 +50,35 @@ test('every denial is 255 and says its reason and what to do next', () => {
     const denied = exit({ ok: false, code: null, denial_reason })
     const lines = outcomeLines(denied, facts)
     assert.equal(statusOf(denied), 255)
-    assert.equal(lines.length, 2, denial_reason)
-    assert.ok(lines[0]?.startsWith(`denied: ${denial_reason}: `))
-    assert.ok((lines[1] ?? '').length > 0)
+    assert.ok(lines[0]?.startsWith(`bob denied "echo 'it is'" (${denial_reason}): `), lines[0])
+    assert.match(lines[1] ?? '', /^Try/)
   }
 })
 
-test('a denial by the ACL names the command that explains it, ready to be pasted', () => {
-  const [, next] = outcomeLines(exit({ ok: false, code: null, denial_reason: 'argv_not_allowed' }), facts)
-  assert.equal(next, `on bob: x0x acl explain --agent ${'c'.repeat(64)} --machine ${'d'.repeat(64)} -- echo 'it is'`)
+test('a denial by the ACL names commands that can be typed as they stand, here and on the target', () => {
+  const lines = (argv: readonly string[], denial_reason: DenialReason): string[] =>
+    outcomeLines(exit({ ok: false, code: null, denial_reason }), { ...facts, argv })
+  const there = ['Try, on bob: x0x acl explain --last', 'Try, on bob: x0x acl suggest']
+  assert.deepEqual(lines(['df', '-i'], 'argv_not_allowed'), [
+    'bob denied "df -i" (argv_not_allowed): no ACL entry for this agent matches that command',
+    'Try: x0x acl mine bob',
+    ...there,
+  ])
+  assert.deepEqual(lines(['df', '-h'], 'agent_machine_not_in_acl'), [
+    'bob denied "df -h" (agent_machine_not_in_acl): the ACL of bob has no entry for this agent and machine',
+    ...there,
+  ])
+  assert.match(lines(['sh', '-c', 'a|b'], 'shell_metachar_in_argv')[0] ?? '', /argument 3 contains "\|"\. x0x does not use a shell$/)
+})
+
+test('a command line in one word is told so, with the command as it was meant', () => {
+  for (const denial_reason of ['argv_not_allowed', 'agent_machine_not_in_acl'] as const) {
+    const denied = exit({ ok: false, code: null, denial_reason })
+    const [, what, next] = outcomeLines(denied, { ...facts, argv: ['df  -h'] })
+    assert.deepEqual([what, next], ["'df  -h' is one word: leave the quotes out", 'Try: x0x exec bob -- df -h'])
+    for (const argv of [['df', '-h'], ['df'], [' df '], ['echo', 'a b']])
+      assert.doesNotMatch(outcomeLines(denied, { ...facts, argv }).join('\n'), /one word/)
+  }
 })
 
 test('whoever takes a question back is not told to ask the one who was asked', () => {
@@ -66,30 +86,31 @@ test('whoever takes a question back is not told to ask the one who was asked', (
   assert.deepEqual(outcomeLines(denied, { ...facts, interrupted: true }), [
     'cancelled: nothing ran; the question to whoever had to allow it was withdrawn',
   ])
-  assert.match(outcomeLines(denied, facts)[0] ?? '', /^denied: approval_denied/)
+  assert.match(outcomeLines(denied, facts)[0] ?? '', /\(approval_denied\)/)
 })
 
 test('what is to be pasted is quoted, whatever the daemon says of itself', () => {
   const own = { agent_id: '$(touch /tmp/owned)', machine_id: "m'; id" }
   const next = (denial_reason: DenialReason): string =>
-    outcomeLines(exit({ ok: false, code: null, denial_reason }), { ...facts, own })[1] ?? ''
-  assert.ok(next('argv_not_allowed').includes(`--agent '$(touch /tmp/owned)' --machine 'm'\\''; id' --`))
+    outcomeLines(exit({ ok: false, code: null, denial_reason }), { ...facts, agent: 'a;b', own }).join('\n')
+  assert.ok(next('argv_not_allowed').includes("x0x acl mine 'a;b'"))
   assert.ok(next('trust_rejected').endsWith(`pin NAME 'm'\\''; id'`))
 })
 
 test('a reason that this version does not know is shown as it is', () => {
   for (const reason of ['too_late', 'constructor']) {
     const denied = exit({ ok: false, code: null, denial_reason: reason as DenialReason })
-    assert.deepEqual([statusOf(denied), outcomeLines(denied, facts)], [255, [`denied: ${reason}`, 'on bob: x0x audit tail']])
+    const lines = [`bob denied "echo 'it is'" (${reason})`, 'Try, on bob: x0x audit tail']
+    assert.deepEqual([statusOf(denied), outcomeLines(denied, facts)], [255, lines])
   }
 })
 
 test('a denial by a cap names the cap, and nothing that cannot explain it', () => {
-  const next = (denial_reason: DenialReason): string => outcomeLines(exit({ ok: false, code: null, denial_reason }), facts)[1] ?? ''
+  const next = (denial_reason: DenialReason): string => outcomeLines(exit({ ok: false, code: null, denial_reason }), facts).join('\n')
   assert.match(next('stdin_too_large'), /max_stdin_bytes/)
   assert.match(next('timeout_too_large'), /max_duration_secs/)
   assert.match(next('concurrency_limit_reached'), /max_concurrent_per_agent/)
-  assert.match(next('detach_not_allowed'), /what may be: x0x acl mine /)
+  assert.match(next('detach_not_allowed'), /x0x acl mine bob/)
   assert.match(next('cwd_not_allowed'), /leave the working directory out/)
   for (const reason of ['stdin_too_large', 'timeout_too_large', 'concurrency_limit_reached', 'cwd_not_allowed'] as const)
     assert.doesNotMatch(next(reason), /explain/)
@@ -97,9 +118,9 @@ test('a denial by a cap names the cap, and nothing that cannot explain it', () =
 
 test('an agent that was revoked is told that trust cannot mend it', () => {
   const denied = exit({ ok: false, code: null, denial_reason: 'trust_rejected' })
-  assert.match(outcomeLines(denied, { ...facts, own: { ...facts.own, revoked: true } })[1] ?? '', /revoked, for ever.*new identity/)
-  assert.match(outcomeLines(denied, { ...facts, own: { ...facts.own, revoked: false } })[1] ?? '', /x0x contacts trust/)
-  assert.match(outcomeLines(denied, facts)[1] ?? '', /x0x contacts trust/)
+  assert.match(outcomeLines(denied, { ...facts, own: { ...facts.own, revoked: true } }).join(' '), /revoked, for ever.* new --data-dir/)
+  assert.match(outcomeLines(denied, { ...facts, own: { ...facts.own, revoked: false } }).join(' '), /x0x contacts trust/)
+  assert.match(outcomeLines(denied, facts).join(' '), /x0x contacts trust/)
 })
 
 test('the time that was up is our --timeout where that was given and not above the cap', () => {

@@ -5,6 +5,7 @@ import { compareAcl, type AclComparison, type Beyond } from '../../../policy/mes
 import { inspectAcl } from '../../../policy/mesh/load-acl.ts'
 import { quoteArgv } from '../../../policy/quote.ts'
 import type { CliContext } from '../context.ts'
+import { aclInForceHere } from './last-denial.ts'
 import { painter, printAnswer, printLine } from '../print.ts'
 
 /** Exit statuses that no failure has. */
@@ -40,10 +41,10 @@ const loadedAcl = async (context: CliContext): Promise<Acl> => {
   }
 }
 
-/** `x0x acl diff [OLD] NEW`. */
-export const runAclDiff = async (context: CliContext, first: string, second: string | null): Promise<number> => {
-  const old = second === null ? await loadedAcl(context) : await readAclFile(first)
-  const comparison = compareAcl(old, await readAclFile(second ?? first))
+/** `x0x acl diff [[OLD] NEW]`: without a file, what the daemon has loaded beside the file that it reads. */
+export const runAclDiff = async (context: CliContext, first: string | null, second: string | null): Promise<number> => {
+  const old = first === null || second === null ? await loadedAcl(context) : await readAclFile(first)
+  const comparison = compareAcl(old, await readAclFile(second ?? first ?? (await aclInForceHere(context)).file))
   const paint = painter(context.stdout, context.env)
   await printAnswer(context, comparison, async () => {
     await printLine(context, WORDS[comparison.verdict])

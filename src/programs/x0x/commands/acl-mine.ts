@@ -25,7 +25,7 @@ export const runAclMine = async (context: CliContext, agent: string): Promise<nu
 const ownOf = async (context: CliContext): Promise<Own | null> => context.api.json<Own>({ method: 'GET', path: '/agent' }).catch(() => null)
 
 const printDenial = async (context: CliContext, agent: string, reason: NonNullable<RulesJson['denial_reason']>): Promise<void> => {
-  const lines = denialLines(reason, { agent, argv: [], timed: false, own: await ownOf(context) })
+  const lines = denialLines(reason, { agent, argv: [], own: await ownOf(context) })
   await write(context.stderr, problemText(lines))
 }
 

@@ -1,44 +1,18 @@
 import type { DenialEvent } from '../../../audit/events.ts'
-import { parseLine } from '../../../audit/parse-line.ts'
-import { tailJournal } from '../../../audit/tail.ts'
 import { AppError } from '../../../base/errors.ts'
 import { shownLine } from '../../../base/visible-text.ts'
+import { notInForceLines, type AclInForce } from '../../../doctor/loaded-acl.ts'
+import { explain } from '../../../policy/mesh/explain.ts'
+import { inspectAcl } from '../../../policy/mesh/load-acl.ts'
 import { entryText, suggestionWarnings, unsuggestable } from '../../../policy/mesh/suggest.ts'
 import type { DenialReason } from '../../../protocol/reasons.ts'
 import { write } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
 import { printJson } from '../print.ts'
-import { runningJournal } from './audit.ts'
+import { aclInForceHere, lastDenial, type DenialChoice } from './last-denial.ts'
 
-export interface SuggestOptions {
-  /** Only this denial; null: the last that an entry could have prevented. */
-  readonly request: string | null
-  /** Only denials of this agent: a contact, an id, or how it begins. */
-  readonly agent: string | null
-}
-
-/** How far back is looked. */
-const LINES = 100_000
-
-/** What an entry of the file would change. */
-const ABOUT_THE_FILE: readonly DenialReason[] = ['argv_not_allowed', 'agent_machine_not_in_acl', 'detach_not_allowed']
-
-interface Known {
-  readonly name: string
-  readonly agent_id: string
-}
-
-const lastDenial = async (path: string, wanted: (denial: DenialEvent) => boolean): Promise<DenialEvent> => {
-  let last: DenialEvent | null = null
-  for await (const text of tailJournal(path, { lines: LINES, follow: false })) {
-    const line = parseLine(Buffer.from(text))
-    if (line?.event === 'denial' && wanted(line)) last = line
-  }
-  if (last !== null) return last
-  throw new AppError('not_found', `no such denial is among the last lines of ${path}`, {
-    data: { next: 'see them with: x0x audit tail --lines 1000' },
-  })
-}
+/** What an entry of the ACL would change. */
+export const ABOUT_THE_ACL: readonly DenialReason[] = ['argv_not_allowed', 'agent_machine_not_in_acl', 'detach_not_allowed']
 
 /** Throws why an entry would not help. */
 const assertHelps = ({ reason, argv, argv_cut, detail }: DenialEvent): void => {
@@ -47,7 +21,7 @@ const assertHelps = ({ reason, argv, argv_cut, detail }: DenialEvent): void => {
     throw new AppError('conflict', `the entry is there, and does not let it outlive its caller: ${detail ?? reason}`, {
       data: { next: 'write detach = true into the entry that x0x acl explain --detach names, and max_detach_output_bytes for more output' },
     })
-  if (!ABOUT_THE_FILE.includes(reason))
+  if (!ABOUT_THE_ACL.includes(reason))
     throw new AppError('conflict', `it was denied for ${reason}, which no entry of the ACL changes`, {
       data: { next: 'docs/errors.md says what does' },
     })
@@ -55,25 +29,31 @@ const assertHelps = ({ reason, argv, argv_cut, detail }: DenialEvent): void => {
   if (problem !== null) throw new AppError('conflict', `no entry can allow exactly this: ${problem}`)
 }
 
+/** Throws where the file has such an entry already: a second one would change nothing. */
+const assertNew = async (acl: AclInForce, { agent_id, machine_id, argv }: DenialEvent): Promise<void> => {
+  const { acl: read } = await inspectAcl(acl.file)
+  const matched = read === null ? null : explain({ acl: read, agent_id, machine_id, argv }).matched
+  if (matched === null) return
+  const [difference = 'it is in force, so the same request is no longer denied for this reason', ...next] = notInForceLines(acl)
+  throw new AppError('conflict', `${acl.file}:${matched.line} already has this command: ${difference}`, {
+    data: { next: next.join('\n') },
+  })
+}
+
 /** `x0x acl suggest`: prints an entry for the operator to look at and to paste; changes nothing. */
-export const runAclSuggest = async (context: CliContext, { request, agent }: SuggestOptions): Promise<number> => {
-  const { contacts } = await context.api.json<{ contacts: readonly Known[] }>({ method: 'GET', path: '/contacts' })
-  const known = contacts.find(({ name }) => name === agent)?.agent_id ?? agent
-  const path = await runningJournal(context, 'x0x audit tail', false)
-  const denial = await lastDenial(
-    path,
-    ({ request_id, agent_id, reason }) =>
-      (known === null || agent_id.startsWith(known)) && (request === null ? ABOUT_THE_FILE.includes(reason) : request_id === request),
-  )
+export const runAclSuggest = async (context: CliContext, choice: DenialChoice): Promise<number> => {
+  const acl = await aclInForceHere(context)
+  const { denial, name } = await lastDenial(context, acl, choice, ({ reason }) => ABOUT_THE_ACL.includes(reason))
   assertHelps(denial)
+  await assertNew(acl, denial)
   const { agent_id, machine_id, argv, request_id } = denial
-  const description = contacts.find((one) => one.agent_id === agent_id)?.name ?? `agent ${agent_id.slice(0, 8)}`
-  const toml = entryText({ agent_id, machine_id, description }, argv)
+  const toml = entryText({ agent_id, machine_id, description: name ?? `agent ${agent_id.slice(0, 8)}` }, argv)
   const warnings = suggestionWarnings(argv)
   if (context.json) {
     await printJson(context, { ok: true, request_id, agent_id, machine_id, argv, toml, warnings })
     return 0
   }
+  for (const line of notInForceLines(acl)) await write(context.stderr, `x0x: ${shownLine(line)}\n`)
   for (const warning of warnings) await write(context.stderr, `x0x: careful: ${shownLine(warning)}\n`)
   await write(context.stdout, toml)
   return 0

@@ -81,7 +81,7 @@ const told = async (context: CliContext, { agent, argv }: DetachOptions, answer:
   if (isDenied(answer)) {
     const { denial_reason: reason } = answer
     const own = context.json ? null : await context.api.json<RunFacts['own']>({ method: 'GET', path: '/agent' }).catch(() => null)
-    if (reason !== null) await write(context.stderr, problemText(denialLines(reason, { agent, argv, timed: false, own })))
+    if (reason !== null) await write(context.stderr, problemText(denialLines(reason, { agent, argv, own })))
     return EXIT_NOT_RUN
   }
   if (context.json) return 0

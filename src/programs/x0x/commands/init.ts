@@ -65,7 +65,7 @@ const isServed = async (context: CliContext): Promise<boolean> => {
     return true
   } catch (error) {
     // One that answers that it is not well, or does not answer in time, is there too.
-    return !isAppError(error, 'daemon_unreachable') || error.data['start'] === undefined
+    return !isAppError(error, 'daemon_unreachable') || error.data['asked'] !== false
   }
 }
 

@@ -2,10 +2,11 @@ import { counted } from '../../../base/counted.ts'
 import { ERROR_TABLE, errorCodeOf } from '../../../base/errors.ts'
 import { shellWord } from '../../../base/shell-word.ts'
 import { wrapped } from '../../../command-line/help.ts'
+import { denialText } from '../../../protocol/denial-text.ts'
 import { isSuccess, type FanoutEnd, type FanoutHostJson, type FanoutLedgerJson } from '../../../protocol/fanout.ts'
 import { foldNodeSet } from '../../../protocol/node-set.ts'
 import { cutNext, cutText } from '../cut-output.ts'
-import { denialLines, killedBy, killedText, type RunFacts } from '../outcome.ts'
+import { killedBy, killedText, type RunFacts } from '../outcome.ts'
 import { endText } from './end-text.ts'
 import { retryLine } from './fleet-line.ts'
 import { timeText } from './fleet-progress.ts'
@@ -91,8 +92,8 @@ const linesFor = (label: Label, hosts: readonly EndedHost[], facts: ToldFacts): 
       ]
     case 'denied': {
       if (first.denial_reason === null) return [errorLine(hosts, 'it was refused')]
-      const [what = '', ...next] = denialLines(first.denial_reason, { ...facts, agent: first.host })
-      return [what.replace(/^denied: /, ''), ...next]
+      const { cause, next } = denialText(first.denial_reason, { ...facts, host: first.host, others: hosts.length > 1 })
+      return [cause, ...next]
     }
     case 'unreachable':
       return [errorLine(hosts, 'it could not be asked'), nextLine(hosts)]

@@ -122,8 +122,10 @@ test('the summary names every host that did not succeed, with its reason and wha
   assert.equal(lines[0], 'x0x: 9 hosts asked: 2 ran (1 failed), 2 denied, 2 unreachable, 1 not started, 1 cancelled, 1 unknown; 0 s')
   for (const expected of [
     /^ {5}failed \(1\): web2: exit status 3$/,
-    /^ {5}denied \(2\): web\[3-4\]: argv_not_allowed: its ACL lists other commands for this agent$/,
-    /^ {7}on web3: x0x acl explain --agent a{64} --machine b{64} -- uptime$/,
+    /^ {5}denied \(2\): web\[3-4\]: argv_not_allowed: no ACL entry for this agent matches that command$/,
+    /^ {7}Try: x0x acl mine web3$/,
+    /^ {7}Try, on each host: x0x acl explain --last$/,
+    /^ {7}Try, on each host: x0x acl suggest$/,
     /^ {5}unreachable \(1\): web5: no address answered$/,
     /^ {7}what is wrong: x0x doctor web5$/,
     /^ {5}unreachable \(1\): web9: it is old$/,

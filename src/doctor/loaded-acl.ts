@@ -1,0 +1,69 @@
+import { isAppError } from '../base/errors.ts'
+import type { Environment } from '../base/environment.ts'
+import { readConfig } from '../config/config.ts'
+import type { ExecDiagnostics, ExecState } from '../diagnostics/exec-counters.ts'
+import type { LocalApi } from '../local-api/local-api.ts'
+import type { InstanceChoice } from '../local-api/paths.ts'
+import { closedAcl, type Acl } from '../policy/mesh/acl.ts'
+import { inspectAcl, type AclInspection } from '../policy/mesh/load-acl.ts'
+import { restartCommand } from '../supervision/restart-command.ts'
+
+/** Why the file is not what the daemon enforces; null where it is. */
+export const differenceOf = (
+  { loaded_from: path, loaded_at, sha256, disabled_reason }: ExecState['acl_summary'],
+  now: Pick<AclInspection, 'missing' | 'sha256' | 'problems'>,
+): string | null => {
+  const since = loaded_at === null ? '' : ` at ${loaded_at}`
+  if (disabled_reason === 'acl_missing') return now.missing ? null : `x0xd found no file ${path}${since}, and it has come since`
+  if (now.missing) return `x0xd read ${path}${since}, and the file is gone; what was read holds until x0xd ends`
+  if (now.sha256 === null) return `x0xd read ${path}${since}, and it cannot be compared now: ${now.problems.join('; ')}`
+  return now.sha256 === sha256 ? null : `x0xd read ${path}${since}, and it has changed since`
+}
+
+/** What makes the file count that differs. */
+export const remedyOf = ({ missing, path }: Pick<AclInspection, 'missing' | 'path'>, restart: string): string =>
+  missing ? `put ${path} back, or do without it: ${restart}` : restart
+
+/** The ACL file of a daemon, beside what the daemon enforces. */
+export interface AclInForce {
+  readonly file: string
+  readonly isRunning: boolean
+  /** Why the file is not in force; null where it is, or where no daemon runs. */
+  readonly difference: string | null
+  /** What the daemon enforces instead of the file; null where this user cannot read it. */
+  readonly loaded: Acl | null
+  /** What makes the file count. */
+  readonly remedy: string
+}
+
+/** The copy that the daemon keeps of what it loaded, if it is that. */
+const loadedAcl = async (path: string, { sha256, disabled_reason }: ExecState['acl_summary']): Promise<Acl | null> => {
+  if (disabled_reason === 'acl_missing') return closedAcl(null)
+  // The daemon judged who may write its directory.
+  const copy = await inspectAcl(path, null, { pipes: true })
+  return copy.sha256 === sha256 && sha256 !== null ? (copy.acl ?? closedAcl(path)) : null
+}
+
+/** Throws `daemon_unreachable` where a daemon is named that is not of this data directory. */
+export const aclInForce = async (api: LocalApi, instance: InstanceChoice, env: Environment): Promise<AclInForce> => {
+  let summary: ExecState['acl_summary']
+  try {
+    summary = (await api.json<ExecDiagnostics>({ method: 'GET', path: '/diagnostics/exec' })).acl_summary
+  } catch (error) {
+    if (!isAppError(error, 'daemon_unreachable') || error.data['start'] === undefined) throw error
+    const { config } = await readConfig({ ...instance, config: null, executorSocket: null, settings: {} }, env)
+    return { file: config.exec_acl, isRunning: false, difference: null, loaded: null, remedy: '' }
+  }
+  const file = summary.loaded_from
+  const now = await inspectAcl(file)
+  const difference = differenceOf(summary, now)
+  const loaded = difference === null ? null : await loadedAcl(api.paths.loadedAcl, summary)
+  return { file, isRunning: true, difference, loaded, remedy: remedyOf(now, await restartCommand(instance, api.paths)) }
+}
+
+/** What is said before anything else of a file that does not count. */
+export const notInForceLines = ({ difference, remedy }: Pick<AclInForce, 'difference' | 'remedy'>): string[] =>
+  difference === null ? [] : [`not in force: ${difference}`, `Try: ${remedy}`]
+
+/** Said of a file that no daemon has read. */
+export const notRunningText = (file: string): string => `x0xd is not running: this is about the file that it would read, ${file}`

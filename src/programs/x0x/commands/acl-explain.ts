@@ -1,0 +1,119 @@
+import type { DenialEvent } from '../../../audit/events.ts'
+import { errorText } from '../../../base/errors.ts'
+import { shellWords } from '../../../base/shell-word.ts'
+import { shown, shownLine } from '../../../base/visible-text.ts'
+import { notInForceLines, type AclInForce } from '../../../doctor/loaded-acl.ts'
+import type { Acl } from '../../../policy/mesh/acl.ts'
+import { explain, explanationText, type Explanation, type Question } from '../../../policy/mesh/explain.ts'
+import { loadAcl } from '../../../policy/mesh/load-acl.ts'
+import { isHexId } from '../../../protocol/ids.ts'
+import type { CliContext } from '../context.ts'
+import { usageError } from '../failure.ts'
+import { printJson, printLine } from '../print.ts'
+import { ABOUT_THE_ACL } from './acl-suggest.ts'
+import { aclInForceHere, lastDenial } from './last-denial.ts'
+
+/** What would be asked, by whom. */
+type Asked = Omit<Question, 'acl'>
+
+const readFile = async (file: string): Promise<Acl> => (await loadAcl({ path: file, explicit: true })).acl
+
+const checkId = (id: string, flag: string): string => {
+  if (isHexId(id)) return id
+  throw usageError(
+    `${flag}: ${JSON.stringify(id)} is not an id of 64 lower-case hex characters`,
+    'x0x id prints both, on the machine that asks',
+  )
+}
+
+const textOf = (explanation: Explanation, { argv }: Asked): string => shown(explanationText(explanation, argv))
+
+/** What else is said of the request: for people, and for programs. */
+interface About {
+  readonly lines: readonly string[]
+  readonly fields: object
+}
+
+const NOTHING: About = { lines: [], fields: {} }
+
+/** Of a file that somebody names, or that is what the daemon enforces. */
+const explainFile = async (context: CliContext, file: string, asked: Asked, about: About): Promise<number> => {
+  const explanation = explain({ acl: await readFile(file), ...asked })
+  if (context.json) await printJson(context, { ...explanation, ...about.fields })
+  else await printLine(context, [...about.lines, textOf(explanation, asked)].join('\n'))
+  return explanation.allowed ? 0 : 1
+}
+
+/** What the daemon enforces, then what the changed file would do after a restart. Never a success: the file does not count. */
+const explainBoth = async (context: CliContext, acl: AclInForce, asked: Asked, about: About): Promise<number> => {
+  const now = acl.loaded === null ? null : explain({ acl: acl.loaded, ...asked })
+  const later = await readFile(acl.file).then((read) => explain({ acl: read, ...asked }), errorText)
+  if (context.json) {
+    const after_restart = typeof later === 'string' ? null : later
+    await printJson(context, { ...now, allowed: now?.allowed ?? false, not_in_force: acl.difference, after_restart, ...about.fields })
+    return 1
+  }
+  const lines = [
+    ...notInForceLines(acl).map(shownLine),
+    '',
+    ...about.lines,
+    'In force now:',
+    now === null ? 'unknown: this user cannot read what x0xd loaded' : textOf(now, asked),
+    '',
+    'After a restart:',
+    typeof later === 'string' ? shown(later) : textOf(later, asked),
+  ]
+  await printLine(context, lines.join('\n'))
+  return 1
+}
+
+const explainAsked = async (context: CliContext, acl: AclInForce, asked: Asked, about: About): Promise<number> =>
+  acl.difference === null ? explainFile(context, acl.file, asked, about) : explainBoth(context, acl, asked, about)
+
+export interface ExplainOptions {
+  /** Null: the one that the daemon reads. */
+  readonly file: string | null
+  readonly agent: string
+  readonly machine: string
+  readonly argv: readonly string[]
+  /** It is to outlive its caller. */
+  readonly detach: boolean
+}
+
+/** `x0x acl explain`: 0 when it would be allowed, 1 when denied or when the file is not in force, 2 when the file itself would be refused. */
+export const runAclExplain = async (context: CliContext, { file, agent, machine, argv, detach }: ExplainOptions): Promise<number> => {
+  const asked = { agent_id: checkId(agent, '--agent'), machine_id: checkId(machine, '--machine'), argv, detach }
+  if (file !== null) return explainFile(context, file, asked, NOTHING)
+  return explainAsked(context, await aclInForceHere(context), asked, NOTHING)
+}
+
+/** What to do about a denial that the ACL alone does not explain; empty where a restart comes first. */
+const nextOf = ({ reason, agent_id, machine_id, request_id }: DenialEvent, { difference }: AclInForce): string[] => {
+  if (ABOUT_THE_ACL.includes(reason)) return difference === null ? [`Try: x0x acl suggest --request ${request_id}`] : []
+  return reason === 'trust_rejected' || reason === 'unverified_sender'
+    ? [`Try: x0x trust evaluate ${agent_id} ${machine_id}`]
+    : ['See: docs/errors.md']
+}
+
+/** `x0x acl explain --last`: the last denial in the audit log of this machine, and what the ACL says of that request now. */
+export const runAclExplainLast = async (context: CliContext, file: string | null, agent: string | null): Promise<number> => {
+  const acl = await aclInForceHere(context)
+  const { denial, name } = await lastDenial(context, acl, { request: null, agent }, () => true)
+  const { ts, request_id, agent_id, machine_id, argv, argv_cut, reason, detail } = denial
+  const lines = [
+    `last denial, ${ts}: ${shellWords(argv)}${argv_cut === undefined ? '' : ' …'}`,
+    `asked by ${name === null ? agent_id : `${name} (${agent_id})`} on machine ${machine_id}, request ${request_id}`,
+    `reason   ${reason}${detail === null ? '' : `: ${detail}`}`,
+    ...nextOf(denial, acl),
+    '',
+  ].map(shownLine)
+  const about = { lines, fields: { denial } }
+  if (argv_cut !== undefined) {
+    if (context.json) await printJson(context, about.fields)
+    else
+      await printLine(context, [...lines, 'the audit log has only the beginning of this command, so the ACL says nothing of it'].join('\n'))
+    return 1
+  }
+  const asked = { agent_id, machine_id, argv, detach: reason === 'detach_not_allowed' }
+  return file === null ? explainAsked(context, acl, asked, about) : explainFile(context, file, asked, about)
+}

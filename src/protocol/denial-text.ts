@@ -1,0 +1,121 @@
+import { shellWord, shellWords } from '../base/shell-word.ts'
+import { findMetacharacter } from './argv-template.ts'
+import type { DenialReason } from './reasons.ts'
+
+/** A denied request, as the requester knows it. */
+export interface DeniedRequest {
+  /** The target, as its user names it. */
+  readonly host: string
+  /** Several hosts denied it for this reason; `host` is one of them. */
+  readonly others?: boolean
+  /** Empty: no command was asked for. */
+  readonly argv: readonly string[]
+  /** The requester, as the target sees it; null: not known. */
+  readonly own?: { readonly machine_id: string; readonly revoked?: boolean } | null | undefined
+}
+
+/** One denial in words. */
+export interface DenialText {
+  /** What was denied, with the reason's code and the cause. */
+  readonly what: string
+  /** The code and the cause alone, for a line that names the hosts itself. */
+  readonly cause: string
+  /** What to do about it: a line each. */
+  readonly next: readonly string[]
+}
+
+/** A command in a message is there to be recognised. */
+const MAX_SHOWN_COMMAND = 200
+
+const commandText = (argv: readonly string[]): string => {
+  const text = shellWords(argv)
+  return text.length > MAX_SHOWN_COMMAND ? `${text.slice(0, MAX_SHOWN_COMMAND)}…` : text
+}
+
+/** A whole command line in one word, which a habit from ssh makes of it. */
+const isQuotedLine = (argv: readonly string[]): boolean => argv.length === 1 && /\S\s+\S/.test(argv[0]!)
+
+const trustLines = ({ own }: DeniedRequest, on: string): string[] => [
+  `Try, ${on}, with LINK from x0x card on this machine:`,
+  '  x0x contacts import LINK',
+  '  x0x contacts trust NAME trusted',
+  `  x0x contacts pin NAME ${shellWord(own?.machine_id ?? 'MACHINE')}`,
+]
+
+type Words = readonly [cause: string, ...next: string[]]
+
+/** `the`: the target in a sentence. `on`: where a command is to be typed. */
+const WORDS: Readonly<Record<DenialReason, (request: DeniedRequest, the: string, on: string) => Words>> = {
+  unverified_sender: (request, the, on) => [`${the} could not verify this agent`, ...trustLines(request, on)],
+  trust_rejected: (request, the, on) =>
+    request.own?.revoked === true
+      ? ['this agent has been revoked, for ever', 'Try: x0xd --init with a new --data-dir, and let others import and trust its card']
+      : [`${the} does not trust this agent on this machine`, ...trustLines(request, on)],
+  exec_disabled: (_request, the, on) => [`${the} does not run commands for anyone`, `Try, ${on}: x0xd --doctor`],
+  agent_machine_not_in_acl: (_request, the, on) => [
+    `the ACL of ${the} has no entry for this agent and machine`,
+    `Try, ${on}: x0x acl explain --last`,
+    `Try, ${on}: x0x acl suggest`,
+  ],
+  argv_not_allowed: ({ host }, _the, on) => [
+    'no ACL entry for this agent matches that command',
+    `Try: x0x acl mine ${shellWord(host)}`,
+    `Try, ${on}: x0x acl explain --last`,
+    `Try, ${on}: x0x acl suggest`,
+  ],
+  shell_metachar_in_argv: ({ argv }, _the, on) => {
+    const found = findMetacharacter(argv)
+    const where =
+      found === null ? 'an argument contains a shell character' : `argument ${found.token + 1} contains ${JSON.stringify(found.character)}`
+    return [`${where}. x0x does not use a shell`, `Try: put the command line into a script, ${on}, and allow the script`]
+  },
+  cwd_not_allowed: (_request, _the, on) => [
+    'a requester cannot choose the working directory',
+    `Try: leave the working directory out; default_cwd in the ACL, ${on}, decides`,
+  ],
+  detach_not_allowed: ({ host }, _the, on) => [
+    'the ACL entry does not let this command run detached, or keep so much output',
+    'Try: run it without --detach',
+    `Try, ${on}: detach = true in the ACL entry (see x0x acl mine ${shellWord(host)})`,
+  ],
+  stdin_too_large: (_request, _the, on) => [
+    'stdin is larger than the limit',
+    `Try: send less stdin, or, ${on}: raise max_stdin_bytes in the ACL (stdin = false closes it)`,
+  ],
+  timeout_too_large: (_request, _the, on) => [
+    'the timeout is longer than the limit',
+    `Try: a shorter timeout, or, ${on}: raise max_duration_secs in the ACL`,
+  ],
+  concurrency_limit_reached: (_request, _the, on) => [
+    'too many commands run there already',
+    'Try: wait until one has ended (x0x exec sessions)',
+    `Try, ${on}: raise max_concurrent_per_agent or max_concurrent_total in the ACL`,
+  ],
+  approval_denied: (_request, the) => ['an approver refused it', `Try: ask the approvers of ${the}`],
+  approval_timeout: (_request, the) => ['no approver answered in time', `Try: ask the approvers of ${the}`],
+  approval_unavailable: (_request, _the, on) => ['no approver was connected', `Try, ${on}: x0x approvals watch`],
+  approval_mismatch: () => ['the command has changed since it was approved', 'Try: run it again, for a new approval'],
+  audit_unavailable: (_request, the, on) => [`${the} cannot write its audit log, so nothing may run`, `Try, ${on}: x0xd --doctor`],
+  spawn_failed: (_request, _the, on) => ['the program could not be started', `Try, ${on}: x0x audit tail -n 5   (the reason)`],
+}
+
+/** Commands that no ACL lists as one word. */
+const AFTER_THE_PAIR: readonly string[] = ['argv_not_allowed', 'agent_machine_not_in_acl', 'shell_metachar_in_argv']
+
+const quotedLine = ({ host, argv }: DeniedRequest): string[] => {
+  const words = argv[0]!.trim().split(/\s+/)
+  return [`${shellWord(argv[0]!)} is one word: leave the quotes out`, `Try: x0x exec ${shellWord(host)} -- ${shellWords(words)}`]
+}
+
+/** The text of a denial, the same at every interface. A reason that this version does not know is shown as it is. */
+export const denialText = (reason: string, request: DeniedRequest): DenialText => {
+  const { host, argv, others = false } = request
+  const on = others ? 'on each host' : `on ${host}`
+  // The target may be newer than this version.
+  const words = Object.hasOwn(WORDS, reason) ? WORDS[reason as DenialReason] : null
+  const [said, ...next] = words === null ? [null, `Try, ${on}: x0x audit tail`] : words(request, others ? 'the host' : host, on)
+  const cause = said === null ? reason : `${reason}: ${said}`
+  const subject = argv.length === 0 ? 'the request' : `"${commandText(argv)}"`
+  const hint = AFTER_THE_PAIR.includes(reason) && isQuotedLine(argv) ? quotedLine(request) : []
+  return { what: `${host} denied ${subject} (${reason})${said === null ? '' : `: ${said}`}`, cause, next: [...hint, ...next] }
+}

@@ -1,0 +1,111 @@
+import assert from 'node:assert/strict'
+import { test, type TestContext } from 'node:test'
+
+import { restartCommandIn } from '../../../src/supervision/restart-command.ts'
+import { MeshOfDaemons, type TestDaemon } from '../../support/mesh-of-daemons.ts'
+
+// The ACL commands beside a daemon that has read another file than the one that is there now. Real daemons.
+
+const TIMEOUT = { timeout: 120_000 }
+
+const pairOf = async (t: TestContext): Promise<{ alice: TestDaemon; bob: TestDaemon }> => {
+  const mesh = await MeshOfDaemons.create()
+  t.after(async () => mesh.stop())
+  const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
+  await bob.writeAcl([])
+  await Promise.all([alice.start(), bob.start()])
+  await Promise.all([alice.meet(bob, 'known'), bob.meet(alice, 'trusted')])
+  return { alice, bob }
+}
+
+const said = async (who: TestDaemon, ...argv: string[]): Promise<{ status: number | null; stdout: string; stderr: string }> => {
+  const { status, stdout, stderr } = await who.cli(argv, { env: { X0X_EXEC_ACL: who.aclFile } })
+  return { status, stdout: stdout.toString(), stderr }
+}
+
+test(
+  'what the daemon has not read is not in force: explain, check, suggest and diff say so, and how to change that',
+  TIMEOUT,
+  async (t) => {
+    const { alice, bob } = await pairOf(t)
+    const denied = await alice.cli(['exec', 'bob', '--', 'df', '-h'])
+    assert.equal(denied.status, 255)
+    assert.match(
+      denied.stderr,
+      /^x0x: bob denied "df -h" \(agent_machine_not_in_acl\): .*\n {5}Try, on bob: x0x acl explain --last\n {5}Try, on bob: x0x acl suggest\n$/,
+    )
+
+    const last = await said(bob, 'acl', 'explain', '--last')
+    assert.equal(last.status, 1)
+    assert.match(
+      last.stdout,
+      /^last denial, \S+: df -h\nasked by alice \(\w{64}\) on machine \w{64}, request \S+\nreason {3}agent_machine_not_in_acl/,
+    )
+    assert.match(last.stdout, /^Try: x0x acl suggest --request \S+$/m)
+    assert.equal((await said(bob, 'acl', 'explain', '--last', '--agent', 'alice')).stdout, last.stdout)
+    const entry = await said(bob, 'acl', 'suggest')
+    assert.match(entry.stdout, /^argv = \["df", "-h"\]$/m)
+
+    await bob.writeAcl([{ agent: alice, commands: [['df', '-h']] }])
+    const ids = ['--agent', alice.agentId, '--machine', alice.machineId]
+    const notInForce = new RegExp(`not in force: x0xd read ${bob.aclFile} at \\S+, and it has changed since`)
+    for (const words of [[...ids, '--', 'df', '-h'], ['--last']]) {
+      const explained = await said(bob, 'acl', 'explain', ...words)
+      assert.equal(explained.status, 1, words.join(' '))
+      assert.match(explained.stdout, new RegExp(`^${notInForce.source}\nTry: x0xd .*--replace &\n`))
+      assert.match(explained.stdout, /In force now:\ndenied {3}\["df", *"-h"\][^]*After a restart:\nallowed {2}\["df", *"-h"\]/)
+    }
+    const whole = JSON.parse((await said(bob, '--json', 'acl', 'explain', ...ids, '--', 'df', '-h')).stdout) as Record<string, unknown>
+    assert.deepEqual([whole['allowed'], (whole['after_restart'] as { allowed: boolean }).allowed], [false, true])
+    assert.equal(
+      (await said(bob, 'acl', 'explain', bob.aclFile, ...ids, '--', 'df', '-h')).status,
+      0,
+      'a file that is named is judged alone',
+    )
+
+    const checked = await said(bob, 'acl', 'check')
+    assert.equal(checked.status, 0)
+    assert.match(checked.stdout, new RegExp(`^warning +${notInForce.source}; Try: x0xd .*--replace &$`, 'm'))
+    const suggested = await said(bob, 'acl', 'suggest')
+    assert.deepEqual([suggested.status, suggested.stdout], [1, ''])
+    assert.match(suggested.stderr, new RegExp(`already has this command: ${notInForce.source}\n +Try: x0xd `))
+    const diff = await said(bob, 'acl', 'diff')
+    assert.deepEqual([diff.status, diff.stdout.split(' ')[0]], [4, 'widens'])
+
+    await bob.restart()
+    assert.equal((await said(bob, 'acl', 'explain', ...ids, '--', 'df', '-h')).status, 0)
+    assert.doesNotMatch((await said(bob, 'acl', 'check')).stdout, /not in force/)
+    assert.match((await said(bob, 'acl', 'suggest')).stderr, /already has this command: it is in force/)
+    assert.equal((await said(bob, 'acl', 'diff')).status, 0)
+
+    await bob.stop()
+    const stopped = await said(bob, 'acl', 'explain', ...ids, '--', 'df', '-h')
+    assert.deepEqual([stopped.status, stopped.stderr.includes('x0xd is not running')], [0, true], stopped.stderr)
+    assert.match((await said(bob, 'acl', 'explain', '--last')).stdout, /^last denial, [^]*^allowed {2}/m)
+  },
+)
+
+test('an agent of whom nothing is known has no last denial, and a name that is none is an unknown agent', TIMEOUT, async (t) => {
+  const { alice } = await pairOf(t)
+  for (const command of [
+    ['acl', 'explain', '--last'],
+    ['acl', 'suggest'],
+  ]) {
+    const { status, stderr } = await said(alice, ...command, '--agent', 'bbo')
+    assert.equal(status, 255)
+    assert.match(stderr, /did you mean bob\?/)
+  }
+})
+
+test('the command that restarts a daemon is that of its unit, where it has one', () => {
+  const of = (group: string, name: string | null = null): string => restartCommandIn(group, { name, dataDir: null })
+  assert.equal(of('0::/system.slice/x0xd.service/x0x-daemon\n'), 'sudo systemctl restart x0xd.service')
+  assert.equal(of('0::/system.slice/x0xd-executor.service\n'), 'sudo systemctl restart x0xd-executor.service')
+  assert.equal(of('12:pids:/x\n1:name=systemd:/system.slice/x0xd.service\n'), 'sudo systemctl restart x0xd.service')
+  assert.equal(
+    of('0::/user.slice/user-1000.slice/user@1000.service/app.slice/x0xd-user.service\n'),
+    'systemctl --user restart x0xd-user.service',
+  )
+  for (const group of ['', '0::/user.slice/user-0.slice/session-1.scope\n', '0::/system.slice/cron.service\n', '0::/x0xd.service.d/a\n'])
+    assert.equal(of(group, 'lab'), 'x0xd --name lab --replace &', group)
+})
