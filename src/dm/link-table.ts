@@ -4,6 +4,7 @@ import { AppError } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { MachineKey } from '../identity/machine-key.ts'
 import type { Primitives } from '../identity/primitives-interface.ts'
+import type { AgentShares } from '../mesh/agent-shares.ts'
 import type { MeshConnection } from '../mesh/connection.ts'
 import type { MeshStream } from '../mesh/stream.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
@@ -33,6 +34,7 @@ export interface LinkEntry {
 }
 
 export interface LinkTableComponents {
+  readonly node: { readonly shares: Pick<AgentShares, 'onProven'> }
   readonly port: LinkPort
   readonly machineKey: MachineKey
   readonly primitives: Primitives
@@ -154,6 +156,7 @@ export class LinkTable {
     this.#parts.counters.add('links_opened')
     // The new link may be one that we initiated: the peer's handshake still goes on.
     if (this.#settle(connection)) this.#pending.set(connection, Promise.withResolvers())
+    if (isAccepted(entry.link.decision)) this.#parts.node.shares.onProven(connection, entry.link.agentId)
   }
 
   /** A peer's handshake has begun on this connection: streams behind it wait for its link until the answer is called. */

@@ -168,6 +168,7 @@ export class Links implements Startable {
     const { link } = entry
     const becameFriend = isAccepted(decision) && !isAccepted(link.decision)
     link.decision = decision
+    if (becameFriend) this.#parts.node.shares.onProven(link.connection, link.agentId)
     if (isRejected(decision)) {
       this.#parts.counters.add('links_rejected')
       this.#table.closeConnection(link.connection, new AppError('peer_rejected', `the link's standing is now ${decision}`))

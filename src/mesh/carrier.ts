@@ -2,7 +2,7 @@ import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import { TokenBucket } from '../base/token-bucket.ts'
-import { shortId, type MachineId } from '../protocol/ids.ts'
+import { shortId, type AgentId, type MachineId } from '../protocol/ids.ts'
 import {
   CARRIED_BURST,
   CARRIED_BYTES_PER_SECOND,
@@ -26,6 +26,8 @@ export interface CarrierComponents {
   readonly log: Logger
   /** A contact of level `known` or `trusted`. */
   readonly isAccepted: (machineId: MachineId) => boolean
+  /** See `AgentShares.agentOf`. */
+  readonly agentOf: (machineId: MachineId) => AgentId | null
 }
 
 export interface CarrierInit {
@@ -131,8 +133,9 @@ export class Carrier {
 
   #noRoomFor(from: MachineId, to: MachineId): 'full' | 'machine_full' | null {
     if (this.#carried.size >= MAX_CARRIED) return 'full'
-    const of = (machineId: MachineId): number =>
-      [...this.#carried.keys()].filter((one) => one.from === machineId || one.to === machineId).length
+    const holderOf = (machineId: MachineId): string => this.#parts.agentOf(machineId) ?? machineId
+    const holders = [...this.#carried.keys()].map((one) => [holderOf(one.from), holderOf(one.to)])
+    const of = (machineId: MachineId): number => holders.filter((ends) => ends.includes(holderOf(machineId))).length
     return Math.max(of(from), of(to)) >= MAX_CARRIED_OF_MACHINE ? 'machine_full' : null
   }
 

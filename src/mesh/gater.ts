@@ -2,41 +2,48 @@ import type { ConnectionGater, MultiaddrConnection, PeerId } from '@libp2p/inter
 
 import { AppError } from '../base/errors.ts'
 import type { MachineId } from '../protocol/ids.ts'
-import { MAX_STRANGER_CONNECTIONS } from '../protocol/limits.ts'
+import { MAX_CONNECTIONS, MAX_STRANGER_CONNECTIONS } from '../protocol/limits.ts'
 import { MAX_UNPROVEN_CONNECTIONS } from '../protocol/meter-limits.ts'
 import { MAX_STRANGERS_PER_RELAY } from '../protocol/relay-limits.ts'
 import { hostOf, isBehindRelay } from './addresses.ts'
+import type { AgentShares } from './agent-shares.ts'
 import { KnownHosts } from './known-hosts.ts'
 import { machineIdOf } from './peer-ids.ts'
+import type { Reach } from './reach.ts'
 
 /** Strangers of one host: an eighth of their places. */
 export const MAX_STRANGERS_PER_HOST = 64
-/** Connections of one stranger's machine: two that crossed, and two that are left of before. The oldest makes room. */
+/** Connections of a machine that has proven no accepted agent: two that crossed, and two that are left of before. The oldest makes room. */
 export const MAX_CONNECTIONS_PER_STRANGER = 4
-/** Connections of one machine that is named. The oldest makes room. */
+/** Connections of a machine that has proven one: see also `AgentShares`. The oldest makes room. */
 export const MAX_CONNECTIONS_PER_MACHINE = 32
 
 /** What the gate must know of the mesh. */
 export interface GateView {
   isKnown(machineId: MachineId): boolean
+  /** Whether a pin or the ACL names this machine. */
+  isListed(machineId: MachineId): boolean
   /** Whether this machine, or strangers from this host, are refused for their offences. */
   isRefused(machineId: MachineId, host: string): boolean
   /** Whether one more connection from this host may begin now. `known`: a machine that we know has been seen or is listed there. */
   mayBegin(host: string, known: boolean): boolean
   /** A connection from this host was closed before Noise had proven its machine. */
   onUnfinished(host: string): void
-  /** Strangers that we have dialled ourselves. */
-  strangersDialled(): number
+  /** Machines at the other end of the connections that we have dialled ourselves. */
+  dialled(): readonly MachineId[]
   /** Whether this machine may be dialled: see `EngineDials`. */
   mayDial(machineId: MachineId): boolean
-  /** Whether this machine may hold a place at us, to be reached through us. */
-  mayReserve(machineId: MachineId): boolean
-  /** Whether we carry between these. */
-  mayCarry(from: MachineId, to: MachineId): boolean
 }
 
-/** Why connections were refused. */
-const REFUSALS = ['too_fast', 'no_machine', 'penalty', 'stranger', 'host_full', 'full'] as const
+export interface GateComponents {
+  readonly view: GateView
+  /** What we carry for others. */
+  readonly reach: Pick<Reach, 'mayReserve' | 'mayCarry'>
+  readonly shares: Pick<AgentShares, 'agentOf'>
+}
+
+/** Why connections were refused, or closed to make room. `all_full`: `MAX_CONNECTIONS` was reached. */
+const REFUSALS = ['too_fast', 'no_machine', 'penalty', 'stranger', 'host_full', 'full', 'all_full'] as const
 type Refusal = (typeof REFUSALS)[number]
 
 /** What we use of an inbound connection. Its `timeline` is the same object in the `Connection` that libp2p makes of it, and so identifies both. */
@@ -64,12 +71,15 @@ interface Guest {
 /**
  * Who may come in and stay: Ed25519 machines only, none that is refused for its offences, each source as fast as it
  * may, and strangers only while they leave room for those we know and for one another. Where places are short, the
- * host that has most of them loses one. Any address may be dialled, loopback included, as a card may name any; how many strangers
+ * agent or host that has most of them loses one. Any address may be dialled, loopback included, as a card may name any; how many strangers
  * are is bounded elsewhere.
  */
 export class Gate implements ConnectionGater {
   readonly #view: GateView
+  readonly #reach: GateComponents['reach']
+  readonly #shares: GateComponents['shares']
   readonly #strangers: boolean
+  readonly #max: number
   /** By `timeline`, the oldest first. */
   readonly #guests = new Map<object, Guest>()
   readonly #hosts = new KnownHosts()
@@ -77,10 +87,13 @@ export class Gate implements ConnectionGater {
   /** Cache of `outsideHosts()`; null when a connection has come, gone or been proven since. */
   #outsideHosts: number | null = null
 
-  /** `strangers`: whether machines may stay that nobody names. */
-  constructor(components: { view: GateView }, init: { strangers: boolean }) {
+  /** `strangers`: whether machines may stay that nobody names. `connections`: most of them at once. */
+  constructor(components: GateComponents, init: { strangers: boolean; connections?: number | undefined }) {
     this.#view = components.view
+    this.#reach = components.reach
+    this.#shares = components.shares
     this.#strangers = init.strangers
+    this.#max = init.connections ?? MAX_CONNECTIONS
   }
 
   /** Connections refused so far, by reason, for `/diagnostics/mesh`. */
@@ -122,12 +135,12 @@ export class Gate implements ConnectionGater {
 
   denyInboundRelayReservation(peer: PeerId): boolean {
     const machineId = machineIdOf(peer)
-    return machineId === null || !this.#view.mayReserve(machineId)
+    return machineId === null || !this.#reach.mayReserve(machineId)
   }
 
   denyOutboundRelayedConnection(source: PeerId, destination: PeerId): boolean {
     const [from, to] = [machineIdOf(source), machineIdOf(destination)]
-    return from === null || to === null || !this.#view.mayCarry(from, to)
+    return from === null || to === null || !this.#reach.mayCarry(from, to)
   }
 
   /** Before Noise, when only the address is known. */
@@ -157,7 +170,8 @@ export class Gate implements ConnectionGater {
     if (stranger && !this.#strangers) return this.#refuse('stranger')
     const reason = stranger ? this.#noRoomFor(guest) : null
     if (reason !== null) return this.#refuse(reason)
-    this.#dropOldestOf(machineId, stranger ? MAX_CONNECTIONS_PER_STRANGER : MAX_CONNECTIONS_PER_MACHINE)
+    this.#dropOldestOf(machineId, this.#shares.agentOf(machineId) === null ? MAX_CONNECTIONS_PER_STRANGER : MAX_CONNECTIONS_PER_MACHINE)
+    if (!this.#makesRoomFor(guest)) return this.#refuse('all_full')
     if (!stranger) this.remember(guest.host, machineId)
     return false
   }
@@ -167,7 +181,10 @@ export class Gate implements ConnectionGater {
     const here = this.#countByHost((guest) => this.#isStranger(guest))
     const mine = here.get(newcomer.host) ?? 0
     if (mine > (isBehindRelay(newcomer.host) ? MAX_STRANGERS_PER_RELAY : MAX_STRANGERS_PER_HOST)) return 'host_full'
-    const all = [...here.values()].reduce((sum, count) => sum + count, this.#view.strangersDialled())
+    const all = [...here.values()].reduce(
+      (sum, count) => sum + count,
+      this.#view.dialled().filter((one) => !this.#view.isKnown(one)).length,
+    )
     if (all <= MAX_STRANGER_CONNECTIONS) return null
     const [, most] = fullestOf(here)
     const crowded = [...this.#guests.values()].filter((one) => one !== newcomer && this.#isStranger(one) && here.get(one.host) === most)
@@ -175,6 +192,36 @@ export class Gate implements ConnectionGater {
     if (leaving === undefined) return 'full'
     this.#drop(leaving)
     return null
+  }
+
+  /**
+   * When all places are taken, the agent or host with most connections loses one, an idle one if it has any. A machine that a
+   * pin or the ACL names always gets it, and loses one only to another such machine. Others get it if their agent or host has fewer.
+   */
+  #makesRoomFor(newcomer: Guest): boolean {
+    const proven = [...this.#guests.values()].filter(({ machineId }) => machineId !== null)
+    if (proven.length + this.#view.dialled().length <= this.#max) return true
+    const listed = this.#isListed(newcomer)
+    const ordinary = proven.filter((guest) => !this.#isListed(guest))
+    const candidates = listed && ordinary.length === 0 ? proven : ordinary
+    const shares = countBy(candidates, (guest) => this.#holderOf(guest))
+    const [holder, most] = fullestOf(shares)
+    const crowded = candidates.filter((guest) => guest !== newcomer && this.#holderOf(guest) === holder)
+    const mayTakeBusy = listed || (shares.get(this.#holderOf(newcomer)) ?? 0) < most
+    const leaving = crowded.find(({ held }) => held?.idle === true) ?? (mayTakeBusy ? crowded[0] : undefined)
+    if (leaving === undefined) return false
+    this.#refusals.all_full += 1
+    this.#drop(leaving)
+    return true
+  }
+
+  /** The agent that the machine of a proven connection has proven; its host, if it has proven none. */
+  #holderOf({ machineId, host }: Guest): string {
+    return this.#shares.agentOf(machineId!) ?? host
+  }
+
+  #isListed({ machineId }: Guest): boolean {
+    return machineId !== null && this.#view.isListed(machineId)
   }
 
   /** A machine that has restarted may have left connections behind that are dead and not closed. */
@@ -190,7 +237,7 @@ export class Gate implements ConnectionGater {
     if (unproven.length <= MAX_UNPROVEN_CONNECTIONS) return
     const outside = unproven.filter(({ host }) => !this.#hosts.has(host))
     const candidates = outside.length > 0 ? outside : unproven
-    const [fullest] = fullestOf(countHosts(candidates))
+    const [fullest] = fullestOf(countBy(candidates, hostOfGuest))
     const oldest = candidates.find(({ host }) => host === fullest)
     if (oldest !== undefined) this.#drop(oldest)
   }
@@ -216,18 +263,20 @@ export class Gate implements ConnectionGater {
   }
 
   #countByHost(counts: (guest: Guest) => boolean): Map<string, number> {
-    return countHosts([...this.#guests.values()].filter(counts))
+    return countBy([...this.#guests.values()].filter(counts), hostOfGuest)
   }
 }
 
-const countHosts = (guests: readonly Guest[]): Map<string, number> => {
-  const hosts = new Map<string, number>()
-  for (const { host } of guests) hosts.set(host, (hosts.get(host) ?? 0) + 1)
-  return hosts
+const hostOfGuest = ({ host }: Guest): string => host
+
+const countBy = (guests: readonly Guest[], holderOf: (guest: Guest) => string): Map<string, number> => {
+  const counts = new Map<string, number>()
+  for (const guest of guests) counts.set(holderOf(guest), (counts.get(holderOf(guest)) ?? 0) + 1)
+  return counts
 }
 
-const fullestOf = (hosts: ReadonlyMap<string, number>): [string, number] => {
+const fullestOf = (counts: ReadonlyMap<string, number>): [string, number] => {
   let fullest: [string, number] = ['', 0]
-  for (const [host, count] of hosts) if (count > fullest[1]) fullest = [host, count]
+  for (const one of counts) if (one[1] > fullest[1]) fullest = one
   return fullest
 }

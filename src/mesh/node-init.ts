@@ -21,6 +21,8 @@ export interface MeshNodeInit {
   readonly mdns: boolean
   /** Whether machines may connect that nobody names; default true. */
   readonly strangers?: boolean
+  /** Connections at once; default `MAX_CONNECTIONS`. */
+  readonly connections?: number
   /** Whether we carry for our contacts; default false. */
   readonly relay?: boolean
   /** The part in the hash table; default off. */

@@ -9,6 +9,7 @@ import { MAX_CARD_ADDRESSES, MAX_STREAMS_PER_CONNECTION } from '../protocol/limi
 import type { Metered, Standing } from '../protocol/meter-limits.ts'
 import type { MeshConnection } from './connection.ts'
 import { forgetGonePeers, onFirstHeard } from './libp2p/peer-store.ts'
+import { AgentShares } from './agent-shares.ts'
 import { Dialler, type DialOptions } from './dialler.ts'
 import { EngineDials } from './engine-dials.ts'
 import { Gate } from './gater.ts'
@@ -36,6 +37,9 @@ export type StreamHandler = (connection: MeshConnection, stream: MeshStream) => 
 export class MeshNode implements Startable {
   /** What contacts, ACL and bootstrap list say of a machine: those that are named go before strangers, the accepted before the rest. */
   standing: (machineId: MachineId) => Standing = () => 'stranger'
+  /** Whether a pin or the ACL names this machine. */
+  isListed: (machineId: MachineId) => boolean = () => false
+  readonly shares: AgentShares
   /** How it is reached through others, and what it carries for them. */
   readonly reach: Reach
   readonly table: HashTable
@@ -60,7 +64,6 @@ export class MeshNode implements Startable {
     this.#init = init
     const outsideHosts = (): number => this.#gate.outsideHosts()
     this.#sources = new Sources({ ...components, outsideHosts }, { standing: (machineId) => this.standing(machineId) })
-    const strangersDialled = (): number => this.#strangersDialled()
     this.#engineDials = new EngineDials(
       {
         ...components,
@@ -69,16 +72,18 @@ export class MeshNode implements Startable {
         isKnown: (machineId) => this.isKnown(machineId),
         onServer: () => this.table.onServer(),
         sourceOf: (machineId) => this.#limits.sourceOf(machineId),
-        strangersDialled,
+        strangersDialled: () => this.#strangers().filter((one) => !one.inbound).length,
       },
       { strangers: this.strangersMayCome },
     )
-    this.#gate = new Gate({ view: this.#gateView() }, { strangers: this.strangersMayCome })
     this.#connections = new OpenConnections(components, {
       maySend: (connection, traffic) => this.#limits.maySend(connection, traffic),
       onOpened: ({ timeline }, connection) => this.#gate.opened(timeline, connection),
     })
-    this.reach = new Reach(components, { relay: init.relay ?? false })
+    this.shares = new AgentShares({ connections: this.#connections })
+    this.reach = new Reach({ ...components, shares: this.shares }, { relay: init.relay ?? false })
+    const { reach, shares, strangersMayCome: strangers } = this
+    this.#gate = new Gate({ view: this.#gateView(), reach, shares }, { strangers, connections: init.connections })
     this.#limits = new PeerLimits({ sources: this.#sources, connections: this.#connections, log: components.log })
   }
 
@@ -108,12 +113,11 @@ export class MeshNode implements Startable {
     this.#watch(libp2p)
     for (const [protocol, handler] of this.#handlers) await this.#register(libp2p, protocol, handler)
     this.#libp2p = libp2p
-    const isKnown = (machineId: MachineId): boolean => this.isKnown(machineId)
     const { ways } = libp2p.services
     this.#dialler = new Dialler({
       dial: async (machineId, address, options) => this.#engineDials.ours(machineId, async () => libp2p.dial(address, options)),
       dialRelayed: async (address, options) => ways!.dial(address, options),
-      isKnown,
+      isKnown: (machineId) => this.isKnown(machineId),
     })
     const mayAsk = (machineId: MachineId): boolean => this.#limits.mayBring(machineId, 1)
     this.table.attach(libp2p.services.dht, { mayAsk, sourceOf: (machineId) => this.#limits.sourceOf(machineId) })
@@ -190,8 +194,8 @@ export class MeshNode implements Startable {
   }
 
   /** Whom we have had enough of, and how many connections were refused for what: for `/diagnostics/mesh`. */
-  refusals(): ReturnType<Sources['diagnostics']> & { refused: Gate['refusals'] } {
-    return { ...this.#sources.diagnostics(), refused: this.#gate.refusals }
+  refusals(): ReturnType<Sources['diagnostics']> & { refused: Gate['refusals'] & { readonly agent_full: number } } {
+    return { ...this.#sources.diagnostics(), refused: { ...this.#gate.refusals, agent_full: this.shares.closed } }
   }
 
   /** Answers streams of a protocol; before the start, so that none is missed. */
@@ -256,20 +260,15 @@ export class MeshNode implements Startable {
     return this.connections().filter((one) => !this.isKnown(one.machineId))
   }
 
-  #strangersDialled(): number {
-    return this.#strangers().filter((one) => !one.inbound).length
-  }
-
   #gateView(): ConstructorParameters<typeof Gate>[0]['view'] {
     return {
       isKnown: (machineId) => this.isKnown(machineId),
+      isListed: (machineId) => this.isListed(machineId),
+      dialled: () => this.connections().flatMap(({ inbound, machineId }) => (inbound ? [] : [machineId])),
       isRefused: (machineId, host) => this.refuses({ machineId, host }),
       mayBegin: (host, known) => this.#sources.mayConnect(host, known),
       onUnfinished: (host) => void this.#sources.penalise(host, 'unfinished'),
-      mayReserve: (machineId) => this.reach.mayReserve(machineId),
-      mayCarry: (from, to) => this.reach.mayCarry(from, to),
       mayDial: (machineId) => this.#engineDials.may(machineId),
-      strangersDialled: () => this.#strangersDialled(),
     }
   }
 
@@ -278,6 +277,7 @@ export class MeshNode implements Startable {
       const connection = this.#connections.wrap(event.detail)
       if (connection === null) return
       if (this.isKnown(connection.machineId)) this.#gate.remember(connection.host, connection.machineId)
+      this.shares.onConnected(connection)
       for (const listener of this.#onConnected) listener(connection)
     })
     libp2p.addEventListener('self:peer:update', () => this.reach.onAddresses())

@@ -1,6 +1,7 @@
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'
 import type { MachineId } from '../protocol/ids.ts'
+import type { AgentShares } from './agent-shares.ts'
 import { Carrier } from './carrier.ts'
 import type { MeshOptions } from './libp2p/options.ts'
 import { RelayClient } from './libp2p/relay-client.ts'
@@ -21,8 +22,13 @@ export class Reach {
   readonly carrier: Carrier | null
   readonly #reviews = new Set<() => void>()
 
-  constructor(components: { readonly clock: Pick<Clock, 'monotonic'>; readonly log: Logger }, init: { readonly relay: boolean }) {
-    this.carrier = init.relay ? new Carrier({ ...components, isAccepted: (machineId) => this.accepts(machineId) }) : null
+  constructor(
+    components: { readonly clock: Pick<Clock, 'monotonic'>; readonly log: Logger; readonly shares: Pick<AgentShares, 'agentOf'> },
+    init: { readonly relay: boolean },
+  ) {
+    const { shares } = components
+    const isAccepted = (machineId: MachineId): boolean => this.accepts(machineId)
+    this.carrier = init.relay ? new Carrier({ ...components, isAccepted, agentOf: (machineId) => shares.agentOf(machineId) }) : null
   }
 
   /** For libp2p. */

@@ -7,7 +7,7 @@ import type { MeshNode } from './node.ts'
 
 export interface StandingsComponents {
   readonly book: AddressBook
-  readonly node: Pick<MeshNode, 'reviewHosts' | 'table'>
+  readonly node: Pick<MeshNode, 'isListed' | 'reviewHosts' | 'table'>
   readonly port: Pick<ExecutorClient, 'snapshot' | 'onSnapshot'>
 }
 
@@ -15,6 +15,7 @@ export interface StandingsComponents {
 export class Standings implements Startable {
   readonly #parts: StandingsComponents
   #standings: ReadonlyMap<MachineId, Standing> = new Map()
+  #listed: ReadonlySet<MachineId> = new Set()
 
   constructor(components: StandingsComponents) {
     this.#parts = components
@@ -22,6 +23,7 @@ export class Standings implements Startable {
 
   start(): void {
     const { book, node, port } = this.#parts
+    node.isListed = (machineId) => this.#listed.has(machineId)
     node.table.addressesOf = (machineId) => book.addressesOf(machineId)
     port.onSnapshot(() => this.#onSnapshot())
     this.#onSnapshot()
@@ -43,6 +45,9 @@ export class Standings implements Startable {
   }
 
   #onSnapshot(): void {
+    const { contacts, known_pairs } = this.#parts.port.snapshot
+    const pins = contacts.flatMap(({ trust, machines }) => (trust === 'blocked' ? [] : machines))
+    this.#listed = new Set([...known_pairs.map(([, machineId]) => machineId), ...pins])
     this.learn()
     this.#parts.node.reviewHosts(this.#parts.book.listedHosts)
   }

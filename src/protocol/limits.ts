@@ -46,7 +46,7 @@ export const MAX_PORT_BACKLOG = 16 * 1024 * 1024
 export const MAX_PORT_CALLS = 1_024
 /** Runs that the network's half may hold open at once; far above any sane `max_concurrent_total`. */
 export const MAX_PORT_RUNS = 1_024
-/** … of which one peer has at most this many, denials in work included, so that others are still answered. */
+/** … of which one agent has at most this many, denials in work included, so that others are still answered. */
 export const MAX_RUNS_PER_PEER = 256
 /** Nesting of CBOR arrays we accept: our deepest message needs three. */
 export const MAX_CBOR_DEPTH = 4

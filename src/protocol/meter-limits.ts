@@ -83,3 +83,8 @@ export const perMinute = (count: number): Rate & { readonly sources: number } =>
 
 /** Inbound connections whose machine is not proven yet; beyond this the host that has the most of them loses its oldest. */
 export const MAX_UNPROVEN_CONNECTIONS = 256
+
+/** Machines of one agent that are connected at once: a person's computers and some CI runners. Beyond this its oldest machine makes room. */
+export const MAX_MACHINES_PER_AGENT = 16
+/** Connections of all machines of one agent: `MAX_CONNECTIONS_PER_STRANGER` for each. Beyond this its oldest connection makes room. */
+export const MAX_CONNECTIONS_PER_AGENT = 64

@@ -8,7 +8,7 @@ export const MAX_RESERVATIONS = 512
 export const RESERVATION_MS = 60 * 60 * 1000
 /** Connections that one relay carries at once: two streams and at most two held-back windows each. */
 export const MAX_CARRIED = 512
-/** … of them those with one machine at either end: a fan-out to a fleet behind the same relay. Less than half of the streams of one connection. */
+/** … of them those with one machine, or one agent, at either end: a fan-out to a fleet behind the same relay. Less than half of the streams of one connection. */
 export const MAX_CARRIED_OF_MACHINE = 112
 /** … and between the same two machines: two that crossed, and two that are left of before. The oldest makes room. */
 export const MAX_CARRIED_OF_PAIR = 4

@@ -8,6 +8,7 @@ import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
 import {
   Gate,
+  type GateComponents,
   type GateView,
   type Incoming,
   MAX_STRANGERS_PER_HOST,
@@ -23,8 +24,10 @@ import { MAX_STRANGERS_PER_RELAY } from '../../src/protocol/relay-limits.ts'
 const machineOf = (n: number): MachineId => machineKeyOf(Buffer.alloc(32, `machine${n}`)).machineId
 
 /** A gate with everybody who ever came, and what the mesh would tell it. */
-const setUp = (init: { strangers?: boolean } = {}) => {
+const setUp = (init: { strangers?: boolean; connections?: number } = {}) => {
   const known = new Set<MachineId>()
+  const listed = new Set<MachineId>()
+  const agents = new Map<MachineId, string>()
   const refused = new Set<string>()
   const unfinished: string[] = []
   const asked: [string, boolean][] = []
@@ -33,12 +36,16 @@ const setUp = (init: { strangers?: boolean } = {}) => {
     isRefused: (_machineId, host) => refused.has(host),
     mayBegin: (host, fromKnown) => asked.push([host, fromKnown]) > 0,
     onUnfinished: (host) => void unfinished.push(host),
-    strangersDialled: () => 0,
+    dialled: () => [],
+    isListed: (machineId) => listed.has(machineId),
     mayDial: (machineId) => known.has(machineId),
+  }
+  const reach: GateComponents['reach'] = {
     mayReserve: (machineId) => known.has(machineId),
     mayCarry: (from, to) => known.has(from) && known.has(to),
   }
-  const gate = new Gate({ view }, { strangers: init.strangers ?? true })
+  const shares: GateComponents['shares'] = { agentOf: (machineId) => agents.get(machineId) ?? null }
+  const gate = new Gate({ view, reach, shares }, { strangers: init.strangers ?? true, connections: init.connections })
   /** One connection, from a host or a whole address: false when it was refused, or what to close. */
   const come = (host: string, machine: MachineId | null, idle = false) => {
     const onClose: (() => void)[] = []
@@ -62,7 +69,7 @@ const setUp = (init: { strangers?: boolean } = {}) => {
     gate.opened(incoming.timeline, { idle, abort: () => guest.close() })
     return guest
   }
-  return { gate, known, refused, unfinished, asked, come }
+  return { gate, known, listed, agents, refused, unfinished, asked, come }
 }
 
 test('the gate lets machines we know in when strangers have used up their places, nobody who is refused, and only Ed25519 machines at all', () => {
@@ -96,11 +103,45 @@ test('strangers of one host have few places, those of an IPv6 network together, 
   )
 })
 
-test('a machine that is named holds no more connections than one can use', () => {
-  const { known, come } = setUp()
+test('a machine that is named holds few connections until it has proven an accepted agent, and then no more than one can use', () => {
+  const { known, agents, come } = setUp()
   known.add(machineOf(0))
-  const own = Array.from({ length: MAX_CONNECTIONS_PER_MACHINE + 5 }, () => come('192.0.2.1', machineOf(0)))
+  const own = Array.from({ length: MAX_CONNECTIONS_PER_STRANGER + 5 }, () => come('192.0.2.1', machineOf(0)))
+  assert.equal(own.filter((guest) => guest?.open).length, MAX_CONNECTIONS_PER_STRANGER)
+  agents.set(machineOf(0), 'hugo')
+  for (let i = 0; i < MAX_CONNECTIONS_PER_MACHINE + 5; i++) own.push(come('192.0.2.1', machineOf(0)))
   assert.equal(own.filter((guest) => guest?.open).length, MAX_CONNECTIONS_PER_MACHINE)
+})
+
+test('when all places are taken, the agent or host with most makes room for a listed machine, and for one whose agent has fewer', () => {
+  const { gate, known, listed, agents, come } = setUp({ connections: 12 })
+  const enter = (number: number, agent: string | null, host = `10.0.0.${number}`, idle = false) => {
+    known.add(machineOf(number))
+    if (agent !== null) agents.set(machineOf(number), agent)
+    return come(host, machineOf(number), idle)
+  }
+  const hugo = Array.from({ length: 5 }, (_, i) => enter(i, 'hugo'))
+  const carol = Array.from({ length: 3 }, (_, i) => enter(10 + i, 'carol'))
+  const host = Array.from({ length: 4 }, (_, i) => enter(20 + i, null, '192.0.2.1'))
+  const open = (guests: readonly ({ open: boolean } | null)[]): number => guests.filter((guest) => guest?.open).length
+  assert.deepEqual([hugo, carol, host].map(open), [5, 3, 4])
+  // An agent with as many gets none; one with fewer gets the place of the oldest.
+  assert.equal(enter(6, 'hugo'), null)
+  assert.equal(enter(13, 'carol')?.open, true)
+  assert.deepEqual([hugo[0]?.open, ...[hugo, carol, host].map(open)], [false, 4, 3, 4])
+  listed.add(machineOf(30))
+  listed.add(machineOf(31))
+  assert.equal(enter(30, 'alice')?.open, true)
+  assert.equal(enter(31, 'alice')?.open, true)
+  assert.deepEqual([hugo, carol, host].map(open), [3, 2, 4])
+  assert.equal(gate.refusals.all_full, 4)
+  // A listed machine keeps its place however many come, and listed machines share what is left among one another.
+  for (let i = 40; i < 60; i++) enter(i, `sybil ${i}`)
+  for (let i = 60; i < 80; i++) {
+    listed.add(machineOf(i))
+    enter(i, 'alice')
+  }
+  assert.equal(open([...hugo, ...carol, ...host]), 0)
 })
 
 test('when the places of strangers are used up, the host that has most of them loses one to a newcomer, and gets none', () => {

@@ -70,6 +70,8 @@ export interface PeerInit {
   readonly mdns?: boolean
   /** Whether machines may connect that nobody names; default true. */
   readonly strangers?: boolean
+  /** Connections at once; default `MAX_CONNECTIONS`. */
+  readonly connections?: number
   /** Whether it carries for its contacts; default false. */
   readonly relay?: boolean
   /** Addresses of the relays where it is reached. */
@@ -198,6 +200,7 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit & { readon
       strangers: init.strangers ?? true,
       relay: init.relay ?? false,
       dht: init.dht ?? 'off',
+      ...(init.connections !== undefined && { connections: init.connections }),
     },
   )
   const isContact = (agentId: string): boolean => book.isContact(agentId)

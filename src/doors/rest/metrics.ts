@@ -69,7 +69,7 @@ export const NETWORK_METRICS: readonly Metric<NetworkFacts>[] = [
   ),
   gauge('x0x_mesh_hash_table_connected', 'those of them that are connected now', ({ mesh }) => mesh.hash_table.connected),
   gauge('x0x_mesh_hash_table_records', 'records of the hash table that this daemon keeps', ({ mesh }) => mesh.hash_table.records),
-  counter('x0x_mesh_refused_connections_total', 'connections refused at the gate, by reason', ({ mesh }) =>
+  counter('x0x_mesh_refused_connections_total', 'connections refused or closed to make room, by reason', ({ mesh }) =>
     byLabel('reason', mesh.refused),
   ),
   counter('x0x_mesh_metered_total', 'what peers did faster than they may and was refused, by kind', ({ mesh }) =>

@@ -12,12 +12,14 @@ import {
   LINK_HANDSHAKE_MS,
   LINK_VERSION,
   LINK_VERSIONS,
+  MAX_CONNECTIONS,
   NONCE_BYTES,
   OPERATOR_VERSION,
   RULES_VERSION,
   SUCCESSION_VERSION,
   WAITING_VERSION,
 } from '../../protocol/limits.ts'
+import { MAX_CONNECTIONS_PER_AGENT, MAX_UNPROVEN_CONNECTIONS } from '../../protocol/meter-limits.ts'
 import { LINK_DOMAINS, linkM1, linkM2, linkM2Core, linkM3, speaks } from '../../protocol/link.ts'
 import type { TrustDecision } from '../../protocol/reasons.ts'
 import { pairKey, type Nonces } from './nonces.ts'
@@ -26,8 +28,12 @@ import type { TrustJudge } from './trust-judge.ts'
 
 /** Handshakes under way: all that peers may begin (`HANDSHAKE_PLACES` of dm), and as many of our own. */
 export const MAX_HANDSHAKES = 256
-/** Links at once: far above the connections we allow, with room for renewals. */
-const MAX_LINKS = 4_096
+/** Links that a connection carries (`MAX_LINKS_PER_CONNECTION` of dm), and the next one, before the network process closes the oldest. */
+const LINKS_PER_CONNECTION = 4 + 1
+/** Links at once: more than the connections of the network process carry. */
+const MAX_LINKS = LINKS_PER_CONNECTION * (MAX_CONNECTIONS + MAX_UNPROVEN_CONNECTIONS)
+/** … of one agent: more than its connections carry, of which one may be about to make room. */
+export const MAX_LINKS_PER_AGENT = LINKS_PER_CONNECTION * (MAX_CONNECTIONS_PER_AGENT + 1)
 /** Requests answered on one link to a peer that is not accepted: each denial costs a signature and a line of the journal. */
 export const STRANGER_REQUEST_BURST = 32
 const STRANGER_REQUESTS_PER_SECOND = 4
@@ -247,6 +253,9 @@ export class Links {
 
   #admit(machineId: MachineId, peer: LinkedAgent): PeerLink {
     if (this.#links.size >= MAX_LINKS) throw new AppError('rate_limited', 'too many links')
+    const agentId = agentIdOf(peer.agentPublicKey)
+    if (this.all().filter((link) => link.agentId === agentId).length >= MAX_LINKS_PER_AGENT)
+      throw new AppError('rate_limited', 'too many links of one agent')
     return this.#add(++this.#lastLink, machineId, peer)
   }
 

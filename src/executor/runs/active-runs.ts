@@ -25,7 +25,7 @@ export class ActiveRuns {
   isFullFor(link: PeerLink): boolean {
     if (this.#active.size >= MAX_PORT_RUNS) return true
     if (this.#active.size < MAX_RUNS_PER_PEER || link.number === OWN_LINK) return false
-    return this.all.filter((active) => active.link.pair === link.pair).length >= MAX_RUNS_PER_PEER
+    return this.all.filter((active) => active.link.agentId === link.agentId).length >= MAX_RUNS_PER_PEER
   }
 
   /** Whoever is not accepted any more loses its runs, connected or not. */

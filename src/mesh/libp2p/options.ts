@@ -96,7 +96,8 @@ export const libp2pOptions = async (options: MeshOptions): Promise<Libp2pOptions
   streamMuxers: [muxer],
   connectionGater: options.gater,
   connectionManager: {
-    maxConnections: MAX_CONNECTIONS,
+    // The gate decides first who makes room; libp2p would refuse newcomers, or close connections of anybody.
+    maxConnections: MAX_CONNECTIONS + MAX_PENDING_CONNECTIONS,
     maxParallelDials: MAX_PARALLEL_DIALS,
     maxIncomingPendingConnections: MAX_PENDING_CONNECTIONS,
     inboundUpgradeTimeout: INBOUND_UPGRADE_MS,

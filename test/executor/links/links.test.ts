@@ -9,7 +9,7 @@ import { LINK_DOMAINS, linkM1, linkM2, linkM2Core, linkM3, type LinkM1, type Lin
 import { ExecutorHost } from '../../support/executor-host.ts'
 import { newParty, type FakeNetwork, type Party } from '../../support/fake-network.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
-import { MAX_HANDSHAKES } from '../../../src/executor/links/links.ts'
+import { MAX_HANDSHAKES, MAX_LINKS_PER_AGENT } from '../../../src/executor/links/links.ts'
 
 const rejected = (error: unknown): boolean => isAppError(error, 'peer_rejected')
 const flipped = (bytes: Uint8Array): Uint8Array => bytes.map((byte, index) => (index === 7 ? byte ^ 1 : byte))
@@ -195,4 +195,14 @@ test('taking the last pin of a trusted contact away ends its runs', async (t) =>
   await host.contacts.unpin(host.contacts.list()[0]!.name, link.peer.machine.machineId)
   await run.exit()
   assert.deepEqual(run.warnings(), ['access_revoked'])
+})
+
+test('links of one agent are bounded over all of its machines, and leave room for other agents', async (t) => {
+  const host = await ExecutorHost.start(t)
+  const network = await host.connect()
+  const { signer } = newParty()
+  const machines = Array.from({ length: 3 }, () => ({ ...newParty(), signer }))
+  for (let i = 0; i < MAX_LINKS_PER_AGENT; i++) await network.link(machines[i % 3]!)
+  await assert.rejects(network.link(machines[0]!), (error) => isAppError(error, 'rate_limited'))
+  await network.link(newParty())
 })

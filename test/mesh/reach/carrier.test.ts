@@ -42,15 +42,19 @@ class FakeStream extends EventTarget {
 
 const setUp = (init: ConstructorParameters<typeof Carrier>[1] = {}) => {
   const clock = new ManualClock()
+  const agents = new Map<string, string>()
   const contacts = new Set(Array.from({ length: 2 * MAX_CARRIED }, (_, number) => machine(number)))
-  const carrier = new Carrier({ clock, log: silentLogger, isAccepted: (one) => contacts.has(one) }, init)
+  const carrier = new Carrier(
+    { clock, log: silentLogger, isAccepted: (one) => contacts.has(one), agentOf: (one) => agents.get(one) ?? null },
+    init,
+  )
   const carry = (from: number, to: number): [FakeStream, FakeStream] | null => {
     if (!carrier.mayCarry(machine(from), machine(to))) return null
     const [here, there] = [new FakeStream(), new FakeStream()]
     carrier.carry({ from: machine(from), to: machine(to), here: here as unknown as Stream, there: there as unknown as Stream })
     return [here, there]
   }
-  return { clock, contacts, carrier, carry, carried: () => carrier.diagnostics().carried.length }
+  return { clock, contacts, agents, carrier, carry, carried: () => carrier.diagnostics().carried.length }
 }
 
 test('only between contacts something is carried, and no further when one is none any more', () => {
@@ -77,7 +81,7 @@ test('the same two machines have so many whoever asks, and at once; one that com
 })
 
 test('of the same two machines the oldest makes room; one machine has so many, and all together', () => {
-  const { carrier, carry, carried } = setUp()
+  const { agents, carrier, carry, carried } = setUp()
   const pair = Array.from({ length: MAX_CARRIED_OF_PAIR + 1 }, () => carry(1, 2)!)
   assert.deepEqual(
     pair.map(([here]) => here.status),
@@ -86,6 +90,10 @@ test('of the same two machines the oldest makes room; one machine has so many, a
   for (let other = 3; carried() < MAX_CARRIED_OF_MACHINE; other++) assert.ok(carry(1, other))
   assert.deepEqual([carry(1, 900), carry(900, 1)], [null, null])
   assert.equal(carrier.diagnostics().refused.machine_full, 2)
+  // Two machines of one agent have as many together.
+  for (const number of [1, 1_020]) agents.set(machine(number), 'hugo')
+  assert.equal(carry(1_020, 1_021), null)
+  assert.equal(carrier.diagnostics().refused.machine_full, 3)
   for (let other = 200; carried() < MAX_CARRIED; other += 2) assert.ok(carry(other, other + 1))
   assert.equal(carry(901, 902), null)
   assert.equal(carrier.diagnostics().refused.full, 1)

@@ -1,0 +1,69 @@
+import { randomBytes } from 'node:crypto'
+import type { TestContext } from 'node:test'
+
+import type { Connection } from '@libp2p/interface'
+
+import { systemClock } from '../../src/base/clock.ts'
+import { FrameStream } from '../../src/dm/frame-stream.ts'
+import { LinkHandshake } from '../../src/dm/link-handshake.ts'
+import type { LinkPort } from '../../src/dm/link-port.ts'
+import { Links } from '../../src/executor/links/links.ts'
+import { Nonces } from '../../src/executor/links/nonces.ts'
+import type { agentSignerOf } from '../../src/identity/agent-key.ts'
+import { machineKeyOf, type MachineKey } from '../../src/identity/machine-key.ts'
+import { primitives } from '../../src/identity/primitives.ts'
+import { MeshStream } from '../../src/mesh/stream.ts'
+import { MAX_LINK_FRAME } from '../../src/protocol/limits.ts'
+import { LINK_PROTOCOL } from '../../src/protocol/link.ts'
+import { signalOf, type Dialled } from './hostile-link.ts'
+import { Stranger } from './stranger.ts'
+
+/** One of the machines of an agent that makes machine keys, connections and links as it likes. */
+export class LinkedMachine {
+  readonly key: MachineKey
+  readonly #stranger: Stranger
+  readonly #port: LinkPort
+
+  private constructor(stranger: Stranger, key: MachineKey, signer: ReturnType<typeof agentSignerOf>) {
+    this.#stranger = stranger
+    this.key = key
+    const links = new Links(
+      {
+        signatures: { sign: signer.sign, limited: signer } as never,
+        judge: { decide: () => 'accept' } as never,
+        nonces: new Nonces(),
+        clock: systemClock,
+      },
+      { agentId: signer.agentId, agentPublicKey: signer.publicKey, machineId: key.machineId },
+    )
+    const port: Pick<LinkPort, 'linkOpen' | 'linkConfirm' | 'linkDropped'> = {
+      linkOpen: async ({ peer_machine, kem_public_key }) => links.open(peer_machine, kem_public_key),
+      linkConfirm: async ({ handle, m2 }) => {
+        const { link, agentSignature } = await links.confirm(handle, m2)
+        return { link: link.number, agent_id: link.agentId, decision: 'accept', agent_signature: agentSignature } as never
+      },
+      linkDropped: () => undefined,
+    }
+    this.#port = port as LinkPort
+  }
+
+  static async start(t: Pick<TestContext, 'after'>, signer: ReturnType<typeof agentSignerOf>): Promise<LinkedMachine> {
+    const seed = randomBytes(32)
+    return new LinkedMachine(await Stranger.start(t, seed), machineKeyOf(seed), signer)
+  }
+
+  async connect(to: Dialled): Promise<Connection> {
+    return (await this.#stranger.connect(to.node.addresses()[0]!)).connection
+  }
+
+  /** A link over this connection. */
+  async link(connection: Connection, to: Dialled): Promise<void> {
+    const stream = new MeshStream(
+      { stream: await connection.newStream(LINK_PROTOCOL), connection: { noteHeard: () => undefined } },
+      { early: false },
+    )
+    const frames = new FrameStream({ stream }, { maxFrame: MAX_LINK_FRAME, maxEarly: MAX_LINK_FRAME })
+    const components = { port: this.#port, machineKey: this.key, primitives: primitives(), frames }
+    await new LinkHandshake(components, { peer: to.machineId }).initiate(signalOf())
+  }
+}
