@@ -18,6 +18,9 @@ import { didYouMean } from './similar.ts'
 /** Makes the error of a line that makes no sense; `command` is what to ask for help. */
 export type UsageError = (problem: string, command: string) => AppError
 
+/** A word that is meant, as ` (Did you mean exec?)`, or nothing. */
+type Suggest = typeof didYouMean
+
 type Values = ReadonlyMap<string, readonly string[]>
 
 /** What a line says: a command, its options and its words. */
@@ -84,9 +87,9 @@ const tokensOf = (args: readonly string[], options: readonly OptionSpec[]) => {
   return parseArgs({ args: [...args], options: Object.fromEntries(config), strict: false, tokens: true }).tokens
 }
 
-const unknownOption = (flag: string, { hint }: CommandSpec, options: readonly OptionSpec[]): string => {
+const unknownOption = (flag: string, { hint }: CommandSpec, options: readonly OptionSpec[], suggest: Suggest): string => {
   const similar = flag.startsWith('--')
-    ? didYouMean(
+    ? suggest(
         flag.slice(2),
         options.map((option) => optionParts(option).name),
         '--',
@@ -99,7 +102,7 @@ const unknownOption = (flag: string, { hint }: CommandSpec, options: readonly Op
 const foreignOption = (flag: string, word: string): string =>
   `'${flag}' stands behind '${word}', with no two dashes before them; the command stands behind two dashes, such as: -- echo 42`
 
-const readLevel = (path: CommandPath, args: readonly string[]): Level => {
+const readLevel = (path: CommandPath, args: readonly string[], suggest: Suggest): Level => {
   const command = path.at(-1)!
   // Before two dashes, of a command that carries another, every word is its own.
   const isCarrier = command.carries === true && !args.includes('--')
@@ -124,7 +127,7 @@ const readLevel = (path: CommandPath, args: readonly string[]): Level => {
     if (foreign !== undefined && (option === undefined || option === HELP_OPTION || option === VERSION_OPTION))
       problem ??= foreignOption(token.rawName, foreign)
     else if (option === undefined || (!takesValue && token.value !== undefined))
-      problem ??= unknownOption(token.inlineValue === true ? `${token.rawName}=${token.value}` : token.rawName, command, options)
+      problem ??= unknownOption(token.inlineValue === true ? `${token.rawName}=${token.value}` : token.rawName, command, options, suggest)
     else if (option === HELP_OPTION) asks ??= 'help'
     else if (option === VERSION_OPTION) asks ??= 'version'
     else if (takesValue && (token.value === undefined || (token.value === '--' && !token.inlineValue)))
@@ -148,35 +151,47 @@ const optionProblem = (options: readonly OptionSpec[], values: Values): string |
 }
 
 const wordsProblem = (path: CommandPath, words: readonly string[]): string | null => {
+  const missing = path.at(-1)!.arguments?.find(({ flags }, at) => flags.startsWith('<') && at >= words.length)
+  return missing === undefined ? tooManyWords(path, words) : `missing required argument '${argumentName(missing)}'`
+}
+
+const tooManyWords = (path: CommandPath, words: readonly string[]): string | null => {
   const { arguments: expected = [], name } = path.at(-1)!
-  const missing = expected.find(({ flags }, at) => flags.startsWith('<') && at >= words.length)
-  if (missing !== undefined) return `missing required argument '${argumentName(missing)}'`
   if (words.length <= expected.length || expected.some(isVariadic)) return null
   return `too many arguments${path.length === 1 ? '' : ` for '${name}'`}: it takes ${expected.length}, and not ${words.length}`
 }
 
-/** `help [command]` below a command that has others; `asked` is false where it names one that there is not. */
-const helpBelow = (path: CommandPath, about: string | undefined): ParsedLine => {
+/** `help [command]` below a command that has others. */
+const helpBelow = (path: CommandPath, [about, ...rest]: readonly string[], usage: UsageError, suggest: Suggest): ParsedLine => {
+  if (about === undefined) return { kind: 'help', path, asked: true }
   const below = path.at(-1)!.commands?.find(({ name }) => name === about)
-  return { kind: 'help', path: below === undefined ? path : [...path, below], asked: about === undefined || below !== undefined }
+  if (below === undefined) throw unknownCommand(path, about, usage, suggest)
+  return helpBelow([...path, below], below.commands === undefined ? [] : rest, usage, suggest)
 }
 
-/** A group without one of its commands. */
-const inGroup = (path: CommandPath, word: string | undefined, usage: UsageError): ParsedLine => {
-  if (word === undefined) return { kind: 'help', path, asked: false }
-  const { commands = [], programs = [] } = path.at(-1)!
+const unknownCommand = (path: CommandPath, word: string, usage: UsageError, suggest: Suggest): AppError => {
+  const { commands = [], programs = [], elsewhere = [] } = path.at(-1)!
+  if (elsewhere.includes(word))
+    return usage(`'${word}' is not in this single file: it comes with the npm or Debian package`, pathText(path))
   if (programs.includes(word))
-    throw usage(`'${word}' is a program of its own: it stands first, and takes its options behind it`, `${pathText(path)} ${word}`)
+    return usage(`'${word}' is a program of its own: it stands first, and takes its options behind it`, `${pathText(path)} ${word}`)
   const names = [...commands.map(({ name }) => name), ...programs]
-  throw usage(`unknown command '${word}'${didYouMean(word, names)}`, pathText(path))
+  return usage(`unknown command '${word}'${suggest(word, names)}`, pathText(path))
 }
 
 /** Reads the words behind a program's name. Throws what `usage` makes of a line that makes no sense. */
-export const parseCommandLine = (program: CommandSpec, argv: readonly string[], usage: UsageError): ParsedLine => {
+export const parseCommandLine = (program: CommandSpec, argv: readonly string[], usage: UsageError): ParsedLine =>
+  parseWith(program, argv, usage, didYouMean)
+
+/** As `parseCommandLine`, for a caller whose user never reads what is wrong. */
+export const parseQuietly = (program: CommandSpec, argv: readonly string[], usage: UsageError): ParsedLine =>
+  parseWith(program, argv, usage, () => '')
+
+const parseWith = (program: CommandSpec, argv: readonly string[], usage: UsageError, suggest: Suggest): ParsedLine => {
   const values = new Map<string, readonly string[]>()
   let path: CommandPath = [program]
   for (let args = argv; ;) {
-    const level = readLevel(path, args)
+    const level = readLevel(path, args, suggest)
     const { below, words, behindDashes, asks } = level
     for (const [name, given] of level.values) values.set(name, [...(values.get(name) ?? []), ...given])
     if (below !== null) {
@@ -186,14 +201,24 @@ export const parseCommandLine = (program: CommandSpec, argv: readonly string[], 
       args = below.rest
       continue
     }
-    if (asks === 'help') return { kind: 'help', path, asked: true }
-    if (asks === 'version') return { kind: 'version' }
     const command = path.at(-1)!
+    if (asks === 'help') {
+      if (command.group === true && words[0] !== undefined) helpBelow(path, words, usage, suggest)
+      const surplus = command.group === true ? null : tooManyWords(path, words)
+      if (surplus !== null) throw usage(surplus, pathText(path))
+      return { kind: 'help', path, asked: true }
+    }
+    if (asks === 'version') return { kind: 'version' }
     // Of a program that stands behind our options, its own are none of ours.
-    if (level.problem !== null && !command.programs?.includes(words[0]!)) throw usage(level.problem, pathText(path))
+    if (level.problem !== null && ![...(command.programs ?? []), ...(command.elsewhere ?? [])].includes(words[0]!))
+      throw usage(level.problem, pathText(path))
     // With a command behind two dashes, `help` is an agent of that name.
-    if (words[0] === 'help' && command.commands !== undefined && behindDashes === null) return helpBelow(path, words[1])
-    if (command.group === true) return inGroup(path, words[0], usage)
+    if (words[0] === 'help' && command.commands !== undefined && behindDashes === null)
+      return helpBelow(path, words.slice(1), usage, suggest)
+    if (command.group === true) {
+      if (words[0] === undefined) return { kind: 'help', path, asked: false }
+      throw unknownCommand(path, words[0], usage, suggest)
+    }
     const own = command.carries === true ? words : [...words, ...(behindDashes ?? [])]
     const problem = optionProblem(optionsOf(path), values) ?? wordsProblem(path, own)
     if (problem !== null) throw usage(problem, pathText(path))

@@ -175,11 +175,13 @@ const OPTION_TEXTS: Readonly<Record<string, string>> = {
   '-q, --quiet': 'results and failures alone: no notice, no progress, and nothing where something was only changed',
 }
 
-export const X0X: CommandSpec = {
+const PROGRAMS = ['mcp', 'ui', 'desk', 'bundle', 'rexd', 'console']
+
+const X0X_WHOLE: CommandSpec = {
   name: 'x0x',
   text: 'Run strictly allowlisted commands on other machines over a peer-to-peer mesh.',
   group: true,
-  programs: ['mcp', 'ui', 'desk', 'bundle', 'rexd', 'console'],
+  programs: PROGRAMS,
   options: PLAIN_OPTIONS.map((option) => (option.text === '' ? { ...option, text: OPTION_TEXTS[option.flags] ?? '' } : option)),
   commands: [
     EXEC,
@@ -236,3 +238,13 @@ export const X0X: CommandSpec = {
     'limit. 2: the command line is wrong. Of many hosts: x0x exec --help.',
   ],
 }
+
+/** Without the programs that are not in it, where the command line is one file. */
+export const inSingleFile = (command: CommandSpec): CommandSpec => {
+  const { programs = [], examples = [], ...rest } = command
+  const isHere = (example: string): boolean => !programs.some((program) => example.startsWith(`${command.name} ${program} `))
+  return { ...rest, examples: examples.filter(isHere), elsewhere: programs }
+}
+
+/** Its runtime is inside, and is another one. */
+export const X0X: CommandSpec = process.versions['bun'] === undefined ? X0X_WHOLE : inSingleFile(X0X_WHOLE)

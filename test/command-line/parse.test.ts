@@ -5,8 +5,10 @@ import fc from 'fast-check'
 
 import { AppError } from '../../src/base/errors.ts'
 import { parseCommandLine, type CommandLine } from '../../src/command-line/parse.ts'
+import { helpText } from '../../src/command-line/help.ts'
 import { REXD, REXD_EXEC } from '../../src/command-line/rexd.ts'
-import { X0X } from '../../src/command-line/x0x.ts'
+import { REXEC } from '../../src/command-line/rexec.ts'
+import { inSingleFile, X0X } from '../../src/command-line/x0x.ts'
 import { X0XD } from '../../src/command-line/x0xd.ts'
 
 const usage = (problem: string, command: string): AppError => new AppError('bad_request', `${command}: ${problem}`)
@@ -87,12 +89,10 @@ test('help is of the command before it, whatever else is wrong; a group alone is
     ['exec bob --bogus --help', 'exec', true],
     ['contacts help', 'contacts', true],
     ['contacts help pin', 'pin', true],
-    ['contacts help bogus', 'contacts', false],
     ['help', 'x0x', true],
     ['help exec', 'exec', true],
     ['exec help', 'exec', true],
     ['exec help cancel', 'cancel', true],
-    ['exec help id', 'exec', false],
     ['id help', 'id', true],
     ['contacts', 'contacts', false],
     ['--json', 'x0x', false],
@@ -150,4 +150,41 @@ test('no word behind the dashes is ever ours, and no line is read as another', (
     }),
     { numRuns: 2_000 },
   )
+})
+
+test('a word that is no command is refused beside --help and behind help as it is alone', () => {
+  for (const [lines, text] of [
+    [['frobnicate', 'frobnicate --help', '--help frobnicate', '-h frobnicate', 'help frobnicate'], "x0x: unknown command 'frobnicate'"],
+    [['exce', 'exce --help', 'help exce'], "x0x: unknown command 'exce' (Did you mean exec?)"],
+    [
+      ['contacts unpn', 'contacts unpn --help', 'help contacts unpn', 'contacts help unpn'],
+      "x0x contacts: unknown command 'unpn' (Did you mean unpin?)",
+    ],
+    [['ping a b', 'ping a b --help'], "x0x ping: too many arguments for 'ping': it takes 1, and not 2"],
+  ] as const)
+    for (const line of lines) assert.throws(() => parse(line), { message: text }, line)
+  for (const program of [X0XD, REXD])
+    for (const line of ['frobnicate', 'frobnicate --help', '--help frobnicate'])
+      assert.throws(() => parse(line, program), { message: `${program.name}: too many arguments: it takes 0, and not 1` }, line)
+  assert.throws(() => parse('frobnicate --help', REXEC), AppError)
+  for (const line of ['help contacts pin', 'contacts pin --help', 'contacts help pin']) {
+    const parsed = parse(line)
+    assert.deepEqual([parsed.kind, parsed.kind === 'help' && parsed.path.at(-1)!.name], ['help', 'pin'], line)
+  }
+})
+
+test('the single file names no program that it does not contain, and says where each is', () => {
+  const single = inSingleFile(X0X)
+  const help = helpText([single])
+  for (const program of X0X.programs ?? []) {
+    for (const line of [program, `${program} --help`, `${program} --port 1`, `help ${program}`])
+      assert.throws(
+        () => parse(line, single),
+        { message: `x0x: '${program}' is not in this single file: it comes with the npm or Debian package` },
+        line,
+      )
+    assert.doesNotMatch(help, new RegExp(`x0x ${program} `))
+    assert.match(helpText([X0X]), new RegExp(`x0x ${program} `))
+  }
+  assert.equal(parse('exec bob -- ui', single).kind, 'line')
 })

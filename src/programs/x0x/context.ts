@@ -12,6 +12,8 @@ import { Progress } from './progress.ts'
 export interface CliIo {
   /** Opened when first asked for. */
   readonly stdin: Readable & { readonly isTTY?: boolean }
+  /** It is that of this process. */
+  readonly ownsStdin?: boolean
   readonly stdout: Output
   readonly stderr: Output
   /** Calls back for SIGINT, SIGTERM and SIGHUP until the answer is called. */
@@ -65,6 +67,7 @@ export const contextOf = (io: CliIo, env: Environment, line: CommandLine): CliCo
     get stdin() {
       return io.stdin
     },
+    ownsStdin: io.ownsStdin === true,
     stdout,
     stderr,
     onSignal: (listener) => io.onSignal(listener),

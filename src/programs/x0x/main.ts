@@ -1,7 +1,9 @@
+import { fstatSync } from 'node:fs'
+
 import type { Environment } from '../../base/environment.ts'
-import { isAppError } from '../../base/errors.ts'
+import { attempt, isAppError } from '../../base/errors.ts'
 import { MANY_HOSTS, PLAIN_X0X } from '../../command-line/plain-exec.ts'
-import { parseCommandLine, type CommandLine } from '../../command-line/parse.ts'
+import { parseQuietly, type CommandLine } from '../../command-line/parse.ts'
 import { runExec } from './commands/exec.ts'
 import { contextOf, type CliIo } from './context.ts'
 import { reported, usageError } from './failure.ts'
@@ -24,14 +26,20 @@ const runLine = async (argv: readonly string[], env: Environment, io: CliIo): Pr
     const [timeout, stdinFile] = [line.value('timeout'), line.value('stdin-file')]
     const session = line.value('session')
     const [agent, argv] = [line.words[0]!, line.behindDashes!]
-    return runExec(contextOf(io, env, line), { agent, argv, timeout, session, stdinFile, raw: line.has('raw') })
+    const context = contextOf(io, env, line)
+    const status = await runExec(context, { agent, argv, timeout, session, stdinFile, raw: line.has('raw') })
+    if (stdinFile === null && mayHaveData()) await (await import('./other-commands.ts')).noteUnsentStdin(context, '--stdin-file - sends it')
+    return status
   })
 }
+
+/** Standard input is neither a terminal nor `/dev/null`: only then what looks into it is loaded. */
+const mayHaveData = (): boolean => attempt(() => fstatSync(0).isCharacterDevice()) === false
 
 /** One agent and a command, and nothing but what a plain `exec` takes; null for any other line, and for one that makes no sense. */
 const plainExec = (argv: readonly string[]): CommandLine | null => {
   try {
-    const parsed = parseCommandLine(PLAIN_X0X, argv, usageError)
+    const parsed = parseQuietly(PLAIN_X0X, argv, usageError)
     if (parsed.kind !== 'line') return null
     const { line } = parsed
     const [who = '', ...others] = line.words

@@ -8,11 +8,23 @@ import { carriedCommand } from './carried-command.ts'
 import type { RunWords } from './commands/find-run.ts'
 import { contextOf, type CliContext, type CliIo } from './context.ts'
 import { reported, usageError } from './failure.ts'
+import { outcomeLines } from './outcome.ts'
+import { noteUnsentStdin } from './unsent-stdin.ts'
 import type { Decision } from '../../protocol/question.ts'
 import { write } from '../../supervision/program-output.ts'
 
 /** Answers the exit status. */
 type Command = (context: CliContext, line: CommandLine) => Promise<number>
+
+export { noteUnsentStdin, outcomeLines }
+
+const NO_STDIN = 'a detached run has none'
+
+const notingStdin = async (context: CliContext, ended: Promise<number>, hint: string): Promise<number> => {
+  const status = await ended
+  await noteUnsentStdin(context, hint)
+  return status
+}
 
 const pin =
   (action: 'pin' | 'unpin'): Command =>
@@ -72,8 +84,9 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
   exec: async (context, line) => {
     const id = line.value('cancel')
     if (id !== null) return (await import('./commands/exec-sessions.ts')).runCancel(context, id)
-    if (line.has('detach')) return (await import('./commands/detach.ts')).runDetached(context, line)
-    return (await import('./fleet/fleet-command.ts')).runFleet(context, line)
+    if (line.has('detach')) return notingStdin(context, (await import('./commands/detach.ts')).runDetached(context, line), NO_STDIN)
+    const ended = (await import('./fleet/fleet-command.ts')).runFleet(context, line)
+    return line.has('stdin-file') ? ended : notingStdin(context, ended, '--stdin-file - sends it')
   },
   runs: async (context, line) =>
     (await import('./commands/runs.ts')).runRuns(context, { refresh: line.has('refresh'), session: line.value('session') }),
@@ -83,7 +96,8 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
   attach: async (context, line) => {
     const { runAttach } = await import('./commands/attach.ts')
     const [id = ''] = line.words
-    return runAttach(context, { id, from: line.value('from') ?? '', follow: !line.has('no-follow'), raw: line.has('raw') })
+    const attached = runAttach(context, { id, from: line.value('from') ?? '', follow: !line.has('no-follow'), raw: line.has('raw') })
+    return notingStdin(context, attached, NO_STDIN)
   },
   id: async (context) => (await import('./commands/identity.ts')).runId(context),
   'id revoke': async (context, line) =>

@@ -76,7 +76,11 @@ export const denialLines = (reason: DenialReason, { agent, argv, own }: Pick<Run
 export const outcomeLines = (exit: ExitEvent, facts: RunFacts): string[] => {
   if (exit.denial_reason === 'approval_denied' && facts.interrupted === true)
     return ['cancelled: nothing ran; the question to whoever had to allow it was withdrawn']
-  if (exit.denial_reason !== null) return denialLines(exit.denial_reason, facts)
+  return exit.denial_reason === null ? endLines(exit, facts) : denialLines(exit.denial_reason, facts)
+}
+
+/** The same of a run that was not denied. */
+export const endLines = (exit: ExitEvent, facts: RunFacts): string[] => {
   if (exit.incomplete) {
     const lost = `incomplete: ${exit.message ?? 'the connection was lost or bytes are missing; how the command ended there is not known'}`
     return [lost, `on ${shellWord(facts.agent)}: x0x audit tail   (request ${exit.request_id})`]

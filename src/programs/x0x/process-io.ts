@@ -16,6 +16,7 @@ export const processIo = (): CliIo => {
     get stdin() {
       return process.stdin
     },
+    ownsStdin: true,
     stdout,
     stderr,
     onSignal: onStopSignal,

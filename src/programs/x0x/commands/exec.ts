@@ -11,7 +11,7 @@ import type { CliContext } from '../context.ts'
 import { reportFailure, usageError } from '../failure.ts'
 import type { RunProver } from '../../../local-api/operator.ts'
 import { exitOfSignal } from '../../../supervision/program-exit.ts'
-import { EXIT_NOT_RUN, outcomeLines, statusOf, type ExitEvent, type RunFacts } from '../outcome.ts'
+import { EXIT_NOT_RUN, endLines, statusOf, type ExitEvent, type RunFacts } from '../outcome.ts'
 import { problemText } from '../print.ts'
 import { ID_BEGINNING, proverOf } from '../proven.ts'
 import { write } from '../../../supervision/program-output.ts'
@@ -191,8 +191,9 @@ class ExecCommand {
 
   async #end(event: ExitEvent): Promise<number> {
     await this.#output.exit(event)
-    const lines = outcomeLines(event, await this.#facts(event))
-    if (!this.#context.json) await write(this.#context.stderr, problemText(lines))
+    // What explains a denial is loaded for that alone.
+    const linesOf = event.denial_reason === null ? endLines : (await import('../other-commands.ts')).outcomeLines
+    if (!this.#context.json) await write(this.#context.stderr, problemText(linesOf(event, await this.#facts(event))))
     return this.#outputLost ? EXIT_NOT_RUN : statusOf(event)
   }
 
