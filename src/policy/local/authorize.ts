@@ -24,6 +24,7 @@ import type { CommandRule, LocalLimits, LocalPolicy } from './policy.ts'
 import { permitFacts } from '../approval/permit-facts.ts'
 import type { Approval } from '../approval/question.ts'
 import { firstMismatch } from '../mesh/match.ts'
+import { unattendedVariables } from './unattended.ts'
 import { UNCONFINED } from '../mesh/confinement.ts'
 import { sealPermit, type Executable, type Permit, type PermitFields, type SandboxGrant, type SandboxImage } from '../permit.ts'
 import { SCRUBBED_PATH } from '../environment.ts'
@@ -196,6 +197,7 @@ const environmentOf = (
   ...(clear_env === true ? {} : policy.env),
   ...(clear_env === true || image === null ? {} : { PATH: SCRUBBED_PATH, ...image.env }),
   ...(terminal === null ? {} : { TERM: 'xterm-256color' }),
+  ...(policy.unattended === true && clear_env !== true ? unattendedVariables(env) : {}),
   ...env,
 })
 

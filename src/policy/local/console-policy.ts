@@ -27,6 +27,7 @@ export const consolePolicy = (own: Environment): LocalPolicy => {
     allow_env: null,
     any_program: true,
     env: Object.freeze(Object.fromEntries(inherited)),
+    unattended: true,
     limits: Object.freeze({
       ...DEFAULT_LOCAL_LIMITS,
       // A human watches, and ends what goes on for too long.

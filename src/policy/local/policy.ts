@@ -46,5 +46,7 @@ export interface LocalPolicy {
   readonly any_program: boolean
   /** The environment of a program, before what the caller sets. */
   readonly env: Readonly<Record<string, string>>
+  /** Its terminals have nobody who types: pagers print, editors fail, and nothing prompts, unless the caller sets otherwise. */
+  readonly unattended?: true
   readonly limits: LocalLimits
 }

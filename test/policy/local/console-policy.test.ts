@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { consolePolicy } from '../../../src/policy/local/console-policy.ts'
+import { unattendedVariables } from '../../../src/policy/local/unattended.ts'
 import { askRun, askSession, permitted, policyOf, refused, rightsOf } from '../../support/local-policy.ts'
 import { tempDir } from '../../support/temp-dir.ts'
 
@@ -21,6 +22,7 @@ test("a command inherits the host's environment, and its caller has the last wor
   const policy = consolePolicy(OWN)
   const env = { OF_HOST: 'no', LD_PRELOAD: '/x.so' }
   assert.deepEqual(permitted(askRun(policy, { env, terminal: TERMINAL })).env, {
+    ...unattendedVariables({}),
     PATH: '/usr/bin:/bin',
     OF_HOST: 'no',
     TERM: 'xterm-256color',
