@@ -155,11 +155,38 @@ const leftOut = {
   },
 }
 
+/** Modules that open standard streams as soon as a program imports them: of `process` and `util` an import reads every property. */
+const OPENS_STREAMS = /^(node:)?(process|util|assert)$/
+
+/** Such a module by a call instead of an import, so that `useOwnPipes` comes first. */
+const noStreams = {
+  name: 'no-streams',
+  setup: ({ onResolve, onLoad }) => {
+    onResolve({ filter: OPENS_STREAMS }, ({ path }) => ({ path, namespace: 'no-streams' }))
+    onLoad({ filter: /.*/, namespace: 'no-streams' }, ({ path }) => ({
+      contents: `module.exports = globalThis.process.getBuiltinModule('${path}')`,
+    }))
+  },
+}
+
+/** What a program does before all else, so that even what its modules do when they are loaded comes later. */
+const ownPipes = {
+  name: 'own-pipes',
+  setup: ({ onResolve, onLoad }) => {
+    onResolve({ filter: /^own-pipes$/ }, ({ path }) => ({ path, namespace: 'own-pipes' }))
+    onLoad({ filter: /.*/, namespace: 'own-pipes' }, () => ({
+      contents: "import { useOwnPipes } from './src/base/own-pipes.ts'\nuseOwnPipes()",
+      resolveDir: packageRoot,
+    }))
+  },
+}
+
 /**
  * A main module exports `main(argv, env)` and does nothing when imported: this is who calls it. It ends when
  * nothing is left to do, unless `end` says otherwise.
  */
 const starter = (entry, end) => `
+import 'own-pipes'
 import { main } from './${entry}'
 main(process.argv.slice(2), process.env).then(
   (status) => { ${end} },
@@ -188,7 +215,14 @@ export const bundle = async ({
     stdin: { contents, resolveDir: packageRoot, sourcefile: 'start.js' },
     absWorkingDir: packageRoot,
     bundle: true,
-    plugins: [...plugins, apart, leftOut, ...(isScript ? [builtins] : [])],
+    plugins: [
+      ...plugins,
+      apart,
+      leftOut,
+      ownPipes,
+      ...(format === 'esm' && target === 'node24' ? [noStreams] : []),
+      ...(isScript ? [builtins] : []),
+    ],
     platform: 'node',
     format,
     target,

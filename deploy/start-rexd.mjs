@@ -1,5 +1,6 @@
 // Becomes dist/rexd.mjs. Runs rexd.cjs, which stands beside it, as the runtime compiled it when the package was built. Nothing
 // is written here, and nothing is read that does not come with the package: see docs/adr/0069.
+import { useOwnPipes } from '../src/base/own-pipes.ts'
 import { runRexd } from './rexd-script.mjs'
 
 const builtin = process.getBuiltinModule
@@ -17,4 +18,6 @@ const readCache = () => {
   }
 }
 
+// Before a module of the runtime that opens standard error is loaded, such as node:assert.
+useOwnPipes()
 runRexd({ text: readFileSync(file), cache: readCache(), file, url: import.meta.url })

@@ -31,6 +31,8 @@ const REXEC_ENTRY = 'src/programs/rexec/main.ts'
 const REXEC_MCP_ENTRY = 'src/programs/rexec-mcp/main.ts'
 /** Holds the terminal of one program. */
 const TERMINAL_ENTRY = 'src/process/terminal-main.ts'
+/** The build puts it in front of every program. */
+const OWN_PIPES = 'src/base/own-pipes.ts'
 /** What the package exports as `x0x/client`. */
 const CLIENT_ENTRY = 'src/client/entry.ts'
 const ENTRY_POINTS = [
@@ -49,6 +51,7 @@ const ENTRY_POINTS = [
   REXEC_ENTRY,
   REXEC_MCP_ENTRY,
   TERMINAL_ENTRY,
+  OWN_PIPES,
 ]
 
 /** Packages that parse or serve the network, and what starts programs: each in one process alone. */

@@ -1,0 +1,35 @@
+import { closeSync, constants, fstatSync, openSync } from 'node:fs'
+
+const { O_RDONLY, O_WRONLY, O_RDWR, O_NONBLOCK } = constants
+
+/**
+ * Puts a file description of our own in the place of one that we share. Opening both ends first makes sure that the pipe has a
+ * reader and a writer, without which the next open would wait or fail.
+ */
+const reopen = (fd: number): void => {
+  if (!fstatSync(fd).isFIFO()) return
+  const both = openSync(`/proc/self/fd/${fd}`, O_RDWR | O_NONBLOCK)
+  closeSync(fd)
+  // The lowest number that is free, which is this one.
+  openSync(`/proc/self/fd/${both}`, fd === 0 ? O_RDONLY : O_WRONLY)
+  closeSync(both)
+}
+
+let done = false
+
+/**
+ * Opens each pipe among the standard descriptors again, before the runtime opens its streams. The runtime makes a pipe
+ * non-blocking, and that flag belongs to the file description, which other programs share: their writes would fail. The
+ * runtime does the same for terminals by itself, and regular files stay blocking. A socket, and a pipe that this user may not
+ * open, cannot be opened again. Linux only; elsewhere nothing.
+ */
+export const useOwnPipes = (): void => {
+  if (done) return
+  done = true
+  for (const fd of [0, 1, 2])
+    try {
+      reopen(fd)
+    } catch {
+      // It stays as the runtime makes it.
+    }
+}
