@@ -75,7 +75,13 @@ export const EXEC: CommandSpec = {
     {
       name: 'cancel',
       text: 'end one of them, or all of a fan-out: of ours, else one that runs here for another agent, which is told that an operator ended it',
-      arguments: [{ flags: '<id>', completes: 'runs', text: 'from x0x exec sessions or x0x exec sessions --incoming' }],
+      arguments: [
+        {
+          flags: '<id>',
+          completes: 'runs',
+          text: 'from x0x exec sessions or x0x exec sessions --incoming; its first 4 or more characters are enough',
+        },
+      ],
       options: [
         { flags: '--incoming', text: 'only one that runs here for another agent' },
         { flags: '--agent <id>', text: 'whose it is, where two agents chose the same id: all 64 characters', goesWith: ['incoming'] },

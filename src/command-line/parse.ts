@@ -13,6 +13,7 @@ import {
   type CommandSpec,
   type OptionSpec,
 } from './command.ts'
+import { shellWords } from '../base/shell-word.ts'
 import { didYouMean } from './similar.ts'
 
 /** Makes the error of a line that makes no sense; `command` is what to ask for help. */
@@ -99,8 +100,8 @@ const unknownOption = (flag: string, { hint }: CommandSpec, options: readonly Op
 }
 
 /** Told of an option that stands behind the first word of a command for somebody else: to read it as ours would answer another question. */
-const foreignOption = (flag: string, word: string): string =>
-  `'${flag}' stands behind '${word}', with no two dashes before them; the command stands behind two dashes, such as: -- echo 42`
+const foreignOption = (path: CommandPath, args: readonly string[], at: number): string =>
+  `missing "--" before the command\nTry: ${pathText(path)} ${shellWords([...args.slice(0, at), '--', ...args.slice(at)])}`
 
 const readLevel = (path: CommandPath, args: readonly string[], suggest: Suggest): Level => {
   const command = path.at(-1)!
@@ -109,7 +110,7 @@ const readLevel = (path: CommandPath, args: readonly string[], suggest: Suggest)
   const own = isCarrier || command.hint !== undefined ? (command.arguments ?? []).filter((one) => !isVariadic(one)).length : Infinity
   const options = [...optionsOf(path), HELP_OPTION]
   const byName = new Map(options.map((option) => [optionParts(option).name, option]))
-  const [words, values]: [string[], Map<string, string[]>] = [[], new Map()]
+  const [words, places, values]: [string[], number[], Map<string, string[]>] = [[], [], new Map()]
   let problem: string | null = null
   let asks: Level['asks'] = null
   for (const token of tokensOf(args, options)) {
@@ -119,13 +120,14 @@ const readLevel = (path: CommandPath, args: readonly string[], suggest: Suggest)
       if (below !== undefined && asks === null)
         return { words, behindDashes: null, values, problem, asks, below: { command: below, rest: args.slice(token.index + 1) } }
       words.push(token.value)
+      places.push(token.index)
       continue
     }
     const option = byName.get(token.name)
     const takesValue = option !== undefined && optionParts(option).takesValue
     const foreign = words[own]
     if (foreign !== undefined && (option === undefined || option === HELP_OPTION || option === VERSION_OPTION))
-      problem ??= foreignOption(token.rawName, foreign)
+      problem ??= foreignOption(path, args, places[own]!)
     else if (option === undefined || (!takesValue && token.value !== undefined))
       problem ??= unknownOption(token.inlineValue === true ? `${token.rawName}=${token.value}` : token.rawName, command, options, suggest)
     else if (option === HELP_OPTION) asks ??= 'help'

@@ -5,6 +5,7 @@ import type { AgentRecords } from '../mesh/agent-records.ts'
 import type { MeshConnection } from '../mesh/connection.ts'
 import type { DialFailure } from '../mesh/dialler.ts'
 import type { MeshNode } from '../mesh/node.ts'
+import { rejectionText } from '../protocol/denial-text.ts'
 import { shortId, type AgentId, type MachineId } from '../protocol/ids.ts'
 import { LINK_HANDSHAKE_MS, LINK_RENEW_MS, RESUME_ATTEMPT_MS } from '../protocol/limits.ts'
 import { LINK_PROTOCOL } from '../protocol/link.ts'
@@ -200,8 +201,8 @@ export class LinkDialler {
     channel.listen()
     if (isRejected(decision)) {
       counters.add('links_rejected')
-      const next = `which rule of ours says so: x0x trust evaluate ${agentId} ${machineId}`
-      const reason = new AppError('peer_rejected', `our own rules say ${decision}`, { data: { decision, next } })
+      const { what, next } = rejectionText(decision, `agent ${shortId(agentId)}`, agentId, machineId)
+      const reason = new AppError('peer_rejected', what, { data: { decision, agent_id: agentId, machine_id: machineId, next } })
       table.close(entry, reason)
       throw reason
     }

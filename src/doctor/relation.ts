@@ -6,6 +6,7 @@ import type { LocalApi } from '../local-api/local-api.ts'
 import { CAUSE_TEXT, evaluateTrust, trustRemedy } from '../local-api/trust.ts'
 import { wayText } from '../local-api/way-text.ts'
 import type { MeshView } from '../mesh/view.ts'
+import { isHexId } from '../protocol/ids.ts'
 import { MAX_CLOCK_SKEW_MS } from '../protocol/limits.ts'
 import { findContact } from '../trust/contact.ts'
 import { fail, ok, warn, type Finding } from './findings.ts'
@@ -140,6 +141,7 @@ export const relationFindings = async (api: LocalApi, { agent, argv }: RelationQ
   try {
     link = await api.json({ method: 'POST', path: '/agents/connect', body: { agent } })
   } catch (error) {
+    if (isAppError(error, 'unknown_agent') && !isHexId(agent)) throw error
     if (error instanceof AppError && ['daemon_unreachable', 'ambiguous_agent', 'unauthorized'].includes(error.code)) throw error
     const [pinned] = contact?.machines ?? []
     const trust = contact === null || pinned === undefined ? [] : await trustFindings(api, contact.agent_id, pinned)

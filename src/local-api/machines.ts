@@ -20,13 +20,13 @@ interface KnownPeer {
   readonly name: string | null
 }
 
-/** Those that the agent is pinned to or was seen on; of an agent that is not known, all. `agent`: a contact's name, an id or its first characters. */
+/** Those that the agent is pinned to or was seen on. `agent`: a contact's name, an id or its first characters. */
 export const machinesOf = (agent: string, contacts: readonly KnownContact[], peers: readonly KnownPeer[]): KnownMachine[] => {
   const begins = (id: string | null): boolean => id !== null && agent.length >= MIN_ID_PREFIX && id.startsWith(agent)
   const contact = contacts.find(({ name }) => name === agent) ?? contacts.find(({ agent_id }) => begins(agent_id))
   const seen = peers.filter(({ agent_id }) => (contact === undefined ? begins(agent_id) : agent_id === contact.agent_id))
   const pinned = (contact?.machines ?? []).map((machine_id) => ({ machine_id, name: 'pinned' }))
-  return [...pinned, ...(contact === undefined && seen.length === 0 ? peers : seen)]
+  return [...pinned, ...seen]
 }
 
 /**

@@ -4,6 +4,7 @@ import type { TrustEvaluation } from '../executor/port/shown.ts'
 import type { MeshView } from '../mesh/view.ts'
 import { isHexId } from '../protocol/ids.ts'
 import type { TrustCause } from '../protocol/reasons.ts'
+import { findContact } from '../trust/contact.ts'
 import type { LocalApi } from './local-api.ts'
 import { machineNamed, machinesOf } from './machines.ts'
 
@@ -13,7 +14,9 @@ const machineIdOf = async (api: Pick<LocalApi, 'json'>, agent: string, machine: 
     api.json<{ readonly contacts: readonly ContactRecord[] }>({ method: 'GET', path: '/contacts' }),
     api.json<{ readonly peers: ReturnType<MeshView['peers']> }>({ method: 'GET', path: '/peers' }),
   ])
-  return machineNamed(machine, machinesOf(agent, contacts, peers))
+  const known = machinesOf(agent, contacts, peers)
+  if (known.length === 0 && !isHexId(agent)) findContact(contacts, agent)
+  return machineNamed(machine, known)
 }
 
 /** Asks the daemon what its trust rules say of a pair; either as a person names it. */

@@ -119,3 +119,22 @@ export const denialText = (reason: string, request: DeniedRequest): DenialText =
   const hint = AFTER_THE_PAIR.includes(reason) && isQuotedLine(argv) ? quotedLine(request) : []
   return { what: `${host} denied ${subject} (${reason})${said === null ? '' : `: ${said}`}`, cause, next: [...hint, ...next] }
 }
+
+/** Why this side closes a link to `host`, and what changes that. `named`: the agent in a command. */
+export const rejectionText = (decision: string, host: string, named: string, machineId: string): { what: string; next: string } => {
+  const agent = shellWord(named)
+  switch (decision) {
+    case 'reject_blocked':
+      return { what: `${host} is blocked in your contacts (${decision})`, next: `Try: x0x contacts trust ${agent} trusted` }
+    case 'reject_machine_mismatch':
+      return {
+        what: `${host} is pinned to another machine in your contacts (${decision})`,
+        next: `Try: x0x contacts pin ${agent} ${shellWord(machineId)}   (if you know that machine)`,
+      }
+    default:
+      return {
+        what: `${host} is rejected by your contacts (${decision})`,
+        next: `Try: x0x trust evaluate ${agent} ${shellWord(machineId)}`,
+      }
+  }
+}

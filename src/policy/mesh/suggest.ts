@@ -39,12 +39,13 @@ const tomlEscape = (character: string): string => `\\U${character.codePointAt(0)
  */
 const tomlText = (text: string): string => JSON.stringify(text).replaceAll(/[^ -~]/gu, tomlEscape)
 
-/** An entry that allows this argv to the pair and nothing else: no slot, no stdin. */
+/** An entry that allows this argv to the pair and nothing else, and tells the pair of it: no slot, no stdin. */
 export const entryText = ({ agent_id, machine_id, description }: SuggestedFor, argv: readonly string[]): string => `
 [[exec.allow]]
 description = ${tomlText(description)}
 agent_id = ${tomlText(agent_id)}
 machine_id = ${tomlText(machine_id)}
+discoverable = true
 
 [[exec.allow.commands]]
 argv = [${argv.map(tomlText).join(', ')}]

@@ -1,6 +1,7 @@
 import { AppError, ERROR_TABLE, errorText, isAppError } from '../../base/errors.ts'
 import type { CliIo } from './context.ts'
 import { visibleJson } from '../../base/visible-text.ts'
+import { rejectionText } from '../../protocol/denial-text.ts'
 import { problemText } from './print.ts'
 import { write } from '../../supervision/program-output.ts'
 
@@ -25,33 +26,62 @@ interface Tried {
   readonly error?: unknown
 }
 
+const CAUSES: Readonly<Record<string, string>> = {
+  ECONNREFUSED: 'connection refused',
+  EHOSTUNREACH: 'no route to the host',
+  ENETUNREACH: 'no route to its network',
+  ETIMEDOUT: 'no answer in time',
+}
+
+/** `127.0.0.1:5483` of a multiaddr that is so simple; the rest as it is. */
+const placeOf = (address: string): string => {
+  const [, kind, host = '', transport, port = ''] = address.split('/')
+  if (transport !== 'tcp' || address.includes('/p2p-circuit')) return address
+  return kind === 'ip6' ? `[${host}]:${port}` : `${host}:${port}`
+}
+
 const triedText = (tried: unknown): string => {
   if (typeof tried === 'string') return tried
   const { address, reason, error } = (tried ?? {}) as Tried
   const why = typeof reason === 'string' ? reason : error
-  return typeof why === 'string' ? `${String(address)}: ${why}` : String(address)
+  if (typeof why !== 'string') return placeOf(String(address))
+  return `${placeOf(String(address))}: ${CAUSES[/\bE[A-Z]{5,}\b/.exec(why)?.[0] ?? ''] ?? why}`
 }
+
+const addressesOf = (error: AppError): readonly unknown[] =>
+  error.code === 'peer_unreachable' && Array.isArray(error.data['addresses']) ? error.data['addresses'] : []
 
 /** One line for each address that did not answer. */
-const triedLines = (error: AppError): string[] => {
-  const tried = error.code === 'peer_unreachable' && Array.isArray(error.data['addresses']) ? error.data['addresses'] : []
-  return [...new Set(tried.map((item) => `  ${triedText(item)}`))]
-}
+const triedLines = (error: AppError): string[] => [...new Set(addressesOf(error).map((item) => `  ${triedText(item)}`))]
+
+/** The target as its user typed it. */
+const hostOf = (error: AppError): string => (typeof error.data['agent'] === 'string' ? error.data['agent'] : 'the agent')
 
 const unreachableLines = (error: AppError): string[] => {
-  const tried = triedLines(error)
-  if (tried.length === 0)
-    return ['no address of it is known; import its card (x0x contacts import LINK) or wait until a peer introduces it (x0x peers)']
-  return [
-    'tried:',
-    ...tried,
-    'does x0xd run there, and does a firewall let us in? who is connected here: x0x peers',
-    'its addresses may be old: there x0x card, here x0x contacts import LINK',
-  ]
+  const ports = new Set(addressesOf(error).flatMap((item) => /\/tcp\/([0-9]+)/.exec(String((item as Tried | null)?.address))?.[1] ?? []))
+  const open = ports.size === 0 ? '' : ` and port ${[...ports].join(', ')} is open`
+  const lines = [`Try: on ${hostOf(error)}, check that x0xd is running${open}`]
+  if (ports.size > 0) return [...lines, 'Try: if its addresses are old, import its card again (x0x contacts import LINK)']
+  return ['  no address of it is known', 'Try: x0x contacts import LINK   (LINK: x0x card on its machine)', ...lines]
+}
+
+/** The target by the name that its user typed. */
+export const withAgent = (error: unknown, agent: string): unknown =>
+  isAppError(error, 'peer_unreachable') || isAppError(error, 'peer_rejected')
+    ? new AppError(error.code, error.message, { cause: error, data: { ...error.data, agent } })
+    : error
+
+/** Of a link that this side has closed. */
+const rejectedHere = (error: AppError): { what: string; next: string } | null => {
+  const { decision, agent, machine_id } = error.data
+  if (error.code !== 'peer_rejected' || typeof decision !== 'string' || typeof agent !== 'string') return null
+  return rejectionText(decision, agent, agent, String(machine_id))
 }
 
 /** What to do next, for people; empty where the message says it all. */
 const nextLines = (error: AppError): string[] => {
+  const rejected = rejectedHere(error)
+  if (rejected !== null) return [rejected.next]
   const { next } = error.data
   // Empty: the message says it already.
   if (typeof next === 'string') return next === '' ? [] : next.split('\n')
@@ -82,9 +112,15 @@ const nextLines = (error: AppError): string[] => {
 
 /** What happened, then what to do next. */
 export const failureLines = (error: unknown): string[] => {
+  const rejected = isAppError(error) ? rejectedHere(error) : null
   // The message for programs names every address as well.
-  const listed = isAppError(error) && triedLines(error).length > 0
-  const said = listed ? [ERROR_TABLE[error.code].text] : errorText(error).split('\n')
+  const tried = isAppError(error) ? triedLines(error) : []
+  const said =
+    rejected !== null
+      ? [rejected.what]
+      : tried.length > 0
+        ? [`cannot connect to ${hostOf(error as AppError)} (peer_unreachable)`, ...tried]
+        : errorText(error).split('\n')
   return isAppError(error) ? [...said, ...nextLines(error)] : said
 }
 

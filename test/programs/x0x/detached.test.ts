@@ -189,7 +189,7 @@ test('the beginning of an id is enough where one run begins so', async (t) => {
   assert.match((await attach(RUN_ID.slice(0, -2))).stderr, new RegExp(`2 runs begin with .*\\n.*${RUN_ID}, ${OTHER_ID}`))
   const none = await attach('0000')
   assert.equal(none.status, 255)
-  assert.match(none.stderr, /no detached run whose id begins with 0000\n {5}which there are: x0x runs/)
+  assert.match(none.stderr, /no detached run whose id begins with 0000\n {5}Try: x0x runs/)
 })
 
 test('Ctrl-C leaves it, cancels nothing, and says from which byte to go on', async (t) => {

@@ -170,7 +170,7 @@ test('an ambiguous agent lists the candidates, an unreachable one the addresses 
         ok: false,
         error: 'peer_unreachable',
         message: 'no answer: /ip4/192.0.2.1/tcp/1: refused',
-        data: { addresses: [{ address: '/ip4/192.0.2.1/tcp/1', error: 'refused' }] },
+        data: { addresses: [{ address: '/ip4/192.0.2.1/tcp/1', error: 'connect ECONNREFUSED 192.0.2.1:1' }] },
       })
   })
   const two = await runCli(['--data-dir', dir, 'exec', 'two', '--', 'x'])
@@ -179,7 +179,7 @@ test('an ambiguous agent lists the candidates, an unreachable one the addresses 
   const far = await runCli(['--data-dir', dir, 'exec', 'far', '--', 'x'])
   assert.match(
     far.stderr,
-    /^x0x: the agent cannot be reached\n {5}tried:\n {7}\/ip4\/192\.0\.2\.1\/tcp\/1: refused\n {5}.*x0x peers\n {5}.*x0x card/,
+    /^x0x: cannot connect to far \(peer_unreachable\)\n {7}192\.0\.2\.1:1: connection refused\n {5}Try: on far, check that x0xd is running and port 1 is open\n/,
   )
   assert.equal(far.stderr.match(/refused/g)?.length, 1)
 })
@@ -611,4 +611,70 @@ test('a direct message above its limit is too_large before anything is sent, and
   }
   assert.equal(seen.length, 0)
   assert.equal((await runCli(['--data-dir', dir, 'direct', 'send', 'bob'], { stdin: whole })).status, 0)
+})
+
+test('an agent that is blocked here is named as it was typed, with the command that changes that', async (t) => {
+  const data = { decision: 'reject_blocked', agent_id: 'a'.repeat(64), machine_id: 'b'.repeat(64), next: 'by its id' }
+  const { dir } = await fakeDaemon(t, (_request, response) =>
+    json(response, 502, { ok: false, error: 'peer_rejected', message: 'agent aaaaaaaa is blocked in your contacts', data }),
+  )
+  const { status, stderr } = await runCli(['--data-dir', dir, 'exec', 'bob', '--', 'x'])
+  assert.equal(status, 255)
+  assert.equal(stderr, 'x0x: bob is blocked in your contacts (reject_blocked)\n     Try: x0x contacts trust bob trusted\n')
+})
+
+test('an API at a URL that does not answer is no reason to start a daemon here', async () => {
+  const { status, stderr } = await runCli(['--api', 'http://127.0.0.1:9', 'peers'])
+  assert.equal(status, 255)
+  assert.match(stderr, /check --api/)
+  assert.doesNotMatch(stderr, /x0xd/)
+})
+
+test('an agent that nobody knows is said to be that, also where its machine is asked for', async (t) => {
+  const contacts = [{ name: 'carola', agent_id: 'c'.repeat(64), trust: 'known', machines: [], addresses: [] }]
+  const { dir } = await fakeDaemon(t, ({ path }, response) => {
+    if (path === '/contacts') json(response, 200, { contacts })
+    else if (path === '/peers')
+      json(response, 200, { peers: [{ agent_id: 'd'.repeat(64), machine_id: '1234'.padEnd(64, '0'), name: null, addresses: [] }] })
+    else if (path === '/agent') json(response, 200, { agent_id: 'e'.repeat(64), machine_id: 'f'.repeat(64), version: '1', revoked: false })
+    else json(response, 404, { ok: false, error: 'unknown_agent', message: 'no contact is named "carol" (did you mean carola?)' })
+  })
+  for (const argv of [
+    ['trust', 'evaluate', 'carol', '123400'],
+    ['doctor', 'carol'],
+  ]) {
+    const { status, stdout, stderr } = await runCli(['--data-dir', dir, ...argv])
+    assert.deepEqual([status, stdout], [255, ''], argv.join(' '))
+    assert.match(stderr, /"carol" \(did you mean carola\?\)/)
+  }
+})
+
+test('exec cancel takes the beginning of an id, of a run or a fan-out, and lists what it could be', async (t) => {
+  const [one, two, fanout] = [
+    '01890a5d-ac96-774b-bcce-b302099a8057',
+    '01890a5d-ac96-774b-bcce-b302099a8058',
+    '02990a5d-ac96-774b-bcce-b302099a8059',
+  ]
+  const { dir, seen } = await fakeDaemon(t, ({ path, body }, response) => {
+    if (path === '/exec/sessions')
+      json(response, 200, { ok: true, sessions: [{ request_id: one }, { request_id: two }], fanouts: [{ fanout_id: fanout }] })
+    else if (path === '/exec/cancel' && !body.includes(`"request_id":"${fanout}"`)) json(response, 200, { ok: true })
+    else if (path === '/exec/cancel') json(response, 404, { ok: false, error: 'unknown_run', message: 'none' })
+    else json(response, 200, { ok: true, sessions: [] })
+  })
+  const cancel = async (...words: string[]) => runCli(['--data-dir', dir, 'exec', ...words])
+  for (const [words, id] of [
+    [['cancel', one], one],
+    [['cancel', '0299'], fanout],
+    [['--cancel', one.slice(0, -1) + '7'], one],
+    [['--cancel', '029'.padEnd(4, '9')], fanout],
+  ] as const) {
+    assert.equal((await cancel(...words)).status, 0, words.join(' '))
+    assert.ok(seen.at(-1)?.body.includes(id), words.join(' '))
+  }
+  const several = await cancel('cancel', '01890a5d')
+  assert.equal(several.status, 1)
+  assert.match(several.stderr, new RegExp(`2 runs begin with 01890a5d\n {5}name one: ${one}, ${two}`))
+  assert.equal((await cancel('cancel', 'ffff')).status, 1)
+  assert.equal((await cancel('cancel', 'xyz')).status, 2)
 })

@@ -132,7 +132,7 @@ export const runAuditTimeline = async (context: CliContext, options: TimelineOpt
   return printAnswer(context, { entries, suppressed }, async () => {
     const lines =
       entries.length === 0
-        ? ['nothing ran and nothing was refused']
+        ? ['nothing ran here and nothing was refused; commands that this agent asked of others: x0x audit tail --outgoing']
         : timelinePicture({ entries, suppressed, whose }, drawingFor(context.stdout, context.env))
     return write(context.stdout, `${lines.join('\n')}\n`)
   })

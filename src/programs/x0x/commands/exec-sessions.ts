@@ -6,7 +6,9 @@ import type { FanoutSession } from '../../../exec/fleet/fanouts.ts'
 import type { RunSession } from '../../../exec/run-spec.ts'
 import type { IncomingRun } from '../../../executor/port/shown.ts'
 import { operate } from '../../../local-api/operator.ts'
+import { isRequestId } from '../../../protocol/ids.ts'
 import type { CliContext } from '../context.ts'
+import { wholeId } from './find-run.ts'
 import { printAnswer, printDone, printLine, printTable } from '../print.ts'
 
 interface Going {
@@ -47,11 +49,26 @@ const whoseRun = ({ name, agent_id }: IncomingRun): string => name ?? agent_id.s
 const commandOf = ({ argv, argv_cut }: IncomingRun): string => `${shellWords(argv)}${argv_cut === undefined ? '' : ' …'}`
 const rowOf = (run: IncomingRun): string[] => [run.request_id, whoseRun(run), run.state, run.started_at, commandOf(run)]
 
+const incomingOf = async (context: CliContext): Promise<readonly IncomingRun[]> =>
+  (await operate<{ sessions: readonly IncomingRun[] }>(context, '/exec/incoming', {})).sessions
+
+/** Which command an ID begins: of ours, where they count, and of those that run here, where this user may see them. */
+const idOf = async (context: CliContext, beginning: string, withOurs: boolean): Promise<string> => {
+  const { sessions, fanouts = [] } = withOurs ? await goingOf(context) : { sessions: [] }
+  const incoming = await incomingOf(context).catch((error: unknown) => {
+    if (withOurs && isAppError(error, 'operator_proof_required')) return []
+    throw error
+  })
+  const ids = [...sessions, ...incoming].map(({ request_id }) => request_id)
+  return wholeId(beginning, [...ids, ...fanouts.map(({ fanout_id }) => fanout_id)])
+}
+
 const cancelOurs = async (context: CliContext, body: object): Promise<number> =>
   printAnswer(context, await context.api.json<object>({ method: 'POST', path: '/exec/cancel', body }), async () => undefined)
 
 /** `x0x exec cancel ID`, of a run of ours, a fan-out of ours, or else of one that runs here. How it ended is told to whoever waits for it. */
-export const runCancel = async (context: CliContext, id: string): Promise<number> => {
+export const runCancel = async (context: CliContext, beginning: string): Promise<number> => {
+  const id = isRequestId(beginning) ? beginning : await idOf(context, beginning, true)
   try {
     return await cancelOurs(context, { request_id: id })
   } catch (error) {
@@ -84,7 +101,8 @@ const unknownRun = (cause: AppError): AppError =>
 
 /** `x0x exec cancel --incoming ID`. */
 export const runCancelIncoming = async (context: CliContext, requestId: string, agent: string | null): Promise<number> => {
-  const body = { request_id: requestId, ...(agent !== null && { agent_id: agent }) }
+  const request_id = isRequestId(requestId) ? requestId : await idOf(context, requestId, false)
+  const body = { request_id, ...(agent !== null && { agent_id: agent }) }
   const answer = await operate<{ session: IncomingRun }>(context, '/exec/incoming/cancel', body)
   return printDone(context, answer, async () =>
     printLine(context, shownLine(`asked to end: ${commandOf(answer.session)}, for ${whoseRun(answer.session)}`)),

@@ -16,9 +16,12 @@ export const listRuns = async (context: CliContext, query = ''): Promise<readonl
 export const findRun = async (context: CliContext, id: string): Promise<ShownRun> => {
   if (isRequestId(id)) return context.api.json<ShownRun>({ method: 'GET', path: `/runs/${id}` })
   if (!BEGINNING.test(id)) throw usageError(`${JSON.stringify(id)} is no id of a run, nor 4 or more characters that one begins with`)
-  return oneOf(
+  const [run, ...others] = (await listRuns(context)).filter(({ request_id }) => request_id.startsWith(id))
+  if (run !== undefined && others.length === 0) return run
+  throw notOne(
     id,
-    (await listRuns(context)).filter(({ request_id }) => request_id.startsWith(id)),
+    [run, ...others].flatMap((one) => one?.request_id ?? []),
+    { what: `this daemon has asked for no detached run whose id begins with ${id}`, next: 'x0x runs' },
   )
 }
 
@@ -60,13 +63,24 @@ export const findRuns = async (context: CliContext, { ids, session }: RunWords):
   return { runs: [...found.values()], unknown }
 }
 
-const oneOf = (id: string, found: readonly ShownRun[]): ShownRun => {
-  const [run, ...others] = found
-  if (run === undefined)
-    throw new AppError('unknown_run', `this daemon has asked for no detached run whose id begins with ${id}`, {
-      data: { next: 'which there are: x0x runs' },
-    })
-  if (others.length === 0) return run
-  const some = found.slice(0, MAX_CANDIDATES).map(({ request_id }) => request_id)
-  throw new AppError('conflict', `${found.length} runs begin with ${id}`, { data: { next: `name one: ${some.join(', ')}` } })
+/** The whole of an ID that is written in part, among those that there are. Throws `unknown_run`, or `conflict` with the candidates. */
+export const wholeId = (id: string, among: readonly string[]): string => {
+  if (!BEGINNING.test(id)) throw usageError(`${JSON.stringify(id)} is no id of a run, nor 4 or more characters that one begins with`)
+  const found = [...new Set(among)].filter((one) => one.startsWith(id))
+  if (found.length !== 1)
+    throw notOne(id, found, { what: `no running command has an id that begins with ${id}`, next: 'x0x exec sessions' })
+  return found[0]!
 }
+
+interface NoneText {
+  readonly what: string
+  /** Shows which there are. */
+  readonly next: string
+}
+
+const notOne = (id: string, found: readonly string[], { what, next }: NoneText): AppError =>
+  found.length === 0
+    ? new AppError('unknown_run', what, { data: { next: `Try: ${next}` } })
+    : new AppError('conflict', `${found.length} runs begin with ${id}`, {
+        data: { next: `name one: ${found.slice(0, MAX_CANDIDATES).join(', ')}` },
+      })
