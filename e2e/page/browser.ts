@@ -19,8 +19,12 @@ export interface BrowserPage {
 }
 
 /** A page of a browser of its own, which ends with the test. */
-export const openPage = async (t: Pick<TestContext, 'after'>, options: BrowserContextOptions = {}): Promise<BrowserPage> => {
-  const browser = await chromium.launch({ executablePath: browserPath!, args: ['--disable-dev-shm-usage', '--disable-gpu'] })
+export const openPage = async (
+  t: Pick<TestContext, 'after'>,
+  options: BrowserContextOptions = {},
+  args: readonly string[] = [],
+): Promise<BrowserPage> => {
+  const browser = await chromium.launch({ executablePath: browserPath!, args: ['--disable-dev-shm-usage', '--disable-gpu', ...args] })
   t.after(() => browser.close())
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, reducedMotion: 'reduce', ...options })
   context.setDefaultTimeout(30_000)

@@ -91,14 +91,14 @@ export interface PageHost {
 
 export const pageHost = async (
   t: Pick<TestContext, 'after'>,
-  parts: { clock?: Clock; files?: PageFiles; sources?: Partial<PageSources> } = {},
+  parts: { clock?: Clock; files?: PageFiles; sources?: Partial<PageSources>; port?: number; loopbackIp?: boolean } = {},
 ): Promise<PageHost> => {
   const desk = new SpokenDesk()
-  const { clock = systemClock, files = NO_FILES } = parts
-  const server = new PageServer({ desk, sources: { ...NOTHING, ...parts.sources }, files, clock, log: silentLogger }, { port: 0 })
+  const { clock = systemClock, files = NO_FILES, port = 0, loopbackIp = false } = parts
+  const server = new PageServer({ desk, sources: { ...NOTHING, ...parts.sources }, files, clock, log: silentLogger }, { port, loopbackIp })
   await server.start()
   t.after(() => server.stop())
-  return { server, desk, origin: `http://127.0.0.1:${server.port}` }
+  return { server, desk, origin: `http://${server.host}` }
 }
 
 export interface PageAnswer {
@@ -114,10 +114,12 @@ export interface PageAsk {
 }
 
 /** One request, header by header, which no browser would let a page choose. */
-export const askPage = async ({ server }: Pick<PageHost, 'server'>, path: string, ask: PageAsk = {}): Promise<PageAnswer> =>
+export const askPage = async ({ origin }: Pick<PageHost, 'origin'>, path: string, ask: PageAsk = {}): Promise<PageAnswer> =>
   new Promise((resolve, reject) => {
-    const { method = ask.body === undefined ? 'GET' : 'POST', headers = {}, body } = ask
-    const request = httpRequest({ host: '127.0.0.1', port: server.port, path, method, headers, agent: false }, (response) => {
+    const { method = ask.body === undefined ? 'GET' : 'POST', body } = ask
+    const { host, port } = new URL(origin)
+    const headers = { host, ...ask.headers }
+    const request = httpRequest({ host: '127.0.0.1', port, path, method, headers, agent: false }, (response) => {
       let text = ''
       response.setEncoding('utf8')
       response.on('data', (part: string) => (text += part))

@@ -12,18 +12,18 @@ const one = (request: IncomingMessage, name: string): string | undefined => {
   return value
 }
 
-/** What a request says of where it comes from. Throws `forbidden_host` for what another site has made a browser send. */
-export const checkOrigin = (request: IncomingMessage, port: number): void => {
-  const own = `127.0.0.1:${port}`
-  const next = `follow the link that x0x ui prints, which begins http://${own}/`
+const NEXT = 'follow the link that x0x ui prints'
+
+/** `own`: host name and port of the page, which a refusal does not tell. Throws `forbidden_host` for what another site has made a browser send. */
+export const checkOrigin = (request: IncomingMessage, own: string): void => {
   // A name of another site that resolves to us (DNS rebinding) shows here; a whole URL in place of a path could name another host.
-  if (one(request, 'host') !== own || request.url?.startsWith('/') !== true) throw foreign(`the Host header is not ours: ${next}`)
+  if (one(request, 'host') !== own || request.url?.startsWith('/') !== true) throw foreign(`the Host header is not ours: ${NEXT}`)
   const origin = one(request, 'origin')
   if (origin === undefined ? request.method !== 'GET' : origin !== `http://${own}`)
-    throw foreign(`requests of other origins are refused: ${next}`)
+    throw foreign(`requests of other origins are refused: ${NEXT}`)
   // A link that a person follows, or opens from elsewhere, has no initiator, or leads to our own pages from them.
   const site = one(request, 'sec-fetch-site')
-  if (site !== undefined && site !== 'same-origin' && site !== 'none') throw foreign(`requests of other sites are refused: ${next}`)
+  if (site !== undefined && site !== 'same-origin' && site !== 'none') throw foreign(`requests of other sites are refused: ${NEXT}`)
 }
 
 /** Its own name for each port, so that two of us do not sign each other out. */

@@ -1,10 +1,11 @@
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 
 import type { Clock } from '../../base/clock.ts'
-import { AppError, errnoOf, errorText, isAppError } from '../../base/errors.ts'
+import { AppError, errorText, isAppError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { Startable } from '../../base/startable.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
+import { randomBytes } from '../../identity/hash.ts'
 import { isText } from '../../protocol/field-checks.ts'
 import {
   MAX_PAGE_HEAD,
@@ -12,10 +13,11 @@ import {
   MAX_SESSION_STREAMS,
   PAGE_NOTES,
   PAGE_REQUEST_MS,
+  PAGE_SECRET_BYTES,
   PAGE_STRANGERS,
 } from '../../protocol/page-limits.ts'
 import { httpRefusalOf } from '../access.ts'
-import { addressOf } from '../http-server.ts'
+import { addressOf, closeServer } from '../http-server.ts'
 import { Unproven } from '../unproven.ts'
 import { DeskFeed } from './desk-feed.ts'
 import { readBody, sendError, sendJson, setHeaders } from './page-answer.ts'
@@ -24,6 +26,7 @@ import { PAGE_CALLS, runCall } from './page-calls.ts'
 import type { PageDesk } from './page-desk.ts'
 import { checkOrigin, cookieName, provenSession, sessionOf } from './page-gate.ts'
 import { PageLinks } from './page-links.ts'
+import { listenOnLoopback, LOOPBACK_IP, type LoopbackServers } from './page-listen.ts'
 import { PageSessions, type PageSession } from './page-sessions.ts'
 import type { PageSources } from './page-sources.ts'
 import { streamNews } from './page-stream.ts'
@@ -36,12 +39,18 @@ export interface PageServerComponents {
   readonly log: Pick<Logger, 'warn'>
 }
 
-const HOST = '127.0.0.1'
+export interface PageServerInit {
+  /** 0 for any. */
+  readonly port: number
+  /** The page is at 127.0.0.1, for a browser that finds no name below `localhost`. Other programs can have been at that address before. */
+  readonly loopbackIp?: boolean
+}
 
-const asTaken = (error: Error, port: number): Error =>
-  errnoOf(error) === 'EADDRINUSE'
-    ? new AppError('conflict', `port ${port} of ${HOST} is in use: leave --port out, or name another`, { cause: error })
-    : error
+/** Below `localhost`, which browsers resolve to this host. Nothing that another program left in a browser counts for a new name. */
+const newHostName = (): string => `${Buffer.from(randomBytes(PAGE_SECRET_BYTES)).toString('hex')}.localhost`
+
+/** What a browser has kept of this origin: cached files, service workers. Cookies of 127.0.0.1 are those of all ports, and stay. */
+const CLEAR = '"cache", "storage"'
 
 const checkRate = (bucket: TokenBucket): void => {
   if (!bucket.take()) throw new AppError('rate_limited', 'too many requests: wait a moment')
@@ -51,7 +60,8 @@ const checkRate = (bucket: TokenBucket): void => {
 export class PageServer implements Startable {
   readonly #components: PageServerComponents
   readonly #port: number
-  readonly #server: Server
+  readonly #hostName: string
+  readonly #servers: LoopbackServers
   readonly #feed: DeskFeed
   readonly #links: PageLinks
   readonly #sessions: PageSessions
@@ -61,17 +71,21 @@ export class PageServer implements Startable {
   readonly #noted: TokenBucket
   readonly #streams = new WeakMap<PageSession, number>()
 
-  /** `port`: 0 for any. */
-  constructor(components: PageServerComponents, init: { readonly port: number }) {
+  constructor(components: PageServerComponents, init: PageServerInit) {
     const { clock, desk } = components
     this.#components = components
     this.#port = init.port
+    this.#hostName = init.loopbackIp === true ? LOOPBACK_IP : newHostName()
     this.#feed = new DeskFeed({ desk, clock })
     this.#links = new PageLinks({ clock })
     this.#sessions = new PageSessions({ clock })
     this.#strangers = new TokenBucket({ clock }, PAGE_STRANGERS)
     this.#noted = new TokenBucket({ clock }, PAGE_NOTES)
-    this.#server = createServer(
+    this.#servers = { ip4: this.#newServer(), ip6: this.#newServer() }
+  }
+
+  #newServer() {
+    const server = createServer(
       {
         requestTimeout: PAGE_REQUEST_MS,
         headersTimeout: PAGE_REQUEST_MS,
@@ -81,38 +95,40 @@ export class PageServer implements Startable {
       },
       (request, response) => void this.#answer(request, response),
     )
-    this.#server.on('connection', (socket) => this.#unproven.add(socket))
+    return server.on('connection', (socket) => this.#unproven.add(socket))
   }
 
   async start(): Promise<void> {
-    const { promise, resolve, reject } = Promise.withResolvers<void>()
-    this.#server.once('error', (error) => reject(asTaken(error, this.#port)))
-    this.#server.listen(this.#port, HOST, resolve)
-    await promise
+    await listenOnLoopback(this.#servers, this.#port)
   }
 
   async stop(): Promise<void> {
     this.#sessions.endAll()
-    const { promise, resolve } = Promise.withResolvers<void>()
-    this.#server.close(() => resolve())
-    this.#server.closeAllConnections()
-    await promise
+    const servers = Object.values(this.#servers)
+    const closed = servers.map(closeServer)
+    for (const server of servers) server.closeAllConnections()
+    await Promise.all(closed)
   }
 
   get port(): number {
-    return addressOf(this.#server).port
+    return addressOf(this.#servers.ip4).port
+  }
+
+  /** Host name and port, as a browser sends them. */
+  get host(): string {
+    return `${this.#hostName}:${this.port}`
   }
 
   /** Signs in once. Its secret stands behind the sign that a browser keeps to itself. */
   newLink(): string {
-    return `http://${HOST}:${this.port}/sign-in#${this.#links.issue()}`
+    return `http://${this.host}/sign-in#${this.#links.issue()}`
   }
 
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
     setHeaders(response)
     response.on('error', () => undefined)
     try {
-      checkOrigin(request, this.port)
+      checkOrigin(request, this.host)
       await this.#route(request, response)
     } catch (error) {
       this.#note(request, error)
@@ -129,6 +145,7 @@ export class PageServer implements Startable {
 
   async #route(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const { method, url = '' } = request
+    if (url === '/sign-in') response.setHeader('clear-site-data', CLEAR)
     if (url.startsWith('/api/')) return this.#call(url.slice('/api/'.length), request, response)
     if (url === '/sign-in' && method === 'POST') return this.#signIn(request, response)
     const session = sessionOf(request, this.port, this.#sessions)

@@ -12,6 +12,8 @@ export interface UiFlags {
   /** Of the programs whose agents are shown; null: those that they read unless they are told otherwise. */
   readonly config: string | null
   readonly port: number
+  /** Serve the page at 127.0.0.1, and not below a new name. */
+  readonly loopbackIp: boolean
   readonly json: boolean
 }
 
@@ -32,6 +34,7 @@ export const parseUiFlags = (argv: readonly string[], env: Environment): UiFlags
     config: line.value('config'),
     execAcl: line.value('exec-acl'),
     port: portOf(line.value('port') ?? ''),
+    loopbackIp: line.has('loopback-ip'),
     json: line.has('json'),
   }
 }

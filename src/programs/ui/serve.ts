@@ -19,7 +19,8 @@ const pageDirectory = (): string => fileURLToPath(new URL(fromSources ? '../../.
 const linkText = (link: string, json: boolean): string =>
   json ? `${JSON.stringify({ url: link, expires_in_ms: PAGE_LINK_MS })}\n` : `${link}\n`
 
-const HINT = `x0x ui: follow the link within ${PAGE_LINK_MS / 1000} s; it signs in once. Enter prints a new one, Ctrl-C ends this.\n`
+const HINT = `x0x ui: follow the link within ${PAGE_LINK_MS / 1000} s; it signs in once. Enter prints a new one, Ctrl-C ends this.
+If the browser does not find the address: another browser, or x0x ui --loopback-ip.\n`
 
 /** A new link for each line that the person at the terminal sends. */
 const onLine = (print: () => void): void => {
@@ -28,12 +29,15 @@ const onLine = (print: () => void): void => {
 
 /** Serves the page until it is asked to end; answers the exit status. */
 export const serve = async (flags: UiFlags): Promise<number> => {
-  const { instance, env, port, json } = flags
+  const { instance, env, port, loopbackIp, json } = flags
   const log = createLogger({ name: 'x0x-ui' })
   const files = await loadPageFiles(pageDirectory())
   const api = new LocalApi({ instance, url: null, env })
   const stop = stopConditions(log, { untilEof: false })
-  const page = new PageServer({ desk: pageDesk(api.paths), sources: pageSources(api, flags), files, clock: systemClock, log }, { port })
+  const page = new PageServer(
+    { desk: pageDesk(api.paths), sources: pageSources(api, flags), files, clock: systemClock, log },
+    { port, loopbackIp },
+  )
   const parts = [{ name: 'page', startable: page }]
   await startAll(parts)
   const print = (): void => void process.stdout.write(linkText(page.newLink(), json))

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { request as httpRequest, type IncomingMessage } from 'node:http'
-import { connect } from 'node:net'
+import { connect, createServer, type AddressInfo } from 'node:net'
 import { once } from 'node:events'
 import { test } from 'node:test'
 
@@ -77,6 +77,7 @@ test('the cookie is read by no script and sent with no request of another site',
   const { headers } = await askPage(host, '/sign-in', { headers: pageHeaders(host), body: JSON.stringify({ code }) })
   assert.match(
     headers['set-cookie']![0]!,
+    // Without a Domain it is of this one host name.
     new RegExp(`^x0x_page_${host.server.port}=[A-Za-z0-9_-]{22}; Path=/; HttpOnly; SameSite=Strict$`),
   )
 })
@@ -109,27 +110,70 @@ test('a foreign Host (DNS rebinding), Origin or site is refused before anything 
     { host: 'evil.example' },
     { host: `evil.example:${port}` },
     { host: `localhost:${port}` },
-    { host: '127.0.0.1' },
-    { host: `127.0.0.1:${port + 1}` },
-    { host: `127.0.0.1:${port}.evil.example` },
+    { host: `127.0.0.1:${port}` },
+    { host: `[::1]:${port}` },
+    { host: `x0x.localhost:${port}` },
+    { host: host.server.host.slice(1) },
+    { host: host.server.host.replace(/:.*/, '') },
+    { host: host.server.host.replace(/:.*/, `:${port + 1}`) },
+    { host: `${host.server.host}.evil.example` },
     { origin: 'https://evil.example' },
     { origin: 'null' },
-    { origin: `http://127.0.0.1:${port + 1}` },
-    { origin: `https://127.0.0.1:${port}` },
+    { origin: `http://127.0.0.1:${port}` },
+    { origin: `http://localhost:${port}` },
+    { origin: host.origin.replace(/\d+$/, String(port + 1)) },
+    { origin: host.origin.replace('http', 'https') },
     { 'sec-fetch-site': 'cross-site' },
     { 'sec-fetch-site': 'same-site' },
   ]
   for (const headers of bad) {
     const answer = await askPage(host, '/api/about', { headers: { ...own, ...headers }, body: '{}' })
     assert.deepEqual([answer.status, errorIn(answer)], [403, 'forbidden_host'], JSON.stringify(headers))
-    assert.ok(answer.text.includes(`follow the link that x0x ui prints, which begins http://127.0.0.1:${port}/"`), answer.text)
+    assert.ok(answer.text.includes('follow the link that x0x ui prints'), answer.text)
+    assert.ok(!answer.text.includes(host.server.host.split('.')[0]!), 'it tells the name of the page')
     const page = await askPage(host, '/', { headers: { cookie: session.cookie, ...headers } })
     assert.equal(page.status, 403, JSON.stringify(headers))
   }
   const { origin: _origin, ...withoutOrigin } = own
   assert.equal((await askPage(host, '/api/about', { headers: withoutOrigin, body: '{}' })).status, 403)
-  assert.equal((await askPage(host, `http://127.0.0.1:${port}/sign-in`, {})).status, 403)
+  assert.equal((await askPage(host, `${host.origin}/sign-in`, {})).status, 403)
   assert.equal((await askPage(host, '/api/about', { headers: own, body: '{}' })).status, 200)
+})
+
+test('each start has a new name of 128 random bits below localhost, and 127.0.0.1 only where that is asked for', async (t) => {
+  const names = [await pageHost(t), await pageHost(t)].map(({ server }) => new URL(server.newLink()).hostname)
+  for (const name of names) assert.match(name, /^[0-9a-f]{32}\.localhost$/)
+  assert.notEqual(names[0], names[1])
+  const host = await pageHost(t, { loopbackIp: true })
+  assert.equal(new URL(host.server.newLink()).host, `127.0.0.1:${host.server.port}`)
+  assert.equal((await askPage(host, '/sign-in')).status, 200)
+  const named = await askPage(host, '/sign-in', { headers: { host: `${names[0]}:${host.server.port}` } })
+  assert.equal(named.status, 403)
+})
+
+test('a browser is told to forget what it has of the origin, as the sign-in page comes and as it signs in', async (t) => {
+  const host = await pageHost(t)
+  const body = JSON.stringify({ code: codeOf(host.server.newLink()) })
+  for (const answer of [await askPage(host, '/sign-in'), await askPage(host, '/sign-in', { headers: pageHeaders(host), body })]) {
+    assert.equal(answer.status, 200)
+    assert.equal(answer.headers['clear-site-data'], '"cache", "storage"')
+  }
+})
+
+test('a port of which another program has either address of localhost is not taken', async (t) => {
+  for (const address of ['127.0.0.1', '::1']) {
+    const other = createServer().listen(0, address)
+    await once(other, 'listening')
+    t.after(() => other.close())
+    const { port } = other.address() as AddressInfo
+    await assert.rejects(pageHost(t, { port }), { code: 'conflict' }, address)
+  }
+  const host = await pageHost(t)
+  for (const address of ['127.0.0.1', '::1']) {
+    const thief = createServer().listen(host.server.port, address)
+    const [error] = (await once(thief, 'error')) as [NodeJS.ErrnoException]
+    assert.equal(error.code, 'EADDRINUSE')
+  }
 })
 
 test('a body that is too large, no JSON, of another type, or has what no call knows is refused', async (t) => {
@@ -151,13 +195,14 @@ test('a body that is too large, no JSON, of another type, or has what no call kn
 /** Reads lines of the stream; `gone`: cuts it, as a page that is closed. */
 const following = async (host: PageHost, session: { cookie: string; proof: string }) => {
   const gone = new AbortController()
-  const response = await fetch(`${host.origin}/api/follow`, {
-    method: 'POST',
-    headers: { ...pageHeaders(host), cookie: session.cookie, [PAGE_PROOF_HEADER]: session.proof },
-    body: '{}',
-    signal: gone.signal,
-  })
-  const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader()
+  const { port, host: name } = host.server
+  const headers = { host: name, ...pageHeaders(host, session) }
+  const request = httpRequest({ host: '127.0.0.1', port, path: '/api/follow', method: 'POST', headers, agent: false, signal: gone.signal })
+  request.end('{}')
+  const [response] = (await once(request, 'response')) as [IncomingMessage]
+  request.on('error', () => undefined)
+  response.setEncoding('utf8').on('error', () => undefined)
+  const parts = (response as AsyncIterable<string>)[Symbol.asyncIterator]()
   let rest = ''
   const next = async (): Promise<Record<string, unknown> | null> => {
     for (;;) {
@@ -167,12 +212,12 @@ const following = async (host: PageHost, session: { cookie: string; proof: strin
         rest = rest.slice(end + 1)
         return JSON.parse(line) as Record<string, unknown>
       }
-      const part = await reader!.read().catch(() => ({ done: true, value: undefined }))
-      if (part.done) return null
+      const part = await parts.next().catch(() => ({ done: true, value: undefined }))
+      if (part.done === true) return null
       rest += part.value
     }
   }
-  return { status: response.status, next, gone }
+  return { status: response.statusCode, next, gone }
 }
 
 const until = async (isSo: () => boolean): Promise<void> => {
@@ -350,7 +395,7 @@ test('who signs out while a decision or a stream is still being sent gets neithe
     const session = await signInTo(host)
     const watching = await following(host, await signInTo(host))
     assert.equal((await watching.next())?.['type'], 'desk')
-    const headers = { ...pageHeaders(host, session), expect: '100-continue' }
+    const headers = { host: host.server.host, ...pageHeaders(host, session), expect: '100-continue' }
     const late = httpRequest({ host: '127.0.0.1', port: host.server.port, path: `/api/${name}`, method: 'POST', headers, agent: false })
     late.flushHeaders()
     // The server has the head now, and waits for the rest.

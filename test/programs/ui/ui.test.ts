@@ -4,9 +4,9 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 
 import type { PageExplanation, PageJournal, PagePolicy, PageRuns } from '../../../src/protocol/page.ts'
-import { PAGE_PROOF_HEADER } from '../../../src/protocol/page.ts'
 import { pathsIn } from '../../../src/local-api/paths.ts'
 import { fakeDaemon, json } from '../../support/fake-daemon.ts'
+import { askPage, pageHeaders } from '../../support/page-host.ts'
 import { tempDir } from '../../support/temp-dir.ts'
 import { linkOf, startUi } from '../../support/ui-program.ts'
 
@@ -34,20 +34,16 @@ argv = ["echo", "<ANY...>"]
 /** Signs in as a browser would, and answers what asks the page's own calls. */
 const signIn = async (line: string) => {
   const { origin, code } = linkOf(line)
-  const post = async (path: string, body: object, headers: Record<string, string> = {}) =>
-    fetch(`${origin}${path}`, {
-      method: 'POST',
-      headers: { origin, 'content-type': 'application/json', ...headers },
-      body: JSON.stringify(body),
-    })
+  const post = async (path: string, body: object, session?: { cookie: string; proof: string }) =>
+    askPage({ origin }, path, { headers: pageHeaders({ origin }, session), body: JSON.stringify(body) })
   const entered = await post('/sign-in', { code })
   assert.equal(entered.status, 200)
-  const cookie = entered.headers.getSetCookie()[0]!.split(';')[0]!
-  const { proof } = (await entered.json()) as { proof: string }
+  const cookie = entered.headers['set-cookie']![0]!.split(';')[0]!
+  const { proof } = JSON.parse(entered.text) as { proof: string }
   return async <T>(name: string, body: object = {}): Promise<T> => {
-    const answer = await post(`/api/${name}`, body, { cookie, [PAGE_PROOF_HEADER]: proof })
-    assert.equal(answer.status, 200, await answer.clone().text())
-    return (await answer.json()) as T
+    const answer = await post(`/api/${name}`, body, { cookie, proof })
+    assert.equal(answer.status, 200, answer.text)
+    return JSON.parse(answer.text) as T
   }
 }
 
@@ -100,7 +96,7 @@ test('without a daemon x0x ui shows what the files of this host say, and ends as
 
   ui.child.stdin.write('\n')
   const second = linkOf(await ui.next())
-  assert.equal((await fetch(`${second.origin}/sign-in`)).status, 200)
+  assert.equal((await askPage(second, '/sign-in')).status, 200)
   ui.child.kill('SIGTERM')
   assert.deepEqual(await ui.ended, [143, null])
 })
@@ -118,7 +114,7 @@ test('an ACL that no daemon would start with is told of in its place', async (t)
 
 test('flags that make no sense, and a port that is taken, end it with a reason', async (t) => {
   const dir = await tempDir(t)
-  for (const flags of [['--port', '70000'], ['--port', 'x'], ['--what'], ['--name', '../x']]) {
+  for (const flags of [['--port', '70000'], ['--port', 'x'], ['--what'], ['--name', '../x'], ['--loopback-ip', '--port', '8700']]) {
     const ui = startUi(t, flags)
     assert.deepEqual(await ui.ended, [2, null], flags.join(' '))
     assert.match(ui.stderr(), /x0x ui: /)
