@@ -99,10 +99,7 @@ const system = (tree) => {
 
 const documents = (tree, seconds, licence) => {
   const doc = 'usr/share/doc/x0x'
-  const licences = [
-    'Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\nUpstream-Name: x0x\n\nFiles: *\nCopyright: 2026, the authors of x0x\nLicense: Apache-2.0\n On Debian systems the whole text is in /usr/share/common-licenses/Apache-2.0.\n',
-  ]
-  tree.write(`${doc}/copyright`, licences.join('\n'))
+  tree.copy(debian('copyright'), `${doc}/copyright`)
   const others = [readFileSync(from('dist', 'THIRD-PARTY-LICENSES.txt')), readFileSync(licence)]
   tree.write(`${doc}/THIRD-PARTY-LICENSES.txt.gz`, gzipSync(Buffer.concat(others), { level: 9 }))
   tree.copy(from('deploy', 'rexd.toml'), `${doc}/examples/rexd.toml`)

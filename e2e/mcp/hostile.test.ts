@@ -18,7 +18,7 @@ test('lines without end, without sense and of any depth are answered, and the ne
     `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"exec","arguments":{"command":${'['.repeat(deep)}${']'.repeat(deep)}}}}`,
   )
   server.send(
-    `{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"exec","arguments":{"command":"true","args":["${'x'.repeat(5_000_000)}"]}}}`,
+    `{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"exec","arguments":{"command":"true","args":["${'x'.repeat(35_000_000)}"]}}}`,
   )
   server.send(
     `{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"exec","_meta":${'{"a":'.repeat(deep / 2)}1${'}'.repeat(deep / 2)},"arguments":{"command":"true"}}}`,
@@ -39,9 +39,11 @@ test('lines without end, without sense and of any depth are answered, and the ne
   }
   assert.match(String((await server.answer(2)).result?.content?.[0]?.text), /^bad_request: command: expected the program.*not a list/)
   assert.equal((await server.answer(5)).result?.isError, true)
+  // A message that is too long is refused with its own id.
+  assert.deepEqual((await server.answer(3)).error, { code: -32600, message: 'a message has at most 33554432 bytes' })
   assert.deepEqual(
     server.answers.filter(({ id }) => id === null).map(({ error }) => error?.code),
-    [-32700, -32600, -32600, -32600, -32600],
+    [-32700, -32600, -32600, -32600],
   )
   assert.ok((await server.memory()) - before < 200 * 1024 * 1024)
 })

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
+import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 
 import type { Tool } from '@modelcontextprotocol/client'
@@ -54,7 +55,8 @@ test('each command that the target tells is a tool with its slots as parameters,
   const fields = propertiesOf(echo)
   assert.deepEqual([fields['int_1']?.['type'], fields['int_1']?.['minimum'], fields['int_1']?.['maximum']], ['integer', 1, 999_999])
   assert.match(String(fields['int_2']?.['description']), /it stands behind "and"/)
-  assert.deepEqual([fields['timeout_seconds']?.['maximum'], fields['timeout_seconds']?.['default']], [9, 9])
+  const [seconds] = fields['timeout_seconds']?.['anyOf'] as [{ maximum?: number }]
+  assert.deepEqual([seconds.maximum, fields['timeout_seconds']?.['default']], [9, 9])
   const path = propertiesOf(tools.find(({ name }) => name === 'bob_printf_s_p'))['url_path']
   assert.deepEqual([path?.['type'], path?.['maxLength'], typeof path?.['pattern']], ['string', 257, 'string'])
   assert.doesNotMatch(String(path?.['pattern']), /\(\?[!=<]/)
@@ -135,8 +137,9 @@ test('rules that change are told: at a denial, and when they are asked for again
 })
 
 test('a target that cannot be asked, or does not say, leaves a server that can ask again', async (t) => {
+  const nowhere = join((await mcpPlace(t)).dir, 'no-daemon')
   for (const [target, dir, problem] of [
-    ['charlie', alice.dir, /no contact is named/],
+    ['charlie', nowhere, /no daemon|cannot connect to x0xd/],
     ['alice', bob.dir, /does not say which commands it allows: trust_rejected/],
   ] as const) {
     const settings = { security: `allow_targets = ["${target}"]\n` }
@@ -147,6 +150,20 @@ test('a target that cannot be asked, or does not say, leaves a server that can a
     assert.equal(answer.isError, true)
     assert.match(JSON.stringify(answer.structuredContent), problem)
     assert.match(server.said(), /did not say which commands it allows/)
+    const instructions = server.client.getInstructions() ?? ''
+    assert.match(instructions, new RegExp(`^There are no tools for ${target} yet: `))
+    assert.match(instructions, problem)
+  }
+})
+
+test('an agent that the daemon does not know ends the server with status 2 and what to do next', async (t) => {
+  const place = await mcpPlace(t, { security: 'allow_targets = ["*"]\n' })
+  for (const target of ['charlie', 'boob', 'f'.repeat(63)]) {
+    const args = [X0X, 'mcp', '--whoami', 'a', '--config', place.config, '--rules', target]
+    const { status, stderr } = spawnSync(process.execPath, args, { encoding: 'utf8', env: { ...process.env, X0X_DATA_DIR: alice.dir } })
+    assert.equal(status, 2, stderr)
+    assert.match(stderr, /--rules: .*(no contact|no agent)/)
+    assert.match(stderr, /x0x contacts list/)
   }
 })
 

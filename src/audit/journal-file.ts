@@ -36,14 +36,12 @@ export class JournalFile {
   /** The file does not end with a line feed: a line was torn by a full disk or a crash. */
   #torn = false
   #directoryMade = false
-  readonly #shared: boolean
   readonly #floors: number
   #files = 0
 
-  /** `shared`: other processes write it too, and may tear a line between our look and our write. `floors`: as in JournalInit. */
-  constructor(init: { path: string; shared: boolean; floors: number }) {
+  /** `floors`: as in JournalInit. Other processes may append too: `ready` then looks at the end of the file again. */
+  constructor(init: { path: string; floors: number }) {
     this.path = init.path
-    this.#shared = init.shared
     this.#floors = init.floors
   }
 
@@ -67,12 +65,12 @@ export class JournalFile {
   }
 
   /**
-   * Appends in one call of the system, behind a line feed where a torn line is left, or may be; answers how
+   * Appends in one call of the system, behind a line feed where a torn line is left; answers how
    * many of these bytes went in. Fewer than all means a full disk: the rest must be written another time.
    */
   async append(bytes: Buffer): Promise<number> {
     const handle = this.#opened()
-    const mend = this.#torn || (this.#shared && this.#size > 0) ? 1 : 0
+    const mend = this.#torn ? 1 : 0
     const whole = mend ? Buffer.concat([Buffer.from('\n'), bytes]) : bytes
     const { bytesWritten } = await handle.write(whole, 0, whole.length, null)
     this.#size += bytesWritten

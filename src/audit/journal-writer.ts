@@ -13,7 +13,6 @@ export const JOURNAL_HEAD_MS = 60_000
 const FREE_LOOK_MS = 1_000
 
 export interface JournalWriterInit extends LifeInit {
-  readonly shared: boolean
   readonly floors: number
   /** A sync or a head is due, for which no line waits: call `doDue`. */
   onDue(): void
@@ -45,9 +44,9 @@ export class JournalWriter {
   #closed = false
 
   constructor(components: LifeComponents, init: JournalWriterInit) {
-    const { path, policySha256, shared, floors } = init
+    const { path, policySha256, floors } = init
     this.#clock = components.clock
-    this.#file = new JournalFile({ path, shared, floors })
+    this.#file = new JournalFile({ path, floors })
     this.#life = new Life(components, { path, policySha256 })
     this.#onDue = init.onDue
     this.#onWritten = init.onWritten

@@ -19,8 +19,6 @@ export interface JournalInit {
   readonly marks: RunMarks | null
   /** SHA-256, hex, of the policy in force; null, which is the default, where there is none. */
   readonly policySha256?: string | null
-  /** Other processes write it as well. Default: none does. */
-  readonly shared?: boolean
   /** Bytes of lines of what is asked that it takes: callers may ask without end, and refusals have meters of their own. Default: as many as come. */
   readonly rate?: TokenBucketInit
   /** How many times the floor of free space it leaves to others. Default: once. */
@@ -79,10 +77,10 @@ export class Journal implements Startable {
 
   constructor(components: JournalComponents, init: JournalInit) {
     const { clock, log, signer = null, onWritten = null } = components
-    const { path, marks, policySha256 = null, rate, shared = false, floors = 1 } = init
+    const { path, marks, policySha256 = null, rate, floors = 1 } = init
     this.#clock = clock
     this.#log = log
-    this.#writer = new JournalWriter({ clock, signer }, { path, policySha256, shared, floors, onDue: () => this.#kick(), onWritten })
+    this.#writer = new JournalWriter({ clock, signer }, { path, policySha256, floors, onDue: () => this.#kick(), onWritten })
     this.#marks = marks
     this.#refusals = new Refusals({ clock }, { write: async (event) => this.#enqueue(event) })
     this.#rate = rate ? new TokenBucket({ clock }, rate) : null

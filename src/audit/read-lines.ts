@@ -4,6 +4,17 @@ import { LineSplitter, type Line } from '../protocol/lines.ts'
 import { MAX_JOURNAL_LINE } from '../protocol/local-limits.ts'
 
 const CHUNK_BYTES = 256 * 1024
+/** How each line of a journal begins. Within a line it can only be another line, since JSON escapes the quotes of a text. */
+const BEGINNING = Buffer.from('{"ts":"')
+const BEGINNING_OF_LINE = /^\{"ts":"[^"]{20,40}","event":"/
+
+/** The lines of a journal in one that has no line feed between a torn line of one writer and the next line of another. */
+const separated = (line: Line): Line[] => {
+  if (line === 'too_long' || !line.subarray(0, BEGINNING.length).equals(BEGINNING)) return [line]
+  const at = line.indexOf(BEGINNING, BEGINNING.length)
+  if (at === -1 || !BEGINNING_OF_LINE.test(line.toString('latin1', at, at + 60))) return [line]
+  return [line.subarray(0, at), ...separated(line.subarray(at))]
+}
 
 /** Reads on, as often as it is asked; keeps no more than one line. */
 export class LineReader {
@@ -31,7 +42,7 @@ export class LineReader {
       const { bytesRead, buffer } = await this.#file.read(Buffer.allocUnsafe(CHUNK_BYTES), 0, CHUNK_BYTES, at)
       if (bytesRead === 0) return
       this.#bytes += bytesRead
-      yield [...this.#lines.push(buffer.subarray(0, bytesRead))]
+      yield [...this.#lines.push(buffer.subarray(0, bytesRead))].flatMap(separated)
     }
   }
 

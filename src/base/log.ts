@@ -3,6 +3,7 @@ import { pino, stdTimeFunctions } from 'pino'
 import { leadsToJournald, withPriority } from './journald.ts'
 import type { LogLevel } from './log-level.ts'
 import { LogOutput, standardErrorLog } from './log-output.ts'
+import { visibleJson } from './visible-text.ts'
 
 interface LogMethod {
   (fields: object, message: string): void
@@ -42,7 +43,10 @@ const LEVEL = /^\{"level":"(\w+)"/
 export const createLogger = (init: LoggerInit): Logger => {
   const { name, level = 'warn', destination = standardErrorLog() } = init
   const journald = init.journald ?? (init.destination === undefined && leadsToJournald())
-  const prefixed = { write: (line: string) => destination.write(withPriority(LEVEL.exec(line)?.[1], line)) }
+  // A field may hold foreign text: no reader of lines may cut at a character of it.
+  const output = {
+    write: (line: string) => destination.write(visibleJson(journald ? withPriority(LEVEL.exec(line)?.[1], line) : line)),
+  }
   const logger = pino(
     {
       name,
@@ -52,7 +56,7 @@ export const createLogger = (init: LoggerInit): Logger => {
       formatters: { level: (label) => ({ level: label }) },
       redact: { paths: NESTING.flatMap((prefix) => SECRET_FIELDS.map((field) => prefix + field)), censor: '[redacted]' },
     },
-    journald ? prefixed : destination,
+    output,
   )
   if (destination instanceof LogOutput)
     destination.onRecovered = (lost) => logger.error({ lost }, 'log lines were lost because the log could not be written')

@@ -4,6 +4,7 @@ import { MAX_RPC_MESSAGE } from '../protocol/rexd-limits.ts'
 import { RexdDisconnected, RexdError } from './errors.ts'
 import type { Incoming } from './incoming.ts'
 import { whenAborted } from './promises.ts'
+import { jsonText } from '../protocol/lines.ts'
 
 /** Where a call may be sent: over one transport, or over whichever its session has. */
 export interface CallScope {
@@ -76,7 +77,7 @@ export class Calls {
     const { method, params, signal, scope, waiting } = init
     signal?.throwIfAborted()
     const id = ++this.#last
-    const text = JSON.stringify({ jsonrpc: '2.0', id, method, params })
+    const text = jsonText({ jsonrpc: '2.0', id, method, params })
     requireSendable(text, method)
     return new Promise<T>((resolve, reject) => {
       const accept = (result: unknown): void => resolve(init.accept(result))

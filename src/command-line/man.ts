@@ -1,4 +1,4 @@
-import { VERSION } from '../base/version.ts'
+import { RELEASED, VERSION } from '../base/version.ts'
 import { argumentName, pathText, usageOf, type CommandPath, type CommandSpec } from './command.ts'
 import { helpOptions, optionRow, type Row } from './help.ts'
 
@@ -33,7 +33,7 @@ export const manualPage = (parts: readonly [CommandSpec, ...CommandSpec[]]): str
   const [program, ...others] = parts
   const below = [...(program.commands ?? []).flatMap((one) => command([program, one])), ...others.flatMap((one) => command([one]))]
   const lines = [
-    `.TH ${program.name.toUpperCase()} 1 "" "x0x ${VERSION}"`,
+    `.TH ${program.name.toUpperCase()} 1 "${RELEASED}" "x0x ${VERSION}"`,
     '.SH NAME',
     escaped(`${program.name} - ${program.text}`),
     '.SH SYNOPSIS',

@@ -4,7 +4,7 @@ import type { Clock, Timer } from '../base/clock.ts'
 import { TokenBucket } from '../base/token-bucket.ts'
 import { DESK_LINES, DESK_OPEN_MS, MAX_DESK_EVENTS_UNREAD, MAX_DESK_LINE, MAX_DESK_UNREAD } from '../protocol/desk-limits.ts'
 import { DESK_ROLES, DESK_VERSION, readEngineBody, readHumanBody, type DeskRole } from '../protocol/desk.ts'
-import { LineSplitter, type Line } from '../protocol/lines.ts'
+import { jsonText, LineSplitter, type Line } from '../protocol/lines.ts'
 import type { DeskSession } from './engine-session.ts'
 import { newHelloNonce, Seal } from './seal.ts'
 import { isEvent, isOutput } from './watchers.ts'
@@ -66,7 +66,7 @@ export class DeskConnection {
     this.#keys = await this.#host.keys()
     if (this.#isOver) return
     this.#socket.on('data', (chunk: Buffer) => this.#take(chunk))
-    this.#write(`${JSON.stringify({ type: 'hello', version: DESK_VERSION, nonce: this.#nonce })}\n`)
+    this.#write(`${jsonText({ type: 'hello', version: DESK_VERSION, nonce: this.#nonce })}\n`)
   }
 
   #closed(): void {

@@ -6,6 +6,7 @@ import type { FollowedRuns } from './followed-runs.ts'
 import type { DeskRecords } from './desk-records.ts'
 import { isOutput, type News } from './watchers.ts'
 import type { DeskSession } from './engine-session.ts'
+import { jsonText } from '../protocol/lines.ts'
 
 type Request = Exclude<HumanBody, { type: 'open' }>
 
@@ -52,7 +53,7 @@ export class HumanSession implements DeskSession {
     const { id } = body
     try {
       const result = await this.#do(body)
-      const fits = Buffer.byteLength(JSON.stringify(JSON.stringify(result))) < MAX_DESK_REPLY - SEAL_BYTES
+      const fits = Buffer.byteLength(jsonText(JSON.stringify(result))) < MAX_DESK_REPLY - SEAL_BYTES
       if (fits) this.#send({ type: 'result', id, result: { ...result } })
       else this.#fail(id, 'resource_limit', 'the answer is too large for one line: read the file itself')
     } catch (error) {

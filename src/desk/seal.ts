@@ -2,6 +2,7 @@ import { equalBytes, hmac, randomBytes, sha256 } from '../identity/hash.ts'
 import { fromHex, toHex } from '../protocol/ids.ts'
 import { HUMAN_KEY_TEXT, readSealed, sealedText, type DeskDirection, type DeskRole, type SealedLine } from '../protocol/desk.ts'
 import { DESK_FRESH_MS, MAX_DESK_NONCES } from '../protocol/desk-limits.ts'
+import { jsonText } from '../protocol/lines.ts'
 
 const NONCE_BYTES = 16
 const HELLO_BYTES = 32
@@ -58,7 +59,7 @@ export class Seal {
     const { key, role, serverNonce, side, now } = this.#init
     const unsigned = { body: JSON.stringify(body), nonce: newNonce(), ts: now() }
     const mac = toHex(macOf(key, role, side === 'desk' ? 'from_desk' : 'to_desk', serverNonce, unsigned))
-    return `${JSON.stringify({ ...unsigned, mac })}\n`
+    return `${jsonText({ ...unsigned, mac })}\n`
   }
 
   open(line: Uint8Array): Unsealed {

@@ -1,4 +1,5 @@
 import { EXIT_BAD_CONFIG } from '../supervision/program-exit.ts'
+import { jsonText } from '../protocol/lines.ts'
 
 /** How a line of `--check` or `--doctor` turned out. */
 export type Standing = 'ok' | 'warn' | 'fail'
@@ -31,6 +32,6 @@ export const findingsText = (findings: readonly Finding[]): string => {
 
 /** Prints them and answers the exit status. */
 export const reportFindings = (findings: readonly Finding[], { json }: { readonly json: boolean }): number => {
-  process.stdout.write(json ? `${JSON.stringify({ ok: isWell(findings), findings })}\n` : findingsText(findings))
+  process.stdout.write(json ? `${jsonText({ ok: isWell(findings), findings })}\n` : findingsText(findings))
   return isWell(findings) ? 0 : EXIT_BAD_CONFIG
 }

@@ -6,7 +6,7 @@ import { VERSION } from '../base/version.ts'
 import { ASK_ANOTHER, KEPT_EVENT, type Keeper, type KeeperAnswer, type KeeperCall } from '../doors/mcp/staying-tools.ts'
 import { isTable, type Fields } from '../protocol/field-checks.ts'
 import { lifecycleProblem, type LifecycleEvent } from '../protocol/lifecycle.ts'
-import { linesOf } from '../protocol/lines.ts'
+import { jsonText, linesOf } from '../protocol/lines.ts'
 import { MAX_KEEPER_LINE, MAX_MCP_CALL_BYTES } from '../protocol/tool-limits.ts'
 
 /** Of the Model Context Protocol: any that its library speaks. */
@@ -88,7 +88,7 @@ class KeeperConnection {
   }
 
   #send(message: object): void {
-    this.#socket.write(`${JSON.stringify({ jsonrpc: '2.0', ...message })}\n`)
+    this.#socket.write(`${jsonText({ jsonrpc: '2.0', ...message })}\n`)
   }
 
   /** One answer at a time: what its caller does not take is not read, and the keeper then makes no more of them. */

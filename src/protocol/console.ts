@@ -4,13 +4,14 @@ import { isTable, type Fields } from './field-checks.ts'
 import { MAX_COMMAND_JSON } from './local-limits.ts'
 import { ASKS, HOSTS, SECURITIES } from './question.ts'
 import { wishOf, type RanOn, type RunWish } from './run-place.ts'
+import { jsonText } from './lines.ts'
 
 /**
  * The protocol of the console (docs/console.md): one JSON object a line. Sizes are bytes, times are milliseconds; each with its reason.
  */
 
-/** One line: stdin of MAX_CONSOLE_STDIN, half of it escaped, and a command line with its environment. */
-export const MAX_CONSOLE_LINE = 2 * 1024 * 1024
+/** One line: stdin of MAX_CONSOLE_STDIN and a command line with its environment, however JSON writes them (6 bytes for one). */
+export const MAX_CONSOLE_LINE = 8 * 1024 * 1024
 /** stdin of a command, UTF-8. */
 export const MAX_CONSOLE_STDIN = 1024 * 1024
 /** Who asks: it stands in a banner, in every line of the journal, and in the name of a file. */
@@ -198,7 +199,7 @@ export const readConsoleLine = (line: Uint8Array): ConsoleMessage => {
 }
 
 /** A line of the host, with its end. */
-export const consoleLine = (value: object): string => `${JSON.stringify(value)}\n`
+export const consoleLine = (value: object): string => `${jsonText(value)}\n`
 
 export const PONG = { result: 'pong' } as const
 

@@ -3,6 +3,13 @@ import { Gathered } from './gathered.ts'
 export const LINE_FEED = 0x0a
 const NOTHING = Buffer.alloc(0)
 
+/** NEL, LINE SEPARATOR and PARAGRAPH SEPARATOR: JSON allows them raw, and line readers such as Node's `readline` cut at them. */
+const LINE_SEPARATORS = /[\u0085\u2028\u2029]/g
+
+/** JSON on one line for every reader: each character that Unicode counts as a line separator is escaped. Reads back as the same value. */
+export const jsonText = (value: unknown): string =>
+  JSON.stringify(value).replaceAll(LINE_SEPARATORS, (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`)
+
 /** A line without its line feed; `too_long` stands for one longer than `max`, whose bytes are skipped. */
 export type Line = Buffer | 'too_long'
 
@@ -10,12 +17,14 @@ export type Line = Buffer | 'too_long'
 export class LineSplitter {
   readonly #max: number
   readonly #kept: Gathered
+  readonly #onSkipped: (part: Uint8Array) => void
   #tooLong = false
 
-  /** `max`: bytes of the longest line. */
-  constructor({ max }: { max: number }) {
+  /** `max`: bytes of the longest line. `onSkipped`: gets each part of a line that is longer, from its first byte on. */
+  constructor({ max, onSkipped = () => undefined }: { max: number; onSkipped?: (part: Uint8Array) => void }) {
     this.#max = max
     this.#kept = new Gathered({ max })
+    this.#onSkipped = onSkipped
   }
 
   /** The last line, when it had no end of its own; null where there is none. */
@@ -45,15 +54,18 @@ export class LineSplitter {
   }
 
   #keep(part: Buffer): void {
-    if (part.length === 0 || this.#tooLong) return
-    this.#tooLong = this.#kept.length + part.length > this.#max
-    if (this.#tooLong) this.#kept.take()
+    if (part.length === 0) return
+    if (!this.#tooLong && this.#kept.length + part.length > this.#max) {
+      this.#tooLong = true
+      this.#onSkipped(this.#kept.take())
+    }
+    if (this.#tooLong) this.#onSkipped(part)
     else this.#kept.add(part)
   }
 
   #take(last: Buffer): Line {
     // Most lines lie wholly in one chunk and need no copy.
-    if (this.#kept.length === 0 && !this.#tooLong) return last.length > this.#max ? 'too_long' : last
+    if (this.#kept.length === 0 && !this.#tooLong && last.length <= this.#max) return last
     this.#keep(last)
     const line = this.#tooLong ? 'too_long' : this.#kept.take()
     this.#tooLong = false

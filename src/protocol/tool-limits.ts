@@ -40,8 +40,8 @@ export const MAX_KEYS = 1_000
 export const MAX_JOURNAL_KEYS = 10_000
 /** Between two notes of progress. */
 export const PROGRESS_MS = 5_000
-/** One message of a client, as a line. */
-export const MAX_MCP_MESSAGE = 4 * 1024 * 1024
+/** One message of a client, as a line: two texts of `edit_file`, however JSON writes them (6 bytes a character), and the rest. */
+export const MAX_MCP_MESSAGE = 32 * 1024 * 1024
 /** Calls of one client that are not answered yet, and bytes of their messages; more are refused. Small calls that end a run have as many places again. */
 export const MAX_MCP_CALLS = 4_096
 export const MAX_MCP_CALL_BYTES = 64 * 1024 * 1024

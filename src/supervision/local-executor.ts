@@ -42,7 +42,7 @@ export const daemonApi = (env: Environment): LocalApi => {
 
 /** Several processes of a user write the same file, and none has a key to sign with. */
 const journalAt = (path: string, policySha256: string, components: { clock: Clock; log: Logger }): Journal =>
-  new Journal(components, { path, marks: new LocalMarks(components, { directory: localMarksOf(path) }), policySha256, shared: true })
+  new Journal(components, { path, marks: new LocalMarks(components, { directory: localMarksOf(path) }), policySha256 })
 
 /** What an engine of this process is to do, and how it calls itself at the desk. */
 export interface EngineInit extends Pick<RexdConfig, 'policy' | 'audit_path' | 'sha256' | 'tools'> {

@@ -24,9 +24,9 @@ interface Life {
   readonly clock: ManualClock
 }
 
-const begin = async (t: TestContext, path: string, signer: AgentSigner | null = AGENT, shared = false): Promise<Life> => {
+const begin = async (t: TestContext, path: string, signer: AgentSigner | null = AGENT): Promise<Life> => {
   const clock = new ManualClock()
-  const journal = new Journal({ clock, log: silent, signer }, { path, marks: null, policySha256: 'a'.repeat(64), shared })
+  const journal = new Journal({ clock, log: silent, signer }, { path, marks: null, policySha256: 'a'.repeat(64) })
   await journal.start()
   t.after(() => journal.stop())
   return { journal, clock }
@@ -221,7 +221,7 @@ test('one history across files, in whatever order they are given and whatever th
 
 test('lives of several writers overlap in one file, and a line that one of them tears swallows none of another', async (t) => {
   const path = join(await temporaryDirectory(t), 'audit.log')
-  const lives = await Promise.all([0, 1, 2].map(async () => begin(t, path, null, true)))
+  const lives = await Promise.all([0, 1, 2].map(async () => begin(t, path, null)))
   for (let n = 0; n < 30; n++) await lives[n % 3]!.journal.append(denialEvent(n))
   // Between the look at the file's end and the write.
   const { JournalFile } = await import('../../src/audit/journal-file.ts')
@@ -233,7 +233,7 @@ test('lives of several writers overlap in one file, and a line that one of them 
   await lives[0]!.journal.append(denialEvent(40))
   mock.mock.restore()
   for (const { journal } of lives) await journal.stop()
-  await (await begin(t, path, null, true)).journal.stop()
+  await (await begin(t, path, null)).journal.stop()
   const report = await verifyJournal([path])
   assert.deepEqual([report.problems, report.lives, report.torn_lines], [[], 4, 1])
 })

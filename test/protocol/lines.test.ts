@@ -4,7 +4,7 @@ import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import fc from 'fast-check'
 
-import { LineSplitter, linesOf } from '../../src/protocol/lines.ts'
+import { jsonText, LineSplitter, linesOf } from '../../src/protocol/lines.ts'
 import { MAX_RPC_MESSAGE } from '../../src/protocol/rexd-limits.ts'
 
 const SEED = 20_261_121
@@ -135,4 +135,21 @@ test('a line may be as long as the limit and no longer, and is refused before it
   assert.deepEqual([...lines.pushStrictly(Buffer.from('12345678\n1234567'), tooLong)].map(String), ['12345678'])
   assert.deepEqual([...lines.pushStrictly(Buffer.from('8'), tooLong)], [])
   assert.throws(() => [...lines.pushStrictly(Buffer.from('9'), tooLong)], TooLong)
+})
+
+test('JSON on one line has no character that Unicode counts as a line separator, and reads back the same', () => {
+  const separators = '\n\v\f\r\u001c\u001d\u001e\u0085\u2028\u2029'
+  const value = { [`a${separators}`]: [separators, 'plain', '漢字', 1, null] }
+  assert.doesNotMatch(jsonText(value), /[\n\v\f\r\u001c-\u001e\u0085\u2028\u2029]/)
+  assert.deepEqual(JSON.parse(jsonText(value)), value)
+  assert.equal(jsonText('漢'), '"漢"')
+  fc.assert(fc.property(fc.jsonValue(), (any) => assert.deepEqual(JSON.parse(jsonText(any)), JSON.parse(JSON.stringify(any)))))
+})
+
+test('the parts of a line that is too long are handed on from its first byte, and those of others are not', () => {
+  const parts: Buffer[] = []
+  const lines = new LineSplitter({ max: 4, onSkipped: (part) => parts.push(Buffer.from(part)) })
+  const said = ['ab', 'cdef', 'gh\nok\n12345\n1234', '\n'].flatMap((text) => [...lines.push(Buffer.from(text))].map(String))
+  assert.deepEqual(said, ['too_long', 'ok', 'too_long', '1234'])
+  assert.equal(Buffer.concat(parts).toString(), 'abcdefgh12345')
 })

@@ -3,6 +3,7 @@ import { CONSOLE_TERMINAL } from '../../protocol/console.ts'
 import type { TranscriptEntry } from '../../protocol/transcript-entry.ts'
 import { FILE_PAGE, linesAround, linesText } from './entry-text.ts'
 import type { Line } from './screen/line.ts'
+import { jsonText } from '../../protocol/lines.ts'
 
 const SIZE = { width: CONSOLE_TERMINAL.cols, height: CONSOLE_TERMINAL.rows }
 /** A player waits no longer than this where nothing happens; seconds. */
@@ -35,7 +36,7 @@ export class Asciicast {
   /** The first line. `first`: null for a transcript without a command. */
   header(title: string, first: TranscriptEntry | null): string {
     const timestamp = first === null ? {} : { timestamp: Math.floor(startOf(first) / 1_000) }
-    return `${JSON.stringify({ version: 2, ...SIZE, ...timestamp, idle_time_limit: IDLE_SECONDS, title, env: { TERM: 'xterm-256color' } })}\n`
+    return `${jsonText({ version: 2, ...SIZE, ...timestamp, idle_time_limit: IDLE_SECONDS, title, env: { TERM: 'xterm-256color' } })}\n`
   }
 
   /** The lines of one command. */
@@ -54,6 +55,6 @@ export class Asciicast {
 
   #event(ms: number, text: string): string {
     this.#now = Math.max(this.#now, ms)
-    return `${JSON.stringify([Math.round(this.#now) / 1_000, 'o', text.replaceAll('\n', '\r\n')])}\n`
+    return `${jsonText([Math.round(this.#now) / 1_000, 'o', text.replaceAll('\n', '\r\n')])}\n`
   }
 }

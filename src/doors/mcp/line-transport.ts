@@ -14,9 +14,11 @@ import type { Clock } from '../../base/clock.ts'
 import { AppError, ERROR_TABLE } from '../../base/errors.ts'
 import { Turnstile } from '../../base/turnstile.ts'
 import { Waiters } from '../../base/waiters.ts'
-import { LineSplitter, type Line } from '../../protocol/lines.ts'
+import { jsonText, LineSplitter, type Line } from '../../protocol/lines.ts'
+import { SkippedId } from '../../protocol/skipped-id.ts'
 import { utf8Text } from '../../protocol/text.ts'
 import { MAX_MCP_BACKLOG, MAX_MCP_CALL_BYTES, MAX_MCP_CALLS, MAX_MCP_MESSAGE } from '../../protocol/tool-limits.ts'
+import { BATCH_VERSION, Batches, MAX_MCP_BATCH } from './batches.ts'
 import { KEPT_EVENT } from './staying-tools.ts'
 
 type RequestId = string | number
@@ -63,10 +65,15 @@ export class LineTransport implements Transport {
   readonly #clock: Clock
   readonly #input: Readable
   readonly #output: Writable
+  /** Of the message that is too long and not kept. */
+  readonly #skipped = new SkippedId()
   readonly #drained = new Waiters()
   readonly #idle = new Waiters()
   readonly #answers = new Turnstile({ limit: MAX_ANSWERS })
   readonly #calls = new Map<RequestId, InFlight>()
+  readonly #batches = new Batches()
+  /** The client and we agreed on a version of the protocol that has batches. */
+  #takesBatches = false
   readonly #ended = Promise.withResolvers<void>()
   #bytes = 0
   /** How many of the calls stay. */
@@ -99,8 +106,10 @@ export class LineTransport implements Transport {
   /** Resolves when it was handed on, or nobody takes it. Who reads nothing is told of nothing that happens meanwhile. */
   async send(message: JSONRPCMessage): Promise<void> {
     if (this.#closed || (this.#isBehind && isJSONRPCNotification(message) && DROPPED.has(message.method))) return
-    this.#output.write(`${JSON.stringify(message)}\n`)
-    if (isJSONRPCResultResponse(message) || isJSONRPCErrorResponse(message)) this.#settle(message.id)
+    if (isJSONRPCResultResponse(message)) this.#takesBatches ||= message.result['protocolVersion'] === BATCH_VERSION
+    if (!isJSONRPCResultResponse(message) && !isJSONRPCErrorResponse(message)) return this.#write(jsonText(message))
+    this.#answer(message.id ?? null, jsonText(message))
+    this.#settle(message.id)
   }
 
   async close(): Promise<void> {
@@ -157,7 +166,7 @@ export class LineTransport implements Transport {
   }
 
   async #read(): Promise<void> {
-    const lines = new LineSplitter({ max: MAX_MCP_MESSAGE })
+    const lines = new LineSplitter({ max: MAX_MCP_MESSAGE, onSkipped: (part) => this.#skipped.add(part) })
     let taken = 0
     for await (const chunk of this.#input as AsyncIterable<Buffer>) {
       for (const line of lines.push(chunk)) {
@@ -173,7 +182,8 @@ export class LineTransport implements Transport {
   }
 
   #take(line: Line): void {
-    if (line === 'too_long') return this.#refuse(null, INVALID_REQUEST, `a message has at most ${MAX_MCP_MESSAGE} bytes`)
+    if (line === 'too_long')
+      return this.#refuse(asId(this.#skipped.take()), INVALID_REQUEST, `a message has at most ${MAX_MCP_MESSAGE} bytes`)
     const text = utf8Text(line)
     if (text === null) return this.#refuse(null, PARSE_ERROR, 'the message is not valid UTF-8')
     if (text.trim() === '') return
@@ -183,7 +193,19 @@ export class LineTransport implements Transport {
     } catch {
       return this.#refuse(null, PARSE_ERROR, 'the message is not valid JSON')
     }
-    this.#dispatch(message, line.length)
+    if (Array.isArray(message) && this.#takesBatches) this.#takeBatch(message, line.length)
+    else this.#dispatch(message, line.length)
+  }
+
+  /** Each of its messages counts with its share of the bytes. */
+  #takeBatch(messages: readonly unknown[], bytes: number): void {
+    if (messages.length === 0 || messages.length > MAX_MCP_BATCH)
+      return this.#refuse(null, INVALID_REQUEST, `a batch has 1 to ${MAX_MCP_BATCH} messages`)
+    const ids = messages.filter(isJSONRPCRequest).map(({ id }) => id)
+    if (new Set(ids).size < ids.length || ids.some((id) => this.#calls.has(id)))
+      return this.#refuse(null, INVALID_REQUEST, 'an id of the batch is that of another request that is not answered yet')
+    this.#batches.open(ids)
+    for (const message of messages) this.#dispatch(message, Math.ceil(bytes / messages.length))
   }
 
   #dispatch(message: unknown, bytes: number): void {
@@ -213,7 +235,16 @@ export class LineTransport implements Transport {
   }
 
   #refuse(id: RequestId | null, code: number, message: string): void {
-    if (!this.#closed) this.#output.write(`${JSON.stringify({ jsonrpc: '2.0', id, error: { code, message } })}\n`)
+    this.#answer(id, jsonText({ jsonrpc: '2.0', id, error: { code, message } }))
+  }
+
+  #answer(id: RequestId | null, text: string): void {
+    const due = id === null ? text : this.#batches.answer(id, text)
+    if (due !== null) this.#write(due)
+  }
+
+  #write(text: string): void {
+    if (!this.#closed) this.#output.write(`${text}\n`)
   }
 
   /** Whoever cancels a call gets no answer to it; but what it holds counts until its tool is done. */
@@ -227,6 +258,9 @@ export class LineTransport implements Transport {
   #settle(id: RequestId | undefined): void {
     const call = id === undefined ? undefined : this.#calls.get(id)
     if (id === undefined || call === undefined) return
+    // A cancelled request of a batch is not answered.
+    const due = this.#batches.drop(id)
+    if (due !== null) this.#write(due)
     this.#calls.delete(id)
     this.#bytes -= call.bytes
     if (call.stays) this.#staying -= 1
@@ -235,7 +269,7 @@ export class LineTransport implements Transport {
   }
 }
 
-const idOf = (message: unknown): RequestId | null => {
-  const id = typeof message === 'object' && message !== null && 'id' in message ? message.id : null
-  return typeof id === 'number' || (typeof id === 'string' && id.length <= MAX_ID) ? id : null
-}
+const idOf = (message: unknown): RequestId | null =>
+  asId(typeof message === 'object' && message !== null && 'id' in message ? message.id : null)
+
+const asId = (id: unknown): RequestId | null => (typeof id === 'number' || (typeof id === 'string' && id.length <= MAX_ID) ? id : null)

@@ -168,7 +168,11 @@ export class RuleTools {
 
   /** What a model is told of all of them together. */
   get instructions(): string {
+    const { problem } = this.rules.known
     return [
+      ...(problem === null
+        ? []
+        : [`There are no tools for ${this.rules.target} yet: ${shownLine(problem)}. When that is solved, call ${REFRESH}.`]),
       `Each tool whose name begins as that of ${this.rules.target} does runs one command there; fill in its parameters.`,
       `${REFRESH}: asks ${this.rules.target} again which commands it allows.`,
       'A command that takes longer than a call may wait goes on: its result has "state": "running" and a run_id: exec_wait waits for it, exec_output reads what it writes, exec_kill ends it, exec_list has all.',

@@ -3,6 +3,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import { AppError, ERROR_TABLE, isAppError } from '../../base/errors.ts'
 import { isTable, type Fields } from '../../protocol/field-checks.ts'
 import { MAX_PAGE_BODY } from '../../protocol/page-limits.ts'
+import { jsonText } from '../../protocol/lines.ts'
 
 /** Nothing from elsewhere, nothing inline, in nobody's frame. */
 const POLICY = [
@@ -34,7 +35,7 @@ export const setHeaders = (response: ServerResponse): void => {
 }
 
 export const sendJson = (response: ServerResponse, status: number, body: object): void => {
-  const text = Buffer.from(JSON.stringify(body))
+  const text = Buffer.from(jsonText(body))
   response.writeHead(status, { 'content-type': 'application/json; charset=utf-8', 'content-length': text.length }).end(text)
 }
 

@@ -4,6 +4,7 @@ import type { Clock, Timer } from '../../base/clock.ts'
 import type { PageNews } from '../../protocol/page.ts'
 import { MAX_PAGE_BEHIND, MAX_PAGE_EVENTS_BEHIND, PAGE_BEAT_MS } from '../../protocol/page-limits.ts'
 import type { DeskFeed } from './desk-feed.ts'
+import { jsonText } from '../../protocol/lines.ts'
 
 /** Streams what the desk tells to one page, until it goes or its session is over. */
 export const streamNews = (
@@ -17,7 +18,7 @@ export const streamNews = (
     // Output is told again, and the journal has how runs ended: a page that reads slowly loses no question for them.
     const unread = response.writableLength
     if (news.type === 'event' && (news.event.type === 'exec.output' ? response.writableNeedDrain : unread > MAX_PAGE_EVENTS_BEHIND)) return
-    response.write(`${JSON.stringify(news)}\n`)
+    response.write(`${jsonText(news)}\n`)
     // Who does not read holds no memory of ours: it comes again, and is told what is then.
     if (response.writableLength > MAX_PAGE_BEHIND) response.destroy()
   }

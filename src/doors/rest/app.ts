@@ -24,6 +24,7 @@ import { runsRoutes } from './runs-routes.ts'
 import { StreamedBody } from './run-request.ts'
 import { checkWith } from '../check-with.ts'
 import { statusRoutes } from './status-routes.ts'
+import { jsonText } from '../../protocol/lines.ts'
 
 export interface RestAppInit extends RestInit {
   /** Which listener a request came by. */
@@ -78,7 +79,7 @@ export const buildApp = async (components: RestComponents, init: RestAppInit): P
       (value: unknown) =>
         checkWith(schema as z.ZodType, value),
   )
-  app.setSerializerCompiler(() => JSON.stringify)
+  app.setReplySerializer(jsonText)
   app.setErrorHandler(async (error, _request, reply) => answerError(components, error, reply))
   app.setNotFoundHandler(async (request, reply) => {
     throw noRoute(request, reply)

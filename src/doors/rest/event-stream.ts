@@ -5,6 +5,7 @@ import type { FastifyReply } from 'fastify'
 import type { Clock, Timer } from '../../base/clock.ts'
 import { inOneWrite } from '../../base/one-write.ts'
 import { RAW_RUN_TYPE } from '../../protocol/run-events.ts'
+import { jsonText } from '../../protocol/lines.ts'
 
 /** Silence after which a server-sent event stream gets a comment, so that nothing in between cuts it. */
 export const SSE_HEARTBEAT_MS = 15_000
@@ -69,12 +70,12 @@ export class EventStream {
    * has left this process, or nobody is there to read it.
    */
   send(object: object, left?: () => void): void | Promise<void> {
-    return this.#write(JSON.stringify(object), 'utf8', left)
+    return this.#write(jsonText(object), 'utf8', left)
   }
 
   /** The same, of server-sent events, with the id that a reader who comes again says in Last-Event-ID. */
   sendWithId(object: object, id: string): void | Promise<void> {
-    return this.#out(`id: ${id}\ndata: ${JSON.stringify(object)}\n\n`, 'utf8')
+    return this.#out(`id: ${id}\ndata: ${jsonText(object)}\n\n`, 'utf8')
   }
 
   /** The same for a JSON text that is ready. */

@@ -16,6 +16,7 @@ import { toBase64 } from '../../protocol/text.ts'
 import { errorFields } from './error-fields.ts'
 import type { EventStream, StreamFormat } from './event-stream.ts'
 import { KeptOutput, outputHead, streamFormat } from './run-response.ts'
+import { jsonText } from '../../protocol/lines.ts'
 
 /** Many hosts write to one reader, each when those before it have been taken: what waits is held there and not in the answer's buffer. */
 class InTurn {
@@ -59,7 +60,7 @@ export class StreamedFanout implements FanoutSink {
   event({ host }: FanoutHost, event: RunEvent): void | Promise<void> {
     if (!('data' in event)) return this.#say({ ...event, host })
     return this.#turns.write(() =>
-      this.#stream.sendText(`${outputHead(event)},"host":${JSON.stringify(host)},"data_b64":"${toBase64(event.data)}"}`),
+      this.#stream.sendText(`${outputHead(event)},"host":${jsonText(host)},"data_b64":"${toBase64(event.data)}"}`),
     )
   }
 

@@ -1,5 +1,6 @@
 import { AppError } from '../../base/errors.ts'
 import { failure, type RpcResponse } from './message.ts'
+import { jsonText } from '../../protocol/lines.ts'
 
 /** Characters of the answers to all batches of one connection that are not answered yet: two of the longest, a file of nothing but control characters. */
 export const MAX_RPC_BATCH_ANSWER = 32 * 1024 * 1024
@@ -29,9 +30,9 @@ export class BatchAnswers {
 
   /** `at`: of its question in the batch. False: it did not fit, and its place says so. */
   add(at: number, response: RpcResponse): boolean {
-    const text = JSON.stringify(response)
+    const text = jsonText(response)
     const fits = this.#fits(text.length)
-    const kept = fits ? text : JSON.stringify(failure(response.id, this.#tooMuch()))
+    const kept = fits ? text : jsonText(failure(response.id, this.#tooMuch()))
     this.#size += kept.length
     this.#texts[at] = kept
     return fits

@@ -45,13 +45,14 @@ export const parseFailure = (message: string): RpcMessage => ({ batch: false, pa
 export const isParseFailure = ({ parts: [part] }: RpcMessage): boolean =>
   part !== undefined && 'error' in part && part.error.code === PARSE_ERROR
 
-const limited = (message: string, data: Record<string, unknown>): RpcMessage => ({
+const limited = (message: string, data: Record<string, unknown>, id: RpcId = null): RpcMessage => ({
   batch: false,
-  parts: [refusal(null, ERROR_TABLE.resource_limit.rpc, message, { code: 'resource_limit', ...data })],
+  parts: [refusal(id, ERROR_TABLE.resource_limit.rpc, message, { code: 'resource_limit', ...data })],
 })
 
-/** A message that is longer than any may be. */
-export const tooLong = (max: number): RpcMessage => limited(`a message has at most ${max} bytes`, { max })
+/** A message that is longer than any may be. `id`: of its request, where that could be read. */
+export const tooLong = (max: number, id: RpcId = null): RpcMessage =>
+  limited(`a message has at most ${max} bytes`, { max }, isId(id) ? id : null)
 
 /** … or is made of more. */
 export const tooManyValues = ({ depth, values }: JsonShape): RpcMessage =>

@@ -1,6 +1,7 @@
 import { isUtf8 } from 'node:buffer'
 
 import { toBase64, unfinished } from '../../protocol/text.ts'
+import { jsonText } from '../../protocol/lines.ts'
 
 export interface EncodedOutput {
   readonly data: string
@@ -11,7 +12,7 @@ export interface EncodedOutput {
 const SMALL = 1_024
 
 /** A control character is six in JSON (RFC 8259, section 7); a line feed or a quote is two. */
-const growsTooMuch = (text: string): boolean => text.length >= SMALL && JSON.stringify(text).length > 2 * text.length + 2
+const growsTooMuch = (text: string): boolean => text.length >= SMALL && jsonText(text).length > 2 * text.length + 2
 
 /** One stream of bytes as texts: UTF-8 where it is that and JSON does not blow it up, base64 where not. No character is cut in two. */
 export class OutputText {

@@ -1,4 +1,5 @@
 import { Waiters, type Patience } from '../../base/waiters.ts'
+import { jsonText } from '../../protocol/lines.ts'
 
 /** Of events that a connection was given: after so many it is asked whether they came, so that the answer is there before room is needed. */
 const CONFIRM_EVERY_BYTES = 256 * 1024
@@ -144,7 +145,7 @@ export class SessionEvents {
     if (this.#log === null) return this.#direct?.(notification(method, params))
     const cursor = ++this.#last
     const event = notification(method, { ...params, cursor })
-    const size = JSON.stringify(event).length
+    const size = jsonText(event).length
     this.#log.push({ cursor, event, size })
     this.#bytes += size
     if (!this.#closing) this.#waiters.wake()

@@ -5,6 +5,7 @@ import { inOneWrite } from '../../base/one-write.ts'
 import { Waiters } from '../../base/waiters.ts'
 import { LineSplitter, type Line } from '../../protocol/lines.ts'
 import { MAX_RPC_BACKLOG, MAX_RPC_MESSAGE } from '../../protocol/rexd-limits.ts'
+import { SkippedId } from '../../protocol/skipped-id.ts'
 import { utf8Text } from '../../protocol/text.ts'
 import { RpcConnection, type ConnectionComponents } from './connection.ts'
 import { tooLong } from './message.ts'
@@ -84,14 +85,16 @@ export const serveLines = async (streams: StdioComponents, init: Omit<MethodsIni
 }
 
 const readLines = async (input: Readable, connection: RpcConnection): Promise<void> => {
-  const lines = new LineSplitter({ max: MAX_RPC_MESSAGE })
-  for await (const chunk of input as AsyncIterable<Buffer>) for (const line of lines.push(chunk)) await takeLine(line, connection)
+  const skipped = new SkippedId()
+  const lines = new LineSplitter({ max: MAX_RPC_MESSAGE, onSkipped: (part) => skipped.add(part) })
+  const take = (line: Line): void | Promise<void> =>
+    line === 'too_long' ? connection.take(tooLong(MAX_RPC_MESSAGE, skipped.take())) : takeLine(line, connection)
+  for await (const chunk of input as AsyncIterable<Buffer>) for (const line of lines.push(chunk)) await take(line)
   const rest = lines.rest()
-  if (rest !== null) await takeLine(rest, connection)
+  if (rest !== null) await take(rest)
 }
 
-const takeLine = (line: Line, connection: RpcConnection): void | Promise<void> => {
-  if (line === 'too_long') return connection.take(tooLong(MAX_RPC_MESSAGE))
+const takeLine = (line: Buffer, connection: RpcConnection): void | Promise<void> => {
   if (isBlank(line)) return undefined
   return connection.take(parseBytes(line))
 }

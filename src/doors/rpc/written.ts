@@ -1,4 +1,5 @@
 import { toBase64 } from '../../protocol/text.ts'
+import { jsonText } from '../../protocol/lines.ts'
 
 /** Bytes that an answer has as base64. In JSON that is what it is: nobody has to look at each character for what must be escaped. */
 export class Base64 {
@@ -30,8 +31,8 @@ const CONTENT = '"content":"'
 /** A message as it goes out: a text, or bytes where it holds a file in base64. Text is written already. `end`: what stands behind it. */
 export const written = (message: object | string, end = ''): string | Buffer => {
   if (typeof message === 'string') return `${message}${end}`
-  if (!hasContent(message)) return `${JSON.stringify(message)}${end}`
-  const text = JSON.stringify({ ...message, result: { ...message.result, content: '' } })
+  if (!hasContent(message)) return `${jsonText(message)}${end}`
+  const text = jsonText({ ...message, result: { ...message.result, content: '' } })
   const at = text.indexOf(CONTENT) + CONTENT.length
   const [head, content, tail] = [text.slice(0, at), message.result.content.toJSON(), `${text.slice(at)}${end}`]
   const bytes = Buffer.allocUnsafeSlow(Buffer.byteLength(head) + content.length + Buffer.byteLength(tail))

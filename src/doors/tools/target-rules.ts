@@ -1,5 +1,5 @@
 import type { Clock } from '../../base/clock.ts'
-import { AppError, errorText, nextOf } from '../../base/errors.ts'
+import { AppError, errorText, isAppError, nextOf, type ErrorCode } from '../../base/errors.ts'
 import type { RulesJson } from '../../protocol/rules-json.ts'
 import { ruleCommands, type RuleCommand } from './rule-command.ts'
 
@@ -30,6 +30,8 @@ export interface KnownRules {
   readonly left_out: number
   /** Why the last question told nothing; null: it did. The commands are those of the last answer. */
   readonly problem: string | null
+  /** Its code, where it has one. */
+  readonly code: ErrorCode | null
 }
 
 /** The commands that one target allows, as it told them last. */
@@ -37,7 +39,7 @@ export class TargetRules {
   readonly #components: TargetRulesComponents
   readonly #init: TargetRulesInit
   readonly #listeners = new Set<() => void>()
-  #known: KnownRules = { commands: [], left_out: 0, problem: 'the target was not asked yet' }
+  #known: KnownRules = { commands: [], left_out: 0, problem: 'the target has not answered yet', code: null }
   #asking: Promise<boolean> | null = null
   #askedAt = Number.NEGATIVE_INFINITY
 
@@ -83,10 +85,11 @@ export class TargetRules {
       const { target, reserved } = this.#init
       const commands = ruleCommands(target, answer.rules, reserved)
       const left_out = answer.left_out + Math.max(commands.length - MAX_RULE_TOOLS, 0)
-      return this.#take({ commands: commands.slice(0, MAX_RULE_TOOLS), left_out, problem: null })
+      return this.#take({ commands: commands.slice(0, MAX_RULE_TOOLS), left_out, problem: null, code: null })
     } catch (error) {
       // What is no answer takes nothing away: the target decides about each run anyway.
-      this.#known = { ...this.#known, problem: [errorText(error), nextOf(error).next ?? []].flat().join('; ') }
+      const problem = [errorText(error), nextOf(error).next ?? []].flat().join('; ')
+      this.#known = { ...this.#known, problem, code: isAppError(error) ? error.code : null }
       return false
     } finally {
       timer.cancel()

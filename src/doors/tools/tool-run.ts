@@ -23,6 +23,28 @@ export type FollowedRun = Pick<LocalRun, 'startedAt' | 'cwd' | 'ended' | 'cancel
 /** Of a run that is over, or is not here: nothing can be done to it. */
 export const INERT: Pick<FollowedRun, 'cancel' | 'signal'> = { cancel: () => undefined, signal: () => false }
 
+const leftOut = (bytes: number): string => `\n[… ${bytes} bytes are left out here …]\n`
+const notKept = (bytes: number): string => (bytes === 0 ? '' : `\n[… ${bytes} more bytes were not kept …]\n`)
+
+/**
+ * A text in at most `max` bytes, with its notes of what is missing; its beginning alone where these do not fit. `above`: bytes
+ * that came and were not kept. `cut`: bytes of the kept text that are left out.
+ */
+const shownText = (kept: ModelText['kept'], max: number, above: number): { readonly text: string; readonly cut: number } => {
+  if (above === 0 && kept.cut(max).cut === 0) return { text: kept.cut(max).head, cut: 0 }
+  const end = notKept(above)
+  const room = max - Buffer.byteLength(end)
+  const whole = kept.cut(Math.max(room, 0))
+  if (whole.cut === 0 && room >= 0) return { text: whole.head + end, cut: 0 }
+  const parts = room - Buffer.byteLength(leftOut(kept.total))
+  if (parts < 0) {
+    const { text, next } = kept.read(0, max)
+    return { text, cut: kept.total - next }
+  }
+  const { head, tail, cut } = kept.cut(parts)
+  return { text: head + leftOut(cut) + tail + end, cut }
+}
+
 /** A command that a tool was asked for. What it writes is kept as text, so that it never waits for who reads it. */
 export class ToolRun implements LocalRunSink {
   readonly id: string
@@ -47,6 +69,8 @@ export class ToolRun implements LocalRunSink {
   /** Why it was not accepted; null: it was, or that is not known yet, or a mistake of ours is why. */
   refusal: AppError | null = null
   #timedOut = false
+  /** A cap has cut the output, or the time was up. */
+  #truncated = false
   #cancelledThere = false
   /** By its target. */
   #timeoutClamped = false
@@ -96,7 +120,7 @@ export class ToolRun implements LocalRunSink {
 
   /** A cap, of its target or of this host, has cut its output. */
   get isCut(): boolean {
-    return this.#dropped.stdout + this.#dropped.stderr > 0
+    return this.#truncated && !this.#timedOut
   }
 
   /** Where it ran they say that it was a cancellation that ended it. */
@@ -152,6 +176,7 @@ export class ToolRun implements LocalRunSink {
     if (this.leaving.signal.aborted) run.cancel()
     const outcome = await run.ended
     this.#recorder?.note(this.id, { event: 'ended', outcome })
+    this.#truncated = outcome?.truncated ?? false
     if (outcome !== null)
       this.#dropped = {
         stdout: Math.max(outcome.stdout_bytes_total - this.#came.stdout, 0),
@@ -272,12 +297,9 @@ export class ToolRun implements LocalRunSink {
 
   /** `omitted`: bytes that the text lacks. `kept`: how many of them there are, and can be asked for. */
   #shown(stream: Stream, view: View, texts: ToolRun['text']): { readonly text: string; readonly omitted: number; readonly kept: number } {
-    const { head, tail, cut } = texts[stream].kept.cut(view[stream])
     const above = this.#dropped[stream] + texts[stream].gone
-    if (view[stream] === 0) return { text: '', omitted: cut + above, kept: cut }
-    const text = cut === 0 ? head : `${head}\n[… ${cut} bytes are left out here …]\n${tail}`
-    const omitted = cut + above
-    return { text: above === 0 ? text : `${text}\n[… ${above} more bytes were not kept …]\n`, omitted, kept: cut }
+    const { text, cut } = shownText(texts[stream].kept, view[stream], above)
+    return { text, omitted: cut + above, kept: cut }
   }
 
   #close(end: RunEnd): void {

@@ -9,6 +9,7 @@ import { loadPrimitives } from '../../identity/primitives.ts'
 import { runProgram } from '../../supervision/program-exit.ts'
 import { collect } from './collect.ts'
 import { parseBundleFlags, type BundleFlags } from './flags.ts'
+import { jsonText } from '../../protocol/lines.ts'
 
 const defaultFile = (): string => `x0x-bundle-${new Date().toISOString().replaceAll(/[:.]/g, '-')}.json`
 
@@ -27,7 +28,7 @@ const write = async (flags: BundleFlags, env: Environment): Promise<number> => {
     await file.sync()
     const bytes = Buffer.byteLength(text)
     process.stdout.write(
-      flags.json ? `${JSON.stringify({ ok: true, file: path, bytes })}\n` : `${path}: ${bytes} bytes; read it before you send it\n`,
+      flags.json ? `${jsonText({ ok: true, file: path, bytes })}\n` : `${path}: ${bytes} bytes; read it before you send it\n`,
     )
     return 0
   } catch (error) {

@@ -24,7 +24,7 @@ export const plainOffer = (granted: ReadonlySet<Capability>, keeper: Keeper | nu
   return { tools, source: null, instructions: keeper === null ? instructions : `${instructions}\n${STAYING}` }
 }
 
-/** One tool for each command of a target. Throws `bad_config` where the configuration does not let anybody ask it. */
+/** One tool for each command of a target. Throws `bad_config` if the configuration forbids to ask it, or if the daemon knows no such agent. */
 export const ruleOffer = async (
   target: string,
   { policy, path }: Pick<RexdConfig, 'policy' | 'path'>,
@@ -40,10 +40,12 @@ export const ruleOffer = async (
     { ask: async (signal) => askRules(api, target, AbortSignal.any([signal, ended])), clock: systemClock },
     target,
   )
-  const { rules, fixed, instructions } = source
+  const { rules, fixed } = source
   await within(systemClock, RULES_START_MS, rules.refresh())
-  const { problem, commands } = rules.known
+  const { problem, code, commands } = rules.known
+  if (code === 'unknown_agent' || code === 'ambiguous_agent')
+    throw new AppError('bad_config', `--rules: ${problem ?? ''}\n  Try: x0x contacts list`)
   if (problem !== null) log.warn({ target, problem }, 'the target did not say which commands it allows')
   else if (commands.length === 0) log.warn({ target }, 'the target tells of no command that it allows us: x0x acl mine says what to do')
-  return { tools: fixed, source, instructions }
+  return { tools: fixed, source, instructions: source.instructions }
 }

@@ -3,6 +3,7 @@ import { errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { RecordDigest } from '../../doors/tools/record-digest.ts'
 import { MAX_RECORD, type RecordLine } from '../../protocol/tool-record.ts'
+import { jsonText } from '../../protocol/lines.ts'
 
 /** Lines that wait for the disk, in bytes; beyond this it does not keep up. */
 const MAX_HELD = 16 * 1024 * 1024
@@ -61,7 +62,7 @@ export class RecordFile {
   }
 
   #keepLine(line: RecordLine): void {
-    this.#keep(Buffer.from(`${JSON.stringify(line)}\n`))
+    this.#keep(Buffer.from(`${jsonText(line)}\n`))
   }
 
   #keep(line: Buffer): void {

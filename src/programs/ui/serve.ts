@@ -12,12 +12,12 @@ import { logStopFailures, stopConditions } from '../../supervision/program-exit.
 import type { UiFlags } from './flags.ts'
 import { pageDesk } from './page-desk.ts'
 import { pageSources } from './page-sources.ts'
+import { jsonText } from '../../protocol/lines.ts'
 
 /** What the browser loads stands beside us. */
 const pageDirectory = (): string => fileURLToPath(new URL(fromSources ? '../../../dist/page' : './page', import.meta.url))
 
-const linkText = (link: string, json: boolean): string =>
-  json ? `${JSON.stringify({ url: link, expires_in_ms: PAGE_LINK_MS })}\n` : `${link}\n`
+const linkText = (link: string, json: boolean): string => (json ? `${jsonText({ url: link, expires_in_ms: PAGE_LINK_MS })}\n` : `${link}\n`)
 
 const HINT = `x0x ui: follow the link within ${PAGE_LINK_MS / 1000} s; it signs in once. Enter prints a new one, Ctrl-C ends this.
 If the browser does not find the address: another browser, or x0x ui --loopback-ip.\n`

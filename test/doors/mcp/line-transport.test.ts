@@ -218,3 +218,74 @@ test('whatever the bytes are, each line is handed on or answered, and the transp
     { numRuns: 300 },
   )
 })
+
+const initialized = (protocolVersion: string): JSONRPCMessage => ({ jsonrpc: '2.0', id: 0, result: { protocolVersion } })
+const pong = (id: number): JSONRPCMessage => ({ jsonrpc: '2.0', id, result: {} })
+
+test('a batch is taken where the agreed version has them, and answered as one array; elsewhere it is refused', async (t) => {
+  for (const [version, takes] of [
+    ['2025-03-26', true],
+    ['2024-11-05', false],
+    ['2025-06-18', false],
+  ] as const) {
+    const { transport, give, said, came } = await between(t)
+    await transport.send(initialized(version))
+    said()
+    await give(JSON.stringify([request(1), { jsonrpc: '2.0', method: 'notifications/x' }, request(2), request(3)]))
+    if (!takes) {
+      assert.deepEqual(codes(said()), [[null, -32600]], version)
+      continue
+    }
+    assert.equal(came.length, 4)
+    await transport.send(pong(2))
+    await give({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 3 } })
+    assert.deepEqual(said(), [])
+    await transport.send(pong(1))
+    assert.deepEqual(said(), [[pong(2), pong(1)]])
+    // Afterwards single requests are answered by themselves, and no batch may repeat an id.
+    await give(request(4), JSON.stringify([request(5), request(5)]), '[]', JSON.stringify(Array.from({ length: 101 }, () => 1)))
+    assert.deepEqual(
+      codes(said()),
+      Array.from({ length: 3 }, () => [null, -32600]),
+    )
+    await transport.send(pong(4))
+    assert.deepEqual(said(), [pong(4)])
+  }
+})
+
+test('a batch of large answers is answered in several arrays, so that no more than one is held', async (t) => {
+  const { transport, give, said } = await between(t)
+  await transport.send(initialized('2025-03-26'))
+  said()
+  await give(JSON.stringify([request(1), request(2)]))
+  await transport.send({ jsonrpc: '2.0', id: 1, result: { text: 'x'.repeat(MAX_MCP_BACKLOG) } })
+  assert.equal((said()[0] as unknown as unknown[]).length, 1)
+  await transport.send(pong(2))
+  assert.deepEqual(said(), [[pong(2)]])
+})
+
+test('a message that is too long is refused with its own id, wherever that stands', async (t) => {
+  const { give, said } = await between(t)
+  const filler = 'x'.repeat(MAX_MCP_MESSAGE)
+  await give(
+    `{"jsonrpc":"2.0","id":"first","method":"tools/call","params":{"id":9,"text":"${filler}"}}`,
+    `{"jsonrpc":"2.0","method":"tools/call","params":{"text":"${filler}"},"id":7}`,
+    `{"jsonrpc":"2.0","method":"x","params":"${filler}"}`,
+  )
+  assert.deepEqual(codes(said()), [
+    ['first', -32600],
+    [7, -32600],
+    [null, -32600],
+  ])
+})
+
+test('no answer has a raw character at which a reader of lines could cut', async (t) => {
+  const output = new PassThrough()
+  const { transport, give } = await between(t, output)
+  const text = 'a\u0085b\u2028c\u2029d'
+  await give(`{"jsonrpc":"2.0","id":${JSON.stringify(text)},"method":5}`)
+  await transport.send({ jsonrpc: '2.0', id: 1, result: { [text]: [text] } })
+  const written = String(output.read())
+  assert.doesNotMatch(written, /[\u0085\u2028\u2029]/)
+  assert.deepEqual((JSON.parse(written.split('\n')[1]!) as { result: object }).result, { [text]: [text] })
+})

@@ -52,6 +52,28 @@ test('of what has ended the latest runs are known, and a key stands for one whos
   await runs.close()
 })
 
+test('a result never has more bytes than its caller asked for, whatever the bound, and says how many it leaves out', async (t) => {
+  const { runs } = await runsOn(t, { limits: 'max_output_bytes = 100000' })
+  // 108894 bytes of numbers, 8894 of which are above what is kept.
+  const run = runs.begin(requestOf('seq', ['20000']), null)
+  await run.ended
+  const wide = runs.begin(requestOf('printf', ['%s', '漢'.repeat(2_000)]), null)
+  await wide.ended
+  for (const one of [run, wide]) {
+    const { total } = one.text.stdout.kept
+    for (const max of [0, 1, 2, 16, 41, 42, 43, 80, 90, 100, 1_000, 5_999, 6_000, 65_536, total - 1, total, total + 100]) {
+      const { stdout, stdout_omitted_bytes, stdout_truncated } = one.result({ stdout: max, stderr: max })
+      assert.ok(Buffer.byteLength(stdout) <= max, `${max}: ${Buffer.byteLength(stdout)}`)
+      const own = stdout.replaceAll(/\n\[… \d+ (bytes are left out here|more bytes were not kept) …\]\n/g, '')
+      assert.equal(Buffer.byteLength(own) + stdout_omitted_bytes, total + one.dropped('stdout'), String(max))
+      assert.equal(stdout_truncated, stdout_omitted_bytes > 0)
+    }
+  }
+  assert.equal(run.result({ stdout: 4, stderr: 0 }).stdout, '1\n2\n')
+  assert.equal(wide.result({ stdout: 6_000, stderr: 0 }).stdout, '漢'.repeat(2_000))
+  await runs.close()
+})
+
 test('more commands than may wait are refused, and all that wait are ended with the server', async (t) => {
   const { runs } = await runsOn(t, { limits: 'max_processes_per_session = 1' })
   const all = Array.from({ length: MAX_UNDER_WAY }, () => runs.begin(requestOf('sleep', ['300']), null))

@@ -1,0 +1,46 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { createLogger } from '../../src/base/log.ts'
+import { Seal } from '../../src/desk/seal.ts'
+import { BatchAnswers } from '../../src/doors/rpc/batch-answers.ts'
+import { success } from '../../src/doors/rpc/message.ts'
+import { Base64, written } from '../../src/doors/rpc/written.ts'
+import { consoleLine } from '../../src/protocol/console.ts'
+import { startDoor } from '../support/rest-door.ts'
+
+/** NEL, LINE SEPARATOR and PARAGRAPH SEPARATOR, which JSON allows raw. */
+const TEXT = 'a\u0085b\u2028c\u2029d'
+const SEPARATORS = /[\u0085\u2028\u2029]/
+
+const assertWhole = (line: string): void => {
+  assert.doesNotMatch(line, SEPARATORS)
+  assert.match(line, /\\u2028/)
+}
+
+test('REXD writes no raw line separator: answers, answers with content, and batches', () => {
+  assertWhole(String(written(success(1, { path: TEXT }), '\n')))
+  assertWhole(String(written(success(1, { content: new Base64(Buffer.from('x')), path: TEXT }))))
+  const batch = new BatchAnswers({ room: { taken: 0 } }, { waits: false })
+  batch.add(0, success(1, { path: TEXT }))
+  assertWhole(batch.text ?? '')
+})
+
+test('the console, the approval service and the log write none', () => {
+  assertWhole(consoleLine({ output: TEXT }))
+  const seal = new Seal({ key: new Uint8Array(32), role: 'human', serverNonce: 'n', side: 'desk', now: () => 1 })
+  assertWhole(seal.line({ type: 'question', argv: [TEXT] }))
+  let logged = ''
+  createLogger({ name: 'test', destination: { write: (line) => void (logged += line) } }).error({ file: TEXT }, 'a message')
+  assertWhole(logged)
+})
+
+test('REST answers and errors have none', async (t) => {
+  const door = await startDoor(t, {}, { displayName: TEXT })
+  const { text, json } = await door.call('GET', '/agent')
+  assertWhole(text)
+  assert.equal(json.name, TEXT)
+  const refused = await door.call('POST', '/exec/run', { body: { [TEXT]: 1 } })
+  assert.equal(refused.status, 400)
+  assert.doesNotMatch(refused.text, SEPARATORS)
+})
