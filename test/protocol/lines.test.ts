@@ -140,7 +140,7 @@ test('a line may be as long as the limit and no longer, and is refused before it
 test('JSON on one line has no character that Unicode counts as a line separator, and reads back the same', () => {
   const separators = '\n\v\f\r\u001c\u001d\u001e\u0085\u2028\u2029'
   const value = { [`a${separators}`]: [separators, 'plain', '漢字', 1, null] }
-  assert.doesNotMatch(jsonText(value), /[\n\v\f\r\u001c-\u001e\u0085\u2028\u2029]/)
+  for (const one of separators) assert.ok(!jsonText(value).includes(one), JSON.stringify(one))
   assert.deepEqual(JSON.parse(jsonText(value)), value)
   assert.equal(jsonText('漢'), '"漢"')
   fc.assert(fc.property(fc.jsonValue(), (any) => assert.deepEqual(JSON.parse(jsonText(any)), JSON.parse(JSON.stringify(any)))))

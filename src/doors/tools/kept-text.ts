@@ -151,3 +151,25 @@ export class KeptText {
     return { text: whole.toString(), from: begin + from, next: begin + from + whole.length }
   }
 }
+
+const leftOut = (bytes: number): string => `\n[… ${bytes} bytes are left out here …]\n`
+const notKept = (bytes: number): string => (bytes === 0 ? '' : `\n[… ${bytes} more bytes were not kept …]\n`)
+
+/**
+ * A text in at most `max` bytes, with its notes of what is missing; its beginning alone where these do not fit. `above`: bytes
+ * that came and were not kept. `cut`: bytes of the kept text that are left out.
+ */
+export const shownText = (kept: KeptText, max: number, above: number): { readonly text: string; readonly cut: number } => {
+  if (above === 0 && kept.cut(max).cut === 0) return { text: kept.cut(max).head, cut: 0 }
+  const end = notKept(above)
+  const room = max - Buffer.byteLength(end)
+  const whole = kept.cut(Math.max(room, 0))
+  if (whole.cut === 0 && room >= 0) return { text: whole.head + end, cut: 0 }
+  const parts = room - Buffer.byteLength(leftOut(kept.total))
+  if (parts < 0) {
+    const { text, next } = kept.read(0, max)
+    return { text, cut: kept.total - next }
+  }
+  const { head, tail, cut } = kept.cut(parts)
+  return { text: head + leftOut(cut) + tail + end, cut }
+}

@@ -1,5 +1,6 @@
 import { AppError } from '../../base/errors.ts'
 import type { LocalRun, LocalRunEvent, LocalRunSink, RunWaiting } from '../../executor/port/local-executor.ts'
+import { shownText } from './kept-text.ts'
 import { ModelText } from './model-text.ts'
 import { endOf, NO_END, refusalOf, RUNS_ELSEWHERE, shownNext, type RunEnd } from './run-end.ts'
 import { refusalEvent, requestEvent, resultEvent, startedEvent, type RunRecorder } from './run-recorder.ts'
@@ -22,28 +23,6 @@ export type FollowedRun = Pick<LocalRun, 'startedAt' | 'cwd' | 'ended' | 'cancel
 
 /** Of a run that is over, or is not here: nothing can be done to it. */
 export const INERT: Pick<FollowedRun, 'cancel' | 'signal'> = { cancel: () => undefined, signal: () => false }
-
-const leftOut = (bytes: number): string => `\n[… ${bytes} bytes are left out here …]\n`
-const notKept = (bytes: number): string => (bytes === 0 ? '' : `\n[… ${bytes} more bytes were not kept …]\n`)
-
-/**
- * A text in at most `max` bytes, with its notes of what is missing; its beginning alone where these do not fit. `above`: bytes
- * that came and were not kept. `cut`: bytes of the kept text that are left out.
- */
-const shownText = (kept: ModelText['kept'], max: number, above: number): { readonly text: string; readonly cut: number } => {
-  if (above === 0 && kept.cut(max).cut === 0) return { text: kept.cut(max).head, cut: 0 }
-  const end = notKept(above)
-  const room = max - Buffer.byteLength(end)
-  const whole = kept.cut(Math.max(room, 0))
-  if (whole.cut === 0 && room >= 0) return { text: whole.head + end, cut: 0 }
-  const parts = room - Buffer.byteLength(leftOut(kept.total))
-  if (parts < 0) {
-    const { text, next } = kept.read(0, max)
-    return { text, cut: kept.total - next }
-  }
-  const { head, tail, cut } = kept.cut(parts)
-  return { text: head + leftOut(cut) + tail + end, cut }
-}
 
 /** A command that a tool was asked for. What it writes is kept as text, so that it never waits for who reads it. */
 export class ToolRun implements LocalRunSink {

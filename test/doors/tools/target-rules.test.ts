@@ -40,7 +40,7 @@ const namesOf = ({ known }: TargetRules): string[] => known.commands.map(({ name
 
 test('a target is asked once for all who want to know, and not again at once', async () => {
   const { rules, clock, asked } = rulesWith(async () => answerOf(['true']))
-  assert.equal(rules.known.problem, 'the target was not asked yet')
+  assert.equal(rules.known.problem, 'the target has not answered yet')
   assert.deepEqual(await Promise.all([rules.refresh(), rules.refresh()]), [true, true])
   assert.equal(await rules.refresh(), false)
   assert.deepEqual([asked.count, asked.changes, namesOf(rules), rules.known.left_out, rules.known.problem], [1, 1, ['bob_true'], 2, null])
