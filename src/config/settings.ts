@@ -2,6 +2,7 @@ import { isIPv4, isIPv6 } from 'node:net'
 import { isAbsolute, resolve } from 'node:path'
 
 import { LOG_LEVELS } from '../base/log-level.ts'
+import { dialProblem } from '../identity/address.ts'
 import { MAX_ASK_TIMEOUT_MS } from '../protocol/desk-limits.ts'
 import { isHexId, type AgentId } from '../protocol/ids.ts'
 import { MAX_ADDRESS_TEXT, MAX_KEPT_AGENTS } from '../protocol/limits.ts'
@@ -53,9 +54,16 @@ const addresses = (value: unknown): Parsed<readonly string[]> => {
       }
 }
 
+/** Addresses at which a machine is to be dialled. */
+const dialled = (value: unknown): Parsed<readonly string[]> => {
+  const parsed = addresses(value)
+  const bad = 'value' in parsed ? parsed.value.find((address) => dialProblem(address) !== null) : undefined
+  return bad === undefined ? parsed : { problem: `${JSON.stringify(bad)} ${dialProblem(bad)}` }
+}
+
 /** Who answers must prove to be this machine, so the address says which it is. */
 const peers = (value: unknown): Parsed<readonly string[]> => {
-  const parsed = addresses(value)
+  const parsed = dialled(value)
   const bad = 'value' in parsed ? parsed.value.find((address) => !address.includes('/p2p/')) : undefined
   return bad === undefined ? parsed : { problem: `${JSON.stringify(bad)} does not end in /p2p/…; x0x id prints whole addresses` }
 }
@@ -117,7 +125,7 @@ export const SETTINGS = {
   /** Addresses the mesh listens on. */
   listen: { parse: addresses, fromText: list, flag: 'listen' },
   /** Addresses to tell others beside those, such as that of a port forward. */
-  announce: { parse: addresses, fromText: list, flag: null },
+  announce: { parse: dialled, fromText: list, flag: null },
   /** Peers to dial at start. */
   bootstrap: { parse: peers, fromText: list, flag: 'bootstrap' },
   /** Contacts to whom a connection stands however many there are. */

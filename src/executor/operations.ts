@@ -2,7 +2,7 @@ import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
 import { decodeCardLink, verifyCard } from '../identity/card.ts'
 import { CARD_DOMAIN } from '../protocol/card.ts'
-import { addressProblem } from '../identity/address.ts'
+import { addressProblem, dialProblem } from '../identity/address.ts'
 import { peerIdOf } from '../identity/peer-id.ts'
 import { isHexId, isRequestId, type AgentId, type MachineId } from '../protocol/ids.ts'
 import { labelChangesProblem, labelsText } from '../protocol/labels.ts'
@@ -132,7 +132,7 @@ export class Operations {
     const addresses = json.texts('addresses')
     for (const id of [agent, machine]) if (!isHexId(id)) throw new AppError('bad_request', 'an id has 64 lower-case hex digits')
     for (const address of addresses) {
-      const problem = addressProblem(address, peerIdOf(machine))
+      const problem = addressProblem(address, peerIdOf(machine)) ?? dialProblem(address)
       if (problem !== null) throw new AppError('bad_request', `the address ${JSON.stringify(address)} ${problem}`)
     }
     if (addresses.length > MAX_CARD_ADDRESSES) throw new AppError('bad_request', `addresses: at most ${MAX_CARD_ADDRESSES}`)

@@ -1,4 +1,4 @@
-import { isIPv4, isIPv6 } from 'node:net'
+import { BlockList, isIPv4, isIPv6 } from 'node:net'
 
 const HOST_NAME = /^(?=.{1,253}$)[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,62})(?:\.[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,62}))*$/
 const PEER_ID = /^[1-9A-HJ-NP-Za-km-z]{46,64}$/
@@ -30,4 +30,29 @@ export const addressProblem = (address: string, peerId: string): string | null =
   const [p2p, target] = path.slice(relayed ? 3 : 0)
   if (path.length !== (relayed ? 5 : 2) || p2p !== 'p2p' || target !== peerId) return `does not end in /p2p/${peerId}`
   return null
+}
+
+/** Hosts that no machine can have for another one, and what they are. */
+const NEVER_REACHED = (
+  [
+    ['fe80::', 10, 'ipv6', 'is a link-local address without a zone: use an address that is valid beyond one link'],
+    ['ff00::', 8, 'ipv6', 'is a multicast address: use the address of one machine'],
+    ['::', 128, 'ipv6', 'is the unspecified address: use the address of one machine'],
+    ['0.0.0.0', 8, 'ipv4', 'is the unspecified address: use the address of one machine'],
+    ['224.0.0.0', 4, 'ipv4', 'is a multicast address: use the address of one machine'],
+    ['255.255.255.255', 32, 'ipv4', 'is the broadcast address: use the address of one machine'],
+  ] as const
+).map(([net, prefix, family, problem]) => {
+  const hosts = new BlockList()
+  hosts.addSubnet(net, prefix, family)
+  return { hosts, problem }
+})
+
+/** Why an address that somebody wrote can never be dialled, or null. Cards of others may have such an address among good ones. */
+export const dialProblem = (address: string): string | null => {
+  const [, kind = '', host = '', , port = ''] = address.split('/')
+  if (Number(port) === 0) return 'has port 0: use the port that the machine listens on'
+  const family = kind === 'ip6' ? 'ipv6' : 'ipv4'
+  if (kind.startsWith('dns')) return null
+  return NEVER_REACHED.find(({ hosts }) => hosts.check(host, family))?.problem ?? null
 }

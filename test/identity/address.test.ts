@@ -1,0 +1,49 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { SETTINGS } from '../../src/config/settings.ts'
+import { dialProblem } from '../../src/identity/address.ts'
+
+const PEER = '12D3KooWBCpcEXZJvNkuQmYyJX5n4tKcWwTb1nqWRx6GyKjQyZbh'
+const NEVER = {
+  '/ip6/fe80::1/tcp/5483': /"\/ip6\/fe80::1.* is a link-local address without a zone/,
+  '/ip6/FEBF:0::1/tcp/5483': /link-local/,
+  '/ip6/::/tcp/5483': /unspecified/,
+  '/ip6/0:0:0:0:0:0:0:0/tcp/5483': /unspecified/,
+  '/ip6/ff02::1/tcp/5483': /multicast/,
+  '/ip4/0.0.0.0/tcp/5483': /unspecified/,
+  '/ip4/224.0.0.1/tcp/5483': /multicast/,
+  '/ip4/255.255.255.255/tcp/5483': /broadcast/,
+  '/ip4/192.0.2.7/tcp/0': /has port 0/,
+  '/dns4/host.example/tcp/0': /has port 0/,
+}
+const FINE = [
+  '/ip6/fec0::1',
+  '/ip6/::1',
+  '/ip6/2001:db8::1',
+  '/ip4/127.0.0.1',
+  '/ip4/169.254.3.4',
+  '/ip4/10.0.0.1',
+  '/dns4/host.example',
+  '/dns/fe80',
+]
+
+test('an address that can never be dialled is refused as bootstrap peer, relay and announced address', () => {
+  for (const [address, says] of Object.entries(NEVER))
+    for (const [key, text] of [
+      ['bootstrap', `${address}/p2p/${PEER}`],
+      ['relays', `${address}/p2p/${PEER}`],
+      ['announce', address],
+    ] as const) {
+      const parsed = SETTINGS[key].parse([text], '/')
+      assert.match('problem' in parsed ? parsed.problem : '', says, `${key} ${text}`)
+    }
+})
+
+test('every other address is taken, and a daemon may listen at all of its own', () => {
+  for (const host of FINE) {
+    assert.equal(dialProblem(`${host}/tcp/5483`), null, host)
+    assert.ok('value' in SETTINGS.bootstrap.parse([`${host}/tcp/5483/p2p/${PEER}`], '/'), host)
+  }
+  assert.ok('value' in SETTINGS.listen.parse(['/ip4/0.0.0.0/tcp/0', '/ip6/::/tcp/0'], '/'))
+})
