@@ -120,7 +120,7 @@ const applyEnvironment = (layers: Layers, env: Environment): void => {
   }
   for (const key of SETTING_KEYS) {
     const text = env[variableOf(key)]
-    if (text !== undefined) layers.set(key, SETTINGS[key].fromText(text), process.cwd(), (reason) => `${variableOf(key)}: ${reason}`)
+    if (text !== undefined) layers.set(key, SETTINGS[key].fromText(text), '', (reason) => `${variableOf(key)}: ${reason}`)
   }
 }
 
@@ -129,7 +129,7 @@ const applyFlags = (layers: Layers, flags: ConfigFlags): void => {
     const { flag, fromText } = SETTINGS[key]
     const given = flag === null ? undefined : flags.settings[flag]
     if (given === undefined) continue
-    layers.set(key, typeof given === 'string' ? fromText(given) : given, process.cwd(), (reason) => `--${flag}: ${reason}`)
+    layers.set(key, typeof given === 'string' ? fromText(given) : given, '', (reason) => `--${flag}: ${reason}`)
   }
 }
 

@@ -1,6 +1,8 @@
 import { isIPv4, isIPv6 } from 'node:net'
 import { isAbsolute, resolve } from 'node:path'
 
+import { attempt } from '../base/errors.ts'
+import { NO_DIRECTORY } from '../base/home.ts'
 import { LOG_LEVELS } from '../base/log-level.ts'
 import { dialProblem } from '../identity/address.ts'
 import { MAX_ASK_TIMEOUT_MS } from '../protocol/desk-limits.ts'
@@ -13,7 +15,7 @@ import { CONTAINMENT_CHOICES, DHT_CHOICES } from '../protocol/reasons.ts'
 export type Parsed<T> = { readonly value: T } | { readonly problem: string }
 
 interface Setting<T> {
-  /** From a value of TOML. `base` is the directory that relative paths start from. */
+  /** From a value of TOML. `base` is the directory that relative paths start from; empty: the working directory. */
   readonly parse: (value: unknown, base: string) => Parsed<T>
   /** From the text of a flag or a variable to what `parse` takes. */
   readonly fromText: (text: string) => unknown
@@ -86,10 +88,11 @@ const same = (text: string): string => text
 const asNumber = (text: string): unknown => (/^[0-9]+$/.test(text) ? Number(text) : text)
 const asBoolean = (text: string): unknown => (text === 'true' ? true : text === 'false' ? false : text)
 
-const path = (value: unknown, base: string): Parsed<string> =>
-  typeof value === 'string' && value !== '' && !value.includes('\0')
-    ? { value: isAbsolute(value) ? value : resolve(base, value) }
-    : { problem: 'must be a path' }
+const path = (value: unknown, base: string): Parsed<string> => {
+  if (typeof value !== 'string' || value === '' || value.includes('\0')) return { problem: 'must be a path' }
+  const absolute = isAbsolute(value) ? value : attempt(() => resolve(base, value))
+  return absolute === null ? { problem: `${JSON.stringify(value)} is relative, and ${NO_DIRECTORY}` } : { value: absolute }
+}
 
 const port = (value: unknown): Parsed<number> =>
   typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= 65_535

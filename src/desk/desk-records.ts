@@ -1,5 +1,4 @@
-import { homedir } from 'node:os'
-
+import { homeDirectory } from '../base/home.ts'
 import { AppError } from '../base/errors.ts'
 import { rowProblem } from '../policy/approval/allowlist-row.ts'
 import type { Grant, HumanBody } from '../protocol/desk.ts'
@@ -102,7 +101,7 @@ export class DeskRecords {
   async #pattern(body: Extract<RecordRequest, { pattern: string }>, by: string): Promise<object> {
     const { type, agent, pattern } = body
     const opaque = type === 'allowlist_add' && body.opaque === true
-    const problem = type === 'allowlist_add' ? rowProblem(agent, { pattern, opaque }, homedir()) : null
+    const problem = type === 'allowlist_add' ? rowProblem(agent, { pattern, opaque }, homeDirectory()) : null
     // A row that does not count for programs that may run others is kept: it allows nothing of them.
     if (problem?.isRefused === true) throw new AppError('bad_request', `${JSON.stringify(pattern)}: ${problem.why}`)
     const change = { change: type, by, agent, detail: opaque ? `${pattern} (opaque)` : pattern }

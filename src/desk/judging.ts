@@ -1,5 +1,4 @@
-import { homedir } from 'node:os'
-
+import { homeDirectory } from '../base/home.ts'
 import type { Clock } from '../base/clock.ts'
 import type { judge, Judgement } from '../policy/approval/judge.ts'
 import type { Grant } from '../protocol/desk.ts'
@@ -58,7 +57,7 @@ export class Judging {
     const { clock, modes, store: approvals } = this.#components
     const store = await approvals.read()
     const override = await modes.of(question.session_id, rowName(question))
-    return by(question, snapshotOf(store, question, override, homedir()), clock.now())
+    return by(question, snapshotOf(store, question, override, homeDirectory()), clock.now())
   }
 
   async #use(question: Question, grantId: string): Promise<boolean> {

@@ -1,5 +1,4 @@
-import { homedir } from 'node:os'
-
+import { homeDirectory } from '../base/home.ts'
 import { counted } from '../base/counted.ts'
 import { errorText, isAppError } from '../base/errors.ts'
 import { shownLine } from '../base/visible-text.ts'
@@ -43,7 +42,7 @@ const modeFindings = ({ defaults, agents, modes }: Fields): Finding[] => {
 
 /** Patterns and grants that do not count, as those of a release that took every pattern for every program. */
 const rowFindings = (store: Fields): Finding[] =>
-  ineffectiveRows(store, homedir(), Date.now()).map(({ agent, row, why, remedy }) =>
+  ineffectiveRows(store, homeDirectory(), Date.now()).map(({ agent, row, why, remedy }) =>
     warn('store', shownLine(`${row} of ${agent} does not count: ${why}`), shownLine(remedy)),
   )
 

@@ -1,9 +1,9 @@
 import { existsSync } from 'node:fs'
-import { homedir } from 'node:os'
 import { isAbsolute, join, resolve, sep } from 'node:path'
 
+import { homeDirectory, NO_DIRECTORY } from '../base/home.ts'
 import type { Environment } from '../base/environment.ts'
-import { AppError } from '../base/errors.ts'
+import { AppError, attempt } from '../base/errors.ts'
 import { MAX_SOCKET_PATH } from '../base/unix-socket.ts'
 
 /** Which daemon of this user is meant; absent parts take their defaults. */
@@ -40,7 +40,13 @@ export const instanceFlags = ({ name, dataDir }: InstanceChoice): string[] => [
 export const dataDirOf = ({ name, dataDir }: InstanceChoice): string => {
   if (dataDir === '')
     throw new AppError('bad_config', 'the data directory (--data-dir, X0X_DATA_DIR) is empty; leave it out for the default')
-  return dataDir !== null ? resolve(dataDir) : join(homedir(), name === null ? '.x0x' : `.x0x-${name}`)
+  const absolute = dataDir === null ? null : attempt(() => resolve(dataDir))
+  if (dataDir !== null && absolute === null)
+    throw new AppError(
+      'bad_config',
+      `the data directory (--data-dir, X0X_DATA_DIR) ${JSON.stringify(dataDir)} is relative, and ${NO_DIRECTORY}`,
+    )
+  return absolute ?? join(homeDirectory(), name === null ? '.x0x' : `.x0x-${name}`)
 }
 
 /** The choice that leads to this data directory, as short as it can be said. */
@@ -68,7 +74,7 @@ export const startWords = (instance: InstanceChoice): string[] => [
 /** Where this user's configuration of programs is (XDG Base Directory Specification); a path that is not absolute counts as none. */
 export const configHome = (env: Environment): string => {
   const named = env['XDG_CONFIG_HOME'] ?? ''
-  return isAbsolute(named) ? named : join(homedir(), '.config')
+  return isAbsolute(named) ? named : join(homeDirectory(), '.config')
 }
 
 /** The files of one data directory. People and scripts depend on these names. */

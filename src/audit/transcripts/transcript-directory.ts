@@ -1,14 +1,14 @@
 import { constants, lstatSync } from 'node:fs'
 import { open, readdir, type FileHandle } from 'node:fs/promises'
-import { homedir } from 'node:os'
 import { join } from 'node:path'
 
+import { homeDirectory } from '../../base/home.ts'
 import { AppError, errnoOf, errorText, isMissing } from '../../base/errors.ts'
 import { assertOursAlone, ensurePrivateDir, writableByOthers } from '../../base/file-rights.ts'
 import { nameOfFile } from './transcript-names.ts'
 
 /** One place for all consoles of a user, whatever started them. */
-export const transcriptsDir = (): string => join(homedir(), '.rexec')
+export const transcriptsDir = (): string => join(homeDirectory(), '.rexec')
 
 const loose = (path: string, problem: string, remedy = 'move it away'): AppError =>
   new AppError('loose_permissions', `${path} ${problem}; ${remedy}`, { data: { file: path, remedy } })

@@ -104,7 +104,8 @@ export const loadAcl = async (init: LoadAclInit, clock: Pick<Clock, 'now'> = sys
 const ownDirectoryWarnings = ({ enabled, default_cwd, source }: Acl): string[] => {
   if (!enabled || default_cwd !== null) return []
   const place = `${source ?? ''}: exec.default_cwd: is not set, so programs start where this daemon was started, and may read settings from there: `
-  return writableByOthers(process.cwd()).map((problem) => place + problem)
+  const directory = attempt(() => process.cwd())
+  return directory === null ? [] : writableByOthers(directory).map((problem) => place + problem)
 }
 
 /** Who owns the directory of a file; undefined where it cannot be looked at. */

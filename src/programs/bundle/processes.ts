@@ -2,6 +2,7 @@ import { access, readFile, readdir, stat } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
 
+import { attempt } from '../../base/errors.ts'
 import { lifeOf } from '../../base/process-identity.ts'
 import type { DataPaths } from '../../local-api/paths.ts'
 import { readPidFile } from '../../supervision/pid-file.ts'
@@ -55,7 +56,12 @@ const isThere = async (path: string): Promise<boolean> =>
   )
 
 /** Where units are, and where an enabled one has a link. */
-const PLACES = ['/etc/systemd/system', '/usr/lib/systemd/system', '/lib/systemd/system', join(homedir(), '.config/systemd/user')] as const
+const PLACES = [
+  '/etc/systemd/system',
+  '/usr/lib/systemd/system',
+  '/lib/systemd/system',
+  join(attempt(homedir) ?? '/', '.config/systemd/user'),
+] as const
 const WANTS = ['multi-user.target.wants', 'sockets.target.wants', 'default.target.wants'] as const
 
 const unitOf = async (unit: string): Promise<object | null> => {

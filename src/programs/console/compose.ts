@@ -1,7 +1,7 @@
 import { createHash, randomBytes } from 'node:crypto'
-import { homedir } from 'node:os'
 import { delimiter, join } from 'node:path'
 
+import { homeDirectory } from '../../base/home.ts'
 import { makeTranscriptsDir, transcriptsDir } from '../../audit/transcripts/transcript-directory.ts'
 import { TranscriptWriter } from '../../audit/transcripts/transcript-writer.ts'
 import { systemClock } from '../../base/clock.ts'
@@ -48,7 +48,7 @@ const END_MS = 10_000
 
 const withOwnPrograms = (env: Environment): Environment => {
   const path = (env['PATH'] ?? '').split(delimiter).filter((directory) => directory !== '')
-  const own = OWN_PROGRAMS.map((directory) => join(homedir(), directory)).filter((directory) => !path.includes(directory))
+  const own = OWN_PROGRAMS.map((directory) => join(homeDirectory(), directory)).filter((directory) => !path.includes(directory))
   return { ...env, PATH: [...own, ...path].join(delimiter) }
 }
 

@@ -1,5 +1,4 @@
-import { homedir } from 'node:os'
-
+import { homeDirectory } from '../../base/home.ts'
 import { aborted } from '../../base/abortable.ts'
 import { systemClock } from '../../base/clock.ts'
 import type { Environment } from '../../base/environment.ts'
@@ -22,7 +21,7 @@ const neverWait = (stdout: NodeJS.WriteStream): void => {
   handle?.setBlocking?.(false)
 }
 
-const fromHome = (path: string): string => (path.startsWith(`${homedir()}/`) ? `~${path.slice(homedir().length)}` : path)
+const fromHome = (path: string): string => (path.startsWith(`${homeDirectory()}/`) ? `~${path.slice(homeDirectory().length)}` : path)
 
 /** A terminal that is gone ends the host by SIGHUP; to tell it so would be the next error. */
 const outliveTerminal = (): void => {

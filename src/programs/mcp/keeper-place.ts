@@ -2,9 +2,9 @@ import { createHash } from 'node:crypto'
 
 import { open } from 'node:fs/promises'
 import type { Socket } from 'node:net'
-import { homedir } from 'node:os'
 import { join, resolve } from 'node:path'
 
+import { homeDirectory } from '../../base/home.ts'
 import { systemClock } from '../../base/clock.ts'
 import { AppError, attempt } from '../../base/errors.ts'
 import { ensurePrivateDir } from '../../base/file-rights.ts'
@@ -28,7 +28,7 @@ const LOOK_MS = 50
 const NAME_DIGITS = 16
 
 /** Where keepers of this user listen; the same whatever environment a runtime of agents gives but HOME. */
-export const keepersDirectory = (): string => join(homedir(), '.local', 'state', 'x0x-mcp')
+export const keepersDirectory = (): string => join(homeDirectory(), '.local', 'state', 'x0x-mcp')
 
 /** The files of the keeper of a configuration and a name. */
 export const keeperPlace = ({ config, whoami }: KeeperChoice) => {

@@ -1,5 +1,4 @@
-import { homedir } from 'node:os'
-
+import { homeDirectory } from '../../../base/home.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { durationOf } from '../../../command-line/duration.ts'
 import { openDesk, type DeskHuman } from '../../../local-api/desk-human.ts'
@@ -185,7 +184,7 @@ export const runList = async (context: CliContext): Promise<number> =>
   atDesk(context, async (desk) => {
     const [grants, store] = [await desk.grants(), await desk.store()]
     const { agents = {} } = store as Partial<StoredRows>
-    const ineffective = ineffectiveRows({ agents, grants }, homedir(), Date.now())
+    const ineffective = ineffectiveRows({ agents, grants }, homeDirectory(), Date.now())
     return printAnswer(context, { ok: true, grants, store, ineffective }, async () => {
       const patterns = Object.entries(agents).flatMap(([agent, { allowlist = [] }]) =>
         allowlist.map(({ pattern, opaque }) => [agent, opaque === true ? `${pattern}  --opaque` : pattern]),
@@ -218,7 +217,7 @@ export const runAllowlist = async (
   { agent, pattern, opaque }: { readonly agent: string; readonly pattern: string; readonly opaque: boolean },
 ): Promise<number> =>
   atDesk(context, async (desk) => {
-    const problem = change === 'allowlist_add' ? rowProblem(agent, { pattern, opaque }, homedir()) : null
+    const problem = change === 'allowlist_add' ? rowProblem(agent, { pattern, opaque }, homeDirectory()) : null
     if (problem !== null)
       throw new AppError('bad_request', `${JSON.stringify(pattern)} is not added for ${agent}: ${problem.why}`, {
         data: { next: problem.instead === null ? '' : `Try: ${problem.instead}` },
