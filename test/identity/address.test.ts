@@ -35,7 +35,7 @@ test('an address that can never be dialled is refused as bootstrap peer, relay a
       ['relays', `${address}/p2p/${PEER}`],
       ['announce', address],
     ] as const) {
-      const parsed = SETTINGS[key].parse([text], '/')
+      const parsed = SETTINGS[key].parse([text])
       assert.match('problem' in parsed ? parsed.problem : '', says, `${key} ${text}`)
     }
 })
@@ -43,7 +43,7 @@ test('an address that can never be dialled is refused as bootstrap peer, relay a
 test('every other address is taken, and a daemon may listen at all of its own', () => {
   for (const host of FINE) {
     assert.equal(dialProblem(`${host}/tcp/5483`), null, host)
-    assert.ok('value' in SETTINGS.bootstrap.parse([`${host}/tcp/5483/p2p/${PEER}`], '/'), host)
+    assert.ok('value' in SETTINGS.bootstrap.parse([`${host}/tcp/5483/p2p/${PEER}`]), host)
   }
-  assert.ok('value' in SETTINGS.listen.parse(['/ip4/0.0.0.0/tcp/0', '/ip6/::/tcp/0'], '/'))
+  assert.ok('value' in SETTINGS.listen.parse(['/ip4/0.0.0.0/tcp/0', '/ip6/::/tcp/0']))
 })
