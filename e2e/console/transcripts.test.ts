@@ -5,7 +5,6 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { ConsolePlace } from '../../test/support/console-place.ts'
-import { until } from '../../test/support/processes.ts'
 
 const transcripts = async (place: ConsolePlace, ...words: string[]) => place.begin(['transcripts', ...words], { program: 'x0x' }).ended
 
@@ -25,7 +24,6 @@ test('a host that is killed with -9 while a slow command runs has kept every com
   const slow = place.begin(['--whoami', 'Slow', '--dir', place.dir, '--', 'sh', '-c', `echo slow begins; cat ${gate}`])
   await host.printed(/slow begins/)
   for (const name of ['one', 'two']) await place.rexec(['--whoami', name, '--dir', '/', '--', 'echo', `of ${name}`])
-  await until(async () => (await everything(place)).split('"output":"of two').length === 2)
   host.child.kill('SIGKILL')
   await Promise.all([host.ended, slow.ended])
   const { stdout, status } = await transcripts(place, 'print', '--json')
@@ -81,4 +79,36 @@ test('what a host has kept is exported with the times at which output came, and 
   assert.match(written, /\$ sh -c .*before\r\nbetween\r\nafter\r\n.*exit 3/s)
   follower.child.kill('SIGINT')
   assert.equal((await follower.ended).status, 0)
+})
+
+test('a host that is killed with -9 at its answer has kept the command', { timeout: 120_000 }, async (t) => {
+  const place = await ConsolePlace.make(t)
+  for (let round = 0; round < 10; round++) {
+    const host = await place.host()
+    const client = place.client()
+    client.socket.once('data', () => host.child.kill('SIGKILL'))
+    client.send(place.request(['echo', `round ${round} ends`]))
+    assert.equal((await client.next())?.['output'], `round ${round} ends\n`)
+    await host.ended
+    assert.match(await everything(place), new RegExp(`"output":"round ${round} ends`))
+    client.socket.destroy()
+  }
+})
+
+test('a host that does not start leaves no transcript and names the cause', async (t) => {
+  const place = await ConsolePlace.make(t)
+  const transcriptsOf = async (): Promise<string[]> =>
+    (await readdir(join(place.dir, 'home', '.rexec'))).filter((name) => name.endsWith('.jsonl'))
+  const missing = await place.rexec(['--start-host', '--config', join(place.dir, 'none.toml')])
+  assert.notEqual(missing.status, 0)
+  assert.match(missing.stderr, /none\.toml/)
+  assert.deepEqual(await transcriptsOf(), [])
+  const first = await place.host()
+  const second = await place.rexec(['--start-host'])
+  assert.equal(second.status, 1)
+  const pattern = new RegExp(
+    `another host of this user runs; rexec --attach watches it \\(its lock is held by the console with pid ${first.pid} `,
+  )
+  assert.match(second.stderr, pattern)
+  assert.equal((await transcriptsOf()).length, 1)
 })

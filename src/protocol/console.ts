@@ -36,6 +36,8 @@ export const CONSOLE_LINE_MS = 10_000
 export const CONSOLE_REST_MS = 600_000
 /** How long a reply may be on its way. */
 export const CONSOLE_REPLY_MS = 30_000
+/** How long the reply to a command may wait until its entry of the transcript was written; a disk that hangs is not to stop agents. */
+export const TRANSCRIPT_WAIT_MS = 2_000
 /** From SIGTERM to SIGKILL. */
 export const CONSOLE_GRACE_MS = 200
 

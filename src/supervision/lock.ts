@@ -25,6 +25,8 @@ export interface DataDirLockInit extends LockPaths {
   readonly apiSocket: string | null
   /** What is held, for the message; by default the data directory. */
   readonly what?: string
+  /** What the holder is called there. */
+  readonly holder?: string
 }
 
 /** Whether a daemon has this data directory; `unknown`: we may not look. `holder`: who it said it was. */
@@ -65,16 +67,16 @@ export class DataDirLock implements Startable {
 
   /** Throws `conflict`, naming the holder where it is known. */
   async start(): Promise<void> {
-    const { lock, pid, apiSocket, what = 'the data directory is in use' } = this.#paths
+    const { lock, pid, apiSocket, what = 'the data directory is in use', holder = 'daemon' } = this.#paths
     await makeFile(lock)
     const before = await readPidFile(pid)
     const database = take(lock)
-    if (database === null) throw inUse(what, before, lock)
+    if (database === null) throw inUse(`${what} by ${holderText(before, holder)}`, lock)
     try {
       // A file system that carries no locks from one container or host to the other may still carry sockets. And somebody
       // may have taken the file for a leftover and removed it: then the lock that we have is another's than its holder has.
       if (apiSocket !== null && before !== null && lifeOf(before) !== 'gone' && (await answers(apiSocket)))
-        throw inUse(what, before, apiSocket)
+        throw inUse(`${what} by ${holderText(before, holder)}`, apiSocket)
       await writePidFile(pid, process.pid)
     } catch (error) {
       database.close()
@@ -116,8 +118,7 @@ const take = (path: string): DatabaseSync | null => {
 }
 
 /** The holder, for a message: of a daemon in another PID namespace the pid means nothing here. */
-export const holderText = (holder: ProcessIdentity | null): string =>
-  holder !== null && lifeOf(holder) === 'alive' ? `the daemon with pid ${holder.pid}` : 'a daemon of another container or host'
+export const holderText = (holder: ProcessIdentity | null, name = 'daemon'): string =>
+  holder !== null && lifeOf(holder) === 'alive' ? `the ${name} with pid ${holder.pid}` : `a ${name} of another container or host`
 
-const inUse = (what: string, holder: ProcessIdentity | null, file: string): AppError =>
-  new AppError('conflict', `${what} by ${holderText(holder)} (${file})`, { data: { file } })
+const inUse = (what: string, file: string): AppError => new AppError('conflict', `${what} (${file})`, { data: { file } })

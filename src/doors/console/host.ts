@@ -1,9 +1,15 @@
-import type { Clock } from '../../base/clock.ts'
+import { within, type Clock } from '../../base/clock.ts'
 import { errorText } from '../../base/errors.ts'
 import { Turnstile } from '../../base/turnstile.ts'
 import { Waiters } from '../../base/waiters.ts'
 import type { LocalExecutor } from '../../executor/port/local-executor.ts'
-import { MAX_CONSOLE_ATTACHED, MAX_CONSOLE_RUNS, type ConsoleReply, type ConsoleRequest } from '../../protocol/console.ts'
+import {
+  MAX_CONSOLE_ATTACHED,
+  MAX_CONSOLE_RUNS,
+  TRANSCRIPT_WAIT_MS,
+  type ConsoleReply,
+  type ConsoleRequest,
+} from '../../protocol/console.ts'
 import { HIDDEN_VALUE, type TranscriptEntry } from '../../protocol/transcript-entry.ts'
 import type { EndedCommand } from '../../protocol/transcript-output.ts'
 import { ExecutorSessions } from '../executor-sessions.ts'
@@ -22,7 +28,8 @@ export interface Transcript {
 export interface ConsoleHostComponents {
   readonly executor: LocalExecutor
   readonly clock: Clock
-  readonly transcript: Transcript
+  /** Commands wait for it; null: the host does not start. */
+  readonly transcript: Transcript | Promise<Transcript | null>
   /** Sets where commands of an agent run, and whom to ask; answers what is set. Absent: the configuration does not choose among hosts. */
   readonly setModes?: (whoami: string, line: string) => Promise<string>
 }
@@ -112,7 +119,7 @@ export class ConsoleHost implements ConsoleControls {
     return () => this.#attached.delete(one)
   }
 
-  /** Runs one command, when it is its turn; `gone` aborts it. Answers what its client is told, which waits neither for a screen nor for a disk. */
+  /** Runs one command, when it is its turn; `gone` aborts it. Answers what its client is told when its entry of the transcript was written: that waits for no screen, and for a disk only so long. */
   async run(request: ConsoleRequest, gone: AbortSignal): Promise<ConsoleReply> {
     const signal = AbortSignal.any([gone, this.#stopping.signal])
     const leave = await this.#enter(request.whoami, signal).catch(() => null)
@@ -145,7 +152,9 @@ export class ConsoleHost implements ConsoleControls {
   }
 
   async #execute(request: ConsoleRequest, signal: AbortSignal): Promise<ConsoleReply> {
-    const { clock, transcript } = this.#components
+    const { clock } = this.#components
+    const transcript = await this.#components.transcript
+    if (transcript === null) return replyOf(ABORTED, '')
     this.#last += 1
     const [n, startedAt, place] = [this.#last, clock.now(), transcript.arrive()]
     const run = new ConsoleRun({ ...this.#components, sessions: this.#sessions, screen: this.#screen }, { n, request })
@@ -175,7 +184,9 @@ export class ConsoleHost implements ConsoleControls {
       ...(end.ranOn && { ran_on: end.ranOn }),
     }
     this.#tell(command, run)
-    this.#hold(transcript.end(place, command))
+    const written = transcript.end(place, command)
+    this.#hold(written)
+    await within(clock, TRANSCRIPT_WAIT_MS, written)
     return replyOf(end, output.text)
   }
 

@@ -57,13 +57,14 @@ const lockOf = async (env: Environment): Promise<DataDirLock> => {
   const named = env[SOCKET_VARIABLE] ?? ''
   const at = named === '' ? join(transcriptsDir(), 'host') : named
   if (named !== '') await ensurePrivateDir(join(named, '..'))
-  return new DataDirLock({ lock: `${at}.lock`, pid: `${at}.pid`, apiSocket: null })
+  return new DataDirLock({ lock: `${at}.lock`, pid: `${at}.pid`, apiSocket: null, what: 'its lock is held', holder: 'console' })
 }
 
 const lockStartable = (lock: DataDirLock): Startable => ({
   start: async () =>
     lock.start().catch((error: unknown) => {
-      if (!isAppError(error, 'conflict')) throw error
+      // A cause: the file system has no locks.
+      if (!isAppError(error, 'conflict') || error.cause !== undefined) throw error
       throw new AppError('conflict', `another host of this user runs; rexec --attach watches it (${error.message})`, { cause: error })
     }),
   stop: async () => lock.stop(),
@@ -81,6 +82,8 @@ export const startHost = async (env: Environment, options: HostOptions, log: Log
   await makeTranscriptsDir(transcriptsDir())
   const own = options.addPath ? withOwnPrograms(env) : env
   const parts: StartableEntry[] = []
+  let transcript: TranscriptWriter | null = null
+  const begun = Promise.withResolvers<TranscriptWriter | null>()
   const begin = async (name: string, startable: Startable, deadlineMs?: number): Promise<void> => {
     const part = { name, startable, ...(deadlineMs === undefined ? {} : { deadlineMs }) }
     await startAll([part])
@@ -91,8 +94,7 @@ export const startHost = async (env: Environment, options: HostOptions, log: Log
     let say = (text: string): void => log.warn(text)
     const { recordEnv } = options
     const init = { directory: transcriptsDir(), recordEnv, say: (text: string) => say(text) }
-    const transcript = await TranscriptWriter.begin({ clock: systemClock }, init)
-    await begin('transcript', { stop: async () => transcript.close() })
+    await begin('transcript', { stop: async () => transcript?.close() })
     const policy = consolePolicy(own)
     const sha256 = createHash('sha256').update(policy.source).digest('hex')
     const audit_path = join(transcriptsDir(), 'audit.log')
@@ -112,7 +114,7 @@ export const startHost = async (env: Environment, options: HostOptions, log: Log
     const host = new ConsoleHost({
       executor: running.executor,
       clock: systemClock,
-      transcript,
+      transcript: begun.promise,
       ...(loaded && { setModes: modeSetter(env, id) }),
     })
     const screen = options.screen(host)
@@ -125,8 +127,12 @@ export const startHost = async (env: Environment, options: HostOptions, log: Log
     const { paths: sockets, taken } = await listeners.start(consoleSockets(env, uid))
     const warning = taken === null ? null : onlyOwn(taken)
     if (warning !== null) screen.note(warning)
+    // Only now that nothing else can fail: a host that does not start leaves no empty transcript.
+    transcript = await TranscriptWriter.begin({ clock: systemClock }, init)
+    begun.resolve(transcript)
     return { sockets, warning, transcript: transcript.path, stopped: host.stopped, stop: async () => stopAll(parts) }
   } catch (error) {
+    begun.resolve(null)
     await stopAll(parts)
     throw error
   }

@@ -1,11 +1,18 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { setImmediate as nextTurn } from 'node:timers/promises'
 
 import { AppError } from '../../../src/base/errors.ts'
 import { ConsoleHost, type Transcript } from '../../../src/doors/console/host.ts'
 import { silentScreen } from '../../../src/doors/console/screen/silent-screen.ts'
 import type { LocalExecutor, LocalOutcome, LocalRun, LocalRunSink, RunStart } from '../../../src/executor/port/local-executor.ts'
-import { MAX_CONSOLE_ATTACHED, MAX_CONSOLE_RUNS, type ConsoleReply, type ConsoleRequest } from '../../../src/protocol/console.ts'
+import {
+  MAX_CONSOLE_ATTACHED,
+  MAX_CONSOLE_RUNS,
+  TRANSCRIPT_WAIT_MS,
+  type ConsoleReply,
+  type ConsoleRequest,
+} from '../../../src/protocol/console.ts'
 import { HIDDEN_VALUE } from '../../../src/protocol/transcript-entry.ts'
 import { NEVER } from '../../../src/base/abortable.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
@@ -127,11 +134,16 @@ test('no more are paused than may be: nobody goes on because another is paused',
   assert.ok(host.paused.has('agent 0'))
 })
 
-test('a reply waits neither for the transcript nor for the screen', async () => {
+test('a reply waits until the transcript was written, for a bounded time', async () => {
   const never = new Promise<boolean>(() => undefined)
-  const { run, started } = start({ transcript: { arrive: () => 0, end: async () => never } })
-  const reply = run('C')
+  const { run, started, clock } = start({ transcript: { arrive: () => 0, end: async () => never } })
+  let replied = false
+  const reply = run('C').finally(() => (replied = true))
   ;(await started(1)).end()
+  while (clock.pending === 0) await nextTurn()
+  await clock.advance(TRANSCRIPT_WAIT_MS - 1)
+  assert.equal(replied, false)
+  await clock.advance(1)
   assert.deepEqual(await reply, { exit: 0, output: '' })
 })
 
