@@ -95,6 +95,13 @@ test('a program that the kernel refuses to start is spawn_failed after its reque
   assert.equal(await run.denial(), 'spawn_failed')
   assert.deepEqual(await host.events(run.id), ['request', 'denial'])
   assert.equal(host.counters.activeSessions, 0)
+  // No process began, so its id may be used again, also after a restart.
+  const fields = { request_id: run.id }
+  assert.equal(await (await link.ask([host.program('hello')], { fields })).denial(), 'spawn_failed')
+  await host.stop()
+  await host.boot()
+  const again = await (await host.connect()).link(link.peer)
+  assert.equal(await (await again.ask([host.program('hello')], { fields })).denial(), 'spawn_failed')
 })
 
 test('above the concurrency cap a request is denied, and a slot is free again after every kind of end', async (t) => {
@@ -288,6 +295,25 @@ test('the id of a run stays used across a restart, and that of one that was deni
   assert.equal(await (await again.ask([host.program('hello')], { fields: { request_id: ran } })).denial(), 'unverified_sender')
   assert.equal((await (await again.ask([host.program('hello')], { fields: { request_id: refused } })).exit()).code, 0)
   assert.deepEqual(await host.events(ran), ['request', 'started', 'exit', 'denial'])
+})
+
+test('an id that was denied before a process began may be used again, and runs once', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, {
+    scripts: { waits: 'echo ready; cat', ...HELLO },
+    keys: 'max_concurrent_per_agent = 1',
+  })
+  const occupied = await link.ask([host.program('waits')], { stdin: Buffer.from('x') })
+  await occupied.frame('stdout')
+  const fields = { request_id: randomUUID() }
+  const hello = [host.program('hello')]
+  assert.equal(await (await link.ask(hello, { fields })).denial(), 'concurrency_limit_reached')
+  assert.equal(await (await link.ask(['not-listed'], { fields })).denial(), 'argv_not_allowed')
+  occupied.send({ type: 'cancel', request_id: occupied.request.request_id })
+  await occupied.exit()
+  const both = await Promise.all([link.ask(hello, { fields }), link.ask(hello, { fields })])
+  const codes = await Promise.all(both.map(async (one) => (await one.exit()).code))
+  assert.deepEqual(codes.toSorted(), [0, null])
+  assert.equal(await (await link.ask(hello, { fields })).denial(), 'unverified_sender')
 })
 
 test('bytes that are no request are dropped and counted, and the stream is closed', async (t) => {

@@ -88,7 +88,7 @@ export class Approvals {
     const { subject, stdin } = asked
     const verdict = await this.#decide(asked, tell, withdrawn)
     counters.count('reason' in verdict ? 'waits_refused' : 'waits_allowed')
-    if ('reason' in verdict) return { reason: verdict.reason, exit: await reports.denied(subject, verdict.reason, verdict.detail) }
+    if ('reason' in verdict) return { reason: verdict.reason, exit: await reports.neverBegan(subject, verdict.reason, verdict.detail) }
     const { permitted, by } = verdict
     return { ...permitted, report: reports.of(subject, permitted.permit, stdin, by) }
   }

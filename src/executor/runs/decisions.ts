@@ -70,12 +70,17 @@ export class Decisions {
   /** Those that ran before this start do not run again. */
   async load(): Promise<void> {
     for (const { agent_id, machine_id, request_id } of await this.#components.reports.lastBegun())
-      this.#senders.recall(agent_id, knownAs({ pair: pairKey(agent_id, machine_id) }, request_id))
+      this.#senders.use(agent_id, knownAs({ pair: pairKey(agent_id, machine_id) }, request_id))
   }
 
-  /** This id was used by a Request before. */
+  /** A run of this id has begun before. */
   hasUsed(agentId: AgentId, name: string): boolean {
     return this.#senders.hasUsed(agentId, name)
+  }
+
+  /** The run of this id was denied before a process began, so the id may be used again. */
+  release(agentId: AgentId, name: string): void {
+    this.#senders.release(agentId, name)
   }
 
   /** `isFull`: as much is being answered as may be. `isKnown`: a run of this name is there, whoever asks. */
@@ -109,7 +114,10 @@ export class Decisions {
     if (read.asks === 'approval' || read.asks === 'detached')
       return this.#decideAsk({ key, argv: [], requestSha256: read.sha256 }, principal, read, arrival)
     if (again !== null && senderDenial(principal) === null) return detached.answer(again, arrival.outlet)
-    return this.#decideRun(read, principal, arrival, problem === null ? null : SENDER_PROBLEMS[problem])
+    const decided = this.#decideRun(read, principal, arrival, problem === null ? null : SENDER_PROBLEMS[problem])
+    // In the same turn, so that of two Requests with one id only one can begin.
+    if ('admission' in decided) this.#senders.use(agent_id, name)
+    return decided
   }
 
   /** Each answer costs a signature and a line of the journal, as a denial does: no more is verified than may be answered. */

@@ -41,6 +41,8 @@ export interface ReportsComponents {
 
 /** Where everything that is said of runs of other agents goes. */
 export class Reports {
+  /** Called when the run of this key is denied before a process began. */
+  onNeverBegan: (key: RunKey) => void = () => undefined
   readonly #components: ReportsComponents
   readonly #own: { readonly agentId: AgentId; readonly machineId: MachineId }
 
@@ -83,12 +85,19 @@ export class Reports {
         void this.record(key, async (journal) => journal.append({ event: 'warning', ...key, kind, bytes }))
       },
       denied: async (reason, detail, ran = null) => {
-        if (ran !== null) void this.record(key, async (journal) => journal.append({ event: 'started', ...key, ...ran }))
+        if (ran === null) return this.neverBegan(subject, reason, detail)
+        void this.record(key, async (journal) => journal.append({ event: 'started', ...key, ...ran }))
         return this.denied(subject, reason, detail)
       },
       ended: async (facts) => this.#ended(subject, facts),
       settled: (how) => counters.sessionEnded(key.agent_id, how),
     }
+  }
+
+  /** As `denied`, for a run that was admitted and of which no process began. */
+  async neverBegan(subject: RunSubject, reason: DenialReason, detail: string | null): Promise<Uint8Array> {
+    this.onNeverBegan(subject.key)
+    return this.denied(subject, reason, detail)
   }
 
   /** Answers the encoded Exit, when the line is on disk as far as the disk allows. `detail` stays on this host. */

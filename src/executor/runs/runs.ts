@@ -1,3 +1,4 @@
+import type { RunKey } from '../../audit/run-key.ts'
 import type { Clock } from '../../base/clock.ts'
 import { Keeping } from '../../base/keeping.ts'
 import { AppError, errorText } from '../../base/errors.ts'
@@ -10,6 +11,7 @@ import { HERE } from '../../protocol/lifecycle.ts'
 import type { RunStory } from '../../protocol/run-story.ts'
 import { DetachedRun } from '../detached/detached-run.ts'
 import { OWN_LINK, type PeerLink } from '../links/links.ts'
+import { pairKey } from '../links/nonces.ts'
 import type { RunWatch } from '../run-watch.ts'
 import { ActiveRuns } from './active-runs.ts'
 import type { Active, Denial, Told } from './answers.ts'
@@ -40,6 +42,8 @@ export class Runs {
   readonly #active = new ActiveRuns()
   /** Every run that its requester may still ask for, by pair and request id. */
   readonly #known = new Map<string, Run>()
+  /** Runs that were denied before a process began: their ids may be used again while their Exits are still kept. */
+  readonly #denied = new WeakSet<Run>()
   readonly #lingering = new Keeping(LINGERING)
   readonly #decisions: Decisions
   readonly #stopping = new AbortController()
@@ -48,6 +52,7 @@ export class Runs {
     this.#components = components
     const time = new TimeSharing(components).share(this.#stopping.signal)
     this.#decisions = new Decisions({ ...components, time }, init)
+    components.reports.onNeverBegan = (key) => this.#onNeverBegan(key)
   }
 
   /** Before anything is asked. */
@@ -62,7 +67,7 @@ export class Runs {
     counters.count('requests_received')
     const verdict = this.#stopping.signal.aborted
       ? ({ dropped: 'requests_ignored' } as const)
-      : this.#decisions.decide(arrival, { isFull: this.#active.isFullFor(link), isKnown: (name) => this.#known.has(name) })
+      : this.#decisions.decide(arrival, { isFull: this.#active.isFullFor(link), isKnown: (name) => this.#isKnown(name) })
     if ('admission' in verdict) return this.#begin(verdict, arrival)
     if ('question' in verdict) {
       this.#active.track({ link, run: verdict.question, command: null }, verdict.answered)
@@ -139,10 +144,22 @@ export class Runs {
       this.#active.track({ link, run, command: { argv, run, since, detached: false } }, this.#execute(link.agentId, run))
       return run
     }
-    const unkept = async (detail: string): Promise<Uint8Array> => this.#components.reports.denied(subject, 'spawn_failed', detail)
+    const unkept = async (detail: string): Promise<Uint8Array> => this.#components.reports.neverBegan(subject, 'spawn_failed', detail)
     const run = new DetachedRun(this.#components, { admission, kept, peer: link, story: this.#storyOf(link, requestId), unkept })
     this.#active.track({ link, run, command: { argv, run, since, detached: true } }, detached.execute(run, kept, outlet))
     return detached.streamOf(outlet)
+  }
+
+  #isKnown(name: string): boolean {
+    const run = this.#known.get(name)
+    return run !== undefined && !this.#denied.has(run)
+  }
+
+  #onNeverBegan({ agent_id, machine_id, request_id }: RunKey): void {
+    const name = knownAs({ pair: pairKey(agent_id, machine_id) }, request_id)
+    this.#decisions.release(agent_id, name)
+    const run = this.#known.get(name)
+    if (run !== undefined) this.#denied.add(run)
   }
 
   async #execute(agentId: AgentId, run: Run): Promise<void> {
@@ -169,7 +186,7 @@ export class Runs {
   #makeRun(init: Omit<RunInit, 'story' | 'resumable' | 'peer' | 'onForgotten'>, link: PeerLink): Run {
     const key = knownAs(link, init.requestId)
     const onForgotten = (): void => {
-      this.#known.delete(key)
+      if (this.#known.get(key) === run) this.#known.delete(key)
       this.#lingering.delete(run)
     }
     const story = this.#storyOf(link, init.requestId)

@@ -27,7 +27,7 @@ export interface SentId {
 export class Senders {
   readonly #counters: ExecCounters
   readonly #own: VerifyContext['own']
-  /** The ids that each pair has used, before this start those that ran. Old ones are forgotten: a replay fails on its nonce already. */
+  /** The ids of runs that each pair has begun, before this start too. A denial before a process began frees its id. Old ones are forgotten: a replay fails on its nonce already. */
   readonly #used = new UsedIds({ max: MAX_RECENT_RUNS })
 
   constructor(components: { readonly counters: ExecCounters }, init: VerifyContext['own']) {
@@ -35,9 +35,14 @@ export class Senders {
     this.#own = init
   }
 
-  /** It was used before this start. */
-  recall(agentId: AgentId, name: string): void {
+  /** One id never means two runs: from now on it is used. */
+  use(agentId: AgentId, name: string): void {
     this.#used.add(agentId, name)
+  }
+
+  /** Its run was denied before a process began. */
+  release(agentId: AgentId, name: string): void {
+    this.#used.delete(agentId, name)
   }
 
   hasUsed(agentId: AgentId, name: string): boolean {
@@ -51,16 +56,9 @@ export class Senders {
   ): keyof typeof SENDER_PROBLEMS | null {
     const problem = senderProblem(read, { link, nonces, streamNonce, own: this.#own })
     // Ids of untrusted requesters are not remembered: they could push out those of trusted ones.
-    const reused = problem === null && trusted && !mayRepeat && this.#isReused(link.agentId, name, isTaken)
+    const reused = problem === null && trusted && !mayRepeat && (isTaken || this.hasUsed(link.agentId, name))
     const found = reused ? 'reused' : problem
     if (found === 'replayed' || found === 'reused') this.#counters.count('requests_replayed')
     return found
-  }
-
-  /** One id never means two runs: from now on it is used. */
-  #isReused(agentId: AgentId, name: string, isTaken: boolean): boolean {
-    const reused = isTaken || this.#used.has(agentId, name)
-    this.#used.add(agentId, name)
-    return reused
   }
 }

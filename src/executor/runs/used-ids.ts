@@ -25,6 +25,13 @@ export class UsedIds {
     if (this.#size > this.#max) this.#makeRoom()
   }
 
+  delete(agentId: AgentId, name: string): void {
+    const own = this.#names.get(agentId)
+    if (own?.delete(name) !== true) return
+    this.#size -= 1
+    if (own.size === 0) this.#names.delete(agentId)
+  }
+
   #makeRoom(): void {
     let [most] = this.#names
     for (const one of this.#names) if (one[1].size > most![1].size) most = one
