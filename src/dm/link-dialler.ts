@@ -1,3 +1,4 @@
+import { unlessAborted } from '../base/abortable.ts'
 import { AppError } from '../base/errors.ts'
 import { SharedWork } from '../base/shared-work.ts'
 import type { AddressBook, Candidate } from '../mesh/address-book.ts'
@@ -18,6 +19,8 @@ import type { LinkEntry, LinkTable } from './link-table.ts'
 
 /** Of `RESUME_ATTEMPT_MS`, for each address but the one that answered last: one that never answers must leave time for that one. */
 export const RESUME_OTHER_ADDRESS_MS = 500
+/** How long all machines together may take that merely claim to be an agent's. */
+export const CLAIMS_MS = 4_000
 
 export interface LinkDiallerComponents {
   readonly node: Pick<MeshNode, 'connectionsTo' | 'dial'>
@@ -137,22 +140,46 @@ export class LinkDialler {
     return this.#underway.join(agentId, async (wanted) => this.#linkToAny(agentId, wanted), signal)
   }
 
+  /** Proven machines first, then the DHT. Claims come last, because any unlisted peer can make them and let each address time out. */
   async #linkToAny(agentId: AgentId, wanted: AbortSignal): Promise<LinkEntry> {
     const candidates = this.#parts.book.candidates(agentId)
+    const [claims, proven] = [candidates.filter(({ isClaim }) => isClaim), candidates.filter(({ isClaim }) => !isClaim)]
     const errors: AppError[] = []
-    for (const candidate of candidates) {
+    const attempt = async (link: () => Promise<LinkEntry>): Promise<LinkEntry | null> => {
       try {
-        return await this.#linkTo(agentId, candidate, wanted)
+        return await link()
       } catch (error) {
         errors.push(asLinkError(error))
         wanted.throwIfAborted()
         this.#stopping.throwIfAborted()
+        return null
       }
     }
-    const elsewhere = await this.#elsewhere(agentId, candidates, wanted)
-    if (elsewhere !== null) return this.#linkTo(agentId, elsewhere, wanted)
-    if (candidates.length === 0) throw noAddress(agentId)
+    for (const candidate of proven) {
+      const entry = await attempt(async () => this.#linkTo(agentId, candidate, wanted))
+      if (entry !== null) return entry
+    }
+    const elsewhere = await this.#elsewhere(agentId, proven, wanted)
+    const found = elsewhere && (await attempt(async () => this.#linkTo(agentId, elsewhere, wanted)))
+    if (found !== null) return found
+    const hurry = { withinMs: CLAIMS_MS - RESUME_OTHER_ADDRESS_MS, besides: [] }
+    const tries = claims.map(async (claim) => attempt(async () => this.#linkTo(agentId, claim, wanted, hurry)))
+    const claimed = await this.#firstOf(tries, wanted)
+    if (claimed !== null) return claimed
+    if (errors.length === 0 && claims.length > 0)
+      errors.push(new AppError('peer_unreachable', 'the machines that claim to be its did not answer'))
+    if (errors.length === 0) throw noAddress(agentId)
     throw errors.length === 1 ? errors[0]! : allFailed(agentId, errors)
+  }
+
+  /** The first link that comes of these tries within `CLAIMS_MS`; null when none does. */
+  async #firstOf(tries: readonly Promise<LinkEntry | null>[], wanted: AbortSignal): Promise<LinkEntry | null> {
+    const links = tries.map(async (one) => (await one) ?? Promise.reject(new AppError('peer_unreachable')))
+    const late = AbortSignal.timeout(CLAIMS_MS)
+    const first = await unlessAborted(Promise.any(links), AbortSignal.any([wanted, this.#stopping, late])).catch(() => null)
+    wanted.throwIfAborted()
+    this.#stopping.throwIfAborted()
+    return first
   }
 
   /** Where the hash table says that it is, if that is not among what was tried. */

@@ -22,6 +22,8 @@ export interface BookContact {
 export interface Candidate {
   readonly machineId: MachineId
   readonly addresses: readonly string[]
+  /** The machine says that the agent is on it, and nothing proves it. */
+  readonly isClaim?: true
 }
 
 export interface AddressBookComponents {
@@ -104,7 +106,11 @@ export class AddressBook {
     const contact = this.#index().byAgent.get(agentId)
     const proven = this.#machinesOf(contact, seen)
     const claims = (this.#presences?.claimsOf(agentId) ?? []).filter((one) => !proven.includes(one) && isAllowedOn(contact, one))
-    return [...proven, ...claims.slice(0, MAX_CLAIMS_TRIED)].map((machineId) => ({ machineId, addresses: this.addressesOf(machineId) }))
+    const candidateOf = (machineId: MachineId): Candidate => ({ machineId, addresses: this.addressesOf(machineId) })
+    return [
+      ...proven.map(candidateOf),
+      ...claims.slice(0, MAX_CLAIMS_TRIED).map((one): Candidate => ({ ...candidateOf(one), isClaim: true })),
+    ]
   }
 
   addressesOf(machineId: MachineId): string[] {
