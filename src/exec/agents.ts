@@ -4,7 +4,7 @@ import type { Snapshot } from '../executor/port/snapshot.ts'
 import { ContactIndex } from '../protocol/contact-index.ts'
 import { isHexId, type AgentId } from '../protocol/ids.ts'
 import { MIN_ID_PREFIX } from '../protocol/limits.ts'
-import { groupsByName, selectHosts, type SelectedHost } from '../protocol/select-hosts.ts'
+import { groupsByName, selectHosts, wildcardHint, type SelectedHost } from '../protocol/select-hosts.ts'
 
 export interface AgentDirectoryComponents {
   readonly ownAgentId: () => AgentId
@@ -48,7 +48,9 @@ export class AgentDirectory {
         text,
         this.#known().contacts.map(({ name }) => name),
       )
-      throw new AppError('unknown_agent', `no contact is named ${JSON.stringify(text)} and ${why}${meant}`)
+      throw new AppError('unknown_agent', `no contact is named ${JSON.stringify(text)} and ${why}${meant}`, {
+        data: { ...wildcardHint([text]) },
+      })
     }
     if (others.length === 0) return first.agent_id
     const list = found.map(({ agent_id, name }) => (name === null ? agent_id : `${name} (${agent_id})`)).join(', ')

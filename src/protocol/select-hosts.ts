@@ -37,6 +37,12 @@ const shownNames = (names: readonly string[]): string => {
   return folded.length <= MAX_SHOWN_NAMES ? folded : `${folded.slice(0, MAX_SHOWN_NAMES)}… (${names.length} names)`
 }
 
+/** What is meant by a word that looks like a wildcard, of which there is none. */
+export const wildcardHint = (words: readonly string[]): { readonly next?: string } =>
+  words.some((word) => /[*?]/.test(word) || word === 'all')
+    ? { next: "there are no wildcards\nTry: x0x exec 'web[1-6]' -- …, or role=web for a label, or @web for a group" }
+    : {}
+
 /** One choice: what its words mean is looked up once, and whom they name in vain is told at its end. */
 class Choice {
   readonly #known: Known
@@ -68,7 +74,9 @@ class Choice {
     const meant = names.length > 1 ? '' : didYouMean(names[0]!, known)
     const said = [...this.#unknown].map(([group, some]) => `${shownNames(some)}${group === '' ? '' : ` (of @${group})`}`)
     const shown = said.length > 3 ? `${said.slice(0, 3).join(', ')} and those of ${said.length - 3} more groups` : said.join(', ')
-    throw new AppError('unknown_agent', `no contact is named ${shown}${meant}`, { data: { unknown: shownNames(names) } })
+    throw new AppError('unknown_agent', `no contact is named ${shown}${meant}`, {
+      data: { unknown: shownNames(names), ...wildcardHint(names) },
+    })
   }
 
   *#members(part: HostPart, within: string, leftOut: boolean): Iterable<SelectedHost> {

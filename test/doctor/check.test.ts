@@ -310,3 +310,14 @@ test(
     assert.match((await inspectAcl(file)).problems.join('\n'), /audit_log_path: .*belongs to uid 1234/)
   },
 )
+
+test('an ACL in the data directory that is not read is a warning, with the line that makes it count', async (t) => {
+  const data = join(await tempDir(t), 'data')
+  await mkdir(data, { mode: 0o700 })
+  const [file, other] = [join(data, 'exec-acl.toml'), join(data, 'other.toml')]
+  for (const path of [file, other]) await writeFile(path, acl(), { mode: 0o600 })
+  const elsewhere = await runDaemonCommand(['--doctor', '--data-dir', data, '--exec-acl', other])
+  assert.ok(elsewhere.stdout.includes(`${file} is not read: x0xd reads ${other}`), elsewhere.stdout)
+  assert.ok(elsewhere.stdout.includes(`write into ${join(data, 'config.toml')}: exec_acl = "${file}"`), elsewhere.stdout)
+  assert.doesNotMatch((await runDaemonCommand(['--doctor', '--data-dir', data, '--exec-acl', file])).stdout, /is not read/)
+})

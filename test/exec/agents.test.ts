@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
+import { isAppError } from '../../src/base/errors.ts'
 import { AgentDirectory } from '../../src/exec/agents.ts'
 
 const OWN = `aaaaaa11${'0'.repeat(56)}`
@@ -75,4 +76,17 @@ test('a stranger whose id was made to begin as a contact’s neither takes its p
   assert.equal(crowded.resolve('bbbbbb'), BERT)
   assert.equal(crowded.resolve('bbbbbb22'), BERT)
   assert.throws(() => crowded.resolve('cccccc'), { code: 'ambiguous_agent' })
+})
+
+test('a word that looks like a wildcard is unknown, and it is said what is meant instead', () => {
+  for (const text of ['all', 'web*', 'web?'])
+    assert.throws(
+      () => directory.resolve(text),
+      (error) => isAppError(error, 'unknown_agent') && /Try: x0x exec 'web\[1-6\]'/.test(String(error.data['next'])),
+      text,
+    )
+  assert.throws(
+    () => directory.resolve('alles'),
+    (error) => isAppError(error, 'unknown_agent') && error.data['next'] === undefined,
+  )
 })
