@@ -138,6 +138,22 @@ test(
   },
 )
 
+test('a contact that is pinned to no machine follows no successor, in one step or two, until it is pinned', LIMIT, async (t) => {
+  const { host, alice, tell, refusals } = await place(t)
+  await host.contacts.unpin('alice', alice.machine.machineId)
+  const thief = on(newParty(), newSigner())
+  const [own, next] = [newSigner(), newSigner()]
+  const steps = [await said(alice.signer, own, thief), await said(own, thief.signer, thief)]
+  assert.equal((await tell(thief, ...steps)).agent_id, alice.signer.agentId)
+  assert.equal((await tell(on(alice, next), await said(alice.signer, next, alice))).agent_id, alice.signer.agentId)
+  const told = await refusals()
+  assert.equal(told.length, 2)
+  for (const line of told) assert.match(line, /pinned to no machine/)
+  await host.contacts.pin('alice', alice.machine.machineId)
+  assert.equal((await tell(thief, ...steps)).agent_id, alice.signer.agentId)
+  assert.equal((await tell(on(alice, next), await said(alice.signer, next, alice))).agent_id, next.agentId)
+})
+
 test("a blocked contact's successor is blocked; a stranger's flood leaves nothing, and a link is heard once", LIMIT, async (t) => {
   const { host, network, alice, tell } = await place(t)
   const next = newSigner()

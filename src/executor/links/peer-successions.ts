@@ -80,7 +80,9 @@ export class PeerSuccessions {
     if (other !== null) return `that is the contact ${other.name} already`
     if (contact.formerly.includes(agentId)) return 'it had that key before'
     if (steps.some((step) => step.machineId !== machineId)) return 'it was said on another machine than that which says it'
-    if (contact.machines.length > 0 && !contact.machines.includes(machineId)) return 'it comes from a machine that is not pinned'
+    // Whoever has the old key could announce a key of their own from any machine.
+    if (contact.machines.length === 0) return 'the contact is pinned to no machine'
+    if (!contact.machines.includes(machineId)) return 'it comes from a machine that is not pinned'
     if (steps.some(({ from, to }) => [from, to].some((one) => revocations.isRevoked(one, machineId)))) return 'one of its keys is revoked'
     return null
   }
