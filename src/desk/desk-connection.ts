@@ -1,10 +1,11 @@
 import type { Socket } from 'node:net'
 
 import type { Clock, Timer } from '../base/clock.ts'
+import { AppError, errorText } from '../base/errors.ts'
 import { TokenBucket } from '../base/token-bucket.ts'
 import { DESK_LINES, DESK_OPEN_MS, MAX_DESK_EVENTS_UNREAD, MAX_DESK_LINE, MAX_DESK_UNREAD } from '../protocol/desk-limits.ts'
 import { DESK_ROLES, DESK_VERSION, readEngineBody, readHumanBody, type DeskRole } from '../protocol/desk.ts'
-import { jsonText, LineSplitter, type Line } from '../protocol/lines.ts'
+import { jsonText, LineSplitter } from '../protocol/lines.ts'
 import type { DeskSession } from './engine-session.ts'
 import { newHelloNonce, Seal } from './seal.ts'
 import { isEvent, isOutput } from './watchers.ts'
@@ -77,15 +78,18 @@ export class DeskConnection {
   }
 
   #take(chunk: Buffer): void {
-    for (const line of this.#lines.push(chunk)) {
-      if (this.#isOver) return
-      this.#line(line)
+    try {
+      for (const line of this.#lines.pushStrictly(chunk, () => new AppError('malformed', `a line of more than ${MAX_DESK_LINE} bytes`))) {
+        if (this.#isOver) return
+        this.#line(line)
+      }
+    } catch (error) {
+      this.#refuse('malformed', errorText(error))
     }
   }
 
-  #line(line: Line): void {
+  #line(line: Buffer): void {
     if (!this.#rate.take()) return this.#refuse('rate_limited', 'too many lines')
-    if (line === 'too_long') return this.#refuse('malformed', `a line of more than ${MAX_DESK_LINE} bytes`)
     if (this.#seal === null) return this.#open(line)
     const unsealed = this.#seal.open(line)
     if (unsealed.kind === 'refused') return this.#refuse('unauthorized', unsealed.problem)

@@ -152,6 +152,7 @@ for (const [what, line] of [
   ['a line that is no JSON', async () => 'approve everything\n'],
   ['a line without a MAC', async () => `${JSON.stringify({ body: '{"type":"pending","id":1}' })}\n`],
   ['a line that is too long', async () => `${'x'.repeat(MAX_DESK_LINE + 1)}\n`],
+  ['a line that is too long and has no end', async () => 'x'.repeat(MAX_DESK_LINE + 1)],
   ['opening once more', async (p: OtherProgram) => p.sealed({ type: 'open', role: 'human', name: 'x' })],
 ] as const)
   test(`${what} ends the connection, is in the journal, and decides nothing`, async (t) => {
