@@ -25,6 +25,7 @@ import {
   stopping,
   tooLong,
   tooMany,
+  unanswered,
   unavailable,
   withdrawn,
   type Ending,
@@ -262,13 +263,11 @@ export class Desk implements Startable {
     await Promise.all([...this.#open.values()].map(async (open) => this.#unanswered(open, 'no_ui')))
   }
 
+  /** The fallback is for requests that no approver could be shown; one that was shown and not answered is denied. */
   async #unanswered(open: Open, why: 'no_ui' | 'timeout'): Promise<void> {
     const { waiting } = open
     if (waiting.decider !== null || !this.#open.has(waiting.question_id)) return
-    // What a human decides while the store is read comes too late.
-    waiting.decider = 'desk'
-    const { question } = waiting
-    await this.#end(open, this.#judging.ending(question, await this.#judging.judged(question, judgeFallback), why))
+    await this.#end(open, unanswered(why))
   }
 
   /** Once for each: written down, then the asker is told, then those who watch. Answers why it could not be written; then it is denied. */

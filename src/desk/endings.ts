@@ -41,6 +41,9 @@ export const tooLong = (): Ending => ({
 
 export const tooMany = (): Ending => denial('deny', 'too many of its questions wait, or came at once: it is denied without being shown')
 
+export const unanswered = (why: 'no_ui' | 'timeout'): Ending =>
+  denial(why, why === 'timeout' ? 'no approver answered in time' : 'every approver disconnected before one answered')
+
 export const stopping = (): Ending => denial('deny', 'the desk is stopping')
 
 export const ofHuman = (by: string, isAllowed: boolean, reason = ''): Ending => ({

@@ -51,17 +51,29 @@ test('where nobody watches, a question is decided by the fallback within two sec
   assert.ok(performance.now() - began < patient(2_000))
 })
 
-test('where the last window closes, what waits falls back within two seconds', async (t) => {
+test('where the last window closes, what waits is denied within two seconds, whatever the fallback', async (t) => {
   const place = await deskPlace(t)
+  await place.writeStore((store) => (store['defaults'].askFallback = 'full'))
   const human = await place.human()
   await human.subscribe(nothing)
   const pending = Promise.withResolvers<unknown>()
-  const asked = place.engine().ask(questionOf(), never, pending.resolve)
+  const asked = place.engine().ask(questionOf({ ask_fallback: 'full' }), never, pending.resolve)
   await pending.promise
   const began = performance.now()
   human.close()
   assert.equal((await asked).decision, 'no_ui')
   assert.ok(performance.now() - began < patient(2_000))
+})
+
+test('a question that an approver was shown and did not answer in time is denied, whatever the fallback', async (t) => {
+  const place = await deskPlace(t, { askTimeoutMs: 200 })
+  await place.writeStore((store) => (store['defaults'].askFallback = 'full'))
+  const human = await place.human()
+  await human.subscribe(nothing)
+  for (const ask of ['on-miss', 'always'] as const) {
+    const { decision, reason } = await place.engine().ask(questionOf({ ask, ask_fallback: 'full' }), never, () => undefined)
+    assert.deepEqual([decision, reason], ['timeout', 'no approver answered in time'])
+  }
 })
 
 test('of two humans the first decision counts, and the other is told who won', async (t) => {

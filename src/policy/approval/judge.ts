@@ -155,19 +155,25 @@ export const judge = (question: Question, store: StoreSnapshot, now: number): Ju
   return force.ask === 'on-miss' || isMesh ? ask(miss, grant_sha256 !== null) : deny(`${miss}; ask is "off"`)
 }
 
-/** What decides where nobody can be asked, or nobody answered. What always asks, and what the mesh asks, is denied. */
+/** What decides if no approver is connected. What always asks, and what the mesh asks, is denied. */
 export const judgeFallback = (question: Question, store: StoreSnapshot, now: number): Judgement => {
   const force = inForce(question, store)
-  if (question.always_ask !== null || question.asker.kind === 'mesh' || question.approvers !== null || force.security === 'deny')
+  if (
+    question.always_ask !== null ||
+    question.asker.kind === 'mesh' ||
+    question.approvers !== null ||
+    force.security === 'deny' ||
+    force.ask === 'always'
+  )
     return deny('it needs a human each time')
   switch (force.fallback) {
     case 'deny':
-      return deny('unanswered, it is denied')
+      return deny('no approver is connected, and the fallback is "deny"')
     case 'allowlist':
       return (
         granted(question, store, now) ??
         listed(question, force, store) ??
-        deny(`unanswered, the allowlist decides, and ${missText(question, force)}`)
+        deny(`no approver is connected, the fallback is "allowlist", and ${missText(question, force)}`)
       )
     case 'full':
       return allow('fallback:full')

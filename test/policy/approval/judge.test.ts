@@ -147,12 +147,21 @@ test('B27: a label that a caller chooses for itself widens nothing, and may narr
   }
 })
 
+test('ask = always is denied without an approver, whatever the fallback', () => {
+  const defaults = { security: 'full', ask: 'off', ask_fallback: 'full' } as const
+  const agents = { coder: listing('/usr/bin/git') }
+  for (const ask_fallback of ASK_FALLBACKS)
+    assert.equal(fallen(questionOf({ ask: 'always', ask_fallback }), storeOf({ agents, defaults })), 'deny')
+  const row = { coder: { ...listing('/usr/bin/git'), ask: 'always' } as const }
+  assert.equal(fallen(questionOf({ ask: 'off', ask_fallback: 'full' }), storeOf({ agents: row, defaults })), 'deny')
+})
+
 test('B20 O9: where nobody answers the stricter of both fallbacks decides, and that is deny unless both say more', () => {
   const agents = { coder: listing('/usr/bin/git') }
   const table = ASK_FALLBACKS.map((own) =>
     ASK_FALLBACKS.map((stored) =>
       fallen(
-        questionOf({ ask: 'always', ask_fallback: own }),
+        questionOf({ ask: 'on-miss', ask_fallback: own }),
         storeOf({ agents, defaults: { security: 'full', ask: 'off', ask_fallback: stored } }),
       ),
     ),
