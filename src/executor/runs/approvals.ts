@@ -178,7 +178,11 @@ export class Approvals {
       return opened.kind === 'approval' ? opened.approval : { reason: opened.reason, detail: opened.detail }
     } catch (error) {
       return {
-        reason: isAppError(error, 'timeout') ? 'approval_timeout' : 'approval_denied',
+        reason: isAppError(error, 'timeout')
+          ? 'approval_timeout'
+          : isAppError(error, 'approval_unavailable')
+            ? 'approval_unavailable'
+            : 'approval_denied',
         detail: `no human was asked: ${errorText(error)}`,
       }
     }
@@ -246,6 +250,5 @@ const withdrawalOf = (reason: unknown): NotAllowed => {
   return { reason: revoked ? 'trust_rejected' : 'approval_denied', detail: `the question was withdrawn: ${errorText(reason)}` }
 }
 
-/** A requester learns whether it was refused or too late. Why nobody could be asked concerns this host alone. */
-const toldReason = (reason: DenialReason): DenialReason =>
-  reason === 'approval_unavailable' || reason === 'approval_mismatch' ? 'approval_denied' : reason
+/** A requester learns whether it was refused, too late, or no approver was connected. A mismatch concerns this host alone. */
+const toldReason = (reason: DenialReason): DenialReason => (reason === 'approval_mismatch' ? 'approval_denied' : reason)

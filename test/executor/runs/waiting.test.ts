@@ -108,7 +108,7 @@ test('a desk that goes away while it waits is a denial', async (t) => {
 test('without a desk nothing runs that must be asked about', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { entryKeys: 'ask = "always"' })
   const run = await hello({ host, link })
-  assert.equal(await run.denial(), 'approval_denied')
+  assert.equal(await run.denial(), 'approval_unavailable')
   assert.match(await detailOf({ host }, run), /no desk/)
 })
 
