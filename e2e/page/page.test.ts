@@ -156,6 +156,8 @@ it('how far an agent may go is explained by where it comes from, and what was al
     argv: ['git', 'fetch'],
     executable: '/usr/bin/git',
     cwd: '/srv',
+    timeout_ms: 30_000,
+    max_output_bytes: 1_048_576,
     created_at_ms: 0,
     expires_at_ms: Date.now(),
     uses_left: 2,

@@ -43,7 +43,7 @@ export interface ApprovalEvent {
   readonly count: number
 }
 
-export const APPROVAL_OUTCOMES = ['allowed', 'denied', 'timed_out', 'no_ui', 'withdrawn', 'too_many', 'too_long', 'desk_gone'] as const
+export const APPROVAL_OUTCOMES = ['allowed', 'denied', 'timed_out', 'no_ui', 'withdrawn', 'too_many', 'not_shown', 'desk_gone'] as const
 export type ApprovalOutcome = (typeof APPROVAL_OUTCOMES)[number]
 
 /** The store of approvals is about to be written. */

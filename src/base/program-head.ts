@@ -14,7 +14,7 @@ export type ProgramFormat =
   /** The file itself, or we may not read it, which the kernel need not. */
   | { readonly kind: 'direct' }
   /** Another program: the loader of an ELF file, or a script's interpreter and its one argument. */
-  | { readonly kind: 'through'; readonly interpreter: string; readonly argument: string }
+  | { readonly kind: 'through'; readonly interpreter: string; readonly argument: string; readonly isScript: boolean }
   /** Nothing. */
   | { readonly kind: 'foreign' }
 
@@ -82,7 +82,7 @@ const loaderOf = ({ head, size: bytes }: Beginning): ProgramFormat => {
     const [offset, length] = [Number(head.readBigUInt64LE(at + 8)), Number(head.readBigUInt64LE(at + 32))]
     if (offset + length > head.length) return DIRECT
     const [interpreter = ''] = head.toString('utf8', offset, offset + length).split('\0')
-    return { kind: 'through', interpreter, argument: '' }
+    return { kind: 'through', interpreter, argument: '', isScript: false }
   }
   return DIRECT
 }
@@ -93,5 +93,5 @@ const interpreterOf = (head: Buffer): ProgramFormat => {
   const found = /^#![ \t]*([^ \t]+)[ \t]*(.*)$/.exec(head.toString('utf8', 0, end === -1 ? head.length : end))
   if (found === null) return { kind: 'foreign' }
   const [, interpreter = '', argument = ''] = found
-  return { kind: 'through', interpreter, argument: argument.trim() }
+  return { kind: 'through', interpreter, argument: argument.trim(), isScript: true }
 }

@@ -9,8 +9,8 @@ import { QUESTION_FIELDS } from '../protocol/desk-question.ts'
 import type { PendingQuestion } from '../protocol/desk.ts'
 import { MAX_QUESTION_JSON, MAX_SETTLED, MAX_WHY_ASKED } from '../protocol/desk-limits.ts'
 import type { LifecycleEvent } from '../protocol/lifecycle.ts'
-import { isShowable } from '../protocol/question-size.ts'
-import { OUTLIVES_CALLER, type Question, type SignedAnswer } from '../protocol/question.ts'
+import { unallowable } from '../protocol/question-size.ts'
+import type { Question, SignedAnswer } from '../protocol/question.ts'
 import { Answers } from './answers.ts'
 import type { ApprovalStore } from './approval-store.ts'
 import type { Waiting } from './desk-link.ts'
@@ -21,9 +21,9 @@ import {
   decidedBy,
   decisionsFor,
   denial,
+  notShown,
   ofHuman,
   stopping,
-  tooLong,
   tooMany,
   unanswered,
   unavailable,
@@ -107,13 +107,15 @@ export class Desk implements Startable {
     signal.throwIfAborted()
     if (this.#stopped) throw unavailable('the desk is stopping')
     const id = `q_${newNonce()}`
-    const problem = closedProblemOf({ ...question }, QUESTION_FIELDS)
-    if (problem !== null) throw unavailable(`the question is malformed (${problem})`)
+    const malformed = closedProblemOf({ ...question }, QUESTION_FIELDS)
+    if (malformed !== null) throw unavailable(`the question is malformed (${malformed})`)
     const bytes = Buffer.byteLength(JSON.stringify(question))
-    if (bytes > MAX_QUESTION_JSON) return this.#answers.sign(id, question, tooLong())
-    const canShow = isShowable(question)
+    if (bytes > MAX_QUESTION_JSON)
+      return this.#answers.sign(id, question, notShown(`it is longer than the ${MAX_QUESTION_JSON} bytes of a question`))
+    const problem = unallowable(question)
+    const canAsk = problem === null
     const judged = await this.#judging.judged(question, judge)
-    const mustWait = judged.kind === 'ask' && canShow && this.#watchers.any
+    const mustWait = judged.kind === 'ask' && canAsk && this.#watchers.any
     if (mustWait && !this.#waiting.take(id, question, bytes, connection)) {
       this.#floods.counted(question)
       return this.#answers.sign(id, question, tooMany())
@@ -125,7 +127,7 @@ export class Desk implements Startable {
     } finally {
       this.#waiting.delete(id)
     }
-    if (judged.kind === 'ask' && !canShow) return this.#answers.close(id, question, tooLong())
+    if (judged.kind === 'ask' && problem !== null) return this.#answers.close(id, question, notShown(problem))
     const final = judged.kind === 'ask' ? await this.#judging.judged(question, judgeFallback) : judged
     return this.#answers.close(id, question, this.#judging.ending(question, final, judged.kind === 'ask' ? 'no_ui' : 'deny'))
   }
@@ -224,7 +226,7 @@ export class Desk implements Startable {
     const now = clock.now()
     const pending = {
       question_id: id,
-      question: { ...asked, why: `${why.slice(0, MAX_WHY_ASKED)}${asked.why.endsWith(OUTLIVES_CALLER) ? OUTLIVES_CALLER : ''}` },
+      question: { ...asked, why: why.slice(0, MAX_WHY_ASKED) },
       asked_at_ms: now,
       expires_at_ms: now + askTimeoutMs,
       engine,

@@ -2,6 +2,7 @@ import type { ApprovalOutcome } from '../audit/desk-events.ts'
 import { AppError } from '../base/errors.ts'
 import type { PendingQuestion } from '../protocol/desk.ts'
 import { grantBounds, MAX_OPAQUE_GRANT_MS } from '../protocol/desk-limits.ts'
+import { unallowable } from '../protocol/question-size.ts'
 import { DECISIONS, type Answer, type Decision } from '../protocol/question.ts'
 
 /** What a human decides about exactly the permit that was shown. */
@@ -34,10 +35,8 @@ export const denial = (decision: 'deny' | 'no_ui' | 'timeout', reason: string): 
   reason,
 })
 
-export const tooLong = (): Ending => ({
-  ...denial('deny', 'it is too long for a human to be shown whole; put what is long into a file or stdin'),
-  outcome: 'too_long',
-})
+/** An approver could not see all that it would allow. */
+export const notShown = (reason: string): Ending => ({ ...denial('deny', reason), outcome: 'not_shown' })
 
 export const tooMany = (): Ending => denial('deny', 'too many of its questions wait, or came at once: it is denied without being shown')
 
@@ -68,6 +67,8 @@ export const decisionsFor = (mayLast: boolean): readonly Decision[] => DECISIONS
 
 /** Throws `bad_request` for what cannot be decided like that. */
 export const checkDecision = ({ question, decisions }: PendingQuestion, { decision, expires_in_ms: lasts, uses }: HumanDecision): void => {
+  const problem = decision === 'deny' ? null : unallowable(question)
+  if (problem !== null) throw new AppError('bad_request', `it cannot be allowed: ${problem}`)
   if (decision !== 'allow_always') {
     if (lasts !== undefined || uses !== undefined)
       throw new AppError('bad_request', `an expiry and uses are of allow_always, and this is ${decision}`)

@@ -75,7 +75,7 @@ export class Judging {
   ): Promise<string> {
     const { clock, store } = this.#components
     const [id, now] = [`g_${newNonce()}`, clock.now()]
-    const { grant_sha256, argv, executable, cwd } = question
+    const { grant_sha256, argv, executable, cwd, timeout_ms, max_output_bytes } = question
     const agent = rowName(question)
     const grant: Grant = {
       id,
@@ -84,6 +84,8 @@ export class Judging {
       argv,
       executable,
       cwd,
+      timeout_ms,
+      max_output_bytes,
       created_at_ms: now,
       expires_at_ms: now + lasts,
       // This very run is the first of them.

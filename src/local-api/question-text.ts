@@ -1,5 +1,6 @@
 import { shownSentence, shownToken, strangeLetters } from '../base/visible-text.ts'
-import type { Question } from '../protocol/question.ts'
+import { unallowable } from '../protocol/question-size.ts'
+import { OUTLIVES_REQUESTER, REQUESTER_CAN_WRITE, type HashedFile, type Question } from '../protocol/question.ts'
 
 /** Cells before what is said of a fact, behind its name. */
 const LABEL_WIDTH = 12
@@ -54,12 +55,18 @@ export const targetText = ({ target: { host, agent_id: agent } }: Question): str
 /** What it would read. */
 export const stdinText = ({ stdin }: Question): string => {
   if (stdin === null) return 'none'
-  if (stdin === 'open') return 'open: whatever the asker sends while it runs, which nobody can show now'
-  return `${stdin.bytes} bytes${stdin.sha256 === null ? '' : `, sha256 ${stdin.sha256}`}`
+  if (stdin === 'open') return 'open: more may be written to it, which cannot be shown'
+  return `${stdin.bytes} bytes${stdin.sha256 === null ? '' : `, sha256 ${stdin.sha256}`}${stdin.text === null ? ', which cannot be shown' : ''}`
 }
 
-const variablesText = ({ env_names: names }: Question): string =>
-  names.length === 0 ? 'none of its own' : `${names.map(shownToken).join(' ')}  (their values are bound, and not shown)`
+const variablesText = ({ env_names: names }: Question): string => (names.length === 0 ? 'none of its own' : names.map(shownToken).join(' '))
+
+const valueText = ({ name, value }: Question['variables'][number]): string =>
+  `${shownToken(name)} = ${value === null ? 'a value that is too long to be shown' : shownToken(value)}`
+
+const hashedText = ({ path, sha256 }: HashedFile): string => `${shownToken(path)} sha256 ${sha256}`
+
+const secondsText = (ms: number): string => (ms === Number.MAX_SAFE_INTEGER ? 'none' : `${ms / 1000} s`)
 
 const approversText = ({ approvers }: Question): string =>
   approvers === null ? '' : `${approvers.needed} of ${approvers.agent_ids.join(', ')}`
@@ -71,12 +78,20 @@ const programsText = ({ programs, executable }: Question): string =>
     .map(shownToken)
     .join(' ')
 
-const tokenLines = (token: string, at: number, columns: number): string[] => {
+/** One foreign text behind its label, in quotes, with the letters in it that may be taken for others. */
+const tokenLines = (label: string, token: string, columns: number): string[] => {
   const strange = strangeLetters(token)
   return [
-    ...block(`${String(at).padStart(LABEL_WIDTH - 2)}  `, shownToken(token), columns),
+    ...block(label, shownToken(token), columns),
     ...(strange.length === 0 ? [] : block('', `not ASCII, and may look like others: ${strange.join(' ')}`, columns)),
   ]
+}
+
+/** Text on stdin, each line by itself and numbered from 1. */
+const stdinLines = ({ stdin }: Question, columns: number): string[] => {
+  const text = stdin === null || stdin === 'open' ? null : stdin.text
+  const lines = text?.match(/[^\n]*\n|[^\n]+$/g) ?? []
+  return lines.flatMap((line, at) => tokenLines(`${`stdin ${at + 1}`.padEnd(LABEL_WIDTH - 1)} `, line, columns))
 }
 
 /** `87 s`; never below nothing. */
@@ -89,18 +104,23 @@ export const questionLines = (question: Question, columns = USUAL_COLUMNS): stri
     ...fact('asked by', askerText(question)),
     ...fact('runs on', targetText(question)),
     ...fact('executable', shownToken(question.executable)),
-    ...question.argv.flatMap((token, at) => tokenLines(token, at, columns)),
+    ...question.argv.flatMap((token, at) => tokenLines(`${String(at).padStart(LABEL_WIDTH - 2)}  `, token, columns)),
     ...fact('starts', programsText(question)),
     ...fact('beware', question.opaque === null ? '' : shownSentence(question.opaque)),
     ...fact('directory', shownToken(question.cwd)),
     ...fact('variables', variablesText(question)),
+    ...question.variables.flatMap((variable) => fact('sets', valueText(variable))),
     ...fact('stdin', stdinText(question)),
-    ...fact('script', question.script === null ? '' : `${shownToken(question.script.path)} sha256 ${question.script.sha256}`),
-    ...fact('timeout', `${question.timeout_ms / 1000} s`),
+    ...stdinLines(question, columns),
+    ...fact('script', question.script === null ? '' : hashedText(question.script)),
+    ...question.writable.flatMap((file) => fact('can change', `${hashedText(file)}: ${REQUESTER_CAN_WRITE}`)),
+    ...fact('timeout', secondsText(question.timeout_ms)),
+    ...fact('outlives', question.outlives ? OUTLIVES_REQUESTER : ''),
     ...fact('mode', `security ${question.security}, ask ${question.ask}, unanswered: ${question.ask_fallback}`),
     ...fact('asked since', shownSentence(question.why)),
     ...fact('always asks', question.always_ask === null ? '' : shownSentence(question.always_ask)),
     ...fact('also needs', approversText(question)),
+    ...fact('not allowed', unallowable(question) ?? ''),
     ...fact('permit', `sha256 ${question.permit_sha256}`),
   ]
 }

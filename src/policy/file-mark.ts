@@ -26,11 +26,15 @@ export const fileMark = (path: string): string => {
 /** The first file that is no more what it was; null: all are. */
 export const changedPin = (pins: readonly FilePin[]): string | null => pins.find(({ path, mark }) => fileMark(path) !== mark)?.path ?? null
 
-/** Largest script whose content is read; of a larger one its mark is all that is known. */
-export const MAX_SCRIPT_BYTES = 4 * 1024 * 1024
+/** Largest script or program whose content is hashed. Policy reads it while other callers wait. */
+export const MAX_HASHED_BYTES = 64 * 1024 * 1024
+const PART_BYTES = 1024 * 1024
 
-/** SHA-256 of a plain file, hex, with its mark before and after; null where it cannot be read, is too large or changes meanwhile. */
-export const hashFile = (path: string): { readonly sha256: string; readonly mark: string } | null => {
+/**
+ * SHA-256 of a plain file, hex, with its mark. Reads it once, through one descriptor, and gives each part to `take`. Null: it cannot be
+ * read, is too large, or changed meanwhile.
+ */
+export const hashFile = (path: string, take?: (part: Uint8Array) => void): { readonly sha256: string; readonly mark: string } | null => {
   let descriptor: number
   try {
     // Never waits for the other end of a pipe.
@@ -40,12 +44,18 @@ export const hashFile = (path: string): { readonly sha256: string; readonly mark
   }
   try {
     const before = fstatSync(descriptor, { bigint: true })
-    if (!before.isFile() || before.size > MAX_SCRIPT_BYTES) return null
-    const bytes = Buffer.alloc(Number(before.size))
-    const read = readSync(descriptor, bytes, 0, bytes.length, 0)
+    if (!before.isFile() || before.size > MAX_HASHED_BYTES) return null
+    const [hash, part] = [createHash('sha256'), Buffer.alloc(PART_BYTES)]
+    let left = Number(before.size)
+    while (left > 0) {
+      const bytes = part.subarray(0, readSync(descriptor, part, 0, Math.min(left, part.length), null))
+      if (bytes.length === 0) return null
+      hash.update(bytes)
+      take?.(bytes)
+      left -= bytes.length
+    }
     const mark = markOf(before)
-    if (read !== bytes.length || markOf(fstatSync(descriptor, { bigint: true })) !== mark) return null
-    return { sha256: createHash('sha256').update(bytes).digest('hex'), mark }
+    return markOf(fstatSync(descriptor, { bigint: true })) === mark ? { sha256: hash.digest('hex'), mark } : null
   } catch {
     return null
   } finally {

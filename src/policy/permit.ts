@@ -76,6 +76,23 @@ export interface SandboxGrant {
   readonly max_processes: number | null
 }
 
+/** A file that the requester can write, as policy hashed it: a private copy of these bytes runs in its place. */
+export interface HeldFile {
+  /** Without symbolic links. */
+  readonly path: string
+  /** Hex. */
+  readonly sha256: string
+  /** The last name of the path by which the command names it. */
+  readonly name: string
+}
+
+/** What starts in place of `executable` and `argv`, so that the requester can change nothing of it any more. */
+export interface StandIn {
+  readonly argv0: string
+  /** The program first, then its words. */
+  readonly words: readonly (string | HeldFile)[]
+}
+
 /** For whom it runs. */
 export type PermitPrincipal =
   | { readonly kind: 'mesh'; readonly agent_id: AgentId; readonly machine_id: MachineId }
@@ -102,6 +119,8 @@ export interface PermitFields {
   readonly sandbox: SandboxGrant | null
   /** Files that it would run, which must be what they were when somebody allowed it. */
   readonly pins: readonly FilePin[]
+  /** Null: the requester can write none of them, or nobody allowed these very files. */
+  readonly stand_in: StandIn | null
   /** The description of the ACL entry that allows it. */
   readonly matched_acl: string
   readonly principal: PermitPrincipal
@@ -123,6 +142,9 @@ const frozenGrant = (grant: SandboxGrant): SandboxGrant =>
     readable: Object.freeze([...grant.readable]),
   })
 
+const frozenStandIn = ({ argv0, words }: StandIn): StandIn =>
+  Object.freeze({ argv0, words: Object.freeze(words.map((word) => (typeof word === 'string' ? word : Object.freeze({ ...word })))) })
+
 /** For `authorize` alone (a test holds every other file to that). Copies, freezes and marks. */
 export const sealPermit = (fields: PermitFields): Permit => {
   const permit = Object.freeze({
@@ -137,6 +159,7 @@ export const sealPermit = (fields: PermitFields): Permit => {
     account: fields.account && Object.freeze({ ...fields.account }),
     sandbox: fields.sandbox && frozenGrant(fields.sandbox),
     pins: Object.freeze(fields.pins.map((pin) => Object.freeze({ ...pin }))),
+    stand_in: fields.stand_in && frozenStandIn(fields.stand_in),
     matched_acl: fields.matched_acl,
     principal: Object.freeze({ ...fields.principal }),
   })

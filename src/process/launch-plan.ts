@@ -73,7 +73,10 @@ export const toolsFor = (confinement: Confinement): { key: keyof Confinement; to
   ...(confinement.max_cpu_secs === null ? [] : [{ key: 'max_cpu_secs', tool: 'prlimit' } as const]),
 ]
 
-type Planned = Pick<Permit, 'argv' | 'executable' | 'cwd' | 'cwd_descriptor' | 'env' | 'confinement' | 'terminal' | 'sandbox'>
+interface Planned extends Pick<Permit, 'argv' | 'executable' | 'cwd' | 'cwd_descriptor' | 'env' | 'confinement' | 'terminal' | 'sandbox'> {
+  /** Private copies, which a sandbox shows; absent: there are none. */
+  readonly copies?: readonly string[]
+}
 
 /** Words that give a program the soft limit of this process again, behind a holder of a terminal, which raises its own. */
 const openFilesWords = (): string[] => {
@@ -87,10 +90,10 @@ const namespaceWords = (
   permit: Planned,
   userNamespace: boolean,
 ): { readonly words: readonly string[]; readonly sandbox: SandboxPlan | null } | { readonly problem: string } => {
-  const { sandbox, cwd, cwd_descriptor, confinement, terminal } = permit
+  const { sandbox, cwd, cwd_descriptor, confinement, terminal, copies = [] } = permit
   if (sandbox !== null) {
     const first = STATUS_DESCRIPTOR + (terminal === null ? 1 : 2)
-    const plan = planSandbox(permit, sandbox, { first, userNamespace, shown: terminal === null ? [] : terminalFiles() })
+    const plan = planSandbox(permit, sandbox, { first, userNamespace, shown: [...(terminal === null ? [] : terminalFiles()), ...copies] })
     return 'problem' in plan ? plan : { words: [...plan.words, '--json-status-fd', String(STATUS_DESCRIPTOR), '--'], sandbox: plan.sandbox }
   }
   // bwrap goes to its directory by the path, which may lead elsewhere by then.

@@ -14,6 +14,7 @@ import type { CellOpening, CellSource } from './cells.ts'
 import type { Guardian } from './guardian.ts'
 import { directoryOf, launch, planLaunch, writableOf, type LaunchPlan } from './launch-plan.ts'
 import { MAX_WRAPPER_TEXT, PidNamespace } from './pid-namespace.ts'
+import type { PrivateCopies, Starting } from './private-copies.ts'
 import { launchObstacle } from './program-format.ts'
 import { standingProblem } from './sandbox/standing.ts'
 import type { ProcessExit, ProcessSignal } from './signals.ts'
@@ -53,6 +54,8 @@ export type SpawnResult = { readonly kind: 'spawned'; readonly child: Child } | 
 
 export interface SpawnComponents {
   readonly cells: CellSource
+  /** Absent: no permit of this program has a stand-in. */
+  readonly copies?: PrivateCopies
   readonly guardian: Guardian
 }
 
@@ -67,14 +70,19 @@ const launchProblem = (permit: Permit): string | null => {
   } catch (error) {
     return errorText(error)
   }
-  const changed = changedPin(permit.pins)
-  if (changed !== null) return `${changed} was changed after it was permitted`
   try {
     // The runtime would report a missing directory as a missing program.
-    return statSync(directoryOf(permit)).isDirectory() ? null : `the working directory ${cwd} is not a directory`
+    if (!statSync(directoryOf(permit)).isDirectory()) return `the working directory ${cwd} is not a directory`
   } catch (error) {
     return `the working directory: ${errorText(error)}`
   }
+  return pinProblem(permit)
+}
+
+/** Every file that was hashed must be what it was, at the last moment before the program begins. */
+const pinProblem = ({ pins }: Permit): string | null => {
+  const changed = changedPin(pins)
+  return changed === null ? null : `${changed} was changed after it was permitted`
 }
 
 const toExit = (code: number | null, signal: NodeJS.Signals | null): ProcessExit =>
@@ -100,11 +108,24 @@ export const spawnPermitted = async (permit: Permit, components: SpawnComponents
   if (opening.kind === 'failed') return failed(opening.detail)
   const { cell } = opening
   const userNamespace = support?.userNamespace ?? true
-  const result = await spawnIn(opening, permit, components, { ...options, userNamespace }).catch((error: unknown) =>
-    failed(errorText(error)),
-  )
-  if (result.kind === 'spawn_failed') await cell.end()
+  let discard = (): void => {}
+  const start = async (): Promise<SpawnResult> => {
+    const { remove, ...starting } = copiesFor(permit, components)
+    discard = remove
+    return spawnIn(opening, { permit, starting }, components, { ...options, userNamespace })
+  }
+  const result = await start().catch((error: unknown) => failed(errorText(error)))
+  if (result.kind === 'spawn_failed') {
+    await cell.end()
+    discard()
+  } else void result.child.exited.finally(discard)
   return result
+}
+
+const copiesFor = (permit: Permit, { copies }: SpawnComponents): ReturnType<PrivateCopies['make']> => {
+  if (copies !== undefined) return copies.make(permit)
+  if (permit.stand_in !== null) throw new AppError('internal', 'there is no directory for private copies')
+  return { argv: permit.argv, executable: permit.executable, copies: [], remove: () => {} }
 }
 
 /** Settles when the child was reaped and its cell is empty; null where a wrapper never became the program. */
@@ -125,14 +146,22 @@ const resizerOf = ({ stdio }: ChildProcess, { control }: LaunchPlan): Child['res
   return ({ cols, rows }) => void sizes.write(`${cols} ${rows}\n`)
 }
 
+/** What was permitted, and what is started of it. */
+interface Run {
+  readonly permit: Permit
+  readonly starting: Starting
+}
+
 /** The program of a sandbox begins when what stands in there was seen to be what was permitted. Says why it must not. */
 const letBegin = async (
   child: ChildProcess,
-  { permit, plan, namespace, ended }: { permit: Permit; plan: LaunchPlan; namespace: PidNamespace | null; ended: Promise<unknown> },
+  { run, plan, namespace, ended }: { run: Run; plan: LaunchPlan; namespace: PidNamespace | null; ended: Promise<unknown> },
 ): Promise<string | null> => {
   if (plan.sandbox === null || namespace === null) return null
   const { marker, gate } = plan.sandbox
-  const problem = await standingProblem(namespace, { permit, marker, ended })
+  const { permit, starting } = run
+  const standing = await standingProblem(namespace, { permit: { ...permit, ...starting }, marker, ended })
+  const problem = standing ?? pinProblem(permit)
   if (problem === null)
     writableOf(child, gate)
       ?.on('error', () => {})
@@ -142,21 +171,22 @@ const letBegin = async (
 
 const spawnIn = async (
   { cell, inNamespace }: Extract<CellOpening, { kind: 'cell' }>,
-  permit: Permit,
+  run: Run,
   { guardian }: SpawnComponents,
   options: { stdin: boolean; userNamespace: boolean },
 ): Promise<SpawnResult> => {
-  const plan = planLaunch(permit, inNamespace, options.userNamespace)
+  const { permit, starting } = run
+  const started = { ...permit, ...starting }
+  const plan = planLaunch(started, inNamespace, options.userNamespace)
   if ('problem' in plan) return failed(plan.problem)
+  guardian.ensure()
   // Without a wrapper the system itself says whether that user may.
   const problem =
-    launchProblem(permit) ??
-    launchObstacle(permit.executable.path, plan.isWrapped ? permit.account : null, (path) =>
-      permit.sandbox === null ? path : seenIn(permit.sandbox, path),
-    )
+    launchObstacle(started.executable.path, plan.isWrapped ? permit.account : null, (path) =>
+      permit.sandbox === null || starting.copies.includes(path) ? path : seenIn(permit.sandbox, path),
+    ) ?? launchProblem(permit)
   if (problem !== null) return failed(problem)
-  guardian.ensure()
-  const child = cell.enter(() => launch(plan, permit, { stdin: options.stdin, mark: cell.mark }))
+  const child = cell.enter(() => launch(plan, started, { stdin: options.stdin, mark: cell.mark }))
   const { pid, stdin, stdout, stderr } = child
   if (pid === undefined || stdout === null || stderr === null) {
     const [error] = await once(child, 'error')
@@ -179,7 +209,7 @@ const spawnIn = async (
     for (const stream of child.stdio) stream?.destroy()
     return failed(`it was killed, because its limits could not be set: ${errorText(error)}`, { pid, containment: cell.containment })
   }
-  const obstacle = await letBegin(child, { permit, plan, namespace, ended: exited })
+  const obstacle = await letBegin(child, { run, plan, namespace, ended: exited })
   if (obstacle !== null) {
     cell.signal('SIGKILL')
     await exited

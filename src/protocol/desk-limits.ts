@@ -87,6 +87,10 @@ export const MAX_WHY_ASKED = 2_048
 export const MAX_QUESTION_JSON = 192 * 1024
 /** What a human is shown of the texts of one question, escapes and all: 400 lines of a terminal, which somebody who decides can read. */
 export const MAX_SHOWN_QUESTION = 32 * 1024
+/** Stdin that is text is shown beside that, so much of it as a file that somebody reads. */
+export const MAX_SHOWN_STDIN = 32 * 1024
+/** The same as JSON, so that its line of the socket has room for it, whatever its characters are. */
+export const MAX_SHOWN_STDIN_JSON = 2 * MAX_SHOWN_STDIN + 2
 /** Of all that wait as JSON, and of those of one asker: all fit into one answer, and no asker takes the room of another. */
 export const MAX_WAITING_JSON = 512 * 1024
 export const MAX_WAITING_JSON_OF_ASKER = 96 * 1024

@@ -1,6 +1,6 @@
 import { either, eitherTable, listUpTo, matching, oneOf, textUpTo, wholeUpTo } from './closed-fields.ts'
-import { MAX_QUESTION_TEXT } from './desk-limits.ts'
-import { orNull, tableOf, type FieldCheck } from './field-checks.ts'
+import { MAX_QUESTION_TEXT, MAX_SHOWN_QUESTION, MAX_SHOWN_STDIN } from './desk-limits.ts'
+import { flag, orNull, tableOf, type FieldCheck } from './field-checks.ts'
 import { ANSWERS, ASK_FALLBACKS, ASKS, HOSTS, SECURITIES, type Question, type SignedAnswer } from './question.ts'
 import { LOCAL_DOORS } from './reasons.ts'
 
@@ -21,6 +21,8 @@ export const askText = oneOf(ASKS)
 export const fallbackText = oneOf(ASK_FALLBACKS)
 export const hostText = oneOf(HOSTS)
 
+const hashedFile = tableOf({ path: textUpTo(MAX_QUESTION_TEXT, 1), sha256: sha256Text })
+
 /** What a question looks like on the socket, field for field as policy makes it. */
 export const QUESTION_FIELDS = {
   permit_sha256: sha256Text,
@@ -38,9 +40,17 @@ export const QUESTION_FIELDS = {
   opaque: orNull(shortText),
   cwd: textUpTo(MAX_QUESTION_TEXT, 1),
   env_names: listUpTo(shortText, MAX_NAMES),
-  stdin: either(orNull(tableOf({ bytes: wholeUpTo(Number.MAX_SAFE_INTEGER), sha256: orNull(sha256Text) })), oneOf(['open'])),
-  script: orNull(tableOf({ path: textUpTo(MAX_QUESTION_TEXT, 1), sha256: sha256Text })),
+  variables: listUpTo(tableOf({ name: shortText, value: orNull(textUpTo(MAX_SHOWN_QUESTION)) }), MAX_NAMES),
+  stdin: either(
+    orNull(tableOf({ bytes: wholeUpTo(Number.MAX_SAFE_INTEGER), sha256: orNull(sha256Text), text: orNull(textUpTo(MAX_SHOWN_STDIN)) })),
+    oneOf(['open']),
+  ),
+  script: orNull(hashedFile),
+  writable: listUpTo(hashedFile, MAX_PROGRAMS),
+  unheld: orNull(shortText),
   timeout_ms: wholeUpTo(MAX_TIMEOUT),
+  max_output_bytes: wholeUpTo(Number.MAX_SAFE_INTEGER),
+  outlives: flag,
   security: securityText,
   ask: askText,
   ask_fallback: fallbackText,

@@ -23,7 +23,7 @@ import { DECISIONS } from './question.ts'
  * The prompt protocol (docs/approvals.md): lines of JSON over the desk's socket. The desk says `hello`; every line after it,
  * both ways, is a sealed body. `proto/desk-vectors.json` has examples of all.
  */
-export const DESK_VERSION = 2
+export const DESK_VERSION = 3
 
 export const DESK_ROLES = ['engine', 'human'] as const
 export type DeskRole = (typeof DESK_ROLES)[number]
@@ -97,6 +97,9 @@ const GRANT_FIELDS = {
   cwd: QUESTION_FIELDS.cwd,
   created_at_ms: time,
   expires_at_ms: time,
+  /** Ceilings of what it covers; absent in a store of an earlier version, whose grants cover nothing. */
+  timeout_ms: orMissing(time),
+  max_output_bytes: orMissing(time),
   /** Null: as many as come until it expires. */
   uses_left: orNull(wholeUpTo(MAX_GRANT_USES)),
   by: text,

@@ -28,8 +28,14 @@ export type Asker =
   | { readonly kind: 'mesh'; readonly agent_id: string; readonly machine_id: string; readonly name: string | null }
   | { readonly kind: 'local'; readonly label: string }
 
-/** Stdin that comes with it; `open`: more may follow, which nobody has seen. */
-export type AskedStdin = { readonly bytes: number; readonly sha256: string | null } | 'open'
+/** Stdin that comes with it. `text`: as an approver is shown it; null: it cannot be shown. `open`: more may follow, which nobody has seen. */
+export type AskedStdin = { readonly bytes: number; readonly sha256: string | null; readonly text: string | null } | 'open'
+
+export interface HashedFile {
+  readonly path: string
+  /** Hex. */
+  readonly sha256: string
+}
 
 /** Whole facts of a run that somebody must allow: what a human is shown. The digests bind them. */
 export interface Question {
@@ -49,12 +55,21 @@ export interface Question {
   /** Why the command may run what its words do not say; null: they say all. */
   readonly opaque: string | null
   readonly cwd: string
-  /** Values are bound by the digests, and never shown. */
+  /** Of all its variables, whose values the digests bind. */
   readonly env_names: readonly string[]
+  /** Variables that the requester sets and that may decide what runs. Null: the value is too long to be shown. */
+  readonly variables: readonly { readonly name: string; readonly value: string | null }[]
   readonly stdin: AskedStdin | null
   /** The file that an interpreter would run. */
-  readonly script: { readonly path: string; readonly sha256: string } | null
+  readonly script: HashedFile | null
+  /** Files of the command that the requester can write: a private copy of these bytes runs. */
+  readonly writable: readonly HashedFile[]
+  /** Why no private copy can run in place of one of them, so that nobody can allow it; null: there is no such file. */
+  readonly unheld: string | null
   readonly timeout_ms: number
+  readonly max_output_bytes: number
+  /** It goes on when its requester has gone. */
+  readonly outlives: boolean
   readonly security: Security
   readonly ask: Ask
   readonly ask_fallback: AskFallback
@@ -66,8 +81,10 @@ export interface Question {
   readonly approvers: { readonly agent_ids: readonly string[]; readonly needed: number } | null
 }
 
-/** How the `why` of a run ends that is to go on when its caller is gone, whoever finds why to ask. */
-export const OUTLIVES_CALLER = '; it is to outlive its caller'
+/** What an approver is told of a file of `writable`, in every client. */
+export const REQUESTER_CAN_WRITE = 'the requester can write this file, so a private copy of these bytes runs'
+/** What an approver is told where `outlives` is true. */
+export const OUTLIVES_REQUESTER = 'the run goes on when its requester has gone'
 
 /** What a desk answers, signed with the key that it shares with engines. */
 export interface SignedAnswer {

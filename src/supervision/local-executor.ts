@@ -15,6 +15,7 @@ import { exposedDataDir } from '../policy/local/own-places.ts'
 import { Cells } from '../process/cells.ts'
 import { setCommandSettings } from '../process/command-settings.ts'
 import { Guardian } from '../process/guardian.ts'
+import { PrivateCopies } from '../process/private-copies.ts'
 import type { Environment } from '../base/environment.ts'
 import { LocalApi } from '../local-api/local-api.ts'
 import { dataDirOf, instanceChoice, pathsIn } from '../local-api/paths.ts'
@@ -56,14 +57,15 @@ const modesOf = (
   { tools, policy, name = 'x0x', console }: EngineInit,
   env: Environment,
   log: Logger,
-): { readonly modes: EngineModes; readonly desk: DeskSocketLink } | null => {
+): { readonly modes: EngineModes; readonly desk: DeskSocketLink; readonly copies: PrivateCopies } | null => {
   if (tools === undefined) return null
   const paths = pathsIn(dataDirOf(instanceChoice({ name: null, dataDir: null }, env)))
   const problem = exposedDataDir(policy, paths.dir)
   if (problem !== null) throw new AppError('bad_config', problem)
   const desk = new DeskSocketLink({ approvals: paths.approvals, approvalsSocket: paths.approvalsSocket, name })
   const nodes = policy.granted.has('target') ? new DaemonNodes({ daemon: () => daemonApi(env) }) : null
-  return { modes: new EngineModes({ tools, desk, nodes, secrets: [paths.dir], log, ...(console !== undefined && { console }) }), desk }
+  const modes = new EngineModes({ tools, desk, nodes, secrets: [paths.dir], log, ...(console !== undefined && { console }) })
+  return { modes, desk, copies: new PrivateCopies({ dataDir: paths.dir }) }
 }
 
 /** Starts the engine of this process with what the configuration allows: its cells, journal and guardian, and the way to the mesh. */
@@ -87,10 +89,11 @@ export const startLocalExecutor = async (init: EngineInit, env: Environment, log
     targets: policy.granted.has('target')
       ? new DaemonTargets({ daemon: () => daemonApi(env) }, { asOperator: policy.targets_as_operator })
       : null,
-    ...(routed && { modes: routed.modes, watched: routed.desk }),
+    ...(routed && { modes: routed.modes, copies: routed.copies, watched: routed.desk }),
   })
   const entries: StartableEntry[] = [
     ...(routed === null ? [] : [{ name: 'desk', startable: { stop: async () => routed.desk.close() } }]),
+    ...(routed === null ? [] : [{ name: 'private copies', startable: routed.copies }]),
     { name: 'cells', startable: cells },
     ...(journal === null ? [] : [{ name: 'journal', startable: journal }]),
     { name: 'guardian', startable: guardian },

@@ -3,7 +3,7 @@ import { useState } from 'preact/hooks'
 import type { PendingQuestion } from '../protocol/desk.ts'
 import { grantBounds, MAX_GRANT_USES } from '../protocol/desk-limits.ts'
 import type { PageDecision } from '../protocol/page.ts'
-import { isShowable } from '../protocol/question-size.ts'
+import { unallowable } from '../protocol/question-size.ts'
 import { call } from './api.ts'
 
 /** Long enough to see that what one was about to press is another button now. */
@@ -101,10 +101,10 @@ export const Decide = (props: DecideProps) => {
   const { said, isBusy, decide } = useDecision(props)
   const [isAlways, setAlways] = useState(false)
   const { question } = props.item
-  const tooLong = !isShowable(question)
+  const problem = unallowable(question)
   return (
     <div class="decide">
-      {tooLong && <p class="warning">This is too long to be shown whole, so it cannot be allowed here.</p>}
+      {problem !== null && <p class="warning">Nobody can allow this: {problem}.</p>}
       {isAlways ? (
         <Always
           opaque={question.opaque}
@@ -113,12 +113,12 @@ export const Decide = (props: DecideProps) => {
         />
       ) : (
         <div class="buttons">
-          {!tooLong && (
+          {problem === null && (
             <button type="button" class="primary" disabled={isBusy} onClick={() => void decide('allow_once')}>
               Allow once
             </button>
           )}
-          {!tooLong && props.item.decisions.includes('allow_always') && (
+          {problem === null && props.item.decisions.includes('allow_always') && (
             <button type="button" disabled={isBusy} onClick={() => setAlways(true)}>
               Always …
             </button>

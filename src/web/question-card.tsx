@@ -2,8 +2,9 @@ import type { ComponentChildren } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
 
 import type { PendingQuestion } from '../protocol/desk.ts'
+import { OUTLIVES_REQUESTER, REQUESTER_CAN_WRITE } from '../protocol/question.ts'
 import { Decide } from './decide.tsx'
-import { askerText, leftText, proofText, shortAsker, stdinText, targetText } from './question-facts.ts'
+import { askerText, foreignTexts, leftText, proofText, shortAsker, stdinLines, stdinText, targetText } from './question-facts.ts'
 import type { ShownQuestion } from './store.ts'
 import { Name, Strange, Token } from './visible.tsx'
 
@@ -54,6 +55,11 @@ const WhatFacts = ({ question }: Pick<PendingQuestion, 'question'>) => {
           <Token text={question.script.path} /> <span class="quiet mono">SHA-256 {question.script.sha256}</span>
         </Fact>
       )}
+      {question.writable.map((file) => (
+        <Fact key={file.path} name="Can change">
+          <Token text={file.path} /> <span class="quiet mono">SHA-256 {file.sha256}</span> <strong>{REQUESTER_CAN_WRITE}</strong>
+        </Fact>
+      ))}
       <Fact name="Where">
         {targetText(question)}, in <Token text={question.cwd} />
       </Fact>
@@ -65,7 +71,23 @@ const WhatFacts = ({ question }: Pick<PendingQuestion, 'question'>) => {
           </span>
         ))}
       </Fact>
-      <Fact name="Input">{stdinText(question)}</Fact>
+      {question.variables.map(({ name, value }) => (
+        <Fact key={name} name="Sets">
+          <Token text={name} /> = {value === null ? 'a value that is too long to be shown' : <Token text={value} />}
+        </Fact>
+      ))}
+      <Fact name="Input">
+        {stdinText(question)}
+        {stdinLines(question).length > 0 && (
+          <ol class="input" aria-label="The input, line by line">
+            {stdinLines(question).map((line, at) => (
+              <li key={at}>
+                <Token text={line} />
+              </li>
+            ))}
+          </ol>
+        )}
+      </Fact>
     </>
   )
 }
@@ -88,7 +110,8 @@ const WhoFacts = ({ question }: Pick<PendingQuestion, 'question'>) => (
       </span>
     </Fact>
     <Fact name="Limits">
-      {question.timeout_ms / 1000} s; security {question.security}, ask {question.ask}; without an answer: {question.ask_fallback}
+      {question.timeout_ms / 1000} s{question.outlives && <strong> ({OUTLIVES_REQUESTER})</strong>}; security {question.security}, ask{' '}
+      {question.ask}; without an answer: {question.ask_fallback}
     </Fact>
     {question.approvers !== null && (
       <Fact name="Needs too">
@@ -127,7 +150,7 @@ export const QuestionCard = ({ shown, changedAt }: { readonly shown: ShownQuesti
           </li>
         ))}
       </ol>
-      <Strange texts={[...question.argv, question.executable, question.cwd]} />
+      <Strange texts={foreignTexts(question)} />
       {question.opaque !== null && (
         <p class="warning">
           Beware: <Name text={question.opaque} />

@@ -34,8 +34,21 @@ export const leftText = (ms: number): string => `${Math.floor(seconds(ms) / 60)}
 export const stdinText = ({ stdin }: PendingQuestion['question']): string => {
   if (stdin === null) return 'none'
   if (stdin === 'open') return 'open: whoever asks may write to it while it runs'
-  return `${stdin.bytes} bytes${stdin.sha256 === null ? '' : `, SHA-256 ${stdin.sha256}`}`
+  return `${stdin.bytes} bytes${stdin.sha256 === null ? '' : `, SHA-256 ${stdin.sha256}`}${stdin.text === null ? ', which cannot be shown' : ''}`
 }
+
+/** Text on stdin, line by line. */
+export const stdinLines = ({ stdin }: PendingQuestion['question']): readonly string[] =>
+  stdin === null || stdin === 'open' ? [] : (stdin.text?.match(/[^\n]*\n|[^\n]+$/g) ?? [])
+
+/** Every text in which letters may be taken for others. */
+export const foreignTexts = ({ argv, executable, cwd, stdin, variables }: PendingQuestion['question']): readonly string[] => [
+  ...argv,
+  executable,
+  cwd,
+  ...(stdin === null || stdin === 'open' || stdin.text === null ? [] : [stdin.text]),
+  ...variables.flatMap(({ name, value }) => [name, value ?? '']),
+]
 
 /** Questions of one asker after another are one line and a count; none of another asker is behind them. */
 export interface AskerGroup {

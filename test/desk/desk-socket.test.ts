@@ -57,7 +57,7 @@ class OtherProgram {
   async hello(): Promise<void> {
     const hello = JSON.parse((await this.#line()) ?? '') as { type: string; version: number; nonce: string }
     assert.equal(hello.type, 'hello')
-    assert.equal(hello.version, 2)
+    assert.equal(hello.version, 3)
     this.nonce = hello.nonce
   }
 
@@ -311,7 +311,7 @@ test('where a file, a link or a foreign program stands in the place of the socke
   await assert.rejects(place.restart(), { code: 'conflict' })
   assert.equal(await readFile(path, 'utf8'), 'mine')
   await rm(path)
-  const squatter = createServer((socket) => socket.on('error', () => undefined).end('{"type":"hello","version":2,"nonce":"x"}\n'))
+  const squatter = createServer((socket) => socket.on('error', () => undefined).end('{"type":"hello","version":3,"nonce":"x"}\n'))
   t.after(() => squatter.close())
   await once(squatter.listen(path), 'listening')
   await assert.rejects(place.restart(), { code: 'conflict' })

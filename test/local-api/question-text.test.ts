@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { isVisible } from '../../src/base/visible-text.ts'
 import { countdown, questionLines } from '../../src/local-api/question-text.ts'
 import { MAX_SHOWN_QUESTION } from '../../src/protocol/desk-limits.ts'
-import { isShowable } from '../../src/protocol/question-size.ts'
+import { unallowable } from '../../src/protocol/question-size.ts'
 import { questionOf } from '../support/question.ts'
 
 const textOf = (...of: Parameters<typeof questionLines>): string => questionLines(...of).join('\n')
@@ -18,7 +18,7 @@ test('a question is shown whole: who asks and what proves it, where it runs, eve
     '         1  "push"',
     '         2  "origin"',
     'directory   "/srv/app"',
-    'variables   "CI" "TOKEN"  (their values are bound, and not shown)',
+    'variables   "CI" "TOKEN"',
     'stdin       none',
     'timeout     30 s',
     'mode        security allowlist, ask on-miss, unanswered: deny',
@@ -48,7 +48,7 @@ test('what is there only sometimes is shown where it is: script, what a wrapper 
     'starts      "/srv/app/deploy.sh"',
     'beware      a shell runs what the script says',
     `script      "/srv/app/deploy.sh" sha256 ${'c'.repeat(64)}`,
-    'stdin       open: whatever the asker sends while it runs, which nobody can show now',
+    'stdin       open: more may be written to it, which cannot be shown',
     'always asks publishes',
     `also needs  2 of ${'d'.repeat(64)}, ${'e'.repeat(64)}`,
   ])
@@ -102,12 +102,12 @@ test('letters of other scripts are named beside their token', () => {
 })
 
 test('what is too long to be read whole is told apart, however it is made long', () => {
-  assert.ok(isShowable(questionOf()))
-  assert.ok(isShowable(questionOf({ argv: ['x', 'a'.repeat(MAX_SHOWN_QUESTION / 2)] })))
-  assert.ok(!isShowable(questionOf({ argv: ['x', 'a'.repeat(MAX_SHOWN_QUESTION)] })))
-  assert.ok(!isShowable(questionOf({ argv: ['x', '\u200b'.repeat(MAX_SHOWN_QUESTION / 5)] })))
-  assert.ok(!isShowable(questionOf({ argv: Array.from({ length: MAX_SHOWN_QUESTION / 3 }, () => '') })))
-  assert.ok(!isShowable(questionOf({ env_names: ['a'.repeat(MAX_SHOWN_QUESTION)] })))
+  assert.equal(unallowable(questionOf()), null)
+  assert.equal(unallowable(questionOf({ argv: ['x', 'a'.repeat(MAX_SHOWN_QUESTION / 2)] })), null)
+  assert.match(unallowable(questionOf({ argv: ['x', 'a'.repeat(MAX_SHOWN_QUESTION)] })) ?? '', /too long/)
+  assert.match(unallowable(questionOf({ argv: ['x', '\u200b'.repeat(MAX_SHOWN_QUESTION / 5)] })) ?? '', /too long/)
+  assert.match(unallowable(questionOf({ argv: Array.from({ length: MAX_SHOWN_QUESTION / 3 }, () => '') })) ?? '', /too long/)
+  assert.match(unallowable(questionOf({ env_names: ['a'.repeat(MAX_SHOWN_QUESTION)] })) ?? '', /too long/)
 })
 
 test('a countdown counts whole seconds, and never below none', () => {

@@ -6,6 +6,7 @@ import type { ExecInForce } from '../../policy/local/local-asking.ts'
 import { openApproval } from '../../policy/approval/open-approval.ts'
 import type { ToolsSettings } from '../../policy/modes/tools-settings.ts'
 import type { Approval, AskedStdin, Question } from '../../policy/approval/question.ts'
+import { shownStdin } from '../../protocol/question-size.ts'
 import type { LocalRunSink, RunStart } from '../port/local-executor.ts'
 import type { EngineModes, ExecPlace } from './exec-place.ts'
 import type { LocalEngine } from './local-engine.ts'
@@ -25,7 +26,9 @@ interface Asking {
 
 const stdinOf = ({ stdin, input }: RunStart): AskedStdin | null => {
   if (input) return 'open'
-  return stdin.length === 0 ? null : { bytes: stdin.length, sha256: createHash('sha256').update(stdin).digest('hex') }
+  return stdin.length === 0
+    ? null
+    : { bytes: stdin.length, sha256: createHash('sha256').update(stdin).digest('hex'), text: shownStdin(stdin) }
 }
 
 /** What is in force for a run, for policy. */

@@ -15,6 +15,7 @@ import type { LocalLimits, LocalPolicy } from '../../policy/local/policy.ts'
 import { Slots } from '../../policy/slots.ts'
 import type { CellSource } from '../../process/cells.ts'
 import type { Guardian } from '../../process/guardian.ts'
+import type { PrivateCopies } from '../../process/private-copies.ts'
 import { terminalProblem } from '../../process/native-pty.ts'
 import { CAPABILITY_GROUPS, type Capability } from '../../protocol/rexd-names.ts'
 import type { SessionOpening } from '../port/local-executor.ts'
@@ -30,6 +31,8 @@ export interface LocalEngineComponents {
   readonly cells: CellSource
   readonly clock: Clock
   readonly guardian: Guardian
+  /** Absent: nobody is asked, so that no permit has a stand-in. */
+  readonly copies?: PrivateCopies
   readonly journal: LocalJournal
   readonly log: Logger
   readonly policy: LocalPolicy

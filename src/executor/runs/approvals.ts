@@ -1,15 +1,17 @@
+import { unlessAborted } from '../../base/abortable.ts'
 import type { Clock } from '../../base/clock.ts'
 import { AppError, errorText, isAppError } from '../../base/errors.ts'
 import type { DeskLink, Waiting } from '../../desk/desk-link.ts'
 import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import { openApproval, SpentAnswers } from '../../policy/approval/open-approval.ts'
-import type { Approval } from '../../policy/approval/question.ts'
+import type { Approval, Question } from '../../policy/approval/question.ts'
 import type { AgentsApproval } from '../../policy/approval/statements.ts'
 import { authorize, type Asked, type PolicyContext, type Verdict } from '../../policy/mesh/authorize.ts'
 import type { Intent } from '../../policy/mesh/intent.ts'
-import { ASK_TIMEOUT_MS } from '../../protocol/desk-limits.ts'
+import { ASK_TIMEOUT_MS, MAX_SHOWN_STDIN } from '../../protocol/desk-limits.ts'
 import type { ExecRequest } from '../../protocol/exec.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
+import { unallowable, withStdin } from '../../protocol/question-size.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 import { MAX_APPROVAL_WAIT_MS } from '../../protocol/waiting-limits.ts'
 import type { PeerLink } from '../links/links.ts'
@@ -78,22 +80,22 @@ export class Approvals {
     this.#components.counters.count('runs_waited')
     const withdrawn = new AbortController()
     return {
-      settle: async (tell) => this.#settle(asked, tell, withdrawn.signal).finally(leave),
+      settle: async (tell, stdin) => this.#settle({ ...asked, tell, arriving: stdin }, withdrawn.signal).finally(leave),
       withdraw: (cause) => withdrawn.abort(new Withdrawal(cause)),
     }
   }
 
-  async #settle(asked: AskedRun, tell: Tell, withdrawn: AbortSignal): Promise<Admitted | Refused> {
+  async #settle(asked: Asking, withdrawn: AbortSignal): Promise<Admitted | Refused> {
     const { counters, reports } = this.#components
     const { subject, stdin } = asked
-    const verdict = await this.#decide(asked, tell, withdrawn)
+    const verdict = await this.#decide(asked, withdrawn)
     counters.count('reason' in verdict ? 'waits_refused' : 'waits_allowed')
     if ('reason' in verdict) return { reason: verdict.reason, exit: await reports.neverBegan(subject, verdict.reason, verdict.detail) }
     const { permitted, by } = verdict
     return { ...permitted, report: reports.of(subject, permitted.permit, stdin, by) }
   }
 
-  async #decide(asked: AskedRun, tell: Tell, withdrawn: AbortSignal): Promise<Allowed | NotAllowed> {
+  async #decide(waiting: Asking, withdrawn: AbortSignal): Promise<Allowed | NotAllowed> {
     const settled = new AbortController()
     const late = this.#components.clock.setTimeout(
       () => settled.abort(new AppError('timeout', 'nobody answered in time')),
@@ -102,8 +104,16 @@ export class Approvals {
     const signal = AbortSignal.any([withdrawn, settled.signal])
     /** Until when, once it is known. */
     const begun = Promise.withResolvers<number>()
-    const co = this.#coApproval(asked, tell, begun.promise)
     try {
+      const question = await shownQuestion(waiting, signal)
+      const problem = question === null ? null : unallowable(question)
+      if (question === null || problem !== null)
+        return withdrawn.aborted
+          ? withdrawalOf(withdrawn.reason)
+          : { reason: 'approval_denied', detail: problem ?? 'its stdin did not come in time' }
+      const asked = { ...waiting, question }
+      const { tell } = waiting
+      const co = this.#coApproval(asked, tell, begun.promise)
       const human = this.#human(asked, tell, co, signal, begun.resolve)
       const agents = co?.then(async (one) => one.collect(signal)) ?? null
       const given = await firstRefusal(human, agents)
@@ -200,6 +210,19 @@ export class Approvals {
       return { reason: 'approval_denied', detail: `it was allowed, and must be asked again: ${verdict.question.why}` }
     return { reason: toldReason(verdict.reason), detail: verdict.detail }
   }
+}
+
+/** A run that waits, and the stdin that its requester sends ahead. */
+interface Asking extends AskedRun {
+  readonly tell: Tell
+  readonly arriving: Promise<Uint8Array> | null
+}
+
+/** With the text of stdin, once that has come. Null: nobody waits for it any more. */
+const shownQuestion = async ({ question, stdin, arriving }: Asking, signal: AbortSignal): Promise<Question | null> => {
+  if (stdin === null || arriving === null || stdin.len > MAX_SHOWN_STDIN) return question
+  const bytes = await unlessAborted(arriving, signal).catch(() => null)
+  return bytes === null ? null : withStdin(question, bytes)
 }
 
 /** It may run, and who said so. */

@@ -30,8 +30,8 @@ export interface WaitingState extends Pick<Extract<ExecFrame, { type: 'waiting' 
 
 /** Somebody must allow it. */
 export interface Awaited {
-  /** Never rejects for a withdrawal. `tell` is called whenever the state has changed. */
-  settle(tell: (state: WaitingState) => void): Promise<Admitted | Refused>
+  /** Never rejects for a withdrawal. `tell` is called whenever the state has changed. `stdin`: when all of it has come; null: it has none. */
+  settle(tell: (state: WaitingState) => void, stdin: Promise<Uint8Array> | null): Promise<Admitted | Refused>
   /** Takes the question back at once; `settle` answers soon. */
   withdraw(cause: EndCause): void
 }
@@ -61,9 +61,9 @@ export class RunWait {
     return this.#withdrawn
   }
 
-  async settle(): Promise<Admitted | Refused> {
+  async settle(stdin: Promise<Uint8Array> | null = null): Promise<Admitted | Refused> {
     try {
-      return await this.#init.awaited.settle((state) => this.#tell(state))
+      return await this.#init.awaited.settle((state) => this.#tell(state), stdin)
     } finally {
       this.#over = true
     }

@@ -125,7 +125,7 @@ export class Run {
   /** The Exit. */
   async #toTheEnd(): Promise<Uint8Array> {
     if (this.#wait !== null) {
-      const settled = await this.#wait.settle()
+      const settled = await this.#wait.settle(this.#stdin?.whole ?? null)
       if ('exit' in settled) {
         this.#stdin?.stop()
         this.#init.story?.denied(settled.reason)

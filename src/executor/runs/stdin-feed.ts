@@ -85,6 +85,7 @@ export class StdinFeed {
   readonly #held: Waiting[] = []
   /** On their way to the child. */
   readonly #queue: Waiting[] = []
+  readonly #whole = Promise.withResolvers<Uint8Array>()
   #sink: StdinSink | null = null
   #next = 0
   #waitingBytes = 0
@@ -99,6 +100,12 @@ export class StdinFeed {
     this.#clock = components.clock
     this.#init = init
     this.#check = new PieceCheck(init.announced)
+    if (init.announced.len === 0) this.#whole.resolve(new Uint8Array(0))
+  }
+
+  /** All of it, where it is one piece that has come before the child: for an approver. */
+  get whole(): Promise<Uint8Array> {
+    return this.#whole.promise
   }
 
   /** Everything below this number has come. */
@@ -154,6 +161,9 @@ export class StdinFeed {
     else append(this.#held, frame, 0)
     if (!free) return
     this.#queue.push(...this.#held.splice(0))
+    const { len } = this.#init.announced
+    if (this.#sink === null && len <= STDIN_PIECE_BYTES && this.#waitingBytes === len)
+      this.#whole.resolve(Buffer.concat(this.#queue.map((one) => one.data)))
     if (idle && this.#sink !== null) void this.#pump(this.#sink)
   }
 

@@ -24,6 +24,9 @@ export interface StoredGrant {
   readonly id: string
   readonly grant_sha256: string
   readonly created_at_ms: number
+  /** Ceilings: a longer run, or one with more output, is another. Absent: it covers nothing. */
+  readonly timeout_ms?: number | undefined
+  readonly max_output_bytes?: number | undefined
   readonly expires_at_ms: number
   /** Null: any number until then. */
   readonly uses_left: number | null
@@ -102,12 +105,18 @@ const ask = (why: string, mayLast: boolean): Judgement => Object.freeze({ kind: 
 const deny = (reason: string): Judgement => Object.freeze({ kind: 'deny', reason })
 
 /** An exact grant. One of an opaque command ends by the bound of such grants, whatever it says. */
-const granted = ({ grant_sha256, opaque }: Question, { grants }: StoreSnapshot, now: number): Judgement | null => {
+const granted = (question: Question, { grants }: StoreSnapshot, now: number): Judgement | null => {
+  const { opaque } = question
   const { most } = grantBounds(opaque)
   const endOf = (one: StoredGrant): number => (opaque === null ? one.expires_at_ms : Math.min(one.expires_at_ms, one.created_at_ms + most))
   const grant = grants.find(
     (one) =>
-      grant_sha256 !== null && one.grant_sha256 === grant_sha256 && endOf(one) > now && (one.uses_left === null || one.uses_left > 0),
+      question.grant_sha256 !== null &&
+      one.grant_sha256 === question.grant_sha256 &&
+      question.timeout_ms <= (one.timeout_ms ?? -1) &&
+      question.max_output_bytes <= (one.max_output_bytes ?? -1) &&
+      endOf(one) > now &&
+      (one.uses_left === null || one.uses_left > 0),
   )
   return grant === undefined ? null : allow(`grant:${grant.id}`, { grant_id: grant.id })
 }

@@ -1,16 +1,19 @@
 import { fstatSync, statSync } from 'node:fs'
 
 import { attempt, errorText } from '../../base/errors.ts'
+import { programFormat } from '../../base/program-head.ts'
 import { realPath } from '../../base/real-path.ts'
-import { SCRUBBED_PATH } from '../environment.ts'
+import { isHarmless, SCRUBBED_PATH } from '../environment.ts'
 import { finderIn } from '../executable.ts'
+import { shownVariables } from '../../protocol/question-size.ts'
 import { fileMark, hashFile, type FilePin } from '../file-mark.ts'
 import { interpretersOf } from '../interpreters.ts'
-import type { PermitFields } from '../permit.ts'
+import type { PermitFields, StandIn } from '../permit.ts'
 import { programPlace } from '../sandbox/seen-from.ts'
 import { alwaysAskOf } from './always-ask.ts'
 import type { AlwaysAskRule } from './ask-rules.ts'
 import { Framed } from './framed.ts'
+import { holdFiles, type CanWrite } from './held-files.ts'
 import { meaningOf } from './meanings.ts'
 import type { AskedStdin, Question } from './question.ts'
 
@@ -19,16 +22,33 @@ export interface AskedBy extends Pick<Question, 'door' | 'asker' | 'target' | 'a
   readonly stdin: AskedStdin | null
   /** Variables that the caller set. */
   readonly variables: readonly string[]
+  /** It goes on when its requester has gone. */
+  readonly outlives: boolean
   readonly always_ask: readonly AlwaysAskRule[]
+  readonly canWrite: CanWrite
 }
 
 /** What is known of a run before it is allowed. */
 export interface PermitFacts extends Pick<
   Question,
-  'permit_sha256' | 'grant_sha256' | 'executable' | 'programs' | 'opaque' | 'script' | 'always_ask'
+  | 'permit_sha256'
+  | 'grant_sha256'
+  | 'executable'
+  | 'programs'
+  | 'opaque'
+  | 'variables'
+  | 'script'
+  | 'writable'
+  | 'unheld'
+  | 'timeout_ms'
+  | 'max_output_bytes'
+  | 'outlives'
+  | 'always_ask'
 > {
   /** Files that must still be what they are when it starts. */
   readonly pins: readonly FilePin[]
+  /** What runs in place of the files that the requester can write. */
+  readonly stand_in: StandIn | null
 }
 
 /** Longest text on its way to a human. */
@@ -43,8 +63,12 @@ export const permitFacts = (fields: PermitFields, by: AskedBy): PermitFacts => {
   // Of an image, the name of the directory binds the image.
   const place = attempt(() => programPlace(fields)) ?? executable.path
   const real = inImage ? place : realOf(place)
-  const chain = inImage ? [] : attempt(() => interpretersOf(executable.path, finderIn(path)).map(({ interpreter }) => interpreter))
-  const scripts = meaning.scripts.map((script) => ({ path: script, read: hashFile(script) }))
+  const runnable = [...new Set([place, ...meaning.others.map((other) => other.path)])]
+  const chain = inImage
+    ? []
+    : attempt(() => runnable.flatMap((program) => interpretersOf(program, finderIn(path)).map(({ interpreter }) => interpreter)))
+  const named = new Set([...meaning.scripts, ...[place].filter(isScript)])
+  const scripts = [...named].map((script) => ({ path: script, read: hashFile(script) }))
   const unread = scripts.find(({ read }) => read === null)
   const opaque =
     unread !== undefined
@@ -53,32 +77,59 @@ export const permitFacts = (fields: PermitFields, by: AskedBy): PermitFacts => {
         (inImage ? 'its programs stand in an image, where they may go by any name' : null) ??
         (chain === null ? `${executable.path} names an interpreter that cannot be followed` : null))
   const programs = [...new Set([real, ...scripts.map((script) => realOf(script.path))])]
-  const pins = [...new Set([place, ...programs, ...(chain ?? []), ...meaning.scripts, ...meaning.others.map((other) => other.real)])].map(
-    (file) => ({
-      path: file,
-      mark: fileMark(file),
-    }),
-  )
+  const files = [
+    ...runnable,
+    ...programs,
+    ...(chain ?? []),
+    ...scripts.map((script) => script.path),
+    ...meaning.others.map((other) => other.real),
+  ]
+  const pins = [...new Set(files)].map((file) => ({ path: file, mark: fileMark(file) }))
   const asks = alwaysAskOf(by.always_ask, { ...meaning, opaque }, path)
   const always_ask = asks?.reason ?? null
   const hashes = scripts.map((script) => script.read?.sha256 ?? null)
-  const common = (domain: string): Framed => frameOf(domain, fields, by).tree('pins', pins).tree('scripts', hashes)
+  const { writable, unheld, stand_in } = holdFiles(fields, by.canWrite)
+  const common = (domain: string): Framed =>
+    frameOf(domain, fields, by).tree('pins', pins).tree('scripts', hashes).tree('writable', writable)
   const isSeen = by.stdin !== 'open' && (fields.terminal === null || fields.terminal.raw === true)
-  // What runs again must be what was allowed, so each file that the words name must be known.
-  const mayLast = isSeen && meaning.isTold && unread === undefined && chain !== null && asks?.isEachTime !== true
+  // What runs again must be what was allowed, so each file that the words name must be known, and be no file of the requester.
+  const isOthers = stand_in === null && unheld === null
+  const mayLast = isSeen && isOthers && meaning.isTold && unread === undefined && chain !== null && asks?.isEachTime !== true
   const [first] = scripts
   return {
-    permit_sha256: frameOnce(common('x0x-permit-v1'), fields, by, always_ask).digest(),
-    grant_sha256: mayLast ? common('x0x-grant-v1').digest() : null,
+    permit_sha256: frameOnce(common('x0x-permit-v2'), fields, by, always_ask).digest(),
+    grant_sha256: mayLast ? common('x0x-grant-v2').digest() : null,
     executable: real,
     // No list has what cannot be told, or stands in an image, where it may go by any name.
     programs: meaning.isTold && !inImage ? programs : [],
     opaque: opaque?.slice(0, MAX_WHY) ?? null,
+    variables: variablesOf(fields, by),
     script: scriptOf(first),
+    writable,
+    unheld: unheld?.slice(0, MAX_WHY) ?? null,
+    ...ceilingsOf(fields),
+    outlives: by.outlives,
     always_ask: always_ask?.slice(0, MAX_WHY) ?? null,
     pins,
+    stand_in,
   }
 }
+
+/** What a grant covers at most. */
+const ceilingsOf = ({ caps }: PermitFields): Pick<Question, 'timeout_ms' | 'max_output_bytes'> => ({
+  timeout_ms: caps.timeout_ms,
+  max_output_bytes: caps.max_output_bytes ?? caps.max_stdout_bytes + caps.max_stderr_bytes,
+})
+
+/** What the requester sets that may decide what runs. */
+const variablesOf = ({ env }: PermitFields, { variables }: AskedBy): Question['variables'] =>
+  shownVariables(variables.filter((name) => !isHarmless(name)).map((name) => ({ name, value: env[name] ?? '' })))
+
+const isScript = (path: string): boolean =>
+  attempt(() => {
+    const format = programFormat(path)
+    return format.kind === 'through' && format.isScript
+  }) ?? false
 
 const scriptOf = (first: { readonly path: string; readonly read: ReturnType<typeof hashFile> } | undefined): Question['script'] =>
   first === undefined || first.read === null ? null : { path: first.path, sha256: first.read.sha256 }
@@ -87,15 +138,15 @@ const realOf = (path: string): string => attempt(() => realPath(path)) ?? path
 
 /** What "always" binds as well as "once": the command, its files as they stand, where and for whom it runs. */
 const frameOf = (domain: string, fields: PermitFields, by: AskedBy): Framed => {
-  const { argv, caps, executable, cwd, env, terminal, confinement, account, sandbox } = fields
-  // Whoever allowed a command for ever has not allowed that it outlives its caller.
-  const framed = caps.keep_bytes === null ? new Framed(domain) : new Framed(domain).add('detached', 'true')
-  return framed
+  const { argv, executable, cwd, env, terminal, confinement, account, sandbox } = fields
+  const { stdin } = by
+  return new Framed(domain)
+    .add('outlives', by.outlives)
     .add('argv', ...argv)
     .tree('executable', executable)
     .add('cwd', cwd)
     .tree('env', env)
-    .tree('stdin', by.stdin)
+    .tree('stdin', stdin === null || stdin === 'open' ? stdin : { bytes: stdin.bytes, sha256: stdin.sha256 })
     .tree('terminal', terminal === null ? null : { raw: terminal.raw === true })
     .tree('confinement', { ...confinement, umask: confinement.umask ?? undefined })
     .tree('account', account)

@@ -20,5 +20,8 @@ export const sealApproval = (fields: { readonly question_id: string; readonly pe
   return approval as unknown as Approval
 }
 
+/** True where a mode has allowed whatever is asked, and so not the bytes of any file. */
+export const allowsAnything = ({ by }: Approval): boolean => by === 'mode:full' || by === 'fallback:full'
+
 /** True once, for the very object that `openApproval` made. */
 export const spendApproval = (thing: Approval): boolean => approvals.delete(thing)

@@ -94,7 +94,7 @@ const askAbout = (
   const { door, label, stdin, ask } = exec
   const meaning = meaningOf(argv, [], { cwd: null, path: null })
   const always_ask = alwaysAskOf(exec.always_ask, meaning, SCRUBBED_PATH)?.reason ?? null
-  const framed = new Framed('x0x-target-permit-v1')
+  const framed = new Framed('x0x-target-permit-v2')
     .tree('grant', grant)
     .tree('stdin', stdin)
     .tree('asker', [door, label, session_id])
@@ -106,10 +106,17 @@ const askAbout = (
     executable: argv[0] ?? '',
     programs: [],
     opaque: meaning.opaque,
+    variables: [],
     script: null,
+    timeout_ms,
+    max_output_bytes: grant.max_output_bytes,
+    // A target has no detached runs of a session.
+    outlives: false,
+    writable: [],
+    unheld: null,
     always_ask,
   }
-  return askLocally({ argv, cwd: '/', env: {}, timeout_ms, session_id, agent_id: isHexId(target) ? target : null }, facts, exec, approval)
+  return askLocally({ argv, cwd: '/', env: {}, session_id, agent_id: isHexId(target) ? target : null }, facts, exec, approval)
 }
 
 /** A Request fits one frame. */

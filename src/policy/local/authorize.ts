@@ -22,7 +22,9 @@ import {
 } from './intent.ts'
 import type { CommandRule, LocalLimits, LocalPolicy } from './policy.ts'
 import { permitFacts } from '../approval/permit-facts.ts'
-import type { Approval } from '../approval/question.ts'
+import { allowsAnything, type Approval } from '../approval/question.ts'
+import { unheldText } from '../../protocol/question-size.ts'
+import { writesOf } from './requester-writes.ts'
 import { firstMismatch } from '../mesh/match.ts'
 import { unattendedVariables } from './unattended.ts'
 import { UNCONFINED } from '../mesh/confinement.ts'
@@ -156,10 +158,11 @@ export const authorizeLocalRun = (
     account: null,
     sandbox,
     pins: [],
+    stand_in: null,
     matched_acl: rule.matched,
     principal: { kind: 'local', session_id },
   }
-  const asked = exec === null ? null : lookAndAsk(fields, intent, exec, approval)
+  const asked = exec === null ? null : lookAndAsk({ fields, intent, policy }, exec, approval)
   if (asked !== null && 'kind' in asked) return asked
   const slot = slots.reserve('')
   if (slot === null) return noSlot(rights.limits, intent.detach)
@@ -169,19 +172,33 @@ export const authorizeLocalRun = (
 
 /** Looks at every file of the run; what must still be so when it starts, or what stands before that. */
 const lookAndAsk = (
-  fields: PermitFields,
-  { env }: LocalRunIntent,
+  { fields, intent, policy }: { readonly fields: PermitFields; readonly intent: LocalRunIntent; readonly policy: LocalPolicy },
   exec: ExecInForce,
   approval: Approval | null,
-): Pick<PermitFields, 'pins'> | LocalAsked | Refused => {
+): Pick<PermitFields, 'pins' | 'stand_in'> | LocalAsked | Refused => {
   const { door, label, host, stdin, ask, always_ask } = exec
   const asker = { kind: 'local', label } as const
   const target = { host, agent_id: null }
-  const { pins, ...facts } = permitFacts(fields, { door, asker, target, stdin, ask, always_ask, variables: Object.keys(env) })
-  const { argv, cwd, caps, principal } = fields
+  const by = {
+    door,
+    asker,
+    target,
+    stdin,
+    ask,
+    always_ask,
+    variables: Object.keys(intent.env),
+    outlives: intent.detach,
+    canWrite: writesOf(policy),
+  }
+  const { pins, stand_in, ...facts } = permitFacts(fields, by)
+  const { argv, cwd, principal } = fields
   const session_id = principal.kind === 'local' ? principal.session_id : null
-  const run = { argv, cwd, env: fields.env, timeout_ms: caps.timeout_ms, session_id, agent_id: null }
-  return askLocally(run, facts, exec, approval) ?? { pins }
+  const run = { argv, cwd, env: fields.env, session_id, agent_id: null }
+  const asked = askLocally(run, facts, exec, approval)
+  if (asked !== null) return asked
+  // By a mode that allows everything nobody has allowed these bytes, and a script keeps its own path.
+  if (approval === null || allowsAnything(approval)) return { pins, stand_in: null }
+  return facts.unheld === null ? { pins, stand_in } : refused('approval_denied', unheldText(facts.unheld))
 }
 
 /** `data.why`: there is no such program, or nobody may execute what stands there, or others could put another in its place. */

@@ -46,7 +46,6 @@ const whyOf = ({ security, ask, host }: ExecInForce, alwaysAsk: string | null): 
 
 /** What a run is known by before it is permitted: of a command for another host, only its words. */
 export interface AskedRun extends Pick<PermitFields, 'argv' | 'cwd' | 'env'> {
-  readonly timeout_ms: number
   readonly session_id: string | null
   readonly agent_id: string | null
 }
@@ -54,7 +53,7 @@ export interface AskedRun extends Pick<PermitFields, 'argv' | 'cwd' | 'env'> {
 /** The question that must be answered first, a refusal, or null: it may run, now that everything about it was looked at. */
 export const askLocally = (
   run: AskedRun,
-  facts: Omit<PermitFacts, 'pins'>,
+  facts: Omit<PermitFacts, 'pins' | 'stand_in'>,
   exec: ExecInForce,
   approval: Approval | null,
 ): LocalAsked | Refused | null => {
@@ -72,7 +71,6 @@ export const askLocally = (
     cwd: run.cwd,
     env_names: Object.keys(run.env).sort(),
     stdin,
-    timeout_ms: run.timeout_ms,
     security,
     ask,
     ask_fallback,

@@ -134,7 +134,8 @@ const permitAsked = ({ intent, principal, context, place, caps }: Resolved, isMi
   if ('failure' in launch) return denied('executable', 'spawn_failed', launch.failure, place)
   const fields = fieldsOf({ intent, principal, place, caps }, launch)
   const { stdin_len, stdin_sha256 = null } = intent
-  const stdin = stdin_len === null ? null : { bytes: stdin_len, sha256: stdin_sha256 }
+  // Its text comes behind the Request; whoever asks about it adds that.
+  const stdin = stdin_len === null ? null : { bytes: stdin_len, sha256: stdin_sha256, text: null }
   const answer = askForMesh({ fields, place, isMiss, stdin, name: principal.name ?? null }, context.acl, given)
   if (answer.kind === 'ask') return Object.freeze({ kind: 'ask', question: answer.question, place })
   if (answer.kind === 'mismatch') return denied('approval', 'approval_mismatch', answer.detail, place)
@@ -158,6 +159,7 @@ const fieldsOf = (
     confinement,
     sandbox: null,
     pins: [],
+    stand_in: null,
     matched_acl,
     principal: { kind: 'mesh', agent_id, machine_id },
   }

@@ -2,7 +2,6 @@ import type { PermitFacts } from '../approval/permit-facts.ts'
 import { permitFacts } from '../approval/permit-facts.ts'
 import { spendApproval, type Approval, type AskedStdin, type Question } from '../approval/question.ts'
 import { spendAgentsApproval, type AgentsApproval } from '../approval/statements.ts'
-import { OUTLIVES_CALLER } from '../../protocol/question.ts'
 import type { PermitFields } from '../permit.ts'
 import type { Acl } from './acl.ts'
 import { firstMismatch, type CommandPlace } from './match.ts'
@@ -61,7 +60,10 @@ export const askForMesh = (run: MeshRun, acl: Acl, given: MeshApprovals): MeshAn
     stdin,
     ask,
     variables: [],
+    outlives: fields.caps.keep_bytes !== null,
     always_ask: acl.always_ask,
+    // An agent of the mesh has no files here.
+    canWrite: () => false,
   })
   const question = questionOf(run, facts, asker, ask)
   const { pins } = facts
@@ -84,14 +86,13 @@ const areEnough = ({ agents }: AgentsApproval, { agent_ids, needed }: NonNullabl
 
 const questionOf = (
   { fields, place, isMiss, stdin }: MeshRun,
-  { pins: _pins, ...facts }: PermitFacts,
+  { pins: _pins, stand_in: _none, ...facts }: PermitFacts,
   asker: Extract<Question['asker'], { kind: 'mesh' }>,
   ask: Question['ask'],
 ): Question | null => {
   const { approvers, approvals_needed } = place.entry.asking
   const why = whyOf(place, facts.always_ask, isMiss)
   if (why === null) return null
-  const outlives = fields.caps.keep_bytes === null ? '' : OUTLIVES_CALLER
   const question: Question = {
     ...facts,
     door: 'mesh',
@@ -102,11 +103,10 @@ const questionOf = (
     cwd: fields.cwd,
     env_names: Object.keys(fields.env).sort(),
     stdin,
-    timeout_ms: fields.caps.timeout_ms,
     security: 'allowlist',
     ask,
     ask_fallback: 'deny',
-    why: why + outlives,
+    why,
     approvers: approvers.length === 0 ? null : { agent_ids: approvers, needed: approvals_needed },
   }
   return Object.freeze(question)

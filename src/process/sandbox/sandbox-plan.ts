@@ -33,7 +33,8 @@ export const planSandbox = (
   const marker = `.x0x-${randomBytes(16).toString('hex')}`
   // What holds a terminal is a program of this host's.
   if (grant.image !== null && terminal !== null) return { problem: 'in the image of a container there is no terminal: run it without one' }
-  const isShown = grant.image !== null || isOfSystem(executable.path) || executable.path.startsWith(`${cwd}/`)
+  const isShown =
+    shown.includes(executable.path) || grant.image !== null || isOfSystem(executable.path) || executable.path.startsWith(`${cwd}/`)
   const words = bubblewrapArguments({
     grant,
     writable: cwd,

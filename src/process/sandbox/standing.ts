@@ -36,8 +36,10 @@ const standsAt = (path: string): Pick<BigIntStats, 'dev' | 'ino'> | null => {
   }
 }
 
+type Standing = Pick<Permit, 'executable' | 'cwd' | 'cwd_descriptor' | 'sandbox'>
+
 /** What stands in the sandbox must be what was permitted: that file, that directory, and what is shown besides. */
-const differenceIn = (root: string, { executable, cwd, cwd_descriptor, sandbox }: Permit): string | null => {
+const differenceIn = (root: string, { executable, cwd, cwd_descriptor, sandbox }: Standing): string | null => {
   try {
     const program = identityOf(seenFrom(root, executable.path))
     if (program.dev !== executable.dev || program.ino !== executable.ino)
@@ -64,7 +66,7 @@ const differenceIn = (root: string, { executable, cwd, cwd_descriptor, sandbox }
  */
 export const standingProblem = async (
   namespace: Pick<PidNamespace, 'init' | 'isLost'>,
-  { permit, marker, ended }: { readonly permit: Permit; readonly marker: string; readonly ended: Promise<unknown> },
+  { permit, marker, ended }: { readonly permit: Standing; readonly marker: string; readonly ended: Promise<unknown> },
 ): Promise<string | null> => {
   const deadline = performance.now() + SANDBOX_START_MS
   for (;;) {

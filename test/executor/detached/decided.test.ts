@@ -15,20 +15,20 @@ const SCRIPTS = { waits: 'echo hi; sleep 60', quick: 'echo ran' }
 
 const asking = async (
   t: TestContext,
-): Promise<{ pair: ExecPair; decide(decision: Decision): Promise<string>; pending(): Promise<number> }> => {
+): Promise<{ pair: ExecPair; decide(decision: Decision): Promise<{ readonly outlives: boolean }>; pending(): Promise<number> }> => {
   const desk = await deskPlace(t)
   const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: `${DETACH_KEYS}\nask = "always"`, desk: desk.link })
   const human = await desk.human()
   await human.subscribe(() => undefined)
   const pending = async (): Promise<number> => (await human.pending()).questions.length
-  const decide = async (decision: Decision): Promise<string> => {
+  const decide = async (decision: Decision): Promise<{ readonly outlives: boolean }> => {
     const [waiting] = await until('a question waits', async () => {
       const { questions } = await human.pending()
       return questions.length > 0 && questions
     })
     const { question_id, question } = waiting!
     await human.decide({ question_id, permit_sha256: question.permit_sha256, decision })
-    return question.why
+    return question
   }
   return { pair, decide, pending }
 }
@@ -40,7 +40,7 @@ test('a human is asked of it as of others, is told that it outlives its caller, 
   assert.ok(pair.channels.every(({ closed }) => closed))
   const sink = new DetachedMemory()
   const attached = pair.detached.attach(target, 0, sink, never())
-  assert.match(await decide('allow_once'), /it is to outlive its caller/)
+  assert.equal((await decide('allow_once')).outlives, true)
   assert.deepEqual([(await attached).outcome?.code, sink.text('stdout')], [0, 'ran\n'])
 })
 

@@ -5,6 +5,7 @@ import type { DeskHuman } from '../../../src/local-api/desk-human.ts'
 import type { PendingQuestion } from '../../../src/protocol/desk.ts'
 import type { LifecycleEvent } from '../../../src/protocol/lifecycle.ts'
 import type { Decision } from '../../../src/protocol/question.ts'
+import { MAX_SHOWN_STDIN } from '../../../src/protocol/desk-limits.ts'
 import { MAX_WAITING_PER_PAIR, QUESTION_BURST } from '../../../src/protocol/waiting-limits.ts'
 import { deskPlace, type DeskPlaceHandle } from '../../support/desk-place.ts'
 import { ExecutorHost, type HostOptions } from '../../support/executor-host.ts'
@@ -174,10 +175,9 @@ test('a requester that is blocked while it waits loses its question, and is told
   await place.nothingWaits()
 })
 
-test('stdin that is not what was announced takes the question back; what fits reaches the program that was allowed', async (t) => {
+test('stdin is shown once all of it has come; what is not what was announced is never asked about, and what is shown reaches the program', async (t) => {
   const place = await askingHost(t, { scripts: { hello: 'cat' } })
   const wrong = await hello(place, { stdin: Buffer.from('right') })
-  await place.question()
   wrong.send({ type: 'stdin', request_id: wrong.id, seq: 0, data: Buffer.from('wrong'), eof: true })
   assert.equal(await wrong.denial(), 'approval_denied')
   assert.deepEqual(wrong.warnings(), ['stdin_mismatch'])
@@ -185,10 +185,33 @@ test('stdin that is not what was announced takes the question back; what fits re
   const right = await hello(place, { stdin: Buffer.from('right') })
   right.send({ type: 'stdin', request_id: right.id, seq: 0, data: Buffer.from('right'), eof: true })
   const { question } = await place.question()
-  assert.equal(typeof question.stdin === 'object' && question.stdin?.bytes, 5)
+  assert.equal(typeof question.stdin === 'object' && question.stdin?.text, 'right')
   await place.decide('allow_once')
   assert.equal(await right.denial(), null)
   assert.equal(right.output().toString(), 'right')
+})
+
+test('stdin that cannot be shown is denied before anybody is asked: more than 32 KiB, and what is no text', async (t) => {
+  const place = await askingHost(t, { scripts: { hello: 'cat' } })
+  const most = Buffer.alloc(MAX_SHOWN_STDIN, 'a')
+  for (const [stdin, why] of [
+    [Buffer.concat([most, Buffer.from('a')]), /has 32769 bytes/],
+    [Buffer.from([0xff]), /not text/],
+    [Buffer.from('a\0'), /not text/],
+  ] as const) {
+    const run = await hello(place, { stdin })
+    run.send({ type: 'stdin', request_id: run.id, seq: 0, data: stdin, eof: true })
+    assert.equal(await run.denial(), 'approval_denied')
+    assert.match(await detailOf(place, run), why)
+  }
+  await place.nothingWaits()
+  const run = await hello(place, { stdin: most })
+  run.send({ type: 'stdin', request_id: run.id, seq: 0, data: most, eof: true })
+  const { question } = await place.question()
+  assert.equal(typeof question.stdin === 'object' && question.stdin?.text, most.toString())
+  await place.decide('allow_once')
+  assert.equal(await run.denial(), null)
+  assert.equal(run.output().length, MAX_SHOWN_STDIN)
 })
 
 test('so many of one agent may wait and no more, and who asks again and again is not asked about any more', async (t) => {

@@ -70,13 +70,20 @@ const setUp = async (t: TestContext): Promise<{ dir: string; run: Run }> => {
       max_processes: 1,
     },
     pins: [],
+    stand_in: null,
     matched_acl: 'rule',
     principal: { kind: 'mesh', agent_id: 'c'.repeat(64), machine_id: 'd'.repeat(64) },
   }
   const asker = { kind: 'mesh', agent_id: 'c'.repeat(64), machine_id: 'd'.repeat(64), name: 'carol' } as const
-  const stdin = { bytes: 1, sha256: 'e'.repeat(64) }
+  const stdin = { bytes: 1, sha256: 'e'.repeat(64), text: 'e' }
   const target = { host: 'gateway', agent_id: 'f'.repeat(64) } as const
-  return { dir, run: { fields, by: { door: 'mesh', asker, target, stdin, ask: 'off', variables: [], always_ask: [RULE] } } }
+  return {
+    dir,
+    run: {
+      fields,
+      by: { door: 'mesh', asker, target, stdin, ask: 'off', variables: [], outlives: false, canWrite: () => false, always_ask: [RULE] },
+    },
+  }
 }
 
 const allowed = (permit_sha256: string): Approval => {
@@ -103,6 +110,8 @@ const UNBOUND: Readonly<Record<string, string>> = {
   'fields.pins': 'is made of what is looked at, which is bound',
   'by.asker.name': 'is for a human to read',
   'by.variables': 'are variables of the environment, which is bound',
+  'fields.stand_in': 'is made of what is looked at, which is bound',
+  'by.stdin.text': 'is what the hash is of',
   'by.always_ask': 'its reason is bound, and has a test of its own',
 }
 
@@ -163,7 +172,7 @@ test('the same directory by another name is another', async (t) => {
 
 test('stdin that is open, absent, or not known by its hash is another', async (t) => {
   const { run } = await setUp(t)
-  for (const stdin of [null, 'open', { bytes: 1, sha256: null }] as const)
+  for (const stdin of [null, 'open', { bytes: 1, sha256: null, text: null }] as const)
     assert.equal(codeOf({ ...run, by: { ...run.by, stdin } }, shaOf(run)), 'approval_mismatch')
 })
 
@@ -270,7 +279,7 @@ test('what was allowed for ever is not allowed to outlive its caller', async (t)
   const { run } = await setUp(t)
   const { fields, by } = { fields: { ...run.fields, sandbox: null }, by: { ...run.by, always_ask: [] } }
   const before = permitFacts(fields, by).grant_sha256
-  const detached = permitFacts({ ...fields, caps: { ...fields.caps, keep_bytes: 1 } }, by).grant_sha256
+  const detached = permitFacts(fields, { ...by, outlives: true }).grant_sha256
   assert.notEqual(before, null)
   assert.notEqual(detached, before)
 })

@@ -12,7 +12,16 @@ const NOW = 1_000
 const row = (fields: Partial<StoredAgent> = {}): StoredAgent => ({ security: null, ask: null, allowlist: [], ...fields })
 const listing = (...patterns: string[]): StoredAgent => row({ allowlist: patterns.map((pattern) => ({ pattern })) })
 const granting = (fields: Partial<StoreSnapshot['grants'][number]> = {}): StoreSnapshot['grants'] => [
-  { id: 'g_1', grant_sha256: GRANT_SHA, created_at_ms: 0, expires_at_ms: NOW + 1, uses_left: null, ...fields },
+  {
+    id: 'g_1',
+    grant_sha256: GRANT_SHA,
+    timeout_ms: 30_000,
+    max_output_bytes: 1_048_576,
+    created_at_ms: 0,
+    expires_at_ms: NOW + 1,
+    uses_left: null,
+    ...fields,
+  },
 ]
 const said = (question: Question, store: StoreSnapshot): string => {
   const judgement = judge(question, store, NOW)
@@ -66,7 +75,12 @@ test('what always asks is asked of a human whatever was allowed for ever, and no
 test('an exact grant allows until it expires and while it has uses, and only what it is of', () => {
   assert.equal(said(questionOf(), storeOf({ grants: granting() })), 'grant:g_1')
   assert.equal(said(questionOf(), storeOf({ grants: granting({ uses_left: 1 }) })), 'grant:g_1')
-  for (const fields of [{ expires_at_ms: NOW }, { uses_left: 0 }, { grant_sha256: 'e'.repeat(64) }])
+  // Its limits are ceilings, and one of an earlier version has none.
+  assert.equal(said(questionOf({ timeout_ms: 1, max_output_bytes: 1 }), storeOf({ grants: granting() })), 'grant:g_1')
+  assert.equal(said(questionOf({ timeout_ms: 30_001 }), storeOf({ grants: granting() })), 'ask')
+  assert.equal(said(questionOf({ max_output_bytes: 1_048_577 }), storeOf({ grants: granting() })), 'ask')
+  const none = { timeout_ms: undefined, max_output_bytes: undefined }
+  for (const fields of [{ expires_at_ms: NOW }, { uses_left: 0 }, { grant_sha256: 'e'.repeat(64) }, none])
     assert.equal(said(questionOf(), storeOf({ grants: granting(fields) })), 'ask', JSON.stringify(fields))
   assert.equal(said(questionOf({ grant_sha256: null }), storeOf({ grants: granting() })), 'ask')
 })

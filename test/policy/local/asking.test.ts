@@ -52,7 +52,7 @@ const setUp = async (t: TestContext): Promise<{ dir: string; ask: Ask; active: (
   await mkdir(join(dir, 'work'))
   await writeFile(join(dir, 'tool'), '#!/bin/sh\nexit 0\n')
   await chmod(join(dir, 'tool'), 0o755)
-  const policy = { ...policyOf([dir], { security: 'allow_pty = true' }), allow_env: null }
+  const policy = { ...policyOf([join(dir, 'work')], { security: 'allow_pty = true\nallow_detach = true' }), allow_env: null }
   const rights = rightsOf(policy)
   const slots = slotsOf(rights.limits)
   const ask: Ask = (intent = {}, exec = {}, approval = null) =>
@@ -126,7 +126,7 @@ test('B13 B14: another argv, environment, limit, stdin, asker or door is another
     [{ env: { A: '1' }, timeout_ms: 1 }, {}],
     [{ env: { A: '1' }, max_output_bytes: 1 }, {}],
     [{ env: { A: '1' }, terminal: { cols: 80, rows: 24 } }, {}],
-    [{ env: { A: '1' } }, { stdin: { bytes: 1, sha256: null } }],
+    [{ env: { A: '1' } }, { stdin: { bytes: 1, sha256: null, text: null } }],
     [{ env: { A: '1' } }, { stdin: 'open' }],
     [{ env: { A: '1' } }, { label: 'other' }],
     [{ env: { A: '1' } }, { door: 'stdio' }],
@@ -147,7 +147,8 @@ test('B16 B25: a program or a script that is changed, or replaced, after it was 
   await appendFile(script, 'exit 1\n')
   assert.equal(codeOf(ask(run, {}, allowed(first))), 'approval_mismatch')
   const second = questionOf(ask(run))
-  assert.notEqual(second.grant_sha256, first.grant_sha256)
+  // Its requester can write it.
+  assert.deepEqual([second.grant_sha256, second.writable], [null, [second.script]])
   const permitted = ask(run, {}, allowed(second))
   assert.ok(permitted.kind === 'permit')
   await writeFile(join(dir, 'y.sh'), 'exit 0\n')
@@ -183,9 +184,14 @@ test('an approval is good for one run', async (t) => {
 test('B11: "always" is for what can be bound: no missing script, no open stdin, no keyboard, nothing that a rule always asks for', async (t) => {
   const { dir, ask } = await setUp(t)
   await writeFile(join(dir, 'work', 'x.sh'), '')
+  await writeFile(join(dir, 'x.sh'), '')
   assert.notEqual(questionOf(ask()).grant_sha256, null)
   // An exact opaque command may be allowed for some hours, with a warning.
-  for (const intent of [{ argv: ['/bin/sh', 'x.sh'] }, { argv: ['/bin/sh', '-c', '$0 "$@"', 'x'] }, { argv: ['/usr/bin/env', 'sh'] }]) {
+  for (const intent of [
+    { argv: ['/bin/sh', join(dir, 'x.sh')] },
+    { argv: ['/bin/sh', '-c', '$0 "$@"', 'x'] },
+    { argv: ['/usr/bin/env', 'sh'] },
+  ]) {
     const { grant_sha256, opaque } = questionOf(ask(intent))
     assert.notEqual(grant_sha256, null)
     assert.match(opaque ?? '', /may start other programs/)
@@ -193,6 +199,7 @@ test('B11: "always" is for what can be bound: no missing script, no open stdin, 
   const rule = { argv: ['tool'], tokens: [{ kind: 'literal', text: 'tool' }], anyArguments: true, reason: 'r', line: 1 } as const
   for (const [intent, exec] of [
     [{ argv: ['/bin/sh', 'missing.sh'] }, {}],
+    [{ argv: ['/bin/sh', 'x.sh'] }, {}],
     [{}, { stdin: 'open' }],
     [{ terminal: { cols: 80, rows: 24 } }, {}],
     [{}, { always_ask: [rule] }],
@@ -201,15 +208,16 @@ test('B11: "always" is for what can be bound: no missing script, no open stdin, 
   assert.equal(questionOf(ask({}, { always_ask: [rule] })).always_ask, 'r')
 })
 
-test('what may last binds neither session nor limits, and all else', async (t) => {
+test('what may last binds neither session nor the size of limits, and all else: that it outlives its requester too', async (t) => {
   const { ask } = await setUp(t)
   const one = questionOf(ask())
   assert.equal(questionOf(ask({ timeout_ms: 5 })).grant_sha256, one.grant_sha256)
   for (const [intent, exec] of [
+    [{ detach: true }, {}],
     [{ env: { A: '1' } }, {}],
     [{}, { label: 'other' }],
     [{}, { door: 'stdio' }],
-    [{}, { stdin: { bytes: 1, sha256: 'a'.repeat(64) } }],
+    [{}, { stdin: { bytes: 1, sha256: 'a'.repeat(64), text: 'a' } }],
   ] as const)
     assert.notEqual(questionOf(ask(intent, exec)).grant_sha256, one.grant_sha256)
 })

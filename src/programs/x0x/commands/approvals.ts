@@ -9,7 +9,7 @@ import { grantEnd, ineffectiveRows, rowProblem, type StoredRows } from '../../..
 import type { Grant, PendingQuestion } from '../../../protocol/desk.ts'
 import { MAX_GRANT_MS, MAX_GRANT_USES, MAX_HISTORY, OPAQUE_GRANT_MS } from '../../../protocol/desk-limits.ts'
 import type { Decision, Question } from '../../../protocol/question.ts'
-import { isShowable } from '../../../protocol/question-size.ts'
+import { unallowable } from '../../../protocol/question-size.ts'
 import { counted } from '../../../base/counted.ts'
 import { AppError, isAppError } from '../../../base/errors.ts'
 import { write } from '../../../supervision/program-output.ts'
@@ -107,10 +107,8 @@ const checkPermit = ({ question: { permit_sha256: permit } }: PendingQuestion, s
 
 /** What cannot be read whole is allowed by nobody. */
 export const checkShowable = (question: Question, decision: Decision): void => {
-  if (decision === 'deny' || isShowable(question)) return
-  throw new AppError('too_large', 'the question is too long to be read whole, so nobody can allow it', {
-    data: { next: 'deny it; who asks may put what is long into a file, and run that' },
-  })
+  const problem = decision === 'deny' ? null : unallowable(question)
+  if (problem !== null) throw new AppError('too_large', `nobody can allow this request: ${problem}`, { data: { next: 'deny it' } })
 }
 
 /** The desk would refuse it too: nobody is asked for a word that does not count. */

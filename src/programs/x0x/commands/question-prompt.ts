@@ -8,7 +8,7 @@ import { countdown, questionLines } from '../../../local-api/question-text.ts'
 import { OPAQUE_GRANT_MS } from '../../../protocol/desk-limits.ts'
 import type { Flood, PendingQuestion } from '../../../protocol/desk.ts'
 import type { Decision } from '../../../protocol/question.ts'
-import { isShowable } from '../../../protocol/question-size.ts'
+import { unallowable } from '../../../protocol/question-size.ts'
 import type { Output } from '../../../supervision/program-output.ts'
 import { asLate } from './approvals.ts'
 
@@ -131,7 +131,7 @@ export class QuestionPrompt {
     const shown = this.#shown
     if (shown === null || shown.deciding || Date.now() - shown.sinceMs < READABLE_MS) return false
     if (decision === 'deny') return true
-    if (!isShowable(shown.pending.question)) return false
+    if (unallowable(shown.pending.question) !== null) return false
     return shown.pending.decisions.includes(decision)
   }
 
