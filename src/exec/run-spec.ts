@@ -75,7 +75,7 @@ export interface RunSink {
 }
 
 /** How a run ended: the answer of `POST /exec/run` without the output itself. */
-export type RunOutcome = Omit<RunResultJson, 'stdout_b64' | 'stderr_b64'>
+export type RunOutcome = Omit<RunResultJson, 'stdout_b64' | 'stderr_b64' | 'next'>
 
 /** A run that this daemon asked for and that has not ended. */
 export interface RunSession {

@@ -16,7 +16,7 @@ export type AttachedEventJson =
   | Extract<RunEventJson, { type: 'started' | 'warning' }>
   | { readonly type: 'stdout' | 'stderr'; readonly request_id: string; readonly offset: number; readonly data_b64: string }
   | { readonly type: 'reattached'; readonly request_id: string; readonly offset: number }
-  | (Extract<RunEventJson, { type: 'exit' }> & End)
+  | (Omit<Extract<RunEventJson, { type: 'exit' }>, 'next'> & End)
   | ({ readonly type: 'end'; readonly request_id: string; readonly state: AskedState } & End)
   | ({
       readonly type: 'error'

@@ -64,16 +64,18 @@ const OUTCOME = {
  * reach the agent, so nothing ran; absent otherwise. `message`: why it is incomplete, for a human; absent otherwise.
  */
 type Outcome = Checked<typeof OUTCOME> & { waited_ms?: number; never_arrived?: true; message?: string }
+/** The commands that help after a denial, a line each; absent otherwise. */
+type Next = { next?: string }
 
 /** What `POST /exec/run` answers and `x0x exec --json` prints. */
-export type RunResultJson = Outcome & { stdout_b64: string; stderr_b64: string }
+export type RunResultJson = Outcome & Next & { stdout_b64: string; stderr_b64: string }
 
 type RawOutputJson = { type: 'stdout' | 'stderr' } & Checked<typeof OUTPUT>
 type WithoutOutput =
   | ({ type: 'started' } & Checked<typeof STARTED>)
   | ({ type: 'waiting_for_approval' } & Checked<typeof WAITING>)
   | ({ type: 'warning' } & Checked<typeof WARNING>)
-  | ({ type: 'exit' } & Outcome)
+  | ({ type: 'exit' } & Outcome & Next)
   | ({ type: 'error' } & Checked<typeof ERROR> & Told)
 
 /** One line of the streamed form (NDJSON or SSE data). */
@@ -97,7 +99,7 @@ const asEvent = eventReader<Event>('a run', {
   stderr: OUTPUT,
   waiting_for_approval: WAITING,
   warning: WARNING,
-  exit: { ...OUTCOME, waited_ms: orMissing(count), never_arrived: orMissing(flag), message: orMissing(text) },
+  exit: { ...OUTCOME, waited_ms: orMissing(count), never_arrived: orMissing(flag), message: orMissing(text), next: orMissing(text) },
   error: ERROR,
 })
 

@@ -103,13 +103,13 @@ const run = async (components: RestComponents, request: RestRequest<RunRequest>,
   const format = streamFormat(request.headers.accept)
   if (format === null) {
     const sink = new AggregatedRun()
-    return sink.result(await ask(sink))
+    return sink.result(await ask(sink), request.body)
   }
   const { clock } = components
   const discardRest = async (): Promise<void> => request.streamed?.discardRest(clock)
   const sink = new StreamedRun({ stream: new EventStream({ reply, clock }, { format }), discardRest })
   try {
-    await sink.end(await ask(sink))
+    await sink.end(await ask(sink), request.body)
   } catch (error) {
     if (!sink.fail(error)) throw error
   }

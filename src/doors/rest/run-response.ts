@@ -5,6 +5,7 @@ import type { FastifyReply } from 'fastify'
 import { AppError } from '../../base/errors.ts'
 import type { RunEvent, RunOutcome, RunSink } from '../../exec/run-spec.ts'
 import type { RequestId } from '../../protocol/ids.ts'
+import { denialText } from '../../protocol/denial-text.ts'
 import { MAX_AGGREGATED_OUTPUT } from '../../protocol/limits.ts'
 import type { WarningKind } from '../../protocol/reasons.ts'
 import { RAW_RUN_TYPE, type RunEventJson, type RunResultJson } from '../../protocol/run-events.ts'
@@ -47,6 +48,20 @@ export class KeptOutput {
   }
 }
 
+/** A run in the words of its client. */
+export interface NamedRun {
+  readonly agent?: string | undefined
+  readonly agent_id?: string | undefined
+  readonly argv: readonly string[]
+}
+
+/** The commands that help after a denial, a line each. */
+const nextOfDenial = ({ denial_reason, agent_id }: RunOutcome, named: NamedRun): { next?: string } => {
+  if (denial_reason === null) return {}
+  const host = named.agent ?? named.agent_id ?? agent_id
+  return { next: denialText(denial_reason, { host, argv: named.argv }).next.join('\n') }
+}
+
 /** One JSON answer for one run. */
 export class AggregatedRun implements RunSink {
   readonly #kept = new KeptOutput({ max: MAX_AGGREGATED_OUTPUT })
@@ -55,7 +70,7 @@ export class AggregatedRun implements RunSink {
     this.#kept.event(event)
   }
 
-  result(outcome: RunOutcome): RunResultJson {
+  result(outcome: RunOutcome, named: NamedRun): RunResultJson {
     const { truncated: _cut, incomplete, denial_reason, warnings: _told, waited_ms, never_arrived, message, ...rest } = outcome
     const { truncated, warnings } = this.#kept.cut(outcome)
     const { stdout_bytes_total, stderr_bytes_total, ...first } = rest
@@ -71,6 +86,7 @@ export class AggregatedRun implements RunSink {
       ...(waited_ms === undefined ? {} : { waited_ms }),
       ...(never_arrived === undefined ? {} : { never_arrived }),
       ...(message === undefined ? {} : { message }),
+      ...nextOfDenial(outcome, named),
     }
   }
 }
@@ -99,8 +115,8 @@ export class StreamedRun implements RunSink {
     return this.#stream.sendAscii(`${head},"data_b64":"${toBase64(event.data)}"}`)
   }
 
-  async end(outcome: RunOutcome): Promise<void> {
-    await this.#stream.send({ type: 'exit', ...outcome } satisfies RunEventJson)
+  async end(outcome: RunOutcome, named: NamedRun): Promise<void> {
+    await this.#stream.send({ type: 'exit', ...outcome, ...nextOfDenial(outcome, named) } satisfies RunEventJson)
     await this.#hangUp()
   }
 

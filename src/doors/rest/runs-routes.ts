@@ -112,7 +112,7 @@ export const startDetached = async (
     body.session ?? null,
     gone,
   )
-  return 'denied' in started ? new AggregatedRun().result(started.denied) : { ok: true, ...shownRun(components, started) }
+  return 'denied' in started ? new AggregatedRun().result(started.denied, body) : { ok: true, ...shownRun(components, started) }
 }
 
 /** Throws `bad_request`, `unknown_agent`, `ambiguous_agent`. */

@@ -162,7 +162,8 @@ export const outcome = {
   never_arrived: z.literal(true).optional().describe('the Request certainly did not reach the agent: nothing ran; absent otherwise'),
   message: z.string().optional().describe('why it is incomplete'),
 }
-export const runResult = z.strictObject({ ...outcome, stdout_b64: base64, stderr_b64: base64 }).meta({ id: 'RunResult' })
+const next = z.string().optional().describe('after a denial: the commands that help, a line each')
+export const runResult = z.strictObject({ ...outcome, stdout_b64: base64, stderr_b64: base64, next }).meta({ id: 'RunResult' })
 
 const jsonValue = z.json().meta({ id: 'JsonValue' })
 
@@ -189,7 +190,7 @@ export const errorTold = { error: z.string(), message: z.string(), data: errorDa
 const runEventWith = <T extends z.ZodType>(data: Record<string, T>) =>
   z.discriminatedUnion('type', [
     ...runTold(data, {}),
-    z.strictObject({ type: z.literal('exit'), ...outcome }),
+    z.strictObject({ type: z.literal('exit'), ...outcome, next }),
     z.strictObject({ type: z.literal('error'), request_id: requestId.nullable(), ...errorTold }),
   ])
 

@@ -1,5 +1,6 @@
 import { errorText, isAppError, nextOf } from '../../base/errors.ts'
 import { NO_FACTS, type FanoutEnd, type FanoutHostJson, type NotStartedReason } from '../../protocol/fanout.ts'
+import { denialText } from '../../protocol/denial-text.ts'
 import type { AgentId, RequestId } from '../../protocol/ids.ts'
 import type { RunOutcome } from '../run-spec.ts'
 import { isCancelledUnsent, isIdUsed } from '../sessions.ts'
@@ -12,6 +13,7 @@ export interface FanoutHost {
 }
 
 export interface AskedHow {
+  readonly argv: readonly string[]
   /** Before the outcome came. */
   readonly weCancelled: boolean
   /** Its caller chose the id of its run, and may have used it before. */
@@ -38,6 +40,9 @@ const USED_BEFORE = 'its agent refused the id of the run, under which the comman
 const USED_HERE = 'a run of this daemon has had the id, and under it the command may have run before'
 export const NOT_BEGUN = 'its agent ended the run before a process began'
 
+const nextOfDenial = ({ host }: FanoutHost, reason: string, { argv }: AskedHow): string =>
+  denialText(reason, { host, argv }).next.join('\n')
+
 /** How a host ended whose run came to an outcome. */
 export const hostOfOutcome = (host: FanoutHost, outcome: RunOutcome, how: AskedHow): FanoutHostJson => {
   const end = endOf(outcome, how)
@@ -53,6 +58,7 @@ export const hostOfOutcome = (host: FanoutHost, outcome: RunOutcome, how: AskedH
     warnings: [...warnings],
     ...(waited_ms === undefined ? {} : { waited_ms }),
     ...(why === undefined ? {} : { message: why }),
+    ...(end === 'denied' && outcome.denial_reason !== null ? { next: nextOfDenial(host, outcome.denial_reason, how) } : {}),
   }
 }
 

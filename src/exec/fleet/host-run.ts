@@ -50,7 +50,7 @@ export const beginHost = ({ runner, sink }: HostRunComponents, { command, fanout
       await sink.begun(host, request_id)
       if (cancelled) return hostCancelled(host, request_id)
       const outcome = await runner.run(spec, { event: (event) => sink.event(host, event), sent: () => void (sent = true) })
-      return hostOfOutcome(host, outcome, { weCancelled: cancelled, idIsChosen: chosen !== undefined })
+      return hostOfOutcome(host, outcome, { argv: command.argv, weCancelled: cancelled, idIsChosen: chosen !== undefined })
     } catch (error) {
       return hostOfError(host, request_id, error, sent)
     }

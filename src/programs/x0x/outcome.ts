@@ -4,7 +4,7 @@ import { denialText } from '../../protocol/denial-text.ts'
 import type { DenialReason, WarningKind } from '../../protocol/reasons.ts'
 import type { RunEventJson } from '../../protocol/run-events.ts'
 
-export type ExitEvent = Extract<RunEventJson, { type: 'exit' }>
+export type ExitEvent = Omit<Extract<RunEventJson, { type: 'exit' }>, 'next'>
 
 /** Transport failure, denial, or a cap's kill: the same number that ssh uses for its own failures. */
 export const EXIT_NOT_RUN = 255

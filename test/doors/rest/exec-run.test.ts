@@ -115,6 +115,9 @@ test('a denial and an incomplete run are answers, not errors', async (t) => {
   const ask = async () => door.call('POST', '/exec/run', { body: { agent_id: OTHER_AGENT, argv: ['rm'] } })
   const denied = await ask()
   assert.deepEqual([denied.status, denied.json.ok, denied.json.denial_reason], [200, false, 'argv_not_allowed'])
+  const next = `Try: x0x acl mine ${OTHER_AGENT}\nTry, on ${OTHER_AGENT}: x0x acl explain --last\nTry, on ${OTHER_AGENT}: x0x acl suggest`
+  assert.equal(denied.json.next, next)
+  runResult.parse(denied.json)
   outcome = { ...OUTCOME, ok: false, incomplete: true, message: 'bytes are missing' }
   const lost = await ask()
   assert.deepEqual([lost.status, lost.json.incomplete, lost.json.message], [200, true, 'bytes are missing'])
@@ -524,7 +527,7 @@ test('a run that is over before its stdin answers in full, and hangs up on the r
     )
     const { status, text, headers } = await readAnswer(await response(request))
     assert.deepEqual([status, headers.connection], [200, 'close'])
-    assert.match(text, /"denial_reason":"stdin_too_large"/)
+    assert.match(text, /"denial_reason":"stdin_too_large".*"next":"Try: send less stdin/)
   }
 })
 

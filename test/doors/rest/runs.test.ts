@@ -122,6 +122,7 @@ test('a denial is the answer that it is of any run', async (t) => {
   const { call } = await door(t, { start: async () => ({ denied }) })
   const { status, json } = await call('POST', '/exec/run', { body: { agent: 'bob', argv: ['make'], detach: true } })
   assert.deepEqual([status, json.denial_reason, json.ok, json.stdout_b64], [200, 'argv_not_allowed', false, ''])
+  assert.match(json.next, /^Try: x0x acl mine bob$/m)
   runResult.parse(json)
 })
 

@@ -41,7 +41,8 @@ const silent = { begun: (): void => undefined, event: (): void => undefined }
 test('whose id is refused that its caller chose may have run under it before; whose id is new has not', async () => {
   const { runner } = runnerOf(refusedAs('unverified_sender'))
   const endWith = async (ids: FanoutCommand['requestIds'], from = runner): Promise<string> => {
-    const { end } = await beginHost({ runner: from, sink: silent }, { command: commandWith(ids), fanoutId: ID }, HOST).ended
+    const { end, next } = await beginHost({ runner: from, sink: silent }, { command: commandWith(ids), fanoutId: ID }, HOST).ended
+    assert.equal(next?.startsWith('Try'), end === 'denied' ? true : undefined, end)
     return end
   }
   const chosen = new Map([[AGENT, ID]])
