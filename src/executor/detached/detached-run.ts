@@ -2,6 +2,7 @@ import { errorText } from '../../base/errors.ts'
 import type { RunningProcess } from '../../process/running-process.ts'
 import { execFrame, type ExecFrame } from '../../protocol/exec.ts'
 import type { RequestId } from '../../protocol/ids.ts'
+import type { RunCaps } from '../../policy/permit.ts'
 import type { RunState, WarningKind } from '../../protocol/reasons.ts'
 import type { RunStory } from '../../protocol/run-story.ts'
 import { Execution, reportTo, starterOf, type EndCause, type RunReport } from '../runs/execution.ts'
@@ -130,7 +131,7 @@ export class DetachedRun {
       output: {
         push: (stream, data) => kept.push(stream, data),
         started: ({ pid }) => this.#began(pid, permit.caps.timeout_ms),
-        warning: (kind) => this.#warn(kind),
+        warning: (kind) => this.#warn(kind, permit.caps),
       },
       slot,
       timeoutClamped: permit.caps.timeout_clamped,
@@ -149,8 +150,8 @@ export class DetachedRun {
     this.#warn('output_lost')
   }
 
-  #warn(kind: WarningKind): void {
-    this.#note(warningFrame(this.requestId, kind, this.#init.peer))
+  #warn(kind: WarningKind, caps: RunCaps | null = null): void {
+    this.#note(warningFrame(this.requestId, kind, this.#init.peer, caps))
   }
 
   #note(frame: ExecFrame): void {

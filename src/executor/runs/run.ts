@@ -7,6 +7,7 @@ import type { Guardian } from '../../process/guardian.ts'
 import type { RunningProcess } from '../../process/running-process.ts'
 import { execFrame, type ExecFrame, type SignedStdin } from '../../protocol/exec.ts'
 import type { RequestId } from '../../protocol/ids.ts'
+import type { RunCaps } from '../../policy/permit.ts'
 import type { RunState, WarningKind } from '../../protocol/reasons.ts'
 import type { RunStory } from '../../protocol/run-story.ts'
 import { Execution, reportTo, starterOf, type EndCause } from './execution.ts'
@@ -149,7 +150,7 @@ export class Run {
       output: {
         push: (stream, data) => this.#outbox.push(stream, data),
         started: ({ pid }) => this.#note({ type: 'started', request_id: requestId, pid }),
-        warning: (kind) => this.#warn(kind),
+        warning: (kind) => this.#warn(kind, permit.caps),
       },
       slot,
       timeoutClamped: permit.caps.timeout_clamped,
@@ -160,8 +161,8 @@ export class Run {
     this.#outbox.note(execFrame.encode(frame))
   }
 
-  #warn(kind: WarningKind): void {
-    this.#note(warningFrame(this.requestId, kind, this.#peer))
+  #warn(kind: WarningKind, caps: RunCaps | null = null): void {
+    this.#note(warningFrame(this.requestId, kind, this.#peer, caps))
   }
 
   #tellWaiting(frame: Uint8Array): void {

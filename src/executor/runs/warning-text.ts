@@ -1,3 +1,4 @@
+import type { RunCaps } from '../../policy/permit.ts'
 import type { WarningKind } from '../../protocol/reasons.ts'
 
 /** What the requester reads beside a warning's kind. */
@@ -21,3 +22,7 @@ export const WARNING_TEXT: Readonly<Record<WarningKind, string>> = {
   ended_by_operator: 'the operator of the executing host ended the run',
   descendants_may_survive: 'a process that the run started may still live: it was not found, or may not be killed',
 }
+
+/** Names the warning threshold and the time at which the run ends. */
+export const nearEndText = ({ warn_duration_ms, timeout_ms }: RunCaps): string =>
+  `the run has taken ${warn_duration_ms / 1000} s; it is ended at ${timeout_ms / 1000} s`

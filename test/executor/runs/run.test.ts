@@ -190,6 +190,14 @@ test('a requester that falls silent loses its run after the lease', async (t) =>
   assert.deepEqual(run.warnings(), ['lease_expired'])
 })
 
+test('a warning that the time is nearly up names the threshold and the end', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { keys: 'warn_duration_secs = 1', scripts: { waits: 'exec sleep 60' } })
+  const run = await link.ask([host.program('waits')], { fields: { timeout_ms: 1500 } })
+  const { message } = await run.frame('warning', ({ kind }) => kind === 'duration_approaching_cap')
+  assert.equal(message, 'the run has taken 1 s; it is ended at 1.5 s')
+  await run.exit()
+})
+
 test('the duration cap ends the run and the Exit is truncated', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: 'exec sleep 60' } })
   const run = await link.ask([host.program('waits')], { fields: { timeout_ms: 400 } })
