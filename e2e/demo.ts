@@ -77,7 +77,7 @@ const allowed = ({ alice, bob }: Pick<Cast, 'alice' | 'bob'>, programs: Programs
     description: 'Says what it is given. Changes nothing.',
     keys: 'discoverable = true\n',
   },
-  { agent: alice, commands: [[programs.ticker], [programs.x0x, '--data-dir', bob.dir, 'diagnostics', 'exec']] },
+  { agent: alice, commands: [[programs.ticker], [programs.x0x, '--data-dir', bob.dir, 'diagnostics', 'exec', '--json']] },
 ]
 
 const introduce = async ({ alice, bob, charlie }: Cast, programs: Programs): Promise<void> => {
@@ -88,7 +88,7 @@ const introduce = async ({ alice, bob, charlie }: Cast, programs: Programs): Pro
     ["bob's ACL:", 'alice, on her machine, may run', 'echo <INT>'],
     ['', '', 'printenv PATH'],
     ['', '', 'ticker'],
-    ['', '', 'x0x --data-dir … diagnostics exec'],
+    ['', '', 'x0x --data-dir … diagnostics exec --json'],
   ])
   stage.expect('bob started again with it (the file is read once, at start)', bob.running, ms)
   const link = (await bob.ok('card')).trim()
@@ -168,9 +168,9 @@ const counters = ({ totals }: Totals): string =>
 
 const showEvidence = async ({ alice, bob }: Cast, programs: Programs): Promise<void> => {
   stage.section('Evidence: what bob counted and wrote down')
-  const remote = await alice.exec('bob', [programs.x0x, '--data-dir', bob.dir, 'diagnostics', 'exec'], [], { env })
+  const remote = await alice.exec('bob', [programs.x0x, '--data-dir', bob.dir, 'diagnostics', 'exec', '--json'], [], { env })
   const seen = remote.status === 0 ? counters(JSON.parse(remote.stdout.toString()) as Totals) : remote.stderr
-  stage.command('alice', 'x0x exec bob -- x0x --data-dir … diagnostics exec', seen)
+  stage.command('alice', 'x0x exec bob -- x0x --data-dir … diagnostics exec --json', seen)
   stage.expect(
     "bob's own counters, read by alice: 9 requests, 5 allowed, 4 denied, 1 cancelled",
     seen === 'received 9, allowed 5, denied 4, cancelled 1',

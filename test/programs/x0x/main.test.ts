@@ -137,6 +137,33 @@ test('without the operator key a change is refused before anything is sent', asy
   assert.equal(seen.length, 0)
 })
 
+test('diagnostics are text for people, without counters at 0, and JSON with --json', async (t) => {
+  const answer = {
+    ok: true,
+    enabled: true,
+    totals: { requests_received: 3, requests_denied: 0, denial_breakdown: { argv_not_allowed: 2 } },
+    recent_warnings: [{ kind: 'stdout_cap_hit', argv_summary: 'cat \u001b[2J', bytes_at_warn: null }],
+    active_per_agent: {},
+  }
+  const { dir } = await fakeDaemon(t, (_request, response) => json(response, 200, answer))
+  for (const what of ['exec', 'dm', 'mesh']) {
+    const { status, stdout } = await runCli(['--data-dir', dir, 'diagnostics', what])
+    assert.equal(status, 0)
+    assert.deepEqual(stdout.split('\n'), [
+      'enabled  yes',
+      'totals',
+      '  requests_received  3',
+      '  denial_breakdown',
+      '    argv_not_allowed  2',
+      'recent_warnings',
+      '  KIND            ARGV_SUMMARY  BYTES_AT_WARN',
+      '  stdout_cap_hit  cat \\x1b[2J   -',
+      '',
+    ])
+    assert.deepEqual(JSON.parse((await runCli(['--data-dir', dir, '--json', 'diagnostics', what])).stdout), answer)
+  }
+})
+
 test('every error of the daemon is one line, and --json prints it as it came', async (t) => {
   const { dir } = await fakeDaemon(t, (request, response) => {
     const code = request.path.slice('/diagnostics/'.length)

@@ -1,11 +1,65 @@
 import type { Route } from '../../../doors/rest/routes.ts'
 import type { CliContext } from '../context.ts'
-import { printAnswer, printJson, printTable } from '../print.ts'
+import { printAnswer, printTable, table } from '../print.ts'
+import { write } from '../../../supervision/program-output.ts'
+import { shownLine } from '../../../base/visible-text.ts'
 
-/** `x0x diagnostics WHAT`: the daemon's own JSON, indented, so that people and programs read the same. */
+type Fields = Readonly<Record<string, unknown>>
+
+const isFields = (value: unknown): value is Fields => typeof value === 'object' && value !== null && !Array.isArray(value)
+
+const cellText = (value: unknown): string => {
+  if (value === null || value === undefined) return '-'
+  if (typeof value === 'boolean') return value ? 'yes' : 'no'
+  if (Array.isArray(value)) return value.length === 0 ? 'none' : value.map(cellText).join(', ')
+  if (isFields(value))
+    return (
+      Object.entries(value)
+        .map(([name, one]) => `${name} ${cellText(one)}`)
+        .join(', ') || 'none'
+    )
+  return String(value)
+}
+
+/** Single values and short lists, aligned. A counter that is 0 says nothing. */
+const plainLines = (fields: Fields, indent: string): string[] => {
+  const rows = Object.entries(fields).filter(([, value]) => value !== 0)
+  const width = Math.max(0, ...rows.map(([name]) => name.length))
+  return rows.map(([name, value]) => shownLine(`${indent}${name.padEnd(width)}  ${cellText(value)}`))
+}
+
+const isRows = (value: unknown): value is readonly Fields[] => Array.isArray(value) && value.length > 0 && value.every(isFields)
+
+/** A group of values below its name, or a table of things that are alike. */
+const blockLines = (name: string, value: unknown, indent: string): string[] => {
+  const lines = isRows(value)
+    ? table(
+        Object.keys(value[0]!).map((key) => key.toUpperCase()),
+        value.map((row) => Object.values(row).map(cellText)),
+      ).map((line) => `${indent}  ${line}`)
+    : isFields(value)
+      ? fieldLines(value, `${indent}  `)
+      : []
+  return lines.length === 0 ? [] : [shownLine(`${indent}${name}`), ...lines]
+}
+
+const isBlock = (value: unknown): boolean => isFields(value) || isRows(value)
+
+const fieldLines = (fields: Fields, indent: string): string[] => {
+  const entries = Object.entries(fields)
+  return [
+    ...plainLines(Object.fromEntries(entries.filter(([, value]) => !isBlock(value))), indent),
+    ...entries.filter(([, value]) => isBlock(value)).flatMap(([name, value]) => blockLines(name, value, indent)),
+  ]
+}
+
+/** `x0x diagnostics WHAT`. Counters at 0 are left out of the text; `--json` has them. */
 export const runDiagnostics = async (context: CliContext, what: 'exec' | 'dm' | 'mesh'): Promise<number> => {
-  await printJson(context, await context.api.json({ method: 'GET', path: `/diagnostics/${what}` }))
-  return 0
+  const answer = await context.api.json<Fields>({ method: 'GET', path: `/diagnostics/${what}` })
+  return printAnswer(context, answer, async () => {
+    const { ok: _ok, ...fields } = answer
+    return write(context.stdout, `${fieldLines(fields, '').join('\n')}\n`)
+  })
 }
 
 /** `x0x routes`: what the API offers and which command uses it. */
