@@ -162,6 +162,8 @@ const NOT_ASKED: Readonly<Record<string, string>> = {
 const NOT_THERE: readonly { readonly status: number; readonly said: RegExp; readonly what: string }[] = [
   { status: 255, said: /argv_not_allowed/, what: 'a program that not every machine has is in no ACL here' },
   { status: 1, said: /^reason +argv_not_allowed$/m, what: 'nor would it be allowed' },
+  { status: 1, said: /no such denial is among the last lines/, what: 'a request that was denied' },
+  { status: 2, said: /\/etc\/x0x\/exec-acl\.toml: there is no such file/, what: 'the ACL of a package' },
   { status: 1, said: /no command and no fan-out that goes on has that id/, what: 'a run that goes on' },
   { status: 1, said: /no (question|grant) here has an id like/, what: 'a question that waits' },
   { status: 1, said: /has asked for no detached run/, what: 'a detached run' },
@@ -170,8 +172,8 @@ const NOT_THERE: readonly { readonly status: number; readonly said: RegExp; read
   // A fleet is asked in e2e/fleet-command.test.ts.
   { status: 255, said: /no contact is named web|there is no group @/, what: 'a fleet that is asked' },
   {
-    status: 1,
-    said: /no contact (is named web|has the (name or id "web|label role))|there is no group @/,
+    status: 255,
+    said: /no contact has the (name or id "web|label role)/,
     what: 'a fleet that is selected',
   },
   { status: 2, said: /deploy\.ledger: there is no such file/, what: 'a ledger of it' },
