@@ -18,4 +18,4 @@ export const slowness = () => {
 }
 
 /** The environment variable that tells tests how many times longer they may wait. */
-export const PATIENCE_VARIABLE = 'X0X_TEST_PATIENCE'
+export const PATIENCE_VARIABLE = 'TEST_PATIENCE'

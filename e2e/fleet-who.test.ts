@@ -47,10 +47,10 @@ test('labels and groups choose hosts, before a restart and after it', async () =
 
 test('what means nobody, or somebody that is not there, is told and is no success', async () => {
   for (const [args, status, why] of [
-    [['web[1-4]'], 1, /no contact is named web\[3-4\]/],
-    [['@alll'], 1, /there is no group @alll \(did you mean @all\?\)\n.*groups\.toml.*x0xd --replace/],
-    [['role=wbe'], 1, /no contact has the label role=wbe \(did you mean role=web\?\)\n.*x0x contacts label NAME/],
-    [['web1', '!web1'], 1, /mean nobody/],
+    [['web[1-4]'], 255, /no contact is named web\[3-4\]/],
+    [['@alll'], 255, /there is no group @alll \(did you mean @all\?\)\n.*groups\.toml.*x0xd --replace/],
+    [['role=wbe'], 255, /no contact has the label role=wbe \(did you mean role=web\?\)\n.*x0x contacts label NAME/],
+    [['web1', '!web1'], 255, /mean nobody/],
     [['web[3-1]'], 2, /goes backwards/],
     [['web[1-999999999]'], 2, /means 999999999 hosts/],
     [['!web1,web2'], 2, /leaves out its first part alone/],

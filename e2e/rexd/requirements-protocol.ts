@@ -179,11 +179,24 @@ const FLOW: readonly Requirement[] = [
     `a message of more than ${MAX_RPC_MESSAGE} bytes is refused and ends nothing`,
     '-32008',
     async (peer) => {
+      const answer = peer.answerTo('long')
+      peer.raw(textOf(MAX_RPC_MESSAGE + 1))
+      const { error } = await answer
+      assert.deepEqual([error?.code, error?.data['max']], [-32008, MAX_RPC_MESSAGE])
+      await longest(peer)
+    },
+    { only: { names: ['stdio'], because: 'a WebSocket is closed by it (RFC 6455, 7.4.1: 1009), and a POST has one answer' } },
+  ),
+  requirement(
+    'rpc/too-long-body',
+    `a body of more than ${MAX_RPC_MESSAGE} bytes is refused with id null and ends nothing`,
+    '-32008',
+    async (peer) => {
       const { id, error } = await refused(peer, textOf(MAX_RPC_MESSAGE + 1))
       assert.deepEqual([id, error?.code, error?.data['max']], [null, -32008, MAX_RPC_MESSAGE])
       await longest(peer)
     },
-    { only: { names: ['stdio', 'http'], because: 'a WebSocket is closed by it (RFC 6455, 7.4.1: 1009)' } },
+    { only: { names: ['http'], because: 'of a line the id is read' } },
   ),
   requirement(
     'rpc/too-long-for-socket',

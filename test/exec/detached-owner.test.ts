@@ -187,13 +187,11 @@ const loseFirstAnswer = (pair: ExecPair): void => {
   }
 }
 
-test('where the answer is lost and the id is refused when it is asked again, nobody is told that nothing runs', async (t) => {
+test('a denial that is lost is given again for the same id, so that its owner knows that nothing runs', async (t) => {
   const pair = await execPair(t, { scripts: SCRIPTS })
   loseFirstAnswer(pair)
-  await assert.rejects(
-    ask(pair, 'waits'),
-    (error) => isAppError(error, 'peer_rejected') && error.data['may_run'] === true && error.data['denial_reason'] === 'unverified_sender',
-  )
+  const answer = await ask(pair, 'waits')
+  assert.equal('denied' in answer && answer.denied.denial_reason, 'detach_not_allowed')
 })
 
 test('an answer that is lost is asked for again, and the command runs once', async (t) => {
