@@ -242,7 +242,7 @@ export class ResumableTransport {
     const silent = this.#silent
     this.#attempt = attempt
     this.#attemptedAt = this.#clock.monotonic()
-    this.#timers.set('attempt', RESUME_ATTEMPT_MS, () => attempt.abort(new AppError('timeout', 'the agent was not reached in time')))
+    this.#timers.set('attempt', RESUME_ATTEMPT_MS, () => attempt.abort(new AppError('timeout', 'the host did not answer in time')))
     try {
       const transport = await this.#reopen!(silent, attempt.signal)
       if (this.#attempt !== attempt || this.#over) return transport.abort()

@@ -81,7 +81,12 @@ export class MeshConnection {
 
   /** Nothing came on a stream of our own protocols for so many milliseconds. */
   unusedFor(ms: number): boolean {
-    return this.#clock.monotonic() - this.#heardAt >= ms
+    return this.silentMs >= ms
+  }
+
+  /** Milliseconds since the last data on a stream of our own protocols, or since the connection opened. */
+  get silentMs(): number {
+    return this.#clock.monotonic() - this.#heardAt
   }
 
   /** Grows with whatever comes on one of our streams. */

@@ -3,6 +3,7 @@ import type { AgentId, MachineId } from '../protocol/ids.ts'
 import type { AgentRecords } from './agent-records.ts'
 import type { Announcements, SeenAgent } from './announcements.ts'
 import type { Cards } from './cards.ts'
+import type { MeshConnection } from './connection.ts'
 import type { MeshNode } from './node.ts'
 import type { Presences } from './presences.ts'
 import type { Reconnect } from './reconnect.ts'
@@ -33,6 +34,9 @@ export interface PeerJson {
   /** Who carries the connection, where no direct one is there; null: it is direct, or there is none. */
   relayed_by: { agent_id: AgentId | null; machine_id: MachineId } | null
   rtt_ms: number | null
+  /** When data of it last came on a connection; null: there is no connection. */
+  last_heard: string | null
+  /** When its card was issued; null: no card is known. */
   last_seen: string | null
 }
 
@@ -115,6 +119,10 @@ export class MeshView {
     return this.#parts.linkedAgent(machineId) ?? seen?.agent_id ?? null
   }
 
+  #lastHeard(connections: readonly MeshConnection[]): string {
+    return new Date(this.#parts.clock.now() - Math.min(...connections.map(({ silentMs }) => silentMs))).toISOString()
+  }
+
   #peer(machineId: MachineId, seen: SeenAgent | null): PeerJson {
     const connections = this.#parts.node.connectionsTo(machineId)
     const connection = connections.find(({ relay }) => relay === null) ?? connections[0]
@@ -129,6 +137,7 @@ export class MeshView {
       linked: linked !== null && (seen === null || linked === seen.agent_id),
       relayed_by: relay === null ? null : { agent_id: this.#agentOn(relay), machine_id: relay },
       rtt_ms: connection?.rttMs ?? null,
+      last_heard: connection === undefined ? null : this.#lastHeard(connections),
       last_seen: seen === null ? null : new Date(seen.issued_at_ms).toISOString(),
     }
   }

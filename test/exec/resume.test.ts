@@ -349,7 +349,7 @@ test('one try that hangs does not use up the time of the next, and a stream that
   await clock.advance(RESUME_ATTEMPT_MS)
   await settle()
   await clock.advance(LEASE_EXPIRES_MS + RESUME_SLACK_MS - RESUME_ATTEMPT_MS)
-  assert.match((await outcome).message ?? '', /not reached in time/)
+  assert.match((await outcome).message ?? '', /did not answer in time/)
   assert.deepEqual([signals.length >= 2, signals.every(({ aborted }) => aborted), clock.pending], [true, true, 0])
 })
 

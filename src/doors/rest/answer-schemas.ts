@@ -54,7 +54,8 @@ export const peersAnswer = z
           .nullable()
           .describe('null: the connection is direct, or there is none'),
         rtt_ms: z.number().nullable(),
-        last_seen: dateTime.nullable(),
+        last_heard: dateTime.nullable().describe('when data of it last came on a connection; null: there is no connection'),
+        last_seen: dateTime.nullable().describe('when its card was issued; null: no card is known'),
       }),
     ),
     mesh: z.strictObject({

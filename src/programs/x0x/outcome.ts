@@ -82,8 +82,14 @@ export const outcomeLines = (exit: ExitEvent, facts: RunFacts): string[] => {
 /** The same of a run that was not denied. */
 export const endLines = (exit: ExitEvent, facts: RunFacts): string[] => {
   if (exit.incomplete) {
-    const lost = `incomplete: ${exit.message ?? 'the connection was lost or bytes are missing; how the command ended there is not known'}`
-    return [lost, `on ${shellWord(facts.agent)}: x0x audit tail   (request ${exit.request_id})`]
+    const why = exit.message ?? 'the connection was lost or bytes are missing'
+    const lost = `lost contact with ${shellWord(facts.agent)} (incomplete): ${why}`
+    if (exit.never_arrived === true) return [lost, 'the command did not run']
+    return [
+      lost,
+      'the command may or may not have run to its end',
+      `Try, on ${shellWord(facts.agent)}: x0x audit tail   (request ${exit.request_id})`,
+    ]
   }
   const by = killedBy(exit)
   const end = exit.signal === null ? `exit status ${exit.code}` : (signalName(exit.signal) ?? `signal ${exit.signal}`)

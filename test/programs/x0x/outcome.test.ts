@@ -21,7 +21,13 @@ test('a signal that ended the command is 128 + n', () => {
 
 test('what is incomplete is 255, whatever else it says', () => {
   assert.equal(statusOf(exit({ incomplete: true, ok: false })), 255)
-  assert.match(outcomeLines(exit({ incomplete: true, message: 'bytes are missing' }), facts)[0] ?? '', /^incomplete: bytes are missing/)
+  const lost = exit({ incomplete: true, message: 'the host did not answer in time' })
+  assert.deepEqual(outcomeLines(lost, facts), [
+    'lost contact with bob (incomplete): the host did not answer in time',
+    'the command may or may not have run to its end',
+    `Try, on bob: x0x audit tail   (request ${lost.request_id})`,
+  ])
+  assert.equal(outcomeLines({ ...lost, never_arrived: true }, facts)[1], 'the command did not run')
 })
 
 test('a cap that ended the command is 255, also where it left with a status of its own', () => {

@@ -7,8 +7,8 @@ import { printAnswer, printLine, printTable } from '../print.ts'
 import { write } from '../../../supervision/program-output.ts'
 import { peersGraph } from './peers-graph.ts'
 
-/** A daemon of an earlier release has none that are relayed. */
-type Peer = Omit<PeerJson, 'relayed_by'> & Partial<Pick<PeerJson, 'relayed_by'>>
+/** A daemon of an earlier release lacks some fields. */
+type Peer = Omit<PeerJson, 'relayed_by' | 'last_heard'> & Partial<Pick<PeerJson, 'relayed_by' | 'last_heard'>>
 
 interface Contacts {
   readonly contacts: readonly { readonly name: string; readonly agent_id: string }[]
@@ -67,8 +67,9 @@ const printPeers = async (context: CliContext, peers: readonly Peer[]): Promise<
     peer.machine_id.slice(0, 12),
     wayOf(peer, contacts),
     peer.rtt_ms === null ? '-' : `${peer.rtt_ms} ms`,
+    peer.last_heard ?? '-',
     peer.last_seen ?? '-',
     peer.addresses[0] ?? '-',
   ])
-  return printTable(context, ['NAME', 'STATE', 'AGENT', 'MACHINE', 'WAY', 'RTT', 'SEEN', 'ADDRESS'], rows)
+  return printTable(context, ['NAME', 'STATE', 'AGENT', 'MACHINE', 'WAY', 'RTT', 'HEARD', 'SEEN', 'ADDRESS'], rows)
 }
