@@ -20,7 +20,7 @@ interface Remedies {
   readonly explain: string
 }
 
-const DISCOVERABLE = 'there, to be told: discoverable = true in the entry of the ACL, and restart x0xd'
+const HOW_TO_LIST = 'discoverable = true in the ACL entry, then restart x0xd'
 
 const fits = (rule: ExecRule, argv: readonly string[]): boolean => {
   const tokens = parseForeignArgv(rule.argv)
@@ -42,7 +42,8 @@ const commandFinding = (argv: readonly string[], rules: readonly ExecRule[], { e
     const stdin = rule.max_stdin_bytes === 0 ? 'no stdin' : `stdin up to ${rule.max_stdin_bytes} bytes`
     return ok('command', `${shellWords(argv)} is allowed there: at most ${rule.timeout_ms / 1000} s, ${stdin}`)
   }
-  return warn('command', `${shellWords(argv)} is none of the commands that it tells of; it may be allowed all the same`, explain)
+  const unlisted = `${shellWords(argv)} is not among the commands that it lists. It may be allowed`
+  return { ...ok('command', unlisted), remedy: explain }
 }
 
 /** What the other side lets this agent run, as far as it tells. */
@@ -56,11 +57,10 @@ export const ruleFindings = async (api: LocalApi, { agent, agentId, argv }: Rule
     const count = rules.length + left_out
     const told =
       count === 0
-        ? warn(
-            'rules there',
-            'it tells of no command: exec is off, its ACL has no entry for this agent on this machine, or tells of none',
-            DISCOVERABLE,
-          )
+        ? {
+            ...ok('rules there', `${agent} does not list the commands that you may run. This is not an error`),
+            remedy: `Try, on ${agent}: ${HOW_TO_LIST}`,
+          }
         : ok('rules there', `it tells of ${counted(count, 'command')}: x0x acl mine ${shellWord(agent)}`)
     return [trusted, told, ...(argv === null ? [] : [commandFinding(argv, rules, remedies)])]
   } catch (error) {

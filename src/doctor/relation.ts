@@ -1,5 +1,4 @@
 import { AppError, errorText, isAppError } from '../base/errors.ts'
-import { shellWord, shellWords } from '../base/shell-word.ts'
 import type { Pinged } from '../dm/pings.ts'
 import type { ContactRecord } from '../executor/port/snapshot.ts'
 import type { LocalApi } from '../local-api/local-api.ts'
@@ -149,9 +148,6 @@ export const relationFindings = async (api: LocalApi, { agent, argv }: RelationQ
   }
   findings.push(ok('link', `agent and machine have proven themselves: machine ${link.machine_id}`))
   findings.push(...(await trustFindings(api, link.agent_id, link.machine_id)), ...(await pingFindings(api, link.agent_id, own)))
-  const remedies = { trust: trustThere(own), explain: explainThere(own, argv) }
+  const remedies = { trust: trustThere(own), explain: `Try, on ${agent}: x0x acl explain --last` }
   return [...findings, ...(await ruleFindings(api, { agent, agentId: link.agent_id, argv }, remedies))]
 }
-
-const explainThere = ({ agent_id, machine_id }: OwnAgent, argv: readonly string[] | null): string =>
-  `there: x0x acl explain --agent ${shellWord(agent_id)} --machine ${machine_id} -- ${argv === null ? 'ARGV...' : shellWords(argv)}`

@@ -1,6 +1,7 @@
 import { errorText } from '../../base/errors.ts'
 import { VERSION } from '../../base/version.ts'
 import type { ExecDiagnostics } from '../../diagnostics/exec-counters.ts'
+import { aclInForce } from '../../doctor/loaded-acl.ts'
 import type { PageSources } from '../../doors/page/page-sources.ts'
 import type { LocalApi } from '../../local-api/local-api.ts'
 import { defaultAclPath } from '../../local-api/paths.ts'
@@ -10,7 +11,7 @@ import type { UiFlags } from './flags.ts'
 import { EngineConfigs } from './engine-configs.ts'
 import { JournalBook } from './journal-book.ts'
 import { localModes, revokeGrant, takeBackModes } from './local-modes.ts'
-import { explainHere, policyHere } from './policy-pages.ts'
+import { explainHere, explainInForce, policyHere } from './policy-pages.ts'
 import { runsOf } from './run-list.ts'
 
 interface Peer {
@@ -88,7 +89,15 @@ export const pageSources = (
     modes: async () => localModes(api.paths, configs),
     revoke: async (id) => revokeGrant(api.paths, id),
     takeBackModes: async (agent, what) => takeBackModes(api.paths, agent, what),
-    explain: async (query, signal) =>
-      explainHere(await acl(signal), query).catch((error: unknown) => ({ outcome: 'denied' as const, text: errorText(error) })),
+    explain: async (query, signal) => {
+      try {
+        const inForce = execAcl === null ? await aclInForce(api, instance, env) : null
+        return inForce === null || inForce.difference === null
+          ? await explainHere(await acl(signal), query)
+          : explainInForce(inForce, query)
+      } catch (error) {
+        return { outcome: 'denied', text: errorText(error) }
+      }
+    },
   }
 }

@@ -1,5 +1,6 @@
 import { errorText } from '../../base/errors.ts'
-import type { AllowEntry } from '../../policy/mesh/acl.ts'
+import { notInForceLines, type AclInForce } from '../../doctor/loaded-acl.ts'
+import type { Acl, AllowEntry } from '../../policy/mesh/acl.ts'
 import { explain, explanationText } from '../../policy/mesh/explain.ts'
 import { loadAcl, type LoadAclInit } from '../../policy/mesh/load-acl.ts'
 import type { PageExplainQuery, PageExplanation, PagePolicy, PageRule } from '../../protocol/page.ts'
@@ -49,10 +50,20 @@ export const policyHere = async (init: LoadAclInit, contacts: readonly Named[]):
   }
 }
 
-/** What the function that decides would say of a command. */
-export const explainHere = async (init: LoadAclInit, { agent_id, machine_id, argv }: PageExplainQuery): Promise<PageExplanation> => {
-  const { acl } = await loadAcl(init)
+const explanationOf = (acl: Acl, { agent_id, machine_id, argv }: PageExplainQuery): PageExplanation => {
   const explanation = explain({ acl, agent_id, machine_id, argv })
   const outcome = explanation.allowed ? 'allowed' : explanation.asks === null ? 'denied' : 'asked'
   return { outcome, text: explanationText(explanation, argv) }
 }
+
+/** What the daemon enforces where its ACL file has changed since it was read. */
+export const explainInForce = (inForce: AclInForce, query: PageExplainQuery): PageExplanation => {
+  const said = notInForceLines(inForce)
+  const unknown = { outcome: 'denied' as const, text: 'this user cannot read what x0xd loaded' }
+  const { outcome, text } = inForce.loaded === null ? unknown : explanationOf(inForce.loaded, query)
+  return { outcome, text: [...said, '', 'In force now:', text].join('\n') }
+}
+
+/** What the function that decides would say of a command. */
+export const explainHere = async (init: LoadAclInit, query: PageExplainQuery): Promise<PageExplanation> =>
+  explanationOf((await loadAcl(init)).acl, query)

@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 
+import { LocalApi } from '../../../src/local-api/local-api.ts'
+import { pageSources } from '../../../src/programs/ui/page-sources.ts'
 import { restartCommandIn } from '../../../src/supervision/restart-command.ts'
 import { MeshOfDaemons, type TestDaemon } from '../../support/mesh-of-daemons.ts'
 
@@ -72,7 +74,18 @@ test(
     const diff = await said(bob, 'acl', 'diff')
     assert.deepEqual([diff.status, diff.stdout.split(' ')[0]], [4, 'widens'])
 
+    const doctor = await said(bob, 'doctor', 'alice')
+    assert.match(doctor.stdout, /^warn +acl here +not in force: .* it has changed since\n +-> x0xd .*--replace &$/m)
+    const instance = { name: null, dataDir: bob.dir }
+    const flags = { instance, env: {}, execAcl: null, config: null }
+    const page = pageSources(new LocalApi({ instance, url: null, env: {} }), flags)
+    const query = { agent_id: alice.agentId, machine_id: alice.machineId, argv: ['df', '-h'] }
+    const explained = await page.explain(query, AbortSignal.timeout(10_000))
+    assert.equal(explained.outcome, 'denied')
+    assert.match(explained.text, /^not in force: [^]*^In force now:$/m)
+
     await bob.restart()
+    assert.equal((await page.explain(query, AbortSignal.timeout(10_000))).outcome, 'allowed')
     assert.equal((await said(bob, 'acl', 'explain', ...ids, '--', 'df', '-h')).status, 0)
     assert.doesNotMatch((await said(bob, 'acl', 'check')).stdout, /not in force/)
     assert.match((await said(bob, 'acl', 'suggest')).stderr, /already has this command: it is in force/)

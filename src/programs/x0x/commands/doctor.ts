@@ -1,13 +1,21 @@
-import { findingsText, isWell } from '../../../doctor/findings.ts'
+import { findingsText, isWell, warn, type Finding } from '../../../doctor/findings.ts'
+import { aclInForce } from '../../../doctor/loaded-acl.ts'
 import { relationFindings, type RelationQuestion } from '../../../doctor/relation.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { write } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
 import { printAnswer } from '../print.ts'
 
+/** Only the daemon of this data directory has its ACL file on this machine. */
+const aclFindings = async ({ api, instance, env }: CliContext): Promise<Finding[]> => {
+  if (!api.isOwn) return []
+  const { difference, remedy } = await aclInForce(api, instance, env)
+  return difference === null ? [] : [warn('acl here', `not in force: ${difference}`, remedy)]
+}
+
 /** `x0x doctor AGENT`: 0, or 1 where something fails. */
 export const runDoctor = async (context: CliContext, question: RelationQuestion): Promise<number> => {
-  const findings = await relationFindings(context.api, question)
+  const findings = [...(await relationFindings(context.api, question)), ...(await aclFindings(context))]
   const shown = findings.map((finding) => ({
     ...finding,
     text: shownLine(finding.text),

@@ -5,6 +5,7 @@ import { isAppError } from '../../../base/errors.ts'
 import { SETTINGS } from '../../../config/settings.ts'
 import { loadPrimitives } from '../../../identity/primitives.ts'
 import { instanceFlags } from '../../../local-api/paths.ts'
+import { restartCommand } from '../../../supervision/restart-command.ts'
 import { shellWord } from '../../../base/shell-word.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { isAtTerminal } from '../confirm.ts'
@@ -74,7 +75,7 @@ const nextFor = async (context: CliContext, flags: readonly string[], isNew: boo
   const words = (...argv: readonly string[]): string => argv.map(shellWord).join(' ')
   if (!(await isServed(context))) return `${words('x0xd', ...flags)} &`
   return isNew
-    ? `${words('x0xd', ...flags, '--replace')} &   (or restart its service: the daemon that runs began without what is new)`
+    ? `${await restartCommand(context.instance, context.api.paths)}   (the daemon that runs began without what is new)`
     : `${words('x0x', ...flags, 'invite')}   (the daemon runs)`
 }
 

@@ -1,7 +1,5 @@
 import { AppError, errorText, isAppError } from '../../../base/errors.ts'
 import { shownLine } from '../../../base/visible-text.ts'
-import { shellWords } from '../../../base/shell-word.ts'
-import { instanceFlags } from '../../../local-api/paths.ts'
 import { operate } from '../../../local-api/operator.ts'
 import { entryText, suggestionWarnings, unsuggestable } from '../../../policy/mesh/suggest.ts'
 import {
@@ -20,6 +18,7 @@ import { Dialogue } from '../dialogue.ts'
 import { usageError } from '../failure.ts'
 import { printJson, printLine } from '../print.ts'
 import { write } from '../../../supervision/program-output.ts'
+import { restartCommand } from '../../../supervision/restart-command.ts'
 
 /** How often a line or a code may be mistyped. */
 const TRIES = 3
@@ -81,10 +80,6 @@ const meet = async (context: CliContext, name: string, { agent_id, machine_id, a
 const met = (name: string, { agent_id, machine_id }: InvitedParty): string =>
   shownLine(`${name}: trusted, pinned to ${machine_id.slice(0, 12)}, agent ${agent_id}`)
 
-/** What allows more is read at a start only. */
-const restartText = ({ instance }: CliContext): string =>
-  `${shellWords(['x0xd', ...instanceFlags(instance), '--replace'])} &   (or restart its service)`
-
 /** `x0x invite NAME [-- ARGV...]`: with a command, prints the entry of the ACL that allows it. */
 export const runInvite = async (context: CliContext, name: string, argv: readonly string[] | null): Promise<number> => {
   const problem = argv === null ? null : unsuggestable(argv)
@@ -98,7 +93,8 @@ export const runInvite = async (context: CliContext, name: string, argv: readonl
     await compareAsInviter(dialogue, encoded, reply)
     await meet(context, name, reply.party)
     await dialogue.say(met(name, reply.party))
-    if (argv !== null) await dialogue.say(shownLine(`next, when the entry is in the ACL: ${restartText(context)}`))
+    if (argv !== null)
+      await dialogue.say(shownLine(`next, when the entry is in the ACL: ${await restartCommand(context.instance, context.api.paths)}`))
     for (const warning of suggestionWarnings(argv ?? [])) await dialogue.say(`careful: ${shownLine(warning)}`)
     return reply
   })
