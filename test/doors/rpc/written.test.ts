@@ -4,6 +4,7 @@ import { test } from 'node:test'
 
 import fc from 'fast-check'
 
+import { jsonText } from '../../../src/protocol/lines.ts'
 import { Base64, written } from '../../../src/doors/rpc/written.ts'
 
 const SEED = 20_261_122
@@ -20,7 +21,7 @@ test('what holds a file says the same as if it were written in the usual way', (
   fc.assert(
     fc.property(fc.uint8Array({ maxLength: 300 }), text, text, (bytes, path, id) => {
       const said = String(written(answer(new Base64(bytes), path, id), '\n'))
-      assert.equal(said, `${JSON.stringify(answer(Buffer.from(bytes).toString('base64'), path, id))}\n`)
+      assert.equal(said, `${jsonText(answer(Buffer.from(bytes).toString('base64'), path, id))}\n`)
     }),
     { seed: SEED },
   )
@@ -28,9 +29,9 @@ test('what holds a file says the same as if it were written in the usual way', (
 
 test('a file inside a batch, and whatever holds none, is written in the usual way', () => {
   const batch = [answer(new Base64(Buffer.from('ab'))), answer('text')]
-  assert.equal(written(batch), JSON.stringify([answer('YWI='), answer('text')]))
+  assert.equal(written(batch), jsonText([answer('YWI='), answer('text')]))
   for (const message of [{ jsonrpc: '2.0', id: 1, error: { code: -1 } }, { result: null }, { result: 'x' }, { method: 'm', params: {} }])
-    assert.equal(written(message, '\n'), `${JSON.stringify(message)}\n`)
+    assert.equal(written(message, '\n'), `${jsonText(message)}\n`)
 })
 
 test('nobody looks at the characters of a file', (t) => {
