@@ -169,7 +169,7 @@ test('two instances of one user run side by side by --name, and each is asked by
   for (const daemon of daemons) assert.equal((await daemon.json<{ agent_id: string }>('id')).agent_id, daemon.agentId)
 
   // The named daemon's own diagnostics through exec: HOME is all that the child knows, so the ACL says which daemon.
-  const argv = [await mesh.program('x0x', `exec '${process.execPath}' '${CLI}' "$@"`), '--name', first.name, 'diagnostics', 'exec']
+  const argv = [await mesh.program('x0x', `exec '${process.execPath}' '${CLI}' "$@"`), '--name', first.name, 'diagnostics', 'exec', '--json']
   await first.writeAcl([{ agent: second, commands: [argv] }])
   await first.restart()
   await second.meet(first, 'known')
@@ -185,8 +185,8 @@ test("a daemon's diagnostics through exec, where the ACL names its data director
   const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
   await alice.start()
   const program = await mesh.program('x0x', `exec '${process.execPath}' '${CLI}' "$@"`)
-  const argv = [program, '--data-dir', bob.dir, 'diagnostics', 'exec']
-  await bob.writeAcl([{ agent: alice, commands: [argv, [program, 'diagnostics', 'exec']] }])
+  const argv = [program, '--data-dir', bob.dir, 'diagnostics', 'exec', '--json']
+  await bob.writeAcl([{ agent: alice, commands: [argv, [program, 'diagnostics', 'exec', '--json']] }])
   await bob.start()
   await alice.meet(bob, 'known')
   await bob.meet(alice, 'trusted')
@@ -194,7 +194,7 @@ test("a daemon's diagnostics through exec, where the ACL names its data director
   assert.equal(result.status, 0, result.stderr)
   const { totals } = JSON.parse(result.stdout.toString()) as { totals: { requests_received: number } }
   assert.equal(totals.requests_received, 1, 'it counts the very request that asked')
-  const other = await alice.exec(bob, [...argv.slice(0, 2), alice.dir, 'diagnostics', 'exec'])
+  const other = await alice.exec(bob, [...argv.slice(0, 2), alice.dir, 'diagnostics', 'exec', '--json'])
   assert.match(other.stderr, /argv_not_allowed/, 'and no other daemon may be asked')
 })
 
