@@ -74,7 +74,7 @@ test('B20: a refusal, a time that is up, nobody who watches and no desk at all l
   await desk.stop()
   const nobody = await touch()
   assert.deepEqual(refusal(nobody), ['approval_unavailable', 'ended', null])
-  assert.match(String(nobody.denial_detail), /start x0xd, or x0x desk/)
+  assert.match(String(nobody.denial_detail), /start x0xd --init, or x0x desk/)
   const seen = await server.run('exec_capture', { command: 'ls', args: [server.root] })
   assert.equal(seen.denial_reason, 'approval_unavailable')
   await desk.restart()

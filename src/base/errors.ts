@@ -42,7 +42,7 @@ export const ERROR_TABLE = {
     status: 503,
     rpc: -32001,
     exit: 1,
-    text: 'nobody can be asked whether this may run: start x0xd, or x0x desk, as this user',
+    text: 'nobody can be asked whether this may run: start x0xd --init, or x0x desk, as this user',
   },
   approval_mismatch: { status: 409, rpc: -32001, exit: 1, text: 'what was approved is no more what would run' },
   forbidden_path: { status: 403, rpc: -32002, exit: 1, text: 'the path is outside the allowed roots' },

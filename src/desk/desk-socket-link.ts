@@ -89,7 +89,7 @@ export class DeskSocketLink implements DeskLink {
   /** Without a desk: what is saved stands in the store. What was set for sessions went with the desk that was there, and may have narrowed. */
   async #saved(agent: string | null): Promise<ModeOverride | null> {
     if (this.#connection !== null)
-      throw unavailable('the desk went away, and with it what a human may have set for this session; start x0xd or x0x desk again')
+      throw unavailable('the desk went away, and with it what a human may have set for this session; start x0xd --init or x0x desk again')
     const stored = await loadStore(this.#init.approvals).catch((error: unknown) => {
       if (isAppError(error, 'not_found')) return null
       throw unavailable(errorText(error), error)

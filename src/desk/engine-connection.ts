@@ -8,7 +8,7 @@ import type { Waiting } from './desk-link.ts'
 import type { Seal } from './seal.ts'
 
 export const unavailable = (why: string, cause?: unknown): AppError =>
-  new AppError('approval_unavailable', `nobody can be asked whether this may run (${why}): start x0xd, or x0x desk, as this user`, {
+  new AppError('approval_unavailable', `nobody can be asked whether this may run (${why}): start x0xd --init, or x0x desk, as this user`, {
     cause,
   })
 

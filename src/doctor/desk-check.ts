@@ -9,7 +9,7 @@ import type { Fields } from '../protocol/field-checks.ts'
 import { fail, ok, warn, type Finding } from './findings.ts'
 
 const TOPIC = 'desk'
-const NO_DESK = 'start x0xd, or x0x desk where no daemon runs: until then what runs on this host, or must be asked, is denied'
+const NO_DESK = 'start x0xd --init, or x0x desk where no daemon runs: until then what runs on this host, or must be asked, is denied'
 const LOG = 'look at the log of x0xd or x0x desk'
 
 /** Agents whose modes have lines of their own. */

@@ -63,7 +63,7 @@ const broken = (problem: string): AppError => new AppError('malformed', `the des
 export const noDesk = ({ dir }: Pick<DataPaths, 'dir'>): AppError =>
   new AppError(
     'daemon_unreachable',
-    `no desk answers in ${dir}, and what asks a human is denied: start x0xd, or x0x desk where no daemon runs`,
+    `no desk answers in ${dir}, and what asks a human is denied: start x0xd --init, or x0x desk where no daemon runs`,
     { data: { next: '' } },
   )
 
@@ -226,7 +226,7 @@ const refusal = ({ code, message, won_by, decision }: Extract<ToHumanBody, { typ
   })
 
 const foreign = (problem: string): AppError =>
-  new AppError('loose_permissions', `${problem}: nobody is asked there; remove it, and start x0xd or x0x desk again`)
+  new AppError('loose_permissions', `${problem}: nobody is asked there; remove it, and start x0xd --init or x0x desk again`)
 
 /** Connects to the desk of a data directory and proves that we hold the operator's key; the desk proves the same. Throws `daemon_unreachable` where there is none. */
 export const openDesk = async (paths: DataPaths, name: string): Promise<DeskHuman> => {

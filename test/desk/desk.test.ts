@@ -164,7 +164,7 @@ test('a desk that ends denies what waits, and the next one knows nothing of it',
 test('without a desk an engine is told what to start', async (t) => {
   const place = await deskPlace(t)
   await place.stop()
-  await assert.rejects(place.engine().ask(questionOf(), never, nothing), /start x0xd, or x0x desk/)
+  await assert.rejects(place.engine().ask(questionOf(), never, nothing), /start x0xd --init, or x0x desk/)
 })
 
 test('a question of the same process that is none is refused, as one that came by the socket', async (t) => {

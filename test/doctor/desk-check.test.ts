@@ -86,5 +86,5 @@ test('a store that is not sound, a desk that is none and none at all each say wh
   await rm(desk.paths.approvals)
   const [none] = await deskFindings(pathsIn(await tempDir(t)))
   assert.deepEqual([none?.standing, none?.topic], ['warn', 'desk'])
-  assert.match(`${none?.text} ${none?.remedy}`, /^none answers at .* start x0xd, or x0x desk/)
+  assert.match(`${none?.text} ${none?.remedy}`, /^none answers at .* start x0xd --init, or x0x desk/)
 })

@@ -145,7 +145,7 @@ test('a human whom the desk does not let in is told which key it wants', async (
 test('without a desk, without the key, and where others may connect, nobody is asked, and what to do is said', async (t) => {
   const dir = await tempDir(t)
   const paths = pathsIn(dir)
-  await assert.rejects(openDesk(paths, 'a test'), { code: 'daemon_unreachable', message: /start x0xd, or x0x desk/ })
+  await assert.rejects(openDesk(paths, 'a test'), { code: 'daemon_unreachable', message: /start x0xd --init, or x0x desk/ })
   const server = createServer((socket) => socket.destroy()).listen(paths.approvalsSocket)
   await new Promise((resolve) => server.once('listening', resolve))
   t.after(() => server.close())

@@ -61,7 +61,7 @@ export const openApproval = (
   const given = Buffer.from(answer.mac, 'hex')
   const expected = macOf(answer, key)
   if (given.length !== expected.length || !timingSafeEqual(given, expected))
-    return none('approval_unavailable', 'an answer came that is not of the desk: its MAC does not fit; start x0xd or x0x desk again')
+    return none('approval_unavailable', 'an answer came that is not of the desk: its MAC does not fit; start x0xd --init or x0x desk again')
   const { expires_at_ms: expires, decision, reason, by, nonce } = answer
   if (!Number.isSafeInteger(expires) || expires <= now || expires > now + ANSWER_FRESH_MS)
     return none('approval_unavailable', 'the answer of the desk is not fresh; ask again')

@@ -84,7 +84,7 @@ test('without a desk every command is 255 and one line that says what to start',
   for (const argv of [['pending'], ['approve', FIRST], ['list'], ['revoke', GRANT], ['history'], ['watch']]) {
     const { status, stderr } = await runCli(['--data-dir', empty, 'approvals', ...argv])
     assert.equal(status, 255, argv.join(' '))
-    assert.match(stderr, /^x0x: no desk answers in .*: start x0xd, or x0x desk where no daemon runs\n$/)
+    assert.match(stderr, /^x0x: no desk answers in .*: start x0xd --init, or x0x desk where no daemon runs\n$/)
   }
   assert.equal((await runCli(['--data-dir', empty, 'exec-mode', 'show', '--agent', 'reviewer'])).status, 255)
 })
