@@ -1,10 +1,12 @@
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
+import { appendFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 
 import type { Tool } from '@modelcontextprotocol/client'
 
+import { entryText } from '../../src/policy/mesh/suggest.ts'
 import { mcpPlace, startMcp, X0X } from '../../test/support/mcp-server.ts'
 import { aliceBobCharlie, MeshOfDaemons, until, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
 
@@ -179,4 +181,17 @@ test('without a configuration that lets the target be asked nothing starts', asy
     assert.equal(status, 2, stderr)
     assert.match(stderr, text)
   }
+})
+
+test('the entry that x0x invite prints makes a tool, and the doctor warns of nothing about it', async (t) => {
+  await bob.writeAcl([])
+  const { agentId: agent_id, machineId: machine_id } = alice
+  await appendFile(bob.aclFile, entryText({ agent_id, machine_id, description: 'alice' }, ['df', '-h']))
+  await bob.restart()
+  const { client } = await startMcp(t, TARGETS, options())
+  const names = (await client.listTools()).tools.map(({ name }) => name)
+  assert.ok(names.includes('bob_df_h'), names.join(' '))
+  const told = await alice.ok('doctor', 'bob', '--', 'df', '-h')
+  assert.match(told, /^ok +command +df -h is allowed there/m)
+  assert.doesNotMatch(told, /^warn +(rules there|command|trust there) /m)
 })
