@@ -46,6 +46,8 @@ export interface Daemon {
   /** Where the API is: its address, or the socket that a network half started by others connects to. */
   readonly where: string
   readonly execStatus: AclStatus
+  /** How many commands the ACL allows, patterns included. */
+  readonly allowedCommands: number
   /** Where REXD is served; null: it is not to be. */
   readonly rexd: string | null
   /** The network's half serves. */
@@ -174,6 +176,7 @@ const startParts = async (
     machineId: machineKey.machineId,
     where: network.where(),
     execStatus: half.acl.status,
+    allowedCommands: allowedCommands(half.acl),
     rexd: rexd?.supervisor.where ?? null,
     get networkIsUp() {
       return network.isUp()
@@ -220,6 +223,9 @@ const composeRexdSide = ({ config: { rexd_config, paths }, clock, log }: Depende
     awaited: [{ name: 'end of rexd', startable: awaited, deadlineMs: 2 * REXD_STOP_MS }],
   }
 }
+
+const allowedCommands = ({ acl, status }: LoadedAcl): number =>
+  status === 'enabled' ? acl.allow.reduce((sum, { commands, asking }) => sum + commands.length + asking.patterns.length, 0) : 0
 
 /** Null where the ACL names none. */
 const journalOf = (components: JournalComponents, { acl, sha256 }: LoadedAcl, { runs }: DataPaths): Journal | null => {

@@ -1,5 +1,6 @@
 import { existsSync } from 'node:fs'
 
+import { counted } from '../../base/counted.ts'
 import { createLogger } from '../../base/log.ts'
 import { logStages } from '../../base/stages.ts'
 import { VERSION } from '../../base/version.ts'
@@ -44,9 +45,16 @@ const launcherGone = async (): Promise<void> =>
     process.channel?.unref()
   })
 
-const readyLine = ({ paths }: DaemonConfig, { agentId, machineId, where, execStatus, rexd }: Daemon): string => {
+/** What this daemon allows, and the next step where that is nothing. */
+const allowsText = ({ allowedCommands: count }: Daemon): string =>
+  count === 0 ? 'Nothing is allowed yet. Next: x0x invite NAME' : `The ACL allows ${counted(count, 'command')}`
+
+/** Two lines for programs: the first has the full IDs, the second says what is allowed. At a terminal one short line. */
+const readyText = ({ paths }: DaemonConfig, daemon: Daemon, isTerminal: boolean): string => {
+  if (isTerminal) return `x0xd ready. ${allowsText(daemon)}\n`
+  const { agentId, machineId, where, execStatus, rexd } = daemon
   const served = rexd === null ? '' : `, rexd ${rexd}`
-  return `x0xd ${VERSION} ready: agent ${agentId}, machine ${machineId}, ${where}, exec ${execStatus}${served}, data ${paths.dir}\n`
+  return `x0xd ${VERSION} ready: agent ${agentId}, machine ${machineId}, ${where}, exec ${execStatus}${served}, data ${paths.dir}\n${allowsText(daemon)}\n`
 }
 
 /** What an operator who asked for it finds in `systemctl status`. */
@@ -68,7 +76,7 @@ const run = async (config: DaemonConfig, reloads: ReloadSignal): Promise<number>
   const crash = firstCrash(log, { unhandledRejections: 'stop' })
   const manager = ServiceManager.here(log)
   const daemon = await startDaemon(config, log, manager.watchdogMs)
-  process.stdout.write(readyLine(config, daemon))
+  process.stdout.write(readyText(config, daemon, process.stdout.isTTY))
   for (const { text, remedy } of await checkUnreadAcl(config, config.exec_acl))
     process.stdout.write(`x0xd: warning: ${text}\n  Try: ${remedy}\n`)
   let reloaded: ReloadOutcome = 'unchanged'
