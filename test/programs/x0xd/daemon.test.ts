@@ -169,7 +169,14 @@ test('two instances of one user run side by side by --name, and each is asked by
   for (const daemon of daemons) assert.equal((await daemon.json<{ agent_id: string }>('id')).agent_id, daemon.agentId)
 
   // The named daemon's own diagnostics through exec: HOME is all that the child knows, so the ACL says which daemon.
-  const argv = [await mesh.program('x0x', `exec '${process.execPath}' '${CLI}' "$@"`), '--name', first.name, 'diagnostics', 'exec', '--json']
+  const argv = [
+    await mesh.program('x0x', `exec '${process.execPath}' '${CLI}' "$@"`),
+    '--name',
+    first.name,
+    'diagnostics',
+    'exec',
+    '--json',
+  ]
   await first.writeAcl([{ agent: second, commands: [argv] }])
   await first.restart()
   await second.meet(first, 'known')
