@@ -156,11 +156,6 @@ suite(`this release and the previous one${skip === false ? '' : ` (${skip})`}`, 
       await allowed(host, () => asker.startCli(['exec', host.name, '--', 'echo', 'asked']))
     })
 
-    test(`${title} whether a human of the other approves what a third wants`, async () => {
-      const [host, approver] = ends() as [TestDaemon, TestDaemon]
-      await allowed(approver, () => third.startCli(['exec', host.name, '--', 'echo', 'approved']))
-    })
-
     test(`${title}: rules and messages`, async () => {
       const [asker, host] = ends() as [TestDaemon, TestDaemon]
       assert.match(await asker.ok('acl', 'mine', host.name), /sleep 60/)
