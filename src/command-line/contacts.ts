@@ -24,7 +24,7 @@ export const CONTACTS: CommandSpec = {
     {
       name: 'import',
       text: 'verify a card and keep it; never changes the trust or the pins of a contact we have',
-      arguments: [{ flags: '<link>', text: 'x0x://agent/…, or - for standard input' }],
+      arguments: [{ flags: '<link...>', text: 'x0x://agent/…, or - for standard input; it may be wrapped' }],
       options: [
         { flags: '--as <name>', text: 'our name for it (default: agent- and the beginning of its id)' },
         { flags: '--rename', text: 'give a contact that we have the name of --as; its level, pins and labels stay', goesWith: ['as'] },

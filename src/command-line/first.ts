@@ -31,7 +31,7 @@ const INVITE: CommandSpec = {
 const JOIN: CommandSpec = {
   name: 'join',
   text: 'the other side of x0x invite',
-  arguments: [{ flags: '<line>', text: 'x0x://invite/…, that x0x invite printed there' }],
+  arguments: [{ flags: '<line...>', text: 'x0x://invite/…, that x0x invite printed there; it may be wrapped' }],
   options: [{ flags: '--as <name>', text: 'what we call it (default: what it calls itself)' }],
   examples: ['x0x join x0x://invite/… --as bob'],
 }

@@ -115,7 +115,7 @@ export class Dialler {
         const late = AbortSignal.timeout(address === mainly ? ADDRESS_DIAL_MS : othersMs)
         return await this.#dialOne(machineId, address, { signal: AbortSignal.any([limit, late]), force })
       } catch (error) {
-        failures.push({ address, error: errorText(error) })
+        failures.push({ address, error: dialErrorText(error) })
       }
     }
     return null
@@ -147,6 +147,14 @@ export class Dialler {
     if (!this.#components.isKnown(address.relay)) throw new AppError('peer_rejected', 'the relay is nobody whom we know: import its card')
     return this.#components.dialRelayed(multiaddr(text), options)
   }
+}
+
+/** Of the handshake: whoever answered proved another key than that of the machine. Its error has no name of its own. */
+const ANOTHER_KEY = /^Payload identity key \S+ does not match expected remote identity key/
+
+const dialErrorText = (error: unknown): string => {
+  const text = errorText(error)
+  return ANOTHER_KEY.test(text) ? 'another machine answers at this address' : text
 }
 
 /** What all addresses of one dial have in common. */

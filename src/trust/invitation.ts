@@ -12,6 +12,7 @@ import {
   MAX_INVITED_ADDRESSES,
   REPLY_PREFIX,
 } from '../protocol/invitation.ts'
+import { asCopied } from '../protocol/copied-text.ts'
 import type { Message } from '../protocol/schema.ts'
 
 /** One of two agents that are about to know each other. */
@@ -36,8 +37,8 @@ export interface ReadLine {
 
 /** Bytes at the end of a line that tell a slip of copying from an attack, which they do not stop. */
 const SUM_BYTES = 4
-/** More characters than any line has. */
-const MAX_LINE = 4_096
+/** More characters than any line has, with what wrapping adds. */
+export const MAX_LINE = 4_096
 
 const lineOf = (prefix: string, encoded: Uint8Array): CopiedLine => ({
   line: prefix + Buffer.concat([encoded, sha256(encoded).subarray(0, SUM_BYTES)]).toString('base64url'),
@@ -46,15 +47,24 @@ const lineOf = (prefix: string, encoded: Uint8Array): CopiedLine => ({
 
 const bad = (reason: string): AppError => new AppError('bad_request', reason)
 
+/** A part of a line is missing, or was changed. */
+export class CutLine extends AppError {
+  constructor() {
+    super('bad_request', 'the line was changed or cut: copy it whole, and only it')
+  }
+}
+
+/** It begins as the reply to an invitation does: lines that follow may be the rest of it. */
+export const isReplyPart = (text: string): boolean => asCopied(text).startsWith(REPLY_PREFIX)
+
 const bytesOf = (prefix: string, line: string, what: string): Uint8Array => {
-  const text = line.trim()
-  if (text.length > MAX_LINE) throw bad('the line was changed or cut: copy it whole, and only it')
+  if (line.length > MAX_LINE) throw new CutLine()
+  const text = asCopied(line)
   if (!text.startsWith(prefix)) throw bad(`this is not ${what}: it does not begin with ${prefix}`)
   const all = new Uint8Array(Buffer.from(text.slice(prefix.length), 'base64url'))
   const encoded = all.subarray(0, -SUM_BYTES)
   const isWhole = all.length > SUM_BYTES && equalBytes(sha256(encoded).subarray(0, SUM_BYTES), all.subarray(-SUM_BYTES))
-  if (!isWhole || prefix + Buffer.from(all).toString('base64url') !== text)
-    throw bad('the line was changed or cut: copy it whole, and only it')
+  if (!isWhole || prefix + Buffer.from(all).toString('base64url') !== text) throw new CutLine()
   return encoded
 }
 

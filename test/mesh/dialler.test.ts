@@ -41,6 +41,14 @@ const diallerOf = () => {
 
 const turns = async (): Promise<void> => new Promise((resolve) => setImmediate(resolve))
 
+test('another machine at an address is told as that, whatever the handshake calls it', async () => {
+  const dial = async (): Promise<Connection> =>
+    Promise.reject(new Error('Payload identity key a does not match expected remote identity key b'))
+  const { machineId, address } = machineOf()
+  const dialled = new Dialler({ ...everybodyIsKnown, dial }).dial(machineId, [address], new AbortController().signal)
+  await assert.rejects(dialled, /: another machine answers at this address$/)
+})
+
 test('so many machines are dialled at once and no more, and the time of who waits does not run', async (t) => {
   const { dialler, dials } = diallerOf()
   const { mock: timers } = t.mock.method(AbortSignal, 'timeout')

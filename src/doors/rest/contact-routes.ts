@@ -2,6 +2,7 @@ import type * as z from 'zod'
 
 import type { Operation } from '../../executor/port/messages.ts'
 import { encodeCardLink } from '../../identity/card.ts'
+import { announceable } from '../../mesh/addresses.ts'
 import { CARD_TTL_MS } from '../../protocol/limits.ts'
 import { foldNodeSet } from '../../protocol/node-set.ts'
 import { agentAnswer, cardAnswer, contactAnswer, contactsAnswer, revokeAnswer } from './answer-schemas.ts'
@@ -25,7 +26,7 @@ export const contactRoutes = (components: RestComponents, init: RestInit) => {
         agent_id: executor.identity.agentId,
         machine_id: executor.identity.machineId,
         name: init.displayName,
-        addresses: node.addresses(),
+        addresses: announceable(node.addresses()),
         version: init.version,
         revoked: executor.snapshot.self_revoked,
       }),
@@ -33,7 +34,7 @@ export const contactRoutes = (components: RestComponents, init: RestInit) => {
     'GET /agent/card': define({
       response: cardAnswer,
       handle: async () => {
-        const card = { kind: 'card', name: init.displayName, addresses: node.addresses(), ttl_ms: CARD_TTL_MS } as const
+        const card = { kind: 'card', name: init.displayName, addresses: announceable(node.addresses()), ttl_ms: CARD_TTL_MS } as const
         return { ok: true, link: encodeCardLink(await executor.signCard(card)) }
       },
     }),

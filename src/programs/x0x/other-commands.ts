@@ -108,7 +108,7 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
   card: async (context) => (await import('./commands/identity.ts')).runCard(context),
   'contacts list': async (context) => (await import('./commands/contacts.ts')).runContactsList(context),
   'contacts import': async (context, line) =>
-    (await import('./commands/contacts.ts')).runContactsImport(context, line.words[0] ?? '', {
+    (await import('./commands/contacts.ts')).runContactsImport(context, line.words.join(''), {
       name: line.value('as'),
       rename: line.has('rename'),
       trust: line.value('trust'),
@@ -132,7 +132,7 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
     const { runInvite } = await import('./commands/invite.ts')
     return runInvite(context, line.words[0] ?? '', line.behindDashes === null ? null : carriedCommand(line, 1))
   },
-  join: async (context, line) => (await import('./commands/invite.ts')).runJoin(context, line.words[0] ?? '', line.value('as')),
+  join: async (context, line) => (await import('./commands/invite.ts')).runJoin(context, line.words.join(''), line.value('as')),
   'trust evaluate': async (context, { words: [agent = '', machine = ''] }) =>
     (await import('./commands/trust.ts')).runTrustEvaluate(context, agent, machine),
   ping: async (context, line) =>

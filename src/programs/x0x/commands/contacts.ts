@@ -1,6 +1,5 @@
-import { buffer } from 'node:stream/consumers'
-
 import { AppError, errorText, isAppError } from '../../../base/errors.ts'
+import { asCopied } from '../../../protocol/copied-text.ts'
 import { labelsText, NO_LABELS, type Labels } from '../../../protocol/labels.ts'
 import { TRUST_LEVELS } from '../../../protocol/reasons.ts'
 import type { CliContext } from '../context.ts'
@@ -69,9 +68,23 @@ const checkLevel = (level: string): string => {
   throw usageError(`${JSON.stringify(level)} is no trust level`, `one of ${TRUST_LEVELS.join(', ')}`)
 }
 
+/** More than any card has, with what wrapping adds. */
+const MAX_CARD_TEXT = 64 * 1024
+
+const textOf = async (stdin: CliContext['stdin']): Promise<string> => {
+  const parts: Uint8Array[] = []
+  let length = 0
+  for await (const part of stdin as AsyncIterable<Uint8Array>) {
+    length += part.length
+    if (length > MAX_CARD_TEXT) throw new AppError('too_large', `standard input is longer than ${MAX_CARD_TEXT} bytes, and no card is`)
+    parts.push(part)
+  }
+  return Buffer.concat(parts).toString('utf8')
+}
+
 /** `x0x contacts import LINK`: trust and pins of a known contact stay as they are. */
 export const runContactsImport = async (context: CliContext, link: string, options: ImportOptions): Promise<number> => {
-  const card = link === '-' ? (await buffer(context.stdin)).toString('utf8').trim() : link
+  const card = asCopied(link === '-' ? await textOf(context.stdin) : link)
   const body = {
     card,
     ...(options.name === null ? {} : { name: options.name }),

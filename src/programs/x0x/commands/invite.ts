@@ -7,6 +7,9 @@ import {
   makeInvitation,
   makeReply,
   readInvitation,
+  CutLine,
+  isReplyPart,
+  MAX_LINE,
   readReply,
   SpokenCodes,
   type InvitedParty,
@@ -24,7 +27,7 @@ import { restartCommand } from '../../../supervision/restart-command.ts'
 const TRIES = 3
 
 const MIDDLE =
-  'the codes are of different lines: somebody changed one on its way, or it was copied from another place. Nothing was changed; begin anew, over another way'
+  'the code does not fit: most likely it was misheard or mistyped. If it was not, the codes are of different lines: somebody changed one on its way, or it was copied from another place. Nothing was changed; begin again: x0x invite'
 
 /** Whether the daemon would take it, before two people are asked to compare codes. */
 const assertMeetable = async (context: CliContext, name: string, { agent_id }: InvitedParty): Promise<void> => {
@@ -59,17 +62,41 @@ const whole = (text: string, what: 'code' | 'answer'): string => {
   return text
 }
 
-/** Asks again where what was typed is wrong in itself. */
-const askFor = async <T>(dialogue: Dialogue, question: string, read: (text: string) => T): Promise<T> => {
-  for (let left = TRIES - 1; ; left -= 1) {
-    const text = await dialogue.ask(question)
+/** Asks again where what was typed is wrong in itself. An empty line is no try. `isPart`: more lines may belong to it. */
+const askFor = async <T>(
+  dialogue: Dialogue,
+  question: string,
+  read: (text: string) => T,
+  isPart: (text: string) => boolean = () => false,
+): Promise<T> => {
+  let [begun, left] = ['', TRIES]
+  for (;;) {
+    const typed = await dialogue.ask(begun === '' ? question : '')
+    if (typed === '' && begun === '') continue
+    const isNew = typed === '' || isPart(typed)
+    if (isNew && begun !== '') left = await failed(dialogue, new CutLine(), left)
+    begun = isNew ? typed : begun + typed
+    if (begun === '') continue
     try {
-      return read(text)
+      return read(begun)
     } catch (error) {
-      if (left === 0 || !isAppError(error)) throw error
-      await dialogue.say(shownLine(errorText(error)))
+      if (!isAppError(error)) throw error
+      if (isPart(begun) && begun.length < MAX_LINE && error instanceof CutLine) {
+        if (begun === typed)
+          await dialogue.say('this is a part of the line (copy it whole): go on with the rest of it, or press Enter to begin again')
+        continue
+      }
+      left = await failed(dialogue, error, left)
+      begun = ''
     }
   }
+}
+
+/** Answers how many tries are left. Throws after the last. */
+const failed = async (dialogue: Dialogue, error: AppError, left: number): Promise<number> => {
+  if (left === 1) throw new AppError(error.code, `${error.message}\nnothing was changed; x0x invite begins again`, { data: error.data })
+  await dialogue.say(shownLine(errorText(error)))
+  return left - 1
 }
 
 /** In one step, by the operator's proof: known, trusted, and pinned to that machine. */
@@ -88,7 +115,7 @@ export const runInvite = async (context: CliContext, name: string, argv: readonl
   const { line, encoded } = makeInvitation(await ownParty(context), Date.now())
   const { party } = await inDialogue(context, async (dialogue) => {
     await dialogue.say(`On the other machine, within the hour:\n\n  x0x join ${line}\n`)
-    const reply = await askFor(dialogue, 'Paste the line that it prints: ', (text) => readReply(text, encoded, Date.now()))
+    const reply = await askFor(dialogue, 'Paste the line that it prints: ', (text) => readReply(text, encoded, Date.now()), isReplyPart)
     await assertMeetable(context, name, reply.party)
     await compareAsInviter(dialogue, encoded, reply)
     await meet(context, name, reply.party)
