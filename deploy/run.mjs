@@ -55,7 +55,12 @@ const inOwnTemporary = async (work) => {
 
 const perform = async (task, args) => {
   await ensureInstalled()
-  if (task.builds) await (task.run ? buildWhatIsNew : buildAll)()
+  if (task.builds) {
+    const begun = performance.now()
+    process.stderr.write('building …\n')
+    await (task.run ? buildWhatIsNew : buildAll)()
+    process.stderr.write(`done in ${((performance.now() - begun) / 1000).toFixed(1)} s\n`)
+  }
   if (!task.run) return 0
   const runtime = findRuntime()
   if (!runtime) throw new Error(missingRuntimeText())

@@ -1,11 +1,17 @@
 // Only in a clone: a package that was packed has its dist/.
-import { existsSync } from 'node:fs'
+import { accessSync, constants, existsSync } from 'node:fs'
 import { join } from 'node:path'
 
 import { packageRoot } from '../runtime.mjs'
 
 const build = async () => {
   if (!existsSync(join(packageRoot, 'src'))) throw new Error('this package was packed without its dist/')
+  try {
+    accessSync(packageRoot, constants.W_OK)
+  } catch {
+    const error = new Error(`${packageRoot} is not yours to build in; its owner runs npm run build once`)
+    throw Object.assign(error, { isNotOurs: true })
+  }
   const { ensureInstalled } = await import('../install.mjs')
   const { buildAll } = await import('../build.mjs')
   await ensureInstalled()
@@ -17,7 +23,7 @@ export const buildFirst = async (goOn) => {
   try {
     await build()
   } catch (error) {
-    console.error(`x0x could not be built: ${error.message}\nIn a clone run: npm run build`)
+    console.error(`x0x could not be built: ${error.message}${error.isNotOurs ? '' : '\nIn a clone run: npm run build'}`)
     process.exitCode = 2
     return
   }
