@@ -43,8 +43,8 @@ export interface CommandSpec {
   readonly carries?: true
   /** Programs that are named as its commands are, first of all words, and are none of them. */
   readonly programs?: readonly string[]
-  /** Such programs that this installation does not have. */
-  readonly elsewhere?: readonly string[]
+  /** This installation does not have them. */
+  readonly elsewhere?: true
   /** Told of an option that there is not. */
   readonly hint?: string
 }

@@ -164,36 +164,60 @@ const tooManyWords = (path: CommandPath, words: readonly string[]): string | nul
 }
 
 /** `help [command]` below a command that has others. */
-const helpBelow = (path: CommandPath, [about, ...rest]: readonly string[], usage: UsageError, suggest: Suggest): ParsedLine => {
-  if (about === undefined) return { kind: 'help', path, asked: true }
+const helpBelow = (path: CommandPath, [about, ...rest]: readonly string[], usage: UsageError): ParsedLine => {
+  if (about === undefined) return helpOf(path)
   const below = path.at(-1)!.commands?.find(({ name }) => name === about)
-  if (below === undefined) throw unknownCommand(path, about, usage, suggest)
-  return helpBelow([...path, below], below.commands === undefined ? [] : rest, usage, suggest)
+  if (below === undefined) throw unknownCommand(path, about, usage)
+  return helpBelow([...path, below], below.commands === undefined ? [] : rest, usage)
 }
 
-const unknownCommand = (path: CommandPath, word: string, usage: UsageError, suggest: Suggest): AppError => {
-  const { commands = [], programs = [], elsewhere = [] } = path.at(-1)!
-  if (elsewhere.includes(word))
+const unknownCommand = (path: CommandPath, word: string, usage: UsageError): AppError => {
+  const { commands = [], programs = [], elsewhere = false } = path.at(-1)!
+  if (elsewhere && programs.includes(word))
     return usage(`'${word}' is not in this single file: it comes with the npm or Debian package`, pathText(path))
   if (programs.includes(word))
     return usage(`'${word}' is a program of its own: it stands first, and takes its options behind it`, `${pathText(path)} ${word}`)
-  const names = [...commands.map(({ name }) => name), ...programs]
-  return usage(`unknown command '${word}'${suggest(word, names)}`, pathText(path))
+  const names = [...commands.map(({ name }) => name), ...(elsewhere ? [] : programs)]
+  return usage(`unknown command '${word}'${didYouMean(word, names)}`, pathText(path))
 }
 
 /** Reads the words behind a program's name. Throws what `usage` makes of a line that makes no sense. */
 export const parseCommandLine = (program: CommandSpec, argv: readonly string[], usage: UsageError): ParsedLine =>
-  parseWith(program, argv, usage, didYouMean)
+  parseWith(program, argv, usage, { suggest: didYouMean, asked, helpBelow, unknownCommand })
+
+const helpOf = (path: CommandPath): ParsedLine => ({ kind: 'help', path, asked: true })
 
 /** As `parseCommandLine`, for a caller whose user never reads what is wrong. */
 export const parseQuietly = (program: CommandSpec, argv: readonly string[], usage: UsageError): ParsedLine =>
-  parseWith(program, argv, usage, () => '')
+  parseWith(program, argv, usage, {
+    suggest: () => '',
+    asked: helpOf,
+    helpBelow: helpOf,
+    unknownCommand: () => usage('', ''),
+  })
 
-const parseWith = (program: CommandSpec, argv: readonly string[], usage: UsageError, suggest: Suggest): ParsedLine => {
+/** What `--help` asks for. Throws for words that are wrong without it, too. */
+const asked = (path: CommandPath, words: readonly string[], usage: UsageError): ParsedLine => {
+  const command = path.at(-1)!
+  const surplus = command.group === true ? null : tooManyWords(path, words)
+  if (surplus !== null) throw usage(surplus, pathText(path))
+  if (command.group === true) helpBelow(path, words, usage)
+  return helpOf(path)
+}
+
+/** What only a user reads: a caller without one leaves it out. */
+interface Telling {
+  readonly suggest: Suggest
+  readonly asked: typeof asked
+  readonly helpBelow: typeof helpBelow
+  readonly unknownCommand: typeof unknownCommand
+}
+
+const parseWith = (program: CommandSpec, argv: readonly string[], usage: UsageError, telling: Telling): ParsedLine => {
   const values = new Map<string, readonly string[]>()
   let path: CommandPath = [program]
   for (let args = argv; ;) {
-    const level = readLevel(path, args, suggest)
+    const level = readLevel(path, args, telling.suggest)
     const { below, words, behindDashes, asks } = level
     for (const [name, given] of level.values) values.set(name, [...(values.get(name) ?? []), ...given])
     if (below !== null) {
@@ -204,22 +228,16 @@ const parseWith = (program: CommandSpec, argv: readonly string[], usage: UsageEr
       continue
     }
     const command = path.at(-1)!
-    if (asks === 'help') {
-      if (command.group === true && words[0] !== undefined) helpBelow(path, words, usage, suggest)
-      const surplus = command.group === true ? null : tooManyWords(path, words)
-      if (surplus !== null) throw usage(surplus, pathText(path))
-      return { kind: 'help', path, asked: true }
-    }
+    if (asks === 'help') return telling.asked(path, words, usage)
     if (asks === 'version') return { kind: 'version' }
     // Of a program that stands behind our options, its own are none of ours.
-    if (level.problem !== null && ![...(command.programs ?? []), ...(command.elsewhere ?? [])].includes(words[0]!))
-      throw usage(level.problem, pathText(path))
+    if (level.problem !== null && !command.programs?.includes(words[0]!)) throw usage(level.problem, pathText(path))
     // With a command behind two dashes, `help` is an agent of that name.
     if (words[0] === 'help' && command.commands !== undefined && behindDashes === null)
-      return helpBelow(path, words.slice(1), usage, suggest)
+      return telling.helpBelow(path, words.slice(1), usage)
     if (command.group === true) {
       if (words[0] === undefined) return { kind: 'help', path, asked: false }
-      throw unknownCommand(path, words[0], usage, suggest)
+      throw telling.unknownCommand(path, words[0], usage)
     }
     const own = command.carries === true ? words : [...words, ...(behindDashes ?? [])]
     const problem = optionProblem(optionsOf(path), values) ?? wordsProblem(path, own)

@@ -241,9 +241,9 @@ const X0X_WHOLE: CommandSpec = {
 
 /** Without the programs that are not in it, where the command line is one file. */
 export const inSingleFile = (command: CommandSpec): CommandSpec => {
-  const { programs = [], examples = [], ...rest } = command
+  const { programs = [], examples = [] } = command
   const isHere = (example: string): boolean => !programs.some((program) => example.startsWith(`${command.name} ${program} `))
-  return { ...rest, examples: examples.filter(isHere), elsewhere: programs }
+  return { ...command, examples: examples.filter(isHere), elsewhere: true }
 }
 
 /** Its runtime is inside, and is another one. */

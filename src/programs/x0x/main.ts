@@ -1,7 +1,7 @@
 import { fstatSync } from 'node:fs'
 
 import type { Environment } from '../../base/environment.ts'
-import { attempt, isAppError } from '../../base/errors.ts'
+import { isAppError } from '../../base/errors.ts'
 import { MANY_HOSTS, PLAIN_X0X } from '../../command-line/plain-exec.ts'
 import { parseQuietly, type CommandLine } from '../../command-line/parse.ts'
 import { runExec } from './commands/exec.ts'
@@ -34,7 +34,7 @@ const runLine = async (argv: readonly string[], env: Environment, io: CliIo): Pr
 }
 
 /** Standard input is neither a terminal nor `/dev/null`: only then what looks into it is loaded. */
-const mayHaveData = (): boolean => attempt(() => fstatSync(0).isCharacterDevice()) === false
+const mayHaveData = (): boolean => !fstatSync(0).isCharacterDevice()
 
 /** One agent and a command, and nothing but what a plain `exec` takes; null for any other line, and for one that makes no sense. */
 const plainExec = (argv: readonly string[]): CommandLine | null => {
