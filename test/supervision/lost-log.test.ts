@@ -97,7 +97,7 @@ const reloads = async (daemon: TestDaemon): Promise<void> => {
 }
 
 for (const [what, make] of Object.entries(LOSSES))
-  test(`a daemon whose log ${what} goes on, and so do its runs`, LINUX, async (t) => {
+  test(`${what}: a daemon goes on without its log, and so do its runs`, LINUX, async (t) => {
     const log = await make(t)
     if (typeof log === 'string') return t.skip(log)
     const mesh = await MeshOfDaemons.create()

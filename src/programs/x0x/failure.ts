@@ -89,22 +89,20 @@ const nextLines = (error: AppError): string[] => {
     case 'daemon_unreachable':
       return ['Try: x0xd --doctor']
     case 'unauthorized':
-      return ['the token is api-token in the data directory of that daemon; check --name, --data-dir, --api and X0X_API_TOKEN']
+      return ['Try: set X0X_API_TOKEN to the content of DATA_DIR/api-token']
     case 'ambiguous_agent':
       return [
         'it could be:',
         ...(Array.isArray(error.data['candidates']) ? error.data['candidates'] : []).map((item) => `  ${candidateText(item)}`),
       ]
     case 'unknown_agent':
-      return ['an agent is a contact (x0x contacts list), a peer (x0x peers), or an id: all 64 characters or at least its first 6']
+      return ['Use a contact name (x0x contacts list) or at least 6 characters of an agent ID (x0x peers)']
     case 'operator_proof_required':
       return ['run this as the user of the daemon: it needs operator.key in the data directory']
     case 'peer_unreachable':
       return unreachableLines(error)
     case 'peer_rejected':
-      return [
-        'the other side may have blocked or not pinned this agent or machine; there: x0x trust evaluate AGENT MACHINE (from x0x id here)',
-      ]
+      return ['Try, on the target, with the IDs of x0x id: x0x trust evaluate AGENT MACHINE']
     default:
       return []
   }
