@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { createHash } from 'node:crypto'
 import { appendFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
@@ -127,14 +128,12 @@ test('flags that make no sense, and a port that is taken, end it with a reason',
 })
 
 test('the policy that is shown is of the file that the running daemon reads, wherever that is', async (t) => {
+  const loaded = (): object => ({ loaded_from: join(dir, 'here.toml'), sha256: createHash('sha256').update(text).digest('hex') })
   const { dir } = await fakeDaemon(t, ({ path }, response) =>
-    json(
-      response,
-      200,
-      path === '/diagnostics/exec' ? { ok: true, acl_summary: { loaded_from: join(dir, 'here.toml') } } : { ok: true, contacts: [] },
-    ),
+    json(response, 200, path === '/diagnostics/exec' ? { ok: true, acl_summary: loaded() } : { ok: true, contacts: [] }),
   )
-  await writeFile(join(dir, 'here.toml'), acl(join(dir, 'exec.log')), { mode: 0o600 })
+  const text = acl(join(dir, 'exec.log'))
+  await writeFile(join(dir, 'here.toml'), text, { mode: 0o600 })
   const call = await signIn(await startUi(t, ['--data-dir', dir, '--json']).next())
   const { source, pairs, problem } = await call<PagePolicy>('policy')
   assert.deepEqual([source, pairs.length, problem], [join(dir, 'here.toml'), 1, null])
