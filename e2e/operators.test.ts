@@ -103,7 +103,7 @@ test('a ping tells the round trip, the way, both versions; who is not accepted t
   const stranger = await alice.cli(['ping', 'charlie', '-c', '1'])
   assert.equal(stranger.status, 255)
   assert.match(stranger.stdout.toString(), /^charlie: seq=1 peer_rejected\n$/)
-  assert.match(stranger.stderr, /does not accept this agent on this machine[^]*there: x0x trust evaluate AGENT MACHINE/)
+  assert.match(stranger.stderr, /does not accept this agent on this machine[^]*Try, on the target.*: x0x trust evaluate AGENT MACHINE/)
   assert.equal((await charlie.get<{ readonly pings_ignored: number }>('/diagnostics/dm')).pings_ignored, 1)
   const unknown = await alice.cli(['ping', 'charly'])
   assert.equal(unknown.status, 255)
@@ -124,7 +124,7 @@ const examined = async (who: TestDaemon, ...argv: readonly string[]) => {
   const { status, stdout, stderr } = await who.cli(['--json', 'doctor', ...argv])
   assert.ok(stdout.length > 0, stderr)
   const { ok, findings } = JSON.parse(stdout.toString()) as Findings
-  for (const { standing, remedy } of findings) assert.equal(remedy === null, standing === 'ok')
+  for (const { standing, remedy } of findings) assert.ok(standing === 'ok' || remedy !== null)
   return { status, ok, of: (topic: string) => findings.find((finding) => finding.topic === topic), findings }
 }
 
@@ -137,7 +137,7 @@ test('a relation is examined from both ends, each finding with what mends it; a 
   const { standing, remedy } = good.of('trust here') ?? {}
   assert.deepEqual([standing, remedy], ['warn', 'x0x contacts trust bob trusted'])
   const other = await examined(alice, 'bob', '--', 'date')
-  assert.match(`${other.of('command')?.standing} ${other.of('command')?.remedy}`, /^warn there: x0x acl explain --agent .* -- date$/)
+  assert.match(`${other.of('command')?.standing} ${other.of('command')?.remedy}`, /^warn Try, on bob: x0x acl explain --last$/)
   assert.equal((await examined(alice, 'bob', '--', 'a;b')).of('command')?.standing, 'fail')
   // Charlie does not trust alice; his daemon then ends.
   const stranger = await examined(alice, 'charlie')

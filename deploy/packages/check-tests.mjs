@@ -10,7 +10,7 @@ const TRIED = [
     file: 'e2e/exec.test.ts',
     names: [
       'an allowed argv runs',
-      'a denial says',
+      'a denial names',
       'stdout and stderr stay apart',
       'output comes as it is printed',
       '--json prints',

@@ -43,7 +43,7 @@ const commandFinding = (argv: readonly string[], rules: readonly ExecRule[], { e
     return ok('command', `${shellWords(argv)} is allowed there: at most ${rule.timeout_ms / 1000} s, ${stdin}`)
   }
   const unlisted = `${shellWords(argv)} is not among the commands that it lists. It may be allowed`
-  return { ...ok('command', unlisted), remedy: explain }
+  return { ...(rules.length === 0 ? ok('command', unlisted) : warn('command', unlisted, explain)), remedy: explain }
 }
 
 /** What the other side lets this agent run, as far as it tells. */
