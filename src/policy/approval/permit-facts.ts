@@ -70,10 +70,14 @@ export const permitFacts = (fields: PermitFields, by: AskedBy): PermitFacts => {
   const named = new Set([...meaning.scripts, ...[place].filter(isScript)])
   const scripts = [...named].map((script) => ({ path: script, read: hashFile(script) }))
   const unread = scripts.find(({ read }) => read === null)
+  const { writable, unheld, stand_in } = holdFiles(fields, by.canWrite)
+  // What runs again must be what was allowed, so each file that the words name must be known, and be no file of the requester.
+  const isOthers = stand_in === null && unheld === null
   const opaque =
     unread !== undefined
       ? `${unread.path} cannot be read whole, so that nobody knows what it does`
       : (meaning.opaque ??
+        (isOthers ? null : `the requester can write ${writable[0]?.path ?? executable.path}`) ??
         (inImage ? 'its programs stand in an image, where they may go by any name' : null) ??
         (chain === null ? `${executable.path} names an interpreter that cannot be followed` : null))
   const programs = [...new Set([real, ...scripts.map((script) => realOf(script.path))])]
@@ -88,12 +92,9 @@ export const permitFacts = (fields: PermitFields, by: AskedBy): PermitFacts => {
   const asks = alwaysAskOf(by.always_ask, { ...meaning, opaque }, path)
   const always_ask = asks?.reason ?? null
   const hashes = scripts.map((script) => script.read?.sha256 ?? null)
-  const { writable, unheld, stand_in } = holdFiles(fields, by.canWrite)
   const common = (domain: string): Framed =>
     frameOf(domain, fields, by).tree('pins', pins).tree('scripts', hashes).tree('writable', writable)
   const isSeen = by.stdin !== 'open' && (fields.terminal === null || fields.terminal.raw === true)
-  // What runs again must be what was allowed, so each file that the words name must be known, and be no file of the requester.
-  const isOthers = stand_in === null && unheld === null
   const mayLast = isSeen && isOthers && meaning.isTold && unread === undefined && chain !== null && asks?.isEachTime !== true
   const [first] = scripts
   return {

@@ -3,6 +3,7 @@ import { appendFile, chmod, cp, link, mkdir, rename, stat, symlink, unlink, writ
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
+import { realPath } from '../../../src/base/real-path.ts'
 import { ANSWER_FRESH_MS, openApproval, signAnswer, SpentAnswers } from '../../../src/policy/approval/open-approval.ts'
 import { permitFacts, type AskedBy } from '../../../src/policy/approval/permit-facts.ts'
 import type { Approval } from '../../../src/policy/approval/question.ts'
@@ -282,4 +283,24 @@ test('what was allowed for ever is not allowed to outlive its caller', async (t)
   const detached = permitFacts(fields, { ...by, outlives: true }).grant_sha256
   assert.notEqual(before, null)
   assert.notEqual(detached, before)
+})
+
+test('a transparent program that its requester can write is opaque, so that no pattern but an opaque one has it', async (t) => {
+  const { run } = await setUp(t)
+  const path = realPath('/usr/bin/df')
+  const { dev, ino } = await stat(path, { bigint: true })
+  const fields: PermitFields = { ...run.fields, argv: ['df'], executable: { path, dev, ino }, sandbox: null }
+  const opaqueWhere = (canWrite: AskedBy['canWrite']): string | null => permitFacts(fields, { ...run.by, canWrite }).opaque
+  assert.equal(
+    opaqueWhere(() => false),
+    null,
+  )
+  assert.equal(
+    opaqueWhere((place) => place === path),
+    `the requester can write ${path}`,
+  )
+  assert.equal(
+    opaqueWhere((place) => place === '/usr'),
+    `the requester can write ${path}`,
+  )
 })
