@@ -67,7 +67,7 @@ test('the doctor names each pattern that does not count, and the line that resto
     [
       'x0x approvals allowlist add codex /usr/bin/git --opaque',
       "x0x approvals allowlist remove codex '/**'",
-      `x0x approvals revoke g_${'0'.repeat(22)}, and as it is asked: x0x approvals allow-always ID --for 24h`,
+      `x0x approvals revoke g_${'0'.repeat(22)}`,
     ],
   )
   assert.match(told[0]?.text ?? '', /^\/usr\/bin\/git of codex does not count: .* codex could run anything by it$/)

@@ -45,13 +45,29 @@ const isTransparent = (path: string): boolean => {
   return real !== null && isTransparentFile(path, real)
 }
 
+/** A pattern with the links of its directories followed, as the paths are that it is compared with; null: no links are on its way. */
+const behindLinks = (text: string): string | null => {
+  const [fixed = ''] = /^[^*?]*(?=\/[^/]*[*?])|^[^*?]*$/.exec(text) ?? []
+  const real = attempt(() => realPath(fixed))
+  return real === null || real === fixed ? null : `${real}${text.slice(fixed.length)}`
+}
+
 /** Why a row of an agent does not count; null: it counts for all that it has. */
 export const rowProblem = (agent: string, { pattern: text, opaque, lastResolvedPath: last = '' }: Row, home: string): RowProblem | null => {
   const pattern = parsePathPattern(text, home)
   const problem = typeof pattern === 'string' ? pattern : tooWide(pattern)
   if (problem !== null)
     return { why: problem, instead: last.startsWith('/') ? change('add', agent, last, !isTransparent(last)) : null, isRefused: true }
-  if (opaque === true || (!/[*?]/.test(text) && isTransparent(text.replace(/^~(?=\/)/, home)))) return null
+  const whole = text.replace(/^~(?=\/)/, home)
+  const isOpaque = /[*?]/.test(text) || !isTransparent(whole)
+  const real = behindLinks(whole)
+  if (real !== null)
+    return {
+      why: `a link leads to ${real}, and only that path is compared`,
+      instead: change('add', agent, real, isOpaque),
+      isRefused: true,
+    }
+  if (opaque === true || !isOpaque) return null
   const what = /[*?]/.test(text) ? 'its programs' : text.slice(text.lastIndexOf('/') + 1)
   const why = `${what} may start other programs or run code that the words of a command do not show, so ${agent} could run anything by it`
   return { why, instead: change('add', agent, text, true), isRefused: false }
@@ -89,6 +105,6 @@ export const ineffectiveRows = (
       agent,
       row: id,
       why: ENDED,
-      remedy: `x0x approvals revoke ${id}, and as it is asked: x0x approvals allow-always ID --for 24h`,
+      remedy: `x0x approvals revoke ${id}`,
     })),
 ]

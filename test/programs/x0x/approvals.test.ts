@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { createServer, type Socket } from 'node:net'
-import { writeFile } from 'node:fs/promises'
+import { realpath, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
@@ -257,6 +257,26 @@ test('a pattern for programs that may run others is refused with what it means a
       assert.match(stderr, /it covers whole directories|it must begin with|it has an empty part/, pattern)
     }
   assert.deepEqual(asked, [])
+})
+
+test('a pattern behind a link is refused with the path that counts, and a row of a store that has one is named', async (t) => {
+  const target = await realpath(await tempDir(t))
+  const link = join(await realpath(await tempDir(t)), 'link')
+  await symlink(target, link)
+  await writeFile(join(target, 'tool'), '', { mode: 0o755 })
+  const store = { version: 1, agents: { codex: { allowlist: [{ pattern: join(link, 'tool'), opaque: true }] } } }
+  const { dir, asked } = await deskOf(t, [], { allowlist_add: {}, grants: { grants: [] }, store })
+  const add = async (pattern: string) => runCli(['--data-dir', dir, 'approvals', 'allowlist', 'add', 'codex', pattern, '--opaque'])
+  for (const name of ['tool', 't*', '**/tool']) {
+    const { status, stderr } = await add(join(link, name))
+    assert.equal(status, 2, name)
+    assert.ok(stderr.includes(`a link leads to ${join(target, name)}, and only that path is compared`), stderr)
+    assert.match(stderr, /Try: x0x approvals allowlist add codex \S+ --opaque\n/)
+    assert.equal(asked.length, 0)
+  }
+  const { stdout } = await runCli(['--data-dir', dir, 'approvals', 'list'])
+  assert.ok(stdout.includes(`x0x approvals allowlist remove codex ${join(link, 'tool')} && x0x approvals allowlist add codex`), stdout)
+  assert.equal((await add(join(target, 'tool'))).status, 0)
 })
 
 test('a window at a terminal shows the oldest question, and a key decides about it once it could be read', async (t) => {
