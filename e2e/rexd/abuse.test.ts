@@ -178,12 +178,12 @@ test('a root in whose place another directory is put is a root no more', async (
 test('variables that are not allowed are refused by name, and their values kept nowhere', async (t) => {
   const peer = await overStdio.open(t)
   const session = await peer.session()
-  const names = ['LD_PRELOAD', 'BASH_ENV', 'NODE_OPTIONS', 'GIT_SSH_COMMAND', 'PATH', 'HOME', 'language', 'LANGUAGE ', '__proto__x']
+  const names = ['LD_PRELOAD', 'BASH_ENV', 'NODE_OPTIONS', 'GIT_SSH_COMMAND', 'PATH', 'HOME', 'lc_time', 'LC_TIME ', '__proto__x']
   await allRefused(
     session,
     -32001,
     'command_denied',
-    names.map((name) => ['exec.start', { argv: ['true'], env: { LANGUAGE: 'fine', [name]: 'value-that-is-secret' } }] as const),
+    names.map((name) => ['exec.start', { argv: ['true'], env: { LC_TIME: 'fine', [name]: 'value-that-is-secret' } }] as const),
   )
   const lines = await peer.home.refusals()
   for (const [at, name] of names.entries()) assert.ok(String(lines[at]?.['detail']).includes(name))

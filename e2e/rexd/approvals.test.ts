@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { readFile, writeFile } from 'node:fs/promises'
+import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { test, type TestContext } from 'node:test'
@@ -238,3 +238,33 @@ test('what a human sets for the name that a caller gives itself holds as far as 
   await decide(human, await next(), 'deny')
   assert.ok((await started).error, 'and it was asked all the same')
 })
+
+test('a caller that may set LANGUAGE gives no listed program messages of its own', async (t) => {
+  const settings = { security: 'allow_env = ["LANGUAGE", "TZ"]\n' }
+  const { desk, call, session, root } = await callerOf(t, {}, `${ON_HOST}ask = "off"\n`, settings)
+  await desk.writeStore((store) => {
+    store['agents'] = { main: { allowlist: [{ pattern: '/usr/bin/ls' }] } }
+  })
+  // A catalogue of messages, as the requester can write it: what ls says of a file that is not there.
+  await mkdir(join(root, 'LC_MESSAGES'))
+  await writeFile(join(root, 'LC_MESSAGES', 'coreutils.mo'), catalogue('cannot access %s', 'STOLEN %s %p'))
+  const run = async (env: object): Promise<Answer> => call('exec.start', { ...session, argv: ['ls', '/no-such-file'], env })
+  assert.equal((await run({ TZ: 'UTC' })).error, undefined)
+  const { error } = await run({ LANGUAGE: `../../..${root}` })
+  assert.match(error?.message ?? '', /nobody is there to be asked/)
+})
+
+/** A catalogue of gettext with one message beside its head (gettext(1), "The Format of GNU MO Files"). */
+const catalogue = (id: string, text: string): Buffer => {
+  const head = Buffer.alloc(28)
+  for (const [at, value] of [0x950412de, 0, 2, 28, 44, 0, 60].entries()) head.writeUInt32LE(value, 4 * at)
+  const tables = Buffer.alloc(32)
+  let [at, body] = [0, '']
+  for (const one of ['', id, 'Content-Type: text/plain; charset=UTF-8\n', text]) {
+    tables.writeUInt32LE(one.length, at)
+    tables.writeUInt32LE(60 + body.length, at + 4)
+    at += 8
+    body += `${one}\0`
+  }
+  return Buffer.concat([head, tables, Buffer.from(body)])
+}

@@ -80,7 +80,7 @@ const BASES: Readonly<Partial<Record<Method, Readonly<Record<string, unknown>>>>
 const RARE: typeof BASES = {
   'session.open': { client_name: 'fuzz', workspace_roots: ['.'], limits: { max_output_bytes: 10 } },
   'session.close': { session_id: 's_x' },
-  'exec.start': { argv: ['true'], cwd: '.', env: { LANGUAGE: 'x' }, stdin: 'x', timeout_ms: 1_000, detach: false, stdin_open: false },
+  'exec.start': { argv: ['true'], cwd: '.', env: { LC_TIME: 'x' }, stdin: 'x', timeout_ms: 1_000, detach: false, stdin_open: false },
 }
 const RARELY = 0.004
 

@@ -26,7 +26,7 @@ const INTERNAL = -32_603
 
 const CONFIG: ConfigOptions = {
   limits: ['max_concurrent_sessions = 1024', 'default_timeout_ms = 2000', 'hard_timeout_ms = 4000', 'max_output_bytes = 10000'],
-  security: ['allow_env = ["LANGUAGE"]', 'allow_commands = [{ argv = ["true"] }, { argv = ["cat"] }, { argv = ["echo"], args = "any" }]'],
+  security: ['allow_env = ["LC_TIME"]', 'allow_commands = [{ argv = ["true"] }, { argv = ["cat"] }, { argv = ["echo"], args = "any" }]'],
 }
 
 /** A session and a process that the next lines may be about. */

@@ -44,7 +44,7 @@ test('what is given to programs and files, and what comes of them, is never in t
     string,
   ]
   const session = await peer.session()
-  const log = await session.start({ argv: ['cat'], stdin, stdin_open: true, env: { LANGUAGE: value } })
+  const log = await session.start({ argv: ['cat'], stdin, stdin_open: true, env: { LC_TIME: value } })
   await session.call('exec.input', { process_id: log.id, data: input, eof: true })
   await log.finished()
   await session.call('fs.write', { path: 'file', content: `${content} ${old}` })

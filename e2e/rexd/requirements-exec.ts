@@ -194,17 +194,17 @@ const PLACE: readonly Requirement[] = [
     'exec.start.env -32001 -32602',
     async (peer) => {
       const session = await peer.session()
-      const log = await session.start({ argv: ['env'], env: { LANGUAGE: 'good day', CI: '' } })
+      const log = await session.start({ argv: ['env'], env: { LC_TIME: 'good day', CI: '' } })
       await log.finished()
       const base = [`HOME=${userInfo().homedir}`, 'LANG=C.UTF-8', 'LC_ALL=C.UTF-8', `PATH=${SCRUBBED_PATH}`]
       // The weak mode sets one of its own.
       const lines = log.stdout.toString().trim().split('\n')
-      assert.deepEqual(lines.filter((line) => !line.startsWith('X0X_RUN=')).sort(), ['CI=', 'LANGUAGE=good day', ...base].sort())
-      for (const name of ['LD_PRELOAD', 'PATH', 'OTHER', 'language', 'LANGUAGE=x']) {
+      assert.deepEqual(lines.filter((line) => !line.startsWith('X0X_RUN=')).sort(), ['CI=', 'LC_TIME=good day', ...base].sort())
+      for (const name of ['LD_PRELOAD', 'PATH', 'OTHER', 'lc_time', 'LC_TIME=x']) {
         const { data } = await session.failure(-32001, 'exec.start', { argv: ['env'], env: { [name]: 'x' } })
         assert.equal(data['variable'], name)
       }
-      for (const env of [{ LANGUAGE: 1 }, { LANGUAGE: null }, { '': 'x' }, ['LANGUAGE'], { LANGUAGE: 'a\0b' }])
+      for (const env of [{ LC_TIME: 1 }, { LC_TIME: null }, { '': 'x' }, ['LC_TIME'], { LC_TIME: 'a\0b' }])
         await session.failure(-32602, 'exec.start', { argv: ['env'], env })
     },
   ),

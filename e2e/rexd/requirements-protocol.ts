@@ -240,7 +240,7 @@ const HOSTILE: readonly (readonly [string, string, Record<string, unknown>])[] =
   ['exec.start.argv', 'no Unicode', { argv: ['echo', LONE] }],
   ['exec.start.command', 'of 40 KiB', { shell: true, command: `: ${'x'.repeat(40 * 1024)}` }],
   ['exec.start.cwd', 'wide', { argv: ['true'], cwd: wide(4_000) }],
-  ['exec.start.env', 'a value of 200 KiB', { argv: ['true'], env: { LANGUAGE: 'x'.repeat(200 * 1024) } }],
+  ['exec.start.env', 'a value of 200 KiB', { argv: ['true'], env: { LC_TIME: 'x'.repeat(200 * 1024) } }],
   ['exec.start.env', 'a wide name', { argv: ['true'], env: { [wide(64)]: 'x' } }],
   ['exec.kill.signal', 'wide', { signal: wide(16) }],
 ]

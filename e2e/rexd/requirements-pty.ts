@@ -54,8 +54,8 @@ const OPEN: readonly Requirement[] = [
     async (peer) => {
       const session = await peer.session()
       await mkdir(session.path('sub'))
-      const params = { cwd: 'sub', env: { LANGUAGE: 'good day' }, cols: 100, rows: 30 }
-      const { log } = await shell(session, 'pwd; echo $LANGUAGE; stty size', params)
+      const params = { cwd: 'sub', env: { LC_TIME: 'good day' }, cols: 100, rows: 30 }
+      const { log } = await shell(session, 'pwd; echo $LC_TIME; stty size', params)
       assert.equal((await log.finished())['exit_code'], 0)
       assert.deepEqual(linesOf(log), [session.path('sub'), 'good day', '30 100', ''])
       const login = await open(session, { argv: ['sh', '-c', 'stty size'], login: true })

@@ -44,7 +44,7 @@ export const NO_TERMINALS = hasTerminals ? null : '@lydell/node-pty is not insta
 /** What most tests need: a shell, terminals, two variables, and room for a session each. */
 export const COMMON: ConfigOptions = {
   limits: ['max_concurrent_sessions = 500'],
-  security: ['allow_shell = true', `allow_pty = ${hasTerminals}`, 'allow_env = ["LANGUAGE", "CI"]'],
+  security: ['allow_shell = true', `allow_pty = ${hasTerminals}`, 'allow_env = ["LC_TIME", "CI"]'],
 }
 
 export interface JournalLine {

@@ -6,8 +6,11 @@ import { AppError, attempt } from '../base/errors.ts'
 /** Where programs are looked for, whatever the daemon's own PATH says. */
 export const SCRUBBED_PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
 
-/** Variables that only change what is shown, or say who asks. What programs make of any other name cannot be known. */
-const HARMLESS = /^(CI|TERM|COLORTERM|COLUMNS|LINES|TZ|LANG|LANGUAGE|LC_[A-Z]+|NO_COLOR|FORCE_COLOR|CLICOLOR|CLICOLOR_FORCE|REXEC_WHOAMI)$/
+/**
+ * Variables that only change what is shown, or say who asks. What programs make of any other name cannot be known. `LANGUAGE` is none of
+ * them: it may name a directory with messages, which programs use as format strings.
+ */
+const HARMLESS = /^(CI|TERM|COLORTERM|COLUMNS|LINES|TZ|LANG|LC_[A-Z]+|NO_COLOR|FORCE_COLOR|CLICOLOR|CLICOLOR_FORCE|REXEC_WHOAMI)$/
 
 /** False where a variable may decide what code a program loads or starts. */
 export const isHarmless = (name: string): boolean => HARMLESS.test(name)

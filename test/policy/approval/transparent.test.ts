@@ -73,6 +73,13 @@ test('a program is known by its own file in a directory of the system: no copy, 
   for (const real of ['/bin/busybox', '/usr/bin/coreutils']) assert.ok(!isTransparentFile('/bin/ls', real), real)
 })
 
+test('LANGUAGE can name a directory with messages, which are format strings: whoever sets it makes any program opaque', () => {
+  const around = { cwd: '/', path: SCRUBBED_PATH }
+  assert.match(meaningOf(['ls', 'x'], ['LANGUAGE'], around).opaque ?? '', /^LANGUAGE may decide/)
+  // No program takes a path in these.
+  for (const name of ['LANG', 'LC_ALL', 'LC_MESSAGES']) assert.equal(meaningOf(['ls', 'x'], [name], around).opaque, null, name)
+})
+
 test('docs/approvals.md lists these programs and no other', async () => {
   const text = await readFile(new URL('../../../docs/approvals.md', import.meta.url), 'utf8')
   const [, list = ''] = /<!-- transparent programs -->\n([^<]*)<!-- end -->/.exec(text) ?? []
