@@ -64,7 +64,7 @@ export const ERROR_TABLE = {
   shutting_down: { status: 503, rpc: -32603, exit: 1, text: 'the daemon is stopping' },
   peer_unreachable: { status: 502, rpc: -32603, exit: 255, text: 'the agent cannot be reached' },
   peer_rejected: { status: 502, rpc: -32603, exit: 255, text: 'the agent refused the link' },
-  not_offered: { status: 502, rpc: -32603, exit: 255, text: 'the agent does not offer this' },
+  upgrade: { status: 502, rpc: -32603, exit: 255, text: 'the two hosts run releases that cannot work together' },
   daemon_unreachable: { status: 502, rpc: -32603, exit: 255, text: 'the local daemon does not answer' },
   timeout: { status: 504, rpc: -32003, exit: 255, text: 'the time is up' },
 } as const satisfies Record<string, ErrorRow>

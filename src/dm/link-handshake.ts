@@ -12,9 +12,19 @@ import {
 import type { MachineKey } from '../identity/machine-key.ts'
 import type { KeyPair, Primitives } from '../identity/primitives-interface.ts'
 import type { MeshConnection } from '../mesh/connection.ts'
-import type { MachineId } from '../protocol/ids.ts'
+import { shortId, type MachineId } from '../protocol/ids.ts'
 import { LINK_HANDSHAKE_MS, LINK_VERSION, MAX_EARLY_BYTES } from '../protocol/limits.ts'
-import { LINK_DOMAINS, linkM1, linkM2, linkM2Core, linkM3, type LinkM1, type LinkM2, type LinkM2Core } from '../protocol/link.ts'
+import {
+  demandLinkVersion,
+  LINK_DOMAINS,
+  linkM1,
+  linkM2,
+  linkM2Core,
+  linkM3,
+  type LinkM1,
+  type LinkM2,
+  type LinkM2Core,
+} from '../protocol/link.ts'
 import type { FrameStream } from './frame-stream.ts'
 import type { LinkFacts } from './link.ts'
 import type { LinkPort } from './link-port.ts'
@@ -54,7 +64,7 @@ export class LinkHandshake {
     this.#peer = init.peer
   }
 
-  /** Throws `malformed` or `peer_rejected`, what ended the stream, or the signal's reason; the caller resets the stream. */
+  /** Throws `malformed`, `peer_rejected` or `upgrade`, what ended the stream, or the signal's reason; the caller resets the stream. */
   async initiate(signal: AbortSignal): Promise<Handshake> {
     const kem = this.#primitives.kemKeygen()
     const { handle, m1 } = await this.#port.linkOpen({ peer_machine: this.#peer, kem_public_key: kem.publicKey })
@@ -69,7 +79,6 @@ export class LinkHandshake {
     const m1 = await this.#hear(signal)
     const heardAt = performance.now()
     const hello = linkM1.decode(m1)
-    demandVersion(hello.versions)
     const { ciphertext, sharedSecret } = this.#primitives.kemEncapsulate(hello.kem_public_key)
     const accepted = await this.#port.linkAccept({ peer_machine: this.#peer, m1, kem_ciphertext: ciphertext })
     return this.#orDrop(accepted.handle, async () => {
@@ -84,6 +93,11 @@ export class LinkHandshake {
       this.#frames.allowEarly(MAX_EARLY_BYTES)
       this.#frames.send(m2)
       this.#slow = performance.now() - heardAt >= SLOW_ANSWER_MS
+      if (!hello.versions.includes(LINK_VERSION)) {
+        // M2 carries our version, so the peer can report it too. The peer then ends the stream.
+        await this.#hear(signal).catch(() => undefined)
+        demandLinkVersion(hello.versions, this.#peerName)
+      }
       return this.#finish(accepted, hello, { machines, m1, m2, secret }, await this.#hear(signal))
     })
   }
@@ -92,7 +106,7 @@ export class LinkHandshake {
     const machines: LinkMachines = { machine_initiator: this.#machineKey.machineId, machine_responder: this.#peer }
     const answer: LinkM2 = linkM2.decode(m2)
     const core: LinkM2Core = linkM2Core.decode(answer.core)
-    demandVersion(core.versions)
+    demandLinkVersion(core.versions, this.#peerName)
     const secret = linkSecret(this.#primitives.kemDecapsulate(kem.secret, core.kem_ciphertext), m1, answer.core)
     if (!equalBytes(answer.mac, responderMac(secret, responderTranscript(machines, m1, answer.core), answer))) throw wrongMac()
     const ready = await this.#port.linkConfirm({ handle, m2 })
@@ -107,7 +121,6 @@ export class LinkHandshake {
         agentId: ready.agent_id,
         agentPublicKey: Uint8Array.from(core.agent_public_key),
         number: ready.link,
-        versions: core.versions,
         decision: ready.decision,
         initiator: true,
         secret,
@@ -135,7 +148,6 @@ export class LinkHandshake {
         agentId: ready.agent_id,
         agentPublicKey: Uint8Array.from(hello.agent_public_key),
         number: ready.link,
-        versions: hello.versions,
         decision: ready.decision,
         initiator: false,
         secret: so_far.secret,
@@ -144,6 +156,10 @@ export class LinkHandshake {
       responderNonce: Uint8Array.from(linkM2Core.decode(accepted.m2_core).nonce),
       initiatorNonce: hello.nonce,
     }
+  }
+
+  get #peerName(): string {
+    return `machine ${shortId(this.#peer)}`
   }
 
   /** The peer's next message. Its time runs only while we wait for it, and an end is no offence where our own part took long (`#slow`): a slow executor of ours is not held against the peer. */
@@ -164,10 +180,6 @@ export class LinkHandshake {
       throw error
     }
   }
-}
-
-const demandVersion = (versions: readonly number[]): void => {
-  if (!versions.includes(LINK_VERSION)) throw new AppError('peer_rejected', 'the peer speaks no version of the link that we speak')
 }
 
 const wrongMac = (): AppError =>

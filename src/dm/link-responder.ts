@@ -97,10 +97,12 @@ export class LinkResponder {
 /**
  * The peer's offence in a handshake that it began and that failed; null where it may be nobody's. To begin a handshake and
  * leave it costs us signatures, and so is an offence, unless we have ended the connection ourselves (`ours`) or a named
- * machine (`known`) has lost it.
+ * machine (`known`) has lost it, or runs another release.
  */
 const offenceOf = ({ code, data }: AppError, { known, ours }: { known: boolean; ours: boolean }): Offence | null => {
   if (data['offence'] === 'bad_signature') return 'bad_signature'
   if (code === 'malformed') return 'malformed'
-  return data['offence'] !== 'handshake_failed' || ours || (known && code === 'peer_unreachable') ? null : 'handshake_failed'
+  return data['offence'] !== 'handshake_failed' || ours || (known && (code === 'peer_unreachable' || code === 'upgrade'))
+    ? null
+    : 'handshake_failed'
 }

@@ -20,8 +20,6 @@ export interface Link {
   readonly agentPublicKey: Uint8Array
   /** Its number on the executor's port. */
   readonly number: number
-  /** What it says that it speaks; the signatures of the link cover it. */
-  readonly versions: readonly number[]
   /** How its connection leads there. */
   readonly path: LinkPath
   /** What our executor's trust rules say of the peer now: for display and messages; the executor itself decides about runs. */
@@ -38,7 +36,6 @@ export interface LinkFacts {
   readonly agentId: AgentId
   readonly agentPublicKey: Uint8Array
   readonly number: number
-  readonly versions: readonly number[]
   readonly decision: TrustDecision
   readonly initiator: boolean
   readonly secret: Uint8Array
@@ -53,7 +50,6 @@ export class OpenLink implements Link {
   readonly machineId: MachineId
   readonly agentPublicKey: Uint8Array
   readonly number: number
-  readonly versions: readonly number[]
   readonly initiator: boolean
   /** Its name on the wire, as hex. */
   readonly id: string
@@ -73,7 +69,6 @@ export class OpenLink implements Link {
     this.agentId = init.agentId
     this.agentPublicKey = init.agentPublicKey
     this.number = init.number
-    this.versions = init.versions
     this.decision = init.decision
     this.initiator = init.initiator
     this.openedAtMs = init.openedAtMs

@@ -6,8 +6,7 @@ import type { Startable } from '../base/startable.ts'
 import { newRequestId } from '../identity/request-id.ts'
 import { BODY_PREFIX_BYTES, directPing, directPong, PING_PREFIX, PONG_PREFIX } from '../protocol/dm.ts'
 import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
-import { OPERATOR_VERSION, PING_ANSWER_MS, PING_BURST, PINGS_PER_SECOND } from '../protocol/limits.ts'
-import { speaks } from '../protocol/link.ts'
+import { PING_ANSWER_MS, PING_BURST, PINGS_PER_SECOND } from '../protocol/limits.ts'
 import type { TrustDecision } from '../protocol/reasons.ts'
 import type { DmChannel } from './channel.ts'
 import type { DmCounters } from './counters.ts'
@@ -65,7 +64,7 @@ export class Pings implements Startable {
 
   stop(): void {}
 
-  /** Errors: what dialling throws, `not_offered` (an older version), `peer_rejected` (no answer), `timeout`, `rate_limited`. */
+  /** Errors: what dialling throws, `peer_rejected` (no answer), `timeout`, `rate_limited`. */
   async ping(agentId: AgentId, signal: AbortSignal): Promise<Pinged> {
     if (this.#asking >= MAX_PINGS) throw new AppError('rate_limited', `${MAX_PINGS} agents are being pinged`)
     this.#asking += 1
@@ -89,7 +88,6 @@ export class Pings implements Startable {
     try {
       signal.throwIfAborted()
       const { link } = channel
-      if (!speaks(link.versions, OPERATOR_VERSION)) throw new AppError('not_offered', 'the x0xd of the agent is of a version before pings')
       const requestId = newRequestId()
       const answer = pongOn(channel, requestId, AbortSignal.any([signal, AbortSignal.timeout(PING_ANSWER_MS)]))
       // When what follows throws it is not awaited.

@@ -1,5 +1,5 @@
 import { counted } from '../base/counted.ts'
-import { errorText, isAppError } from '../base/errors.ts'
+import { errorText } from '../base/errors.ts'
 import { shellWord, shellWords } from '../base/shell-word.ts'
 import type { LocalApi } from '../local-api/local-api.ts'
 import { askRules } from '../local-api/rules.ts'
@@ -64,9 +64,6 @@ export const ruleFindings = async (api: LocalApi, { agent, agentId, argv }: Rule
         : ok('rules there', `it tells of ${counted(count, 'command')}: x0x acl mine ${shellWord(agent)}`)
     return [trusted, told, ...(argv === null ? [] : [commandFinding(argv, rules, remedies)])]
   } catch (error) {
-    const remedy = isAppError(error, 'not_offered')
-      ? 'update x0xd there; commands run all the same'
-      : 'there: x0xd --doctor, x0x audit tail'
-    return [warn('rules there', errorText(error), remedy)]
+    return [warn('rules there', errorText(error), 'there: x0xd --doctor, x0x audit tail')]
   }
 }

@@ -1,4 +1,4 @@
-import { AppError, errorText, isAppError } from '../base/errors.ts'
+import { AppError, errorText, isAppError, nextOf } from '../base/errors.ts'
 import type { Pinged } from '../dm/pings.ts'
 import type { ContactRecord } from '../executor/port/snapshot.ts'
 import type { LocalApi } from '../local-api/local-api.ts'
@@ -72,6 +72,7 @@ const REACH =
 const linkFailure = (error: unknown, own: OwnAgent): Finding => {
   if (isAppError(error, 'peer_unreachable') || isAppError(error, 'timeout')) return fail('link', errorText(error), REACH)
   if (isAppError(error, 'peer_rejected')) return fail('link', errorText(error), lookThere(own))
+  if (isAppError(error, 'upgrade')) return fail('link', errorText(error), nextOf(error).next ?? '')
   return fail('link', errorText(error), isAppError(error, 'unknown_agent') ? NEW_CARD : 'x0x diagnostics mesh, x0x diagnostics dm')
 }
 
@@ -97,7 +98,6 @@ const pingFindings = async (api: LocalApi, agent: string, own: OwnAgent): Promis
   try {
     pinged = await api.json<Pinged>({ method: 'POST', path: '/agents/ping', body: { agent } })
   } catch (error) {
-    if (isAppError(error, 'not_offered')) return [warn('ping', errorText(error), 'update x0xd there; commands run all the same')]
     if (isAppError(error, 'peer_rejected')) return [fail('ping', 'it does not accept this agent on this machine', trustThere(own))]
     return [fail('ping', errorText(error), REACH)]
   }

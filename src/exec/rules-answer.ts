@@ -2,10 +2,7 @@ import { AppError } from '../base/errors.ts'
 import { replaceInvisible } from '../base/visible-text.ts'
 import { verifyAgent } from '../identity/signing.ts'
 import { parseForeignArgv } from '../protocol/argv-template.ts'
-import { checkArgvSize, EXEC_RULES_DOMAIN, execDetachRules, execRules, type ExecRule, type ExecRules } from '../protocol/exec.ts'
-import { DETACH_VERSION } from '../protocol/limits.ts'
-import { speaks } from '../protocol/link.ts'
-import type { ValueOf } from '../protocol/schema.ts'
+import { checkArgvSize, EXEC_RULES_DOMAIN, execDetachRules, type ExecRule, type ExecRules } from '../protocol/exec.ts'
 import { partiesProblem, type Expected, type SignedBody } from './exit.ts'
 
 type Rules = Pick<ExecRules, 'rules' | 'left_out'>
@@ -19,20 +16,11 @@ export const readRules = (frame: SignedBody, expected: Expected): Rules => {
 
 /** Of bytes that the agent signed. Throws `malformed`. */
 export const decodeRules = (body: Uint8Array, expected: Expected): Rules => {
-  const { versions } = expected.from
-  // Without a network there is no list, and nobody of another release.
-  const knowsDetaching = versions === undefined || speaks(versions, DETACH_VERSION)
-  const answer = knowsDetaching ? execDetachRules.decode(body) : withoutDetach(execRules.decode(body))
+  const answer = execDetachRules.decode(body)
   const problem = partiesProblem(answer, expected)
   if (problem !== null) throw new AppError('malformed', `the answer ${problem}`)
   return { rules: answer.rules.map(readRule), left_out: answer.left_out }
 }
-
-/** What a peer tells that knows of no run that outlives its caller. */
-const withoutDetach = ({ rules, ...answer }: ValueOf<typeof execRules>): ExecRules => ({
-  ...answer,
-  rules: rules.map((rule) => ({ ...rule, detach: null })),
-})
 
 /**
  * A rule of another host, as any door of ours may pass it on: every token is one that the grammar knows and that a

@@ -36,7 +36,7 @@ export class RulesClient {
 
   /**
    * What the agent answers; a denial is a value. A question whose stream is lost is asked once more, since nothing runs for
-   * it. Errors: `not_offered` (an agent of an older version), `rate_limited`, `peer_rejected` (no answer, or none to believe),
+   * it. Errors: `rate_limited`, `peer_rejected` (no answer, or none to believe),
    * `timeout`, and what dialling throws. `signal` is the caller leaving.
    */
   async ask(agentId: AgentId, signal: AbortSignal = new AbortController().signal): Promise<RulesJson> {

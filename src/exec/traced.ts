@@ -1,13 +1,12 @@
 import { isAppError } from '../base/errors.ts'
 import type { ExecFrame } from '../protocol/exec.ts'
 import { fromHex, toHex, type RequestId } from '../protocol/ids.ts'
-import { TRACE_VERSION } from '../protocol/limits.ts'
-import { speaks } from '../protocol/link.ts'
 import type { TraceContext } from '../protocol/trace-context.ts'
 import type { SpanAttributes } from './run-spans.ts'
 import type { RunTraces } from './run-traces.ts'
 import type { RunOutcome } from './run-spec.ts'
 import type { RunPeer } from './transport.ts'
+import { OWN_LINK } from './transports.ts'
 
 /** What follows the runs that we ask for. */
 export type AskedTraces = Pick<RunTraces, 'asked' | 'answered'>
@@ -47,9 +46,9 @@ export const outcomeOfTrace = ({ code, denial_reason, incomplete, ok }: RunOutco
   failed: !ok,
 })
 
-/** Null: there is none, or the other side does not know what it is. */
-export const traceFrame = ({ versions = [] }: RunPeer, request_id: RequestId, trace: TraceContext | null): ExecFrame | null =>
-  trace === null || !speaks(versions, TRACE_VERSION)
+/** Null without a trace, and on the daemon's link to itself, where this process follows both ends. */
+export const traceFrame = ({ number }: RunPeer, request_id: RequestId, trace: TraceContext | null): ExecFrame | null =>
+  trace === null || number === OWN_LINK
     ? null
     : { type: 'trace', request_id, trace_id: fromHex(trace.traceId), span_id: fromHex(trace.spanId) }
 

@@ -11,8 +11,6 @@ export interface RunPeer {
   readonly agentId: AgentId
   readonly machineId: MachineId
   readonly agentPublicKey: Uint8Array
-  /** What it says that it speaks; absent: nothing is said over a network. */
-  readonly versions?: readonly number[]
 }
 
 /** What a run needs of a sealed stream to a peer: a `DmChannel`. */

@@ -43,7 +43,7 @@ export type DirectReceipt = ValueOf<typeof directReceipt>
 export const PING_PREFIX = prefix('x0x-ping-v1\0')
 export const PONG_PREFIX = prefix('x0x-pong-v1\0')
 
-/** Is it there? One for each stream, and only to a peer that says `OPERATOR_VERSION`. */
+/** Is it there? One for each stream. */
 export const directPing = record('direct-ping', {
   /** Of the asker's program. */
   program_version: text(MAX_NAME),
@@ -70,7 +70,7 @@ export const revocationBody = record('revocation-body', {
 export const revocation = record('revocation', { body: bytes(1, MAX_CARD_BYTES), signature: bytes(AGENT_SIGNATURE_BYTES) })
 
 export const SUCCESSION_DOMAIN = 'x0x-succession-v1'
-/** A key's word that another one is its agent's from now on; both sign it. In a `revocation-list`, to peers that say `SUCCESSION_VERSION`. */
+/** A key's word that another one is its agent's from now on; both sign it. In a `revocation-list`. */
 export const successionBody = record('succession-body', {
   version: literal(1),
   old_public_key: bytes(AGENT_PUBLIC_KEY_BYTES),

@@ -160,11 +160,9 @@ const left_out = uint()
 /** Which commands the asking pair may run, signed with the answering agent's key. The same where there is no ACL, no entry, or none that may be told. */
 export const execDetachRules = record('exec-detach-rules', { ...answer, rules: list(detachRule, MAX_RULES), left_out })
 export type ExecRules = ValueOf<typeof execDetachRules>
-/** The same between sides of which one does not say `DETACH_VERSION`. */
-export const execRules = record('exec-rules', { ...answer, rules: list(record('exec-rule', RULE), MAX_RULES), left_out })
 
 const signed = { body: bytes(1, MAX_FRAME_DATA), signature: bytes(AGENT_SIGNATURE_BYTES) }
-/** Of what is asked: its requester may have signed it alone or in a batch (`identity/batch-signing.ts`), the latter where its peer says `BATCH_VERSION`. */
+/** Of what is asked: its requester may have signed it alone or in a batch (`identity/batch-signing.ts`). */
 const asked = { body: bytes(1, MAX_FRAME_DATA), signature: bytes(AGENT_SIGNATURE_BYTES, MAX_BATCH_SIGNATURE_BYTES) }
 const chunk = { request_id: requestId, seq: uint(), data: bytes(0, MAX_FRAME_DATA) }
 
@@ -229,7 +227,7 @@ export const execFrame = union('exec-frame', {
   /** Server to client, the only answer to it but an Exit with a denial: `body` is an encoded `exec-rules`. */
   rules: [14, signed],
   /**
-   * Server to client, before Started, and only to a peer that says `WAITING_VERSION`: nothing runs yet, because somebody
+   * Server to client, before Started: nothing runs yet, because somebody
    * must allow it. Comes again when the number of approvals changes, and on every stream that resumes the run meanwhile.
    */
   waiting: [
@@ -249,11 +247,11 @@ export const execFrame = union('exec-frame', {
   /** Server to client, the only answer to it but an Exit with a denial: `body` is an encoded `approval-statement`. */
   approval_statement: [17, signed],
   /**
-   * Client to server, once, behind a Request or a request to detach, and only to a peer that says `TRACE_VERSION`: the trace and the span of the
+   * Client to server, once, behind a Request or a request to detach: the trace and the span of the
    * requester that it belongs to. It changes nothing of the run, and is for whoever observes it.
    */
   trace: [18, { request_id: requestId, trace_id: bytes(TRACE_ID_BYTES), span_id: bytes(SPAN_ID_BYTES) }],
-  /** Client to server, the first frame of a new stream, behind which there may be a `trace` alone, and only to a peer that says `DETACH_VERSION`: `body` is an encoded `exec-detach-request`. */
+  /** Client to server, the first frame of a new stream, behind which there may be a `trace` alone: `body` is an encoded `exec-detach-request`. */
   detach_request: [19, asked],
   /** Client to server, the first frame of a new stream: `body` is an encoded `exec-detached-ask`. After `attach` Ack and lease renewals follow. */
   detached_ask: [20, asked],

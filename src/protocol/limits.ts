@@ -143,37 +143,15 @@ export const MAX_SIGNAL = 127
 export const MAX_RECENT_RUNS = 4096
 
 // ---- links ----
-/** Both sides of a link speak it. */
-export const LINK_VERSION = 1
-/** As version 1; and whoever speaks it answers which commands the asker may run (`exec-rules`). */
-export const RULES_VERSION = 2
-/** As version 2; and whoever speaks it is told that its run waits for an approval (`waiting`). */
-export const WAITING_VERSION = 3
-/** As version 3; and whoever speaks it knows that an operator may end its run (`ended_by_operator`), and answers a `direct-ping`. */
-export const OPERATOR_VERSION = 4
-/** As version 4; and whoever speaks it may be told which trace a run belongs to (`trace`). */
-export const TRACE_VERSION = 5
-/** As version 5; and whoever speaks it may be told of a contact's new key (`succession`). */
-export const SUCCESSION_VERSION = 6
-/** As version 6; and whoever speaks it knows of runs that outlive their caller (`detach_request`). Whether one may is the ACL's word. */
-export const DETACH_VERSION = 7
-/** As version 7; and whoever speaks it reads a signature that is of a batch of Requests. `versions` has room for 8: the next leaves some out (`speaks`). */
-export const BATCH_VERSION = 8
+/**
+ * The one version of a link. Both sides must list it. A peer with another version gets the error `upgrade`. Raise it with every change of
+ * the handshake or of a frame that travels on a link.
+ */
+export const LINK_VERSION = 9
 /** Keys that an agent had one after another, as far back as a contact that missed them follows: each step costs two signatures, and one frame holds them all. */
 export const MAX_SUCCESSIONS = 4
 /** How long a named agent whose machine is another agent now is looked at for having followed: its executor verifies two signatures and writes two files. */
 export const FOLLOW_MS = 2_000
-/** What M1 and M2 say that we speak. */
-export const LINK_VERSIONS: readonly number[] = [
-  LINK_VERSION,
-  RULES_VERSION,
-  WAITING_VERSION,
-  OPERATOR_VERSION,
-  TRACE_VERSION,
-  SUCCESSION_VERSION,
-  DETACH_VERSION,
-  BATCH_VERSION,
-]
 /** Pings that one accepted agent is answered: a burst and a rate above what people type. */
 export const PING_BURST = 20
 export const PINGS_PER_SECOND = 10

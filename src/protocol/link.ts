@@ -1,17 +1,26 @@
+import { AppError } from '../base/errors.ts'
 import {
   AGENT_PUBLIC_KEY_BYTES,
   AGENT_SIGNATURE_BYTES,
   KEM_CIPHERTEXT_BYTES,
   KEM_PUBLIC_KEY_BYTES,
   LINK_ID_BYTES,
+  LINK_VERSION,
   MACHINE_SIGNATURE_BYTES,
   MAX_LINK_FRAME,
   NONCE_BYTES,
 } from './limits.ts'
 import { bytes, id32, list, record, uint, type ValueOf } from './schema.ts'
 
-/** Whether a side that lists these knows what came with `version`: each number says all of those before it. */
-export const speaks = (versions: readonly number[], version: number): boolean => versions.some((one) => one >= version)
+/** Throws `upgrade`, with what to do as `data.next`, unless the peer lists our version of the link. `who` names the peer. */
+export const demandLinkVersion = (versions: readonly number[], who = 'the other machine'): void => {
+  if (versions.includes(LINK_VERSION)) return
+  const theirs = Math.max(0, ...versions)
+  const older = theirs < LINK_VERSION ? `on ${who}` : 'on this machine'
+  throw new AppError('upgrade', `${who} uses version ${theirs} of the link, and this machine version ${LINK_VERSION}`, {
+    data: { offence: 'handshake_failed', next: `upgrade x0x ${older}, then start its x0xd again` },
+  })
+}
 
 /** libp2p protocol of the handshake; the stream then carries the first direct messages. */
 export const LINK_PROTOCOL = '/x0x/link/1'
@@ -32,6 +41,7 @@ export const LINK_CONFIRM_RESPONDER_INFO = 'x0x-link-confirm-responder-v1'
 export const LINK_CONFIRM_INITIATOR_INFO = 'x0x-link-confirm-initiator-v1'
 export const STREAM_KEY_INFO = 'x0x-stream-key-v1'
 
+/** Earlier releases list several. Every release can read the list, so that both sides can say which one is too old. */
 const versions = list(uint(255), 8)
 const signatures = { agent_signature: bytes(AGENT_SIGNATURE_BYTES), machine_signature: bytes(MACHINE_SIGNATURE_BYTES) }
 

@@ -27,6 +27,7 @@ import { encodeFrame, FrameDecoder } from '../../src/protocol/framing.ts'
 import {
   KEM_CIPHERTEXT_BYTES,
   KEM_PUBLIC_KEY_BYTES,
+  LINK_VERSION,
   MAX_NONCES_PER_PEER,
   MAX_PORT_BACKLOG,
   MAX_PORT_CALLS,
@@ -395,7 +396,7 @@ test('what is signed for a network half is one kind of statement alone: no Exit,
   assert.deepEqual(fits(asked.body, asked.signature), [EXEC_REQUEST_DOMAIN])
   assert.throws(() => execExit.decode(asked.body))
   const m1 = linkM1.encode({
-    versions: [1],
+    versions: [LINK_VERSION],
     agent_public_key: mallory.signer.publicKey,
     kem_public_key: randomBytes(KEM_PUBLIC_KEY_BYTES),
     nonce: randomBytes(NONCE_BYTES),
@@ -426,7 +427,7 @@ const lie = async (
   const peer_machine = claims.machine ?? mallory.machine.machineId
   const machines = { machine_initiator: peer_machine, machine_responder: network.client.identity.machineId }
   const m1 = linkM1.encode({
-    versions: [1],
+    versions: [LINK_VERSION],
     agent_public_key: claims.agentKey ?? mallory.signer.publicKey,
     kem_public_key: randomBytes(KEM_PUBLIC_KEY_BYTES),
     nonce: randomBytes(NONCE_BYTES),

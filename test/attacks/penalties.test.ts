@@ -105,11 +105,13 @@ test('what an accepted agent is refused is no offence of a stranger, however oft
   const link = await bob.links.link(alice.agentId, signalOf())
   const offend = (): void => bob.links.penalise(link, 'denied')
   for (let count = 0; count < MIN_PENALTY_MS / PENALTY_MS.denied; count++) offend()
-  assert.deepEqual(bob.node.refusals().penalties, [])
+  // On a slow machine a connection of the two may be given up while it is made, which is an offence of its own.
+  const denials = (): number => bob.node.refusals().penalties.filter(({ offence }) => offence === 'denied').length
+  assert.equal(denials(), 0)
   await bob.contacts.setTrust(alice.agentId, 'unknown')
   await until(() => link.decision !== 'accept')
   offend()
-  assert.equal(bob.node.refusals().penalties.length, 1)
+  assert.equal(denials(), 1)
 })
 
 test('an accepted agent that is refused without end is answered no more, and others are', LIMIT, async (t) => {

@@ -53,7 +53,7 @@ const setUp = () => {
   const frames = new FrameStream({ stream: stream as unknown as MeshStream }, { maxFrame: MAX_LINK_FRAME, maxEarly: MAX_LINK_FRAME })
   const counters = new DmCounters()
   const facts = { agentId: ALICE, machineId: 'cc'.repeat(32), agentPublicKey: new Uint8Array(1952), number: 1, heard: 0 }
-  const link: Link = { ...facts, versions: [], path: { address: '', inbound: false, relay: null }, decision: 'accept' }
+  const link: Link = { ...facts, path: { address: '', inbound: false, relay: null }, decision: 'accept' }
   const keys = { opener: randomBytes(32), responder: randomBytes(32) }
   const channel = new DmChannel(
     { frames, link, counters, clock: systemClock },

@@ -10,7 +10,7 @@ import { equalBytes } from '../../src/identity/hash.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { primitives } from '../../src/identity/primitives.ts'
 import type { MeshConnection } from '../../src/mesh/connection.ts'
-import { MAX_LINK_FRAME } from '../../src/protocol/limits.ts'
+import { LINK_VERSION, MAX_LINK_FRAME } from '../../src/protocol/limits.ts'
 import { LINK_PROTOCOL, linkM1, linkM2, linkM2Core, linkM3 } from '../../src/protocol/link.ts'
 import { connect, flip, handshake, signalOf, type Tamper } from '../support/hostile-link.ts'
 import { introduce, startPeer, type Peer } from '../support/peer.ts'
@@ -102,13 +102,44 @@ for (const field of ['agent_public_key', 'kem_public_key', 'nonce'] as const) {
 }
 
 test('M1 with another list of versions on the way is refused: no downgrade', LIMIT, async () => {
-  for (const versions of [[1], [2, 1], [1, 1]]) {
+  for (const versions of [[1], [LINK_VERSION, 1], [LINK_VERSION, LINK_VERSION]]) {
     await refusedByAlice({ sent: (frame, index) => (index === 0 ? linkM1.encode({ ...linkM1.decode(frame), versions }) : frame) })
   }
 })
 
-test('M1 without a version of ours is refused by the responder', LIMIT, async () => {
-  await refusedByBob({ sent: (frame, index) => (index === 0 ? linkM1.encode({ ...linkM1.decode(frame), versions: [2] }) : frame) })
+test('an initiator of another version is told ours, and gets no link', LIMIT, async () => {
+  for (const versions of [[], [LINK_VERSION - 1], [LINK_VERSION + 1], [1, 2, 3, 4, 5, 6, 7, 8]]) {
+    let told: readonly number[] = []
+    await refusedByBob({
+      sent: (frame, index) => (index === 0 ? linkM1.encode({ ...linkM1.decode(frame), versions }) : frame),
+      received: (frame) => {
+        told = linkM2Core.decode(linkM2.decode(frame).core).versions
+        return frame
+      },
+    })
+    assert.deepEqual(told, [LINK_VERSION])
+  }
+})
+
+test('a responder of another version is an error that names both versions and the machine to upgrade', LIMIT, async () => {
+  for (const [theirs, where] of [
+    [LINK_VERSION - 1, /on machine /],
+    [LINK_VERSION + 1, /on this machine/],
+  ] as const) {
+    const connection = await connect(alice, bob)
+    const answer = (frame: Uint8Array): Uint8Array => {
+      const m2 = linkM2.decode(frame)
+      return linkM2.encode({ ...m2, core: linkM2Core.encode({ ...linkM2Core.decode(m2.core), versions: [theirs] }) })
+    }
+    await assert.rejects(handshake(alice, bob, { received: answer }), (error) => {
+      assert.ok(isAppError(error, 'upgrade'))
+      assert.match(error.message, new RegExp(`version ${theirs} .* version ${LINK_VERSION}`))
+      assert.match(String(error.data['next']), where)
+      return true
+    })
+    connection.abort(new Error('done'))
+    await until(() => bob.node.connectionsTo(alice.machineId).length === 0)
+  }
 })
 
 for (const field of ['agent_signature', 'machine_signature', 'mac'] as const) {

@@ -8,7 +8,7 @@ import type { Logger } from '../../src/base/log.ts'
 import { EXEC_DETACHED_ASK_DOMAIN, execDetachedAsk } from '../../src/protocol/detached.ts'
 import { MAX_DETACHED_PER_AGENT } from '../../src/protocol/detach-limits.ts'
 import { decodeExecBody, execFrame, type ExecFrame } from '../../src/protocol/exec.ts'
-import { DETACH_VERSION, LINK_VERSIONS, MAX_RUNS_PER_PEER } from '../../src/protocol/limits.ts'
+import { MAX_RUNS_PER_PEER } from '../../src/protocol/limits.ts'
 import { ask, begin, DETACH_KEYS, DetachedMemory, directoryOf, never, untilOver } from '../support/detached.ts'
 import { execPair, type ExecPair } from '../support/exec-pair.ts'
 import { newParty, type FakeLink, type Party } from '../support/fake-network.ts'
@@ -153,23 +153,6 @@ test('what the entry does not allow is denied, and a working directory as ever',
   const cut = await begin(allowed, 'waits', { lifetime_ms: 3_600_001, clamp: true })
   assert.equal(cut.info.state, 'running')
   await assert.rejects(ask(allowed, 'waits', { request_id: 'x' }), (error) => isAppError(error, 'bad_request'))
-})
-
-test('an agent of a release before is asked for none', async (t) => {
-  const versions = LINK_VERSIONS.filter((version) => version < DETACH_VERSION)
-  const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS, versions })
-  await assert.rejects(ask(pair, 'waits'), (error) => isAppError(error, 'not_offered') && error.data['may_run'] === undefined)
-  // It was asked for before, by a release that could: what became of that nobody has heard.
-  const known_sha256 = ['00'.repeat(32)]
-  await assert.rejects(ask(pair, 'waits', { known_sha256 }), (error) => isAppError(error, 'not_offered') && error.data['may_run'] === true)
-  const target = {
-    agent_id: pair.responder.own.signer.agentId,
-    machine_id: pair.responder.own.machine.machineId,
-    request_id: '0192d3a0-1111-7222-8333-444455556666',
-    request_sha256: ['00'.repeat(32)],
-  }
-  await assert.rejects(pair.detached.state(target, never()), (error) => isAppError(error, 'not_offered'))
-  assert.equal(pair.responder.totals().requests_received, 0)
 })
 
 /** The first Request arrives, and its answer does not. */

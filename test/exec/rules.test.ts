@@ -16,13 +16,12 @@ import {
   EXEC_RULES_DOMAIN,
   execDetachRules,
   execExit,
-  execRules,
   execRulesRequest,
   type ExecFrame,
   type ExecRule,
   type ExecRules,
 } from '../../src/protocol/exec.ts'
-import { DETACH_VERSION, LINK_VERSIONS, RESUME_ATTEMPT_MS, RULES_ANSWER_MS, RULES_VERSION } from '../../src/protocol/limits.ts'
+import { RESUME_ATTEMPT_MS, RULES_ANSWER_MS } from '../../src/protocol/limits.ts'
 import { anyExecRules, encodeExecBody } from '../support/exec-frames.ts'
 import { execPair, LocalChannel, type ExecPair, type PairOptions } from '../support/exec-pair.ts'
 import { newParty, type Party } from '../support/fake-network.ts'
@@ -85,23 +84,11 @@ test('a stranger that asks for its rules is told trust_rejected, whatever the AC
   }
 })
 
-test('an agent of an older version is not asked: not_offered', async (t) => {
-  const pair = await execPair(t, { ...TOLD, versions: [1] })
-  await assert.rejects(ask(pair), failsWith('not_offered', /of a version before that/))
-  assert.deepEqual(pair.channels[0]?.sent, [])
-})
-
-test('which rules outlive their callers is told between sides that both know of such runs, and to others all else', async (t) => {
+test('which rules outlive their callers is told', async (t) => {
   const options = { ...TOLD, entryKeys: `${TOLD.entryKeys}detach = true\nmax_detach_secs = 7200\n` }
+  const { rules } = await ask(await execPair(t, options))
   const detach = { lifetime_ms: 7_200_000, keep_bytes: 8_388_608 }
-  const before = LINK_VERSIONS.filter((version) => version < DETACH_VERSION)
-  for (const [versions, told] of [
-    [LINK_VERSIONS, detach],
-    [before, null],
-  ] as const) {
-    const { rules } = await ask(await execPair(t, { ...options, versions }))
-    assert.deepEqual(rules, [{ description: 'a peer', argv: ['/bin/echo', '<INT>'], ...CAPS, detach: told }])
-  }
+  assert.deepEqual(rules, [{ description: 'a peer', argv: ['/bin/echo', '<INT>'], ...CAPS, detach }])
 })
 
 test('a journal that cannot be written keeps the rules back', async (t) => {
@@ -183,13 +170,6 @@ const LIES: Record<string, readonly [(pair: ExecPair, question: Question) => Pro
   ],
   'no time': [withRule({ timeout_ms: 0 }), /no time to run/],
   'no time without its caller': [withRule({ detach: { lifetime_ms: 0, keep_bytes: 1 } }), /no time to run/],
-  'rules as they are told to a release before': [
-    async (pair, q) => {
-      const body = execRules.encode(answerTo(pair, q, { rules: [rule({})] }))
-      return { type: 'rules', body, signature: await pair.responder.own.signer.sign(EXEC_RULES_DOMAIN, body) }
-    },
-    /rules\[0\]: expected 7 fields/,
-  ],
   'nested without end': [
     async (pair) => {
       const body = new Uint8Array(2_000).fill(0x81)
@@ -355,10 +335,10 @@ test('a caller who leaves is not waited for', async (t) => {
 
 test('whatever comes as rules is refused, or each of its tokens is one of the grammar', () => {
   const party = newParty()
-  const expectedOf = (answer: ExecRules, versions: readonly number[]): Expected => ({
+  const expectedOf = (answer: ExecRules): Expected => ({
     requestId: answer.request_id,
     requestSha256: answer.request_sha256,
-    from: { agentId: answer.from_agent, machineId: answer.from_machine, agentPublicKey: party.signer.publicKey, versions },
+    from: { agentId: answer.from_agent, machineId: answer.from_machine, agentPublicKey: party.signer.publicKey },
     to: { agentId: answer.to_agent, machineId: answer.to_machine },
   })
   const outcomes = { taken: 0, refused: 0 }
@@ -377,10 +357,10 @@ test('whatever comes as rules is refused, or each of its tokens is one of the gr
     }
   }
   fc.assert(
-    fc.property(anyExecRules, fc.boolean(), fc.array(fc.tuple(fc.nat(), fc.nat(255)), { maxLength: 3 }), (answer, isBefore, hits) => {
-      const body = Uint8Array.from((isBefore ? execRules : execDetachRules).encode(answer))
+    fc.property(anyExecRules, fc.array(fc.tuple(fc.nat(), fc.nat(255)), { maxLength: 3 }), (answer, hits) => {
+      const body = Uint8Array.from(execDetachRules.encode(answer))
       for (const [at, byte] of hits) body[at % body.length] = byte
-      look(body, expectedOf(answer, isBefore ? [RULES_VERSION] : LINK_VERSIONS))
+      look(body, expectedOf(answer))
     }),
     { seed: 20_261_124, numRuns: 20_000 },
   )

@@ -10,7 +10,7 @@ import { TracedRun } from '../../src/exec/run-spans.ts'
 import { RunTraces } from '../../src/exec/run-traces.ts'
 import { TraceExport } from '../../src/exec/trace-export.ts'
 import { decodeExecBody } from '../../src/protocol/exec.ts'
-import { LEASE_EXPIRES_MS, LINK_VERSIONS, TRACE_VERSION } from '../../src/protocol/limits.ts'
+import { LEASE_EXPIRES_MS } from '../../src/protocol/limits.ts'
 import { MAX_TRACED_DETACHED, MAX_TRACED_RUNS } from '../../src/protocol/local-limits.ts'
 import type { TraceContext } from '../../src/protocol/trace-context.ts'
 import { ask, begin, DETACH_KEYS, never, untilOver } from '../support/detached.ts'
@@ -27,28 +27,23 @@ const nothing = (): void => undefined
 const TRACES = { asked: () => CONTEXT, answered: nothing, arrived: nothing, joined: nothing, left: nothing, outlives: nothing }
 const sink = { event: () => undefined }
 
-test('a peer is told of a trace behind its Request, and only where its link says that it knows what that is', async (t) => {
-  for (const [versions, frames] of [
-    [LINK_VERSIONS, ['request', 'trace']],
-    [LINK_VERSIONS.filter((version) => version < TRACE_VERSION), ['request']],
-  ] as const) {
-    const joined: unknown[] = []
-    const peerTraces = {
-      arrived: () => undefined,
-      joined: (id: string, context: TraceContext) => void joined.push([id, context]),
-      left: () => undefined,
-      lost: () => undefined,
-      outlives: () => undefined,
-      resumed: () => undefined,
-    }
-    const pair = await execPair(t, { versions, traces: TRACES, peerTraces })
-    const spec = { argv: [pair.responder.program('hello')], stdin: null, timeout_ms: null, cwd: null, clamp: false }
-    const { ok, request_id } = await pair.runner.run({ agent_id: pair.responder.own.signer.agentId, ...spec }, sink)
-    assert.equal(ok, true)
-    const sent = pair.channels[0]!.sent.map((body) => decodeExecBody(body).type).filter((type) => type !== 'ack')
-    assert.deepEqual(sent, frames)
-    assert.deepEqual(joined, frames.length === 2 ? [[request_id, CONTEXT]] : [])
+test('a peer is told of a trace behind its Request', async (t) => {
+  const joined: unknown[] = []
+  const peerTraces = {
+    arrived: () => undefined,
+    joined: (id: string, context: TraceContext) => void joined.push([id, context]),
+    left: () => undefined,
+    lost: () => undefined,
+    outlives: () => undefined,
+    resumed: () => undefined,
   }
+  const pair = await execPair(t, { traces: TRACES, peerTraces })
+  const spec = { argv: [pair.responder.program('hello')], stdin: null, timeout_ms: null, cwd: null, clamp: false }
+  const { ok, request_id } = await pair.runner.run({ agent_id: pair.responder.own.signer.agentId, ...spec }, sink)
+  assert.equal(ok, true)
+  const sent = pair.channels[0]!.sent.map((body) => decodeExecBody(body).type).filter((type) => type !== 'ack')
+  assert.deepEqual(sent, ['request', 'trace'])
+  assert.deepEqual(joined, [[request_id, CONTEXT]])
 })
 
 test('a trace opens no stream, and any number of them changes nothing of a run', async (t) => {
@@ -130,9 +125,9 @@ const follow = (t: TestContext) => {
 }
 
 /** Both sides of a pair, followed. */
-const followedPair = async (t: TestContext, scripts: Record<string, string>, versions = LINK_VERSIONS) => {
+const followedPair = async (t: TestContext, scripts: Record<string, string>) => {
   const { ended, counters, following } = follow(t)
-  const pair = await execPair(t, { entryKeys: DETACH_KEYS, scripts, versions, traces: following(), peerTraces: following() })
+  const pair = await execPair(t, { entryKeys: DETACH_KEYS, scripts, traces: following(), peerTraces: following() })
   return { pair, ended, counters }
 }
 

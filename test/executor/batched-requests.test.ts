@@ -2,10 +2,8 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { batchLeaf, signBatch, verifyInBatch } from '../../src/identity/batch-signing.ts'
-import { verifyAgent } from '../../src/identity/signing.ts'
 import { EXEC_REQUEST_DOMAIN, execFrame, execRequest, type ExecRequest } from '../../src/protocol/exec.ts'
-import { AGENT_SIGNATURE_BYTES, BATCH_VERSION, LINK_VERSIONS, MAX_ARGV_BYTES, MAX_SEALED_FRAME } from '../../src/protocol/limits.ts'
-import { speaks } from '../../src/protocol/link.ts'
+import { AGENT_SIGNATURE_BYTES, MAX_ARGV_BYTES, MAX_SEALED_FRAME } from '../../src/protocol/limits.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { newParty, uptimeCall, type FakeLink } from '../support/fake-network.ts'
 import { linesOf } from '../support/journal.ts'
@@ -13,33 +11,17 @@ import { linesOf } from '../support/journal.ts'
 const callOn = (link: FakeLink, number: number) =>
   uptimeCall(link.number, `01a1fafc-9b07-75d0-b2a2-${number.toString(16).padStart(12, '0')}`)
 
-test('Requests that are asked for together share signatures where their peers read batches, and each is in the journal', async (t) => {
+test('Requests that are asked for together share signatures, and each is in the journal', async (t) => {
   const host = await ExecutorHost.start(t, {})
   const network = await host.connect()
   const link = await network.linkOut(host.peer)
-  network.versions = LINK_VERSIONS.filter((version) => version < BATCH_VERSION)
-  const before = await network.linkOut(newParty())
   const issued = host.totals().signatures_issued
   const signed = await Promise.all(Array.from({ length: 40 }, async (_, number) => network.client.signRequest(callOn(link, number))))
   assert.ok(signed.every(({ body, signature }) => verifyInBatch(host.own.signer.publicKey, EXEC_REQUEST_DOMAIN, body, signature)))
   const made = host.totals().signatures_issued - issued
   assert.ok(made < 20, `${made} signatures for 40 Requests`)
   assert.ok(signed.some(({ signature }) => signature.length > AGENT_SIGNATURE_BYTES))
-  const alone = await Promise.all(Array.from({ length: 8 }, async (_, number) => network.client.signRequest(callOn(before, 40 + number))))
-  assert.ok(alone.every(({ body, signature }) => verifyAgent(host.own.signer.publicKey, EXEC_REQUEST_DOMAIN, body, signature)))
-  assert.equal(host.totals().signatures_issued - issued - made, 8)
-  assert.equal((await linesOf(host.outgoingPath)).length, 48)
-})
-
-test('a number that a side lists says all of those before it, also where a later release leaves some out', async (t) => {
-  const speaking = [LINK_VERSIONS, [1, 9], [1, 7], [1], []].map((versions) => speaks(versions, BATCH_VERSION))
-  assert.deepEqual(speaking, [true, true, false, false, false])
-  const host = await ExecutorHost.start(t, {})
-  const network = await host.connect()
-  network.versions = [1, 9]
-  const link = await network.linkOut(host.peer)
-  const signed = await Promise.all(Array.from({ length: 40 }, async (_, number) => network.client.signRequest(callOn(link, number))))
-  assert.ok(signed.some(({ signature }) => signature.length > AGENT_SIGNATURE_BYTES))
+  assert.equal((await linesOf(host.outgoingPath)).length, 40)
 })
 
 const REQUESTS = 5

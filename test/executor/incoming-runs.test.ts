@@ -5,7 +5,7 @@ import { test } from 'node:test'
 
 import type { Operation } from '../../src/executor/port/messages.ts'
 import type { IncomingRun } from '../../src/executor/port/shown.ts'
-import { LINK_VERSION, RULES_VERSION, WAITING_VERSION } from '../../src/protocol/limits.ts'
+
 import { deskPlace } from '../support/desk-place.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { newParty, type FakeNetwork } from '../support/fake-network.ts'
@@ -101,14 +101,13 @@ test('an id that two agents chose ends nothing until one is named', async (t) =>
   assert.deepEqual((await runs[0]!.exit(), runs[0]!.warnings()), ['cancelled'])
 })
 
-test('what waits for a human is ended too, and a requester of an older version is told in words that it knows', async (t) => {
+test('what waits for a human is ended too', async (t) => {
   const desk = await deskPlace(t, {})
   const human = await desk.human()
   await human.subscribe(() => undefined)
   const host = await ExecutorHost.start(t, { entryKeys: 'ask = "always"', desk: desk.link })
   await host.befriend(host.peer)
   const network = await host.connect()
-  network.versions = [LINK_VERSION, RULES_VERSION, WAITING_VERSION]
   const run = await (await network.link(host.peer)).ask([host.program('hello')])
   await run.frame('waiting')
   assert.deepEqual(
@@ -118,5 +117,5 @@ test('what waits for a human is ended too, and a requester of an older version i
   await operate(host, network, 'exec_incoming_cancel', { request_id: run.id })
   assert.equal(await run.denial(), 'approval_denied')
   const [warning] = run.frames.filter((frame) => frame.type === 'warning')
-  assert.deepEqual([warning?.kind, warning?.message], ['access_revoked', 'the operator of the executing host ended the run'])
+  assert.deepEqual([warning?.kind, warning?.message], ['ended_by_operator', 'the operator of the executing host ended the run'])
 })

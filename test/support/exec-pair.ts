@@ -109,8 +109,6 @@ export interface ExecPair {
 }
 
 export interface PairOptions extends HostOptions {
-  /** What each of them says that it speaks. */
-  readonly versions?: readonly number[]
   /** What the requester keeps of traces, and the responder. */
   readonly traces?: DetachedClientComponents['traces']
   readonly peerTraces?: ExecServiceComponents['traces']
@@ -132,7 +130,6 @@ export const execPair = async (t: TestContext, options: PairOptions): Promise<Ex
   const responder = await ExecutorHost.start(t, { ...options, ...(options.listed !== false && { peers: [requester.own] }) })
   if (options.befriend !== false) await responder.befriend(requester.own)
   const asking = await requester.connect()
-  asking.versions = options.versions ?? asking.versions
   const out = await asking.linkOut(responder.own)
   const peerOf = (party: typeof requester.own, number: number): RunPeer => ({
     number,
@@ -144,7 +141,6 @@ export const execPair = async (t: TestContext, options: PairOptions): Promise<Ex
   const strangersDenied: RunPeer[] = []
   const serve = async (): Promise<Served> => {
     const network = await responder.connect()
-    network.versions = asking.versions
     const service = new ExecService({
       executor: network.client,
       counters: serviceCounters,
@@ -164,7 +160,7 @@ export const execPair = async (t: TestContext, options: PairOptions): Promise<Ex
     const { back, service } = served
     const nonce = await back.nonce()
     const [ours, theirs] = [
-      new LocalChannel({ ...peerOf(responder.own, out.number), versions: asking.versions }, nonce),
+      new LocalChannel(peerOf(responder.own, out.number), nonce),
       new LocalChannel(peerOf(requester.own, back.number), nonce),
     ]
     ours.other = theirs

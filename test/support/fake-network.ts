@@ -21,7 +21,7 @@ import {
   type ExecFrameType,
   type ExecRequest,
 } from '../../src/protocol/exec.ts'
-import { KEM_CIPHERTEXT_BYTES, KEM_PUBLIC_KEY_BYTES, LINK_VERSIONS, NONCE_BYTES } from '../../src/protocol/limits.ts'
+import { KEM_CIPHERTEXT_BYTES, KEM_PUBLIC_KEY_BYTES, LINK_VERSION, NONCE_BYTES } from '../../src/protocol/limits.ts'
 import { LINK_DOMAINS, linkM1, linkM2, linkM2Core, linkM3 } from '../../src/protocol/link.ts'
 import type { TrustDecision } from '../../src/protocol/reasons.ts'
 import { silent } from './processes.ts'
@@ -44,8 +44,6 @@ export class FakeNetwork {
   readonly duplex: Duplex
   readonly decisions: { link: number; decision: TrustDecision }[] = []
   readonly revocations: { link: number; items: readonly Uint8Array[] }[] = []
-  /** What the peers of `link` and `linkOut` speak. */
-  versions: readonly number[] = LINK_VERSIONS
 
   constructor(duplex: Duplex) {
     this.duplex = duplex
@@ -59,7 +57,7 @@ export class FakeNetwork {
     const { machineId } = this.client.identity
     const machines = { machine_initiator: peer.machine.machineId, machine_responder: machineId }
     const m1 = linkM1.encode({
-      versions: [...this.versions],
+      versions: [LINK_VERSION],
       agent_public_key: peer.signer.publicKey,
       kem_public_key: randomBytes(KEM_PUBLIC_KEY_BYTES),
       nonce: randomBytes(NONCE_BYTES),
@@ -93,7 +91,7 @@ export class FakeNetwork {
       kem_public_key: randomBytes(KEM_PUBLIC_KEY_BYTES),
     })
     const core = linkM2Core.encode({
-      versions: [...this.versions],
+      versions: [LINK_VERSION],
       agent_public_key: peer.signer.publicKey,
       kem_ciphertext: randomBytes(KEM_CIPHERTEXT_BYTES),
       nonce: randomBytes(NONCE_BYTES),

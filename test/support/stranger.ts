@@ -14,7 +14,7 @@ import { createLibp2p } from 'libp2p'
 import { primitives } from '../../src/identity/primitives.ts'
 import { ANNOUNCE_TOPIC } from '../../src/protocol/card.ts'
 import { encodeFrame } from '../../src/protocol/framing.ts'
-import { AGENT_PUBLIC_KEY_BYTES, NONCE_BYTES } from '../../src/protocol/limits.ts'
+import { AGENT_PUBLIC_KEY_BYTES, LINK_VERSION, NONCE_BYTES } from '../../src/protocol/limits.ts'
 import { linkM1 } from '../../src/protocol/link.ts'
 
 /** One head of a yamux frame: version 0, type, flags, stream, length. */
@@ -136,7 +136,7 @@ export const openGossip = async ({ connection }: Hold): Promise<Stream> => {
 export const firstMessage = (): Uint8Array =>
   encodeFrame(
     linkM1.encode({
-      versions: [1],
+      versions: [LINK_VERSION],
       agent_public_key: randomBytes(AGENT_PUBLIC_KEY_BYTES),
       kem_public_key: primitives().kemKeygen().publicKey,
       nonce: randomBytes(NONCE_BYTES),

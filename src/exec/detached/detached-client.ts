@@ -64,7 +64,7 @@ export class DetachedClient {
 
   /**
    * Begins one. `onSigned` is awaited before each Request leaves: what it is told is enough to ask about the run for ever after.
-   * A denial is a value. Errors: `bad_request`, `not_offered`, `rate_limited`, `journal_unavailable`, `operator_proof_required`,
+   * A denial is a value. Errors: `bad_request`, `rate_limited`, `journal_unavailable`, `operator_proof_required`,
    * `peer_rejected` and what dialling throws, with `may_run` in their data where the Request may have arrived, or one before it may
    * have: the same id again runs once.
    */

@@ -6,7 +6,6 @@ import type { RunCaps } from '../../policy/permit.ts'
 import type { RunState, WarningKind } from '../../protocol/reasons.ts'
 import type { RunStory } from '../../protocol/run-story.ts'
 import { Execution, reportTo, starterOf, type EndCause, type RunReport } from '../runs/execution.ts'
-import type { PeerKnows } from '../runs/run-frames.ts'
 import { warningFrame } from '../runs/run-frames.ts'
 import { RunWait, type Admitted, type Awaited } from '../runs/run-wait.ts'
 import type { RunComponents } from '../runs/run.ts'
@@ -15,7 +14,6 @@ import type { KeptRun } from './kept-run.ts'
 export interface DetachedRunInit {
   readonly admission: Admitted | Awaited
   readonly kept: KeptRun
-  readonly peer: PeerKnows
   readonly story: RunStory | null
   /** Answers the Exit for a run whose output cannot be kept. */
   unkept(detail: string): Promise<Uint8Array>
@@ -151,7 +149,7 @@ export class DetachedRun {
   }
 
   #warn(kind: WarningKind, caps: RunCaps | null = null): void {
-    this.#note(warningFrame(this.requestId, kind, this.#init.peer, caps))
+    this.#note(warningFrame(this.requestId, kind, caps))
   }
 
   #note(frame: ExecFrame): void {

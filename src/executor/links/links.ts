@@ -6,21 +6,9 @@ import { equalBytes, randomBytes } from '../../identity/hash.ts'
 import { initiatorTranscript, responderTranscript, type LinkMachines } from '../../identity/link-crypto.ts'
 import { verifyAgent, verifyMachine } from '../../identity/signing.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
-import {
-  BATCH_VERSION,
-  DETACH_VERSION,
-  LINK_HANDSHAKE_MS,
-  LINK_VERSION,
-  LINK_VERSIONS,
-  MAX_CONNECTIONS,
-  NONCE_BYTES,
-  OPERATOR_VERSION,
-  RULES_VERSION,
-  SUCCESSION_VERSION,
-  WAITING_VERSION,
-} from '../../protocol/limits.ts'
+import { LINK_HANDSHAKE_MS, LINK_VERSION, MAX_CONNECTIONS, NONCE_BYTES } from '../../protocol/limits.ts'
 import { MAX_CONNECTIONS_PER_AGENT, MAX_UNPROVEN_CONNECTIONS } from '../../protocol/meter-limits.ts'
-import { LINK_DOMAINS, linkM1, linkM2, linkM2Core, linkM3, speaks } from '../../protocol/link.ts'
+import { demandLinkVersion, LINK_DOMAINS, linkM1, linkM2, linkM2Core, linkM3 } from '../../protocol/link.ts'
 import type { TrustDecision } from '../../protocol/reasons.ts'
 import { pairKey, type Nonces } from './nonces.ts'
 import type { Signatures } from './signatures.ts'
@@ -44,18 +32,6 @@ export interface PeerLink {
   readonly agentId: AgentId
   readonly machineId: MachineId
   readonly agentPublicKey: Uint8Array
-  /** Its peer answers which commands may be run there. */
-  readonly answersRules: boolean
-  /** Its peer knows what a Waiting frame is. */
-  readonly knowsWaiting: boolean
-  /** Its peer knows what `ended_by_operator` is. */
-  readonly knowsOperator: boolean
-  /** Its peer knows of runs that outlive their callers. */
-  readonly knowsDetaching: boolean
-  /** Its peer reads a signature that is of a batch. */
-  readonly readsBatches: boolean
-  /** Its peer knows what a succession is. */
-  readonly knowsSuccessions: boolean
   /** Its peer has said over this link which keys it had before. */
   heardSuccessions: boolean
   /** `pairKey` of the two. */
@@ -75,12 +51,6 @@ interface Handshake {
   readonly begunAt: number
   /** The responder's only. */
   readonly reply: { readonly core: Uint8Array; readonly nonce: Uint8Array; readonly agentPublicKey: Uint8Array } | null
-}
-
-/** What a peer's signatures cover of itself. */
-interface LinkedAgent {
-  readonly agentPublicKey: Uint8Array
-  readonly versions: readonly number[]
 }
 
 export interface LinksComponents {
@@ -103,11 +73,6 @@ const rejected = (message: string): AppError => new AppError('peer_rejected', me
 const badSignature = (whose: 'agent' | 'machine'): AppError =>
   new AppError('peer_rejected', `the ${whose}'s signature is wrong`, { data: { offence: 'bad_signature' } })
 
-const checkVersions = (versions: readonly number[]): void => {
-  if (!versions.includes(LINK_VERSION))
-    throw rejected(`the peer speaks versions ${versions.join(', ')} of the link, we speak ${LINK_VERSION}`)
-}
-
 /**
  * Handshakes and the links that came of them. Everything that is signed or verified here covers bytes
  * that this side wrote or holds itself, so the network's half can break a link but not forge one.
@@ -129,7 +94,7 @@ export class Links {
     this.#nonces = components.nonces
     this.#clock = components.clock
     this.#own = init
-    this.#add(OWN_LINK, init.machineId, { agentPublicKey: init.agentPublicKey, versions: LINK_VERSIONS })
+    this.#add(OWN_LINK, init.machineId, init.agentPublicKey)
   }
 
   /** Throws `not_found` for a link that is gone. */
@@ -146,7 +111,7 @@ export class Links {
   /** M1 of a link that we begin. */
   open(peerMachine: MachineId, kemPublicKey: Uint8Array): { handle: number; m1: Uint8Array } {
     const m1 = linkM1.encode({
-      versions: [...LINK_VERSIONS],
+      versions: [LINK_VERSION],
       agent_public_key: this.#own.agentPublicKey,
       kem_public_key: kemPublicKey,
       nonce: randomBytes(NONCE_BYTES),
@@ -159,14 +124,14 @@ export class Links {
     const { peerMachine, m1 } = this.#take(handle, 'initiator')
     const { core, agent_signature, machine_signature } = linkM2.decode(m2)
     const { versions, agent_public_key } = linkM2Core.decode(core)
-    checkVersions(versions)
+    demandLinkVersion(versions)
     const machines: LinkMachines = { machine_initiator: this.#own.machineId, machine_responder: peerMachine }
     const theirs = responderTranscript(machines, m1, core)
     if (!verifyAgent(agent_public_key, LINK_DOMAINS.responder_agent, theirs, agent_signature)) throw badSignature('agent')
     if (!verifyMachine(peerMachine, LINK_DOMAINS.responder_machine, theirs, machine_signature)) throw badSignature('machine')
     this.#checkNotOurselves(peerMachine)
     const agentSignature = await this.#signatures.sign(LINK_DOMAINS.initiator_agent, initiatorTranscript(machines, m1, m2))
-    return { link: this.#admit(peerMachine, { agentPublicKey: agent_public_key, versions }), agentSignature }
+    return { link: this.#admit(peerMachine, agent_public_key), agentSignature }
   }
 
   /** As responder: writes and signs what M2 carries. */
@@ -175,12 +140,11 @@ export class Links {
     m1: Uint8Array,
     kemCiphertext: Uint8Array,
   ): Promise<{ handle: number; core: Uint8Array; agentSignature: Uint8Array }> {
-    const { versions, agent_public_key: agentPublicKey } = linkM1.decode(m1)
-    checkVersions(versions)
+    const { agent_public_key: agentPublicKey } = linkM1.decode(m1)
     this.#checkNotOurselves(peerMachine)
     const nonce = randomBytes(NONCE_BYTES)
     const core = linkM2Core.encode({
-      versions: [...LINK_VERSIONS],
+      versions: [LINK_VERSION],
       agent_public_key: this.#own.agentPublicKey,
       kem_ciphertext: kemCiphertext,
       nonce,
@@ -200,8 +164,8 @@ export class Links {
     const theirs = initiatorTranscript(machines, m1, m2)
     if (!verifyAgent(reply.agentPublicKey, LINK_DOMAINS.initiator_agent, theirs, agent_signature)) throw badSignature('agent')
     if (!verifyMachine(peerMachine, LINK_DOMAINS.initiator_machine, theirs, machine_signature)) throw badSignature('machine')
-    const { versions } = linkM1.decode(m1)
-    const link = this.#admit(peerMachine, { agentPublicKey: reply.agentPublicKey, versions })
+    demandLinkVersion(linkM1.decode(m1).versions)
+    const link = this.#admit(peerMachine, reply.agentPublicKey)
     this.#nonces.add(link.pair, reply.nonce)
     return link
   }
@@ -251,15 +215,15 @@ export class Links {
     if (machineId === this.#own.machineId) throw rejected('the peer has our own machine key')
   }
 
-  #admit(machineId: MachineId, peer: LinkedAgent): PeerLink {
+  #admit(machineId: MachineId, agentPublicKey: Uint8Array): PeerLink {
     if (this.#links.size >= MAX_LINKS) throw new AppError('rate_limited', 'too many links')
-    const agentId = agentIdOf(peer.agentPublicKey)
+    const agentId = agentIdOf(agentPublicKey)
     if (this.all().filter((link) => link.agentId === agentId).length >= MAX_LINKS_PER_AGENT)
       throw new AppError('rate_limited', 'too many links of one agent')
-    return this.#add(++this.#lastLink, machineId, peer)
+    return this.#add(++this.#lastLink, machineId, agentPublicKey)
   }
 
-  #add(number: number, machineId: MachineId, { agentPublicKey, versions }: LinkedAgent): PeerLink {
+  #add(number: number, machineId: MachineId, agentPublicKey: Uint8Array): PeerLink {
     const agentId = agentIdOf(agentPublicKey)
     const decision = this.#judge.decide(agentId, machineId)
     const strangersRequests = new TokenBucket(
@@ -272,12 +236,6 @@ export class Links {
       agentId,
       machineId,
       agentPublicKey,
-      answersRules: speaks(versions, RULES_VERSION),
-      knowsWaiting: speaks(versions, WAITING_VERSION),
-      knowsOperator: speaks(versions, OPERATOR_VERSION),
-      knowsDetaching: speaks(versions, DETACH_VERSION),
-      readsBatches: speaks(versions, BATCH_VERSION),
-      knowsSuccessions: speaks(versions, SUCCESSION_VERSION),
       heardSuccessions: false,
       pair,
       strangersRequests,

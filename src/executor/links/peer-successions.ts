@@ -32,7 +32,7 @@ export class PeerSuccessions {
   /** Ours, once over each link to an agent that we accept; they count as sent with what is said of revocations. */
   takeUnsent(link: PeerLink): Uint8Array[] {
     const { sentRevocations: sent, decision } = link
-    if (sent === null || !link.knowsSuccessions || (decision !== 'accept' && decision !== 'accept_with_flag')) return []
+    if (sent === null || (decision !== 'accept' && decision !== 'accept_with_flag')) return []
     const unsent = this.#own.filter((statement) => !sent.has(statement))
     for (const statement of unsent) sent.add(statement)
     return unsent.map(({ bytes }) => bytes)

@@ -14,8 +14,6 @@ export interface Denial {
 export interface Told {
   readonly subject: RunSubject
   readonly rules: Promise<TellableRules>
-  /** Whoever asks knows of runs that outlive their callers. */
-  readonly knowsDetaching: boolean
 }
 
 /** Not answered at all; the counter says why. */

@@ -84,7 +84,7 @@ export class ApproverAsks {
     return () => this.#close(number)
   }
 
-  /** Signs the question for one stream to its approver. Throws `not_found`, `peer_rejected`, `not_offered`, `rate_limited`. */
+  /** Signs the question for one stream to its approver. Throws `not_found`, `peer_rejected`, `rate_limited`. */
   async sign(
     call: Extract<ToExecutor, { type: 'sign_approval_request' }>,
     link: PeerLink,
@@ -94,7 +94,6 @@ export class ApproverAsks {
     if (ask === undefined) throw new AppError('not_found', 'nobody is to be asked that any more')
     if (link.agentId !== ask.agentId) throw new AppError('peer_rejected', 'the peer of the link is not the approver')
     if (judge.decide(link.agentId, link.machineId) !== 'accept') throw new AppError('peer_rejected', 'the approver is not trusted here')
-    if (!link.knowsWaiting) throw new AppError('not_offered', 'the x0xd of the approver is of a version before approvals')
     signatures.admit()
     const nonce = randomBytes(NONCE_BYTES)
     ask.signed.set(link.machineId, { link, nonce })

@@ -110,7 +110,7 @@ export class Decisions {
     const key = { agent_id, machine_id, request_id }
     const who = { name: judge.nameOf(agent_id), formerly: judge.formerlyOf(agent_id) }
     const principal: Principal = { kind: 'mesh', agent_id, machine_id, verified: problem === null, trust, ...who }
-    if (read.asks === 'rules') return this.#decideRules({ key, argv: [], requestSha256: read.sha256 }, principal, link)
+    if (read.asks === 'rules') return this.#decideRules({ key, argv: [], requestSha256: read.sha256 }, principal)
     if (read.asks === 'approval' || read.asks === 'detached')
       return this.#decideAsk({ key, argv: [], requestSha256: read.sha256 }, principal, read, arrival)
     if (again !== null && senderDenial(principal) === null) return detached.answer(again, arrival.outlet)
@@ -183,10 +183,10 @@ export class Decisions {
     return { ...verdict, report: this.#components.reports.of(request.subject, verdict.permit, request.stdin) }
   }
 
-  #decideRules(subject: RunSubject, principal: Principal, { knowsDetaching }: PeerLink): Denial | Told {
+  #decideRules(subject: RunSubject, principal: Principal): Denial | Told {
     const rules = this.#ruleBook.rulesOf(principal)
     if ('reason' in rules) return { subject, reason: rules.reason, detail: `it asked which commands it may run; ${rules.detail}` }
-    return { subject, rules, knowsDetaching }
+    return { subject, rules }
   }
 
   #decideAsk(

@@ -7,15 +7,7 @@ import { reach } from '../../base/stages.ts'
 import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import type { TellableRules } from '../../policy/mesh/tellable-rules.ts'
 import type { Permit } from '../../policy/permit.ts'
-import {
-  EXEC_EXIT_DOMAIN,
-  EXEC_RULES_DOMAIN,
-  execDetachRules,
-  execExit,
-  execFrame,
-  execRules,
-  type ExecRequest,
-} from '../../protocol/exec.ts'
+import { EXEC_EXIT_DOMAIN, EXEC_RULES_DOMAIN, execDetachRules, execExit, execFrame, type ExecRequest } from '../../protocol/exec.ts'
 import { shortId, toHex, type AgentId, type MachineId } from '../../protocol/ids.ts'
 import { MAX_RECENT_RUNS } from '../../protocol/limits.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
@@ -114,7 +106,7 @@ export class Reports {
   }
 
   /** Answers the encoded Rules when the line is on disk, or counted where it could be; an encoded Exit where the journal cannot be written. */
-  async told(subject: RunSubject, { rules, left_out }: TellableRules, knowsDetaching: boolean): Promise<Uint8Array> {
+  async told(subject: RunSubject, { rules, left_out }: TellableRules): Promise<Uint8Array> {
     const { counters, journal, signatures } = this.#components
     const { key, requestSha256 } = subject
     const event = { event: 'rules', ...key, listed: rules.length, left_out, detail: null } as const
@@ -123,7 +115,7 @@ export class Reports {
       return this.denied(subject, 'audit_unavailable', 'it asked which commands it may run')
     counters.count('rules_answered')
     const answer = { ...this.#from(subject), request_sha256: requestSha256, rules: [...rules], left_out }
-    const body = knowsDetaching ? execDetachRules.encode(answer) : execRules.encode(answer)
+    const body = execDetachRules.encode(answer)
     return execFrame.encode({ type: 'rules', body, signature: await signatures.sign(EXEC_RULES_DOMAIN, body) })
   }
 

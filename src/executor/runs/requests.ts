@@ -130,32 +130,27 @@ export class Requests {
     signatures.admit()
     const content = (): Uint8Array => execRequest.encode({ ...request, stream_nonce: NO_NONCE, created_at_ms: 0 })
     const proven = await this.#believed({ ...request, detach: null }, content, call)
-    const signed = await this.#signed(EXEC_REQUEST_DOMAIN, execRequest.encode(request), peer, this.#record(request, call.fanout, proven))
+    const signed = await this.#signed(EXEC_REQUEST_DOMAIN, execRequest.encode(request), this.#record(request, call.fanout, proven))
     reach('signed', request_id)
     return signed
   }
 
   /**
    * Signs the question which commands this agent may run there. It runs nothing, so no operator has to prove it. Answers
-   * when the line is on the disk. Throws `not_offered`, `rate_limited`, `journal_unavailable`.
+   * when the line is on the disk. Throws `rate_limited`, `journal_unavailable`.
    */
   async signRules(call: Call<'sign_rules_request'>, peer: PeerLink): Promise<Signed> {
     const { signatures } = this.#components
-    if (!peer.answersRules)
-      throw new AppError('not_offered', 'the agent does not tell which commands it allows: its x0xd is of a version before that')
     signatures.admit()
     const question = this.#asked(call, peer)
     const { request_id, to_agent: agent_id, to_machine: machine_id } = question
     const event = { event: 'rules_asked', request_id, agent_id, machine_id } as const
-    return this.#signed(EXEC_RULES_REQUEST_DOMAIN, execRulesRequest.encode(question), peer, this.#append(event))
+    return this.#signed(EXEC_RULES_REQUEST_DOMAIN, execRulesRequest.encode(question), this.#append(event))
   }
 
-  /**
-   * As `sign`, for a run that outlives us. Throws `not_offered` too, where the peer's release knows of none.
-   */
+  /** As `sign`, for a run that outlives us. */
   async signDetach(call: Call<'sign_detach_request'>, peer: PeerLink): Promise<Signed> {
     const { signatures } = this.#components
-    knowsDetaching(peer)
     const { argv, cwd, clamp, lifetime_ms, keep_bytes } = call
     reach('sign_asked', call.request_id)
     checkArgvSize(argv)
@@ -166,7 +161,7 @@ export class Requests {
     const proven = await this.#believed({ ...request, stdin: null, timeout_ms: null, detach }, content, { ...call, fanout: null })
     const { request_id, to_agent: agent_id, to_machine: machine_id } = request
     const event = { event: 'asked', request_id, agent_id, machine_id, argv, stdin_bytes: 0, timeout_ms: null, proven, detach } as const
-    const signed = await this.#signed(EXEC_DETACH_REQUEST_DOMAIN, execDetachRequest.encode(request), peer, this.#append(event))
+    const signed = await this.#signed(EXEC_DETACH_REQUEST_DOMAIN, execDetachRequest.encode(request), this.#append(event))
     reach('signed', request_id)
     return signed
   }
@@ -174,12 +169,11 @@ export class Requests {
   /** Signs a question about a detached run of ours. It runs nothing, so no operator has to prove it. Throws as `signRules`. */
   async signDetachedAsk(call: Call<'sign_detached_ask'>, peer: PeerLink): Promise<Signed> {
     const { ask, from } = call
-    knowsDetaching(peer)
     this.#admitAsk(ask)
     const question = { ...this.#asked(call, peer), ask, from }
     const { request_id, to_agent: agent_id, to_machine: machine_id } = question
     const event = { event: 'detached_asked', request_id, agent_id, machine_id, ask, from } as const
-    return this.#signed(EXEC_DETACHED_ASK_DOMAIN, execDetachedAsk.encode(question), peer, this.#append(event))
+    return this.#signed(EXEC_DETACHED_ASK_DOMAIN, execDetachedAsk.encode(question), this.#append(event))
   }
 
   /** A cancel is not kept out by what else is asked: it has a bound of its own, which its line in the journal needs no other beside. */
@@ -203,11 +197,9 @@ export class Requests {
     }
   }
 
-  /** When the line is on the disk. A peer that reads no batches is signed for alone. */
-  async #signed(domain: string, body: Uint8Array, { readsBatches }: PeerLink, recorded: Promise<void>): Promise<Signed> {
-    if (readsBatches) return { body, signature: await this.#batches.sign(domain, body, recorded) }
-    const [signature] = await Promise.all([this.#components.signatures.sign(domain, body), recorded])
-    return { body, signature }
+  /** When the line is on the disk. */
+  async #signed(domain: string, body: Uint8Array, recorded: Promise<void>): Promise<Signed> {
+    return { body, signature: await this.#batches.sign(domain, body, recorded) }
   }
 
   /** As `#check`; a proof that is none leaves a line. */
@@ -270,9 +262,4 @@ export class Requests {
       )
     }
   }
-}
-
-const knowsDetaching = (peer: PeerLink): void => {
-  if (!peer.knowsDetaching)
-    throw new AppError('not_offered', 'the agent knows of no runs that outlive their caller: its x0xd is of a version before that')
 }

@@ -2,18 +2,12 @@ import type { RunCaps } from '../../policy/permit.ts'
 import { execFrame, type ExecFrame } from '../../protocol/exec.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import type { WarningKind } from '../../protocol/reasons.ts'
-import type { PeerLink } from '../links/links.ts'
 import type { StdinFeed } from './stdin-feed.ts'
 import { nearEndText, WARNING_TEXT } from './warning-text.ts'
 
-/** Which frames the requester's version has. */
-export type PeerKnows = Pick<PeerLink, 'knowsWaiting' | 'knowsOperator'>
-
-/** A requester of an older version would take a kind that it does not know for a broken protocol; the text is true in any case. */
-export const warningFrame = (request_id: RequestId, kind: WarningKind, { knowsOperator }: PeerKnows, caps: RunCaps | null): ExecFrame => {
-  const known = kind === 'ended_by_operator' && !knowsOperator ? 'access_revoked' : kind
+export const warningFrame = (request_id: RequestId, kind: WarningKind, caps: RunCaps | null): ExecFrame => {
   const message = kind === 'duration_approaching_cap' && caps !== null ? nearEndText(caps) : WARNING_TEXT[kind]
-  return { type: 'warning', request_id, kind: known, message }
+  return { type: 'warning', request_id, kind, message }
 }
 
 /** How far stdin has come, and how much of it was taken: what a requester needs to go on. */

@@ -14,7 +14,7 @@ import { Execution, reportTo, starterOf, type EndCause } from './execution.ts'
 import { Lease } from './lease.ts'
 import { Outbox, type Position, type UnackedTotal } from './outbox.ts'
 import type { RunOutlet } from './outlet.ts'
-import { greetingFrames, warningFrame, type PeerKnows } from './run-frames.ts'
+import { greetingFrames, warningFrame } from './run-frames.ts'
 import { RunWait, type Admitted, type Awaited } from './run-wait.ts'
 import { StdinFeed } from './stdin-feed.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
@@ -39,7 +39,6 @@ export interface RunInit {
   /** What runs, or what is waited for until that is known. */
   readonly admission: Admitted | Awaited
   readonly outlet: RunOutlet
-  readonly peer: PeerKnows
   /** Tells those who watch over this host; null: its requester is of this host. */
   readonly story: RunStory | null
   /** False for our own runs, which have no stream to lose. */
@@ -61,7 +60,6 @@ export class Run {
   /** Null where it was allowed at once. */
   readonly #wait: RunWait | null
   /** As the present stream's link says. */
-  #peer: PeerKnows
   #killed = false
   readonly #lease: Lease
   readonly #stdin: StdinFeed | null
@@ -75,10 +73,9 @@ export class Run {
   constructor(components: RunComponents, init: RunInit) {
     this.#components = components
     this.#init = init
-    const { requestId, stdin, outlet, admission, peer } = init
+    const { requestId, stdin, outlet, admission } = init
     const { clock, total } = components
     this.#outlet = outlet
-    this.#peer = peer
     this.#outbox = new Outbox({ total }, { requestId, onRoom: () => this.#execution?.resume() })
     this.#outbox.attach(outlet, { stdout: 0, stderr: 0 })
     this.#lease = new Lease({ clock }, { onExpired: () => this.#expired() })
@@ -162,11 +159,11 @@ export class Run {
   }
 
   #warn(kind: WarningKind, caps: RunCaps | null = null): void {
-    this.#note(warningFrame(this.requestId, kind, this.#peer, caps))
+    this.#note(warningFrame(this.requestId, kind, caps))
   }
 
   #tellWaiting(frame: Uint8Array): void {
-    if (this.#peer.knowsWaiting) this.#outlet?.send(frame)
+    this.#outlet?.send(frame)
   }
 
   /** The requester's stream is gone: the run waits for another one while the lease lasts. */
@@ -187,10 +184,9 @@ export class Run {
    * Goes on on another stream of its requester, which has everything below these numbers; the stream before is closed.
    * False when the run is forgotten, or has dropped what would have to be sent.
    */
-  resume(outlet: RunOutlet, from: Position, peer: PeerKnows): boolean {
+  resume(outlet: RunOutlet, from: Position): boolean {
     if (this.#forgotten || this.#outbox.closed) return false
     this.#detach()
-    this.#peer = peer
     try {
       if (!this.#resumes.take()) throw new AppError('rate_limited', 'too many resumes')
       this.#outbox.attach(outlet, from, this.#greeting())
@@ -267,7 +263,7 @@ export class Run {
   }
 
   #greeting(): Uint8Array[] {
-    return [...greetingFrames(this.requestId, this.#stdin), ...(this.#peer.knowsWaiting ? (this.#wait?.frames() ?? []) : [])]
+    return [...greetingFrames(this.requestId, this.#stdin), ...(this.#wait?.frames() ?? [])]
   }
 
   #detach(): void {

@@ -94,7 +94,7 @@ export class Runs {
     const frame = readResume(arrival.frame)
     const accepted = frame !== null && judge.decide(link.agentId, link.machineId) === 'accept'
     const run = accepted && fresh ? this.#known.get(knownAs(link, frame.request_id)) : undefined
-    if (accepted && run?.resume(outlet, frame, link) === true) {
+    if (accepted && run?.resume(outlet, frame) === true) {
       counters.count('runs_resumed')
       return run
     }
@@ -145,7 +145,7 @@ export class Runs {
       return run
     }
     const unkept = async (detail: string): Promise<Uint8Array> => this.#components.reports.neverBegan(subject, 'spawn_failed', detail)
-    const run = new DetachedRun(this.#components, { admission, kept, peer: link, story: this.#storyOf(link, requestId), unkept })
+    const run = new DetachedRun(this.#components, { admission, kept, story: this.#storyOf(link, requestId), unkept })
     this.#active.track({ link, run, command: { argv, run, since, detached: true } }, detached.execute(run, kept, outlet))
     return detached.streamOf(outlet)
   }
@@ -171,10 +171,7 @@ export class Runs {
     const { log, reports } = this.#components
     const { subject } = answer
     try {
-      const frame =
-        'rules' in answer
-          ? reports.told(subject, await answer.rules, answer.knowsDetaching)
-          : reports.denied(subject, answer.reason, answer.detail)
+      const frame = 'rules' in answer ? reports.told(subject, await answer.rules) : reports.denied(subject, answer.reason, answer.detail)
       outlet.send(await frame)
     } catch (error) {
       log.error({ request_id: subject.key.request_id, error: errorText(error) }, 'a request could not be answered')
@@ -191,7 +188,7 @@ export class Runs {
     }
     const story = this.#storyOf(link, init.requestId)
     const resumable = link.number !== OWN_LINK
-    const run = new Run(this.#components, { ...init, story, resumable, peer: link, onForgotten })
+    const run = new Run(this.#components, { ...init, story, resumable, onForgotten })
     this.#known.set(key, run)
     return run
   }

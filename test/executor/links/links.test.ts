@@ -4,7 +4,7 @@ import { test, type TestContext } from 'node:test'
 import { isAppError } from '../../../src/base/errors.ts'
 import { randomBytes } from '../../../src/identity/hash.ts'
 import { initiatorTranscript, responderTranscript } from '../../../src/identity/link-crypto.ts'
-import { KEM_CIPHERTEXT_BYTES, KEM_PUBLIC_KEY_BYTES, LINK_HANDSHAKE_MS, NONCE_BYTES } from '../../../src/protocol/limits.ts'
+import { KEM_CIPHERTEXT_BYTES, KEM_PUBLIC_KEY_BYTES, LINK_HANDSHAKE_MS, LINK_VERSION, NONCE_BYTES } from '../../../src/protocol/limits.ts'
 import { LINK_DOMAINS, linkM1, linkM2, linkM2Core, linkM3, type LinkM1, type LinkM2Core } from '../../../src/protocol/link.ts'
 import { ExecutorHost } from '../../support/executor-host.ts'
 import { newParty, type FakeNetwork, type Party } from '../../support/fake-network.ts'
@@ -21,7 +21,7 @@ const setUp = async (t: TestContext): Promise<{ host: ExecutorHost; network: Fak
 
 const m1Of = (peer: Party, fields: Partial<LinkM1> = {}): Uint8Array =>
   linkM1.encode({
-    versions: [1],
+    versions: [LINK_VERSION],
     agent_public_key: peer.signer.publicKey,
     kem_public_key: randomBytes(KEM_PUBLIC_KEY_BYTES),
     nonce: randomBytes(NONCE_BYTES),
@@ -100,7 +100,7 @@ test('a peer that answers cannot lie about machine, keys, bytes or role', async 
     const machine = change.machine ?? peer.machine.machineId
     const { handle, m1 } = await network.client.linkOpen({ peer_machine: machine, kem_public_key: randomBytes(KEM_PUBLIC_KEY_BYTES) })
     const core = linkM2Core.encode({
-      versions: [1],
+      versions: [LINK_VERSION],
       agent_public_key: peer.signer.publicKey,
       kem_ciphertext: randomBytes(KEM_CIPHERTEXT_BYTES),
       nonce: randomBytes(NONCE_BYTES),
@@ -121,19 +121,18 @@ test('a peer that answers cannot lie about machine, keys, bytes or role', async 
     { machineSigner: other },
     { agentSigner: other },
     { core: { agent_public_key: other.signer.publicKey } },
-    { core: { versions: [2, 3] } },
     { signedM1: flipped },
     { agentDomain: LINK_DOMAINS.initiator_agent },
   ])
     await assert.rejects(answer(change), rejected)
+  await assert.rejects(answer({ core: { versions: [LINK_VERSION - 1] } }), (error) => isAppError(error, 'upgrade'))
   await answer({})
 })
 
-test('a handshake with no version in common, or with our own machine key, is refused at its first message', async (t) => {
+test('a handshake with our own machine key, or with no first message, is refused at once', async (t) => {
   const { host, network, peer } = await setUp(t)
   const kem_ciphertext = randomBytes(KEM_CIPHERTEXT_BYTES)
   const peer_machine = peer.machine.machineId
-  await assert.rejects(network.client.linkAccept({ peer_machine, m1: m1Of(peer, { versions: [2] }), kem_ciphertext }), rejected)
   await assert.rejects(network.client.linkAccept({ peer_machine: host.own.machine.machineId, m1: m1Of(peer), kem_ciphertext }), rejected)
   await assert.rejects(network.client.linkAccept({ peer_machine, m1: Buffer.from('no'), kem_ciphertext }), (error) =>
     isAppError(error, 'malformed'),

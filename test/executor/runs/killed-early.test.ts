@@ -46,7 +46,6 @@ test('a run that is killed while it is being started has no grace when it begins
         report,
         slot: { release: () => undefined },
       },
-      peer: { knowsWaiting: true, knowsOperator: true },
       story: null,
       outlet: new RunOutlet({ channel }, { run: 1, onClosed: () => undefined }),
       resumable: false,

@@ -113,17 +113,6 @@ test('without a desk nothing runs that must be asked about', async (t) => {
   assert.match(await detailOf({ host }, run), /no desk/)
 })
 
-test('a requester of an earlier version of the link is never sent the frame, and its run waits and runs all the same', async (t) => {
-  const place = await askingHost(t)
-  place.network.versions = [1, 2]
-  const old = await place.network.link(place.host.peer)
-  const run = await hello({ host: place.host, link: old })
-  await place.decide('allow_once')
-  assert.equal(await run.denial(), null)
-  assert.equal(run.frames.filter(({ type }) => type === 'waiting').length, 0)
-  assert.equal(run.output().toString(), 'hi\n')
-})
-
 test('a run that waits is resumed on another stream, is told again that it waits, and runs there', async (t) => {
   const place = await askingHost(t)
   const run = await hello(place)

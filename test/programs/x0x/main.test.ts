@@ -387,7 +387,7 @@ test('acl mine: an answer that is none of a daemon is refused, and an older agen
   ]
   const { dir, seen } = await fakeDaemon(t, (_request, response) => {
     const next = answers.shift()
-    if (next === undefined) json(response, 502, { ok: false, error: 'not_offered', message: 'its x0xd is of a version before that' })
+    if (next === undefined) json(response, 502, { ok: false, error: 'upgrade', message: 'it is of a version before that' })
     else json(response, 200, next)
   })
   for (let left = answers.length; left > 0; left--) {

@@ -107,7 +107,7 @@ test('the summary names every host that did not succeed, with its reason and wha
     denied('web3'),
     denied('web4'),
     unreachable('web5'),
-    hostEnd('web9', { end: 'unreachable', code: null, error: 'not_offered', message: 'it is old', next: 'update it' }),
+    hostEnd('web9', { end: 'unreachable', code: null, error: 'upgrade', message: 'it is old', next: 'update it' }),
     notStarted('web6'),
     hostEnd('web7', { end: 'cancelled', code: null, signal: 15 }),
     unknown('web8'),
