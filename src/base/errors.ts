@@ -89,8 +89,9 @@ export class AppError extends Error {
   }
 }
 
+/** Checks the name, because each bundle has a class of its own, and one bundle may report an error of another. */
 export const isAppError = (error: unknown, code?: ErrorCode): error is AppError =>
-  error instanceof AppError && (code === undefined || error.code === code)
+  error instanceof Error && error.name === 'AppError' && (code === undefined || (error as AppError).code === code)
 
 /** What whoever threw it says to do next, as a field of what is told of it; absent where nobody says, or the message says it. */
 export const nextOf = (error: unknown): { readonly next?: string } => {

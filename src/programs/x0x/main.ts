@@ -6,7 +6,7 @@ import { MANY_HOSTS, PLAIN_X0X } from '../../command-line/plain-exec.ts'
 import { parseQuietly, type CommandLine } from '../../command-line/parse.ts'
 import { runExec } from './commands/exec.ts'
 import { contextOf, type CliIo } from './context.ts'
-import { reported, usageError } from './failure.ts'
+import { usageError } from './failure.ts'
 import { processIo } from './process-io.ts'
 import { OutputWatch } from '../../supervision/program-output.ts'
 
@@ -22,7 +22,7 @@ export const main = async (argv: readonly string[], env: Environment, io: CliIo 
 const runLine = async (argv: readonly string[], env: Environment, io: CliIo): Promise<number> => {
   const line = plainExec(argv)
   if (line === null) return (await import('./other-commands.ts')).runOther(io, env, argv)
-  return reported(io, line.has('json'), async () => {
+  try {
     const [timeout, stdinFile] = [line.value('timeout'), line.value('stdin-file')]
     const session = line.value('session')
     const [agent, argv] = [line.words[0]!, line.behindDashes!]
@@ -30,7 +30,11 @@ const runLine = async (argv: readonly string[], env: Environment, io: CliIo): Pr
     const status = await runExec(context, { agent, argv, timeout, session, stdinFile, raw: line.has('raw') })
     if (stdinFile === null && mayHaveData()) await (await import('./other-commands.ts')).noteUnsentStdin(context, '--stdin-file - sends it')
     return status
-  })
+  } catch (error) {
+    const { exitStatusOf, reportFailure } = await import('./other-commands.ts')
+    await reportFailure(io, line.has('json'), error)
+    return exitStatusOf(error)
+  }
 }
 
 /** Standard input is neither a terminal nor `/dev/null`: only then what looks into it is loaded. */

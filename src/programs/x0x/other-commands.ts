@@ -7,7 +7,7 @@ import { X0X } from '../../command-line/x0x.ts'
 import { carriedCommand } from './carried-command.ts'
 import type { RunWords } from './commands/find-run.ts'
 import { contextOf, type CliContext, type CliIo } from './context.ts'
-import { reported, usageError } from './failure.ts'
+import { exitStatusOf, reported, reportFailure, usageError } from './failure.ts'
 import { outcomeLines } from './outcome.ts'
 import { noteUnsentStdin } from './unsent-stdin.ts'
 import type { Decision } from '../../protocol/question.ts'
@@ -16,7 +16,8 @@ import { write } from '../../supervision/program-output.ts'
 /** Answers the exit status. */
 type Command = (context: CliContext, line: CommandLine) => Promise<number>
 
-export { noteUnsentStdin, outcomeLines }
+/** Loaded by a plain `exec` that needs them. */
+export { exitStatusOf, noteUnsentStdin, outcomeLines, reportFailure }
 
 const NO_STDIN = 'a detached run has none'
 

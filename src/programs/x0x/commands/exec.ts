@@ -8,7 +8,7 @@ import { lightRandomBytes } from '../../../identity/light-hash.ts'
 import { RAW_RUN_TYPE, runEventsOf, type RunPart } from '../../../protocol/run-events.ts'
 import type { ApiCall } from '../../../local-api/local-api.ts'
 import type { CliContext } from '../context.ts'
-import { reportFailure, usageError, withAgent } from '../failure.ts'
+import { usageError, withAgent } from '../failure.ts'
 import type { RunProver } from '../../../local-api/operator.ts'
 import { exitOfSignal } from '../../../supervision/program-exit.ts'
 import { EXIT_NOT_RUN, endLines, statusOf, type ExitEvent, type RunFacts } from '../outcome.ts'
@@ -215,6 +215,8 @@ export const runExec = async (context: CliContext, options: ExecOptions): Promis
     return await new ExecCommand(context, options).run()
   } catch (error) {
     if (isAppError(error, 'bad_request')) throw error
+    // The text of a failure is loaded with the other commands.
+    const { reportFailure } = await import('../other-commands.ts')
     await reportFailure(context, context.json, withAgent(error, options.agent))
     return EXIT_NOT_RUN
   }
