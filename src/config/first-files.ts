@@ -4,6 +4,7 @@ import { ensurePrivateDir } from '../base/file-rights.ts'
 import { statSync } from 'node:fs'
 import { loadOrCreateAgentKey } from '../identity/agent-key.ts'
 import { loadOrCreateSeed } from '../identity/key-file.ts'
+import { rememberMachineId } from '../identity/machine-id-hash.ts'
 import { loadOrCreateMachineKey } from '../identity/machine-key.ts'
 import type { DataPaths } from '../local-api/paths.ts'
 import { defaultListen } from './config.ts'
@@ -78,7 +79,7 @@ export const makeFirstFiles = async (
   const files: readonly (readonly [path: string, what: string, make: () => Promise<unknown>])[] = [
     [paths.dir, 'data directory, for this user alone', async () => ensurePrivateDir(paths.dir)],
     [paths.agentKey, "this agent's key", async () => loadOrCreateAgentKey(paths.dir)],
-    [paths.machineKey, "this machine's key", async () => loadOrCreateMachineKey(paths.dir)],
+    [paths.machineKey, "this machine's key", async () => rememberMachineId(paths.dir, (await loadOrCreateMachineKey(paths.dir)).machineId)],
     [paths.operatorKey, "the operator's key", async () => loadOrCreateSeed({ path: paths.operatorKey, header: null })],
     [paths.config, 'configuration', async () => createFileAtomic(paths.config, configText(wishes), 0o600)],
     [paths.execAcl, 'ACL, which allows nothing', async () => createFileAtomic(paths.execAcl, aclText(paths), 0o600)],

@@ -2,17 +2,21 @@ import { stat } from 'node:fs/promises'
 
 import { counted } from '../base/counted.ts'
 import { errorText } from '../base/errors.ts'
-import { shellWord } from '../base/shell-word.ts'
+import { shellWord, shellWords } from '../base/shell-word.ts'
 import type { EnforcementJudge } from '../policy/mesh/confinement.ts'
 import { inspectAcl, type AclInspection } from '../policy/mesh/load-acl.ts'
 import { tryContainment } from './check-containment.ts'
 import type { ConfigReading, DaemonConfig } from '../config/config.ts'
 import { checkExecFiles, checkOutgoing } from './exec-files.ts'
+import { instanceAt } from '../local-api/paths.ts'
+import { restartCommand } from '../supervision/restart-command.ts'
 import { userNameOf } from '../supervision/network-user.ts'
 import { judgeSharing } from '../config/group-sharing.ts'
 import { dataDirMode } from '../config/settings.ts'
 import { fail, ok, warn, type Finding } from './findings.ts'
 import { checkDatagrams } from '../process/datagram-sender.ts'
+import { foreignMachineIdHash } from '../identity/machine-id-hash.ts'
+import { machineIdOfKeyFile } from '../identity/machine-key.ts'
 import { inspectGroups } from '../trust/groups.ts'
 import { checkServedRexd } from './rexd-check.ts'
 import { checkSuccessors } from './successor-check.ts'
@@ -73,6 +77,26 @@ export const checkDataDir = async (dir: string, mode: number): Promise<Finding> 
 
 const octal = (mode: number): string => (mode & 0o777).toString(8)
 
+/** Warns if the keys were first used on another machine: it is a clone, or a backup that was restored on new hardware. */
+export const checkMachineId = async (config: DaemonConfig): Promise<Finding[]> => {
+  const { paths } = config
+  const machine = await machineIdOfKeyFile(paths.dir).catch(() => null)
+  const stored = await foreignMachineIdHash(paths.dir, machine)
+  if (stored === null) return []
+  const restart = await restartCommand(instanceAt(config), paths)
+  const remove = (...files: readonly string[]): string => `${shellWords(['rm', '-f', ...files])} && ${restart}`
+  return [
+    warn(
+      'machine id',
+      `the keys in ${paths.dir} were first used on another machine (/etc/machine-id differs). Two machines with the same keys take each other's connections`,
+      [
+        `${remove(paths.agentKey, paths.machineKey, paths.operatorKey, paths.apiToken)}   (a clone: make new keys for this machine)`,
+        `${remove(stored)}   (this machine replaces the other one: keep the keys)`,
+      ].join('\n'),
+    ),
+  ]
+}
+
 /** The configuration as it was read. */
 export const checkConfig = ({ config, problems }: ConfigReading): Finding[] =>
   problems.length > 0
@@ -119,6 +143,7 @@ export const checkSyslog = async ({ syslog }: DaemonConfig): Promise<Finding[]> 
 export const check = async ({ config, problems }: ConfigReading): Promise<Finding[]> => [
   ...checkConfig({ config, problems }),
   await checkDataDir(config.paths.dir, dataDirMode(config)),
+  ...(await checkMachineId(config)),
   ...(await checkSharing(config)).filter(({ standing }) => standing === 'fail'),
   ...(await checkGroups(config)),
   ...(await checkRuns(config)),

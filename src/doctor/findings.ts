@@ -8,7 +8,7 @@ export interface Finding {
   readonly standing: Standing
   readonly topic: string
   readonly text: string
-  /** What to do; null where nothing is to be done. */
+  /** What to do, one line for each choice; null where nothing is to be done. */
   readonly remedy: string | null
 }
 
@@ -24,7 +24,7 @@ export const findingsText = (findings: readonly Finding[]): string => {
   return findings
     .flatMap(({ standing, topic, text, remedy }) => [
       `${standing.padEnd(4)}  ${topic.padEnd(width)}  ${text}`,
-      ...(remedy === null ? [] : [`${' '.repeat(width + 8)}-> ${remedy}`]),
+      ...(remedy === null ? [] : remedy.split('\n').map((line) => `${' '.repeat(width + 8)}-> ${line}`)),
     ])
     .join('\n')
     .concat('\n')

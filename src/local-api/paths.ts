@@ -84,6 +84,8 @@ export const pathsIn = (dir: string) => {
     dir,
     agentKey: `${inside}agent.key`,
     machineKey: `${inside}machine.key`,
+    /** Where that key was first used: a hash of /etc/machine-id. */
+    machineIdHash: `${inside}machine-id.hash`,
     operatorKey: `${inside}operator.key`,
     contacts: `${inside}contacts.json`,
     /** What the operator calls several contacts at once; written by the operator alone. */

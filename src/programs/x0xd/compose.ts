@@ -13,6 +13,7 @@ import { AskedRuns } from '../../executor/asked/asked-runs.ts'
 import { Executor } from '../../executor/server.ts'
 import { agentKeyFile, loadOrCreateAgentKey } from '../../identity/agent-key.ts'
 import { seedPath } from '../../identity/key-file.ts'
+import { rememberMachineId } from '../../identity/machine-id-hash.ts'
 import { loadOrCreateMachineKey, type MachineKey } from '../../identity/machine-key.ts'
 import { loadAcl, type AclStatus, type LoadedAcl } from '../../policy/mesh/load-acl.ts'
 import { Cells } from '../../process/cells.ts'
@@ -132,6 +133,7 @@ const OWN_FILES = [
   'metricsToken',
   'agentKey',
   'machineKey',
+  'machineIdHash',
   'operatorKey',
   'contacts',
   'revocations',
@@ -151,6 +153,7 @@ const startParts = async (
   )
   await shareWithGroup(config)
   const machineKey = await loadOrCreateMachineKey(config.paths.dir, dataDirMode(config), CREDENTIALS)
+  await rememberMachineId(config.paths.dir, machineKey.machineId)
   const dependencies: Dependencies = { config, clock: systemClock, log, machineKey, watchdogMs }
   const tokens = await tokensOf(config)
   const settings = networkSettings({ config, machineKey, tokens })

@@ -4,7 +4,7 @@ import { counted } from '../../base/counted.ts'
 import { createLogger } from '../../base/log.ts'
 import { logStages } from '../../base/stages.ts'
 import { VERSION } from '../../base/version.ts'
-import { check, checkUnreadAcl } from '../../doctor/check.ts'
+import { check, checkMachineId, checkUnreadAcl } from '../../doctor/check.ts'
 import { startDaemon, type Daemon } from './compose.ts'
 import type { Environment } from '../../base/environment.ts'
 import { loadPrimitives } from '../../identity/primitives.ts'
@@ -13,7 +13,7 @@ import { doctor } from '../../doctor/doctor.ts'
 import { examinerOf } from '../../doctor/examiner.ts'
 import { instanceChoice, isMachineMeant, MACHINE_CONFIG, MACHINE_DATA_DIR } from '../../local-api/paths.ts'
 import { makeFirstFiles } from '../../config/first-files.ts'
-import { reportFindings } from '../../doctor/findings.ts'
+import { reportFindings, type Finding } from '../../doctor/findings.ts'
 import { parseDaemonFlags, type DaemonFlags } from './flags.ts'
 import { endHolder } from '../../supervision/end-holder.ts'
 import type { ReloadOutcome } from '../../executor/acl-reload.ts'
@@ -57,6 +57,8 @@ const readyText = ({ paths }: DaemonConfig, daemon: Daemon, isTerminal: boolean)
   return `x0xd ${VERSION} ready: agent ${agentId}, machine ${machineId}, ${where}, exec ${execStatus}${served}, data ${paths.dir}\n${allowsText(daemon)}\n`
 }
 
+const warningText = ({ text, remedy }: Finding): string => `x0xd: warning: ${text}\n${remedy?.replace(/^/gm, '  Try: ') ?? ''}\n`
+
 /** What an operator who asked for it finds in `systemctl status`. */
 const RELOADED: Readonly<Record<ReloadOutcome, string>> = {
   taken: '; the ACL was read again and is in force',
@@ -76,9 +78,8 @@ const run = async (config: DaemonConfig, reloads: ReloadSignal): Promise<number>
   const crash = firstCrash(log, { unhandledRejections: 'stop' })
   const manager = ServiceManager.here(log)
   const daemon = await startDaemon(config, log, manager.watchdogMs)
-  process.stdout.write(readyText(config, daemon, process.stdout.isTTY))
-  for (const { text, remedy } of await checkUnreadAcl(config, config.exec_acl))
-    process.stdout.write(`x0xd: warning: ${text}\n  Try: ${remedy}\n`)
+  const warnings = [...(await checkMachineId(config)), ...(await checkUnreadAcl(config, config.exec_acl))]
+  process.stdout.write(readyText(config, daemon, process.stdout.isTTY) + warnings.map(warningText).join(''))
   let reloaded: ReloadOutcome = 'unchanged'
   manager.ready({ status: () => statusLine(daemon, reloaded), isWell: () => daemon.isWell })
   reloads.serve({ log, manager, work: async () => (reloaded = await daemon.reload()) })
