@@ -8,19 +8,19 @@ export const MAX_HELD_LOG_BYTES = 256 * 1024
 /** How often a log that could not be written is tried again. */
 const RETRY_MS = 1_000
 
-const STDERR = 2
+const [STDOUT, STDERR] = [1, 2]
 
 /**
- * A descriptor for standard error whose writes return at once. A pipe or a terminal is opened again, because its reader may be
+ * A descriptor for the same file as `fd`, 1 or 2, whose writes return at once. A pipe or a terminal is opened again, because its reader may be
  * slow or stopped: the new file description does not block, and the one that other programs share stays as it is. A socket
- * cannot be opened again; the runtime stops it from blocking when it opens `process.stderr`.
+ * cannot be opened again; the runtime stops it from blocking when it opens its stream.
  */
-const openStderr = (): number => {
-  const kind = attempt(() => fstatSync(STDERR))
-  if (kind === null) return STDERR
-  if (kind.isSocket()) void process.stderr
-  if (!kind.isFIFO() && !isatty(STDERR)) return STDERR
-  return attempt(() => openSync(`/proc/self/fd/${STDERR}`, constants.O_WRONLY | constants.O_NONBLOCK | constants.O_NOCTTY)) ?? STDERR
+const openAgain = (fd: number): number => {
+  const kind = attempt(() => fstatSync(fd))
+  if (kind === null) return fd
+  if (kind.isSocket()) void (fd === STDOUT ? process.stdout : process.stderr)
+  if (!kind.isFIFO() && !isatty(fd)) return fd
+  return attempt(() => openSync(`/proc/self/fd/${fd}`, constants.O_WRONLY | constants.O_NONBLOCK | constants.O_NOCTTY)) ?? fd
 }
 
 /** At its exit the runtime sets the modes of its terminals and aborts if one is gone. A null device in its place prevents that. */
@@ -116,12 +116,20 @@ export class LogOutput {
   }
 }
 
+let standardOutput: LogOutput | null = null
+
+/** Prints what a program that goes on says of its start. It does not wait for a terminal that is stopped (Ctrl-S). */
+export const printAtStart = (text: string): void => {
+  standardOutput ??= new LogOutput(openAgain(STDOUT))
+  standardOutput.write(text)
+}
+
 let standardError: LogOutput | null = null
 
 /** The one log of this process. */
 export const standardErrorLog = (): LogOutput => {
   if (standardError !== null) return standardError
-  const output = new LogOutput(openStderr())
+  const output = new LogOutput(openAgain(STDERR))
   const terminals = [0, 1, 2].filter((fd) => isatty(fd))
   process.on('exit', () => {
     output.flush()

@@ -2,6 +2,7 @@ import { systemClock } from '../../base/clock.ts'
 import type { Environment } from '../../base/environment.ts'
 import { AppError, isAppError } from '../../base/errors.ts'
 import { createLogger } from '../../base/log.ts'
+import { printAtStart } from '../../base/log-output.ts'
 import { stopAll } from '../../base/startable.ts'
 import { pathsIn } from '../../local-api/paths.ts'
 import { hostDesk } from '../../supervision/desk-host.ts'
@@ -20,7 +21,7 @@ const serve = async ({ dataDir, askTimeoutMs }: DeskFlags): Promise<number> => {
     if (!isAppError(error, 'conflict')) throw error
     throw new AppError('conflict', `${error.message}: nothing is left to do here; x0x approvals asks that one`, { cause: error })
   })
-  process.stdout.write(`x0x desk: asks humans for ${paths.dir}; x0x approvals watch decides, Ctrl-C ends this\n`)
+  printAtStart(`x0x desk: asks humans for ${paths.dir}; x0x approvals watch decides, Ctrl-C ends this\n`)
   await new Promise((resolve) => {
     if (stop.signal.aborted) resolve(null)
     stop.signal.addEventListener('abort', resolve, { once: true })

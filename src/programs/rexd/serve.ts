@@ -2,6 +2,7 @@ import { aborted } from '../../base/abortable.ts'
 import { systemClock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
 import { createLogger, type Logger } from '../../base/log.ts'
+import { printAtStart } from '../../base/log-output.ts'
 import { VERSION } from '../../base/version.ts'
 import { serveLines } from '../../doors/rpc/stdio.ts'
 import { loadOrCreateSeed } from '../../identity/key-file.ts'
@@ -50,7 +51,7 @@ const overHttp =
       { listen, token, allowed: { hosts, origins }, tls, onRefused: rexd.refused },
     )
     await door.start()
-    process.stdout.write(`rexd ${VERSION} ready: ${door.url}, token in ${tokenFile}, configuration ${config.path}\n`)
+    printAtStart(`rexd ${VERSION} ready: ${door.url}, token in ${tokenFile}, configuration ${config.path}\n`)
     let reloaded = ''
     manager.ready({ status: () => `${door.url}${reloaded}`, isWell: () => true })
     reloads.serve({ log, manager, work: async () => (reloaded = await renewCertificates({ door, log }, http)) })

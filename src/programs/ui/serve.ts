@@ -2,6 +2,7 @@ import { fileURLToPath } from 'node:url'
 
 import { systemClock } from '../../base/clock.ts'
 import { createLogger } from '../../base/log.ts'
+import { printAtStart, standardErrorLog } from '../../base/log-output.ts'
 import { startAll, stopAll } from '../../base/startable.ts'
 import { loadPageFiles } from '../../doors/page/page-files.ts'
 import { PageServer } from '../../doors/page/page-server.ts'
@@ -40,9 +41,9 @@ export const serve = async (flags: UiFlags): Promise<number> => {
   )
   const parts = [{ name: 'page', startable: page }]
   await startAll(parts)
-  const print = (): void => void process.stdout.write(linkText(page.newLink(), json))
+  const print = (): void => printAtStart(linkText(page.newLink(), json))
   print()
-  if (!json) process.stderr.write(HINT)
+  if (!json) standardErrorLog().write(HINT)
   onLine(print)
   await new Promise((resolve) => {
     if (stop.signal.aborted) resolve(null)

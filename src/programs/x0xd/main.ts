@@ -2,6 +2,7 @@ import { existsSync } from 'node:fs'
 
 import { counted } from '../../base/counted.ts'
 import { createLogger } from '../../base/log.ts'
+import { printAtStart } from '../../base/log-output.ts'
 import { logStages } from '../../base/stages.ts'
 import { VERSION } from '../../base/version.ts'
 import { check, checkMachineId, checkUnreadAcl } from '../../doctor/check.ts'
@@ -79,7 +80,7 @@ const run = async (config: DaemonConfig, reloads: ReloadSignal): Promise<number>
   const manager = ServiceManager.here(log)
   const daemon = await startDaemon(config, log, manager.watchdogMs)
   const warnings = [...(await checkMachineId(config)), ...(await checkUnreadAcl(config, config.exec_acl))]
-  process.stdout.write(readyText(config, daemon, process.stdout.isTTY) + warnings.map(warningText).join(''))
+  printAtStart(readyText(config, daemon, process.stdout.isTTY) + warnings.map(warningText).join(''))
   let reloaded: ReloadOutcome = 'unchanged'
   manager.ready({ status: () => statusLine(daemon, reloaded), isWell: () => daemon.isWell })
   reloads.serve({ log, manager, work: async () => (reloaded = await daemon.reload()) })

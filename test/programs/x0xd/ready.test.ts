@@ -1,12 +1,14 @@
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
-import { closeSync } from 'node:fs'
+import { once } from 'node:events'
+import { closeSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { ReadStream } from 'node:tty'
 
+import { LocalApi } from '../../../src/local-api/local-api.ts'
 import { loadPty } from '../../../src/process/native-pty.ts'
-import { MeshOfDaemons } from '../../support/mesh-of-daemons.ts'
+import { MeshOfDaemons, until } from '../../support/mesh-of-daemons.ts'
 import { tempDir } from '../../support/temp-dir.ts'
 
 const DAEMON = join(import.meta.dirname, '../../../dist/x0xd.mjs')
@@ -41,3 +43,48 @@ test('at a terminal a daemon that is ready says so in one short line', async (t)
   }
   assert.match(text, /^x0xd ready\. Nothing is allowed yet\. Next: x0x invite NAME\r?$/m)
 })
+
+const [STOP, GO_ON] = ['\u0013', '\u0011']
+
+test(
+  'a terminal that is stopped (Ctrl-S) keeps neither the daemon nor its end waiting, and shows its line later',
+  { timeout: 60_000 },
+  async (t) => {
+    const dir = await tempDir(t)
+    const startStopped = async () => {
+      const loaded = loadPty()
+      assert.ok('native' in loaded)
+      const { master, slave } = loaded.native.open(80, 24)
+      writeSync(master, STOP)
+      const flags = ['--data-dir', dir, '--api-port', '0', '--listen', '/ip4/127.0.0.1/tcp/0']
+      const daemon = spawn(process.execPath, [DAEMON, '--init', ...flags], { stdio: ['ignore', slave, 'ignore'] })
+      closeSync(slave)
+      const exited = once(daemon, 'exit')
+      t.after(() => daemon.kill('SIGKILL'))
+      const terminal = new ReadStream(master)
+      // The daemon's end closes the other side.
+      terminal.on('error', () => undefined)
+      t.after(() => terminal.destroy())
+      const api = new LocalApi({ instance: { name: null, dataDir: dir }, url: null, env: {} })
+      await until('the daemon answers', async () => api.json({ method: 'GET', path: '/health' }).catch(() => null))
+      return { daemon, exited, terminal }
+    }
+
+    const first = await startStopped()
+    first.daemon.kill('SIGTERM')
+    assert.deepEqual(await first.exited, [0, null])
+
+    const { daemon, exited, terminal } = await startStopped()
+    let text = ''
+    const shown = new Promise<void>((resolve) =>
+      terminal.on('data', (part) => {
+        text += String(part)
+        if (text.includes('x0xd ready')) resolve()
+      }),
+    )
+    terminal.write(GO_ON)
+    await shown
+    daemon.kill('SIGTERM')
+    assert.deepEqual(await exited, [0, null])
+  },
+)
