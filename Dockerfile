@@ -1,5 +1,5 @@
 # docker build -t x0x .
-# docker run --init -d --name x0x -p 5483:5483 -v x0x:/var/lib/x0x -v x0x-log:/var/log/x0x -v /etc/x0x:/etc/x0x:ro x0x
+# docker run -d --name x0x -p 5483:5483 -v x0x:/var/lib/x0x -v x0x-log:/var/log/x0x -v /etc/x0x:/etc/x0x:ro x0x
 #   /etc/x0x holds config.toml (deploy/config.toml is an example; an empty one will do) and exec-acl.toml.
 # docker exec x0x x0x id
 # Three of them: deploy/compose/compose.yaml. One on each node of a cluster: deploy/kubernetes.yaml. See docs/install.md.
@@ -12,6 +12,8 @@ COPY . .
 RUN npm run build
 
 FROM node:24-slim
+# tini is process 1. It reaps what commands leave behind, and passes signals on.
+RUN apt-get update && apt-get install -y --no-install-recommends tini && rm -rf /var/lib/apt/lists/*
 # A number, by which whoever starts it can tell that it is not root. Volumes belong to it.
 RUN groupadd --gid 5483 x0x \
   && useradd --uid 5483 --gid x0x --no-create-home --home-dir /var/lib/x0x --shell /usr/sbin/nologin x0x \
@@ -30,4 +32,5 @@ USER 5483:5483
 VOLUME ["/var/lib/x0x", "/var/log/x0x"]
 EXPOSE 5483
 HEALTHCHECK --start-period=10s CMD ["x0x", "peers"]
-ENTRYPOINT ["x0xd", "--config", "/etc/x0x/config.toml"]
+# -s: tini reaps too if the engine or the pod has a process 1 of its own.
+ENTRYPOINT ["tini", "-s", "--", "x0xd", "--config", "/etc/x0x/config.toml"]

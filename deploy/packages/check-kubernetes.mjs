@@ -98,6 +98,12 @@ export const checkKubernetes = async (place, image, daemons) => {
     const node = containerOf(container, here)
     await node.start(daemons, X0XD_READY)
     for (const { exec } of [container.readinessProbe, container.livenessProbe]) await node.exec(...exec.command)
+    // Orphans of a command: tini reaps them, also as process 1.
+    await node.exec(
+      'sh',
+      '-c',
+      '(true &); (true &); for i in $(seq 100); do grep -qs "^State:.Z" /proc/[0-9]*/status || exit 0; sleep 0.1; done; exit 1',
+    )
     const { name, addresses } = JSON.parse(await node.exec('x0x', 'id', '--json'))
     assert.equal(name, 'node-1')
     assert.ok(

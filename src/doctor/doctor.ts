@@ -22,6 +22,7 @@ import { checkExecFiles, checkOutgoing } from './exec-files.ts'
 import { fail, ok, warn, type Finding } from './findings.ts'
 import { lookAtLock } from '../supervision/lock.ts'
 import type { DataPaths } from '../local-api/paths.ts'
+import { checkProcessOne } from './process-one.ts'
 import { askWhoRuns, checkRunning } from './running.ts'
 import { checkRexdSocket, checkServedRexd, rexdListen } from './rexd-check.ts'
 import { checkSuccessors } from './successor-check.ts'
@@ -177,6 +178,7 @@ const checkStrangers = ({ strangers, bootstrap }: DaemonConfig): Finding =>
 
 /** What a start would find. */
 const checkStart = async (config: DaemonConfig, daemon: Finding): Promise<Finding[]> => [
+  ...checkProcessOne(process.pid),
   ...(await checkRuns(config)),
   ...(await checkExecFiles(config.exec_acl)),
   await checkOutgoing(config.paths.outgoing),
@@ -190,6 +192,7 @@ const checkDaemon = async (config: DaemonConfig, env: Environment): Promise<Find
     case 'held':
       return [
         await runningContainment(config.paths.dir),
+        ...checkProcessOne(look.holder?.pid ?? null),
         ...(await checkRunning(config, look.holder, env)),
         ...(await deskFindings(config.paths)),
       ]

@@ -16,6 +16,7 @@ import { asOtherUser, NOBODY } from '../support/other-user.ts'
 const TIMEOUT = { timeout: 60_000 }
 const IS_ROOT = process.geteuid?.() === 0
 const namespaces = IS_ROOT && spawnSync('unshare', ['--pid', '--fork', '--mount-proc', 'true']).status === 0
+const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const dist = (name: string): string => fileURLToPath(new URL(`../../dist/${name}`, import.meta.url))
 const env = (): Record<string, string> => ({ ...cleanEnvironment(), X0X_MDNS: 'false' })
 const quiet = ['--api-port', '0', '--listen', '/ip4/127.0.0.1/tcp/0']
@@ -192,3 +193,47 @@ test('share_with_group opens an installation that exists, and the doctor says wh
   assert.equal(readAs(NOBODY.gid), 1)
   assert.ok(existsSync(join(daemon.dir, 'api.sock')))
 })
+
+test(
+  'a daemon that is process 1, or whose launcher is, is told what it does not reap; one behind an init is not',
+  { ...TIMEOUT, skip: namespaces ? false : 'needs root and PID namespaces' },
+  async (t) => {
+    const mesh = await meshOf(t)
+    const told = /^warn {2}process 1 +x0xd is process 1 of its container\. .*\n +-> start it by an init: /m
+    const launcher = join(ROOT, 'deploy/bin/x0xd.mjs')
+    const cases: readonly (readonly [isTold: boolean, program: readonly string[]])[] = [
+      [true, [process.execPath, dist('x0xd.mjs')]],
+      // What the launcher is where it cannot replace itself.
+      [
+        true,
+        [
+          process.execPath,
+          '-e',
+          `require('child_process').spawn(process.argv[1], process.argv.slice(2), { stdio: 'inherit' })`,
+          process.execPath,
+          dist('x0xd.mjs'),
+        ],
+      ],
+      // The init that a shell is here. It reaps, and stays.
+      [false, ['sh', '-c', '"$@" & wait', 'sh', process.execPath, dist('x0xd.mjs')]],
+    ]
+    for (const [at, [isTold, program]] of cases.entries()) {
+      const daemon = mesh.add(`alice${at}`, { program: ['unshare', '--pid', '--fork', '--kill-child', '--mount-proc', ...program] })
+      await daemon.start()
+      const [inside = ''] = (await readFile(`/proc/${daemon.pid}/task/${daemon.pid}/children`, 'utf8')).split(' ')
+      const argv = ['--target', inside, '--mount', '--pid', process.execPath, dist('x0xd.mjs'), '--doctor', '--data-dir', daemon.dir]
+      const { stdout, stderr } = spawnSync('nsenter', argv, { encoding: 'utf8', env: env() })
+      assert.match(stdout, /ok {4}daemon +runs with pid/, stderr)
+      assert.equal(told.test(stdout), isTold, stdout)
+      await daemon.stop('SIGKILL')
+    }
+    // Before it runs: this process is what a start would be.
+    const words = ['--doctor', '--data-dir', join(mesh.root, 'none'), ...quiet]
+    const first = spawnSync('unshare', ['--pid', '--fork', '--mount-proc', process.execPath, launcher, ...words], {
+      encoding: 'utf8',
+      env: env(),
+    })
+    assert.match(first.stdout, told, first.stderr)
+    assert.doesNotMatch(await doctor(join(mesh.root, 'none'), ...quiet), told)
+  },
+)
