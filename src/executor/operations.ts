@@ -1,6 +1,6 @@
 import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
-import { decodeCardLink, verifyCard } from '../identity/card.ts'
+import { decodeCardLink, dialableCard, verifyCard } from '../identity/card.ts'
 import { CARD_DOMAIN } from '../protocol/card.ts'
 import { addressProblem, dialProblem } from '../identity/address.ts'
 import { peerIdOf } from '../identity/peer-id.ts'
@@ -113,7 +113,7 @@ export class Operations {
 
   async #import(json: JsonBody): Promise<unknown> {
     const { authority, clock, contacts, signatures } = this.#components
-    const card = verifyCard(decodeCardLink(json.text('card')), CARD_DOMAIN, clock.now())
+    const card = dialableCard(verifyCard(decodeCardLink(json.text('card')), CARD_DOMAIN, clock.now()))
     if (card.agentId === signatures.agentId) throw new AppError('bad_request', 'this is the card of this agent itself')
     const name = json.optionalText('name')
     const level = json.optionalText('trust_level')

@@ -50,9 +50,19 @@ const NEVER_REACHED = (
 
 /** Why an address that somebody wrote can never be dialled, or null. Cards of others may have such an address among good ones. */
 export const dialProblem = (address: string): string | null => {
-  const [, kind = '', host = '', , port = ''] = address.split('/')
+  const [, kind = '', host = '', , port = '', ...path] = address.split('/')
+  if (path[2] === 'p2p-circuit' && path[1] === path[4])
+    return 'leads through the machine itself as its relay: use the address of the machine'
   if (Number(port) === 0) return 'has port 0: use the port that the machine listens on'
   const family = kind === 'ip6' ? 'ipv6' : 'ipv4'
   if (kind.startsWith('dns')) return null
   return NEVER_REACHED.find(({ hosts }) => hosts.check(host, family))?.problem ?? null
+}
+
+/** Those of a card or an invitation that can be dialled. Throws what `bad` makes of the reason if there are some and none can. */
+export const dialable = (addresses: readonly string[], bad: (problem: string) => Error): string[] => {
+  const usable = addresses.filter((address) => dialProblem(address) === null)
+  const [first] = addresses
+  if (usable.length === 0 && first !== undefined) throw bad(`the address ${JSON.stringify(first)} ${dialProblem(first)}`)
+  return usable
 }

@@ -3,7 +3,7 @@ import { isVisible } from '../base/visible-text.ts'
 import { CARD_LINK_PREFIX, cardBody, signedCard, type CardBody, type SignedCard } from '../protocol/card.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import { MAX_CARD_BYTES, MAX_CLOCK_SKEW_MS } from '../protocol/limits.ts'
-import { addressProblem } from './address.ts'
+import { addressProblem, dialable } from './address.ts'
 import { agentIdOf } from './agent-id.ts'
 import { peerIdOf } from './peer-id.ts'
 import { verifyAgent, type AgentSigner } from './signing.ts'
@@ -67,6 +67,9 @@ export const decodeCardLink = (link: string): SignedCard => {
   if (bytes.toString('base64url') !== text) throw badCard('what follows the prefix is not base64url')
   return asBadCard(() => signedCard.decode(bytes))
 }
+
+/** The same card with the addresses that can be dialled. Throws `bad_card` if it has some and none can. */
+export const dialableCard = (card: VerifiedCard): VerifiedCard => ({ ...card, addresses: dialable(card.addresses, badCard) })
 
 /** Verifies a card for this domain at this time (epoch ms, with 5 min of tolerance for the issuer's clock). Throws `bad_card`. */
 export const verifyCard = (card: SignedCard, domain: string, nowMs: number): VerifiedCard => {

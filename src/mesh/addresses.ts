@@ -4,7 +4,7 @@ import type { PeerId } from '@libp2p/interface'
 import type { Multiaddr } from '@multiformats/multiaddr'
 
 import { networkOf } from '../base/ip-network.ts'
-import { addressProblem } from '../identity/address.ts'
+import { addressProblem, dialProblem } from '../identity/address.ts'
 import { peerIdOf } from '../identity/peer-id.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import { MAX_ADDRESS_TEXT } from '../protocol/limits.ts'
@@ -73,10 +73,11 @@ export const isBehindRelay = (host: string): boolean => host.startsWith(RELAY_HO
 
 const isLoopback = (text: string): boolean => text.startsWith('/ip4/127.') || text.startsWith('/ip6/::1/')
 
-/** What we tell others: loopback only when there is nothing else, since elsewhere it is another machine. */
+/** Addresses to tell others: those that can be dialled. Loopback only if there is nothing else, since elsewhere it is another machine. */
 export const announceable = (addresses: readonly string[]): string[] => {
-  const outside = addresses.filter((address) => !isLoopback(address))
-  return outside.length > 0 ? outside : [...addresses]
+  const usable = addresses.filter((address) => dialProblem(address) === null)
+  const outside = usable.filter((address) => !isLoopback(address))
+  return outside.length > 0 ? outside : usable
 }
 
 /** Networks whose addresses mean another machine elsewhere, or none: private ones, those of one link, those of carriers' NAT, of groups, and IPv4 within IPv6. */

@@ -1,5 +1,5 @@
 import { AppError, attempt } from '../base/errors.ts'
-import { addressProblem } from '../identity/address.ts'
+import { addressProblem, dialable } from '../identity/address.ts'
 import { equalBytes, hmac, randomBytes, sha256 } from '../identity/hash.ts'
 import { peerIdOf } from '../identity/peer-id.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
@@ -88,7 +88,7 @@ const decoded = <T extends { agent_id: AgentId; machine_id: MachineId; name: str
     const problem = addressProblem(address, peerId)
     if (problem !== null) throw bad(`the address ${JSON.stringify(address)} ${problem}`)
   }
-  return { value, party: { agent_id, machine_id, name, addresses } }
+  return { value, party: { agent_id, machine_id, name, addresses: dialable(addresses, bad) } }
 }
 
 /** What the inviting side gives the other. */

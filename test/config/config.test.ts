@@ -242,3 +242,21 @@ test('a human has 120 seconds to decide, or as many as are set, within bounds', 
     assert.match((await problemsOf(['--data-dir', dir]))[0] ?? '', /ask_timeout: must be whole seconds, 1 to 1800/)
   }
 })
+
+test('an address that can never be dialled is refused by flag, variable and file, each with its own name', async (t) => {
+  const text = '/ip6/fe80::1/tcp/5483/p2p/12D3KooWBCpcEXZJvNkuQmYyJX5n4tKcWwTb1nqWRx6GyKjQyZbh'
+  const says = /"\/ip6\/fe80::1.*" is a link-local address without a zone: use an address that is valid beyond one link/
+  const refused = (problems: readonly string[], by: string): void => {
+    const [problem = ''] = problems
+    assert.equal(problems.length, 1)
+    assert.ok(problem.startsWith(`${by}: `), problem)
+    assert.match(problem, says)
+  }
+  for (const key of ['bootstrap', 'relays', 'announce']) {
+    const { dir, file } = await withFile(t, `${key} = [${JSON.stringify(text)}]\n`)
+    refused(await problemsOf(['--data-dir', dir]), `${file}:1: ${key}`)
+    const variable = `X0X_${key.toUpperCase()}`
+    refused(await problemsOf(['--data-dir', '/none'], { [variable]: text }), variable)
+  }
+  refused(await problemsOf(['--data-dir', '/none', '--bootstrap', text]), '--bootstrap')
+})

@@ -22,7 +22,7 @@ const code =
   (error: unknown): boolean =>
     isAppError(error, wanted)
 
-const cardOf = async (party: Party, issuedAt = Date.now(), domain = CARD_DOMAIN): Promise<string> =>
+const cardOf = async (party: Party, issuedAt = Date.now(), domain = CARD_DOMAIN, addresses: string[] = []): Promise<string> =>
   encodeCardLink(
     await signCard(
       party.signer,
@@ -31,7 +31,7 @@ const cardOf = async (party: Party, issuedAt = Date.now(), domain = CARD_DOMAIN)
         agent_public_key: party.signer.publicKey,
         machine_id: party.machine.machineId,
         name: 'calls itself root',
-        addresses: [],
+        addresses,
         issued_at_ms: issuedAt,
         expires_at_ms: issuedAt + 60_000,
       },
@@ -146,6 +146,30 @@ test('a card that is tampered with, expired, an announcement, or our own is refu
   ])
     await assert.rejects(operate('card_import', { card }), code('bad_card'))
   await assert.rejects(operate('card_import', { card: await cardOf(host.own) }), code('bad_request'))
+})
+
+test('addresses that can never be dialled are left out of a card, and a card with no other is refused with the reason', async (t) => {
+  const { host, operate } = await setUp(t)
+  const party = newParty()
+  const p2p = `/p2p/${peerIdOf(party.machine.machineId)}`
+  const never = [`/ip6/fe80::1/tcp/5483${p2p}`, `/ip4/0.0.0.0/tcp/5483${p2p}`, `/ip4/192.0.2.1/tcp/1${p2p}/p2p-circuit${p2p}`]
+  const good = `/ip4/169.254.1.2/tcp/5483${p2p}`
+  const card = async (addresses: string[]): Promise<string> => cardOf(party, Date.now(), CARD_DOMAIN, addresses)
+  for (const [address, says] of [
+    [never[0]!, /the address ".*fe80::1.*" is a link-local address without a zone: use an address that is valid beyond one link/],
+    [never[1]!, /is the unspecified address/],
+    [never[2]!, /leads through the machine itself as its relay/],
+  ] as const) {
+    await assert.rejects(
+      operate('card_import', { card: await card([address]) }),
+      (error: Error) => code('bad_card')(error) && says.test(error.message),
+    )
+    const met = { name: 'alice', agent_id: party.signer.agentId, machine_id: party.machine.machineId, addresses: [address, good] }
+    await assert.rejects(operate('contact_meet', met), (error: Error) => code('bad_request')(error) && says.test(error.message))
+  }
+  assert.deepEqual(host.contacts.list(), [])
+  await operate('card_import', { card: await card([...never, good]) })
+  assert.deepEqual(host.contacts.list()[0]?.addresses, [good])
 })
 
 test('who is met is known, trusted and pinned in one step; not who is blocked, revoked, ourselves, or known by another name', async (t) => {

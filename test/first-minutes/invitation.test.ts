@@ -53,6 +53,19 @@ test('a line that is changed, cut, of another kind, too old, or the answer to an
   assert.throws(() => readReply(replied.line, later.encoded, NOW), /answers another invitation/)
 })
 
+test('an invitation and its reply keep the addresses that can be dialled, and are refused if there are others only', () => {
+  const at = (host: string): string => `${host}/tcp/5483/p2p/${peerIdOf(bob.machine_id)}`
+  const [linkLocal, good] = [at('/ip6/fe80::1'), at('/ip4/192.0.2.7')]
+  const invited = makeInvitation({ ...bob, addresses: [linkLocal, good] }, NOW)
+  assert.deepEqual(readInvitation(invited.line, NOW).party.addresses, [good])
+  const says = /the address "\/ip6\/fe80::1.*" is a link-local address without a zone/
+  assert.throws(() => readInvitation(makeInvitation({ ...bob, addresses: [linkLocal] }, NOW).line, NOW), says)
+  const asked = makeInvitation(alice, NOW)
+  assert.throws(() => readReply(makeReply({ ...bob, addresses: [linkLocal] }, asked.encoded).line, asked.encoded, NOW), says)
+  // One that only asks others has none.
+  assert.deepEqual(readInvitation(makeInvitation({ ...bob, addresses: [] }, NOW).line, NOW).party.addresses, [])
+})
+
 test('whoever puts other lines in their place is found out, whichever of them, as is a code that was not said for them', () => {
   const invited = makeInvitation(bob, NOW)
   const forged = makeInvitation(mallory, NOW)

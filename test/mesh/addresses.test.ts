@@ -97,6 +97,14 @@ test('hosts are listed of cards and the bootstrap list, and not of who is blocke
   assert.deepEqual([...book.listedHosts], ['192.0.2.1', '192.0.2.4'])
 })
 
+test('an address that can never be dialled is not announced, also if there is no other', () => {
+  const [linkLocal, good, loopback] = ['/ip6/fe80::1/tcp/1', '/ip4/10.0.0.1/tcp/1', '/ip4/127.0.0.1/tcp/1']
+  assert.deepEqual(announceable([linkLocal, good]), [good])
+  assert.deepEqual(announceable([linkLocal, loopback]), [loopback])
+  assert.deepEqual(announceable([linkLocal]), [])
+  assert.deepEqual(announceable([`${linkLocal}/p2p/${peerIdOf(M2)}/p2p-circuit/p2p/${peerIdOf(M1)}`]), [])
+})
+
 test('loopback is announced only when there is nothing else', () => {
   assert.deepEqual(announceable(['/ip4/127.0.0.1/tcp/1', '/ip4/10.0.0.1/tcp/1']), ['/ip4/10.0.0.1/tcp/1'])
   assert.deepEqual(announceable(['/ip4/127.0.0.1/tcp/1']), ['/ip4/127.0.0.1/tcp/1'])
