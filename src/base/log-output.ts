@@ -13,7 +13,8 @@ const [STDOUT, STDERR] = [1, 2]
 /**
  * A descriptor for the same file as `fd`, 1 or 2, whose writes return at once. A pipe or a terminal is opened again, because its reader may be
  * slow or stopped: the new file description does not block, and the one that other programs share stays as it is. A socket
- * cannot be opened again; the runtime stops it from blocking when it opens its stream.
+ * cannot be opened again, and neither can a pipe of another user or one without /proc. The runtime stops those from blocking
+ * when it opens its streams (see `firstCrash`), because a daemon must not wait for the reader of its log.
  */
 const openAgain = (fd: number): number => {
   const kind = attempt(() => fstatSync(fd))

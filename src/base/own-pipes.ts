@@ -20,8 +20,9 @@ let done = false
 /**
  * Opens each pipe among the standard descriptors again, before the runtime opens its streams. The runtime makes a pipe
  * non-blocking, and that flag belongs to the file description, which other programs share: their writes would fail. The
- * runtime does the same for terminals by itself, and regular files stay blocking. A socket, and a pipe that this user may not
- * open, cannot be opened again. Linux only; elsewhere nothing.
+ * runtime does the same for terminals by itself, and regular files stay blocking. A socket cannot be
+ * opened again, and neither can a pipe of another user (`sudo -u`) or one without /proc. The runtime makes these non-blocking, and
+ * blocking again at an ordinary end. Linux only; elsewhere nothing.
  */
 export const useOwnPipes = (): void => {
   if (done) return

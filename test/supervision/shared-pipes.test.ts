@@ -2,11 +2,13 @@ import assert from 'node:assert/strict'
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { closeSync, constants, openSync, readFileSync, readSync, writeSync } from 'node:fs'
-import { mkdir, writeFile } from 'node:fs/promises'
+import { chmod, chown, copyFile, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
-import { cleanEnvironment, MeshOfDaemons, until } from '../support/mesh-of-daemons.ts'
+import { cleanEnvironment, DIST, MeshOfDaemons, until } from '../support/mesh-of-daemons.ts'
+import { NOBODY } from '../support/other-user.ts'
 import { mcpPlace } from '../support/mcp-server.ts'
 import { script } from '../support/processes.ts'
 import { tempDir } from '../support/temp-dir.ts'
@@ -141,4 +143,44 @@ test('a reader that has left still ends the command with 141', LINUX, async (t) 
     env: { ...cleanEnvironment(), HOME: await tempDir(t) },
   })
   assert.ok(status === 141 || status === 0, `${status}`)
+})
+
+const AS_ROOT = { skip: process.geteuid?.() !== 0 && 'needs root, to start a program as another user', timeout: 60_000 }
+
+test(
+  'a daemon whose pipes are of another user does not wait for their readers, and leaves them blocking when it ends',
+  AS_ROOT,
+  async (t) => {
+    const place = await mkdtemp(join(tmpdir(), 'x0x-test-'))
+    t.after(async () => rm(place, { recursive: true, force: true }))
+    await chmod(place, 0o755)
+    for (const name of ['x0xd.mjs', 'x0xd-network.mjs']) await copyFile(join(DIST, name), join(place, name))
+    const data = join(place, 'data')
+    await mkdir(data, { mode: 0o700 })
+    await chown(data, NOBODY.uid, NOBODY.gid)
+    const pipes = await withPipes(t)
+    for (const { path } of pipes) await chmod(path, 0o600)
+    fill(t, pipes[2])
+    const argv = [join(place, 'x0xd.mjs'), '--data-dir', data, '--api-port', '0', '--listen', '/ip4/127.0.0.1/tcp/0']
+    const env = { X0X_MDNS: 'false', X0X_LOG_LEVEL: 'debug' }
+    const child = spawn('/proc/self/exe', argv, { ...NOBODY, stdio: pipes.map(({ fd }) => fd), env, cwd: '/' })
+    t.after(() => child.kill('SIGKILL'))
+    const ended = once(child, 'exit')
+    await until('it is ready', () => pipes[1].text().includes(' ready: '))
+    child.kill('SIGTERM')
+    assert.deepEqual(await ended, [0, null])
+    stayBlocking(pipes, 'after its end')
+  },
+)
+
+test('without /proc a command prints all that it has, and leaves its pipe blocking', AS_ROOT, async (t) => {
+  const pipes = await withPipes(t)
+  const hidden = 'mount -t tmpfs none /proc && exec "$@"'
+  const child = spawn('unshare', ['-m', 'sh', '-c', hidden, 'sh', process.execPath, join(DIST, 'x0x.cjs'), 'help'], {
+    stdio: pipes.map(({ fd }) => fd),
+    env: { ...cleanEnvironment(), HOME: await tempDir(t) },
+  })
+  assert.deepEqual(await once(child, 'exit'), [0, null], pipes[2].text())
+  assert.match(pipes[1].text(), /^Usage: x0x [^]*\n$/i)
+  stayBlocking(pipes, 'after its end')
 })
