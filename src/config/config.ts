@@ -1,6 +1,7 @@
 import { hostname } from 'node:os'
-import { dirname, resolve } from 'node:path'
+import { dirname } from 'node:path'
 
+import { absolutePath } from '../base/home.ts'
 import { AppError, errorText, isAppError } from '../base/errors.ts'
 import { writableByOthers } from '../base/file-rights.ts'
 import { readToml, tomlError, type TomlDocument } from '../base/toml-file.ts'
@@ -90,7 +91,7 @@ class Layers {
 }
 
 const applyFile = (layers: Layers, document: TomlDocument): void => {
-  const base = dirname(resolve(document.path))
+  const base = dirname(document.path)
   for (const [key, value] of Object.entries(document.value)) {
     const complain = (reason: string): string => tomlError('bad_config', document, [key], reason).message
     if ((SETTING_KEYS as readonly string[]).includes(key)) layers.set(key as SettingKey, value, base, complain)
@@ -167,14 +168,14 @@ export const readConfig = async (flags: ConfigFlags, environment: Environment): 
   if (tooLong !== null) layers.problems.push(tooLong)
 
   const chosen = flags.config ?? env['X0X_CONFIG'] ?? null
-  const file = await readConfigFile(chosen === null ? paths.config : resolve(chosen), chosen !== null, layers.problems)
+  const file = await readConfigFile(chosen === null ? paths.config : absolutePath('--config', chosen), chosen !== null, layers.problems)
   if (file !== null) applyFile(layers, file)
   applyEnvironment(layers, env)
   applyFlags(layers, flags)
 
   const settings = layers.over(defaultsFor(name, paths))
   const config_file = file?.path ?? null
-  const executor_socket = flags.executorSocket === null ? null : resolve(flags.executorSocket)
+  const executor_socket = flags.executorSocket === null ? null : absolutePath('--executor-socket', flags.executorSocket)
   return {
     config: { ...settings, name, paths, config_file, exec_acl_explicit: layers.has('exec_acl'), executor_socket },
     problems: layers.problems,

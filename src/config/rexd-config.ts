@@ -1,5 +1,4 @@
-import { resolve } from 'node:path'
-
+import { absolutePath } from '../base/home.ts'
 import { AppError, errorText, isAppError } from '../base/errors.ts'
 import { journalPlaceProblems, writableByOthers } from '../base/file-rights.ts'
 import { readToml, type TomlDocument } from '../base/toml-file.ts'
@@ -49,7 +48,7 @@ const DEFAULT_AUDIT = '/var/lib/rexd/audit.log'
 
 /** Reads a file and everything about it: who may write it, its syntax, its meaning. */
 export const readRexdConfig = async (file: string, env: Environment): Promise<RexdConfigReading> => {
-  const path = resolve(file)
+  const path = absolutePath('the configuration', file)
   let document: TomlDocument
   try {
     document = await readToml(path, 'bad_config', { bigints: true })

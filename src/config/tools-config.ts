@@ -1,5 +1,4 @@
-import { resolve } from 'node:path'
-
+import { absolutePath } from '../base/home.ts'
 import { AppError } from '../base/errors.ts'
 import { writableByOthers } from '../base/file-rights.ts'
 import { readToml } from '../base/toml-file.ts'
@@ -37,7 +36,7 @@ export const readTools = (toml: TomlReader): ToolsSettings | null => {
 export const loadTools = async (
   file: string,
 ): Promise<{ readonly tools: ToolsSettings; readonly sha256: string; readonly warnings: readonly string[] }> => {
-  const path = resolve(file)
+  const path = absolutePath('the configuration', file)
   const document = await readToml(path, 'bad_config', { bigints: true })
   const toml = new TomlReader(document, 'bad_config')
   toml.knownKeys([], document.value, TOOLS_SECTIONS)

@@ -1,9 +1,9 @@
 import { existsSync } from 'node:fs'
-import { isAbsolute, join, resolve, sep } from 'node:path'
+import { isAbsolute, join, sep } from 'node:path'
 
-import { homeDirectory, NO_DIRECTORY } from '../base/home.ts'
+import { absolutePath, homeDirectory } from '../base/home.ts'
 import type { Environment } from '../base/environment.ts'
-import { AppError, attempt } from '../base/errors.ts'
+import { AppError } from '../base/errors.ts'
 import { MAX_SOCKET_PATH } from '../base/unix-socket.ts'
 
 /** Which daemon of this user is meant; absent parts take their defaults. */
@@ -40,13 +40,8 @@ export const instanceFlags = ({ name, dataDir }: InstanceChoice): string[] => [
 export const dataDirOf = ({ name, dataDir }: InstanceChoice): string => {
   if (dataDir === '')
     throw new AppError('bad_config', 'the data directory (--data-dir, X0X_DATA_DIR) is empty; leave it out for the default')
-  const absolute = dataDir === null ? null : attempt(() => resolve(dataDir))
-  if (dataDir !== null && absolute === null)
-    throw new AppError(
-      'bad_config',
-      `the data directory (--data-dir, X0X_DATA_DIR) ${JSON.stringify(dataDir)} is relative, and ${NO_DIRECTORY}`,
-    )
-  return absolute ?? join(homeDirectory(), name === null ? '.x0x' : `.x0x-${name}`)
+  if (dataDir !== null) return absolutePath('the data directory (--data-dir, X0X_DATA_DIR)', dataDir)
+  return join(homeDirectory(), name === null ? '.x0x' : `.x0x-${name}`)
 }
 
 /** The choice that leads to this data directory, as short as it can be said. */

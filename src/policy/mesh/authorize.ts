@@ -1,4 +1,3 @@
-import { errorText } from '../../base/errors.ts'
 import { findMetacharacter } from '../../protocol/argv-template.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import { MAX_STDIN_HELD } from '../../protocol/limits.ts'
@@ -253,7 +252,7 @@ const resolveLaunch = (
   try {
     const cwd = acl.default_cwd ?? process.cwd()
     return { executable: lookup.executable, cwd, env: account === null ? env : { ...env, HOME: account.home }, account }
-  } catch (error) {
-    return { failure: `the daemon's own directory is gone: ${errorText(error)}` }
+  } catch {
+    return { failure: "default_cwd is not set in the ACL, and the daemon's working directory does not exist or cannot be read" }
   }
 }

@@ -1,6 +1,7 @@
 import { statSync } from 'node:fs'
-import { dirname, resolve } from 'node:path'
+import { dirname } from 'node:path'
 
+import { absolutePath } from '../../base/home.ts'
 import { systemClock, type Clock } from '../../base/clock.ts'
 import { AppError, attempt, errorText, isAppError } from '../../base/errors.ts'
 import { journalPlaceProblems, writableByOthers } from '../../base/file-rights.ts'
@@ -61,7 +62,7 @@ export const inspectAcl = async (
   judge: EnforcementJudge | null = null,
   { pipes = false }: { readonly pipes?: boolean } = {},
 ): Promise<AclInspection> => {
-  const path = resolve(file)
+  const path = absolutePath('the ACL', file)
   const problems = writableByOthers(path)
   let document: Awaited<ReturnType<typeof readToml>>
   try {

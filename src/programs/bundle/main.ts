@@ -1,6 +1,6 @@
 import { open, rm } from 'node:fs/promises'
-import { resolve } from 'node:path'
 
+import { absolutePath } from '../../base/home.ts'
 import type { Environment } from '../../base/environment.ts'
 import { AppError, errnoOf, errorText } from '../../base/errors.ts'
 import { instanceOf } from '../../config/config.ts'
@@ -14,7 +14,7 @@ import { jsonText } from '../../protocol/lines.ts'
 const defaultFile = (): string => `x0x-bundle-${new Date().toISOString().replaceAll(/[:.]/g, '-')}.json`
 
 const write = async (flags: BundleFlags, env: Environment): Promise<number> => {
-  const path = resolve(flags.file ?? defaultFile())
+  const path = absolutePath('the file', flags.file ?? defaultFile())
   // Before root becomes the user of the data directory, who may not write here.
   const file = await open(path, 'wx', 0o600).catch((error: unknown) => {
     const why = errnoOf(error) === 'EEXIST' ? 'is there already, and nothing is written over' : `cannot be made: ${errorText(error)}`

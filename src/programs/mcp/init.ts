@@ -1,7 +1,8 @@
 import { fstatSync, readlinkSync, statSync } from 'node:fs'
 import { mkdir, unlink, writeFile } from 'node:fs/promises'
-import { basename, dirname, join, resolve } from 'node:path'
+import { basename, dirname, join } from 'node:path'
 
+import { absolutePath } from '../../base/home.ts'
 import type { Environment } from '../../base/environment.ts'
 import { AppError, attempt, errnoOf } from '../../base/errors.ts'
 import { realPath } from '../../base/real-path.ts'
@@ -62,9 +63,10 @@ const firstConfig = (root: string, env: Environment): string => {
 
 /** The directory as links lead to it. Throws `bad_config` for what is none. */
 const rootOf = (directory: string): string => {
-  const root = attempt(() => realPath(resolve(directory)))
+  const path = absolutePath('--init', directory)
+  const root = attempt(() => realPath(path))
   if (root !== null && statSync(root).isDirectory()) return root
-  throw new AppError('bad_config', `--init: ${resolve(directory)} is no directory; make it, or name another`)
+  throw new AppError('bad_config', `--init: ${path} is no directory; make it, or name another`)
 }
 
 /** The file that standard output is written to; null: it is none. */
@@ -84,7 +86,10 @@ const write = async (path: string, text: string): Promise<void> => {
 
 /** What a runtime of agents is to be told. It may be started elsewhere, and without the variables by which this daemon is found. */
 const entryText = (whoami: string, config: string, { X0X_NAME, X0X_DATA_DIR: dataDir }: Environment): string => {
-  const env = { ...(X0X_NAME !== undefined && { X0X_NAME }), ...(dataDir !== undefined && { X0X_DATA_DIR: resolve(dataDir) }) }
+  const env = {
+    ...(X0X_NAME !== undefined && { X0X_NAME }),
+    ...(dataDir !== undefined && { X0X_DATA_DIR: absolutePath('X0X_DATA_DIR', dataDir) }),
+  }
   const server = { command: 'x0x', args: ['mcp', '--whoami', whoami, '--config', config] }
   return `${JSON.stringify({ mcpServers: { x0x: { ...server, ...(Object.keys(env).length > 0 && { env }) } } }, null, 2)}\n`
 }
@@ -92,7 +97,7 @@ const entryText = (whoami: string, config: string, { X0X_NAME, X0X_DATA_DIR: dat
 /** Writes a first configuration for a directory; its JSON for a runtime of agents goes to standard output, and all else to standard error. */
 export const init = async ({ directory, whoami, config }: Extract<McpFlags, { mode: 'init' }>, env: Environment): Promise<number> => {
   const root = rootOf(directory)
-  const path = resolve(config ?? firstConfig(root, env))
+  const path = absolutePath('--config', config ?? firstConfig(root, env))
   const journal = join(dirname(path), `${basename(path, '.toml')}.log`)
   // Who can write it can grant itself anything.
   if (standsIn(path, root))

@@ -2,9 +2,9 @@ import { createHash } from 'node:crypto'
 
 import { open } from 'node:fs/promises'
 import type { Socket } from 'node:net'
-import { join, resolve } from 'node:path'
+import { join } from 'node:path'
 
-import { homeDirectory } from '../../base/home.ts'
+import { absolutePath, homeDirectory } from '../../base/home.ts'
 import { systemClock } from '../../base/clock.ts'
 import { AppError, attempt } from '../../base/errors.ts'
 import { ensurePrivateDir } from '../../base/file-rights.ts'
@@ -32,7 +32,7 @@ export const keepersDirectory = (): string => join(homeDirectory(), '.local', 's
 
 /** The files of the keeper of a configuration and a name. */
 export const keeperPlace = ({ config, whoami }: KeeperChoice) => {
-  const path = resolve(config)
+  const path = absolutePath('--config', config)
   const real = attempt(() => realPath(path)) ?? path
   const name = createHash('sha256')
     .update(JSON.stringify([real, whoami]))
@@ -64,7 +64,7 @@ const start = async ({ config, whoami }: KeeperChoice, log: string) => {
   const file = await openLog(log)
   try {
     return startOwnProcess({
-      argv: [...programArguments(ownProgram('x0x-mcp')), '--keep', '--whoami', whoami, '--config', resolve(config)],
+      argv: [...programArguments(ownProgram('x0x-mcp')), '--keep', '--whoami', whoami, '--config', absolutePath('--config', config)],
       env: Object.fromEntries(Object.entries(process.env).flatMap(([name, value]) => (value === undefined ? [] : [[name, value]]))),
       stdio: ['ignore', 'ignore', file.fd],
       user: null,

@@ -1,5 +1,4 @@
-import { resolve } from 'node:path'
-
+import { absolutePath } from '../../base/home.ts'
 import { systemClock } from '../../base/clock.ts'
 import type { Environment } from '../../base/environment.ts'
 import { AppError } from '../../base/errors.ts'
@@ -26,7 +25,7 @@ const grantedHere = (granted: ReadonlySet<Capability>): ReadonlySet<Capability> 
 export const serve = async (flags: Extract<McpFlags, { mode: 'serve' }>, env: Environment): Promise<number> => {
   const { whoami, config: file, answerWithinMs, record: path, rules } = flags
   const { config, warnings } = await loadRexdConfig(file, env)
-  const [problem] = writableRules(config, path === null ? null : resolve(path))
+  const [problem] = writableRules(config, path === null ? null : absolutePath('--record', path))
   if (problem !== undefined) throw new AppError('bad_config', problem)
   const log = createLogger({ name: 'x0x-mcp', level: config.log_level })
   for (const warning of warnings) log.warn(warning)

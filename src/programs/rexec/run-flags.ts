@@ -1,5 +1,4 @@
-import { resolve } from 'node:path'
-
+import { absolutePath } from '../../base/home.ts'
 import type { AppError } from '../../base/errors.ts'
 import { badFlags } from '../../command-line/program-line.ts'
 import type { CommandLine } from '../../command-line/parse.ts'
@@ -42,7 +41,7 @@ export const runFlagsOf = (line: CommandLine): RunFlags => {
   const timeout = seconds(line.value('timeout'))
   const request = {
     whoami,
-    dir: resolve(dir),
+    dir: absolutePath('--dir', dir),
     envs: Object.fromEntries(line.values('env').map(variable)),
     exec: command,
     ...(timeout === 0 ? {} : { timeout }),
