@@ -82,6 +82,17 @@ const EVENTS: readonly Requirement[] = [
       assert.deepEqual([killed['exit_code'], killed['signal']], [null, 'SIGUSR1'])
     },
   ),
+  requirement(
+    'exec.exit/descendants',
+    'processes that a command left running are ended, and their number is told',
+    'exec.exit:descendants_ended',
+    async (peer) => {
+      const session = await peer.session()
+      const log = await session.shell('setsid sleep 1000 </dev/null >/dev/null 2>&1 &')
+      assert.equal((await log.finished())['descendants_ended'], 1)
+      assert.equal((await session.wait(log))['descendants_ended'], 1)
+    },
+  ),
 ]
 
 const WAIT: readonly Requirement[] = [

@@ -48,6 +48,16 @@ const OPEN: readonly Requirement[] = [
     TERMINAL,
   ),
   requirement(
+    'pty.exit/descendants',
+    'processes that a command left running apart from its terminal are ended, and their number is told',
+    'pty.exit:descendants_ended',
+    async (peer) => {
+      const { log } = await shell(await peer.session(), 'trap "" HUP; setsid sleep 1000 </dev/null >/dev/null 2>&1 &')
+      assert.equal((await log.finished())['descendants_ended'], 1)
+    },
+    TERMINAL,
+  ),
+  requirement(
     'pty.open/fields',
     'the fields of a command hold on a terminal too, and its size',
     'pty.open.shell pty.open.login pty.open.command pty.open.cwd pty.open.env pty.open.cols pty.open.rows -32602 -32001 -32002',

@@ -82,6 +82,8 @@ export interface WarningEvent extends RunKey {
   readonly kind: WarningKind
   /** Bytes of the stream when it was given; null where the warning is not about a stream. */
   readonly bytes: number | null
+  /** Processes that were ended; only of `descendants_ended`. */
+  readonly processes?: number
 }
 
 /** How a run ended, written before the requester is told. */

@@ -37,6 +37,7 @@ const begunBy = (line: JournalLine): readonly [key: string, run: RecalledRun] | 
     timeout_ms,
     timeout_clamped: false,
     timed_out: false,
+    descendants_ended: null,
     end: { kind: 'none' as const },
   }
   return [key_sha256, run]
@@ -50,6 +51,7 @@ const changedBy = (line: JournalLine, run: RecalledRun): RecalledRun => {
         ...run,
         timeout_clamped: run.timeout_clamped || line.kind === 'timeout_clamped',
         timed_out: run.timed_out || line.kind === 'duration_cap_hit',
+        descendants_ended: line.kind === 'descendants_ended' ? (line.processes ?? null) : run.descendants_ended,
       }
     case 'exit': {
       const { code, signal, duration_ms, stdout_bytes, stderr_bytes, truncated } = line

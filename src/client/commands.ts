@@ -119,6 +119,8 @@ export class RunResult implements ProcessExit, Place {
   /** What it wrote, whether it is here or not. */
   readonly bytesStdout: number
   readonly bytesStderr: number
+  /** Processes that it left running and that were ended with it. */
+  readonly descendantsEnded: number
   readonly stdout: Uint8Array
   readonly stderr: Uint8Array
   readonly ranOn: RanOn | null
@@ -132,6 +134,7 @@ export class RunResult implements ProcessExit, Place {
     this.truncated = exit.truncated
     this.bytesStdout = exit.bytesStdout
     this.bytesStderr = exit.bytesStderr
+    this.descendantsEnded = exit.descendantsEnded ?? 0
     this.stdout = output.stdout
     this.stderr = output.stderr
     this.ranOn = place.ranOn

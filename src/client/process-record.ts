@@ -146,8 +146,9 @@ export class ProcessRecord implements ProcessListener {
   }
 
   #ended(params: EventParams<'exec.exit'>): void {
-    const { exit_code, signal, timed_out, duration_ms, bytes_stdout, bytes_stderr, truncated } = params
-    const exit = { exit_code, signal, timed_out, duration_ms, bytes_stdout, bytes_stderr, truncated }
+    const { exit_code, signal, timed_out, duration_ms, bytes_stdout, bytes_stderr, truncated, descendants_ended } = params
+    const facts = { exit_code, signal, timed_out, duration_ms, bytes_stdout, bytes_stderr, truncated }
+    const exit = { ...facts, ...(descendants_ended !== undefined && { descendants_ended }) }
     this.#leave()
     if (this.over.aborted) return
     const { stdout, stderr } = this.#streams

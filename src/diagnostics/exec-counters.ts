@@ -97,6 +97,8 @@ export interface WarningNote {
   readonly argv: readonly string[]
   /** Bytes of the stream at that moment; null where the warning is not about a stream. */
   readonly bytes: number | null
+  /** Processes that were ended; only of `descendants_ended`. */
+  readonly processes?: number
 }
 
 export interface RecentWarning {
@@ -106,6 +108,7 @@ export interface RecentWarning {
   readonly request_id: RequestId
   readonly argv_summary: string
   readonly bytes_at_warn: number | null
+  readonly processes?: number
 }
 
 /** What the counters cannot know by themselves. No ACL content: counts and places only. */
@@ -215,6 +218,7 @@ export class ExecCounters {
       request_id: note.request_id,
       argv_summary: argvSummary(note.argv),
       bytes_at_warn: note.bytes,
+      ...(note.processes === undefined ? {} : { processes: note.processes }),
     })
     if (this.#recent.length > MAX_RECENT_WARNINGS) this.#recent.shift()
   }

@@ -1,11 +1,18 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+
 import { Due } from '../base/due.ts'
 import { NEVER } from '../base/abortable.ts'
 import type { TimeShare, TimeSharing } from '../base/time-sharing.ts'
 import type { Containment } from '../protocol/reasons.ts'
 import type { CgroupLeaf } from './cgroup-leaf.ts'
 import type { PidNamespace } from './pid-namespace.ts'
-import { ProcessTree, type RunMark } from './process-tree.ts'
+import { ENDS, ProcessTree, type RunMark } from './process-tree.ts'
 import { mayNotSignal, send, signalAll, type ProcessSignal } from './signals.ts'
+
+/** How long processes that a program left behind may take to end by themselves before they are killed. */
+export const LEFT_BEHIND_MS = 200
+/** Pause between two looks at them. */
+const LEFT_BEHIND_LOOK_MS = 10
 
 /** What a run lives in. */
 export interface CellInit {
@@ -28,6 +35,9 @@ export class Cell {
   #namespace: PidNamespace | null = null
   #ended = false
   #mayLeak = false
+  /** Somebody asked for the end of the run. */
+  #asked = false
+  #leftBehind = 0
   /** Signals that members outside of the process group were not sent yet; sending takes several turns of the event loop. */
   readonly #due = new Due<NodeJS.Signals>({ deliver: async (signals) => this.#signalOutside(signals) })
   readonly #share: TimeShare
@@ -60,6 +70,14 @@ export class Cell {
     return this.#mayLeak
   }
 
+  /**
+   * After `end`: how many processes were killed because the program had ended by itself and left them behind. Always 0 for a
+   * PID namespace, whose processes the kernel kills together with the program, and where this system has no /proc.
+   */
+  get leftBehind(): number {
+    return this.#leftBehind
+  }
+
   /** Runs a synchronous spawn inside. */
   enter<T>(spawn: () => T): T {
     const { leaf, onStuck } = this.#init
@@ -86,6 +104,7 @@ export class Cell {
   signal(signal: ProcessSignal): void {
     const { leaf, containment } = this.#init
     if (this.#tree === null) return
+    this.#asked ||= ENDS.includes(signal)
     if (this.#ended) return this.#tree.signal(signal)
     if (signal === 'SIGKILL') {
       leaf?.kill()
@@ -109,8 +128,24 @@ export class Cell {
   async end(): Promise<void> {
     const { leaf } = this.#init
     this.#ended = true
+    this.#tree?.reaped()
+    this.#leftBehind = await this.#countLeftBehind()
     this.#tree?.end()
     const ended = [await this.#namespace?.end(), await leaf?.end(), this.containment === 'group' ? await this.#tree?.gone() : true]
     this.#mayLeak = ended.includes(false)
+  }
+
+  /** Waits for a moment where something is left, because children of a program often end just after it. */
+  async #countLeftBehind(): Promise<number> {
+    const { leaf, containment } = this.#init
+    const holder = containment === 'cgroup' ? leaf : containment === 'group' ? this.#tree : null
+    const deadline = performance.now() + LEFT_BEHIND_MS
+    if (holder === null) return 0
+    while (!this.#asked) {
+      const count = await holder.living()
+      if (count === 0 || performance.now() >= deadline) return this.#asked ? 0 : count
+      await sleep(LEFT_BEHIND_LOOK_MS)
+    }
+    return 0
   }
 }

@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 import { errnoOf } from '../base/errors.ts'
+import { birthOf, isLiving } from '../base/proc-stat.ts'
 import { processOf, send } from './signals.ts'
 import { CELL_END_MS, CELL_LOOK_MS } from './process-tree.ts'
 
@@ -90,6 +91,13 @@ export const endGroup = async (directory: string): Promise<boolean> => {
     if (performance.now() > deadline) return false
     await sleep(CELL_LOOK_MS)
   }
+}
+
+/** Counts the processes that live in the group and below it. Removes it where there are none, so that most runs need no look. */
+export const livingIn = (directory: string): number => {
+  if (removeNow(directory)) return 0
+  const here = membersOf(directory).filter((pid) => isLiving({ pid, born: birthOf(pid) ?? '' }))
+  return groupsBelow(directory).reduce((count, below) => count + livingIn(below), here.length)
 }
 
 /** Makes a group; `false` when there is one of that name. Throws what else is wrong. */

@@ -2,7 +2,7 @@ import { rmdirSync } from 'node:fs'
 
 import { errnoOf } from '../base/errors.ts'
 import { statOf } from '../base/proc-stat.ts'
-import { endGroup, hasControl, killGroup, readControl, walkMembers, writeControl } from './cgroup-files.ts'
+import { endGroup, hasControl, killGroup, livingIn, readControl, walkMembers, writeControl } from './cgroup-files.ts'
 import type { Hierarchy } from './cgroup-hierarchy.ts'
 import type { Member } from './signals.ts'
 
@@ -121,6 +121,11 @@ export class CgroupLeaf {
   /** SIGKILL to every member. */
   kill(): void {
     if (!this.#stuck) for (const { directory } of this.#places) killGroup(directory)
+  }
+
+  /** Counts the processes that live in it. They are the same ones in each hierarchy. */
+  living(): number {
+    return this.#stuck ? 0 : Math.max(0, ...this.#places.map(({ directory }) => livingIn(directory)))
   }
 
   /** Kills and removes; true when all members are dead. */

@@ -20,6 +20,8 @@ export interface Wanted {
   readonly leader: Member
   /** `forksNow` from before the leader began; null: not known. */
   readonly forks: number | null
+  /** Process group whose members are wanted too, marked or not; null: none. */
+  readonly group: number | null
   /** True for those that need not be looked at again. */
   knows(member: Member): boolean
   /** Called for each as soon as it is found. */
@@ -133,11 +135,15 @@ export class MarkSearch {
     const member = { pid, born }
     const asks = near.filter(({ wanted }) => BigInt(born) >= BigInt(wanted.leader.born) && !wanted.knows(member))
     if (asks.length === 0) return
+    const isInGroup = ({ wanted }: Ask): boolean => wanted.group === Number(stat[2])
+    for (const { wanted } of asks.filter(isInGroup)) wanted.onFound(member)
+    const others = asks.filter((ask) => !isInGroup(ask))
+    if (others.length === 0) return
     const environment = await this.#environmentOf(member, deadline)
-    if (environment === null) for (const ask of asks) ask.hidden = true
+    if (environment === null) for (const ask of others) ask.hidden = true
     else {
       const marks = marksIn(environment)
-      for (const { wanted } of asks) if (marks.includes(wanted.mark)) wanted.onFound(member)
+      for (const { wanted } of others) if (marks.includes(wanted.mark)) wanted.onFound(member)
     }
   }
 

@@ -5,7 +5,7 @@ import { NEVER } from '../base/abortable.ts'
 import { birthOf, isLiving, statOf } from '../base/proc-stat.ts'
 import type { TimeShare } from '../base/time-sharing.ts'
 import type { MarkSearch } from './mark-search.ts'
-import { childrenOf, inTurns, mayNotSignal, send, type Member } from './signals.ts'
+import { childrenOf, exists, inTurns, mayNotSignal, send, type Member } from './signals.ts'
 
 /** How long the end of a run waits for a killed process that the kernel does not let go of. */
 export const CELL_END_MS = 2_000
@@ -23,7 +23,7 @@ const HIDDEN_LOOK_MS = 100
 /** Descendants of one program that are looked at for those that left its group; two reads of /proc each. */
 const MAX_DESCENDANTS = 1_024
 /** Signals by which somebody asks for the end of a run. */
-const ENDS: readonly NodeJS.Signals[] = ['SIGTERM', 'SIGKILL', 'SIGINT', 'SIGHUP', 'SIGQUIT']
+export const ENDS: readonly NodeJS.Signals[] = ['SIGTERM', 'SIGKILL', 'SIGINT', 'SIGHUP', 'SIGQUIT']
 
 /** What descends from a process while its ancestors live, itself left out; at most `most`. */
 export const descendantsOf = (ancestor: number, most?: number): Member[] => [...walkDescendants(ancestor, most)]
@@ -79,6 +79,10 @@ export class ProcessTree {
   /** Somebody waits for its end. */
   #asked = false
   #over = false
+  /** Its group has no members any more, and the number may be given to another process. */
+  #isGroupGone = false
+  /** Nothing of it is left, as the last look found. */
+  #isEmpty = false
 
   constructor(pid: number, mark: RunMark | null = null) {
     if (!Number.isSafeInteger(pid) || pid <= 1) throw new RangeError(`not a child's pid: ${pid}`)
@@ -101,18 +105,38 @@ export class ProcessTree {
     if (this.#mark !== null) this.#due.ask(signal)
   }
 
-  /**
-   * The leader has just been reaped: what is left of its group is killed, and what has left it. The kernel does not give
-   * the group's number away while the group has members.
-   */
-  end(): void {
-    if (this.#over) return
+  /** The leader has just been reaped. `end` must follow. */
+  reaped(): void {
     this.#over = true
-    if (!this.#isAnother) {
+    this.#lookAtGroup()
+  }
+
+  /** The kernel does not give the group's number away while the group has members. */
+  #lookAtGroup(): void {
+    this.#isGroupGone ||= this.#isAnother || !exists(-this.#pid)
+  }
+
+  /** After `reaped`: counts the processes of the group, and the marked ones outside of it, that live now. */
+  async living(): Promise<number> {
+    if (this.#mark === null || this.#born === undefined) return 0
+    await this.#due.stop()
+    this.#lookAtGroup()
+    const { fresh, whole } = await this.#look(() => undefined, this.#isGroupGone ? null : this.#pid)
+    let count = 0
+    for await (const one of this.#outside()) if (isLiving(one)) count++
+    this.#isEmpty = this.#isGroupGone && whole && !fresh && !this.#hidden && count === 0
+    return count
+  }
+
+  /** Kills what is left of the group, and what has left it. */
+  end(): void {
+    if (this.#end !== null) return
+    this.reaped()
+    if (!this.#isGroupGone) {
       send(-this.#pid, 'SIGKILL')
       this.#unseen = mayNotSignal(-this.#pid)
     }
-    if (this.#mark !== null) this.#end = this.#killRest()
+    this.#end = this.#mark === null || this.#isEmpty ? Promise.resolve() : this.#killRest()
   }
 
   /** After `end`: settles when all that was found is dead. False where that is not so, or nobody can say it. */
@@ -182,7 +206,7 @@ export class ProcessTree {
   }
 
   /** Looks for descendants once. */
-  async #look(onFresh: (member: Member) => void): Promise<Found> {
+  async #look(onFresh: (member: Member) => void, group: number | null = null): Promise<Found> {
     const { text, search, forks } = this.#mark!
     let fresh = false
     const knows = ({ pid, born }: Member): boolean => this.#strays.get(pid)?.born === born
@@ -194,7 +218,7 @@ export class ProcessTree {
     }
     for await (const member of inTurns(this.#over ? [] : walkDescendants(this.#pid), this.#share())) onFound(member)
     const leader = this.#born === undefined ? null : { pid: this.#pid, born: this.#born }
-    const look = leader && (await search.find({ mark: text, leader, forks, knows, onFound }))
+    const look = leader && (await search.find({ mark: text, leader, forks, group, knows, onFound }))
     this.#hidden = look?.hidden === true
     if (this.#over && look === null) this.#unseen ||= this.#asked
     return { fresh, whole: look?.whole ?? true }

@@ -21,8 +21,8 @@ export const DRAIN_TOTAL_MS = 2_000
 export interface ProcessHandlers {
   /** Bytes to forward, in order per stream, at most MAX_FRAME_DATA each; may call `pause`. */
   onOutput(stream: 'stdout' | 'stderr', data: Uint8Array): void
-  /** Each kind at most once. `bytes` is the stream's total, null where the warning is not about a stream. */
-  onWarning(kind: WarningKind, bytes: number | null): void
+  /** Each kind at most once. `amount`: total bytes for a stream's warning, the number of processes for `descendants_ended`, null for all others. */
+  onWarning(kind: WarningKind, amount: number | null): void
 }
 
 /**
@@ -200,6 +200,8 @@ export class RunningProcess {
     const outcome = await this.#drain()
     if (outcome !== 'ended') this.#handlers.onWarning('descendant_held_output', null)
     if (outcome === 'cut') this.#handlers.onWarning('output_lost', null)
+    const { leftBehind } = this.#child.cell
+    if (leftBehind > 0) this.#handlers.onWarning('descendants_ended', leftBehind)
     if (this.#maySurvive(outcome)) this.#handlers.onWarning('descendants_may_survive', null)
     this.#closePipes()
     const [stdout, stderr] = [this.#stdout.finish(), this.#stderr.finish()]

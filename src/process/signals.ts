@@ -48,15 +48,21 @@ export const signalAll = async (all: Iterable<Member | null>, signals: readonly 
   for await (const { pid, born } of inTurns(members, share)) if (birthOf(pid) === born) for (const signal of signals) send(pid, signal)
 }
 
-/** True where somebody is there, and is another user's by now (setuid): no signal of ours reaches it. */
-export const mayNotSignal = (target: number): boolean => {
+/** Why no signal reaches a process (pid) or a group (-pid): `ESRCH` means that nothing has this number; null means that it can be signalled. */
+const signalProblem = (target: number): string | null => {
   try {
     process.kill(target, 0)
-    return false
+    return null
   } catch (error) {
-    return errnoOf(error) === 'EPERM'
+    return errnoOf(error) ?? null
   }
 }
+
+/** True where somebody is there, and is another user's by now (setuid): no signal of ours reaches it. */
+export const mayNotSignal = (target: number): boolean => signalProblem(target) === 'EPERM'
+
+/** A process (pid) or a member of a group (-pid) exists; one that was not reaped yet counts as well. */
+export const exists = (target: number): boolean => signalProblem(target) !== 'ESRCH'
 
 /** True for a child of this process, and for one whose PID namespace has this number. */
 export const isChildOrIn = (pid: number, parent: number, namespace: string | undefined): boolean => {

@@ -23,7 +23,7 @@ import type { ProcessExit, ProcessSignal } from './signals.ts'
 export interface Child {
   readonly pid: number
   /** What its processes live in. */
-  readonly cell: Pick<Cell, 'containment' | 'mayLeak' | 'leaderLives' | 'refusesSignals'>
+  readonly cell: Pick<Cell, 'containment' | 'mayLeak' | 'leftBehind' | 'leaderLives' | 'refusesSignals'>
   /** Null: it reads /dev/null. */
   readonly stdin: Writable | null
   readonly stdout: Readable

@@ -77,6 +77,8 @@ export interface ConsoleReply {
   readonly message?: string
   /** Where it ran; absent: it did not, or the console does not choose among hosts. */
   readonly ran_on?: RanOn
+  /** Processes that the command left running and that were ended with it; absent: there were none. */
+  readonly descendants_ended?: number
 }
 
 const REQUEST_FIELDS = ['whoami', 'dir', 'envs', 'exec', 'stdin', 'timeout', 'clear_env', 'host', 'security', 'ask']

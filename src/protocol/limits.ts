@@ -132,7 +132,7 @@ export const PORT_FINISH_MS = 500
 export const DURATION_TERM_LEAD_MS = 5_000
 /** How long the requester waits for Exit beyond the run's own timeout before it calls the run incomplete. */
 export const EXIT_WAIT_SLACK_MS = 15_000
-/** Warnings of one run that a requester accepts: every kind once is 17. */
+/** Warnings of one run that a requester accepts: every kind once is 18. */
 export const MAX_WARNINGS_PER_RUN = 64
 /** Output that may arrive beyond the window: 1 MiB that was on its way when the pipe was paused, and MAX_LEFT_IN_PIPES. */
 export const UNACKED_SLACK = 5 * 1024 * 1024

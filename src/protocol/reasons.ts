@@ -46,6 +46,7 @@ export const WARNING_KINDS = [
   'access_revoked',
   'ended_by_operator',
   'descendants_may_survive',
+  'descendants_ended',
 ] as const
 export type WarningKind = (typeof WARNING_KINDS)[number]
 

@@ -3,6 +3,9 @@ import { HOSTS } from './question.ts'
 import type { Method } from './rexd-methods.ts'
 import type { CapabilityName, LimitName } from './rexd-names.ts'
 
+/** Processes that the command left running and that were ended with it; absent: there were none. */
+const DESCENDANTS_ENDED = optional(whole())
+
 /** The version of the protocol that both ends speak. */
 export const PROTOCOL = 'rexd/1'
 
@@ -31,6 +34,7 @@ const STATUS = {
   bytes_stderr: whole(),
   /** Its output waits for its reader, and the program with it; the event of its end comes behind that output. */
   held: flag(),
+  descendants_ended: DESCENDANTS_ENDED,
 }
 
 const SUMMARY = {
@@ -116,6 +120,7 @@ const EXIT = {
   bytes_stderr: whole(),
   /** Output was cut off, or its time was up. */
   truncated: flag(),
+  descendants_ended: DESCENDANTS_ENDED,
 }
 
 export const EVENTS = {

@@ -17,4 +17,6 @@ export interface RecalledFacts extends Pick<ToolFacts, 'call_sha256'> {
   /** By its target. */
   readonly timeout_clamped: boolean
   readonly timed_out: boolean
+  /** Null: it left no process running. */
+  readonly descendants_ended: number | null
 }

@@ -81,7 +81,8 @@ const RUN_EVENTS = {
   },
   stdout: { data_b64: base64 },
   stderr: { data_b64: base64 },
-  warning: { kind: text },
+  /** `amount`: absent of all kinds but `descendants_ended`. */
+  warning: { kind: text, amount: orMissing(count) },
   /** Null: it failed inside the executor. */
   ended: { outcome: orNull(tableOf(OUTCOME)) },
   /** `code`: of the table of errors; null: a mistake of ours. */

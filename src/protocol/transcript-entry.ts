@@ -37,6 +37,8 @@ export interface TranscriptEntry {
   readonly missing_before?: number
   /** Where it ran; absent: it did not, or its console does not choose among hosts. */
   readonly ran_on?: RanOn
+  /** Processes that the command left running and that were ended with it; absent: there were none. */
+  readonly descendants_ended?: number
   /** Name of the transcript that this one goes on from. */
   readonly continues?: string
 }
@@ -75,6 +77,7 @@ const FIELDS: Readonly<Record<keyof TranscriptEntry, FieldCheck>> = {
   arrival: orMissing(count),
   missing_before: orMissing(count),
   ran_on: orMissing(ranOn),
+  descendants_ended: orMissing(count),
   continues: orMissing(text),
 }
 

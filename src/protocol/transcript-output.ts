@@ -11,7 +11,7 @@ export interface RecordedOutput {
 }
 
 /** A command of a console that has ended. */
-export interface EndedCommand extends Pick<TranscriptEntry, 'whoami' | 'dir' | 'exec' | 'exit' | 'ran_on'> {
+export interface EndedCommand extends Pick<TranscriptEntry, 'whoami' | 'dir' | 'exec' | 'exit' | 'ran_on' | 'descendants_ended'> {
   /** With the values that the command had. */
   readonly envs: Readonly<Record<string, string>>
   readonly error: string | null

@@ -61,15 +61,28 @@ test('a key leads to its run, and to how that ended', async (t) => {
   await writeFile(path, textOf([requestOf(one), requestOf(without, null), exitOf(without)]))
   const runs = new RecalledRuns({ path })
   assert.equal(await runs.find(CALL), null)
-  assert.deepEqual(await runs.find(KEY), { ...begun, timeout_clamped: false, timed_out: false, end: { kind: 'none' } })
-  const warnings = (['timeout_clamped', 'duration_cap_hit'] as const).map((kind) => ({
+  assert.deepEqual(await runs.find(KEY), {
+    ...begun,
+    timeout_clamped: false,
+    timed_out: false,
+    descendants_ended: null,
+    end: { kind: 'none' },
+  })
+  const warnings = (['timeout_clamped', 'descendants_ended', 'duration_cap_hit'] as const).map((kind) => ({
     event: 'warning' as const,
     ...one,
     kind,
     bytes: null,
+    ...(kind === 'descendants_ended' && { processes: 3 }),
   }))
   await appendFile(path, textOf([...warnings, exitOf(other), exitOf(one)]))
-  assert.deepEqual(await runs.find(KEY), { ...begun, timeout_clamped: true, timed_out: true, end: { kind: 'exit', ...EXIT } })
+  assert.deepEqual(await runs.find(KEY), {
+    ...begun,
+    timeout_clamped: true,
+    timed_out: true,
+    descendants_ended: 3,
+    end: { kind: 'exit', ...EXIT },
+  })
   // A key that was used again, after a journal in between was taken away, is that of the last run.
   await appendFile(path, textOf([requestOf(other), { event: 'lost', ...other }, exitOf(one)]))
   assert.deepEqual((await runs.find(KEY))?.end, { kind: 'lost' })

@@ -60,7 +60,8 @@ const diesWithEnded = (choice: Strong) => async (t: TestContext) => {
   const started = await startConfined(t, [path], { choice })
   const end = await started.process.ended
   assert.deepEqual(marked(mark), [])
-  assert.deepEqual([end.code, end.signal, kinds(started)], [3, null, []])
+  const told = choice === 'pid_namespace' ? [] : ['descendants_ended']
+  assert.deepEqual([end.code, end.signal, kinds(started)], [3, null, told])
 }
 
 test(
@@ -157,7 +158,10 @@ for (const [title, terminates] of [
     if (terminates) started.process.terminate()
     const end = await started.process.ended
     assert.deepEqual(marked(mark), [])
-    assert.deepEqual([started.process.containment, end.signal, kinds(started)], ['group', terminates ? SIGTERM : null, []])
+    assert.deepEqual(
+      [started.process.containment, end.signal, kinds(started)],
+      ['group', terminates ? SIGTERM : null, terminates ? [] : ['descendants_ended']],
+    )
   })
 
 test('group: one that forks on and on, each in a session of its own, is caught', async (t) => {
@@ -170,7 +174,7 @@ test('group: one that forks on and on, each in a session of its own, is caught',
   const started = await startConfined(t, [path], { choice: 'group' })
   await started.printed('out')
   await started.process.ended
-  assert.deepEqual([marked(mark), kinds(started)], [[], []])
+  assert.deepEqual([marked(mark), kinds(started)], [[], ['descendants_ended']])
 })
 
 test('group: … and was told of the end before', async (t) => {
@@ -197,7 +201,7 @@ test('group: who joins the group when all in it were killed is not taken for one
   killMarked(t, mark)
   const started = await startConfined(t, [await script(t, `export MARK=${mark}; exec ${await joiningLate(t)}`)], { choice: 'group' })
   const end = await started.process.ended
-  assert.deepEqual([end.code, marked(mark), kinds(started)], [0, [], []])
+  assert.deepEqual([end.code, marked(mark), kinds(started)], [0, [], ['descendants_ended']])
 })
 
 test('group: a stranger whose variables only contain the text of a mark is not ended with the run', async (t) => {

@@ -47,6 +47,7 @@ const wantedBy = (found: number[], forks: number | null, known: readonly number[
   mark: MARK,
   leader: { pid: 100, born: '70' },
   forks,
+  group: null,
   knows: ({ pid }: Member) => known.includes(pid),
   onFound: ({ pid }) => found.push(pid),
 })

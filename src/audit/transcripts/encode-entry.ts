@@ -12,7 +12,7 @@ export type Placing = Pick<TranscriptEntry, 'arrival' | 'missing_before'>
 
 /** A command as the line of its transcript, which is never longer than readers take. */
 export const encodeEntry = (command: EndedCommand, placing: Placing, { recordEnv }: { readonly recordEnv: boolean }): Buffer => {
-  const { whoami, dir, envs, exec, exit, error, startedAt, duration_ms, output, ran_on } = command
+  const { whoami, dir, envs, exec, exit, error, startedAt, duration_ms, output, ran_on, descendants_ended } = command
   const started_at = new Date(startedAt).toISOString()
   const hidden = (): Record<string, string> => Object.fromEntries(Object.keys(envs).map((name) => [name, HIDDEN_VALUE]))
   const entry: TranscriptEntry = {
@@ -30,6 +30,7 @@ export const encodeEntry = (command: EndedCommand, placing: Placing, { recordEnv
     output_truncated: output.truncated,
     timing: output.timing,
     ...(ran_on && { ran_on }),
+    ...(descendants_ended !== undefined && { descendants_ended }),
     ...placing,
   }
   const line = lineOf(entry)

@@ -2,6 +2,7 @@ import type { Clock, Timer } from '../../base/clock.ts'
 import { AppError, errorText, isAppError } from '../../base/errors.ts'
 import type { LocalExecutor, LocalOutcome, LocalRun, LocalRunEvent, RunStart, RunWaiting } from '../../executor/port/local-executor.ts'
 import { CONSOLE_GRACE_MS, CONSOLE_TERMINAL, type ConsoleRequest } from '../../protocol/console.ts'
+import { leftBehindText } from '../../protocol/left-behind.ts'
 import type { RanOn } from '../../protocol/run-place.ts'
 import type { ExecutorSessions } from '../executor-sessions.ts'
 import { nameText, wordsText } from './entry-text.ts'
@@ -41,6 +42,7 @@ export class ConsoleRun {
   /** Aborted with it: nobody is asked any more whether it may begin. */
   readonly #leaving = new AbortController()
   #timedOut = false
+  #descendantsEnded: number | null = null
   #ranOn: RanOn | null = null
   #killTimer: Timer | null = null
 
@@ -49,6 +51,11 @@ export class ConsoleRun {
     this.#n = init.n
     this.#request = init.request
     this.output = new RunOutput(components)
+  }
+
+  /** Processes that the command left running and that were ended with it; null: there were none. */
+  get descendantsEnded(): number | null {
+    return this.#descendantsEnded
   }
 
   /** SIGTERM to everything that runs, SIGKILL after the grace. A second call changes nothing. */
@@ -122,6 +129,7 @@ export class ConsoleRun {
 
   #take(event: LocalRunEvent): void {
     if (event.type === 'warning') {
+      if (event.kind === 'descendants_ended') this.#left(event.amount ?? null)
       if (event.kind !== 'duration_cap_hit') return
       this.#timedOut = true
       this.#killLater()
@@ -129,6 +137,11 @@ export class ConsoleRun {
     }
     this.output.push(event.data)
     this.#components.screen.output(this.#n, event.data)
+  }
+
+  #left(count: number | null): void {
+    this.#descendantsEnded = count
+    if (count !== null) this.#components.screen.note(leftBehindText(count))
   }
 
   #end(): void {

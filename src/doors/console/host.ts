@@ -171,6 +171,7 @@ export class ConsoleHost implements ConsoleControls {
     this.#running.delete(n)
     this.#screen.end(n, end)
     const output = run.output.plain()
+    const left = run.descendantsEnded === null ? {} : { descendants_ended: run.descendantsEnded }
     const command = {
       whoami,
       dir,
@@ -182,12 +183,13 @@ export class ConsoleHost implements ConsoleControls {
       duration_ms: end.duration_ms,
       output,
       ...(end.ranOn && { ran_on: end.ranOn }),
+      ...left,
     }
     this.#tell(command, run)
     const written = transcript.end(place, command)
     this.#hold(written)
     await within(clock, TRANSCRIPT_WAIT_MS, written)
-    return replyOf(end, output.text)
+    return { ...replyOf(end, output.text), ...left }
   }
 
   #hold(work: Promise<unknown>): void {

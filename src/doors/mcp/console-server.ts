@@ -52,7 +52,13 @@ const INPUT = nullIsAbsent(
     clear_env: z.boolean().optional().describe("leave the host's variables out"),
   }),
 )
-const REPLY = z.object({ exit: z.number(), output: z.string(), error: z.string().optional(), message: z.string().optional() })
+const REPLY = z.object({
+  exit: z.number(),
+  output: z.string(),
+  error: z.string().optional(),
+  message: z.string().optional(),
+  descendants_ended: z.number().optional(),
+})
 
 const answer = (value: object, isError: boolean): CallToolResult => ({
   content: [{ type: 'text', text: JSON.stringify(value) }],

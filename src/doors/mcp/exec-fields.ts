@@ -89,6 +89,11 @@ const RAN_ON = z.strictObject({
   name: z.string().nullable(),
 })
 
+export const DESCENDANTS_ENDED = z
+  .int()
+  .optional()
+  .describe('number of processes that the command left running and that were ended with it; start a service by its manager instead')
+
 /** The shape of `ToolResult`, for callers. */
 export const RESULT = z.strictObject({
   success: z.boolean().describe('it ended by itself with exit status 0'),
@@ -123,6 +128,7 @@ export const RESULT = z.strictObject({
     .describe('the time that counts; null: it has not begun, or its target clamped the time and does not say to what'),
   timeout_clamped: z.boolean().describe('more time was asked for than is allowed, here or on the target; less counts'),
   run_id: z.string().nullable().describe('for exec_wait, exec_output and exec_kill; null: nothing is left to ask for'),
+  descendants_ended: DESCENDANTS_ENDED,
   ran_on: RAN_ON.nullable().optional().describe('where it ran'),
   cut_wishes: z
     .array(z.strictObject({ key: z.string(), asked: z.string(), got: z.string() }))

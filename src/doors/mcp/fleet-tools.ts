@@ -23,7 +23,7 @@ import { wishOf } from '../../protocol/run-place.ts'
 import { MAX_TOOL_SECONDS } from '../../protocol/tool-limits.ts'
 import type { FleetRequest, ToolFleet } from '../tools/tool-fleet.ts'
 import type { ToolFleets } from '../tools/tool-fleets.ts'
-import { ANSWER_FIELD, EXEC_FIELDS, MODE_FIELDS, STDIN_FIELD } from './exec-fields.ts'
+import { ANSWER_FIELD, DESCENDANTS_ENDED, EXEC_FIELDS, MODE_FIELDS, STDIN_FIELD } from './exec-fields.ts'
 import { tool, type Answer, type Tool, type ToolCall, type ToolContext } from './tool.ts'
 import { inTime, waitForAny } from './wait-for.ts'
 
@@ -79,6 +79,7 @@ const ANSWER = z.strictObject({
   stdout_invalid_utf8: z.boolean(),
   stderr_invalid_utf8: z.boolean(),
   run_id: z.string().nullable().describe('for exec_output, which reads on; null: it is not known any more'),
+  descendants_ended: DESCENDANTS_ENDED,
 })
 
 const OUTPUT = z.strictObject({

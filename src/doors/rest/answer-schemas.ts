@@ -143,6 +143,7 @@ export const execDiagnosticsAnswer = z
         request_id: requestId,
         argv_summary: z.string(),
         bytes_at_warn: z.int().nullable(),
+        processes: z.int().optional().describe('processes that descendants_ended counted'),
       }),
     ),
     acl_summary: z.strictObject({

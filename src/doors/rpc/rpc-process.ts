@@ -55,6 +55,8 @@ export class RpcProcess implements LocalRunSink {
   #taken = false
   #timedOut = false
   #limitHit = false
+  /** Processes that the program left running and that were ended with it; null: there were none. */
+  #descendantsEnded: number | null = null
   /** Its id while somebody is asked whether it may begin; null before. */
   #asked: string | null = null
   readonly #withdrawn = new AbortController()
@@ -136,6 +138,7 @@ export class RpcProcess implements LocalRunSink {
     await this.#released.promise
     if (event.type === 'warning') {
       if (event.kind === 'duration_cap_hit') this.#timedOut = true
+      if (event.kind === 'descendants_ended') this.#descendantsEnded = event.amount ?? null
       if (event.kind === 'stdout_cap_hit' || event.kind === 'stderr_cap_hit') this.#limitHit = true
       return
     }
@@ -157,7 +160,12 @@ export class RpcProcess implements LocalRunSink {
       bytes_stdout: outcome?.stdout_bytes_total ?? stdout.bytes,
       bytes_stderr: outcome?.stderr_bytes_total ?? stderr.bytes,
       held: this.#behind !== null,
+      ...this.#left,
     }
+  }
+
+  get #left(): Pick<ProcessStatus, 'descendants_ended'> {
+    return this.#over && this.#descendantsEnded !== null ? { descendants_ended: this.#descendantsEnded } : {}
   }
 
   /**
@@ -239,7 +247,17 @@ export class RpcProcess implements LocalRunSink {
     if (outcome === null || outcome.denial_reason !== null || outcome.lost !== null) return undefined
     const { exit_code, signal, bytes_stdout, bytes_stderr } = this.status
     const { duration_ms, truncated } = outcome
-    const exit = { ...this.#ids, exit_code, signal, timed_out: this.#timedOut, duration_ms, bytes_stdout, bytes_stderr, truncated }
+    const exit = {
+      ...this.#ids,
+      exit_code,
+      signal,
+      timed_out: this.#timedOut,
+      duration_ms,
+      bytes_stdout,
+      bytes_stderr,
+      truncated,
+      ...this.#left,
+    }
     return this.#emit(this.init.terminal ? 'pty.exit' : 'exec.exit', exit)
   }
 }

@@ -22,6 +22,8 @@ export interface FleetAnswer {
   readonly stderr_invalid_utf8: boolean
   /** For `exec_output`; null: it is not known any more. */
   readonly run_id: string | null
+  /** See `ToolResult`. */
+  readonly descendants_ended?: number
 }
 
 interface Group {
@@ -33,9 +35,9 @@ interface Group {
 
 /** One text for all answers that are equal, whole and as they are shown; null: some of it is not here, and it equals no other. */
 const keyOf = (run: ToolRun, incomplete: boolean): string | null => {
-  const { exit_code, signal, timed_out, stdout_invalid_utf8, stderr_invalid_utf8 } = run.result({ stdout: 0, stderr: 0 })
+  const { exit_code, signal, timed_out, stdout_invalid_utf8, stderr_invalid_utf8, descendants_ended } = run.result({ stdout: 0, stderr: 0 })
   const hash = createHash('sha256')
-  hash.update(JSON.stringify([exit_code, signal, timed_out, incomplete, stdout_invalid_utf8, stderr_invalid_utf8]))
+  hash.update(JSON.stringify([exit_code, signal, timed_out, incomplete, stdout_invalid_utf8, stderr_invalid_utf8, descendants_ended]))
   for (const stream of STREAMS) {
     const { head, cut } = run.text[stream].kept.cut(Number.MAX_SAFE_INTEGER)
     if (cut > 0 || run.dropped(stream) > 0) return null
@@ -119,4 +121,5 @@ const answerOf = ({ hosts, run, incomplete }: Group, result: ToolResult, isKnown
   stdout_invalid_utf8: result.stdout_invalid_utf8,
   stderr_invalid_utf8: result.stderr_invalid_utf8,
   run_id: isKnown ? run.id : null,
+  ...(result.descendants_ended !== undefined && { descendants_ended: result.descendants_ended }),
 })

@@ -24,10 +24,11 @@ const outcomeOf = (end: Exclude<RecalledEnd, { kind: 'refused' }>): LocalOutcome
 /** Gives a run the end of the one that another server has begun for its key, as far as that is known: nothing is started, and its output is not here. */
 export const recallInto = async (
   run: ToolRun,
-  { started_at, cwd, timeout_ms, timeout_clamped, timed_out, end }: RecalledRun,
+  { started_at, cwd, timeout_ms, timeout_clamped, timed_out, descendants_ended, end }: RecalledRun,
 ): Promise<void> => {
   if (end.kind === 'refused') return run.refuse(end.error)
   if (timeout_clamped) run.event({ type: 'warning', kind: 'timeout_clamped' })
+  if (descendants_ended !== null) run.event({ type: 'warning', kind: 'descendants_ended', amount: descendants_ended })
   if (timed_out) run.event({ type: 'warning', kind: 'duration_cap_hit' })
   const ended = Promise.resolve(outcomeOf(end))
   await run.follow({ ...INERT, startedAt: started_at, cwd, caps: { timeout_ms }, ended })

@@ -144,7 +144,7 @@ export class Replay {
         end(line.outcome as LocalOutcome | null)
         return run.ended
       case 'warning':
-        return run.event({ type: 'warning', kind: line.kind as WarningKind })
+        return run.event({ type: 'warning', kind: line.kind as WarningKind, amount: line.amount ?? null })
       default:
         return run.event({ type: line.event, data: Buffer.from(line.data_b64, 'base64') })
     }

@@ -59,6 +59,8 @@ export interface ToolResult {
   readonly timeout_clamped: boolean
   /** For `exec_wait`, `exec_output` and `exec_kill`; null where nothing is left to ask for. */
   readonly run_id: string | null
+  /** Processes that the command left running and that were ended with it; absent: there were none. */
+  readonly descendants_ended?: number
   /** Absent: the configuration does not choose among hosts. Null: it was not decided. */
   readonly ran_on?: RanOn | null
   /** Wishes of its caller that were wider than what is configured; absent: none was. */

@@ -53,6 +53,8 @@ export class ToolRun implements LocalRunSink {
   #cancelledThere = false
   /** By its target. */
   #timeoutClamped = false
+  /** Processes that the command left running and that were ended with it; null: there were none. */
+  #descendantsEnded: number | null = null
   /** Bytes that came, and bytes above what the executor hands on. */
   readonly #came = { stdout: 0, stderr: 0 }
   #dropped = { stdout: 0, stderr: 0 }
@@ -137,7 +139,9 @@ export class ToolRun implements LocalRunSink {
 
   event(event: LocalRunEvent): void {
     if (event.type === 'warning') {
-      this.#recorder?.note(this.id, { event: 'warning', kind: event.kind })
+      const { kind, amount = null } = event
+      this.#recorder?.note(this.id, { event: 'warning', kind, amount: amount ?? undefined })
+      if (kind === 'descendants_ended') this.#descendantsEnded = amount
       if (event.kind === 'duration_cap_hit') this.#timedOut = true
       if (event.kind === 'cancelled') this.#cancelledThere = true
       if (event.kind === 'timeout_clamped') this.#timeoutClamped = true
@@ -262,11 +266,12 @@ export class ToolRun implements LocalRunSink {
     }
   }
 
-  /** Where it runs, what of its wishes was cut, the question that a human is asked, and what to do next. */
-  get #optional(): Pick<ToolResult, 'ran_on' | 'cut_wishes' | 'approval' | 'next'> {
+  /** What was ended with it, where it runs, what of its wishes was cut, the question that a human is asked, and what to do next. */
+  get #optional(): Pick<ToolResult, 'descendants_ended' | 'ran_on' | 'cut_wishes' | 'approval' | 'next'> {
     const { ranOn = null, cuts = [] } = this.#run ?? {}
     const { approval } = this
     return {
+      ...(this.#descendantsEnded !== null && { descendants_ended: this.#descendantsEnded }),
       ...(ranOn === null ? {} : { ran_on: ranOn }),
       ...(cuts.length === 0 ? {} : { cut_wishes: cuts }),
       ...(approval === null ? {} : { approval }),

@@ -3,10 +3,11 @@ import type { RunningProcess } from '../../process/running-process.ts'
 import { execFrame, type ExecFrame } from '../../protocol/exec.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import type { RunCaps } from '../../policy/permit.ts'
-import type { RunState, WarningKind } from '../../protocol/reasons.ts'
+import type { RunState } from '../../protocol/reasons.ts'
 import type { RunStory } from '../../protocol/run-story.ts'
 import { Execution, reportTo, starterOf, type EndCause, type RunReport } from '../runs/execution.ts'
 import { warningFrame } from '../runs/run-frames.ts'
+import type { Warning } from '../runs/warning-text.ts'
 import { RunWait, type Admitted, type Awaited } from '../runs/run-wait.ts'
 import type { RunComponents } from '../runs/run.ts'
 import type { KeptRun } from './kept-run.ts'
@@ -74,7 +75,7 @@ export class DetachedRun {
     if (this.#cause !== null) return
     this.#cause = cause
     if (this.#execution !== null) this.#execution.end(cause)
-    else if (this.#wait?.withdraw(cause) === true) this.#warn(cause)
+    else if (this.#wait?.withdraw(cause) === true) this.#warn({ kind: cause, amount: null })
   }
 
   /** SIGKILL. */
@@ -129,7 +130,7 @@ export class DetachedRun {
       output: {
         push: (stream, data) => kept.push(stream, data),
         started: ({ pid }) => this.#began(pid, permit.caps.timeout_ms),
-        warning: (kind) => this.#warn(kind, permit.caps),
+        warning: (warning) => this.#warn(warning, permit.caps),
       },
       slot,
       timeoutClamped: permit.caps.timeout_clamped,
@@ -144,12 +145,13 @@ export class DetachedRun {
 
   /** The disk has refused some of its output: the hashes of its Exit will not fit what is kept. */
   #lost(): void {
-    this.#report?.warned('output_lost', null)
-    this.#warn('output_lost')
+    const warning = { kind: 'output_lost', amount: null } as const
+    this.#report?.warned(warning)
+    this.#warn(warning)
   }
 
-  #warn(kind: WarningKind, caps: RunCaps | null = null): void {
-    this.#note(warningFrame(this.requestId, kind, caps))
+  #warn(warning: Warning, caps: RunCaps | null = null): void {
+    this.#note(warningFrame(this.requestId, warning, caps))
   }
 
   #note(frame: ExecFrame): void {

@@ -3,11 +3,12 @@ import { AppError, errorText, isAppError } from '../../base/errors.ts'
 import type { RunningProcess } from '../../process/running-process.ts'
 import type { ProgramStart } from '../../process/spawn.ts'
 import { MAX_TEXT } from '../../protocol/limits.ts'
-import type { DenialReason, WarningKind } from '../../protocol/reasons.ts'
+import type { DenialReason } from '../../protocol/reasons.ts'
 import type { RunStory } from '../../protocol/run-story.ts'
 import type { LocalOutcome } from '../port/local-executor.ts'
 import { endOf, neverRan, type ExitFacts } from '../runs/run-facts.ts'
 import type { RunReport } from '../runs/execution.ts'
+import { amountsOf, type Warning } from '../runs/warning-text.ts'
 import type { LocalJournal } from './local-journal.ts'
 import type { TargetProgram } from './target-program.ts'
 
@@ -62,9 +63,10 @@ export class LocalReport implements RunReport<LocalProgram, LocalOutcome> {
     this.#init.story?.output(data)
   }
 
-  warned(kind: WarningKind, bytes: number | null): void {
+  warned(warning: Warning): void {
+    const { kind } = warning
     if (kind === 'stdout_cap_hit' || kind === 'stderr_cap_hit') this.#init.onCapHit()
-    void this.#journal.note({ event: 'warning', ...this.#init.key, kind, bytes })
+    void this.#journal.note({ event: 'warning', ...this.#init.key, kind, ...amountsOf(warning) })
   }
 
   async denied(reason: DenialReason, detail: string | null, ran: ProgramStart | null = null): Promise<LocalOutcome> {

@@ -6,9 +6,9 @@ import type { Slot } from '../../policy/slots.ts'
 import { PROCESS_SIGNALS, type ProcessSignal } from '../../process/signals.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import type { CutWish, RanOn } from '../../protocol/run-place.ts'
-import type { WarningKind } from '../../protocol/reasons.ts'
 import type { LocalOutcome, LocalRun, LocalRunSink, TerminalSize } from '../port/local-executor.ts'
 import { Execution, type EndCause, type ExecutionInit } from '../runs/execution.ts'
+import type { Warning } from '../runs/warning-text.ts'
 import type { LocalProgram, LocalReport } from './local-report.ts'
 import type { OpenStdin } from './open-stdin.ts'
 import { SinkQueue } from './sink-queue.ts'
@@ -66,7 +66,7 @@ export class SessionRun implements LocalRun {
     const output = {
       push: (type: 'stdout' | 'stderr', data: Uint8Array) => this.#queue.push({ type, data }),
       started: () => this.#begun.resolve(null),
-      warning: (kind: WarningKind) => void this.#queue.push({ type: 'warning', kind }),
+      warning: (warning: Warning) => void this.#queue.push({ type: 'warning', ...warning }),
     }
     const execution = new Execution({ start, starting: target, stdin, report, output, slot, timeoutClamped: false })
     this.#parts = { execution, stdin, report, target }

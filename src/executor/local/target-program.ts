@@ -4,6 +4,7 @@ import { AppError, errnoOf, errorCodeOf, errorText } from '../../base/errors.ts'
 import type { TargetGrant } from '../../policy/local/authorize-target.ts'
 import type { ProcessEnd, ProcessHandlers } from '../../process/running-process.ts'
 import type { ProcessSignal } from '../../process/signals.ts'
+import { leftBehindIn } from '../../protocol/left-behind.ts'
 import { denialText } from '../../protocol/denial-text.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import { MAX_FRAME_DATA } from '../../protocol/limits.ts'
@@ -228,7 +229,7 @@ export class TargetProgram implements Program {
           return this.#endOf(part)
         }
         if (part.type === 'error') lost = part.message
-        else if (part.type === 'warning') handlers.onWarning(part.kind, null)
+        else if (part.type === 'warning') handlers.onWarning(part.kind, amountOf(part))
         else if (part.type === 'stdout' || part.type === 'stderr') await this.#output(part, handlers)
       }
     } catch (error) {
@@ -286,6 +287,10 @@ const denied = ({ target, argv }: TargetGrant, { denial_reason, request_id }: Ex
   const { what, next } = denialText(String(denial_reason), { host: target, argv })
   return new AppError('command_denied', what, { data: { target, reason: denial_reason, request_id, next: next.join('\n') } })
 }
+
+/** The target sends the number as the beginning of a text. */
+const amountOf = ({ kind, message }: Extract<RunPart, { type: 'warning' }>): number | null =>
+  kind === 'descendants_ended' ? leftBehindIn(message) : null
 
 /** Nothing ran there, for certain. */
 const notReached = (target: string, { message, request_id }: Exit): AppError =>

@@ -109,7 +109,8 @@ export interface RunStart {
 /** What happens while a program runs, in order. */
 export type LocalRunEvent =
   | { readonly type: 'stdout' | 'stderr'; readonly data: Uint8Array }
-  | { readonly type: 'warning'; readonly kind: WarningKind }
+  /** `amount`: of `descendants_ended` the number of processes; absent or null: none is known. */
+  | { readonly type: 'warning'; readonly kind: WarningKind; readonly amount?: number | null }
 
 /** Somebody is asked whether the run may begin. */
 export interface RunWaiting {

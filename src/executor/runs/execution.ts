@@ -12,6 +12,7 @@ import type { StdinSink } from '../../process/stdin.ts'
 import type { DenialReason, WarningKind } from '../../protocol/reasons.ts'
 import type { RunStory } from '../../protocol/run-story.ts'
 import { factsOf, neverRan, type ExitFacts } from './run-facts.ts'
+import type { Warning } from './warning-text.ts'
 
 /** Why a run was ended before its program was done. Each is also a warning. */
 export type EndCause = Extract<
@@ -36,8 +37,7 @@ export interface RunReport<Started, Last> {
   started(program: Started): void
   /** To either stream. */
   wrote?(data: Uint8Array): void
-  /** `bytes`: the stream's total, null where the warning is not about a stream. */
-  warned(kind: WarningKind, bytes: number | null): void
+  warned(warning: Warning): void
   /**
    * Answers the last frame, when the line is on disk as far as the disk allows. `detail` stays on this host. `ran`: what
    * was killed before anybody heard of it.
@@ -81,7 +81,7 @@ interface ExecutionOutput<P> {
   /** False: the program is paused until `Execution.resume`. */
   push(stream: 'stdout' | 'stderr', data: Uint8Array): boolean
   started(program: P): void
-  warning(kind: WarningKind): void
+  warning(warning: Warning): void
 }
 
 export interface ExecutionInit<P extends Program, Last> {
@@ -152,7 +152,7 @@ export class Execution<P extends Program, Last> {
     const ended = this.#process ?? starting
     ended?.terminate()
     // A target sends the warning itself.
-    if (starting === null) this.#warn(cause, null)
+    if (starting === null) this.#warn({ kind: cause, amount: null })
   }
 
   /** SIGKILL. */
@@ -184,7 +184,7 @@ export class Execution<P extends Program, Last> {
         this.#init.report.wrote?.(data)
         if (!this.#init.output.push(stream, data)) this.#process?.pause()
       },
-      onWarning: (kind, bytes) => this.#warn(kind, bytes),
+      onWarning: (kind, amount) => this.#warn({ kind, amount }),
     }
   }
 
@@ -193,7 +193,7 @@ export class Execution<P extends Program, Last> {
     this.#process = process
     report.started(process)
     output.started(process)
-    if (timeoutClamped) this.#warn('timeout_clamped', null)
+    if (timeoutClamped) this.#warn({ kind: 'timeout_clamped', amount: null })
     // The run was ended while its program was being started.
     if (this.#killed) process.kill()
     else if (this.#cause !== null) process.terminate()
@@ -210,8 +210,8 @@ export class Execution<P extends Program, Last> {
     if (this.#process !== null) this.#init.report.settled({ cancelled: this.#cause !== null })
   }
 
-  #warn(kind: WarningKind, bytes: number | null): void {
-    this.#init.report.warned(kind, bytes)
-    this.#init.output.warning(kind)
+  #warn(warning: Warning): void {
+    this.#init.report.warned(warning)
+    this.#init.output.warning(warning)
   }
 }

@@ -15,6 +15,7 @@ import type { Signatures } from '../links/signatures.ts'
 import type { ProgramStart } from '../../process/spawn.ts'
 import type { RunReport } from './execution.ts'
 import { endOf, evidenceOf, neverRan, type ExitFacts } from './run-facts.ts'
+import { amountsOf } from './warning-text.ts'
 
 /** Which request it is about: the requester as the link proved it, and what it asked. */
 export interface RunSubject {
@@ -72,9 +73,10 @@ export class Reports {
       requested: async () => this.#requested(subject, permit, stdin, approvedBy),
       allowed: () => counters.count('requests_allowed'),
       started: (process) => this.#started(subject, process),
-      warned: (kind, bytes) => {
-        counters.warned({ kind, agent_id: key.agent_id, request_id: key.request_id, argv, bytes })
-        void this.record(key, async (journal) => journal.append({ event: 'warning', ...key, kind, bytes }))
+      warned: (warning) => {
+        const facts = { kind: warning.kind, ...amountsOf(warning) }
+        counters.warned({ ...facts, agent_id: key.agent_id, request_id: key.request_id, argv })
+        void this.record(key, async (journal) => journal.append({ event: 'warning', ...key, ...facts }))
       },
       denied: async (reason, detail, ran = null) => {
         if (ran === null) return this.neverBegan(subject, reason, detail)

@@ -8,7 +8,7 @@ import type { RunningProcess } from '../../process/running-process.ts'
 import { execFrame, type ExecFrame, type SignedStdin } from '../../protocol/exec.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import type { RunCaps } from '../../policy/permit.ts'
-import type { RunState, WarningKind } from '../../protocol/reasons.ts'
+import type { RunState } from '../../protocol/reasons.ts'
 import type { RunStory } from '../../protocol/run-story.ts'
 import { Execution, reportTo, starterOf, type EndCause } from './execution.ts'
 import { Lease } from './lease.ts'
@@ -17,6 +17,7 @@ import type { RunOutlet } from './outlet.ts'
 import { greetingFrames, warningFrame } from './run-frames.ts'
 import { RunWait, type Admitted, type Awaited } from './run-wait.ts'
 import { StdinFeed } from './stdin-feed.ts'
+import type { Warning } from './warning-text.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
 
 /** Resumes of one run that are answered: a burst and a rate, both above what a requester that pauses can reach. */
@@ -147,7 +148,7 @@ export class Run {
       output: {
         push: (stream, data) => this.#outbox.push(stream, data),
         started: ({ pid }) => this.#note({ type: 'started', request_id: requestId, pid }),
-        warning: (kind) => this.#warn(kind, permit.caps),
+        warning: (warning) => this.#warn(warning, permit.caps),
       },
       slot,
       timeoutClamped: permit.caps.timeout_clamped,
@@ -158,8 +159,8 @@ export class Run {
     this.#outbox.note(execFrame.encode(frame))
   }
 
-  #warn(kind: WarningKind, caps: RunCaps | null = null): void {
-    this.#note(warningFrame(this.requestId, kind, caps))
+  #warn(warning: Warning, caps: RunCaps | null = null): void {
+    this.#note(warningFrame(this.requestId, warning, caps))
   }
 
   #tellWaiting(frame: Uint8Array): void {
@@ -252,7 +253,7 @@ export class Run {
   #withdraw(cause: EndCause): void {
     if (this.#wait?.withdraw(cause) !== true) return
     this.#stdin?.stop()
-    this.#warn(cause)
+    this.#warn({ kind: cause, amount: null })
   }
 
   /** SIGKILL, and no more waiting for a reader. */

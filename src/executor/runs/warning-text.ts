@@ -1,7 +1,8 @@
 import type { RunCaps } from '../../policy/permit.ts'
+import { leftBehindText } from '../../protocol/left-behind.ts'
 import type { WarningKind } from '../../protocol/reasons.ts'
 
-/** What the requester reads beside a warning's kind. */
+/** What the requester reads beside a warning's kind; `warningText` is more exact. */
 export const WARNING_TEXT: Readonly<Record<WarningKind, string>> = {
   stdout_approaching_cap: 'stdout has passed its warning threshold',
   stderr_approaching_cap: 'stderr has passed its warning threshold',
@@ -21,8 +22,26 @@ export const WARNING_TEXT: Readonly<Record<WarningKind, string>> = {
   access_revoked: 'the requester may no longer run commands here',
   ended_by_operator: 'the operator of the executing host ended the run',
   descendants_may_survive: 'a process that the run started may still live: it was not found, or may not be killed',
+  descendants_ended: 'the command ended and left processes running; they were ended',
+}
+
+/** One warning of a run. */
+export interface Warning {
+  readonly kind: WarningKind
+  /** See `ProcessHandlers.onWarning`. */
+  readonly amount: number | null
 }
 
 /** Names the warning threshold and the time at which the run ends. */
-export const nearEndText = ({ warn_duration_ms, timeout_ms }: RunCaps): string =>
+const nearEndText = ({ warn_duration_ms, timeout_ms }: RunCaps): string =>
   `the run has taken ${warn_duration_ms / 1000} s; it is ended at ${timeout_ms / 1000} s`
+
+/** `caps`: null where they are not known. */
+export const warningText = ({ kind, amount }: Warning, caps: RunCaps | null): string => {
+  if (kind === 'duration_approaching_cap' && caps !== null) return nearEndText(caps)
+  return kind === 'descendants_ended' && amount !== null ? leftBehindText(amount) : WARNING_TEXT[kind]
+}
+
+/** The amount by its name, as the journal and diagnostics have it. */
+export const amountsOf = ({ kind, amount }: Warning): { readonly bytes: number | null; readonly processes?: number } =>
+  kind === 'descendants_ended' && amount !== null ? { bytes: null, processes: amount } : { bytes: amount }

@@ -10,6 +10,7 @@ import type { RemoteProcess, RemoteTerminal } from '../../client/remote-process.
 import type { RexdSession } from '../../client/session.ts'
 import { stdio } from '../../client/stdio.ts'
 import type { TransportFactory } from '../../client/transport.ts'
+import { leftBehindText } from '../../protocol/left-behind.ts'
 import { ownProgram, programArguments } from '../../supervision/own-process.ts'
 import { exitOfSignal } from '../../supervision/program-exit.ts'
 import { failureText } from './exec-failure.ts'
@@ -140,9 +141,10 @@ const tellPlace = ({ cutWishes }: RemoteProcess | RemoteTerminal): void => {
 const follow = async (program: RemoteProcess | RemoteTerminal): Promise<number> => {
   try {
     const copied = await copyOutput(program)
-    const { exitCode, signal, timedOut, truncated, bytesStdout, bytesStderr } = await program.exited
+    const { exitCode, signal, timedOut, truncated, bytesStdout, bytesStderr, descendantsEnded = 0 } = await program.exited
     const missing = bytesStdout + bytesStderr - copied
     if (missing > 0) process.stderr.write(`rexd: its output was cut off: the last ${missing} bytes are missing (limits.max_output_bytes)\n`)
+    if (descendantsEnded > 0) process.stderr.write(`rexd: ${leftBehindText(descendantsEnded)}\n`)
     if (timedOut) process.stderr.write('rexd: its time was up; --timeout gives another, up to limits.hard_timeout_ms\n')
     if (truncated && missing === 0 && !timedOut) {
       process.stderr.write('rexd: the end of its output was lost: something that it started was still writing when it had ended\n')

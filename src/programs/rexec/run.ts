@@ -3,6 +3,7 @@ import { AppError } from '../../base/errors.ts'
 import { replyOn } from '../../local-api/console-caller.ts'
 import { openConsole, type ConsoleLink } from '../../local-api/console-link.ts'
 import { MAX_CONSOLE_LINE, MAX_CONSOLE_STDIN, type ConsoleReply } from '../../protocol/console.ts'
+import { leftBehindText } from '../../protocol/left-behind.ts'
 import { exitOfSignal, onStopSignal } from '../../supervision/program-exit.ts'
 import { write } from '../../supervision/program-output.ts'
 import type { RunFlags } from './run-flags.ts'
@@ -28,8 +29,9 @@ const readInput = async (): Promise<string> => {
 }
 
 const showReply = async (reply: ConsoleReply, { argv0, timeout }: RunFlags): Promise<number> => {
-  const { exit, output, error, message } = reply
+  const { exit, output, error, message, descendants_ended: left } = reply
   await write(process.stdout, output)
+  if (typeof left === 'number') tell(`rexec: ${leftBehindText(left)}`)
   if (error === 'not_found') tell(`${argv0}: not found`)
   else if (error === 'timeout') tell(`rexec: ended after ${timeout} s (--timeout)`)
   else if (error === 'aborted') tell('rexec: aborted')

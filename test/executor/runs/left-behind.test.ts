@@ -1,0 +1,51 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { leftBehindIn, leftBehindText } from '../../../src/protocol/left-behind.ts'
+import { begin, DETACH_KEYS, DetachedMemory, never, untilOver } from '../../support/detached.ts'
+import { execPair } from '../../support/exec-pair.ts'
+import { ExecutorHost } from '../../support/executor-host.ts'
+import { LocalHost } from '../../support/local-engine.ts'
+import { hasProc } from '../../support/processes.ts'
+
+const linuxOnly = { skip: !hasProc && 'needs /proc' }
+const SCRIPTS = { leaves: 'setsid sleep 1000 </dev/null >/dev/null 2>&1 & sleep 1000 </dev/null >/dev/null 2>&1 & echo ran' }
+const TEXT = '2 processes that the command left running were ended with it'
+
+test('a requester gets the warning descendants_ended; the journal and diagnostics have it', linuxOnly, async (t) => {
+  const host = await ExecutorHost.start(t, { scripts: SCRIPTS })
+  await host.befriend(host.peer)
+  const network = await host.connect()
+  const run = await (await network.link(host.peer)).ask([host.program('leaves')])
+  assert.equal((await run.exit()).code, 0)
+  const frames = run.frames.flatMap((frame) => (frame.type === 'warning' ? [[frame.kind, frame.message]] : []))
+  assert.deepEqual(frames, [['descendants_ended', TEXT]])
+  const lines = (await host.lines()).flatMap((line) => (line.event === 'warning' ? [[line.kind, line.bytes, line.processes]] : []))
+  assert.deepEqual(lines, [['descendants_ended', null, 2]])
+  const [recent] = host.counters.snapshot({} as never).recent_warnings
+  assert.deepEqual([recent?.kind, recent?.bytes_at_warn, recent?.processes], ['descendants_ended', null, 2])
+})
+
+test('a detached run has the warning', linuxOnly, async (t) => {
+  const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
+  const { target } = await begin(pair, 'leaves')
+  await untilOver(pair, target)
+  const { outcome } = await pair.detached.attach(target, 0, new DetachedMemory(), never())
+  assert.deepEqual([outcome?.code, outcome?.warnings, outcome?.incomplete], [0, ['descendants_ended'], false])
+})
+
+test('a caller of this host gets the number of processes, and the journal has it', linuxOnly, async (t) => {
+  const host = await LocalHost.start(t, { scripts: SCRIPTS })
+  const run = await host.run(await host.open(), [host.program('leaves')])
+  assert.equal((await run.outcome()).code, 0)
+  const told = run.events.filter(({ type }) => type === 'warning')
+  assert.deepEqual(told, [{ type: 'warning', kind: 'descendants_ended', amount: 2 }])
+  const lines = (await host.lines()).flatMap((line) => (line.event === 'warning' ? [[line.kind, line.bytes, line.processes]] : []))
+  assert.deepEqual(lines, [['descendants_ended', null, 2]])
+})
+
+test('the number of processes is read from the text of a target, and is at least one', () => {
+  for (const count of [1, 2, 999_999_999]) assert.equal(leftBehindIn(leftBehindText(count)), count)
+  for (const text of ['', 'many', '0 processes', '-2 processes', '2', '2.5 processes', '1e9 processes', '9999999999 processes'])
+    assert.equal(leftBehindIn(text), 1)
+})

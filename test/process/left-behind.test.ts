@@ -1,0 +1,97 @@
+import assert from 'node:assert/strict'
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import { needs, openCells, startConfined } from '../support/containment.ts'
+import { patient } from '../support/patience.ts'
+import { hasProc, isAlive, script, start, startGuardian, temporaryDirectory, until, type StartedProcess } from '../support/processes.ts'
+
+/** Containments that let the daemon count what a program left behind. */
+const COUNTING = ['cgroup', 'group'] as const
+type Counting = (typeof COUNTING)[number]
+const needsOf: Readonly<Record<Counting, { skip?: string }>> = { cgroup: needs.cgroup, group: hasProc ? {} : { skip: 'needs /proc' } }
+/** Standard streams of a process that holds no output of its run. */
+const SILENT = '</dev/null >/dev/null 2>&1'
+
+const leftBehind = ({ warnings }: StartedProcess): (number | null)[] =>
+  warnings.flatMap(({ kind, bytes }) => (kind === 'descendants_ended' ? [bytes] : []))
+
+/** Runs a script that prints the numbers of processes, one a line, to its end. */
+const runScript = async (t: TestContext, text: string, choice: Counting) => {
+  const started = await startConfined(t, [await script(t, text)], { choice })
+  const end = await started.process.ended
+  const pids = Buffer.concat(started.output.stdout).toString().split('\n').filter(Boolean).map(Number)
+  return { started, end, pids }
+}
+
+for (const choice of COUNTING) {
+  const options = needsOf[choice]
+
+  test(`${choice}: processes that a command leaves behind are killed, and a warning has their number`, options, async (t) => {
+    const text = `sleep 1000 ${SILENT} & echo $!\nsetsid sleep 1000 ${SILENT} & echo $!\nexit 3`
+    const { started, end, pids } = await runScript(t, text, choice)
+    assert.deepEqual([end.code, pids.length, pids.filter(isAlive)], [3, 2, []])
+    assert.deepEqual(started.warnings, [{ kind: 'descendants_ended', bytes: 2 }])
+  })
+
+  test(`${choice}: a daemon that left its parents, its session and its group is counted`, options, async (t) => {
+    const directory = await temporaryDirectory(t)
+    const file = join(directory, 'pid')
+    const text = `( setsid sh -c 'echo $$ > ${file}; exec sleep 1000' ${SILENT} & ) ; while [ ! -s ${file} ]; do sleep 0.01; done`
+    const { started } = await runScript(t, text, choice)
+    assert.deepEqual([isAlive(Number(await readFile(file, 'utf8'))), leftBehind(started)], [false, [1]])
+  })
+
+  test(`${choice}: a process of its group is counted without the mark in its environment`, options, async (t) => {
+    const { started, pids } = await runScript(t, `env -i sleep 1000 ${SILENT} & echo $!`, choice)
+    assert.deepEqual([pids.filter(isAlive), leftBehind(started)], [[], [1]])
+  })
+
+  test(`${choice}: children that end within a moment of the command are given that moment, and no warning comes`, options, async (t) => {
+    const file = join(await temporaryDirectory(t), 'done')
+    const { started } = await runScript(t, `( sleep 0.05; echo done > ${file} ) ${SILENT} &`, choice)
+    assert.deepEqual([leftBehind(started), await readFile(file, 'utf8')], [[], 'done\n'])
+  })
+
+  test(`${choice}: a run that somebody ends is not told of what else was ended`, options, async (t) => {
+    const text = `trap 'exit 0' TERM; (trap '' TERM; exec sleep 1000) ${SILENT} & echo out; while :; do sleep 0.01; done`
+    const started = await startConfined(t, [await script(t, text)], { choice })
+    await started.printed('out')
+    started.process.terminate()
+    await started.process.ended
+    assert.deepEqual(leftBehind(started), [])
+  })
+
+  test(`${choice}: a run that is killed while its left processes are counted ends at once`, options, async (t) => {
+    const started = await startConfined(t, [await script(t, `setsid sleep 1000 ${SILENT} & echo $!`)], { choice })
+    await started.printed('\n')
+    await until(() => !isAlive(started.process.pid))
+    started.process.kill()
+    await started.process.ended
+    const pid = Number(Buffer.concat(started.output.stdout).toString())
+    assert.equal(isAlive(pid), false)
+  })
+
+  test(`${choice}: no warning comes from 300 pipelines`, { ...options, timeout: patient(240_000) }, async (t) => {
+    const [cells, guardian] = [await openCells(t, choice), startGuardian(t)]
+    const texts = ['seq 1000 | tail -1', 'yes | head -3', '( ( true & ) & ) ; echo a | cat | cat', 'a=$(ls / | wc -l); echo $a & wait']
+    const paths = await Promise.all(texts.map(async (text) => script(t, text)))
+    const warned: unknown[] = []
+    for (let i = 0; i < 300; i += 10) {
+      const batch = Array.from({ length: 10 }, async (_, j) => {
+        const started = await start(t, [paths[(i + j) % paths.length]!], { cells, guardian })
+        await started.process.ended
+        warned.push(...started.warnings)
+      })
+      await Promise.all(batch)
+    }
+    assert.deepEqual(warned, [])
+  })
+}
+
+test('pid_namespace: the kernel ends what a command leaves behind, which cannot be counted', needs.bwrap, async (t) => {
+  const started = await startConfined(t, [await script(t, `setsid sleep 1000 ${SILENT} &`)], { choice: 'pid_namespace' })
+  const { code } = await started.process.ended
+  assert.deepEqual([code, started.warnings], [0, []])
+})
