@@ -5,6 +5,7 @@ import { isVisible } from '../../src/base/visible-text.ts'
 import { countdown, questionLines } from '../../src/local-api/question-text.ts'
 import { MAX_SHOWN_QUESTION } from '../../src/protocol/desk-limits.ts'
 import { unallowable } from '../../src/protocol/question-size.ts'
+import { OUTLIVES_REQUESTER } from '../../src/protocol/question.ts'
 import { questionOf } from '../support/question.ts'
 
 const textOf = (...of: Parameters<typeof questionLines>): string => questionLines(...of).join('\n')
@@ -40,6 +41,7 @@ test('what is there only sometimes is shown where it is: script, what a wrapper 
       approvers: { agent_ids: ['d'.repeat(64), 'e'.repeat(64)], needed: 2 },
       asker: { kind: 'mesh', agent_id: '1'.repeat(64), machine_id: '2'.repeat(64), name: 'alice' },
       door: 'mesh',
+      outlives: true,
     }),
     400,
   )
@@ -49,6 +51,7 @@ test('what is there only sometimes is shown where it is: script, what a wrapper 
     'beware      a shell runs what the script says',
     `script      "/srv/app/deploy.sh" sha256 ${'c'.repeat(64)}`,
     'stdin       open: more may be written to it, which cannot be shown',
+    `outlives    ${OUTLIVES_REQUESTER}`,
     'always asks publishes',
     `also needs  2 of ${'d'.repeat(64)}, ${'e'.repeat(64)}`,
   ])

@@ -135,11 +135,15 @@ test('when all places are taken, the agent or host with most makes room for a li
   assert.equal(enter(31, 'alice')?.open, true)
   assert.deepEqual([hugo, carol, host].map(open), [3, 2, 4])
   assert.equal(gate.refusals.all_full, 4)
+  // Also one from the host that has most: a machine there that is not listed makes room.
+  listed.add(machineOf(32))
+  assert.equal(enter(32, null, '192.0.2.1')?.open, true)
+  assert.deepEqual([hugo, carol, host].map(open), [3, 2, 3])
   // A listed machine keeps its place however many come, and listed machines share what is left among one another.
   for (let i = 40; i < 60; i++) enter(i, `sybil ${i}`)
   for (let i = 60; i < 80; i++) {
     listed.add(machineOf(i))
-    enter(i, 'alice')
+    assert.equal(enter(i, 'alice')?.open, true)
   }
   assert.equal(open([...hugo, ...carol, ...host]), 0)
 })

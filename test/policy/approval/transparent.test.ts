@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict'
-import { copyFile, readdir, readFile, symlink } from 'node:fs/promises'
+import { execFile } from 'node:child_process'
+import { chmod, copyFile, readdir, readFile, symlink } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { test } from 'node:test'
+import { promisify } from 'node:util'
 
 import fc from 'fast-check'
 
@@ -9,6 +11,7 @@ import { realPath } from '../../../src/base/real-path.ts'
 import { meaningOf } from '../../../src/policy/approval/meanings.ts'
 import { isTransparentFile, isTransparentName, TRANSPARENT_PROGRAMS } from '../../../src/policy/approval/transparent.ts'
 import { SCRUBBED_PATH } from '../../../src/policy/environment.ts'
+import { needs } from '../../support/containment.ts'
 import { tempDir } from '../../support/temp-dir.ts'
 
 const opaque = (...argv: string[]): string | null => meaningOf(argv, [], { cwd: '/', path: SCRUBBED_PATH }).opaque
@@ -71,6 +74,21 @@ test('a program is known by its own file in a directory of the system: no copy, 
   assert.ok(!isTransparentFile('ls', join(dir, 'ls')))
   // One file that is many acts by the name that it is called by.
   for (const real of ['/bin/busybox', '/usr/bin/coreutils']) assert.ok(!isTransparentFile('/bin/ls', real), real)
+})
+
+test('a program that anybody may change is not transparent even under the name and place of one that is', needs.bwrap, async (t) => {
+  const dir = await tempDir(t)
+  const ls = realPath('/bin/ls')
+  const changeable = join(dir, 'changeable')
+  await copyFile(ls, changeable)
+  await chmod(changeable, 0o777)
+  const script = `import { isTransparentFile } from ${JSON.stringify(new URL('../../../src/policy/approval/transparent.ts', import.meta.url).href)}
+console.log(isTransparentFile('ls', ${JSON.stringify(ls)}))`
+  const answer = async (file: string): Promise<string> => {
+    const words = ['--dev-bind', '/', '/', '--ro-bind', file, ls, process.execPath, '--input-type=module', '-e', script]
+    return (await promisify(execFile)('bwrap', words)).stdout.trim()
+  }
+  assert.deepEqual([await answer(ls), await answer(changeable)], ['true', 'false'])
 })
 
 test('LANGUAGE can name a directory with messages, which are format strings: whoever sets it makes any program opaque', () => {
