@@ -1,6 +1,7 @@
 import type { Socket } from 'node:net'
 
 import type { Clock, Timer } from '../../base/clock.ts'
+import { AppError, errorText } from '../../base/errors.ts'
 import {
   CONSOLE_LINE_MS,
   CONSOLE_REPLY_MS,
@@ -15,7 +16,7 @@ import {
   type ConsoleReply,
   type ConsoleRequest,
 } from '../../protocol/console.ts'
-import { LineSplitter, type Line } from '../../protocol/lines.ts'
+import { LineSplitter } from '../../protocol/lines.ts'
 import type { TranscriptEntry } from '../../protocol/transcript-entry.ts'
 import type { Attached } from './host.ts'
 
@@ -83,10 +84,14 @@ export class ConsoleConnection {
   }
 
   #take(chunk: Buffer): void {
-    for (const line of this.#lines.push(chunk)) {
-      if (this.#state === 'over') return
-      this.#begun = false
-      this.#handle(line)
+    try {
+      for (const line of this.#lines.pushStrictly(chunk, () => new AppError('too_large', `a line has at most ${MAX_CONSOLE_LINE} bytes`))) {
+        if (this.#state === 'over') return
+        this.#begun = false
+        this.#handle(line)
+      }
+    } catch (error) {
+      return this.#refuse(errorText(error))
     }
     const begins = chunk.at(-1) !== 0x0a
     if (this.#state === 'over' || (begins && this.#begun)) return
@@ -95,8 +100,7 @@ export class ConsoleConnection {
     this.#wait(begins ? CONSOLE_LINE_MS : rests ? CONSOLE_REST_MS : null)
   }
 
-  #handle(line: Line): void {
-    if (line === 'too_long') return this.#refuse(`a line has at most ${MAX_CONSOLE_LINE} bytes`)
+  #handle(line: Buffer): void {
     const message = readConsoleLine(line)
     if (message.kind === 'bad') return this.#refuse(message.problem)
     if (message.kind === 'ping') return this.#pong()

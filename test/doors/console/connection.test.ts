@@ -147,7 +147,7 @@ test('an abort in the same piece as its command is heard', async (t) => {
 
 for (const [what, line, problem] of [
   ['a line that is no JSON', 'hello', /no JSON/],
-  ['a line that never seems to end', 'x'.repeat(MAX_CONSOLE_LINE + 1), /at most/],
+  ['a line that is too long', 'x'.repeat(MAX_CONSOLE_LINE + 1), /at most/],
   ['a command without a program', JSON.stringify({ ...REQUEST, exec: [] }), /exec/],
 ] as const)
   test(`${what} is refused, and nothing runs`, async (t) => {
@@ -158,6 +158,18 @@ for (const [what, line, problem] of [
     assert.equal(await one.next(), null)
     assert.equal(service.asked.length, 0)
   })
+
+test('a line that is too long is refused before its end, and one that is just as long as may be waits for its end', async (t) => {
+  const { client, service } = await start(t)
+  const [long, longer] = [client(), client()]
+  long.socket.write('x'.repeat(MAX_CONSOLE_LINE))
+  longer.socket.write('x'.repeat(MAX_CONSOLE_LINE + 1))
+  assert.match(await refusal(longer), /at most/)
+  assert.equal(await longer.next(), null)
+  long.socket.write('\n')
+  assert.match(await refusal(long), /no JSON/)
+  assert.equal(service.asked.length, 0)
+})
 
 for (const [what, line] of [
   ['a second command', JSON.stringify(REQUEST)],
