@@ -1,3 +1,4 @@
+import { BoundedMap } from '../base/bounded.ts'
 import type { Clock } from '../base/clock.ts'
 import { RateLimit } from '../base/rate-limit.ts'
 import { agentIdOf } from '../identity/agent-id.ts'
@@ -10,7 +11,7 @@ import type { Verdict } from './libp2p/gossip.ts'
 import { machineIdOfText } from './peer-ids.ts'
 import type { Heard } from './presences.ts'
 
-/** Strangers' announcements kept. */
+/** Strangers' announcements kept; of more, the neighbour that brought most loses its oldest. */
 export const MAX_STRANGERS = 1_024
 /** Announcements one neighbour may relay per minute: a mesh of a thousand peers at the slowest rate, twice. */
 export const RELAYED_ANNOUNCES_PER_MINUTE = 2_400
@@ -68,8 +69,8 @@ export class Announcements {
   readonly #neighbours: RateLimit
   readonly #movedContacts: RateLimit
   readonly #strangers: RateLimit
-  /** Oldest news first, so that the first stranger is the one to forget. */
-  readonly #seen = new Map<string, KeptAgent>()
+  /** Oldest news first. */
+  readonly #seen: BoundedMap<string, KeptAgent>
   /** Monotonic milliseconds. */
   #oldUntil = Number.NEGATIVE_INFINITY
   /** Verdicts so far, for `/diagnostics/mesh`. */
@@ -80,6 +81,7 @@ export class Announcements {
     this.#isContact = components.isContact
     this.#isKnown = components.isKnown
     this.#init = init
+    this.#seen = new BoundedMap({ max: MAX_STRANGERS, isApart: (_, { agent_id }) => this.#isContact(agent_id) })
     this.#publishers = new RateLimit(components, perMinute(ANNOUNCES_PER_MINUTE))
     this.#neighbours = new RateLimit(components, perMinute(RELAYED_ANNOUNCES_PER_MINUTE))
     this.#movedContacts = new RateLimit(components, perMinute(ANNOUNCES_PER_MINUTE))
@@ -100,9 +102,8 @@ export class Announcements {
     const key = keyOf(heard.agent_id, heard.machine_id)
     const known = this.#seen.get(key)
     if (known === undefined || known.issued_at_ms < heard.card_issued_at_ms || known.card_expires_at_ms <= this.#clock.now()) return false
-    this.#seen.delete(key)
     const until = Math.max(known.expires_at_ms, heard.expires_at_ms)
-    this.#seen.set(key, { ...known, expires_at_ms: Math.min(known.card_expires_at_ms, until) })
+    this.#seen.set(key, { ...known, expires_at_ms: Math.min(known.card_expires_at_ms, until) }, heard.neighbour)
     return true
   }
 
@@ -112,7 +113,7 @@ export class Announcements {
       const card = verifyCard(signedCard.decode(data), ANNOUNCE_DOMAIN, this.#clock.now())
       if (card.machineId !== heard.machine_id || card.agentId !== heard.agent_id || card.issuedAt < heard.card_issued_at_ms)
         return 'refused'
-      const { newcomer } = this.#remember(card, heard.expires_at_ms)
+      const { newcomer } = this.#remember(card, heard.expires_at_ms, heard.neighbour)
       return newcomer ? 'newcomer' : 'known'
     } catch {
       return 'refused'
@@ -149,7 +150,7 @@ export class Announcements {
       const isOld = verified.expiresAt - verified.issuedAt === ANNOUNCE_TTL_MS
       const isHeeded = this.#isKnown(publisher) || machineIdOfText(neighbour) === publisher
       if (isOld && isHeeded) this.#oldUntil = this.#clock.monotonic() + ANNOUNCE_TTL_MS
-      return this.#remember(verified, this.#clock.now() + ANNOUNCE_TTL_MS)
+      return this.#remember(verified, this.#clock.now() + ANNOUNCE_TTL_MS, neighbour)
     } catch {
       return { verdict: isOfLaterVersion(data) ? 'ignore' : 'reject', newcomer: false }
     }
@@ -169,10 +170,10 @@ export class Announcements {
     return before !== undefined && before.issued_at_ms >= issued_at_ms
   }
 
-  #remember(card: VerifiedCard, until: number): Judgement {
+  #remember(card: VerifiedCard, until: number, neighbour: string): Judgement {
     const key = keyOf(card.agentId, card.machineId)
-    const newcomer = !this.#seen.delete(key)
-    this.#seen.set(key, {
+    const newcomer = !this.#seen.has(key)
+    const seen = {
       agent_id: card.agentId,
       machine_id: card.machineId,
       name: card.name,
@@ -180,8 +181,8 @@ export class Announcements {
       issued_at_ms: card.issuedAt,
       expires_at_ms: Math.min(card.expiresAt, until),
       card_expires_at_ms: card.expiresAt,
-    })
-    this.#forgetStrangers()
+    }
+    this.#seen.set(key, seen, neighbour)
     if (newcomer && this.#isContact(card.agentId)) this.#forgetMachineOf(card.agentId)
     return { verdict: 'accept', newcomer }
   }
@@ -192,18 +193,6 @@ export class Announcements {
     if (own.length <= MAX_ANNOUNCED_MACHINES) return
     const [key] = own.find(([, { machine_id }]) => !this.#isKnown(machine_id)) ?? own[0]!
     this.#seen.delete(key)
-  }
-
-  #forgetStrangers(): void {
-    if (this.#seen.size <= MAX_STRANGERS) return
-    let strangers = 0
-    for (const agent of this.#seen.values()) if (!this.#isContact(agent.agent_id)) strangers += 1
-    for (const [key, agent] of this.#seen) {
-      if (strangers <= MAX_STRANGERS) return
-      if (this.#isContact(agent.agent_id)) continue
-      this.#seen.delete(key)
-      strangers -= 1
-    }
   }
 }
 

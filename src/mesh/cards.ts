@@ -22,7 +22,7 @@ import type { MeshStream } from './stream.ts'
 
 /** Strangers whose cards are asked for as soon as they are heard of, so that a small mesh knows itself by name; of more only those that somebody asks for. */
 export const EAGER_CARDS = 128
-/** Cards of others kept to be handed on, 6 KB each. */
+/** Cards of machines that we do not know, kept to be handed on, 6 KB each; of more, the neighbour that brought most loses its oldest. */
 export const MAX_CARDS_HELD = 1_024
 /** Questions of ours of one kind at once … */
 const MAX_ASKS = 8
@@ -63,7 +63,7 @@ export interface CardsComponents {
  */
 export class Cards implements Startable {
   readonly #parts: CardsComponents
-  readonly #held = new BoundedMap<MachineId, Uint8Array>({ max: MAX_CARDS_HELD })
+  readonly #held = new BoundedMap<MachineId, Uint8Array>({ max: MAX_CARDS_HELD, isApart: (one) => this.#parts.node.isKnown(one) })
   readonly #underway = new Map<MachineId, Promise<unknown>>()
   /** Of machines that we know, of those that claim to be a contact's, and of strangers'. */
   readonly #asks = { known: new Asks(), claimed: new Asks(), stranger: new Asks() }
@@ -150,7 +150,7 @@ export class Cards implements Startable {
     const learnt = this.#parts.announcements.learn(card, this.#parts.presences.of(heard.machine_id) ?? heard)
     this.counts[learnt === 'refused' ? 'refused' : 'learnt'] += 1
     if (learnt === 'refused') return false
-    this.#held.set(heard.machine_id, card)
+    this.#held.set(heard.machine_id, card, heard.neighbour)
     if (learnt === 'newcomer') this.#parts.onNewcomer()
     return true
   }

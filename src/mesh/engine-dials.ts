@@ -19,7 +19,7 @@ export const ENGINE_DIALS_OF_MACHINE = 4
 export const ENGINE_DIALS_AT_ONCE = 3
 /** … and whose connections stay, of all strangers that were dialled: a quarter of strangers' places. */
 export const MAX_ENGINE_STRANGERS = 128
-/** Machines of which it is remembered where a server has said that they are: the latest. */
+/** Machines of which it is remembered where a server has said that they are; of more, the server that named most loses its oldest. */
 const MAX_NAMED_REMEMBERED = 1_024
 
 export interface EngineDialsComponents {
@@ -94,7 +94,7 @@ export class EngineDials implements TableWays {
   /** A server has said where a machine is; of a machine that we know that is nothing to us. */
   named(machineId: MachineId, addresses: readonly string[], server: MachineId): void {
     const source = this.#parts.sourceOf(server)
-    if (source !== null && !this.#parts.isKnown(machineId)) this.#named.set(machineId, { addresses, source })
+    if (source !== null && !this.#parts.isKnown(machineId)) this.#named.set(machineId, { addresses, source }, source)
   }
 
   /** Connects to a machine that is at `own` by its own words. Throws `rate_limited` where it may not be dialled now, `peer_unreachable`, `conflict` where it gives way, or the signal's reason. */

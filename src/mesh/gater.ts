@@ -82,7 +82,7 @@ export class Gate implements ConnectionGater {
   readonly #max: number
   /** By `timeline`, the oldest first. */
   readonly #guests = new Map<object, Guest>()
-  readonly #hosts = new KnownHosts()
+  readonly #hosts: KnownHosts
   readonly #refusals = Object.fromEntries(REFUSALS.map((reason) => [reason, 0])) as Record<Refusal, number>
   /** Cache of `outsideHosts()`; null when a connection has come, gone or been proven since. */
   #outsideHosts: number | null = null
@@ -90,6 +90,7 @@ export class Gate implements ConnectionGater {
   /** `strangers`: whether machines may stay that nobody names. `connections`: most of them at once. */
   constructor(components: GateComponents, init: { strangers: boolean; connections?: number | undefined }) {
     this.#view = components.view
+    this.#hosts = new KnownHosts(components.view)
     this.#reach = components.reach
     this.#shares = components.shares
     this.#strangers = init.strangers

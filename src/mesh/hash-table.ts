@@ -1,6 +1,7 @@
 import type { KadDHT } from '@libp2p/kad-dht'
 
 import type { Clock } from '../base/clock.ts'
+import { AppError } from '../base/errors.ts'
 import { RateLimit } from '../base/rate-limit.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import { perMinute } from '../protocol/meter-limits.ts'
@@ -40,7 +41,8 @@ export class HashTable {
   constructor(components: { judge?: RecordJudge; clock: Pick<Clock, 'monotonic'> }, init: { mode: DhtMode }) {
     const { judge } = components
     this.#puts = new RateLimit(components, { ...perMinute(RECORDS_PER_MINUTE), burst: RECORDS_AT_ONCE })
-    this.options = judge === undefined || init.mode === 'off' ? null : { judge, server: init.mode === 'server', store: new RecordStore() }
+    this.options =
+      judge === undefined || init.mode === 'off' ? null : { judge, server: init.mode === 'server', store: new RecordStore({ judge }) }
   }
 
   /** The same with what dials for it. */
@@ -52,8 +54,14 @@ export class HashTable {
   attach(dht: KadDHT | undefined, view: TableView): void {
     this.#dht = dht ?? null
     this.#view = view
-    if (dht !== undefined)
-      guardHashTable(dht, (machineId, keep) => view.mayAsk(machineId) && (!keep || this.mayPut(view.sourceOf(machineId))))
+    const judge = this.options?.judge
+    if (dht === undefined || judge === undefined) return
+    guardHashTable(dht, async (machineId, keep, answer) => {
+      const source = view.sourceOf(machineId)
+      if (source === null || !view.mayAsk(machineId) || (keep && !this.mayPut(source)))
+        throw new AppError('rate_limited', 'too many questions to the hash table')
+      return judge.from(source, answer)
+    })
   }
 
   /** For `/diagnostics/mesh`: the part, the machines that are asked first, how many of these are connected now, and the records that are kept, our own among them. */
@@ -66,8 +74,8 @@ export class HashTable {
   }
 
   /** Whether one more record of this source is kept. */
-  mayPut(source: string | null): boolean {
-    return source !== null && this.#puts.allows(source)
+  mayPut(source: string): boolean {
+    return this.#puts.allows(source)
   }
 
   /** Every value under this key that was believed, as they come. */

@@ -1,3 +1,4 @@
+import { BoundedMap } from '../base/bounded.ts'
 import type { Clock } from '../base/clock.ts'
 import { RateLimit } from '../base/rate-limit.ts'
 import { addressProblem } from '../identity/address.ts'
@@ -8,7 +9,7 @@ import { ANNOUNCES_PER_MINUTE, MAX_CLOCK_SKEW_MS, MAX_PRESENCE_BYTES } from '../
 import { perMinute } from '../protocol/meter-limits.ts'
 import type { Verdict } from './libp2p/gossip.ts'
 
-/** Machines of strangers whose presence is kept, some 300 bytes each. */
+/** Machines of strangers whose presence is kept, some 300 bytes each; of more, the neighbour that brought most loses its oldest. */
 export const MAX_HEARD_STRANGERS = 1_024
 /** Presences in a second that all machines of a mesh together are to publish: each waits longer the more there are (`Beacon`). */
 export const PRESENCES_PER_SECOND = 4
@@ -64,13 +65,14 @@ export class Presences {
   readonly #claims: RateLimit
   readonly #strangers: RateLimit
   /** Oldest news first. */
-  readonly #heard = new Map<MachineId, Heard>()
+  readonly #heard: BoundedMap<MachineId, Heard>
   /** Verdicts so far, for `/diagnostics/mesh`. */
   readonly counts = { accepted: 0, ignored: 0, rejected: 0, rate_limited: 0 }
 
   constructor(components: PresencesComponents, init: { self: MachineId }) {
     this.#parts = components
     this.#self = init.self
+    this.#heard = new BoundedMap({ max: MAX_HEARD_STRANGERS, isApart: components.isKnown })
     this.#publishers = new RateLimit(components, perMinute(ANNOUNCES_PER_MINUTE))
     this.#neighbours = new RateLimit(components, perMinute(RELAYED_PRESENCES_PER_MINUTE))
     this.#claims = new RateLimit(components, perMinute(ANNOUNCES_PER_MINUTE))
@@ -124,9 +126,7 @@ export class Presences {
     const expires_at_ms = now + said.holds_secs * 1000
     const claimed_at_ms = before?.agent_id === agent_id && before.expires_at_ms > now ? before.claimed_at_ms : now
     const heard = { agent_id, machine_id: publisher, card_issued_at_ms, said_at_ms, claimed_at_ms, expires_at_ms, addresses, neighbour }
-    this.#heard.delete(publisher)
-    this.#heard.set(publisher, heard)
-    if (before === undefined) this.#forgetStrangers()
+    this.#heard.set(publisher, heard, neighbour)
     // Who has started again has another card, and has heard nobody yet.
     return { verdict: 'accept', heard, newcomer: before === undefined || before.card_issued_at_ms < card_issued_at_ms }
   }
@@ -137,13 +137,6 @@ export class Presences {
     if (this.#parts.isKnown(publisher)) return true
     if (this.#parts.isContact(agent_id) && this.#claims.allows(`${agent_id} ${neighbour}`)) return true
     return this.#neighbours.allows(neighbour) && this.#strangers.allows(STRANGERS)
-  }
-
-  /** Whoever claims a contact's id is a stranger here as long as its machine is one. */
-  #forgetStrangers(): void {
-    if (this.#heard.size <= MAX_HEARD_STRANGERS) return
-    const strangers = [...this.#heard.keys()].filter((machineId) => !this.#parts.isKnown(machineId))
-    for (const machineId of strangers.slice(0, Math.max(0, strangers.length - MAX_HEARD_STRANGERS))) this.#heard.delete(machineId)
   }
 }
 

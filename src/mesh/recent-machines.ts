@@ -9,7 +9,7 @@ import type { Reach } from './reach.ts'
 
 /** A connection of use within this time is of use still: it stays, and is made again when it is lost. */
 export const RECENT_MS = 600_000
-/** Machines whose lost connection is made again for that reason alone; a run that goes on dials by itself. */
+/** Machines whose lost connection is made again for that reason alone; of more, the host with most loses its oldest. A run that goes on dials by itself. */
 export const MAX_RECENT_MACHINES = 32
 /** How often connections of no use are looked for. */
 export const UNUSED_SWEEP_MS = 60_000
@@ -42,7 +42,7 @@ export class RecentMachines {
     const { machineId } = connection
     // What we gave up ourselves is not missed.
     if (connection.givenUp || !this.#parts.node.isKnown(machineId) || !this.#isOfUse(connection)) return false
-    this.#until.set(machineId, this.#parts.clock.monotonic() + RECENT_MS)
+    this.#until.set(machineId, this.#parts.clock.monotonic() + RECENT_MS, connection.host)
     return true
   }
 

@@ -1,6 +1,6 @@
 import type { Startable } from '../base/startable.ts'
 import type { ExecutorClient } from '../executor/port/client.ts'
-import type { MachineId } from '../protocol/ids.ts'
+import type { AgentId, MachineId } from '../protocol/ids.ts'
 import type { Standing } from '../protocol/meter-limits.ts'
 import type { AddressBook } from './address-book.ts'
 import type { MeshNode } from './node.ts'
@@ -8,7 +8,7 @@ import type { MeshNode } from './node.ts'
 export interface StandingsComponents {
   readonly book: AddressBook
   readonly node: Pick<MeshNode, 'isListed' | 'reviewHosts' | 'table'>
-  readonly port: Pick<ExecutorClient, 'snapshot' | 'onSnapshot'>
+  readonly port: Pick<ExecutorClient, 'identity' | 'snapshot' | 'onSnapshot'>
 }
 
 /** What the contacts, the ACL, the bootstrap list and announcements say of machines. Whoever is in none of them is a stranger. */
@@ -16,6 +16,7 @@ export class Standings implements Startable {
   readonly #parts: StandingsComponents
   #standings: ReadonlyMap<MachineId, Standing> = new Map()
   #listed: ReadonlySet<MachineId> = new Set()
+  #listedAgents: ReadonlySet<AgentId> = new Set()
 
   constructor(components: StandingsComponents) {
     this.#parts = components
@@ -33,6 +34,12 @@ export class Standings implements Startable {
     return this.#standings.get(machineId) ?? 'stranger'
   }
 
+  /** Whether a contact or the ACL names this agent, or it is ours. */
+  isNamed(agentId: AgentId): boolean {
+    const { book, port } = this.#parts
+    return agentId === port.identity.agentId || book.isContact(agentId) || this.#listedAgents.has(agentId)
+  }
+
   /** Somebody has announced itself: a contact without pins may be on another machine. One look at all, so once for many. */
   learn(): void {
     const { book, port } = this.#parts
@@ -47,6 +54,7 @@ export class Standings implements Startable {
   #onSnapshot(): void {
     const { contacts, known_pairs } = this.#parts.port.snapshot
     const pins = contacts.flatMap(({ trust, machines }) => (trust === 'blocked' ? [] : machines))
+    this.#listedAgents = new Set(known_pairs.map(([agentId]) => agentId))
     this.#listed = new Set([...known_pairs.map(([, machineId]) => machineId), ...pins])
     this.learn()
     this.#parts.node.reviewHosts(this.#parts.book.listedHosts)

@@ -12,6 +12,36 @@ test('a bounded set remembers up to its limit and forgets the oldest first', () 
   assert.equal(set.size, 3)
 })
 
+const filled = (max: number, text: string, isApart?: (key: string) => boolean): string => {
+  const map = new BoundedMap<string, number>({ max, ...(isApart && { isApart }) })
+  for (const [source = '', key = ''] of text.split(' ')) map.set(key, 0, source)
+  return [...map.keys()].join('')
+}
+
+test('in a bounded map with sources the one with most entries loses its oldest', () => {
+  assert.equal(filled(4, 'aA bB bC bD bE'), 'ACDE')
+  assert.equal(filled(4, 'bB bC bD aA bE'), 'CDAE')
+  assert.equal(filled(2, 'aA bB cC'), 'BC')
+})
+
+test('a source that sets an entry of another again cannot push it out, and one with fewer takes it over', () => {
+  assert.equal(filled(3, 'aA bB bA bC bD'), 'ACD')
+  // mallory was first with the entry of a.
+  assert.equal(filled(3, 'mA mB aA mC mD'), 'ACD')
+})
+
+test('entries that are kept apart make no room and take none', () => {
+  const isApart = (key: string): boolean => key < 'C'
+  assert.equal(filled(2, 'aA aB bC bD bE', isApart), 'ABDE')
+  assert.equal(filled(0, 'aA bC', isApart), 'A')
+  const apart = new Set(['A'])
+  const map = new BoundedMap<string, number>({ max: 1, isApart: (key) => apart.has(key) })
+  map.set('A', 1).set('B', 1)
+  apart.clear()
+  map.set('C', 1)
+  assert.deepEqual([...map.keys()], ['C'])
+})
+
 test('in a bounded map what is set again is the newest', () => {
   const map = new BoundedMap<string, number>({ max: 2 })
   map.set('a', 1).set('b', 2).set('a', 3).set('c', 4)

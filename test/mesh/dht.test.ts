@@ -7,6 +7,7 @@ import fc from 'fast-check'
 import { Key } from 'interface-datastore'
 
 import { agentSignerOf } from '../../src/identity/agent-key.ts'
+import type { AgentSigner } from '../../src/identity/signing.ts'
 import { isAppError } from '../../src/base/errors.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { AgentRecords, ASK_AGAIN_MS, FIRST_PUBLISH_MS, PUBLISH_EVERY_MS, PUBLISH_SPACING_MS } from '../../src/mesh/agent-records.ts'
@@ -20,7 +21,7 @@ import { MAX_CARD_BYTES, MAX_CLOCK_SKEW_MS, RECORD_TTL_MS } from '../../src/prot
 import { recordOf } from '../support/agent-record.ts'
 import { signalOf } from '../support/hostile-link.ts'
 import { ManualClock } from '../support/manual-clock.ts'
-import { startPeer, type Peer } from '../support/peer.ts'
+import { introduce, startPeer, type Peer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
 
 const LIMIT = { timeout: 120_000 }
@@ -29,7 +30,7 @@ const other = agentSignerOf(new Uint8Array(32).fill(2))
 
 test('a record is believed that is a card of the agent of its key, in its time; and none older afterwards', async () => {
   const clock = new ManualClock()
-  const judge = new RecordJudge({ clock })
+  const judge = new RecordJudge({ clock, isNamed: () => false })
   const key = recordKeyOf(signer.agentId)
   const now = clock.now()
   const refused = async (value: Uint8Array | Promise<Uint8Array>, under = key): Promise<void> => {
@@ -66,7 +67,7 @@ test('an altered record, or bytes of any kind, are refused and nothing is thrown
   const clock = new ManualClock()
   const key = recordKeyOf(signer.agentId)
   const valid = await recordOf(signer, clock.now())
-  const judge = new RecordJudge({ clock })
+  const judge = new RecordJudge({ clock, isNamed: () => false })
   const refuses = (bytes: Uint8Array, under = key): void =>
     assert.throws(
       () => judge.verify(under, bytes),
@@ -86,7 +87,7 @@ test('an altered record, or bytes of any kind, are refused and nothing is thrown
 })
 
 test('of records so many are kept, the oldest makes room, and what else libp2p keeps stays', async () => {
-  const store = new RecordStore()
+  const store = new RecordStore({ judge: new RecordJudge({ clock: new ManualClock(), isNamed: () => false }) })
   assert.ok(store instanceof MemoryDatastore)
   await store.put(new Key('/peers/one'), new Uint8Array(1))
   // Wherever the engine puts them.
@@ -98,17 +99,63 @@ test('of records so many are kept, the oldest makes room, and what else libp2p k
   assert.ok(await store.has(new Key('/peers/one')))
 })
 
+test(
+  'however many sources have us keep records, those of named agents stay, and of the rest the source with most loses',
+  LIMIT,
+  async (t) => {
+    const server = await startPeer(t, { name: 'server', dht: 'server' })
+    const friend = await startPeer(t, { name: 'friend', dht: 'client', bootstrap: server.node.addresses() })
+    await introduce(server, friend, 'trusted', true)
+    const { store, judge } = server.node.table.options!
+    const put = async (by: AgentSigner, issued = Date.now()): Promise<number> =>
+      friend.node.table.put(recordKeyOf(by.agentId), await recordOf(by, issued), signalOf())
+    await until(async () => (await put(friend.signer)) > 0)
+    assert.equal(await put(signer), 1)
+    // What an attacker at 17 addresses puts.
+    for (let source = 0; source < 17; source++)
+      for (let i = 0; i < RECORDS_AT_ONCE; i++)
+        await judge.from(`127.0.2.${source}`, async () => store.put(new Key(`/dht/record/${source}-${i}`), new Uint8Array(1)))
+    assert.ok(17 * RECORDS_AT_ONCE > MAX_RECORDS && store.count === MAX_RECORDS + 1)
+    const found = async (by: AgentSigner): Promise<number> => {
+      let count = 0
+      for await (const _ of friend.node.table.recordsOf(recordKeyOf(by.agentId), signalOf())) count += 1
+      return count
+    }
+    // Its own copy, and that of the server.
+    assert.deepEqual([await found(friend.signer), await found(signer)], [2, 2])
+  },
+)
+
+test('however many records are judged, none older than the newest of a named agent is believed', LIMIT, async () => {
+  const clock = new ManualClock()
+  const judge = new RecordJudge({ clock, isNamed: (agentId) => agentId === signer.agentId }, { max: 64 })
+  const now = clock.now()
+  const old = await recordOf(signer, now)
+  const judged = async (by: AgentSigner, source: string): Promise<unknown> => {
+    const record = await recordOf(by, now + 1)
+    return judge.from(source, () => judge.verify(recordKeyOf(by.agentId), record))
+  }
+  await judged(signer, 'friend')
+  await judged(other, 'honest')
+  for (let i = 0; i < 128; i++) await judged(agentSignerOf(randomBytes(32)), `127.0.2.${i % 16}`)
+  for (const by of [signer, other]) {
+    const replayed = by === signer ? old : await recordOf(other, now)
+    assert.throws(() => judge.verify(recordKeyOf(by.agentId), replayed), /older/)
+  }
+})
+
 test('one source has us keep so many records, and uses up nothing of others', async () => {
   const clock = new ManualClock()
   const table = new HashTable({ clock }, { mode: 'server' })
-  const kept = (source: string | null): number => Array.from({ length: 200 }, () => table.mayPut(source)).filter(Boolean).length
-  assert.deepEqual([kept('mallory'), kept('honest'), kept(null)], [RECORDS_AT_ONCE, RECORDS_AT_ONCE, 0])
+  const kept = (source: string): number => Array.from({ length: 200 }, () => table.mayPut(source)).filter(Boolean).length
+  assert.deepEqual([kept('mallory'), kept('honest')], [RECORDS_AT_ONCE, RECORDS_AT_ONCE])
   await clock.advance(60_000)
   assert.equal(kept('mallory'), RECORDS_PER_MINUTE)
 })
 
 test('where nobody takes our record it is put again soon, and where a server has come; only what was taken counts', async (t) => {
   const clock = new ManualClock()
+  const judge = new RecordJudge({ clock, isNamed: () => false })
   let [takers, puts, takenAt] = [0, 0, 0]
   const put = async (): Promise<number> => {
     puts += 1
@@ -118,7 +165,7 @@ test('where nobody takes our record it is put again soon, and where a server has
   }
   const table = {
     onServer: () => undefined,
-    options: { judge: new RecordJudge({ clock }), server: false, store: new RecordStore() },
+    options: { judge, server: false, store: new RecordStore({ judge }) },
     put,
     recordsOf: () => assert.fail('nobody is looked for'),
     diagnostics: () => assert.fail('nobody is looked for'),

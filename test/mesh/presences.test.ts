@@ -137,6 +137,19 @@ test('of machines that claim one agent those come first that have said so longes
   assert.deepEqual(presences.claimsOf(CONTACT), [machineOf(2), machineOf(3), machineOf(1)])
 })
 
+test('a neighbour that brings many machines pushes out none that another has brought', async () => {
+  const { clock, presences, said } = setUp()
+  const bring = (neighbour: string, machine: number): void => {
+    assert.equal(presences.receive(said({ holds_secs: 1_800 }), machineOf(machine), neighbour).verdict, 'accept')
+  }
+  bring('honest', 1)
+  for (let i = 0; i < MAX_HEARD_STRANGERS + 5; i++) {
+    bring('mallory', 100 + i)
+    await clock.advance(60_000 / RELAYED_PRESENCES_PER_MINUTE)
+  }
+  assert.deepEqual([presences.size, presences.of(machineOf(1)) === null, presences.of(machineOf(100))], [MAX_HEARD_STRANGERS, false, null])
+})
+
 test('strangers push out strangers, the oldest first', async () => {
   const { clock, presences, said, receive } = setUp()
   for (let i = 0; i < MAX_HEARD_STRANGERS + 5; i++) {

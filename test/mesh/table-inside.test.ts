@@ -14,7 +14,7 @@ import { NO_WAYS } from '../../src/mesh/libp2p/table-ways.ts'
 import { recordOf } from '../support/agent-record.ts'
 import { signalOf } from '../support/hostile-link.ts'
 import { until } from '../support/processes.ts'
-import { eventsOf, join, startNode, type Node } from '../support/table-node.ts'
+import { ANSWER, eventsOf, join, startNode, type Node } from '../support/table-node.ts'
 
 const LIMIT = { timeout: 60_000 }
 const HOUR_MS = 60 * 60_000
@@ -107,12 +107,12 @@ test('an engine that lacks anything by which it is bounded is not started', LIMI
       const lacking = new Proxy(own, { has: (target, key) => key !== member && key in target })
       const other = withPart(dht, part, lacking)
       assert.throws(() => boundAnswers(other, new WeakMap(), NO_WAYS), TypeError, member)
-      assert.throws(() => guardHashTable(other, () => true), TypeError, member)
+      assert.throws(() => guardHashTable(other, ANSWER), TypeError, member)
     }
   const { PUT_VALUE: put, ...handlers } = partOf(dht, 'rpc')['handlers'] as Record<string, unknown>
   const renamed = Object.create(partOf(dht, 'rpc'), { handlers: { value: { ...handlers, PUT: put } } }) as object
-  assert.throws(() => guardHashTable(withPart(dht, 'rpc', renamed), () => true), TypeError)
-  guardHashTable(dht, () => true)
+  assert.throws(() => guardHashTable(withPart(dht, 'rpc', renamed), ANSWER), TypeError)
+  guardHashTable(dht, ANSWER)
 })
 
 test(
@@ -122,7 +122,7 @@ test(
     const [server, asker] = [await startNode(t, { server: true }), await startNode(t, { server: false })]
     const handlers = partOf(server.services.dht!, 'rpc')['handlers'] as Record<string, unknown>
     handlers['PING'] = handlers['FIND_NODE']
-    guardHashTable(server.services.dht!, () => true)
+    guardHashTable(server.services.dht!, ANSWER)
     assert.deepEqual(Object.keys(handlers).toSorted(), ['FIND_NODE', 'GET_VALUE', 'PUT_VALUE'])
     await join(asker, server)
     const isAnswered = async (type: string): Promise<boolean> =>

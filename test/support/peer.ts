@@ -191,7 +191,7 @@ interface NetworkComponents {
 
 const composeNetwork = (components: NetworkComponents, init: PeerInit & { readonly runs: boolean }) => {
   const { clock, port } = components
-  const judge = new RecordJudge({ clock })
+  const judge = new RecordJudge({ clock, isNamed: (id) => standings.isNamed(id) })
   const node = new MeshNode(
     { ...components, judge, clock: init.penaltyClock ?? clock },
     {

@@ -5,6 +5,7 @@ import type { PeerId } from '@libp2p/interface'
 import { createLibp2p } from 'libp2p'
 
 import { RecordJudge } from '../../src/mesh/dht-record.ts'
+import type { Answerer } from '../../src/mesh/libp2p/dht-inside.ts'
 import { libp2pOptions } from '../../src/mesh/libp2p/options.ts'
 import { IN_HASH_TABLE } from '../../src/mesh/libp2p/peer-store.ts'
 import { RecordStore } from '../../src/mesh/libp2p/record-store.ts'
@@ -14,16 +15,19 @@ import { signalOf } from './hostile-link.ts'
 import { ManualClock } from './manual-clock.ts'
 import { until } from './processes.ts'
 
+/** Lets everybody ask the hash table. */
+export const ANSWER: Answerer = async (_machineId, _keep, answer) => answer()
+
 /** libp2p as we use it, and nothing above it. */
 export const startNode = async (t: TestContext, { server, reach }: { server: boolean; reach?: TableWays['reach'] }) => {
-  const judge = new RecordJudge({ clock: new ManualClock(Date.now()) })
+  const judge = new RecordJudge({ clock: new ManualClock(Date.now()), isNamed: () => false })
   const named = new Map<MachineId, readonly string[]>()
   const ways: TableWays = {
     named: (machineId, addresses) => void named.set(machineId, addresses),
     reach: reach ?? (async () => Promise.reject(new Error('nobody is dialled'))),
     met: () => undefined,
   }
-  const store = new RecordStore()
+  const store = new RecordStore({ judge })
   const dht = { judge, server, ways, store }
   const wish = { seed: randomBytes(32), listen: ['/ip4/127.0.0.1/tcp/0'], announce: [], mdns: false, gater: {}, dht }
   const names: string[] = []

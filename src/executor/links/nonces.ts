@@ -3,11 +3,12 @@ import { randomBytes } from '../../identity/hash.ts'
 import { toHex, type AgentId, type MachineId } from '../../protocol/ids.ts'
 import { MAX_NONCES_PER_PEER, NONCE_BYTES } from '../../protocol/limits.ts'
 
-/** Pairs of which void nonces are remembered, 128 each: then a Request that never came is known as such. 8 MiB at most. */
+/** Pairs of which void nonces are remembered, 128 each: then a Request that never came is known as such. 8 MiB at most; of more, the agent with most pairs loses its oldest. */
 export const MAX_PAIRS_WITH_VOID_NONCES = 512
 
 /** One (agent, machine), as a key of a map. */
 export const pairKey = (agentId: AgentId, machineId: MachineId): string => `${agentId}:${machineId}`
+const agentOfPair = (pair: string): AgentId => pair.split(':')[0]!
 
 /**
  * The stream nonces we gave out and nobody has used. Kept in memory only, so that a restart refuses
@@ -53,6 +54,6 @@ export class Nonces {
 
   #remember(pair: string, nonces: Iterable<string>): void {
     const before = this.#void.get(pair) ?? []
-    this.#void.set(pair, new Set([...before, ...nonces].slice(-MAX_NONCES_PER_PEER)))
+    this.#void.set(pair, new Set([...before, ...nonces].slice(-MAX_NONCES_PER_PEER)), agentOfPair(pair))
   }
 }

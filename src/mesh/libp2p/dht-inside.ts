@@ -4,7 +4,7 @@ import type { PeerId, PeerInfo, Stream } from '@libp2p/interface'
 import { AppError } from '../../base/errors.ts'
 import type { MachineId } from '../../protocol/ids.ts'
 import { addressesTo } from '../addresses.ts'
-import { isRecordKey } from '../dht-record.ts'
+import { agentOfKey } from '../dht-record.ts'
 import { machineIdOf } from '../peer-ids.ts'
 import { directOnes } from './peer-store.ts'
 import type { TableWays } from './table-ways.ts'
@@ -116,14 +116,14 @@ export const boundAnswers = (dht: KadDHT, asked: WeakMap<Stream, MachineId>, way
 export const machinesOf = (dht: KadDHT): MachineId[] =>
   [...(insideOf(dht).routingTable.kb?.toIterable() ?? [])].flatMap(({ peerId }) => machineIdOf(peerId) ?? [])
 
-/** Whether this peer may ask now. `keep`: that we keep a record for others. */
-export type MayAsk = (machineId: MachineId, keep: boolean) => boolean
+/** Answers a question of this peer, or throws if the peer may not ask now. `keep`: that we keep a record for others. */
+export type Answerer = (machineId: MachineId, keep: boolean, answer: () => Promise<unknown>) => Promise<unknown>
 
 /**
  * From now on each question of a peer is metered before it is looked at, and nobody can have us keep who provides what, or say anything
  * after it. Named are servers of the table alone: the engine would also tell of any other peer whether it was here lately, and its key.
  */
-export const guardHashTable = (dht: KadDHT, mayAsk: MayAsk): void => {
+export const guardHashTable = (dht: KadDHT, answerer: Answerer): void => {
   const { rpc, peerRouting, routingTable } = insideOf(dht)
   const closest = peerRouting.getClosestPeersOffline.bind(peerRouting)
   peerRouting.getClosestPeersOffline = async (...asked) => {
@@ -135,10 +135,11 @@ export const guardHashTable = (dht: KadDHT, mayAsk: MayAsk): void => {
   const handle = rpc.handleMessage.bind(rpc)
   rpc.handleMessage = async (peer, message) => {
     const machineId = machineIdOf(peer)
-    if (machineId === null || !mayAsk(machineId, message.type === PUT))
-      throw new AppError('rate_limited', 'too many questions to the hash table')
-    if (message.type === GET && !isRecordKey(message.key)) throw new AppError('malformed', 'no key of ours')
-    return handle(peer, message)
+    if (machineId === null) throw new AppError('peer_rejected', 'only Ed25519 machines')
+    return answerer(machineId, message.type === PUT, async () => {
+      if (message.type === GET && agentOfKey(message.key ?? new Uint8Array()) === null) throw new AppError('malformed', 'no key of ours')
+      return handle(peer, message)
+    })
   }
 }
 

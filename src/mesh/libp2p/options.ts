@@ -6,6 +6,7 @@ import type { ConnectionGater, Logger as LibraryLogger } from '@libp2p/interface
 import { mdns } from '@libp2p/mdns'
 import type { KadDHT } from '@libp2p/kad-dht'
 import { tcp } from '@libp2p/tcp'
+import { MemoryDatastore } from 'datastore-core'
 import type { Libp2pOptions } from 'libp2p'
 
 import { MDNS_SERVICE } from '../../protocol/card.ts'
@@ -25,7 +26,7 @@ import { noiseEncrypter } from './noise.ts'
 import { boundPeerStore, KEEP_ADDRESSES } from './peer-store.ts'
 import { reachServices, type ReachRules, type Ways } from './reach-services.ts'
 import type { RelayClient } from './relay-client.ts'
-import { RecordStore } from './record-store.ts'
+import type { RecordStore } from './record-store.ts'
 import { betweenSocketAndNoise } from './socket.ts'
 
 /** Inbound connections being upgraded at once: more than one host may begin (`meter-limits.ts`) within `INBOUND_UPGRADE_MS`; libp2p's default of 10 is used up by one CI job. */
@@ -110,7 +111,7 @@ export const libp2pOptions = async (options: MeshOptions): Promise<Libp2pOptions
   connectionMonitor: { enabled: false },
   peerDiscovery: options.mdns ? [mdns({ serviceTag: MDNS_SERVICE })] : [],
   peerStore: KEEP_ADDRESSES,
-  datastore: options.dht?.store ?? new RecordStore(),
+  datastore: options.dht?.store ?? new MemoryDatastore(),
   services: {
     peers: boundPeerStore,
     identify: identify(),

@@ -75,7 +75,7 @@ const composeMesh = ({ settings, clock, log, machineKey }: NetworkDependencies, 
   const { agentId } = port.identity
   const { machineId } = machineKey
   const contacts = () => port.snapshot.contacts
-  const judge = new RecordJudge({ clock })
+  const judge = new RecordJudge({ clock, isNamed: (id) => standings.isNamed(id) })
   const node = new MeshNode({ machineKey, clock, log, judge }, { ...settings, dht: dhtModeOf(settings) })
   const isContact = (id: AgentId): boolean => book.isContact(id)
   const isKnown = (id: MachineId): boolean => node.isKnown(id)
