@@ -103,6 +103,7 @@ const readAgents = (toml: TomlReader, value: unknown): ToolsSettings['agents'] =
 const readId = (toml: TomlReader, path: TomlPath, value: unknown): string | null => {
   if (value === undefined) toml.problem(path, 'is required: the name that the agent gives itself, as x0x mcp --whoami')
   const id = toml.text(path, value)
+  if (id === '*') toml.problem(path, 'names one agent: settings for all agents are those of [tools.exec]')
   if (id === null || Buffer.byteLength(id) <= MAX_NAME) return id
   toml.problem(path, `has at most ${MAX_NAME} bytes`)
   return null

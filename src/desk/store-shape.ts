@@ -1,6 +1,6 @@
 import { AppError } from '../base/errors.ts'
 import { versionProblem } from '../base/file-version.ts'
-import { closedProblemOf, listUpTo, textUpTo, wholeUpTo } from '../protocol/closed-fields.ts'
+import { closedProblemOf, fits, listUpTo, textUpTo, wholeUpTo } from '../protocol/closed-fields.ts'
 import {
   MAX_ALLOWLIST,
   MAX_GRANTS,
@@ -9,7 +9,7 @@ import {
   MAX_QUESTION_TEXT,
   MAX_STORE_AGENTS,
 } from '../protocol/desk-limits.ts'
-import { grantCheck, overrideCheck, type Grant, type ModeOverride } from '../protocol/desk.ts'
+import { agentName, grantCheck, overrideCheck, type Grant, type ModeOverride } from '../protocol/desk.ts'
 import { fallbackText, askText, securityText } from '../protocol/desk-question.ts'
 import { flag, isTable, isText, orMissing, tableOf, type Checked, type FieldCheck } from '../protocol/field-checks.ts'
 import { parseTable } from '../protocol/json-shape.ts'
@@ -41,20 +41,17 @@ type WholeAgent = Checked<typeof AGENT_FIELDS>
 export type StoreAgent = Partial<Omit<WholeAgent, 'allowlist'>> & { readonly allowlist?: readonly AllowedPattern[] | undefined }
 
 /** A table whose keys are names of agents: their ids, or the labels of local ones. */
-const byAgent = <T>(check: FieldCheck<T>, fields: Readonly<Record<string, FieldCheck>>): FieldCheck<Readonly<Record<string, T>>> => ({
+const byAgent = <T>(check: FieldCheck<T>): FieldCheck<Readonly<Record<string, T>>> => ({
   is: (value) =>
     isTable(value) &&
     Object.keys(value).length <= MAX_STORE_AGENTS &&
-    Object.entries(value).every(
-      ([name, one]) =>
-        name !== '' &&
-        name !== '__proto__' &&
-        name.length <= MAX_QUESTION_TEXT &&
-        isTable(one) &&
-        check.is(one) &&
-        closedProblemOf(one, fields) === null,
-    ),
-  what: `a table of at most ${MAX_STORE_AGENTS} agents, each ${Object.keys(fields).join(', ')}`,
+    Object.entries(value).every(([name, one]) => fits(name, agentName) && fits(one, check)),
+  parts: (value) =>
+    Object.entries(isTable(value) ? value : {}).flatMap(([name, one]) => {
+      const quoted = JSON.stringify(name.slice(0, 64))
+      return [[`: ${quoted}`, name, agentName] as const, [/^[\w-]{1,64}$/.test(name) ? `.${name}` : `[${quoted}]`, one, check] as const]
+    }),
+  what: `a table of at most ${MAX_STORE_AGENTS} agents`,
 })
 
 const isToken = (value: unknown): boolean => {
@@ -73,11 +70,11 @@ const STORE_FIELDS = {
     token,
   }),
   defaults: tableOf({ security: securityText, ask: askText, askFallback: fallbackText }),
-  agents: byAgent(tableOf(AGENT_FIELDS), AGENT_FIELDS),
+  agents: byAgent(tableOf(AGENT_FIELDS)),
   /** Exact permits that may run again without a question. */
   grants: orMissing(listUpTo(grantCheck, MAX_GRANTS)),
   /** What humans have saved for agents, above what is configured. */
-  modes: orMissing(byAgent(overrideCheck, overrideCheck.fields ?? {})),
+  modes: orMissing(byAgent(overrideCheck)),
 }
 
 /** `exec-approvals.json`. */

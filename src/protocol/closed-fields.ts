@@ -1,15 +1,25 @@
-import { isTable, isText, problemOf, type Checked, type FieldCheck, type Fields } from './field-checks.ts'
+import { isTable, isText, type Checked, type FieldCheck, type Fields } from './field-checks.ts'
 
 type Checks = Readonly<Record<string, FieldCheck>>
 
 const named = (name: string): string => JSON.stringify(name.slice(0, 64))
 
-const unknownIn = (fields: Fields, checks: Checks): string | null => {
-  for (const name of Object.keys(fields)) if (!Object.hasOwn(checks, name)) return `${named(name)} is no key of this`
-  for (const [name, { fields: inner }] of Object.entries(checks)) {
+/** What is wrong with a value, to stand behind its name. */
+const wrongWith = (value: unknown, { is, what, fields, parts }: FieldCheck): string | null => {
+  if (is(value)) return fields !== undefined && isTable(value) ? wrongIn(value, fields) : null
+  for (const [place, part, check] of parts?.(value) ?? []) {
+    const wrong = wrongWith(part, check)
+    if (wrong !== null) return place + wrong
+  }
+  return ` is not ${what}`
+}
+
+const wrongIn = (fields: Fields, checks: Checks): string | null => {
+  for (const name of Object.keys(fields)) if (!Object.hasOwn(checks, name)) return `: ${named(name)} is no key of this`
+  for (const [name, check] of Object.entries(checks)) {
     const value = fields[name]
-    const within = inner !== undefined && isTable(value) ? unknownIn(value, inner) : null
-    if (within !== null) return `${name}: ${within}`
+    const wrong = value !== undefined ? wrongWith(value, check) : check.optional === true ? null : ' is missing'
+    if (wrong !== null) return `.${name}${wrong}`
   }
   return null
 }
@@ -21,11 +31,10 @@ export const withoutNulls = (fields: Fields, checks: Checks): Fields =>
 const isAbsentAsNull = (checks: Checks, name: string): boolean =>
   Object.hasOwn(checks, name) && checks[name]?.optional === true && !checks[name].is(null)
 
-/** As `problemOf`, and a key that is not declared is a problem as well. */
-export const closedProblemOf = (fields: Fields, checks: Checks): string | null => unknownIn(fields, checks) ?? problemOf(fields, checks)
+/** The first field that is missing or is not what it must be, or the first key that is not declared, with its place; null: all are right. */
+export const closedProblemOf = (fields: Fields, checks: Checks): string | null => wrongIn(fields, checks)?.replace(/^(\.|: )/, '') ?? null
 
-const fits = (value: unknown, { is, fields }: FieldCheck): boolean =>
-  is(value) && (fields === undefined || !isTable(value) || closedProblemOf(value, fields) === null)
+export const fits = (value: unknown, check: FieldCheck): boolean => wrongWith(value, check) === null
 
 export const oneOf = <const T extends string>(values: readonly T[]): FieldCheck<T> => ({
   is: (value) => values.some((one) => one === value),
@@ -50,6 +59,7 @@ export const wholeUpTo = (max: number, min = 0): FieldCheck<number> => ({
 
 export const listUpTo = <T>(check: FieldCheck<T>, max: number, min = 0): FieldCheck<readonly T[]> => ({
   is: (value) => Array.isArray(value) && value.length >= min && value.length <= max && value.every((one) => fits(one, check)),
+  parts: (value) => (Array.isArray(value) && value.length <= max ? value.map((one, index) => [`[${index}]`, one, check] as const) : []),
   what: `a list of ${min} to ${max}, each ${check.what}`,
 })
 

@@ -35,8 +35,11 @@ const questionId = ANSWER_FIELDS.question_id
 const grantId = matching(/^g_[A-Za-z0-9_-]{22}$/, 'the id of a grant')
 const session = textUpTo(MAX_SESSION_NAME, 1)
 const anyLabel = textUpTo(MAX_QUESTION_TEXT, 1)
-/** A name of an agent in the store. */
-const label: FieldCheck<string> = { ...anyLabel, is: (value) => anyLabel.is(value) && value !== '__proto__' }
+/** Name of one agent in the store. A row "*" would look as if it held for all agents. */
+export const agentName: FieldCheck<string> = {
+  is: (value) => anyLabel.is(value) && value !== '__proto__' && value !== '*',
+  what: `the name of one agent, of at most ${MAX_QUESTION_TEXT} characters (settings for all agents: "defaults")`,
+}
 const question = questionCheck
 /** As `runOf` says. */
 const run = textUpTo(MAX_RUN_NAME, 1)
@@ -91,7 +94,7 @@ const GRANT_FIELDS = {
   id: grantId,
   grant_sha256: sha256Text,
   /** An agent's id, or the label of a local one. */
-  agent: label,
+  agent: agentName,
   argv: QUESTION_FIELDS.argv,
   executable: QUESTION_FIELDS.executable,
   cwd: QUESTION_FIELDS.cwd,
@@ -123,7 +126,7 @@ const FROM_ENGINE = {
   event: { type: oneOf(['event']), event },
   /** A run that goes on as this engine connects: nobody is told, and windows may follow it. */
   running: { type: oneOf(['running']), event },
-  override_get: { type: oneOf(['override_get']), id, session, agent: orNull(label) },
+  override_get: { type: oneOf(['override_get']), id, session, agent: orNull(agentName) },
 } satisfies Readonly<Record<string, Readonly<Record<string, FieldCheck>>>>
 
 /** To the desk, by a human: each has an id, which its result or error repeats. */
@@ -148,13 +151,13 @@ const FROM_HUMAN = {
   grants: { type: oneOf(['grants']), id },
   revoke: { type: oneOf(['revoke']), id, grant_id: grantId },
   /** `opaque`: the human knows that programs of the pattern may run others. */
-  allowlist_add: { type: oneOf(['allowlist_add']), id, agent: label, pattern: textUpTo(MAX_PATTERN, 1), opaque: orMissing(flag) },
-  allowlist_remove: { type: oneOf(['allowlist_remove']), id, agent: label, pattern: textUpTo(MAX_PATTERN, 1) },
+  allowlist_add: { type: oneOf(['allowlist_add']), id, agent: agentName, pattern: textUpTo(MAX_PATTERN, 1), opaque: orMissing(flag) },
+  allowlist_remove: { type: oneOf(['allowlist_remove']), id, agent: agentName, pattern: textUpTo(MAX_PATTERN, 1) },
   history: { type: oneOf(['history']), id, limit: wholeUpTo(MAX_HISTORY, 1) },
-  modes_get: { type: oneOf(['modes_get']), id, session: orNull(session), agent: orNull(label) },
+  modes_get: { type: oneOf(['modes_get']), id, session: orNull(session), agent: orNull(agentName) },
   modes_list: { type: oneOf(['modes_list']), id },
   modes_set: { type: oneOf(['modes_set']), id, session, override: orNull(override) },
-  modes_save: { type: oneOf(['modes_save']), id, agent: label, override: orNull(override) },
+  modes_save: { type: oneOf(['modes_save']), id, agent: agentName, override: orNull(override) },
 } satisfies Readonly<Record<string, Readonly<Record<string, FieldCheck>>>>
 
 const OPENED = { type: oneOf(['opened']), role: oneOf(DESK_ROLES) }

@@ -11,6 +11,8 @@ export interface FieldCheck<T = unknown> {
   readonly optional?: true
   /** Of a table. */
   readonly fields?: Readonly<Record<string, FieldCheck>>
+  /** Parts of a list, or of a table with free keys, each with its place: they say where the value is wrong. */
+  readonly parts?: (value: unknown) => readonly (readonly [place: string, part: unknown, check: FieldCheck])[]
   /** Never there: what a value is that `is` takes. */
   readonly type?: T
 }

@@ -9,7 +9,7 @@ import { isAppError } from '../../src/base/errors.ts'
 import { DeskModes } from '../../src/desk/desk-modes.ts'
 import { loadStore, replaceStore } from '../../src/desk/store-file.ts'
 import { readStore, storeText } from '../../src/desk/store-shape.ts'
-import { MAX_OVERRIDES } from '../../src/protocol/desk-limits.ts'
+import { MAX_OVERRIDES, MAX_QUESTION_TEXT } from '../../src/protocol/desk-limits.ts'
 import { deskPlace, questionWaiting, type DeskPlaceHandle } from '../support/desk-place.ts'
 import { questionOf } from '../support/question.ts'
 
@@ -52,6 +52,51 @@ test('the store of the specification is read as it stands there', () => {
   const store = readStore(Buffer.from(JSON.stringify(seed)), 'file')
   assert.deepEqual(store.agents, seed.agents)
   assert.deepEqual(store.grants, [])
+})
+
+const storeWith = (parts: object): Buffer =>
+  Buffer.from(
+    JSON.stringify({
+      version: 1,
+      socket: { path: '/tmp/s', token: Buffer.alloc(32, 1).toString('base64') },
+      defaults: { security: 'deny', ask: 'on-miss', askFallback: 'deny' },
+      agents: {},
+      ...parts,
+    }),
+  )
+const WRONG: readonly (readonly [parts: object, problem: string])[] = [
+  [{ agents: { main: { allowlist: [{ pattern: '/a', id: 1 }] } } }, 'agents.main.allowlist[0]: "id" is no key of this'],
+  [{ agents: { main: { allowlist: [{ pattern: '/a' }, { pattern: 7 }] } } }, 'agents.main.allowlist[1].pattern is not a text'],
+  [{ agents: { main: { allowlist: [{ pattern: '/a', lastUsedAt: null }] } } }, 'agents.main.allowlist[0].lastUsedAt is not a whole number'],
+  [{ agents: { main: { allowlist: [7] } } }, 'agents.main.allowlist[0] is not a table'],
+  [{ agents: { 'a b': { ask: 'never' } } }, 'agents["a b"].ask is not one of'],
+  [{ agents: { main: { asks: 'off' } } }, 'agents.main: "asks" is no key of this'],
+  [{ agents: { main: null } }, 'agents.main is not a table'],
+  [{ agents: { '*': { ask: 'always' } } }, 'agents: "*" is not the name of one agent'],
+  [{ agents: { '': {} } }, 'agents: "" is not the name of one agent'],
+  [{ agents: { [`n${'x'.repeat(MAX_QUESTION_TEXT)}`]: {} } }, 'agents: "nxxx'],
+  [{ agents: [] }, 'agents is not a table'],
+  [{ modes: { main: { hosts: 'sandbox' } } }, 'modes.main: "hosts" is no key of this'],
+  [{ modes: { '*': {} } }, 'modes: "*" is not the name of one agent'],
+  [{ grants: [{}] }, 'grants[0].'],
+  [{ grants: [null] }, 'grants[0] is not a table'],
+  [{ defaults: { security: 'deny', ask: 'on-miss', askFallback: 'deny', skills: 1 } }, 'defaults: "skills" is no key of this'],
+]
+
+for (const [parts, problem] of WRONG)
+  test(`a wrong store says where it is wrong: ${problem}`, () => {
+    assert.throws(
+      () => readStore(storeWith(parts), 'file'),
+      (error) => isAppError(error, 'bad_approvals') && error.message.startsWith(`file: ${problem}`),
+    )
+  })
+
+test('no row of the store is made for an agent "*"', async (t) => {
+  const place = await deskPlace(t)
+  for (const change of ['allowlist_add', 'allowlist_remove'] as const)
+    await assert.rejects((await place.human()).allowlist(change, '*', '/usr/bin/rg', true))
+  await assert.rejects((await place.human()).saveModes('*', null))
+  assert.deepEqual((await place.store())['agents'], {})
 })
 
 test('the first start makes a store that allows nothing, for its user alone, with a token of its own', async (t) => {

@@ -54,6 +54,7 @@ const behindLinks = (text: string): string | null => {
 
 /** Why a row of an agent does not count; null: it counts for all that it has. */
 export const rowProblem = (agent: string, { pattern: text, opaque, lastResolvedPath: last = '' }: Row, home: string): RowProblem | null => {
+  if (agent === '*') return { why: 'a row is of one agent', instead: change('add', 'AGENT', text), isRefused: true }
   const pattern = parsePathPattern(text, home)
   const problem = typeof pattern === 'string' ? pattern : tooWide(pattern)
   if (problem !== null)

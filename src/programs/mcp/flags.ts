@@ -61,7 +61,7 @@ export const parseMcpFlags = (argv: readonly string[]): McpFlags | string => {
 const FIRST_NAME = 'agent'
 
 const whoamiOf = (name: string): string => {
-  if (name !== '' && name.length <= MAX_NAME && isVisible(name)) return name
+  if (name !== '' && name !== '*' && name.length <= MAX_NAME && isVisible(name)) return name
   throw usage(`--whoami: ${JSON.stringify(name)} is no name of 1 to ${MAX_NAME} visible characters, such as reviewer`)
 }
 

@@ -472,3 +472,13 @@ test('what the desk does not offer is not asked for: nothing is sent to it, and 
   assert.match(stderr, new RegExp(`once only[^]*x0x approvals approve ${FIRST}`))
   assert.ok(!asked.some(({ type }) => type === 'decide'))
 })
+
+test('no command sets anything for an agent "*"', async (t) => {
+  const { dir } = await deskOf(t, [])
+  const tried = async (...words: string[]) => runCli(['--data-dir', dir, ...words])
+  const added = await tried('approvals', 'allowlist', 'add', '*', '/usr/bin/df')
+  assert.match(added.stderr, /is not added for \*: a row is of one agent\n\s+Try: x0x approvals allowlist add AGENT \/usr\/bin\/df\n/)
+  const set = await tried('exec-mode', 'show', '--agent', '*')
+  assert.deepEqual([added.status, set.status], [2, 2])
+  assert.match(set.stderr, /"\*" names no agent/)
+})

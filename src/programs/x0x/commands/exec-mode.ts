@@ -40,6 +40,7 @@ const whoseOf = ({ agent, session }: ModeOptions): Whose => {
       'whose modes? no agent given',
       'x0x exec-mode … --agent LABEL [--session ID]; what is set: x0x exec-mode list; who asks now: x0x approvals pending',
     )
+  if (agent === '*') throw usageError('--agent "*" names no agent: modes are set for one agent', 'Try: x0x exec-mode … --agent LABEL')
   if (name.length > MAX_SESSION_NAME || (agent ?? '').length > MAX_SESSION_NAME)
     throw usageError(`a name has at most ${MAX_SESSION_NAME} characters`)
   return { session: name, agent: agent ?? name }
