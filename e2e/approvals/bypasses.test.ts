@@ -278,7 +278,7 @@ test('B13: what is bound and shown is the argv that runs, token by token: no two
   assert.equal(permits.size, alike.length)
 })
 
-test('B14: a variable of another value is another permit, and its value is never shown', async (t) => {
+test('B14: a variable of another value is another permit, and a value that the requester did not set is not shown', async (t) => {
   const desk = await startDesk(t)
   await desk.modes('reviewer', ALLOWLIST)
   const first = await askingMcp(t, desk, { security: 'pass_env = ["CI_MODE"]', env: { CI_MODE: 'harmless-value' } })

@@ -1,66 +1,172 @@
 import assert from 'node:assert/strict'
-import { chmod, readdir, writeFile } from 'node:fs/promises'
+import { execFileSync } from 'node:child_process'
+import { once } from 'node:events'
+import { createReadStream, createWriteStream } from 'node:fs'
+import { chmod, mkdir, readdir, writeFile } from 'node:fs/promises'
+import { arch } from 'node:os'
 import { join } from 'node:path'
-import { test } from 'node:test'
+import { createInterface } from 'node:readline'
+import { test, type TestContext } from 'node:test'
 
 import { COPIES_DIRECTORY } from '../../src/process/private-copies.ts'
-import { askingMcp, startDesk } from '../../test/support/approvals-place.ts'
+import { askingMcp, startDesk, type DeskProcess } from '../../test/support/approvals-place.ts'
+import { until } from '../../test/support/processes.ts'
 
 // A requester exchanges a file of its root after an approver has allowed it, from a sandbox for which nobody is asked.
 
-const ROUNDS = 10
-const GOOD = 'echo GOOD\n'
+const ROUNDS = 25
+/** Milliseconds from the first read after the approval. Without a copy, the gap before the launch is 1 to 45 ms wide on the host, and 10 to 60 in a sandbox. */
+const DELAYS = {
+  gateway: [0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45],
+  sandbox: [0, 5, 8, 10, 12, 14, 16, 18, 20, 25, 30, 40, 60],
+}
+const WAYS = ['write', 'rename', 'directory']
 
-/** Writes and renames other bytes to the file again and again, and the good ones between them. */
-const WATCHER = `const fs = require('node:fs')
-const [file, mode] = process.argv.slice(2)
-const put = (text) => { fs.writeFileSync(file + '.new', text, { mode: 0o755 }); fs.renameSync(file + '.new', file) }
-for (const end = Date.now() + 4000; Date.now() < end;) {
-  const text = fs.readFileSync(file, 'utf8')
-  mode === 'rename' ? put(text.replace('GOOD', 'EVIL')) : fs.writeFileSync(file, text.replace('GOOD', 'EVIL'))
+/** The numbers of inotify_init1(2) and inotify_add_watch(2). */
+const CALLS = arch() === 'arm64' ? [26, 27] : [294, 254]
+
+/** For each line that it reads: waits until somebody has read the file of that directory, and then exchanges it. */
+const WATCHER = `
+my ($root, $init, $add) = @ARGV;
+open(my $go, '<', "$root/go"); open(my $said, '>', "$root/said"); select($said); $| = 1;
+while (my $line = <$go>) {
+  my ($dir, $way, $delay) = split ' ', $line;
+  my $place = "$root/$dir";
+  my $number = syscall($init + 0, 0);
+  syscall($add + 0, $number, $place, 0x10); # IN_CLOSE_NOWRITE
+  open(my $events, '<&=', $number);
+  print "armed\\n";
+  sysread($events, my $event, 4096);
+  select(undef, undef, undef, $delay / 1000) if $delay > 0;
+  if ($way eq 'write') { open(my $file, '>', "$place/deploy.sh"); print $file "#!/bin/sh\\necho EVIL\\n"; close($file); }
+  if ($way eq 'rename') { rename("$root/$dir.new/deploy.sh", "$place/deploy.sh"); }
+  if ($way eq 'directory') { rename($place, "$root/$dir.old"); rename("$root/$dir.new", $place); }
+  close($events);
+  print "exchanged\\n";
 }
 `
 
+const copiesIn = async (desk: DeskProcess): Promise<string[]> =>
+  (await readdir(join(desk.paths.dir, COPIES_DIRECTORY), { recursive: true })).filter((name) => name.endsWith('.sh'))
+
+const setUp = async (t: TestContext) => {
+  const desk = await startDesk(t)
+  await desk.modes('reviewer', { security: 'allowlist' })
+  const agent = await askingMcp(t, desk, { more: 'allowed_hosts = ["sandbox", "gateway"]\n' })
+  return { desk, agent, human: await desk.human(), root: agent.root }
+}
+
+/** A watcher in a sandbox, which runs before anything is asked. */
+const startWatcher = async (t: TestContext, { agent, root }: Awaited<ReturnType<typeof setUp>>) => {
+  execFileSync('mkfifo', [join(root, 'go'), join(root, 'said')])
+  await writeFile(join(root, 'watch.pl'), WATCHER)
+  const args = [join(root, 'watch.pl'), root, ...CALLS.map(String)]
+  const run = await agent.run('exec_capture', { command: 'perl', args, host: 'sandbox', timeout_seconds: 120, answer_within_ms: 0 })
+  const go = createWriteStream(join(root, 'go'))
+  const answers = createReadStream(join(root, 'said'))
+  t.after(() => [go, answers].map((stream) => stream.destroy()))
+  const said = createInterface({ input: answers })[Symbol.asyncIterator]()
+  const hear = async (word: string): Promise<void> => assert.equal((await said.next()).value, word)
+  return {
+    arm: async (line: string): Promise<void> => {
+      go.write(`${line}\n`)
+      await hear('armed')
+    },
+    exchanged: async () => hear('exchanged'),
+    end: async (): Promise<void> => {
+      go.end()
+      await once(go, 'close')
+      await agent.run('exec_wait', { run_id: run.run_id, answer_within_ms: 10_000 })
+    },
+  }
+}
+
 const CASES = [
-  ['a script on the host', 'gateway', (file: string) => ['sh', file], GOOD],
-  ['a script on the host, behind a launcher', 'gateway', (file: string) => ['env', 'sh', file], GOOD],
-  ['a program on the host, called by its path', 'gateway', (file: string) => [file], `#!/bin/sh\n${GOOD}`],
-  ['a program in a sandbox', 'sandbox', (file: string) => [file], `#!/bin/sh\n${GOOD}`],
+  ['a script on the host', 'gateway', (file: string) => ['sh', file]],
+  ['a program on the host, behind a shell', 'gateway', (file: string) => ['sh', '-c', file]],
+  ['a script in a sandbox, behind a launcher', 'sandbox', (file: string) => ['env', 'sh', file]],
+  ['a program in a sandbox, called by its path', 'sandbox', (file: string) => [file]],
 ] as const
 
-for (const [what, host, argvOf, text] of CASES)
+for (const [what, host, argvOf] of CASES)
   test(`${what} that is exchanged after its approval never runs: what runs is what was hashed`, async (t) => {
-    const desk = await startDesk(t)
-    await desk.modes('reviewer', { security: 'allowlist' })
-    const agent = await askingMcp(t, desk, { more: 'allowed_hosts = ["sandbox", "gateway"]\n' })
-    const human = await desk.human()
-    const file = join(agent.root, 'deploy.sh')
-    await writeFile(join(agent.root, 'watch.cjs'), WATCHER)
+    const place = await setUp(t)
+    const { desk, agent, human, root } = place
+    const watcher = await startWatcher(t, place)
+    const ran: string[] = []
     for (let round = 0; round < ROUNDS; round += 1) {
-      await writeFile(file, text)
-      await chmod(file, 0o755)
+      const file = join(root, `r${round}`, 'deploy.sh')
+      for (const [directory, word] of [
+        [`r${round}`, 'GOOD'],
+        [`r${round}.new`, 'EVIL'],
+      ] as const) {
+        await mkdir(join(root, directory))
+        await writeFile(join(root, directory, 'deploy.sh'), `#!/bin/sh\necho ${word}\n`)
+        await chmod(join(root, directory, 'deploy.sh'), 0o755)
+      }
       const [command = '', ...args] = argvOf(file)
-      const call = { command, args, host, ask: 'always', answer_within_ms: 0 }
-      const asked = await agent.run('exec_capture', call)
+      const asked = await agent.run('exec_capture', { command, args, host, ask: 'always', answer_within_ms: 0 })
       const question = await human.question()
       assert.deepEqual(
         question.question.writable.map(({ path }) => path),
         [file],
       )
-      assert.equal(question.question.script?.path, file)
       assert.ok(!question.decisions.includes('allow_always'))
+      // In the last round nothing is exchanged.
+      const isWatched = round < ROUNDS - 1
+      if (isWatched) await watcher.arm(`r${round} ${WAYS[round % WAYS.length]} ${DELAYS[host][round % DELAYS[host].length]}`)
       await human.decide(question, 'allow_once')
-      // It begins at the answer, which is when policy looks again.
-      const watcher = await agent.run('exec_capture', {
-        command: process.execPath,
-        args: [join(agent.root, 'watch.cjs'), file, round % 2 === 0 ? 'rename' : 'write'],
-        host: 'sandbox',
-        answer_within_ms: 0,
-      })
-      const ran = await agent.run('exec_wait', { run_id: asked.run_id, answer_within_ms: 30_000 })
-      assert.ok(!(ran.stdout ?? '').includes('EVIL'), ran.stdout)
-      await agent.run('exec_kill', { run_id: watcher.run_id })
+      const { stdout } = await agent.run('exec_wait', { run_id: asked.run_id, answer_within_ms: 30_000 })
+      ran.push((stdout ?? '').trim())
+      if (isWatched) await watcher.exchanged()
     }
-    const left = (await readdir(join(desk.paths.dir, COPIES_DIRECTORY), { recursive: true })).filter((name) => name.endsWith('deploy.sh'))
-    assert.deepEqual(left, [])
+    await watcher.end()
+    assert.equal(ran.filter((one) => one.includes('EVIL')).length, 0, `${ROUNDS} rounds: ${ran.join(' ')}`)
+    assert.equal(ran.at(-1), 'GOOD', ran.join(' '))
+    t.diagnostic(`${ROUNDS} rounds: ${ran.filter((one) => one === 'GOOD').length} ran as approved, none was exchanged`)
+    assert.deepEqual(await copiesIn(desk), [])
   })
+
+test('a sandboxed run sees its own copy alone, read only, and no copy of another run', async (t) => {
+  const { agent, human, root } = await setUp(t)
+  const script = async (name: string, text: string) => {
+    await writeFile(join(root, name), text)
+    const call = { command: 'sh', args: [join(root, name)], host: 'sandbox', ask: 'always', answer_within_ms: 0 }
+    const asked = await agent.run('exec_capture', call)
+    await human.decide(await human.question(), 'allow_once')
+    return asked.run_id
+  }
+  execFileSync('mkfifo', [join(root, 'begun')])
+  const first = await script('first.sh', 'echo begun > begun; exec sleep 60\n')
+  await once(createReadStream(join(root, 'begun')), 'data')
+  const look = 'find "$(dirname "$0")/../.." -type f | wc -l; { echo x > "$0"; } 2> /dev/null || echo refused\n'
+  const second = await script('second.sh', look)
+  const { stdout } = await agent.run('exec_wait', { run_id: second, answer_within_ms: 30_000 })
+  assert.equal(stdout, '1\nrefused\n')
+  await agent.run('exec_kill', { run_id: first })
+})
+
+test('copies that a killed server left are removed when the next one starts, and those of a running one stay', async (t) => {
+  const { desk, agent, human, root } = await setUp(t)
+  await writeFile(join(root, 'long.sh'), 'echo begun; exec sleep 60\n')
+  const start = async (server: typeof agent): Promise<void> => {
+    await server.run('exec_capture', { command: 'sh', args: [join(root, 'long.sh')], host: 'gateway', ask: 'always', answer_within_ms: 0 })
+    const before = (await copiesIn(desk).catch(() => [])).length
+    await human.decide(await human.question(), 'allow_once')
+    await until(async () => (await copiesIn(desk).catch(() => [])).length > before)
+  }
+  await start(agent)
+  process.kill(agent.pid, 'SIGKILL')
+  assert.equal((await copiesIn(desk)).length, 1)
+  const next = await askingMcp(t, desk, {}, 'reviewer')
+  assert.deepEqual(await copiesIn(desk), [])
+  const file = join(next.root, 'long.sh')
+  await writeFile(file, 'exec sleep 60\n')
+  await next.run('exec_capture', { command: 'sh', args: [file], host: 'gateway', ask: 'always', answer_within_ms: 0 })
+  await human.decide(await human.question(), 'allow_once')
+  await until(async () => (await copiesIn(desk)).length === 1)
+  await askingMcp(t, desk, {}, 'reviewer')
+  assert.equal((await copiesIn(desk)).length, 1)
+  await next.close()
+  await until(async () => (await copiesIn(desk)).length === 0)
+})

@@ -72,6 +72,32 @@ it('a question is shown whole, and allowed once by what was shown', async (t) =>
   assert.deepEqual(complaints, [])
 })
 
+it('text on stdin, values of variables and files that the requester can write stand there whole, line by line', async (t) => {
+  const { page, desk } = await signedIn(t)
+  const file = { path: '/srv/app/deploy.sh', sha256: 'd'.repeat(64) }
+  desk.ask(
+    pendingOf('one', {
+      argv: ['sh'],
+      stdin: { bytes: 30, sha256: 'e'.repeat(64), text: 'echo harmless\ntouch \u202e/x\n' },
+      variables: [{ name: 'MAKEFLAGS', value: '--eval=$(shell touch /x)' }],
+      script: file,
+      writable: [file],
+    }),
+  )
+  await page.getByRole('article').waitFor()
+  const lines = await page.getByRole('list', { name: 'The input, line by line' }).getByRole('listitem').allTextContents()
+  assert.deepEqual(lines, ['"echo harmless\\n"', '"touch \\u202e/x\\n"'])
+  const text = (await page.getByRole('article').textContent()) ?? ''
+  for (const part of [
+    '"MAKEFLAGS" = "--eval=$(shell touch /x)"',
+    `"${file.path}" SHA-256 ${file.sha256} the requester can write this file`,
+  ])
+    assert.ok(text.includes(part), `${part} in ${text}`)
+  desk.ask(pendingOf('two', { stdin: { bytes: 30, sha256: 'e'.repeat(64), text: null } }))
+  await page.getByText('Nobody can allow this: its stdin is not text').waitFor()
+  assert.equal(await page.getByRole('button', { name: 'Allow once' }).count(), 1)
+})
+
 it('terminal escapes, turned and invisible characters and letters of other scripts stand there as what they are', async (t) => {
   const { page, desk } = await signedIn(t)
   const bad = 'a\u202egnp.exe\u2069\u200b\x1b[2J\r\n\t\u00a0b'

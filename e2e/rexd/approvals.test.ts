@@ -5,6 +5,7 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { test, type TestContext } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
 
 import type { ModeOverride } from '../../src/protocol/desk.ts'
 import { connect } from '../../src/client/client.ts'
@@ -107,6 +108,35 @@ test('exec.start waits for a human, says which question and for how long, holds 
   assert.deepEqual(result?.['cut_wishes'], [{ key: 'security', asked: 'full', got: 'allowlist' }])
   const { result: ended } = await call('exec.wait', { ...session, process_id: result?.['process_id'] })
   assert.equal(ended?.['exit_code'], 0)
+})
+
+test('a script that a caller exchanges at the moment of its approval never runs: REXD runs what was hashed, too', async (t) => {
+  const desk = await deskPlace(t)
+  const place = await rexdPlace(t)
+  await writeFile(place.config, `${await readFile(place.config, 'utf8')}${ON_HOST}`)
+  const command = [process.execPath, PROGRAM, '--stdio', '--config', place.config]
+  const client = await connect({ transport: stdio({ command, env: { ...process.env, X0X_DATA_DIR: desk.paths.dir } }) })
+  place.ending.push(async () => client.close())
+  const session = await client.open({ clientName: 'a caller' })
+  const { human, next } = await watching(desk)
+  const ran: string[] = []
+  // In the last round the script is exchanged after its run.
+  for (const [round, delay] of [0, 1, 2, 3, 4, 5, 8, 12, 20, 30, null].entries()) {
+    const script = join(place.root, `deploy${round}.sh`)
+    await writeFile(script, 'echo GOOD\n')
+    const asked = session.run(['sh', script]).then(
+      ({ stdout }) => String(stdout).trim(),
+      (error: unknown) => String((error as { readonly code?: string }).code),
+    )
+    const question = await next(round + 1)
+    assert.deepEqual(question.question.writable, [question.question.script])
+    assert.equal(question.question.grant_sha256, null)
+    await decide(human, question, 'allow_once')
+    await (delay === null ? asked : sleep(delay))
+    await writeFile(script, 'echo EVIL\n')
+    ran.push(await asked)
+  }
+  assert.ok(!ran.includes('EVIL') && ran.includes('GOOD'), ran.join(' '))
 })
 
 test('a refusal, and nobody to be asked, are errors with their names', async (t) => {

@@ -31,10 +31,10 @@ export const MAX_HASHED_BYTES = 64 * 1024 * 1024
 const PART_BYTES = 1024 * 1024
 
 /**
- * SHA-256 of a plain file, hex, with its mark. Reads it once, through one descriptor, and gives each part to `take`. Null: it cannot be
- * read, is too large, or changed meanwhile.
+ * SHA-256 of a plain file, hex, with its size. Reads it once, through one descriptor, and gives each part to `take`, whose errors it
+ * throws. Null: it cannot be read, is too large, or changed meanwhile.
  */
-export const hashFile = (path: string, take?: (part: Uint8Array) => void): { readonly sha256: string; readonly mark: string } | null => {
+export const hashFile = (path: string, take?: (part: Uint8Array) => void): { readonly sha256: string; readonly size: number } | null => {
   let descriptor: number
   try {
     // Never waits for the other end of a pipe.
@@ -54,9 +54,10 @@ export const hashFile = (path: string, take?: (part: Uint8Array) => void): { rea
       take?.(bytes)
       left -= bytes.length
     }
-    const mark = markOf(before)
-    return markOf(fstatSync(descriptor, { bigint: true })) === mark ? { sha256: hash.digest('hex'), mark } : null
-  } catch {
+    const isSame = markOf(fstatSync(descriptor, { bigint: true })) === markOf(before)
+    return isSame ? { sha256: hash.digest('hex'), size: Number(before.size) } : null
+  } catch (error) {
+    if (take !== undefined) throw error
     return null
   } finally {
     closeSync(descriptor)

@@ -63,6 +63,9 @@ const UNKNOWN: Options = { names: [], flag: NONE, valued: NONE, text: NONE }
 
 const optionsOf = (interpreter: string): Options => OPTIONS.find(({ names }) => names.includes(interpreter)) ?? UNKNOWN
 
+/** True for an interpreter whose options are known. */
+export const isUnderstood = (interpreter: string): boolean => optionsOf(interpreter) !== UNKNOWN
+
 /** Python's modules come from elsewhere with these. */
 const ISOLATED = /^-[A-Za-z]*[IP]/
 /** The value of a long option that may be a file: `--require=./x.js`. */

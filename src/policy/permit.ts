@@ -76,12 +76,12 @@ export interface SandboxGrant {
   readonly max_processes: number | null
 }
 
-/** A file that the requester can write, as policy hashed it: a private copy of these bytes runs in its place. */
+/** A file that the requester can exchange. Something that it cannot write stands in its place. */
 export interface HeldFile {
   /** Without symbolic links. */
   readonly path: string
-  /** Hex. */
-  readonly sha256: string
+  /** Hex, of the bytes of which a private copy is made; null: the requester can exchange only links to the file, and a private link is made. */
+  readonly sha256: string | null
   /** The last name of the path by which the command names it. */
   readonly name: string
 }

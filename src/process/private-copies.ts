@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { closeSync, mkdirSync, openSync, readdirSync, rmSync, statSync, writeSync } from 'node:fs'
+import { chmodSync, closeSync, mkdirSync, openSync, readdirSync, rmSync, statSync, symlinkSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
 
 import { attempt } from '../base/errors.ts'
@@ -7,7 +7,7 @@ import { identityFrom, identityText, lifeOf, ownIdentity } from '../base/process
 import { programFormat } from '../base/program-head.ts'
 import type { Startable } from '../base/startable.ts'
 import { hashFile } from '../policy/file-mark.ts'
-import type { Executable, HeldFile, Permit } from '../policy/permit.ts'
+import type { HeldFile, Permit, StandIn } from '../policy/permit.ts'
 
 /** Below the data directory of this user, which no root of a requester holds. */
 export const COPIES_DIRECTORY = 'run-copies'
@@ -28,53 +28,64 @@ export class PrivateCopies implements Startable {
     this.#own = join(this.#all, identityText(ownIdentity(), '-'))
   }
 
-  /** Removes what a process left that was killed. */
+  /** Removes the copies of processes that were killed. */
   start(): void {
-    for (const name of attempt(() => readdirSync(this.#all)) ?? []) {
+    for (const name of namesIn(this.#all)) {
       const owner = identityFrom(name)
-      if (owner !== null && lifeOf(owner) === 'gone') remove(join(this.#all, name))
+      if (owner !== null && lifeOf(owner) === 'gone') removeAll(join(this.#all, name))
     }
   }
 
   stop(): void {
-    remove(this.#own)
+    removeAll(this.#own)
   }
 
-  /** Copies what must be copied. Throws what the system says, and where a file is no more what was hashed; nothing is left then. */
-  make(permit: Permit): Starting & { remove(): void } {
-    const { stand_in, argv, executable } = permit
-    if (stand_in === null) return { argv, executable, copies: [], remove: () => {} }
+  /** Makes what stands in place of files. Throws the system's error, and an error for a file that is not what was hashed; nothing is left then. */
+  make(permit: Pick<Permit, 'executable' | 'pins' | 'sandbox'>, { argv0, words: standing }: StandIn): Starting & { remove(): void } {
     const directory = join(this.#own, randomBytes(16).toString('hex'))
-    const discard = (): void => remove(directory)
     try {
-      const copies = new Map(
-        stand_in.words.flatMap((word, at) => (typeof word === 'string' ? [] : [[word, copyOf(word, join(directory, String(at)))]])),
-      )
-      const [program = executable.path, ...words] = stand_in.words.map((word) =>
-        typeof word === 'string' ? word : (copies.get(word) ?? ''),
-      )
-      const changed = [...copies.values()].find((copy) => !namesPinned(copy, permit))
-      if (changed !== undefined) throw new Error(`${changed} names another interpreter than the one that was permitted`)
+      const copies: string[] = []
+      const [program = permit.executable.path, ...words] = standing.map((word, at) => {
+        if (typeof word === 'string') return word
+        const copy = placeFor(word, join(directory, String(at)))
+        copies.push(copy)
+        return copy
+      })
+      if (typeof standing[0] !== 'string') checkInterpreter(program, permit)
       const { dev, ino } = statSync(program, { bigint: true })
-      return {
-        argv: [stand_in.argv0, ...words],
-        executable: { path: program, dev, ino } satisfies Executable,
-        copies: [...copies.values()],
-        remove: discard,
-      }
+      return { argv: [argv0, ...words], executable: { path: program, dev, ino }, copies, remove: () => removeRun(directory) }
     } catch (error) {
-      discard()
+      removeRun(directory)
       throw error
     }
   }
 }
 
-const remove = (path: string): void => rmSync(path, { recursive: true, force: true })
+const namesIn = (directory: string): string[] => attempt(() => readdirSync(directory)) ?? []
 
-const copyOf = ({ path, sha256, name }: HeldFile, directory: string): string => {
+const removeAll = (own: string): void => {
+  for (const name of namesIn(own)) removeRun(join(own, name))
+  attempt(() => rmSync(own, { recursive: true, force: true }))
+}
+
+/** Leaves to the next start what the system does not remove now. */
+const removeRun = (directory: string): void => {
+  for (const name of namesIn(directory)) attempt(() => chmodSync(join(directory, name), 0o700))
+  attempt(() => rmSync(directory, { recursive: true, force: true }))
+}
+
+/** Makes a copy of a file, or a link to it, in a directory in which a program that would change the file fails. */
+const placeFor = ({ path, sha256, name }: HeldFile, directory: string): string => {
   mkdirSync(directory, { recursive: true, mode: 0o700 })
-  const copy = join(directory, name)
-  const descriptor = openSync(copy, 'wx', 0o500)
+  const place = join(directory, name)
+  if (sha256 === null) symlinkSync(path, place)
+  else copy(path, sha256, place)
+  chmodSync(directory, 0o500)
+  return place
+}
+
+const copy = (path: string, sha256: string, place: string): void => {
+  const descriptor = openSync(place, 'wx', 0o500)
   try {
     const read = hashFile(path, (part) => {
       for (let at = 0; at < part.length;) at += writeSync(descriptor, part, at)
@@ -83,12 +94,12 @@ const copyOf = ({ path, sha256, name }: HeldFile, directory: string): string => 
   } finally {
     closeSync(descriptor)
   }
-  return copy
 }
 
-/** Policy looked for interpreters before it hashed the script: what it found must be what these bytes name. */
-const namesPinned = (copy: string, { pins, sandbox }: Permit): boolean => {
-  if (sandbox !== null && sandbox.image !== null) return true
-  const format = programFormat(copy)
-  return format.kind !== 'through' || pins.some(({ path }) => path === format.interpreter)
+/** Policy looked for interpreters before it hashed the program, which must name one of those. */
+const checkInterpreter = (program: string, { pins, sandbox }: Pick<Permit, 'pins' | 'sandbox'>): void => {
+  if (sandbox !== null && sandbox.image !== null) return
+  const format = programFormat(program)
+  if (format.kind === 'through' && !pins.some(({ path }) => path === format.interpreter))
+    throw new Error(`${program} names another interpreter than the one that was permitted`)
 }

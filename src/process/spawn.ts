@@ -123,9 +123,10 @@ export const spawnPermitted = async (permit: Permit, components: SpawnComponents
 }
 
 const copiesFor = (permit: Permit, { copies }: SpawnComponents): ReturnType<PrivateCopies['make']> => {
-  if (copies !== undefined) return copies.make(permit)
-  if (permit.stand_in !== null) throw new AppError('internal', 'there is no directory for private copies')
-  return { argv: permit.argv, executable: permit.executable, copies: [], remove: () => {} }
+  const { stand_in, argv, executable } = permit
+  if (stand_in === null) return { argv, executable, copies: [], remove: () => {} }
+  if (copies === undefined) throw new AppError('internal', 'there is no directory for private copies')
+  return copies.make(permit, stand_in)
 }
 
 /** Settles when the child was reaped and its cell is empty; null where a wrapper never became the program. */

@@ -7,7 +7,7 @@ import { realPath } from '../../base/real-path.ts'
 import { isHarmless } from '../environment.ts'
 import { finderIn } from '../executable.ts'
 import { interpreterCalled } from '../escapes.ts'
-import { scriptOf } from '../given-script.ts'
+import { isUnderstood, scriptOf } from '../given-script.ts'
 import type { Executable } from '../permit.ts'
 import { isTransparentFile, isTransparentName } from './transparent.ts'
 
@@ -16,7 +16,7 @@ export type Word = string | null
 
 /** Words that are held against rules: a caller chooses how many. */
 const MAX_WORDS = 4_096
-/** Of those, words whose files are looked for. */
+/** Of those, words that are looked for as programs. */
 const MAX_LOOKED_FOR = 64
 /** No file has a longer path, or a longer name in it (limits.h). */
 const MAX_PATH = 4_096
@@ -45,6 +45,8 @@ export interface Meaning {
   readonly file: ProgramFile | null
   /** Files that interpreters among the words would run, absolute. */
   readonly scripts: readonly string[]
+  /** The place of an interpreter whose options are not known, so that it may run each file behind it; null: there is none. */
+  readonly unsure: number | null
   /** Programs among the other words, and where each stands. */
   readonly others: readonly (ProgramFile & { readonly at: number })[]
   /** Why the command may run what its words do not say; null: they say all. */
@@ -61,6 +63,7 @@ export const meaningOf = (argv: readonly Word[], variables: readonly string[], a
     open,
     file: null,
     scripts: [],
+    unsure: null,
     others: [],
     opaque: why,
     isTold: false,
@@ -72,28 +75,33 @@ export const meaningOf = (argv: readonly Word[], variables: readonly string[], a
   if (file === null && around.path !== null) return untold(`${called} is not found`)
   const risky = variables.find((name) => !isHarmless(name))
   const isTransparent = file === null ? isTransparentName(called) : isTransparentFile(called, file.real)
-  const scripts = isTransparent ? [] : scriptsIn([file?.path ?? called, ...rest], file, around.cwd)
+  const { scripts, unsure } = isTransparent ? { scripts: [], unsure: null } : scriptsIn([file?.path ?? called, ...rest], file, around.cwd)
   const others = isTransparent ? [] : programsIn(rest, around)
   const fleeting = [...(file === null ? [] : [file.path]), ...scripts].find(isOfProcess)
   if (fleeting !== undefined && around.path !== null) return untold(`${fleeting} is another file for each process that looks`)
   const opaque = isTransparent ? null : `${basename(called)} may start other programs, or run code that its words do not show`
   const byVariable = risky === undefined ? null : `${risky} may decide what a program runs`
-  return { argv, open, file, scripts, others, opaque: byVariable ?? opaque, isTold: true }
+  return { argv, open, file, scripts, unsure, others, opaque: byVariable ?? opaque, isTold: true }
 }
 
 /** Wherever an interpreter stands among the words, so that no wrapper hides its script. Behind the first word the script must be there. */
-const scriptsIn = (words: readonly Word[], file: Meaning['file'], cwd: string | null): string[] => {
-  const scripts = words.slice(0, MAX_LOOKED_FOR).flatMap((word, at) => {
+const scriptsIn = (words: readonly Word[], file: Meaning['file'], cwd: string | null): Pick<Meaning, 'scripts' | 'unsure'> => {
+  const scripts = new Set<string>()
+  let unsure: number | null = null
+  words.forEach((word, at) => {
     const name = word === null ? null : (interpreterCalled(word) ?? (at === 0 && file !== null ? interpreterCalled(file.real) : null))
-    if (name === null) return []
+    if (name === null) return
     const given = scriptOf(
       name,
       words.slice(at + 1).filter((one) => one !== null),
     )
     const path = given.kind === 'script' ? placeOf(given.word, cwd) : null
-    return path === null || (at > 0 && !isFile(path)) ? [] : [path]
+    const isThere = path !== null && isFile(path)
+    if (path !== null && (isThere || (at === 0 && isUnderstood(name)))) scripts.add(path)
+    // `deno run x.ts` has its script behind a word that is none.
+    else if (given.kind === 'unsure' || (path !== null && !isUnderstood(name))) unsure ??= at
   })
-  return [...new Set(scripts)]
+  return { scripts: [...scripts], unsure }
 }
 
 /** Programs that a wrapper would find by its words. */
@@ -104,7 +112,7 @@ const programsIn = (words: readonly Word[], around: Surroundings): Meaning['othe
     return file !== null && isFile(file.path, 0o111) ? [{ ...file, at: at + 1 }] : []
   })
 
-const isFile = (path: string, rights = 0): boolean =>
+export const isFile = (path: string, rights = 0): boolean =>
   attempt(() => {
     const info = statSync(path)
     return info.isFile() && (rights === 0 || (info.mode & rights) !== 0)
@@ -118,7 +126,7 @@ const isOfProcess = (path: string): boolean =>
   }) ?? true
 
 /** As the kernel goes on from there: `..` behind a link leads elsewhere than its text says. Null: from where is not known. */
-const placeOf = (path: string, cwd: string | null): string | null => {
+export const placeOf = (path: string, cwd: string | null): string | null => {
   if (isAbsolute(path)) return path
   return cwd === null ? null : ['', ...namesOf(cwd), ...namesOf(path)].join('/')
 }

@@ -25,7 +25,8 @@ export interface AskedBy extends Pick<Question, 'door' | 'asker' | 'target' | 'a
   /** It goes on when its requester has gone. */
   readonly outlives: boolean
   readonly always_ask: readonly AlwaysAskRule[]
-  readonly canWrite: CanWrite
+  /** Null: the requester has no files on this host. */
+  readonly canWrite: CanWrite | null
 }
 
 /** What is known of a run before it is allowed. */
@@ -70,7 +71,7 @@ export const permitFacts = (fields: PermitFields, by: AskedBy): PermitFacts => {
   const named = new Set([...meaning.scripts, ...[place].filter(isScript)])
   const scripts = [...named].map((script) => ({ path: script, read: hashFile(script) }))
   const unread = scripts.find(({ read }) => read === null)
-  const { writable, unheld, stand_in } = holdFiles(fields, by.canWrite)
+  const { writable, unheld, stand_in } = holdFiles(fields, meaning, by.canWrite)
   // What runs again must be what was allowed, so each file that the words name must be known, and be no file of the requester.
   const isOthers = stand_in === null && unheld === null
   const opaque =

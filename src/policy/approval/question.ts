@@ -20,8 +20,9 @@ export const sealApproval = (fields: { readonly question_id: string; readonly pe
   return approval as unknown as Approval
 }
 
-/** True where a mode has allowed whatever is asked, and so not the bytes of any file. */
-export const allowsAnything = ({ by }: Approval): boolean => by === 'mode:full' || by === 'fallback:full'
+/** True where nobody has allowed the bytes of any file: by a mode, or by a pattern that lets a program run whatever it likes. */
+export const allowsAnything = ({ by }: Approval, opaque: string | null): boolean =>
+  by === 'mode:full' || by === 'fallback:full' || (opaque !== null && by.startsWith('allowlist:'))
 
 /** True once, for the very object that `openApproval` made. */
 export const spendApproval = (thing: Approval): boolean => approvals.delete(thing)

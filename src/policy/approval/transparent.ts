@@ -13,6 +13,8 @@ export const TRANSPARENT_PROGRAMS: readonly string[] = (
 ).split(' ')
 
 const NAMES: ReadonlySet<string> = new Set(TRANSPARENT_PROGRAMS)
+/** Programs that change the files of their words, with any option, and run none of them. */
+const FILE_TOOLS: ReadonlySet<string> = new Set('chgrp chmod chown cp ln mv rm touch truncate'.split(' '))
 /** Directories of the programs that a system brings. Behind links, so that `/bin` counts where it is no link to `/usr/bin`. */
 const SYSTEM_DIRECTORIES: readonly string[] = ['/usr/bin', '/bin']
 const ROOT = 0
@@ -25,5 +27,11 @@ export const isTransparentName = (called: string): boolean =>
  * True for a file that is a program of the list: called by its own name, in a directory of the system, with nobody but root able to
  * change it or what leads to it. A copy, another name of the file and one file that is many programs are not transparent.
  */
-export const isTransparentFile = (called: string, real: string): boolean =>
-  isTransparentName(real) && basename(called) === basename(real) && writableByOthers(real, ROOT).length === 0
+export const isTransparentFile = (called: string, real: string): boolean => isTransparentName(real) && isOfSystem(called, real)
+
+/** True for a file that runs none of the files that its words name, by the same rules. */
+export const runsNoWord = (called: string, real: string): boolean =>
+  isTransparentFile(called, real) || (FILE_TOOLS.has(basename(real)) && isOfSystem(called, real))
+
+const isOfSystem = (called: string, real: string): boolean =>
+  SYSTEM_DIRECTORIES.includes(dirname(real)) && basename(called) === basename(real) && writableByOthers(real, ROOT).length === 0

@@ -196,8 +196,8 @@ const lookAndAsk = (
   const run = { argv, cwd, env: fields.env, session_id, agent_id: null }
   const asked = askLocally(run, facts, exec, approval)
   if (asked !== null) return asked
-  // By a mode that allows everything nobody has allowed these bytes, and a script keeps its own path.
-  if (approval === null || allowsAnything(approval)) return { pins, stand_in: null }
+  // Nobody has allowed these bytes, and a script keeps its own path.
+  if (approval === null || allowsAnything(approval, facts.opaque)) return { pins, stand_in: null }
   return facts.unheld === null ? { pins, stand_in } : refused('approval_denied', unheldText(facts.unheld))
 }
 

@@ -63,7 +63,7 @@ export const askForMesh = (run: MeshRun, acl: Acl, given: MeshApprovals): MeshAn
     outlives: fields.caps.keep_bytes !== null,
     always_ask: acl.always_ask,
     // An agent of the mesh has no files here.
-    canWrite: () => false,
+    canWrite: null,
   })
   const question = questionOf(run, facts, asker, ask)
   const { pins } = facts

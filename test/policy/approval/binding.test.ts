@@ -113,6 +113,7 @@ const UNBOUND: Readonly<Record<string, string>> = {
   'by.variables': 'are variables of the environment, which is bound',
   'fields.stand_in': 'is made of what is looked at, which is bound',
   'by.stdin.text': 'is what the hash is of',
+  'by.canWrite': 'says which files can be written: those are bound, and have a test of their own',
   'by.always_ask': 'its reason is bound, and has a test of its own',
 }
 
