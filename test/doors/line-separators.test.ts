@@ -1,12 +1,20 @@
 import assert from 'node:assert/strict'
+import type { ServerResponse } from 'node:http'
+import { PassThrough } from 'node:stream'
 import { test } from 'node:test'
+
+import type { FastifyReply } from 'fastify'
 
 import { createLogger } from '../../src/base/log.ts'
 import { Seal } from '../../src/desk/seal.ts'
+import type { DeskFeed } from '../../src/doors/page/desk-feed.ts'
+import { streamNews } from '../../src/doors/page/page-stream.ts'
+import { EventStream } from '../../src/doors/rest/event-stream.ts'
 import { BatchAnswers } from '../../src/doors/rpc/batch-answers.ts'
 import { success } from '../../src/doors/rpc/message.ts'
 import { Base64, written } from '../../src/doors/rpc/written.ts'
 import { consoleLine } from '../../src/protocol/console.ts'
+import { ManualClock } from '../support/manual-clock.ts'
 import { startDoor } from '../support/rest-door.ts'
 
 /** NEL, LINE SEPARATOR and PARAGRAPH SEPARATOR, which JSON allows raw. */
@@ -43,4 +51,31 @@ test('REST answers and errors have none', async (t) => {
   const refused = await door.call('POST', '/exec/run', { body: { [TEXT]: 1 } })
   assert.equal(refused.status, 400)
   assert.doesNotMatch(refused.text, SEPARATORS)
+})
+
+test('streams of REST and of the approval page have none', () => {
+  const raw = (): PassThrough =>
+    Object.assign(new PassThrough(), {
+      setHeader: () => undefined,
+      writeHead: () => undefined,
+      flushHeaders: () => undefined,
+      socket: null,
+    })
+  const clock = new ManualClock()
+  for (const format of ['ndjson', 'sse'] as const) {
+    const answer = raw()
+    const reply = { getHeaders: () => ({}), hijack: () => undefined, raw: answer } as unknown as FastifyReply
+    void new EventStream({ reply, clock }, { format }).send({ name: TEXT })
+    if (format === 'sse') void new EventStream({ reply, clock }, { format }).sendWithId({ name: TEXT }, '1')
+    const lines = String(answer.read()).trim().split('\n\n')
+    assert.equal(lines.length, format === 'sse' ? 2 : 1)
+    for (const line of lines) assertWhole(line)
+  }
+  const page = raw()
+  const feed = {
+    follow: (tell: (news: object) => void) => (tell({ type: 'question', argv: [TEXT] }), () => undefined),
+  } as unknown as DeskFeed
+  streamNews(page as unknown as ServerResponse, { feed, clock, signal: new AbortController().signal })
+  assertWhole(String(page.read()))
+  page.destroy()
 })
