@@ -132,6 +132,25 @@ test('a known path with another method is 405, and the answer names the right on
   assert.equal((await door.call('DELETE', '/agent', { token: null })).status, 401)
 })
 
+test('the agent and its card name loopback addresses only where there are no others', async (t) => {
+  const [loopback, lan] = ['/ip4/127.0.0.1/tcp/1/p2p/x', '/ip4/192.168.1.2/tcp/1/p2p/x']
+  for (const [all, told] of [
+    [[loopback, lan], [lan]],
+    [[loopback], [loopback]],
+  ] as const) {
+    const cards: unknown[] = []
+    const { executor } = restComponents()
+    const signCard: typeof executor.signCard = async ({ addresses }) => {
+      cards.push(addresses)
+      throw new AppError('internal', 'no card is made')
+    }
+    const door = await startDoor(t, { node: { addresses: () => [...all], listening: true }, executor: { ...executor, signCard } })
+    assert.deepEqual((await door.call('GET', '/agent')).json.addresses, told)
+    await door.call('GET', '/agent/card')
+    assert.deepEqual(cards, [told])
+  }
+})
+
 test('an operation goes to the executor byte for byte, with its proof', async (t) => {
   const parts = restComponents()
   const seen: unknown[] = []

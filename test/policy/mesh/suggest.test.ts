@@ -51,6 +51,8 @@ test('whatever is suggested is read as exactly that argv for that pair, without 
         acl.allow[0]?.commands.map(({ argv: read, stdin }) => [read, stdin]),
         [[argv, false]],
       )
+      // The requester is told of it, so that `x0x acl mine` and the tools of `x0x mcp --rules` have it.
+      assert.equal(acl.allow[0]?.discoverable, true)
       assert.ok(isListed({ argv, detached: false }, { agentId: ALICE, machineId: LAPTOP }, acl))
       for (const [other, agentId] of [
         [[...argv, 'x'], ALICE],
