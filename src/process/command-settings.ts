@@ -6,20 +6,30 @@ import { errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import { COMMAND_UMASK } from '../policy/mesh/confinement.ts'
 import { findTool } from './launch-plan.ts'
-import { openFilesOf, startingLimit } from './open-files.ts'
+import { openFilesOf, setCommandLimit, startingLimit } from './open-files.ts'
+
+/** Open files of this process for one run: the pipes of its standard streams and of its terminal or namespace, and its directory. */
+const FILES_PER_RUN = 4
+/** Its other open files: connections of clients, journals, and what the runtime opens. */
+const OTHER_FILES = 400
+
+/** Files that this process creates for a caller get the same modes as those of commands. */
+export const setUmaskOfCommands = (): void => void process.umask(COMMAND_UMASK)
 
 /**
- * Sets what commands inherit from this process: the umask, and the soft limit of open files that it was started with. The limit
- * then holds for this process as well: to set it for each command alone would cost each one more program.
+ * Has commands start with the soft limit of open files that this process was started with. `runs`: how many may run at once. If that
+ * limit has room for all of them, this process takes it as well and commands inherit it. Otherwise this process keeps its
+ * raised limit, and each command is started by one more program.
  */
-export const setCommandSettings = async (env: Environment, log: Pick<Logger, 'warn'>): Promise<void> => {
-  process.umask(COMMAND_UMASK)
+export const setOpenFilesOfCommands = async (env: Environment, runs: number, log: Pick<Logger, 'warn'>): Promise<void> => {
   const own = openFilesOf('self')
   const soft = own === null ? null : startingLimit(env, own)
   if (own === null || soft === null || soft >= own.soft) return
+  const isInherited = OTHER_FILES + FILES_PER_RUN * runs <= soft
   const tool = findTool('prlimit')
-  const problem = 'problem' in tool ? tool.problem : await lowerOwn(tool.path, soft)
-  if (problem !== null) log.warn({ problem, limit: own.soft }, 'commands start with a raised soft limit of open files')
+  const problem = 'problem' in tool ? tool.problem : isInherited ? await lowerOwn(tool.path, soft) : null
+  if (problem === null) setCommandLimit({ soft, isInherited })
+  else log.warn({ problem, limit: own.soft }, 'commands start with a raised soft limit of open files')
 }
 
 /** Answers why it could not be lowered. */

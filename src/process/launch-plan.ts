@@ -4,7 +4,7 @@ import { Writable } from 'node:stream'
 import { needsNamespace, umaskOf, type Confinement } from '../policy/mesh/confinement.ts'
 import { findExecutable } from '../policy/executable.ts'
 import type { Permit } from '../policy/permit.ts'
-import { openFilesOf } from './open-files.ts'
+import { commandLimit } from './open-files.ts'
 import { MARK_VARIABLE } from './run-mark.ts'
 import { planSandbox, type SandboxPlan } from './sandbox/sandbox-plan.ts'
 import { terminalFiles, terminalWords } from './terminal-words.ts'
@@ -78,11 +78,11 @@ interface Planned extends Pick<Permit, 'argv' | 'executable' | 'cwd' | 'cwd_desc
   readonly copies?: readonly string[]
 }
 
-/** Words that give a program the soft limit of this process again, behind a holder of a terminal, which raises its own. */
-const openFilesWords = (): string[] => {
-  const own = openFilesOf('self')
-  const tool = own === null || own.soft === own.hard ? null : findTool('prlimit')
-  return own === null || tool === null || 'problem' in tool ? [] : [tool.path, `--nofile=${own.soft}:`, '--']
+/** Words that give a program the soft limit of open files of commands. The holder of a terminal raises its own, so they stand behind it. */
+const openFilesWords = (hasTerminal: boolean): string[] => {
+  const limit = commandLimit()
+  const tool = limit === null || (limit.isInherited && !hasTerminal) ? null : findTool('prlimit')
+  return limit === null || tool === null || 'problem' in tool ? [] : [tool.path, `--nofile=${limit.soft}:`, '--']
 }
 
 /** bwrap's own words, and what it reads besides. */
@@ -109,14 +109,14 @@ export const planLaunch = (permit: Planned, namespaceForAll: boolean, userNamesp
   const namespace = inNamespace ? namespaceWords(permit, userNamespace) : { words: [], sandbox: null }
   if ('problem' in namespace) return namespace
   if (inNamespace) wrappers.push(['bwrap', [...namespace.words]])
-  const words: string[] = []
+  const words = terminal === null ? openFilesWords(false) : []
   for (const [tool, args] of wrappers) {
     const lookup = findTool(tool)
     if ('problem' in lookup) return lookup
     words.push(lookup.path, ...args)
   }
   const control = terminal === null ? null : inNamespace ? STATUS_DESCRIPTOR + 1 : STATUS_DESCRIPTOR
-  if (terminal !== null && control !== null) words.push(...terminalWords(terminal, control), ...openFilesWords())
+  if (terminal !== null && control !== null) words.push(...terminalWords(terminal, control), ...openFilesWords(true))
   const [file = executable.path, ...args] = [...words, executable.path, ...argv.slice(1)]
   return { file, args, isWrapped: words.length > 0, inNamespace, control, sandbox: namespace.sandbox }
 }

@@ -41,3 +41,19 @@ export const startingLimit = (env: Environment, { soft }: OpenFiles): number => 
   const tells = parent !== null && (parent.soft < parent.hard || !raisesItsOwn(process.ppid))
   return Math.min(soft, tells ? parent.soft : USUAL_OPEN_FILES)
 }
+
+/** The soft limit that commands start with. */
+export interface CommandLimit {
+  readonly soft: number
+  /** This process has it too. If not, `prlimit` sets it for each command. */
+  readonly isInherited: boolean
+}
+
+let ofCommands: CommandLimit | null = null
+
+/** Null: commands start with the limit of this process. */
+export const commandLimit = (): CommandLimit | null => ofCommands
+
+export const setCommandLimit = (limit: CommandLimit): void => {
+  ofCommands = limit
+}

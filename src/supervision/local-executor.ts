@@ -11,9 +11,10 @@ import { LocalEngine } from '../executor/local/local-engine.ts'
 import { LocalJournal } from '../executor/local/local-journal.ts'
 import { DoorCalls } from '../executor/local/door-calls.ts'
 import type { LocalExecutor } from '../executor/port/local-executor.ts'
+import type { LocalPolicy } from '../policy/local/policy.ts'
 import { exposedDataDir } from '../policy/local/own-places.ts'
 import { Cells } from '../process/cells.ts'
-import { setCommandSettings } from '../process/command-settings.ts'
+import { setOpenFilesOfCommands, setUmaskOfCommands } from '../process/command-settings.ts'
 import { Guardian } from '../process/guardian.ts'
 import { PrivateCopies } from '../process/private-copies.ts'
 import type { Environment } from '../base/environment.ts'
@@ -68,15 +69,20 @@ const modesOf = (
   return { modes, desk, copies: new PrivateCopies({ dataDir: paths.dir }) }
 }
 
+/** How many programs callers may have at once. */
+const runsAtOnce = ({ limits }: LocalPolicy): number =>
+  limits.max_concurrent_sessions * limits.max_processes_per_session + limits.max_detached_processes
+
 /** Starts the engine of this process with what the configuration allows: its cells, journal and guardian, and the way to the mesh. */
 export const startLocalExecutor = async (init: EngineInit, env: Environment, log: Logger): Promise<RunningExecutor> => {
   const { policy, audit_path, sha256 } = init
   const clock = systemClock
   const routed = modesOf(init, env, log)
   const guardian = new Guardian({ log })
+  setUmaskOfCommands()
   const [cells] = await Promise.all([
     Cells.open({ guardian, log }, { choice: 'auto', dataDir: null, endsLeftovers: true, sandbox: init.tools?.sandbox }),
-    setCommandSettings(env, log),
+    setOpenFilesOfCommands(env, runsAtOnce(policy), log),
   ])
   const journal = audit_path === null ? null : journalAt(audit_path, sha256, { clock, log })
   const engine = new LocalEngine({

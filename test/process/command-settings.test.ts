@@ -38,26 +38,43 @@ test('a command starts with the umask of its entry, directly and behind every wr
     for (const umask of ['027', '000', '777']) assert.equal(await umaskUnder(t, 0o077, { umask, ...more }), `0${umask}`)
 })
 
-const SET = `import { setCommandSettings } from ${JSON.stringify(join(import.meta.dirname, '../../src/process/command-settings.ts'))}
-await setCommandSettings(process.env, { warn: (facts) => console.log(facts) })
-process.stdout.write((await import('node:child_process')).execFileSync('/bin/sh', ['-c', 'ulimit -Sn; ulimit -Hn; umask']))`
+const IN_PROCESS = join(import.meta.dirname, '../../src/process')
+/** Tells the limits of its child, and of itself in the end. */
+const SET = `const { setOpenFilesOfCommands } = await import(${JSON.stringify(join(IN_PROCESS, 'command-settings.ts'))})
+const { openFilesOf } = await import(${JSON.stringify(join(IN_PROCESS, 'open-files.ts'))})
+const { planLaunch } = await import(${JSON.stringify(join(IN_PROCESS, 'launch-plan.ts'))})
+const { UNCONFINED } = await import(${JSON.stringify(join(import.meta.dirname, '../../src/policy/mesh/confinement.ts'))})
+await setOpenFilesOfCommands(process.env, Number(process.argv[1]), { warn: (facts) => console.log(facts) })
+const executable = { path: '/bin/sh' }
+const argv = ['sh', '-c', 'ulimit -Sn; ulimit -Hn']
+const { file, args } = planLaunch({ argv, executable, cwd: '/', cwd_descriptor: null, env: {}, confinement: UNCONFINED, terminal: null, sandbox: null }, false)
+process.stdout.write((await import('node:child_process')).execFileSync(file, args))
+console.log(openFilesOf('self').soft)`
 
-/** What a child of a program inherits that has set its settings for commands; it was started by a shell, or by what that has become. */
-const inherited = async (start: string, env: Record<string, string> = {}): Promise<string[]> => {
-  const words = [process.execPath, '--input-type=module', '--eval', SET]
+/**
+ * The soft and the hard limit of a command, and the soft limit of its starter, which so many of them may run in. The starter was started by
+ * a shell, or by what that has become.
+ */
+const limitsOf = async (start: string, { env = {}, runs = 75 }: { env?: Record<string, string>; runs?: number } = {}) => {
+  const words = [process.execPath, '--input-type=module', '--eval', SET, String(runs)]
   const { stdout } = await run('/bin/sh', ['-c', `ulimit -n 2000; ${start}`, 'sh', ...words], { env: { ...process.env, ...env } })
   return stdout.trim().split('\n')
 }
 
 test('commands get the soft limit of open files that their starter was started with, and the hard one as it is', needsLimits, async () => {
-  assert.deepEqual(await inherited('ulimit -Sn 700; umask 077; "$@"; exit $?'), ['700', '2000', '0022'])
-  assert.deepEqual(await inherited('"$@"; exit $?'), ['2000', '2000', '0022'], 'one that is as high as the hard one')
+  assert.deepEqual(await limitsOf('ulimit -Sn 700; "$@"; exit $?'), ['700', '2000', '700'])
+  assert.deepEqual(await limitsOf('"$@"; exit $?'), ['2000', '2000', '2000'], 'one that is as high as the hard one')
+})
+
+test('a starter keeps its raised limit if that of commands has no room for all runs', needsLimits, async () => {
+  assert.deepEqual(await limitsOf('ulimit -Sn 700; "$@"; exit $?', { runs: 76 }), ['700', '2000', '2000'])
+  assert.deepEqual(await limitsOf('ulimit -Sn 700; "$@"; exit $?', { runs: 100_000 }), ['700', '2000', '2000'])
 })
 
 test('where nothing tells that limit it is the usual one, and X0X_OPEN_FILES tells it', needsLimits, async () => {
   // The shell becomes the program, whose parent is this runtime, which has raised its own.
-  assert.deepEqual(await inherited('ulimit -Sn 700; exec "$@"'), ['1024', '2000', '0022'])
-  assert.deepEqual(await inherited('ulimit -Sn 700; exec "$@"', { X0X_OPEN_FILES: '700' }), ['700', '2000', '0022'])
-  assert.deepEqual(await inherited('exec "$@"', { X0X_OPEN_FILES: '5000' }), ['2000', '2000', '0022'], 'at most the hard one')
-  assert.deepEqual(await inherited('exec "$@"', { X0X_OPEN_FILES: '0' }), ['1024', '2000', '0022'], 'a value that is none')
+  assert.deepEqual(await limitsOf('ulimit -Sn 700; exec "$@"'), ['1024', '2000', '1024'])
+  assert.deepEqual(await limitsOf('ulimit -Sn 700; exec "$@"', { env: { X0X_OPEN_FILES: '700' } }), ['700', '2000', '700'])
+  assert.deepEqual(await limitsOf('exec "$@"', { env: { X0X_OPEN_FILES: '5000' } }), ['2000', '2000', '2000'], 'at most the hard one')
+  assert.deepEqual(await limitsOf('exec "$@"', { env: { X0X_OPEN_FILES: '0' } }), ['1024', '2000', '1024'], 'a value that is none')
 })

@@ -17,7 +17,7 @@ import { rememberMachineId } from '../../identity/machine-id-hash.ts'
 import { loadOrCreateMachineKey, type MachineKey } from '../../identity/machine-key.ts'
 import { loadAcl, type AclStatus, type LoadedAcl } from '../../policy/mesh/load-acl.ts'
 import { Cells } from '../../process/cells.ts'
-import { setCommandSettings } from '../../process/command-settings.ts'
+import { setOpenFilesOfCommands, setUmaskOfCommands } from '../../process/command-settings.ts'
 import { Guardian } from '../../process/guardian.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import { ASKED_BYTES, ASKED_FLOORS, NETWORK_START_MS, REXD_START_MS, REXD_STOP_MS, WATCHDOG_MS } from '../../protocol/local-limits.ts'
@@ -249,16 +249,16 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies,
   const counters = new ExecCounters({ clock })
   const { onWritten, entries: copying } = copyToSyslog({ clock, log, counters }, config.syslog)
   const guardian = new Guardian({ log })
-  await setCommandSettings(process.env, log)
+  setUmaskOfCommands()
   // The last that can fail but for what is undone here: it leaves groups behind until it is stopped.
   const cells = await Cells.open({ guardian, log }, { choice: config.containment, dataDir: paths.dir })
-  const { exec_acl: path, exec_acl_explicit: explicit } = config
-  const load = async (): Promise<LoadedAcl> => loadAcl({ path, explicit, judge: cells.judge }, clock)
+  const load = async () => loadAcl({ path: config.exec_acl, explicit: config.exec_acl_explicit, judge: cells.judge }, clock)
   const acl = await load().catch(async (error: unknown) => {
     await cells.stop()
     throw error
   })
   for (const warning of acl.warnings) log.warn(warning)
+  await setOpenFilesOfCommands(process.env, acl.acl.caps.max_concurrent_total, log)
   const components = { clock, log, signer, onWritten }
   const journal = journalOf(components, acl, paths)
   const outgoing = new Journal(components, { path: paths.outgoing, marks: null, rate: ASKED_BYTES, floors: ASKED_FLOORS })
