@@ -101,10 +101,9 @@ test('O7: modes are set for a session, shown, taken back by off, and stored only
   await mode('set', 'security=allowlist')
   await mode('save')
   await place.restart()
-  assert.equal((await place.engine().override('reviewer', 'reviewer'))?.ask, 'always')
-  const allowlisted = { host: null, security: 'allowlist', ask: 'always', node: null, elevated: null }
-  assert.deepEqual((await place.store())['modes']['reviewer'], allowlisted)
-  // What is set for one session, or for all of an agent, is listed, shown together with what is saved, and taken back.
+  assert.equal(await place.engine().override('reviewer', 'reviewer'), null)
+  assert.deepEqual((await place.store())['agents']['reviewer'], { security: 'allowlist', ask: 'always' })
+  // What is set for one session, or for all of an agent, is listed, shown beside what is saved, and taken back.
   await mode('/elevated', 'full')
   await cli('exec-mode', 'set', 'ask=off', '--session', 's_1')
   const { stdout: listed } = await cli('exec-mode', 'list')
@@ -118,13 +117,16 @@ test('O7: modes are set for a session, shown, taken back by off, and stored only
   assert.deepEqual(shown.split('\n').slice(0, 4), [
     's_1: ask=off',
     'every session of reviewer: /elevated full',
-    'saved for reviewer: security=allowlist ask=always',
     'together: host=gateway security=full ask=off',
+    'the store says: security=allowlist ask=always, where nobody answers: deny',
   ])
   await cli('exec-mode', 'off', '--session', 's_1')
   await mode('/elevated', 'off')
-  assert.deepEqual(await place.engine().override('s_1', 'reviewer'), allowlisted)
+  // A host has no place in the store, so it is said that it is not saved.
+  await mode('set', 'host=gateway', 'ask=always')
+  assert.match((await cli('exec-mode', 'save', '--agent', 'reviewer')).stderr, /host and node are not saved/)
   await mode('off', '--saved')
+  assert.equal((await cli('exec-mode', 'save', '--agent', 'reviewer')).status, 1)
   assert.match((await cli('exec-mode', 'list')).stdout, /^nothing is set/)
   assert.equal(await place.engine().override('s_1', 'reviewer'), null)
 })

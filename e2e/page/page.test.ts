@@ -174,7 +174,7 @@ it('how far an agent may go is explained by where it comes from, and what was al
     { name: 'host', value: 'gateway', from: '[tools.exec] of the file' },
     { name: 'security', value: 'deny', from: 'the approvals store, which is stricter' },
   ] as const
-  const agent = { agent: 'rev\u202eiewer', config: '/c.toml', settings, session: 'security=full', saved: null }
+  const agent = { agent: 'rev\u202eiewer', config: '/c.toml', settings, session: 'security=full' }
   const grant = {
     id: 'g_0000000000000000000000',
     grant_sha256: 'a'.repeat(64),
@@ -190,7 +190,7 @@ it('how far an agent may go is explained by where it comes from, and what was al
     by: 'human:x',
     last_used_at_ms: null,
   }
-  const others = [{ name: 's_\u202eone', what: 'session', modes: 'ask=off', by: 'human:x0x approvals' }] as const
+  const others = [{ name: 's_\u202eone', modes: 'ask=off', by: 'human:x0x approvals' }] as const
   let grants = Array.from({ length: 21 }, (_, at) => ({ ...grant, argv: ['git', `fetch-${at}`], id: `g_${String(at).padStart(22, '0')}` }))
   const host = await pageHost(t, {
     files: await files(),
@@ -219,7 +219,7 @@ it('how far an agent may go is explained by where it comes from, and what was al
   assert.deepEqual(await seriousFaults(page), [])
   await page.getByRole('button', { name: 'Revoke' }).last().click()
   await page.getByText('"fetch-20"').waitFor({ state: 'detached' })
-  assert.deepEqual(changes, [['rev\u202eiewer', 'session'], ['s_\u202eone', 'session'], 'g_0000000000000000000020'])
+  assert.deepEqual(changes, [['rev\u202eiewer'], ['s_\u202eone'], 'g_0000000000000000000020'])
   assert.deepEqual(complaints, [])
 })
 

@@ -86,11 +86,11 @@ export const EXEC_MODE: CommandSpec = {
     'x0x exec-mode set host=gateway security=allowlist ask=always --agent reviewer',
     'x0x exec-mode /elevated ask --agent reviewer',
     'x0x exec-mode list                             of all sessions and agents',
-    'x0x exec-mode save --agent reviewer            for the sessions to come, too',
+    'x0x exec-mode save --agent reviewer            security and ask, for later sessions too',
     'x0x exec-mode off --agent reviewer             as it was before',
   ],
   commands: [
-    { name: 'list', text: 'what is set for sessions, and saved for agents' },
+    { name: 'list', text: 'List what is set for sessions and saved for agents' },
     { name: 'show', text: 'what is set, and what that comes to', options: WHOSE },
     {
       name: 'set',
@@ -101,8 +101,8 @@ export const EXEC_MODE: CommandSpec = {
     {
       name: 'off',
       text: 'take back what was set',
-      options: [...WHOSE, { flags: '--saved', text: 'and what was saved for the agent' }],
+      options: [...WHOSE, { flags: '--saved', text: 'Also remove security and ask from the row of the agent in the approval store' }],
     },
-    { name: 'save', text: 'keep what is set, beside what was saved before', options: WHOSE },
+    { name: 'save', text: 'Write security and ask of the session into the row of the agent in the approval store', options: WHOSE },
   ],
 }

@@ -1,10 +1,12 @@
 import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
 import { together } from '../policy/modes/tools-settings.ts'
-import type { ModeOverride, SessionModes } from '../protocol/desk.ts'
+import type { ModeOverride, RowSettings, SessionModes } from '../protocol/desk.ts'
 import { MAX_OVERRIDES } from '../protocol/desk-limits.ts'
+import { overrideText } from '../protocol/mode-command.ts'
 import type { ApprovalStore } from './approval-store.ts'
-import { withModes } from './store-changes.ts'
+import { withSaved } from './store-changes.ts'
+import type { Store } from './store-shape.ts'
 import type { DeskJournal } from './desk-journal.ts'
 
 export interface DeskModesComponents {
@@ -13,7 +15,17 @@ export interface DeskModesComponents {
   readonly journal: Pick<DeskJournal, 'changed'>
 }
 
-/** How far sessions may go: what humans have set for one lives here until the desk ends; what they have saved for an agent is in the store. */
+/** Throws `approval_unavailable` if release 0.2 saved modes for this agent: they may have narrowed it, and they no longer count. */
+export const checkOldModes = ({ modes = {} }: Pick<Store, 'modes'>, agent: string | null): void => {
+  const old = agent !== null && Object.hasOwn(modes, agent) ? modes[agent] : undefined
+  if (old === undefined) return
+  throw new AppError(
+    'approval_unavailable',
+    `an earlier release saved modes for ${agent} (${overrideText(old)}); they no longer count, and ${agent} may run nothing until you save them again or remove them: x0x approvals list names the command`,
+  )
+}
+
+/** What humans have set for sessions. It ends with the desk; what they save is in the agent's row of the store. */
 export class DeskModes {
   readonly #components: DeskModesComponents
   readonly #sessions = new Map<string, SessionModes>()
@@ -31,15 +43,15 @@ export class DeskModes {
     return session === null ? null : (this.#sessions.get(session)?.override ?? null)
   }
 
-  /** What counts for a session of an agent, each setting by itself: set for that very one, or for all of the agent's, or saved. Throws as the store's `read`. */
-  async of(session: string | null, agent: string | null): Promise<ModeOverride | null> {
-    const saved = await this.saved(agent)
-    return together(this.ofSession(session), this.ofSession(agent), saved)
+  /** What is set for a session over what is set for all sessions of its agent, each setting by itself. */
+  together(session: string | null, agent: string | null): ModeOverride | null {
+    return together(this.ofSession(session), this.ofSession(agent))
   }
 
-  async saved(agent: string | null): Promise<ModeOverride | null> {
-    const { modes } = await this.#components.store.read()
-    return agent !== null && Object.hasOwn(modes, agent) ? (modes[agent] ?? null) : null
+  /** As `together`, for an engine. Throws as the store's `read` and as `checkOldModes`. */
+  async of(session: string | null, agent: string | null): Promise<ModeOverride | null> {
+    checkOldModes(await this.#components.store.read(), agent)
+    return this.together(session, agent)
   }
 
   /** Null: as configured. Throws `journal_unavailable`; `resource_limit` where one more would have another forgotten, which may narrow. */
@@ -52,9 +64,10 @@ export class DeskModes {
     if (override !== null) this.#sessions.set(session, { session, override, by, set_at_ms: clock.now() })
   }
 
-  async save(agent: string, override: ModeOverride | null, by: string): Promise<void> {
-    await this.#components.store.change({ change: 'modes', by, agent, detail: JSON.stringify(override) }, (store) =>
-      withModes(store, agent, override),
+  /** Null: takes back what was saved. */
+  async save(agent: string, row: RowSettings | null, by: string): Promise<void> {
+    await this.#components.store.change({ change: 'modes', by, agent, detail: JSON.stringify(row) }, (store) =>
+      withSaved(store, agent, row),
     )
   }
 }

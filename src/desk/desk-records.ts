@@ -62,15 +62,17 @@ export class DeskRecords {
     return { running: newest(events.toSorted((a, b) => (a.ts < b.ts ? -1 : 1))) }
   }
 
-  /** What is set for sessions, the latest last, and what is saved for agents. */
+  /** What is set for sessions, the latest last, and agents whose row says `security` or `ask`. */
   async allModes(): Promise<object> {
     const { store, modes } = this.#components
-    const all = Object.entries((await store.read()).modes).map(([agent, override]) => ({ agent, override }))
+    const all = Object.entries((await store.read()).agents).flatMap(([agent, { security = null, ask = null }]) =>
+      security === null && ask === null ? [] : [{ agent, security, ask }],
+    )
     const [sessions, saved] = [newest(modes.all), newest(all)]
     return { sessions, saved, left_out: modes.all.length + all.length - sessions.length - saved.length }
   }
 
-  /** What is set for a session, for all of an agent's, what is saved for it, what that comes to, and what the store says where none is. */
+  /** What is set for a session and for all sessions of an agent, what that comes to, and what the store says. */
   async modes(session: string | null, agent: string | null): Promise<object> {
     const { store, modes } = this.#components
     const { defaults, agents } = await store.read()
@@ -78,11 +80,10 @@ export class DeskRecords {
     return {
       session: modes.ofSession(session),
       all_sessions: modes.ofSession(agent),
-      saved: await modes.saved(agent),
-      together: await modes.of(session, agent),
+      together: modes.together(session, agent),
       security: row?.security ?? defaults.security,
       ask: row?.ask ?? defaults.ask,
-      ask_fallback: row?.askFallback ?? defaults.askFallback,
+      ask_fallback: defaults.askFallback,
     }
   }
 

@@ -10,6 +10,7 @@ import { readHello, type ModeOverride } from '../protocol/desk.ts'
 import type { LifecycleEvent } from '../protocol/lifecycle.ts'
 import { linesOf } from '../protocol/lines.ts'
 import type { Question, SignedAnswer } from '../protocol/question.ts'
+import { checkOldModes } from './desk-modes.ts'
 import type { DeskLink, RunsFollowed, Waiting } from './desk-link.ts'
 import { bodyOf, EngineConnection, unavailable } from './engine-connection.ts'
 import { Seal } from './seal.ts'
@@ -81,21 +82,21 @@ export class DeskSocketLink implements DeskLink {
       await this.#turn(session, 1)
       return await connection.override(session, agent, AbortSignal.timeout(DESK_OPEN_MS))
     } catch (error) {
-      if (error instanceof NoDesk) return this.#saved(agent)
+      if (error instanceof NoDesk) return this.#withoutDesk(agent)
       throw isAppError(error, 'approval_unavailable') ? error : unavailable(errorText(error), error)
     }
   }
 
-  /** Without a desk: what is saved stands in the store. What was set for sessions went with the desk that was there, and may have narrowed. */
-  async #saved(agent: string | null): Promise<ModeOverride | null> {
+  /** Without a desk nothing is set. What was set for sessions went with the desk that was there, and may have narrowed. */
+  async #withoutDesk(agent: string | null): Promise<null> {
     if (this.#connection !== null)
       throw unavailable('the desk went away, and with it what a human may have set for this session; start x0xd --init or x0x desk again')
     const stored = await loadStore(this.#init.approvals).catch((error: unknown) => {
       if (isAppError(error, 'not_found')) return null
       throw unavailable(errorText(error), error)
     })
-    const modes = stored?.store.modes ?? {}
-    return agent !== null && Object.hasOwn(modes, agent) ? (modes[agent] ?? null) : null
+    if (stored !== null) checkOldModes(stored.store, agent)
+    return null
   }
 
   approvalKey(): Uint8Array {

@@ -90,7 +90,7 @@ export class HumanSession implements DeskSession {
         await desk.modes.set(body.session, body.override, `human:${this.#name}`)
         return records.modes(body.session, null)
       case 'modes_save':
-        await desk.modes.save(body.agent, body.override, `human:${this.#name}`)
+        await desk.modes.save(body.agent, body.row, `human:${this.#name}`)
         return records.modes(null, body.agent)
       case 'store':
       case 'grants':

@@ -11,7 +11,7 @@ const asJudged = ({ security, ask, allowlist }: StoreAgent): StoredAgent => ({
 })
 
 /**
- * The store as policy judges by it. What a human of this host has set for the session, or saved for the agent, stands in place of
+ * The store as policy judges by it. What a human of this host has set for the session stands in place of
  * the row's own security and ask; what the engine was configured with stays the ceiling, and what always asks still asks.
  */
 export const snapshotOf = (store: Store, question: Question, override: ModeOverride | null, home: string): StoreSnapshot => {

@@ -1,6 +1,6 @@
 import { AppError } from '../base/errors.ts'
 import { MAX_ALLOWLIST, MAX_GRANTS, MAX_LAST_USED_COMMAND, MAX_STORE_AGENTS } from '../protocol/desk-limits.ts'
-import type { Grant, ModeOverride } from '../protocol/desk.ts'
+import type { Grant, RowSettings } from '../protocol/desk.ts'
 import type { AllowedPattern, Store, StoreAgent } from './store-shape.ts'
 
 /** What was last run by a grant or a pattern. */
@@ -65,12 +65,17 @@ export const withoutPattern = (store: Store, name: string, pattern: string): Sto
   return allowlist.length === (row.allowlist ?? []).length ? null : agentsWith(store, name, { ...row, allowlist })
 }
 
-export const withModes = (store: Store, name: string, override: ModeOverride | null): Store => {
-  const { [name]: _before, ...others } = store.modes
-  if (override === null) return { ...store, modes: others }
-  if (Object.keys(others).length >= MAX_STORE_AGENTS)
-    throw new AppError('resource_limit', `the store has modes of ${MAX_STORE_AGENTS} agents already`)
-  return { ...store, modes: { ...others, [name]: override } }
+/**
+ * Writes what `row` says into the row of an agent. Null takes back what was saved: modes of release 0.2 if there are some, else
+ * `security` and `ask` of the row.
+ */
+export const withSaved = (store: Store, name: string, row: RowSettings | null): Store => {
+  const { [name]: old, ...others } = store.modes ?? {}
+  const next = { ...store, modes: Object.keys(others).length === 0 ? undefined : others }
+  if (row === null && old !== undefined) return next
+  const { security, ask, ...rest } = rowOf(store, name)
+  if (row === null) return agentsWith(next, name, rest)
+  return agentsWith(next, name, { ...rest, security: row.security ?? security, ask: row.ask ?? ask })
 }
 
 const used = (entry: AllowedPattern, { at_ms, command, path }: LastUse): AllowedPattern => ({

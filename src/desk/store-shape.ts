@@ -73,7 +73,7 @@ const STORE_FIELDS = {
   agents: byAgent(tableOf(AGENT_FIELDS)),
   /** Exact permits that may run again without a question. */
   grants: orMissing(listUpTo(grantCheck, MAX_GRANTS)),
-  /** What humans have saved for agents, above what is configured. */
+  /** Modes that release 0.2 saved for agents. They do not count, and an agent that has some may run nothing until they are gone. */
   modes: orMissing(byAgent(overrideCheck)),
 }
 
@@ -81,7 +81,7 @@ const STORE_FIELDS = {
 export interface Store extends Omit<Checked<typeof STORE_FIELDS>, 'agents' | 'grants' | 'modes'> {
   readonly agents: Readonly<Record<string, StoreAgent>>
   readonly grants: readonly Grant[]
-  readonly modes: Readonly<Record<string, ModeOverride>>
+  readonly modes?: Readonly<Record<string, ModeOverride>> | undefined
 }
 
 /** Throws `bad_approvals` for anything else than a store. `file` is for the message. */
@@ -93,7 +93,7 @@ export const readStore = (bytes: Uint8Array, file: string): Store => {
   const problem = other === null ? closedProblemOf(fields, STORE_FIELDS) : `version: ${other}`
   if (problem !== null) throw bad(problem)
   const store = fields as unknown as Checked<typeof STORE_FIELDS>
-  return { ...store, grants: store.grants ?? [], modes: store.modes ?? {} }
+  return { ...store, grants: store.grants ?? [] }
 }
 
 export const tokenBytes = ({ socket }: Pick<Store, 'socket'>): Uint8Array => new Uint8Array(fromBase64(socket.token) ?? [])
@@ -108,5 +108,4 @@ export const newStore = (socketPath: string, token: Uint8Array): Store => ({
   defaults: { security: 'deny', ask: 'on-miss', askFallback: 'deny' },
   agents: {},
   grants: [],
-  modes: {},
 })

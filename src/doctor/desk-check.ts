@@ -20,27 +20,21 @@ const humansFinding = (windows: number): Finding =>
     ? ok('humans', 'nobody watches now, so what must be asked is denied at once: x0x approvals watch, or the page of x0x ui')
     : ok('humans', `${counted(windows, 'window')} watched now; each shows every question, and the first answer counts`)
 
-/** Of the store: what counts for everybody, and of whom something else is saved. */
-const modeFindings = ({ defaults, agents, modes }: Fields): Finding[] => {
-  const all = defaults as Fields
-  const [rows, saved] = [agents as Readonly<Record<string, Fields>>, modes as Readonly<Record<string, Fields>>]
+/** What the store says of everybody, and of each agent that has a row. */
+const modeFindings = ({ defaults, agents }: Fields): Finding[] => {
+  const rows = Object.entries(agents as Readonly<Record<string, Fields>>)
   const textOf = (row: Fields): string => {
-    const of = { ...all, ...row }
-    return `security ${String(of['security'])}, ask ${String(of['ask'])}, without a human ${String(of['askFallback'])}`
+    const of = { ...(defaults as Fields), ...row }
+    return `security ${String(of['security'])}, ask ${String(of['ask'])}, without a human ${String((defaults as Fields)['askFallback'])}`
   }
-  const savedOf = (agent: string): string => {
-    const set = Object.entries(saved[agent] ?? {}).filter(([, value]) => value !== null)
-    return set.length === 0 ? '' : `; saved by a human: ${set.map(([key, value]) => `${key} ${shownLine(String(value))}`).join(', ')}`
-  }
-  const names = [...new Set([...Object.keys(rows), ...Object.keys(saved)])]
   return [
     ok('modes', `of everybody: ${textOf({})}`),
-    ...names.slice(0, MAX_NAMED).map((agent) => ok('modes', `of ${shownLine(agent)}: ${textOf(rows[agent] ?? {})}${savedOf(agent)}`)),
-    ...(names.length > MAX_NAMED ? [ok('modes', `and of ${counted(names.length - MAX_NAMED, 'other')}`)] : []),
+    ...rows.slice(0, MAX_NAMED).map(([agent, row]) => ok('modes', `of ${shownLine(agent)}: ${textOf(row)}`)),
+    ...(rows.length > MAX_NAMED ? [ok('modes', `and of ${counted(rows.length - MAX_NAMED, 'other')}`)] : []),
   ]
 }
 
-/** Patterns and grants that do not count, as those of a release that took every pattern for every program. */
+/** Rows that do not count, such as patterns of a release that took every pattern for every program. */
 const rowFindings = (store: Fields): Finding[] =>
   ineffectiveRows(store, homeDirectory(), Date.now()).map(({ agent, row, why, remedy }) =>
     warn('store', shownLine(`${row} of ${agent} does not count: ${why}`), shownLine(remedy)),

@@ -12,6 +12,7 @@ import {
   type HumanBody,
   type ModeOverride,
   type PendingQuestion,
+  type RowSettings,
   type ToHumanBody,
 } from '../protocol/desk.ts'
 import { DESK_ANSWER_MS, DESK_OPEN_MS, MAX_DESK_REPLY } from '../protocol/desk-limits.ts'
@@ -150,8 +151,9 @@ export class DeskHuman {
     return this.#ask({ type: 'modes_set', session, override })
   }
 
-  async saveModes(agent: string, override: ModeOverride | null): Promise<Fields> {
-    return this.#ask({ type: 'modes_save', agent, override })
+  /** Writes the agent's row. Null: takes back what was saved. */
+  async saveModes(agent: string, row: RowSettings | null): Promise<Fields> {
+    return this.#ask({ type: 'modes_save', agent, row })
   }
 
   close(): void {

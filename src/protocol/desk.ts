@@ -46,7 +46,7 @@ const run = textUpTo(MAX_RUN_NAME, 1)
 const followed = listUpTo(run, MAX_FOLLOWED_RUNS)
 const event: FieldCheck<LifecycleEvent> = { is: (value) => lifecycleProblem(value) === null, what: 'an event of a run' }
 
-/** What a human sets for a session, or saves for an agent; null: as configured. `elevated` stands above the others while it is there. */
+/** What a human sets for a session; null: as configured. `elevated` stands above the others while it is there. */
 const MODE_FIELDS = {
   host: orNull(hostText),
   security: orNull(securityText),
@@ -58,6 +58,10 @@ export type ModeOverride = Checked<typeof MODE_FIELDS>
 const override = tableOf(MODE_FIELDS)
 export const overrideCheck = override
 
+/** What a human saves in the row of an agent; null: what the row says stays. */
+const ROW_FIELDS = { security: orNull(securityText), ask: orNull(askText) }
+export type RowSettings = Checked<typeof ROW_FIELDS>
+
 /** What is set for a session until the desk ends. */
 export interface SessionModes {
   readonly session: string
@@ -66,10 +70,10 @@ export interface SessionModes {
   readonly set_at_ms: number
 }
 
-/** What is set for sessions, the latest last, and what is saved for agents; of many the newest, and how many more there are. */
+/** What is set for sessions, the latest last, and what the rows of agents say; of many the newest, and how many more there are. */
 export interface AllModes {
   readonly sessions: readonly SessionModes[]
-  readonly saved: readonly { readonly agent: string; readonly override: ModeOverride }[]
+  readonly saved: readonly ({ readonly agent: string } & RowSettings)[]
   readonly left_out: number
 }
 
@@ -157,7 +161,7 @@ const FROM_HUMAN = {
   modes_get: { type: oneOf(['modes_get']), id, session: orNull(session), agent: orNull(agentName) },
   modes_list: { type: oneOf(['modes_list']), id },
   modes_set: { type: oneOf(['modes_set']), id, session, override: orNull(override) },
-  modes_save: { type: oneOf(['modes_save']), id, agent: agentName, override: orNull(override) },
+  modes_save: { type: oneOf(['modes_save']), id, agent: agentName, row: orNull(tableOf(ROW_FIELDS)) },
 } satisfies Readonly<Record<string, Readonly<Record<string, FieldCheck>>>>
 
 const OPENED = { type: oneOf(['opened']), role: oneOf(DESK_ROLES) }

@@ -11,7 +11,7 @@ export type ModeCommand =
   | { readonly kind: 'change'; readonly change: ModeChange }
   | { readonly kind: 'problem'; readonly problem: string }
 
-const NOTHING_SET: ModeOverride = { host: null, security: null, ask: null, node: null, elevated: null }
+export const NOTHING_SET: ModeOverride = { host: null, security: null, ask: null, node: null, elevated: null }
 const VALUES: ReadonlyMap<string, readonly string[]> = new Map<string, readonly string[]>([
   ['host', HOSTS],
   ['security', SECURITIES],

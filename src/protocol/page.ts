@@ -93,17 +93,15 @@ export interface PageAgentModes {
   readonly config: string
   /** Empty: they contradict each other. */
   readonly settings: readonly PageSetting[]
-  /** What a human has set for its sessions, and saved for it; null: nothing. */
+  /** What a human has set for its sessions; null: nothing. */
   readonly session: string | null
-  readonly saved: string | null
 }
 
 /** What a human has set for a session, by its id, or for an agent of no file that is known. */
 export interface PageSetModes {
   readonly name: string
-  readonly what: 'session' | 'saved'
   readonly modes: string
-  readonly by: string | null
+  readonly by: string
 }
 
 export interface PageModes {

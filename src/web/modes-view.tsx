@@ -9,18 +9,14 @@ import { Name, Token } from './visible.tsx'
 /** Asks for a change, then for all anew. */
 type Change = (name: string, body: object) => void
 
-const TakeBack = ({ change, ...body }: Pick<PageAgentModes, 'agent'> & Pick<PageSetModes, 'what'> & { readonly change: Change }) => (
-  <button type="button" onClick={() => change('modes_off', body)}>
+const TakeBack = ({ change, session }: { readonly session: string | null; readonly change: Change }) => (
+  <button type="button" onClick={() => change('modes_off', { session })}>
     Take it back
   </button>
 )
 
 const Agent = ({ modes, isOnly, change }: { readonly modes: PageAgentModes; readonly isOnly: boolean; readonly change: Change }) => {
-  const { agent, config, settings, session, saved } = modes
-  const set = [
-    ['session', 'Set for its sessions', session],
-    ['saved', 'Saved for it', saved],
-  ] as const
+  const { agent, config, settings, session } = modes
   return (
     <article class="card small">
       <header>
@@ -43,13 +39,10 @@ const Agent = ({ modes, isOnly, change }: { readonly modes: PageAgentModes; read
           </>
         ))}
       </dl>
-      {set.map(
-        ([what, text, is]) =>
-          is !== null && (
-            <p key={what}>
-              {text}: <Name text={is} /> <TakeBack agent={agent} what={what} change={change} />
-            </p>
-          ),
+      {session !== null && (
+        <p>
+          Set for its sessions: <Name text={session} /> <TakeBack session={agent} change={change} />
+        </p>
       )}
     </article>
   )
@@ -62,10 +55,12 @@ const Other = ({ other, change }: { readonly other: PageSetModes; readonly chang
       <h3>
         <Token text={other.name} />
       </h3>
-      <span class="quiet">{other.by === null ? 'saved' : <Name text={`by ${other.by}`} />}</span>
+      <span class="quiet">
+        <Name text={`by ${other.by}`} />
+      </span>
     </header>
     <p>
-      <Name text={other.modes} /> <TakeBack agent={other.name} what={other.what} change={change} />
+      <Name text={other.modes} /> <TakeBack session={other.name} change={change} />
     </p>
   </article>
 )
@@ -135,11 +130,7 @@ export const ModesView = () => {
       {value !== null && value.others.length > 0 && (
         <>
           <h2>Set for others</h2>
-          <More
-            all={value.others}
-            of="others"
-            show={(other) => <Other key={`${other.what} ${other.name}`} other={other} change={change} />}
-          />
+          <More all={value.others} of="others" show={(other) => <Other key={other.name} other={other} change={change} />} />
         </>
       )}
       <h2>Allowed for longer</h2>

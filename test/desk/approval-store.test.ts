@@ -319,7 +319,7 @@ test('a write on top of what somebody else has written meanwhile is refused', as
   assert.deepEqual((await place.store())['agents'], {})
 })
 
-test('what a human sets for a session counts until it is taken back, and what is saved stays behind a new start', async (t) => {
+test('what a human sets for a session counts until it is taken back, and what is saved is in the row of its agent after a new start', async (t) => {
   const place = await deskPlace(t, { security: 'deny' })
   const human = await place.human()
   const ask = async () => (await place.link.ask(questionOf({ session_id: 's_1', security: 'full' }), never, nothing)).by
@@ -335,37 +335,46 @@ test('what a human sets for a session counts until it is taken back, and what is
   await place.restart()
   assert.equal(await ask(), 'desk')
   const again = await place.human()
-  await again.saveModes('reviewer', elevated)
+  await again.saveModes('reviewer', { security: 'full', ask: 'off' })
   await place.restart()
   assert.equal(await ask(), 'mode:full')
-  assert.deepEqual(await place.link.override('another', 'reviewer'), onHost)
+  assert.deepEqual((await place.store())['agents'], { reviewer: { security: 'full', ask: 'off' } })
+  // The row narrows what the engine is configured with. It sets nothing for a session.
+  assert.equal(await place.link.override('another', 'reviewer'), null)
 })
 
-test('each mode is found by itself: what is set for a session, or for all of an agent, puts nothing else that is saved out of force', async (t) => {
+test('each mode is found by itself: the session, all sessions of its agent, and the row of the store where neither says it', async (t) => {
   const place = await deskPlace(t)
   const human = await place.human()
   const nothing = { host: null, security: null, ask: null, node: null, elevated: null }
   const ask = async () => (await place.link.ask(questionOf({ session_id: 's_1', security: 'full' }), never, () => undefined)).decision
-  await human.saveModes('reviewer', { ...nothing, security: 'deny', host: 'sandbox' })
+  await human.saveModes('reviewer', { security: 'deny', ask: null })
   await human.setModes('reviewer', { ...nothing, node: 'bob' })
   await human.setModes('s_1', { ...nothing, ask: 'off' })
   for (const link of [place.link, place.engine()])
-    assert.deepEqual(await link.override('s_1', 'reviewer'), { host: 'sandbox', security: 'deny', ask: 'off', node: 'bob', elevated: null })
+    assert.deepEqual(await link.override('s_1', 'reviewer'), { ...nothing, ask: 'off', node: 'bob' })
   assert.equal(await ask(), 'deny')
   await human.setModes('s_1', { ...nothing, security: 'full' })
   assert.equal(await ask(), 'allow')
   await human.setModes('s_1', null)
   assert.equal(await ask(), 'deny')
+  // What is saved later leaves the rest of the row as it is, and is taken back without its allowlist.
+  await human.allowlist('allowlist_add', 'reviewer', '/usr/bin/df')
+  await human.saveModes('reviewer', { security: null, ask: 'always' })
+  const allowlist = [{ pattern: '/usr/bin/df' }]
+  assert.deepEqual((await place.store())['agents'], { reviewer: { security: 'deny', ask: 'always', allowlist } })
+  await human.saveModes('reviewer', null)
+  assert.deepEqual((await place.store())['agents'], { reviewer: { allowlist } })
 })
 
 test('what is set for sessions is listed with who set it, and is never forgotten for what is set later', async (t) => {
   const place = await deskPlace(t)
   const human = await place.human('terminal')
   const deny = { host: null, security: 'deny', ask: null, node: null, elevated: null } as const
-  await human.saveModes('reviewer', deny)
+  await human.saveModes('reviewer', { security: 'deny', ask: null })
   for (const name of ['s_1', 's_2', 's_1']) await human.setModes(name, deny)
   const { sessions, saved, left_out } = await human.allModes()
-  assert.deepEqual([left_out, saved], [0, [{ agent: 'reviewer', override: deny }]])
+  assert.deepEqual([left_out, saved], [0, [{ agent: 'reviewer', security: 'deny', ask: null }]])
   assert.deepEqual(
     sessions.map(({ set_at_ms, ...one }) => ({ ...one, isNow: Math.abs(Date.now() - set_at_ms) < 60_000 })),
     ['s_2', 's_1'].map((session) => ({ session, override: deny, by: 'human:terminal', isNow: true })),

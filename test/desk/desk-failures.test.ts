@@ -38,7 +38,7 @@ test('a journal that cannot be written denies, and nothing of what it would reco
 test('what a human has set is not taken for nothing where the desk is there and cannot say it', async (t) => {
   const place = await deskPlace(t)
   const human = await place.human()
-  await human.saveModes('reviewer', { host: 'sandbox', security: 'deny', ask: null, node: null, elevated: null })
+  await human.setModes('reviewer', { host: 'sandbox', security: 'deny', ask: null, node: null, elevated: null })
   const open = place.engine()
   assert.equal((await open.override('s_1', 'reviewer'))?.security, 'deny')
   await chmod(place.paths.approvals, 0o666)
@@ -48,18 +48,15 @@ test('what a human has set is not taken for nothing where the desk is there and 
   assert.equal((await open.override('s_1', 'reviewer'))?.security, 'deny')
 })
 
-test('what a human has saved holds where no desk is there, and nothing runs where a desk went away with what was set for sessions', async (t) => {
+test('without a desk nothing is set, and nothing runs where a desk went away with what was set for sessions', async (t) => {
   const place = await deskPlace(t)
-  const human = await place.human()
-  await human.saveModes('reviewer', { host: null, security: 'deny', ask: null, node: null, elevated: null })
   const there = new DeskSocketLink({ ...place.paths, name: 'engine' })
   t.after(() => there.close())
   assert.equal(await there.override('s_1', null), null)
   await place.stop()
   await assert.rejects(there.override('s_1', null), { code: 'approval_unavailable', message: /the desk went away/ })
   const later = place.engine()
-  assert.equal((await later.override('s_1', 'reviewer'))?.security, 'deny')
-  assert.equal(await later.override('s_1', 'another'), null)
+  assert.equal(await later.override('s_1', 'reviewer'), null)
   await chmod(place.paths.approvals, 0o666)
   await assert.rejects(later.override('s_1', 'another'), { code: 'approval_unavailable' })
   await rm(place.paths.approvals)
@@ -112,7 +109,7 @@ test('x0x desk that is killed denies what waited; the next one takes its place a
   const first = await startDesk(t, paths)
   const human = await openHuman(paths, 'terminal')
   t.after(() => human.close())
-  await human.saveModes('reviewer', { host: null, security: 'allowlist', ask: null, node: null, elevated: null })
+  await human.saveModes('reviewer', { security: 'allowlist', ask: null })
   await human.subscribe(nothing)
   const engine = new DeskSocketLink({ ...paths, name: 'engine' })
   t.after(() => engine.close())
@@ -133,7 +130,7 @@ test('x0x desk that is killed denies what waited; the next one takes its place a
     lines: [question, gone],
   } = (await again.history(2)) as { lines: [Record<string, unknown>, Record<string, unknown>] }
   assert.deepEqual([question['event'], gone['outcome'], gone['question_id']], ['question', 'desk_gone', question['question_id']])
-  assert.equal((await engine.override('s_1', 'reviewer'))?.security, 'allowlist')
+  assert.equal((await again.modes({ session: null, agent: 'reviewer' }))['security'], 'allowlist')
   assert.equal((await engine.ask(questionOf(), never, nothing)).decision, 'no_ui')
   const third = spawn(process.execPath, second.spawnargs.slice(1), { stdio: ['ignore', 'ignore', 'pipe'] })
   t.after(() => third.kill('SIGKILL'))

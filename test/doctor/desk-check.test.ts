@@ -54,6 +54,8 @@ test('the doctor names each pattern that does not count, and the line that resto
       argv: ['x'],
       executable,
       cwd: '/',
+      timeout_ms: 30_000,
+      max_output_bytes: 1_024,
       created_at_ms: made,
       expires_at_ms: made + 30 * day,
       uses_left: null,

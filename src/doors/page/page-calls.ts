@@ -46,8 +46,8 @@ export const PAGE_CALLS: Readonly<Record<string, CallDefinition>> = {
   modes: { fields: {}, run: async ({ sources }, _body, signal) => sources.modes(signal) },
   revoke: { fields: { grant_id: word }, run: async ({ sources }, body) => sources.revoke(String(body['grant_id'])) },
   modes_off: {
-    fields: { agent: textUpTo(MAX_SESSION_NAME, 1), what: oneOf(['session', 'saved']) },
-    run: async ({ sources }, body) => sources.takeBackModes(String(body['agent']), body['what'] === 'session' ? 'session' : 'saved'),
+    fields: { session: textUpTo(MAX_SESSION_NAME, 1) },
+    run: async ({ sources }, body) => sources.takeBackModes(String(body['session'])),
   },
   explain: {
     fields: { agent_id: id, machine_id: id, argv: listUpTo(text, MAX_EXPLAINED_WORDS) },

@@ -22,6 +22,6 @@ export interface PageSources {
   modes(signal: AbortSignal): Promise<PageModes>
   revoke(grantId: string): Promise<object>
   /** As configured again. */
-  takeBackModes(agent: string, what: 'session' | 'saved'): Promise<object>
+  takeBackModes(session: string): Promise<object>
   explain(query: PageExplainQuery, signal: AbortSignal): Promise<PageExplanation>
 }

@@ -1,8 +1,10 @@
 import { shellWords } from '../../base/shell-word.ts'
 import { attempt } from '../../base/errors.ts'
 import { realPath } from '../../base/real-path.ts'
-import type { Grant } from '../../protocol/desk.ts'
+import type { Grant, ModeOverride } from '../../protocol/desk.ts'
 import { MAX_OPAQUE_GRANT_MS } from '../../protocol/desk-limits.ts'
+import { overrideText } from '../../protocol/mode-command.ts'
+import { settingsOf } from '../modes/tools-settings.ts'
 import type { StoredPattern } from './judge.ts'
 import { parsePathPattern, tooWide } from './path-pattern.ts'
 import { isTransparentFile } from './transparent.ts'
@@ -10,7 +12,7 @@ import { isTransparentFile } from './transparent.ts'
 /** What a store has that does not count. */
 export interface Ineffective {
   readonly agent: string
-  /** A pattern, or the id of a grant. */
+  /** A pattern, the id of a grant, or what release 0.2 saved. */
   readonly row: string
   readonly why: string
   /** The command line that restores what was meant, or removes the row. */
@@ -31,10 +33,11 @@ interface Row extends StoredPattern {
   readonly lastResolvedPath?: string | undefined
 }
 
-/** What a store has of agents and grants. */
+/** What a store has of agents. */
 export interface StoredRows {
   readonly agents: Readonly<Record<string, { readonly allowlist?: readonly Row[] | undefined }>>
   readonly grants: readonly Grant[]
+  readonly modes?: Readonly<Record<string, ModeOverride>> | undefined
 }
 
 const change = (what: 'add' | 'remove', agent: string, pattern: string, opaque = false): string =>
@@ -91,21 +94,40 @@ const ineffectivePatterns = (agent: string, allowlist: readonly Row[], home: str
     return [{ agent, row: pattern, why: problem.why, remedy: steps.filter((step) => step !== null).join(' && ') }]
   })
 
+const UNLIMITED =
+  'an older release granted it without limits of time and output, so it covers nothing; allow it again when it is asked: x0x approvals allow-always'
 const ENDED = 'an older release granted it for longer, and a grant of an opaque command ends after a day'
 
-/** Every pattern and every grant of a store that does not count, or ended before the time that it says. */
+/** Why a grant that has not expired covers nothing; null: it counts. */
+const grantProblem = (grant: Grant, now: number): string | null => {
+  if (grant.timeout_ms === undefined || grant.max_output_bytes === undefined) return UNLIMITED
+  return grantEnd(grant) <= now ? ENDED : null
+}
+
+/** The lines that write what may be saved into the agent's row. Without them the agent may run nothing. */
+const ineffectiveModes = (agent: string, override: ModeOverride): Ineffective => {
+  const { security, ask } = settingsOf(override)
+  const words = Object.entries({ security, ask }).flatMap(([key, value]) => (value === null ? [] : [`${key}=${value}`]))
+  const line = (...argv: string[]): string => shellWords(['x0x', 'exec-mode', ...argv, '--agent', agent])
+  return {
+    agent,
+    row: `saved ${overrideText(override)}`,
+    why: 'an earlier release saved it, and the agent may run nothing until it is saved again or removed. Only security and ask can be saved, for commands on this host; host and node belong in [[agents.list]] of the configuration',
+    remedy: words.length === 0 ? line('off', '--saved') : `${line('set', ...words)} && ${line('save')}`,
+  }
+}
+
+/** Everything in a store that does not count, or ended before the time that it says. */
 export const ineffectiveRows = (
-  { agents = {}, grants = [] }: Partial<Pick<StoredRows, 'agents' | 'grants'>>,
+  { agents = {}, grants = [], modes = {} }: Partial<StoredRows>,
   home: string,
   now: number,
 ): Ineffective[] => [
   ...Object.entries(agents).flatMap(([agent, { allowlist = [] }]) => ineffectivePatterns(agent, allowlist, home)),
-  ...grants
-    .filter((grant) => grantEnd(grant) <= now && grant.expires_at_ms > now)
-    .map(({ agent, id }) => ({
-      agent,
-      row: id,
-      why: ENDED,
-      remedy: `x0x approvals revoke ${id}`,
-    })),
+  ...grants.flatMap((grant) => {
+    const why = grant.expires_at_ms > now ? grantProblem(grant, now) : null
+    const { agent, id } = grant
+    return why === null ? [] : [{ agent, row: id, why, remedy: `x0x approvals revoke ${id}` }]
+  }),
+  ...Object.entries(modes).map(([agent, override]) => ineffectiveModes(agent, override)),
 ]

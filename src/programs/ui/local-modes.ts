@@ -13,7 +13,7 @@ import {
   type Security,
   type SettingSource,
 } from '../../policy/modes/settings.ts'
-import { placesOf, settingsOf, together, type ToolsSettings } from '../../policy/modes/tools-settings.ts'
+import { placesOf, settingsOf, type ToolsSettings } from '../../policy/modes/tools-settings.ts'
 import type { ModeOverride } from '../../protocol/desk.ts'
 import { isTable } from '../../protocol/field-checks.ts'
 import { overrideText } from '../../protocol/mode-command.ts'
@@ -26,7 +26,6 @@ const MAX_AGENTS = 200
 /** What the desk says of one agent. */
 interface OfDesk {
   readonly session: ModeOverride | null
-  readonly saved: ModeOverride | null
   readonly security: Security
   readonly ask: Ask
   readonly ask_fallback: AskFallback
@@ -36,20 +35,19 @@ const overrideIn = (value: unknown): ModeOverride | null => (isTable(value) ? (v
 
 /** Null: of whoever is in no list. */
 const ofDesk = async (desk: DeskHuman, agent: string | null): Promise<OfDesk> => {
-  const { session, saved, security, ask, ask_fallback } = await desk.modes({ session: agent, agent })
+  const { session, security, ask, ask_fallback } = await desk.modes({ session: agent, agent })
   return {
     session: overrideIn(session),
-    saved: overrideIn(saved),
     security: security as Security,
     ask: ask as Ask,
     ask_fallback: ask_fallback as AskFallback,
   }
 }
 
-const sourceText = (name: PageSetting['name'], source: SettingSource, said: OfDesk | null): string =>
+const sourceText = (source: SettingSource): string =>
   ({
     parameter: 'the call',
-    session: settingsOf(said?.session ?? null)[name] === null ? 'what was saved for the agent' : 'what was set for the session',
+    session: 'what was set for the session',
     agent: '[[agents.list]] of the file',
     global: '[tools.exec] of the file',
     default: 'default',
@@ -61,11 +59,11 @@ const STORE = 'the approvals store, which is stricter'
 const withStore = (resolved: ResolvedExec, said: OfDesk | null): readonly PageSetting[] => {
   const { host, security, ask, ask_fallback, node, from } = resolved
   const stored = host === 'gateway' ? said : null
-  const set = settingsOf(said === null ? null : together(said.session, said.saved))
+  const set = settingsOf(said?.session ?? null)
   const setting = (name: PageSetting['name'], own: string, is: string): PageSetting => ({
     name,
     value: is,
-    from: own === is ? sourceText(name, from[name], said) : STORE,
+    from: own === is ? sourceText(from[name]) : STORE,
   })
   return [
     setting('host', host, host),
@@ -83,14 +81,13 @@ const modesOf = async (tools: ToolsSettings, agent: string, config: string, desk
   const said = desk === null ? null : await ofDesk(desk, agent === OTHERS ? null : agent)
   const resolved = resolveExec({
     parameter: NO_SETTINGS,
-    ...placesOf(tools, agent, said === null ? null : together(said.session, said.saved)),
+    ...placesOf(tools, agent, said?.session ?? null),
   })
   return {
     agent: agent === OTHERS ? null : agent,
     config,
     settings: resolved.kind === 'refused' ? [] : withStore(resolved, said),
     session: said?.session ? overrideText(said.session) : null,
-    saved: said?.saved ? overrideText(said.saved) : null,
   }
 }
 
@@ -101,8 +98,7 @@ export const localModes = async (paths: DataPaths, configs: EngineConfigs): Prom
   const problems: string[] = []
   const desk = await openDesk(paths, 'x0x ui').catch((error: unknown) => void problems.push(errorText(error)))
   try {
-    const store = (await desk?.store()) ?? {}
-    const named = [...namesIn(store['agents']), ...namesIn(store['modes'])]
+    const named = namesIn((await desk?.store())?.['agents'])
     const agents: PageAgentModes[] = []
     let room = MAX_AGENTS
     for (const reading of await configs.read()) {
@@ -115,16 +111,13 @@ export const localModes = async (paths: DataPaths, configs: EngineConfigs): Prom
       for (const agent of [...all.slice(0, room), OTHERS]) agents.push(await modesOf(tools, agent, path, desk ?? null))
       room = Math.max(0, room - all.length)
     }
-    const all = (await desk?.allModes()) ?? { sessions: [], saved: [], left_out: 0 }
+    const all = (await desk?.allModes()) ?? { sessions: [], left_out: 0 }
     const shown = new Set(agents.map(({ agent }) => agent))
-    const others: PageSetModes[] = [
-      ...all.sessions
-        .toReversed()
-        .map(({ session: name, override, by }) => ({ name, what: 'session' as const, modes: overrideText(override), by })),
-      ...all.saved.map(({ agent: name, override }) => ({ name, what: 'saved' as const, modes: overrideText(override), by: null })),
-    ].filter(({ name }) => !shown.has(name))
-    if (all.left_out > 0)
-      problems.push(`of what was set or saved ${all.left_out} are not shown: x0x exec-mode show --agent NAME tells of one`)
+    const others: PageSetModes[] = all.sessions
+      .toReversed()
+      .map(({ session: name, override, by }) => ({ name, modes: overrideText(override), by }))
+      .filter(({ name }) => !shown.has(name))
+    if (all.left_out > 0) problems.push(`of what was set ${all.left_out} are not shown: x0x exec-mode show --agent NAME tells of one`)
     return { agents, others, grants: (await desk?.grants()) ?? [], problems }
   } finally {
     desk?.close()
@@ -142,6 +135,6 @@ const atDesk = async (paths: DataPaths, change: (desk: DeskHuman) => Promise<obj
 
 export const revokeGrant = async (paths: DataPaths, id: string): Promise<object> => atDesk(paths, async (desk) => desk.revoke(id))
 
-/** As configured again: what was set for the agent's sessions, or what was saved for it. */
-export const takeBackModes = async (paths: DataPaths, agent: string, what: 'session' | 'saved'): Promise<object> =>
-  atDesk(paths, async (desk) => (what === 'session' ? desk.setModes(agent, null) : desk.saveModes(agent, null)))
+/** Takes back what was set for a session, or for all sessions of an agent. */
+export const takeBackModes = async (paths: DataPaths, session: string): Promise<object> =>
+  atDesk(paths, async (desk) => desk.setModes(session, null))

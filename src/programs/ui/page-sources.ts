@@ -88,7 +88,7 @@ export const pageSources = (
     policy: async (signal) => policyHere(await acl(signal), await contactsOf(api, signal).catch(() => [])),
     modes: async () => localModes(api.paths, configs),
     revoke: async (id) => revokeGrant(api.paths, id),
-    takeBackModes: async (agent, what) => takeBackModes(api.paths, agent, what),
+    takeBackModes: async (session) => takeBackModes(api.paths, session),
     explain: async (query, signal) => {
       try {
         const inForce = execAcl === null ? await aclInForce(api, instance, env) : null

@@ -163,26 +163,25 @@ test('O4 O7: whatever is set anywhere changes itself alone: nothing that is narr
   const layers = fc.record({
     byId: fc.option(anyOverride),
     byName: fc.option(anyOverride),
-    saved: fc.option(anyOverride),
     claimed: fc.option(anyOverride),
     all: anySettings,
     bot: anySettings,
   })
-  const where = fc.constantFrom('byId', 'byName', 'saved', 'all', 'bot')
+  const where = fc.constantFrom('byId', 'byName', 'all', 'bot')
   fc.assert(
     fc.property(layers, where, anyOverride, anySettings, fc.nat(4), fc.boolean(), (before, place, override, settings, which, isGiven) => {
       const source: Readonly<Record<string, unknown>> = place === 'all' || place === 'bot' ? { ...settings } : { ...override }
       const key = Object.keys(source)[which]!
       const nothing = { host: null, security: null, ask: null, node: null, elevated: null }
       const after = { ...before, [place]: { ...(before[place] ?? nothing), [key]: source[key] } }
-      const found = ({ byId, byName, saved, claimed, all, bot }: typeof before): ResolvedExec => {
+      const found = ({ byId, byName, claimed, all, bot }: typeof before): ResolvedExec => {
         const tools = {
           defaults: { ...all, allowed_hosts: null },
           agents: { bot: { ...bot, allowed_hosts: null } },
           sandbox: {} as ToolsSettings['sandbox'],
           always_ask: [],
         }
-        return narrowedBy(resolved(placesOf(tools, 'bot', together(byId, byName, saved), isGiven)), settingsOf(claimed))
+        return narrowedBy(resolved(placesOf(tools, 'bot', together(byId, byName), isGiven)), settingsOf(claimed))
       }
       const [one, other] = [found(before), found(after)]
       for (const setting of SETTINGS) {

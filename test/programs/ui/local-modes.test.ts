@@ -46,29 +46,25 @@ path = ${JSON.stringify(place.paths.dir)}
   // Who is in no list has what the store says of everybody.
   assert.deepEqual(settingsOf(first, null)['security'], ['allowlist', 'the approvals store, which is stricter'])
 
-  // What a human sets and saves stands above the file, and is taken back.
+  // What a human sets stands above the file, and is taken back.
   const human = await place.human()
   const override = { host: 'sandbox', security: null, ask: null, node: null, elevated: null } as const
   await human.setModes('reviewer', override)
-  await human.saveModes('helper', override)
-  const set = await look()
-  assert.deepEqual(settingsOf(set, 'reviewer')['host'], ['sandbox', 'what was set for the session'])
-  assert.deepEqual(settingsOf(set, 'helper')['host'], ['sandbox', 'what was saved for the agent'])
-  // Each by itself: of one agent one setting is set and another saved, and a session that no file names is listed beside them.
-  await human.saveModes('reviewer', { ...override, host: null, ask: 'off', security: 'deny' })
+  assert.deepEqual(settingsOf(await look(), 'reviewer')['host'], ['sandbox', 'what was set for the session'])
+  await takeBackModes(place.paths, 'reviewer')
+  // What is saved is a row of the store, which narrows. A session that no file names is listed.
+  await human.saveModes('reviewer', { security: 'deny', ask: null })
   await human.setModes('s_1', { ...override, host: null, ask: 'off' })
   const both = await look()
-  assert.deepEqual(settingsOf(both, 'reviewer')['host'], ['sandbox', 'what was set for the session'])
-  assert.deepEqual(settingsOf(both, 'reviewer')['security'], ['deny', 'what was saved for the agent'])
-  assert.deepEqual(both.others, [{ name: 's_1', what: 'session', modes: 'ask=off', by: 'human:terminal' }])
-  await takeBackModes(place.paths, 's_1', 'session')
+  assert.deepEqual(settingsOf(both, 'reviewer')['security'], ['deny', 'the approvals store, which is stricter'])
+  assert.deepEqual(both.others, [{ name: 's_1', modes: 'ask=off', by: 'human:terminal' }])
+  await takeBackModes(place.paths, 's_1')
   assert.deepEqual((await look()).others, [])
   // What a human sets stands in the place of the store's word.
   await human.setModes('reviewer', { ...override, host: null, security: 'full' })
   assert.deepEqual(settingsOf(await look(), 'reviewer')['security'], ['full', 'what was set for the session'])
-  await takeBackModes(place.paths, 'reviewer', 'saved')
-  await takeBackModes(place.paths, 'reviewer', 'session')
-  await takeBackModes(place.paths, 'helper', 'saved')
+  await takeBackModes(place.paths, 'reviewer')
+  await human.saveModes('reviewer', null)
   assert.deepEqual(settingsOf(await look(), 'reviewer')['host'], ['gateway', '[tools.exec] of the file'])
 
   // What was allowed for longer is seen, and gone once it is revoked.
@@ -101,9 +97,8 @@ test('with more files and agents than the desk may be asked for at once, the fir
   await mkdir(directory, { recursive: true, mode: 0o700 })
   const text = `[tools.exec]\n[audit]\nenabled = false\n[[security.allowed_roots]]\npath = ${JSON.stringify(place.paths.dir)}\n`
   for (const name of ['a', 'b', 'c']) await writeFile(join(directory, `${name}.toml`), text, { mode: 0o600 })
-  const saved = { host: 'sandbox', security: null, ask: null, node: null, elevated: null }
   await place.writeStore((store) => {
-    store['modes'] = Object.fromEntries(Array.from({ length: 201 }, (_, n) => [`agent-${n}`, saved]))
+    store['agents'] = Object.fromEntries(Array.from({ length: 201 }, (_, n) => [`agent-${n}`, {}]))
   })
   const { agents, problems } = await localModes(place.paths, new EngineConfigs({ config: null, env: { XDG_CONFIG_HOME: place.paths.dir } }))
   assert.deepEqual([agents.length, agents.filter(({ agent }) => agent === null).length], [203, 3])

@@ -419,7 +419,7 @@ const NONE = { host: null, security: null, ask: null, node: null, elevated: null
 test('modes are set by words, changed one by one, saved and taken back', async (t) => {
   const set = { ...NONE, host: 'gateway', ask: 'always' }
   const { dir, asked } = await deskOf(t, [], {
-    modes_get: { session: set, saved: null, security: 'deny', ask: 'on-miss', ask_fallback: 'deny' },
+    modes_get: { session: set, security: 'deny', ask: 'on-miss', ask_fallback: 'deny' },
     modes_set: {},
     modes_save: {},
   })
@@ -447,7 +447,7 @@ test('modes are set by words, changed one by one, saved and taken back', async (
   await mode('off', '--agent', 'reviewer')
   assert.deepEqual(changed('modes_set'), { type: 'modes_set', session: 'reviewer', override: null, id: 1 })
   await mode('save', '--agent', 'reviewer')
-  assert.deepEqual(changed('modes_save'), { type: 'modes_save', agent: 'reviewer', override: set, id: 2 })
+  assert.deepEqual(changed('modes_save'), { type: 'modes_save', agent: 'reviewer', row: { security: null, ask: 'always' }, id: 2 })
 })
 
 test('a mode that is none, and nobody whose mode it is, are 2', async (t) => {

@@ -181,8 +181,8 @@ const grantRow = (grant: Grant): string[] => {
 export const runList = async (context: CliContext): Promise<number> =>
   atDesk(context, async (desk) => {
     const [grants, store] = [await desk.grants(), await desk.store()]
-    const { agents = {} } = store as Partial<StoredRows>
-    const ineffective = ineffectiveRows({ agents, grants }, homeDirectory(), Date.now())
+    const { agents = {}, modes = {} } = store as Partial<StoredRows>
+    const ineffective = ineffectiveRows({ agents, grants, modes }, homeDirectory(), Date.now())
     return printAnswer(context, { ok: true, grants, store, ineffective }, async () => {
       const patterns = Object.entries(agents).flatMap(([agent, { allowlist = [] }]) =>
         allowlist.map(({ pattern, opaque }) => [agent, opaque === true ? `${pattern}  --opaque` : pattern]),

@@ -7,13 +7,15 @@ import { MAX_SESSION_NAME } from '../../../protocol/desk-limits.ts'
 import { isTable } from '../../../protocol/field-checks.ts'
 import {
   changedOverride,
+  NOTHING_SET,
   overrideText,
   readModeCommand,
   readSettings,
   type ModeChange,
   type ModeCommand,
 } from '../../../protocol/mode-command.ts'
-import { together } from '../../../policy/modes/tools-settings.ts'
+import { settingsOf } from '../../../policy/modes/tools-settings.ts'
+import { write } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { printAnswer, printLine, printTable } from '../print.ts'
@@ -23,7 +25,7 @@ export interface ModeOptions {
   readonly words: readonly string[]
   readonly agent: string | null
   readonly session: string | null
-  /** What is saved for the agent, too. */
+  /** Also takes back what is saved for the agent. */
   readonly saved: boolean
 }
 
@@ -50,10 +52,9 @@ interface Modes {
   readonly session: ModeOverride | null
   /** Set for all sessions of the agent. */
   readonly all: ModeOverride | null
-  readonly saved: ModeOverride | null
-  /** What the three come to. */
+  /** What the two come to. */
   readonly together: ModeOverride | null
-  /** What the store says where none of them does. */
+  /** What the store says, which narrows commands on this host where neither does. */
   readonly stored: string
 }
 
@@ -63,28 +64,23 @@ const modesOf = async (desk: DeskHuman, whose: Whose): Promise<Modes> => {
   const answer = await desk.modes(whose)
   const { security, ask, ask_fallback } = answer
   const stored = `security=${String(security)} ask=${String(ask)}, where nobody answers: ${String(ask_fallback)}`
-  const [session, all, saved, together] = ['session', 'all_sessions', 'saved', 'together'].map((key) => overrideIn(answer[key]))
-  return { session: session ?? null, all: all ?? null, saved: saved ?? null, together: together ?? null, stored }
+  const [session, all, together] = ['session', 'all_sessions', 'together'].map((key) => overrideIn(answer[key]))
+  return { session: session ?? null, all: all ?? null, together: together ?? null, stored }
 }
 
 const shownModes = async (context: CliContext, whose: Whose, modes: Modes): Promise<number> =>
-  printAnswer(
-    context,
-    { ok: true, ...whose, override: modes.session, all_sessions: modes.all, saved: modes.saved, together: modes.together },
-    async () => {
-      const { session, all, saved, together, stored } = modes
-      const lines = [
-        [whose.session, session],
-        ...(all !== null && whose.session !== whose.agent ? [[`every session of ${whose.agent}`, all] as const] : []),
-        ...(saved === null ? [] : [[`saved for ${whose.agent}`, saved] as const]),
-      ] as const
-      for (const [name, override] of lines) await printLine(context, shownLine(`${name}: ${overrideText(override)}`))
-      if (lines.length > 1) await printLine(context, shownLine(`together: ${overrideText(together)}`))
-      await printLine(context, shownLine(`the store says: ${stored}`))
-    },
-  )
+  printAnswer(context, { ok: true, ...whose, override: modes.session, all_sessions: modes.all, together: modes.together }, async () => {
+    const { session, all, together, stored } = modes
+    const lines = [
+      [whose.session, session],
+      ...(all !== null && whose.session !== whose.agent ? [[`every session of ${whose.agent}`, all] as const] : []),
+    ] as const
+    for (const [name, override] of lines) await printLine(context, shownLine(`${name}: ${overrideText(override)}`))
+    if (lines.length > 1) await printLine(context, shownLine(`together: ${overrideText(together)}`))
+    await printLine(context, shownLine(`the store says: ${stored}`))
+  })
 
-/** What is set for sessions, by whatever name, and what is saved for agents. */
+/** What is set for sessions, by whatever name, and what the rows of agents in the store say. */
 const list = async (context: CliContext): Promise<number> =>
   atDesk(context, async (desk) => {
     const { sessions, saved, left_out } = await desk.allModes()
@@ -96,7 +92,7 @@ const list = async (context: CliContext): Promise<number> =>
           overrideText(override),
           `${by}, ${new Date(set_at_ms).toISOString()}`,
         ]),
-        ...saved.map(({ agent, override }) => [agent, overrideText(override), 'saved']),
+        ...saved.map(({ agent, ...row }) => [agent, overrideText({ ...NOTHING_SET, ...row }), 'saved']),
       ]
       await printTable(context, ['NAME OR SESSION', 'MODES', 'SET BY'], rows)
       if (left_out > 0)
@@ -121,13 +117,14 @@ const off = async (context: CliContext, whose: Whose, isSaved: boolean): Promise
 
 const save = async (context: CliContext, whose: Whose): Promise<number> =>
   atDesk(context, async (desk) => {
-    const { session, saved } = await modesOf(desk, whose)
-    if (session === null)
-      throw new AppError('conflict', `nothing is set for ${whose.session}`, {
-        data: { next: 'x0x exec-mode set host=… security=… ask=… --agent LABEL' },
+    const { security, ask, host, node } = settingsOf((await modesOf(desk, whose)).session)
+    if (security === null && ask === null)
+      throw new AppError('conflict', `neither security nor ask is set for ${whose.session}`, {
+        data: { next: 'x0x exec-mode set security=… ask=… --agent LABEL' },
       })
-    // What was saved before and is not set now stays: a deny is not lost by saving something else.
-    await desk.saveModes(whose.agent, together(session, saved))
+    await desk.saveModes(whose.agent, { security, ask })
+    if (host !== null || node !== null)
+      await write(context.stderr, 'x0x: host and node are not saved: set them in [[agents.list]] of the configuration\n')
     return shownModes(context, whose, await modesOf(desk, whose))
   })
 
