@@ -13,8 +13,8 @@ export const APPROVER_RETRY_MS = 2_000
 export const MAX_APPROVER_RETRY_MS = 30_000
 /** Questions to approvers under way at once: every waiting run may ask some. */
 export const MAX_APPROVER_ASKS = 1_024
-/** Waiting runs of one (agent, machine): nobody reads more questions of one asker. */
-export const MAX_WAITING_PER_PAIR = 16
+/** Waiting runs of one agent, whatever its machines: an approver reads no more questions of one requester. */
+export const MAX_WAITING_OF_AGENT = 16
 /** … and of all together: what a desk keeps. */
 export const MAX_WAITING_RUNS = 256
 /** Stdin that waiting runs may be sent ahead, all together: they hold no slot, so the memory of `MAX_STDIN_HELD` is not theirs. */

@@ -74,8 +74,8 @@ export class Approvals {
 
   /** What its run waits for, or why it may not even be asked about. */
   admit(asked: AskedRun): Awaited | NotAllowed {
-    const { agentId, pair } = asked.link
-    const leave = this.#room.enter({ agentId, pair, stdinLength: asked.stdin?.len ?? 0 })
+    const { agentId } = asked.link
+    const leave = this.#room.enter(agentId, asked.stdin?.len ?? 0)
     if (typeof leave === 'string') return { reason: 'concurrency_limit_reached', detail: leave }
     this.#components.counters.count('runs_waited')
     const withdrawn = new AbortController()

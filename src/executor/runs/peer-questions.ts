@@ -83,8 +83,8 @@ export class PeerQuestions {
   admit(asked: AskedApproval): AdmittedQuestion | Denial {
     const read = readQuestion(asked, (id) => this.#components.judge.nameOf(id))
     if (typeof read === 'string') return { reason: 'approval_denied', detail: `it asked for an approval; its question is none: ${read}` }
-    const { agentId, pair } = asked.link
-    const leave = this.#room.enter({ agentId, pair, stdinLength: 0 })
+    const { agentId } = asked.link
+    const leave = this.#room.enter(agentId, 0)
     if (typeof leave === 'string') return { reason: 'concurrency_limit_reached', detail: `it asked for an approval; ${leave}` }
     this.#components.counters.count('approvals_asked')
     const question = new PeerQuestion(this.#components)

@@ -3,7 +3,7 @@ import { TokenBucket } from '../../base/token-bucket.ts'
 import type { AgentId } from '../../protocol/ids.ts'
 import { MAX_PIECES_UNACKED } from '../../protocol/limits.ts'
 import {
-  MAX_WAITING_PER_PAIR,
+  MAX_WAITING_OF_AGENT,
   MAX_WAITING_RUNS,
   MAX_WAITING_STDIN,
   MAX_WAITING_STDIN_OF_AGENT,
@@ -11,17 +11,11 @@ import {
   QUESTIONS_PER_SECOND,
 } from '../../protocol/waiting-limits.ts'
 
-/** Who asks, and how much stdin was announced. */
-export interface Waiter {
-  readonly agentId: AgentId
-  readonly pair: string
-  readonly stdinLength: number
-}
-
 /** How many runs wait to be allowed, of whom, and what of their stdin may be held back: they have no slot that would bound them. */
 export class WaitingRoom {
   readonly #clock: Clock
-  readonly #perPair = new Map<string, number>()
+  /** Waiting runs of each agent, on whatever machines. */
+  readonly #waitingOf = new Map<AgentId, number>()
   /** As many entries as contacts at most. */
   readonly #questions = new Map<AgentId, TokenBucket>()
   readonly #stdinOf = new Map<AgentId, number>()
@@ -36,16 +30,16 @@ export class WaitingRoom {
     return this.#waiting
   }
 
-  /** Answers how to leave, once; or why there is no room. */
-  enter({ agentId, pair, stdinLength }: Waiter): (() => void) | string {
-    const own = this.#perPair.get(pair) ?? 0
+  /** Answers how to leave, once; or why there is no room. `stdinLength`: as announced. */
+  enter(agentId: AgentId, stdinLength: number): (() => void) | string {
+    const own = this.#waitingOf.get(agentId) ?? 0
     const ahead = Math.min(stdinLength, MAX_PIECES_UNACKED)
-    if (own >= MAX_WAITING_PER_PAIR) return `${own} runs of this agent wait for an approval already`
+    if (own >= MAX_WAITING_OF_AGENT) return `${own} runs of this agent wait for an approval already`
     if (this.#waiting >= MAX_WAITING_RUNS) return `${this.#waiting} runs wait for an approval already`
     if (this.#stdin + ahead > MAX_WAITING_STDIN || (this.#stdinOf.get(agentId) ?? 0) + ahead > MAX_WAITING_STDIN_OF_AGENT)
       return 'runs that wait for an approval hold all the stdin that they may'
     if (!this.#mayAsk(agentId)) return 'this agent has asked for approvals too often; a moment later it may again'
-    this.#perPair.set(pair, own + 1)
+    this.#waitingOf.set(agentId, own + 1)
     this.#waiting += 1
     this.#hold(agentId, ahead)
     let inside = true
@@ -54,9 +48,9 @@ export class WaitingRoom {
       inside = false
       this.#waiting -= 1
       this.#hold(agentId, -ahead)
-      const left = (this.#perPair.get(pair) ?? 0) - 1
-      if (left > 0) this.#perPair.set(pair, left)
-      else this.#perPair.delete(pair)
+      const left = (this.#waitingOf.get(agentId) ?? 0) - 1
+      if (left > 0) this.#waitingOf.set(agentId, left)
+      else this.#waitingOf.delete(agentId)
     }
   }
 

@@ -6,7 +6,7 @@ import { CoApproval } from '../../../src/executor/runs/co-approval.ts'
 import { ApproverAsks, type ApproverAsk, type ApproverAsksComponents } from '../../../src/executor/runs/approver-asks.ts'
 import type { StatementOf } from '../../../src/policy/approval/statements.ts'
 import type { Question } from '../../../src/protocol/question.ts'
-import { MAX_APPROVAL_QUESTION, MAX_MESH_APPROVERS, MAX_WAITING_PER_PAIR } from '../../../src/protocol/waiting-limits.ts'
+import { MAX_APPROVAL_QUESTION, MAX_MESH_APPROVERS, MAX_WAITING_OF_AGENT } from '../../../src/protocol/waiting-limits.ts'
 import { newParty } from '../../support/fake-network.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { questionOf } from '../../support/question.ts'
@@ -99,7 +99,7 @@ test('runs of one requester leave room for questions to approvers of others, and
     })
   const loud: (() => void)[] = []
   for (let one = open('loud'); one !== null; one = open('loud')) loud.push(one)
-  assert.ok(loud.length >= MAX_WAITING_PER_PAIR * MAX_MESH_APPROVERS, String(loud.length))
+  assert.ok(loud.length >= MAX_WAITING_OF_AGENT * MAX_MESH_APPROVERS, String(loud.length))
   for (let n = 0; n < MAX_MESH_APPROVERS; n++) assert.notEqual(open('quiet'), null)
   for (const withdraw of loud) withdraw()
   assert.notEqual(open('loud'), null)

@@ -2,8 +2,9 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { WaitingRoom } from '../../../src/executor/runs/waiting-room.ts'
+import type { AgentId } from '../../../src/protocol/ids.ts'
 import { MAX_STDIN_BYTES } from '../../../src/protocol/limits.ts'
-import { MAX_WAITING_PER_PAIR } from '../../../src/protocol/waiting-limits.ts'
+import { MAX_WAITING_OF_AGENT, MAX_WAITING_RUNS } from '../../../src/protocol/waiting-limits.ts'
 import { newParty } from '../../support/fake-network.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 
@@ -11,14 +12,25 @@ test('runs of one agent that wait with much stdin leave room for the stdin of ot
   const room = new WaitingRoom({ clock: new ManualClock() })
   const [loud, quiet] = [newParty().signer.agentId, newParty().signer.agentId]
   const leave: (() => void)[] = []
-  for (let n = 0; n < MAX_WAITING_PER_PAIR; n++) {
-    const entered = room.enter({ agentId: loud, pair: 'loud', stdinLength: MAX_STDIN_BYTES })
+  for (let n = 0; n < MAX_WAITING_OF_AGENT; n++) {
+    const entered = room.enter(loud, MAX_STDIN_BYTES)
     if (typeof entered !== 'string') leave.push(entered)
   }
   assert.ok(leave.length > 0)
-  assert.match(String(room.enter({ agentId: loud, pair: 'loud on another machine', stdinLength: MAX_STDIN_BYTES })), /stdin/)
-  assert.equal(typeof room.enter({ agentId: loud, pair: 'loud', stdinLength: 0 }), 'function')
-  assert.equal(typeof room.enter({ agentId: quiet, pair: 'quiet', stdinLength: MAX_STDIN_BYTES }), 'function')
+  assert.match(String(room.enter(loud, MAX_STDIN_BYTES)), /stdin/)
+  assert.equal(typeof room.enter(loud, 0), 'function')
+  assert.equal(typeof room.enter(quiet, MAX_STDIN_BYTES), 'function')
   for (const one of leave) one()
-  assert.equal(typeof room.enter({ agentId: loud, pair: 'loud', stdinLength: MAX_STDIN_BYTES }), 'function')
+  assert.equal(typeof room.enter(loud, MAX_STDIN_BYTES), 'function')
+})
+
+test('an agent has 16 waiting runs on all its machines together, and 256 wait in all', () => {
+  const room = new WaitingRoom({ clock: new ManualClock() })
+  const enter = (agentId: AgentId): boolean => typeof room.enter(agentId, 0) === 'function'
+  for (let agents = 0; agents < MAX_WAITING_RUNS / MAX_WAITING_OF_AGENT; agents++) {
+    const { agentId } = newParty().signer
+    for (let n = 0; n < MAX_WAITING_OF_AGENT; n++) assert.equal(enter(agentId), true)
+    assert.equal(enter(agentId), false)
+  }
+  assert.equal(enter(newParty().signer.agentId), false)
 })

@@ -6,7 +6,7 @@ import type { PendingQuestion } from '../../../src/protocol/desk.ts'
 import type { LifecycleEvent } from '../../../src/protocol/lifecycle.ts'
 import type { Decision } from '../../../src/protocol/question.ts'
 import { MAX_SHOWN_STDIN } from '../../../src/protocol/desk-limits.ts'
-import { MAX_WAITING_PER_PAIR, QUESTION_BURST } from '../../../src/protocol/waiting-limits.ts'
+import { MAX_WAITING_OF_AGENT, QUESTION_BURST } from '../../../src/protocol/waiting-limits.ts'
 import { deskPlace, type DeskPlaceHandle } from '../../support/desk-place.ts'
 import { ExecutorHost, type HostOptions } from '../../support/executor-host.ts'
 import type { FakeLink, FakeNetwork, ProbeRun } from '../../support/fake-network.ts'
@@ -206,7 +206,7 @@ test('stdin that cannot be shown is denied before anybody is asked: more than 32
 test('so many of one agent may wait and no more, and who asks again and again is not asked about any more', async (t) => {
   const place = await askingHost(t)
   const runs: ProbeRun[] = []
-  for (let n = 0; n < MAX_WAITING_PER_PAIR; n += 1) runs.push(await hello(place))
+  for (let n = 0; n < MAX_WAITING_OF_AGENT; n += 1) runs.push(await hello(place))
   await Promise.all(runs.map(async (run) => run.frame('waiting')))
   const beyond = await hello(place)
   assert.equal(await beyond.denial(), 'concurrency_limit_reached')
@@ -214,7 +214,7 @@ test('so many of one agent may wait and no more, and who asks again and again is
   await Promise.all(runs.map(async (run) => run.denial()))
   await place.nothingWaits()
   let last: ProbeRun | null = null
-  for (let n = MAX_WAITING_PER_PAIR; n <= QUESTION_BURST + 8 && last === null; n += 1) {
+  for (let n = MAX_WAITING_OF_AGENT; n <= QUESTION_BURST + 8 && last === null; n += 1) {
     const run = await hello(place)
     const answer = await Promise.race([run.frame('waiting'), run.frame('exit')])
     if (answer.type === 'exit') last = run
