@@ -1,7 +1,7 @@
 import type { Clock } from '../base/clock.ts'
 import { errorText, type AppError } from '../base/errors.ts'
-import { ANSWER_FRESH_MS, signAnswer } from '../policy/approval/open-approval.ts'
-import type { Question, SignedAnswer } from '../protocol/question.ts'
+import { ANSWER_FRESH_MS, sealAnswer } from '../policy/approval/open-approval.ts'
+import type { Question, SealedAnswer } from '../protocol/question.ts'
 import { storeProblem, type ApprovalStore } from './approval-store.ts'
 import type { DeskJournal } from './desk-journal.ts'
 import { unavailable, type Ending } from './endings.ts'
@@ -16,7 +16,7 @@ export interface AnswersComponents {
 
 const unwritten = (error: unknown): AppError => unavailable(`the journal of the desk cannot be written (${errorText(error)})`, error)
 
-/** What was asked and what becomes of it: on the disk first, then signed for who asked. */
+/** What was asked and what becomes of it: on the disk first, then in an answer with a MAC for the engine. */
 export class Answers {
   readonly #components: AnswersComponents
 
@@ -37,18 +37,18 @@ export class Answers {
     })
   }
 
-  async close(id: string, question: Question, ending: Ending): Promise<SignedAnswer> {
+  async close(id: string, question: Question, ending: Ending): Promise<SealedAnswer> {
     await this.ended(id, question, ending)
-    return this.sign(id, question, ending)
+    return this.seal(id, question, ending)
   }
 
   /** Throws `approval_unavailable` while the store has no key. */
-  async sign(id: string, { permit_sha256 }: Question, { decision, by, reason }: Ending): Promise<SignedAnswer> {
+  async seal(id: string, { permit_sha256 }: Question, { decision, by, reason }: Ending): Promise<SealedAnswer> {
     const { clock, store } = this.#components
     const expires_at_ms = clock.now() + ANSWER_FRESH_MS
     try {
       const key = tokenBytes(await store.read())
-      return signAnswer({ question_id: id, permit_sha256, decision, by, reason, expires_at_ms, nonce: newNonce() }, key)
+      return sealAnswer({ question_id: id, permit_sha256, decision, by, reason, expires_at_ms, nonce: newNonce() }, key)
     } catch (error) {
       throw unavailable(storeProblem(error), error)
     }

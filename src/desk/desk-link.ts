@@ -1,6 +1,6 @@
 import type { ModeOverride } from '../protocol/desk.ts'
 import type { LifecycleEvent } from '../protocol/lifecycle.ts'
-import type { Question, SignedAnswer } from '../protocol/question.ts'
+import type { Question, SealedAnswer } from '../protocol/question.ts'
 
 /** What an engine is told once somebody must be waited for. */
 export interface Waiting {
@@ -22,11 +22,11 @@ export interface RunsFollowed {
  */
 export interface DeskLink {
   /**
-   * The desk's signed answer. `onPending` is called at most once, before the answer. When the signal is aborted the question is
+   * The desk's answer, with a MAC. `onPending` is called at most once, before the answer. When the signal is aborted the question is
    * withdrawn, and its reason is thrown. Throws `approval_unavailable` where there is no desk, it does not answer, or it dies
    * meanwhile: that is a denial.
    */
-  ask(question: Question, signal: AbortSignal, onPending: (waiting: Waiting) => void): Promise<SignedAnswer>
+  ask(question: Question, signal: AbortSignal, onPending: (waiting: Waiting) => void): Promise<SealedAnswer>
   /** Tells those who watch; what cannot be told is lost. */
   event(event: LifecycleEvent): void
   /** From then on `runs` hears which of them are followed. Once. */
@@ -37,6 +37,6 @@ export interface DeskLink {
    * narrowed must not run wider.
    */
   override(session: string, agent: string | null): Promise<ModeOverride | null>
-  /** Under which the last answer was signed: the bytes of the store's socket token. Throws `approval_unavailable` while none is known. */
+  /** Key of the MAC of the last answer: the bytes of the store's socket token. Throws `approval_unavailable` while none is known. */
   approvalKey(): Uint8Array
 }

@@ -9,7 +9,7 @@ import { DESK_EVENTS, DESK_OPEN_MS, DESK_OUTPUTS, DESK_REQUESTS, MAX_DESK_LINE, 
 import { readHello, type ModeOverride } from '../protocol/desk.ts'
 import type { LifecycleEvent } from '../protocol/lifecycle.ts'
 import { linesOf } from '../protocol/lines.ts'
-import type { Question, SignedAnswer } from '../protocol/question.ts'
+import type { Question, SealedAnswer } from '../protocol/question.ts'
 import { checkOldModes } from './desk-modes.ts'
 import type { DeskLink, RunsFollowed, Waiting } from './desk-link.ts'
 import { bodyOf, EngineConnection, unavailable } from './engine-connection.ts'
@@ -55,7 +55,7 @@ export class DeskSocketLink implements DeskLink {
     this.#turns = new FairTurns({ clock }, DESK_REQUESTS)
   }
 
-  async ask(question: Question, signal: AbortSignal, onPending: (waiting: Waiting) => void): Promise<SignedAnswer> {
+  async ask(question: Question, signal: AbortSignal, onPending: (waiting: Waiting) => void): Promise<SealedAnswer> {
     signal.throwIfAborted()
     const connection = await this.#connected()
     // It may be withdrawn, by a line of its own.

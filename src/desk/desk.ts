@@ -10,7 +10,7 @@ import type { PendingQuestion } from '../protocol/desk.ts'
 import { MAX_QUESTION_JSON, MAX_SETTLED, MAX_WHY_ASKED } from '../protocol/desk-limits.ts'
 import type { LifecycleEvent } from '../protocol/lifecycle.ts'
 import { unallowable } from '../protocol/question-size.ts'
-import type { Question, SignedAnswer } from '../protocol/question.ts'
+import type { Question, SealedAnswer } from '../protocol/question.ts'
 import { Answers } from './answers.ts'
 import type { ApprovalStore } from './approval-store.ts'
 import type { Waiting } from './desk-link.ts'
@@ -102,7 +102,7 @@ export class Desk implements Startable {
   }
 
   /** As `DeskLink.ask`. */
-  async ask(question: Question, from: Engine, signal: AbortSignal, onPending: (waiting: Waiting) => void): Promise<SignedAnswer> {
+  async ask(question: Question, from: Engine, signal: AbortSignal, onPending: (waiting: Waiting) => void): Promise<SealedAnswer> {
     const { name: engine, connection } = from
     signal.throwIfAborted()
     if (this.#stopped) throw unavailable('the desk is stopping')
@@ -111,19 +111,19 @@ export class Desk implements Startable {
     if (malformed !== null) throw unavailable(`the question is malformed (${malformed})`)
     const bytes = Buffer.byteLength(JSON.stringify(question))
     if (bytes > MAX_QUESTION_JSON)
-      return this.#answers.sign(id, question, notShown(`it is longer than the ${MAX_QUESTION_JSON} bytes of a question`))
+      return this.#answers.seal(id, question, notShown(`it is longer than the ${MAX_QUESTION_JSON} bytes of a question`))
     const problem = unallowable(question)
     const canAsk = problem === null
     const judged = await this.#judging.judged(question, judge)
     const mustWait = judged.kind === 'ask' && canAsk && this.#watchers.any
     if (mustWait && !this.#waiting.take(id, question, bytes, connection)) {
       this.#floods.counted(question)
-      return this.#answers.sign(id, question, tooMany())
+      return this.#answers.seal(id, question, tooMany())
     }
     try {
       await this.#answers.asked(id, question, engine)
       if (mustWait && (signal.aborted || this.#stopped)) return await this.#notAsked(id, question, engine, signal)
-      if (mustWait) return this.#answers.sign(id, question, await this.#wait(id, question, judged, engine, signal, onPending))
+      if (mustWait) return this.#answers.seal(id, question, await this.#wait(id, question, judged, engine, signal, onPending))
     } finally {
       this.#waiting.delete(id)
     }
@@ -255,7 +255,7 @@ export class Desk implements Startable {
   }
 
   /** While it was written down its asker went away, or this desk began to stop. */
-  async #notAsked(id: string, question: Question, engine: string, signal: AbortSignal): Promise<SignedAnswer> {
+  async #notAsked(id: string, question: Question, engine: string, signal: AbortSignal): Promise<SealedAnswer> {
     const answer = await this.#answers.close(id, question, signal.aborted ? withdrawn(engine) : stopping())
     signal.throwIfAborted()
     return answer

@@ -3,7 +3,7 @@ import type { Socket } from 'node:net'
 import { AppError, errorCodeOf, errorText } from '../base/errors.ts'
 import { MAX_DESK_UNREAD } from '../protocol/desk-limits.ts'
 import { readToEngineBody, type EngineBody, type ModeOverride, type ToEngineBody } from '../protocol/desk.ts'
-import type { Question, SignedAnswer } from '../protocol/question.ts'
+import type { Question, SealedAnswer } from '../protocol/question.ts'
 import type { Waiting } from './desk-link.ts'
 import type { Seal } from './seal.ts'
 
@@ -15,7 +15,7 @@ export const unavailable = (why: string, cause?: unknown): AppError =>
 /** What waits for a line of the desk. */
 interface Asked {
   readonly onPending: (waiting: Waiting) => void
-  readonly resolve: (value: SignedAnswer | ModeOverride | null) => void
+  readonly resolve: (value: SealedAnswer | ModeOverride | null) => void
   readonly reject: (error: AppError) => void
 }
 
@@ -64,12 +64,12 @@ export class EngineConnection {
     this.#asked.clear()
   }
 
-  async ask(question: Question, signal: AbortSignal, onPending: (waiting: Waiting) => void): Promise<SignedAnswer> {
+  async ask(question: Question, signal: AbortSignal, onPending: (waiting: Waiting) => void): Promise<SealedAnswer> {
     const id = ++this.#count
     const withdraw = (): void => {
       if (this.#asked.delete(id)) this.send({ type: 'withdraw', id })
     }
-    return (await this.#wait({ type: 'ask', id, question }, id, onPending, signal, withdraw)) as SignedAnswer
+    return (await this.#wait({ type: 'ask', id, question }, id, onPending, signal, withdraw)) as SealedAnswer
   }
 
   async override(session: string, agent: string | null, signal: AbortSignal): Promise<ModeOverride | null> {
@@ -95,10 +95,10 @@ export class EngineConnection {
     onPending: Asked['onPending'],
     signal: AbortSignal,
     drop: () => void,
-  ): Promise<SignedAnswer | ModeOverride | null> {
+  ): Promise<SealedAnswer | ModeOverride | null> {
     // It may have ended while this waited for its turn: nobody would answer.
     if (!this.#isOpen) throw unavailable('the desk went away')
-    const { promise, resolve, reject } = Promise.withResolvers<SignedAnswer | ModeOverride | null>()
+    const { promise, resolve, reject } = Promise.withResolvers<SealedAnswer | ModeOverride | null>()
     const gone = (): void => {
       drop()
       reject(signal.reason)

@@ -27,7 +27,7 @@ export class Judging {
   }
 
   /**
-   * `by`: as a question is judged at first, or as where nobody answers. A use of a grant is written before anybody is told of it;
+   * `by`: as a question is judged at first, or as if no approver is connected. A use of a grant is written before anybody is told of it;
    * where others have used it up meanwhile, it is judged as without it. A store that cannot be used denies.
    */
   async judged(question: Question, by: typeof judge): Promise<Judgement> {

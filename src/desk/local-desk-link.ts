@@ -1,6 +1,6 @@
 import type { ModeOverride } from '../protocol/desk.ts'
 import type { LifecycleEvent } from '../protocol/lifecycle.ts'
-import type { Question, SignedAnswer } from '../protocol/question.ts'
+import type { Question, SealedAnswer } from '../protocol/question.ts'
 import { AppError } from '../base/errors.ts'
 import { storeProblem, type ApprovalStore } from './approval-store.ts'
 import type { Desk } from './desk.ts'
@@ -27,7 +27,7 @@ export class LocalDeskLink implements DeskLink {
     this.#name = init.name
   }
 
-  async ask(question: Question, signal: AbortSignal, onPending: (waiting: Waiting) => void): Promise<SignedAnswer> {
+  async ask(question: Question, signal: AbortSignal, onPending: (waiting: Waiting) => void): Promise<SealedAnswer> {
     const { desk, store } = this.#components
     const answer = await desk.ask(question, { name: this.#name, connection: 'local' }, signal, onPending)
     this.#key = tokenBytes(await store.read())

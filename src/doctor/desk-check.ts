@@ -25,7 +25,7 @@ const modeFindings = ({ defaults, agents }: Fields): Finding[] => {
   const rows = Object.entries(agents as Readonly<Record<string, Fields>>)
   const textOf = (row: Fields): string => {
     const of = { ...(defaults as Fields), ...row }
-    return `security ${String(of['security'])}, ask ${String(of['ask'])}, without a human ${String((defaults as Fields)['askFallback'])}`
+    return `security ${String(of['security'])}, ask ${String(of['ask'])}, no approver connected: ${String((defaults as Fields)['askFallback'])}`
   }
   return [
     ok('modes', `of everybody: ${textOf({})}`),

@@ -116,7 +116,7 @@ export const questionLines = (question: Question, columns = USUAL_COLUMNS): stri
     ...question.writable.flatMap((file) => fact('can change', `${hashedText(file)}: ${REQUESTER_CAN_WRITE}`)),
     ...fact('timeout', secondsText(question.timeout_ms)),
     ...fact('outlives', question.outlives ? OUTLIVES_REQUESTER : ''),
-    ...fact('mode', `security ${question.security}, ask ${question.ask}, unanswered: ${question.ask_fallback}`),
+    ...fact('mode', `security ${question.security}, ask ${question.ask}, no approver connected: ${question.ask_fallback}`),
     ...fact('asked since', shownSentence(question.why)),
     ...fact('always asks', question.always_ask === null ? '' : shownSentence(question.always_ask)),
     ...fact('also needs', approversText(question)),

@@ -1,7 +1,7 @@
 import { either, eitherTable, listUpTo, matching, oneOf, textUpTo, wholeUpTo } from './closed-fields.ts'
 import { MAX_QUESTION_TEXT, MAX_SHOWN_QUESTION, MAX_SHOWN_STDIN } from './desk-limits.ts'
 import { flag, orNull, tableOf, type FieldCheck } from './field-checks.ts'
-import { ANSWERS, ASK_FALLBACKS, ASKS, HOSTS, SECURITIES, type Question, type SignedAnswer } from './question.ts'
+import { ANSWERS, ASK_FALLBACKS, ASKS, HOSTS, SECURITIES, type Question, type SealedAnswer } from './question.ts'
 import { LOCAL_DOORS } from './reasons.ts'
 
 /** Words of a command, and names of variables: what Linux takes is less than the bytes of a question allow. */
@@ -75,5 +75,5 @@ export const ANSWER_FIELDS = {
   mac: sha256Text,
 }
 
-const answerAsWritten = (checks: typeof ANSWER_FIELDS): FieldCheck<SignedAnswer> => tableOf(checks)
+const answerAsWritten = (checks: typeof ANSWER_FIELDS): FieldCheck<SealedAnswer> => tableOf(checks)
 export const answerCheck = answerAsWritten(ANSWER_FIELDS)

@@ -86,8 +86,8 @@ export const REQUESTER_CAN_WRITE = 'the requester can write this file, so a priv
 /** What an approver is told where `outlives` is true. */
 export const OUTLIVES_REQUESTER = 'the run goes on when its requester has gone'
 
-/** What a desk answers, signed with the key that it shares with engines. */
-export interface SignedAnswer {
+/** Answer of a desk, with an HMAC by the key that it shares with engines. */
+export interface SealedAnswer {
   readonly question_id: string
   readonly permit_sha256: string
   readonly decision: Answer

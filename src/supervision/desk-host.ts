@@ -11,7 +11,7 @@ import type { DataPaths } from '../local-api/paths.ts'
 import type { ModeOverride } from '../protocol/desk.ts'
 import { ASK_TIMEOUT_MS, DESK_RETRY_MS } from '../protocol/desk-limits.ts'
 import type { LifecycleEvent } from '../protocol/lifecycle.ts'
-import type { Question, SignedAnswer } from '../protocol/question.ts'
+import type { Question, SealedAnswer } from '../protocol/question.ts'
 import { DataDirLock } from './lock.ts'
 
 export interface DeskHostInit {
@@ -88,7 +88,7 @@ export class DeskHost implements Startable, DeskLink {
     this.#hosted = null
   }
 
-  async ask(question: Question, signal: AbortSignal, onPending: (waiting: Waiting) => void): Promise<SignedAnswer> {
+  async ask(question: Question, signal: AbortSignal, onPending: (waiting: Waiting) => void): Promise<SealedAnswer> {
     const link = this.#link
     const answer = await link.ask(question, signal, onPending)
     this.#answered = link

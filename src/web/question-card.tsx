@@ -111,7 +111,7 @@ const WhoFacts = ({ question }: Pick<PendingQuestion, 'question'>) => (
     </Fact>
     <Fact name="Limits">
       {question.timeout_ms / 1000} s{question.outlives && <strong> ({OUTLIVES_REQUESTER})</strong>}; security {question.security}, ask{' '}
-      {question.ask}; without an answer: {question.ask_fallback}
+      {question.ask}; no approver connected: {question.ask_fallback}
     </Fact>
     {question.approvers !== null && (
       <Fact name="Needs too">

@@ -20,8 +20,8 @@ test('the doctor says who would be asked, what waits, and the modes of each agen
     `ok desk one answers at ${approvalsSocket}; waiting now: 0 questions`,
     'ok humans nobody watches now, so what must be asked is denied at once: x0x approvals watch, or the page of x0x ui',
     `ok store ${approvals} is sound`,
-    'ok modes of everybody: security allowlist, ask on-miss, without a human deny',
-    'ok modes of a\\x1b[2J: security allowlist, ask always, without a human deny',
+    'ok modes of everybody: security allowlist, ask on-miss, no approver connected: deny',
+    'ok modes of a\\x1b[2J: security allowlist, ask always, no approver connected: deny',
   ])
   const { next } = await watching(desk)
   const ending = new AbortController()

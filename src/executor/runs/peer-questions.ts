@@ -12,7 +12,7 @@ import { DESK_SHAPE } from '../../protocol/desk-limits.ts'
 import { execFrame } from '../../protocol/exec.ts'
 import { toHex, type AgentId, type MachineId } from '../../protocol/ids.ts'
 import { parseTable } from '../../protocol/json-shape.ts'
-import type { Question, SignedAnswer } from '../../protocol/question.ts'
+import type { Question, SealedAnswer } from '../../protocol/question.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 import type { PeerLink } from '../links/links.ts'
 import type { Signatures } from '../links/signatures.ts'
@@ -225,7 +225,7 @@ const readQuestion = ({ request, link }: AskedApproval, nameOf: (id: AgentId) =>
   }
 }
 
-const isOfHuman = ({ by }: SignedAnswer): boolean => by.startsWith('human:')
+const isOfHuman = ({ by }: SealedAnswer): boolean => by.startsWith('human:')
 
 /** Fits what a desk takes of a text. */
 const MAX_WHY = 1_024

@@ -1,6 +1,6 @@
 import { createHmac, timingSafeEqual } from 'node:crypto'
 
-import type { SignedAnswer } from '../../protocol/question.ts'
+import type { SealedAnswer } from '../../protocol/question.ts'
 import { Framed } from './framed.ts'
 import { sealApproval, type Approval } from './question.ts'
 
@@ -17,7 +17,7 @@ export interface NoApproval {
   readonly detail: string
 }
 
-const macOf = (answer: Omit<SignedAnswer, 'mac'>, key: Uint8Array): Buffer => {
+const macOf = (answer: Omit<SealedAnswer, 'mac'>, key: Uint8Array): Buffer => {
   const { question_id, permit_sha256, decision, by, reason, expires_at_ms, nonce } = answer
   const framed = new Framed(DOMAIN)
     .add('question_id', question_id)
@@ -31,7 +31,7 @@ const macOf = (answer: Omit<SignedAnswer, 'mac'>, key: Uint8Array): Buffer => {
 }
 
 /** For a desk: its answer with the MAC that engines check. */
-export const signAnswer = (answer: Omit<SignedAnswer, 'mac'>, key: Uint8Array): SignedAnswer =>
+export const sealAnswer = (answer: Omit<SealedAnswer, 'mac'>, key: Uint8Array): SealedAnswer =>
   Object.freeze({ ...answer, mac: macOf(answer, key).toString('hex') })
 
 /** Answers that an engine has taken, for as long as they would be taken again. */
@@ -54,7 +54,7 @@ const none = (reason: NoApproval['reason'], detail: string): NoApproval => Objec
  * from the desk, stale, of another question or taken before is none.
  */
 export const openApproval = (
-  answer: SignedAnswer,
+  answer: SealedAnswer,
   asked: { readonly question_id: string; readonly permit_sha256: string },
   { key, now, spent }: { readonly key: Uint8Array; readonly now: number; readonly spent: SpentAnswers },
 ): { readonly kind: 'approval'; readonly approval: Approval } | NoApproval => {

@@ -1,4 +1,4 @@
-export type { AskedStdin, Question, SignedAnswer } from '../../protocol/question.ts'
+export type { AskedStdin, Question, SealedAnswer } from '../../protocol/question.ts'
 
 declare const brand: unique symbol
 

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { realPath } from '../../../src/base/real-path.ts'
-import { ANSWER_FRESH_MS, openApproval, signAnswer, SpentAnswers } from '../../../src/policy/approval/open-approval.ts'
+import { ANSWER_FRESH_MS, openApproval, sealAnswer, SpentAnswers } from '../../../src/policy/approval/open-approval.ts'
 import { permitFacts, type AskedBy } from '../../../src/policy/approval/permit-facts.ts'
 import type { Approval } from '../../../src/policy/approval/question.ts'
 import { authorizeTargetRun } from '../../../src/policy/local/authorize-target.ts'
@@ -89,7 +89,7 @@ const setUp = async (t: TestContext): Promise<{ dir: string; run: Run }> => {
 
 const allowed = (permit_sha256: string): Approval => {
   const answer = { question_id: 'q_1', permit_sha256, by: 'human:test', reason: '', nonce: 'n', expires_at_ms: ANSWER_FRESH_MS }
-  const opened = openApproval(signAnswer({ ...answer, decision: 'allow' }, KEY), answer, { key: KEY, now: 1, spent: new SpentAnswers() })
+  const opened = openApproval(sealAnswer({ ...answer, decision: 'allow' }, KEY), answer, { key: KEY, now: 1, spent: new SpentAnswers() })
   assert.ok(opened.kind === 'approval')
   return opened.approval
 }

@@ -4,7 +4,7 @@ import { chmod, link, mkdir, rename, symlink, truncate, writeFile } from 'node:f
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
-import { ANSWER_FRESH_MS, openApproval, signAnswer, SpentAnswers } from '../../../src/policy/approval/open-approval.ts'
+import { ANSWER_FRESH_MS, openApproval, sealAnswer, SpentAnswers } from '../../../src/policy/approval/open-approval.ts'
 import type { Approval, Question } from '../../../src/policy/approval/question.ts'
 import { MAX_HASHED_BYTES } from '../../../src/policy/file-mark.ts'
 import { authorizeLocalRun } from '../../../src/policy/local/authorize.ts'
@@ -33,7 +33,7 @@ const FORCE: ExecInForce = {
 
 const approvalOf = ({ permit_sha256 }: Question, by: string): Approval => {
   const answer = { question_id: 'q_1', permit_sha256, by, reason: '', nonce: 'n', expires_at_ms: ANSWER_FRESH_MS }
-  const opened = openApproval(signAnswer({ ...answer, decision: 'allow' }, KEY), answer, { key: KEY, now: 1, spent: new SpentAnswers() })
+  const opened = openApproval(sealAnswer({ ...answer, decision: 'allow' }, KEY), answer, { key: KEY, now: 1, spent: new SpentAnswers() })
   assert.ok(opened.kind === 'approval')
   return opened.approval
 }

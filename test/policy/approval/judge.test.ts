@@ -170,7 +170,7 @@ test('ask = always is denied without an approver, whatever the fallback', () => 
   assert.equal(fallen(questionOf({ ask: 'off', ask_fallback: 'full' }), storeOf({ agents: row, defaults })), 'deny')
 })
 
-test('B20 O9: where nobody answers the stricter of both fallbacks decides, and that is deny unless both say more', () => {
+test('B20 O9: without an approver the stricter of both fallbacks decides, and that is deny unless both say more', () => {
   const agents = { coder: listing('/usr/bin/git') }
   const table = ASK_FALLBACKS.map((own) =>
     ASK_FALLBACKS.map((stored) =>

@@ -3,8 +3,8 @@ import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { ANSWER_FRESH_MS, MAX_SPENT_ANSWERS, openApproval, signAnswer, SpentAnswers } from '../../../src/policy/approval/open-approval.ts'
-import { spendApproval, type Approval, type SignedAnswer } from '../../../src/policy/approval/question.ts'
+import { ANSWER_FRESH_MS, MAX_SPENT_ANSWERS, openApproval, sealAnswer, SpentAnswers } from '../../../src/policy/approval/open-approval.ts'
+import { spendApproval, type Approval, type SealedAnswer } from '../../../src/policy/approval/question.ts'
 import { ANSWERS } from '../../../src/protocol/question.ts'
 import { PERMIT_SHA } from '../../support/questions.ts'
 
@@ -12,11 +12,11 @@ const KEY = Buffer.alloc(32, 7)
 const NOW = 1_000_000
 const ASKED = { question_id: 'q_1', permit_sha256: PERMIT_SHA }
 
-const answerOf = (fields: Partial<Omit<SignedAnswer, 'mac'>> = {}): SignedAnswer =>
-  signAnswer({ ...ASKED, decision: 'allow', by: 'human:cli', reason: '', expires_at_ms: NOW + ANSWER_FRESH_MS, nonce: 'n', ...fields }, KEY)
+const answerOf = (fields: Partial<Omit<SealedAnswer, 'mac'>> = {}): SealedAnswer =>
+  sealAnswer({ ...ASKED, decision: 'allow', by: 'human:cli', reason: '', expires_at_ms: NOW + ANSWER_FRESH_MS, nonce: 'n', ...fields }, KEY)
 
 const opened = (
-  answer: SignedAnswer,
+  answer: SealedAnswer,
   more: { key?: Uint8Array; now?: number; spent?: SpentAnswers; asked?: typeof ASKED } = {},
 ): string => {
   const { asked = ASKED, key = KEY, now = NOW, spent = new SpentAnswers() } = more
@@ -41,7 +41,7 @@ test('each decision but allow is none, with its own reason', () => {
 
 test('B18: no changed field, other key or missing MAC lets an answer pass', () => {
   const good = answerOf({ decision: 'deny', reason: 'no' })
-  const changes: Partial<SignedAnswer>[] = [
+  const changes: Partial<SealedAnswer>[] = [
     { decision: 'allow' },
     { question_id: 'q_2' },
     { permit_sha256: 'f'.repeat(64) },

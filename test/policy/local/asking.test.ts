@@ -4,7 +4,7 @@ import { join, resolve } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { judge } from '../../../src/policy/approval/judge.ts'
-import { ANSWER_FRESH_MS, openApproval, signAnswer, SpentAnswers } from '../../../src/policy/approval/open-approval.ts'
+import { ANSWER_FRESH_MS, openApproval, sealAnswer, SpentAnswers } from '../../../src/policy/approval/open-approval.ts'
 import type { Approval, Question } from '../../../src/policy/approval/question.ts'
 import { authorizeLocalRun } from '../../../src/policy/local/authorize.ts'
 import type { LocalRunIntent } from '../../../src/policy/local/intent.ts'
@@ -36,7 +36,7 @@ const allowed = (question: Question): Approval => {
     expires_at_ms: ANSWER_FRESH_MS,
   }
   const spent = new SpentAnswers()
-  const opened = openApproval(signAnswer({ ...answer, decision: 'allow' }, KEY), answer, { key: KEY, now: 1, spent })
+  const opened = openApproval(sealAnswer({ ...answer, decision: 'allow' }, KEY), answer, { key: KEY, now: 1, spent })
   assert.ok(opened.kind === 'approval')
   return opened.approval
 }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { ANSWER_FRESH_MS, openApproval, signAnswer, SpentAnswers } from '../../../src/policy/approval/open-approval.ts'
+import { ANSWER_FRESH_MS, openApproval, sealAnswer, SpentAnswers } from '../../../src/policy/approval/open-approval.ts'
 import type { Approval, Question } from '../../../src/policy/approval/question.ts'
 import { countStatements, type AgentsApproval } from '../../../src/policy/approval/statements.ts'
 import { scrubbedEnvironment } from '../../../src/policy/environment.ts'
@@ -20,7 +20,7 @@ const file = (...entries: string[]): Acl => aclOf(aclText(entries))
 
 const allowed = ({ permit_sha256 }: Pick<Question, 'permit_sha256'>): Approval => {
   const answer = { question_id: 'q_1', permit_sha256, by: 'human:test', reason: '', nonce: 'n', expires_at_ms: ANSWER_FRESH_MS }
-  const opened = openApproval(signAnswer({ ...answer, decision: 'allow' }, KEY), answer, { key: KEY, now: 1, spent: new SpentAnswers() })
+  const opened = openApproval(sealAnswer({ ...answer, decision: 'allow' }, KEY), answer, { key: KEY, now: 1, spent: new SpentAnswers() })
   assert.ok(opened.kind === 'approval')
   return opened.approval
 }

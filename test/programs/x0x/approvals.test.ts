@@ -431,7 +431,7 @@ test('modes are set by words, changed one by one, saved and taken back', async (
   const changed = (type: string): unknown => asked.findLast((body) => body['type'] === type)
   assert.equal(
     await mode('show', '--agent', 'reviewer'),
-    'reviewer: host=gateway ask=always\nthe store says: security=deny ask=on-miss, where nobody answers: deny\n',
+    'reviewer: host=gateway ask=always\nthe store says: security=deny ask=on-miss, no approver connected: deny\n',
   )
   await mode('set', 'security=full', 'ask=default', '--agent', 'reviewer')
   assert.deepEqual(changed('modes_set'), {

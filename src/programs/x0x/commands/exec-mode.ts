@@ -63,7 +63,7 @@ const overrideIn = (value: unknown): ModeOverride | null => (isTable(value) ? (v
 const modesOf = async (desk: DeskHuman, whose: Whose): Promise<Modes> => {
   const answer = await desk.modes(whose)
   const { security, ask, ask_fallback } = answer
-  const stored = `security=${String(security)} ask=${String(ask)}, where nobody answers: ${String(ask_fallback)}`
+  const stored = `security=${String(security)} ask=${String(ask)}, no approver connected: ${String(ask_fallback)}`
   const [session, all, together] = ['session', 'all_sessions', 'together'].map((key) => overrideIn(answer[key]))
   return { session: session ?? null, all: all ?? null, together: together ?? null, stored }
 }
