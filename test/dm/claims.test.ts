@@ -4,23 +4,31 @@ import { test } from 'node:test'
 import { AppError, isAppError } from '../../src/base/errors.ts'
 import { CLAIMS_MS, LinkDialler, type LinkDiallerComponents } from '../../src/dm/link-dialler.ts'
 import type { Candidate } from '../../src/mesh/address-book.ts'
+import type { MeshConnection } from '../../src/mesh/connection.ts'
 
 const AGENT = 'aa'.repeat(32)
 const machine = (number: number): string => number.toString(16).padStart(64, '0')
 
+const aborted = async (signal: AbortSignal): Promise<never> =>
+  new Promise((_resolve, reject) => {
+    signal.addEventListener('abort', () => reject(new AppError('timeout', 'nothing came')))
+  })
+
 /** A dialler whose proven machine refuses, and whose claims accept connections and say nothing. */
-const setUp = (claims: number) => {
+const setUp = (claims: number, { acceptsLate = false } = {}) => {
   const order: string[] = []
   const candidates: Candidate[] = [
     { machineId: machine(0), addresses: ['proven'] },
     ...Array.from({ length: claims }, (_, i): Candidate => ({ machineId: machine(i + 1), addresses: ['silent'], isClaim: true })),
   ]
-  const dial = async (machineId: string, addresses: readonly string[], signal: AbortSignal): Promise<never> => {
+  const dial = async (machineId: string, addresses: readonly string[], signal: AbortSignal): Promise<MeshConnection> => {
     order.push(addresses[0]!)
-    if (addresses[0] === 'silent')
-      await new Promise((resolve) => {
-        signal.addEventListener('abort', resolve)
-      })
+    if (addresses[0] === 'silent' && !acceptsLate) await aborted(signal).catch(() => undefined)
+    if (addresses[0] === 'silent' && acceptsLate) {
+      // Within the time of a dial, and so late that the time of a handshake ends after that of all claims.
+      await new Promise((resolve) => setTimeout(resolve, CLAIMS_MS / 2))
+      return { open: false, openStream: async (_protocol: string, limit: AbortSignal) => aborted(limit) } as unknown as MeshConnection
+    }
     throw new AppError('peer_unreachable', 'nothing came', { data: { addresses: [{ address: machineId, error: 'nothing came' }] } })
   }
   const components = {
@@ -45,6 +53,13 @@ test('proven machines come first, then the DHT, then all claims at once and with
   })
   assert.deepEqual(order, ['proven', 'table', 'silent', 'silent', 'silent', 'silent'])
   assert.ok(performance.now() - began < CLAIMS_MS + 1_000)
+})
+
+test('claims that accept late and then say nothing take no longer', { timeout: 30_000 }, async () => {
+  const { dialler } = setUp(2, { acceptsLate: true })
+  const began = performance.now()
+  await assert.rejects(dialler.link(AGENT, AbortSignal.timeout(20_000)), (error) => isAppError(error, 'peer_unreachable'))
+  assert.ok(performance.now() - began < CLAIMS_MS + 500)
 })
 
 test('without claims nothing waits, and the error is that of the machine', async () => {

@@ -3,8 +3,8 @@ import { test } from 'node:test'
 
 import { isVisible } from '../../src/base/visible-text.ts'
 import { countdown, questionLines } from '../../src/local-api/question-text.ts'
-import { MAX_SHOWN_QUESTION } from '../../src/protocol/desk-limits.ts'
-import { unallowable } from '../../src/protocol/question-size.ts'
+import { MAX_SHOWN_QUESTION, MAX_SHOWN_STDIN } from '../../src/protocol/desk-limits.ts'
+import { shownVariables, unallowable } from '../../src/protocol/question-size.ts'
 import { OUTLIVES_REQUESTER } from '../../src/protocol/question.ts'
 import { questionOf } from '../support/question.ts'
 
@@ -111,6 +111,20 @@ test('what is too long to be read whole is told apart, however it is made long',
   assert.match(unallowable(questionOf({ argv: ['x', '\u200b'.repeat(MAX_SHOWN_QUESTION / 5)] })) ?? '', /too long/)
   assert.match(unallowable(questionOf({ argv: Array.from({ length: MAX_SHOWN_QUESTION / 3 }, () => '') })) ?? '', /too long/)
   assert.match(unallowable(questionOf({ env_names: ['a'.repeat(MAX_SHOWN_QUESTION)] })) ?? '', /too long/)
+})
+
+test('what cannot be shown cannot be allowed: stdin that is open, long or no text, and values without room', () => {
+  const sha256 = 'e'.repeat(64)
+  const problemOf = (fields: Parameters<typeof questionOf>[0]): string => unallowable(questionOf(fields)) ?? 'none'
+  assert.match(problemOf({ stdin: 'open' }), /stays open/)
+  assert.match(problemOf({ stdin: { bytes: MAX_SHOWN_STDIN + 1, sha256, text: null } }), /an approver is shown 32 KiB/)
+  assert.match(problemOf({ stdin: { bytes: 1, sha256, text: null } }), /not text/)
+  assert.equal(problemOf({ stdin: { bytes: 1, sha256, text: 'x' } }), 'none')
+  const valuesOf = (...lengths: number[]) => shownVariables(lengths.map((length) => ({ name: 'A', value: 'x'.repeat(length - 1) })))
+  assert.equal(valuesOf(MAX_SHOWN_QUESTION)[0]?.value?.length, MAX_SHOWN_QUESTION - 1)
+  assert.equal(valuesOf(MAX_SHOWN_QUESTION + 1)[0]?.value, null)
+  assert.match(problemOf({ variables: valuesOf(1, MAX_SHOWN_QUESTION) }), /the values of its variables are too long to be shown/)
+  assert.equal(problemOf({ variables: valuesOf(1, 2) }), 'none')
 })
 
 test('a countdown counts whole seconds, and never below none', () => {
