@@ -21,7 +21,7 @@ test(
     for (const name of ['runtime.mjs', 'bin/build-first.mjs']) await copyFile(new URL(name, deploy), join(clone, 'deploy', name))
     const module = pathToFileURL(join(clone, 'deploy', 'bin', 'build-first.mjs')).href
     const text = `import { buildFirst } from ${JSON.stringify(module)}; await buildFirst(() => console.log('went on'))`
-    const [file = '', ...words] = [...AS_ANY_USER, process.execPath, '--input-type=module', '-e', text]
+    const [file, ...words] = [...AS_ANY_USER, process.execPath, '--input-type=module', '-e', text]
     await chmod(clone, 0o555)
     const { status, stdout, stderr } = spawnSync(file, words, { encoding: 'utf8' })
     await chmod(clone, 0o755)
