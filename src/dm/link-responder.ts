@@ -9,7 +9,7 @@ import { LINK_HANDSHAKE_MS, LINK_RENEW_MS } from '../protocol/limits.ts'
 import type { DmChannel } from './channel.ts'
 import type { DmCounters } from './counters.ts'
 import type { Dispatcher } from './dispatcher.ts'
-import { HandshakeBudget } from './handshake-budget.ts'
+import { HandshakeBudget, type HandshakeNode } from './handshake-budget.ts'
 import { asLinkError, giveUpUnanswered } from './link-handshake.ts'
 import { isRejected } from './link.ts'
 import type { LinkEntry, LinkTable } from './link-table.ts'
@@ -18,7 +18,7 @@ import type { LinkEntry, LinkTable } from './link-table.ts'
 const LINK_RENEW_GRACE_MS = 60 * 60 * 1000
 
 export interface LinkResponderComponents {
-  readonly node: Pick<MeshNode, 'standing' | 'mayBegin' | 'refuses' | 'isKnown' | 'penalise'>
+  readonly node: HandshakeNode & Pick<MeshNode, 'refuses' | 'isKnown' | 'penalise'>
   readonly table: LinkTable
   /** Gets the first channel of each link. */
   readonly dispatcher: Pick<Dispatcher, 'attach'>

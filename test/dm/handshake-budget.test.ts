@@ -7,8 +7,10 @@ import type { Standing } from '../../src/protocol/meter-limits.ts'
 
 const connection = (machineId: string, host: string): MeshConnection => ({ machineId, host }) as MeshConnection
 
-const budgetOf = (mayBegin = (): boolean => true): HandshakeBudget =>
-  new HandshakeBudget({ node: { standing: (machineId) => (machineId.split(' ')[0] ?? 'stranger') as Standing, mayBegin } })
+const budgetOf = (mayBegin = (): boolean => true, agentOf = (_machineId: string): string | null => null): HandshakeBudget =>
+  new HandshakeBudget({
+    node: { standing: (machineId) => (machineId.split(' ')[0] ?? 'stranger') as Standing, mayBegin, shares: { agentOf } },
+  })
 
 const take = (budget: HandshakeBudget, count: number, standing: Standing, host = (i: number): string => `host${i}`) =>
   Array.from({ length: count }, (_, i) => budget.take(connection(`${standing} ${i}`, host(i)))).filter((release) => release !== null)
@@ -25,6 +27,15 @@ test('strangers have few handshakes from one address and in all, and nobody has 
   here[0]?.()
   assert.notEqual(budget.take(connection('stranger again', 'here')), null)
   assert.equal(budget.take(connection('stranger once more', 'here')), null)
+})
+
+test('two accepted agents with many machines each leave handshakes to a third', () => {
+  const budget = budgetOf(undefined, (machineId) => machineId.split(' ')[1] ?? null)
+  const taken = ['hugo', 'ida'].map(
+    (agent) => Array.from({ length: 64 }, (_, i) => budget.take(connection(`accepted ${agent} ${i}`, 'here'))).filter(Boolean).length,
+  )
+  assert.ok(taken.every((count) => count > 8) && taken[0]! + taken[1]! < HANDSHAKE_PLACES.accepted, String(taken))
+  assert.notEqual(budget.take(connection('accepted alice 0', 'here')), null)
 })
 
 test('a connection has one handshake at a time, a machine two, and a source as many as its meter allows', () => {

@@ -59,7 +59,17 @@ export const relayServer =
     if (!isServer(server)) throw new TypeError('the relay has not the members that we rely on')
     const { onHop } = Object.getPrototypeOf(server) as Server
     const { stopHop } = server
+    // libp2p keeps the place of a machine that has left for an hour: an agent could leave one place for each machine key that it makes.
+    const makeRoom = (): void => {
+      if (server.reservations.size < MAX_RESERVATIONS) return
+      for (const [peer, { signal }] of server.reservations.entries())
+        if (components.connectionManager.getConnections(peer).length === 0) {
+          signal.clear()
+          server.reservations.delete(peer)
+        }
+    }
     server.onHop = async (here, connection) => {
+      makeRoom()
       const asked: Pick<Server, 'stopHop'> = {
         stopHop: async (stop, options) => {
           const there = await stopHop.call(server, stop, options)
