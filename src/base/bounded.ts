@@ -7,11 +7,15 @@ export interface BoundedMapInit<K, V> {
   readonly isApart?: (key: K, value: V) => boolean
 }
 
-/** A map that forgets an entry when it would hold more than `max`: the oldest of the source that has most. An entry that is set again is the newest. */
+/**
+ * A map that forgets an entry when it would hold more than `max`: the oldest of the source that has most, so that no source
+ * pushes out the entries of others. An entry that is set again is the newest.
+ */
 export class BoundedMap<K, V> extends Map<K, V> {
   readonly #init: BoundedMapInit<K, V>
-  /** Sources of the entries that were set with one. */
   readonly #sources = new Map<K, string>()
+  /** Keys of each source, the oldest first; the source that has set one last is the last. */
+  readonly #keys = new Map<string, Set<K>>()
 
   constructor(init: BoundedMapInit<K, V>) {
     super()
@@ -19,16 +23,24 @@ export class BoundedMap<K, V> extends Map<K, V> {
   }
 
   override delete(key: K): boolean {
+    const source = this.#sources.get(key)
+    if (source === undefined) return false
+    const keys = this.#keys.get(source)
+    keys?.delete(key)
+    if (keys?.size === 0) this.#keys.delete(source)
     this.#sources.delete(key)
     return super.delete(key)
   }
 
   /** If another source sets an entry again, the entry counts for the source that has fewer. Otherwise a source could make the entries of others its own, and then push them out. */
   override set(key: K, value: V, source = ''): this {
-    const before = this.has(key) ? this.#sourceOf(key) : source
-    const owner = before === source || this.#countOf(before) <= this.#countOf(source) ? before : source
+    const before = this.#sources.get(key) ?? source
+    const owner = this.#countOf(before) <= this.#countOf(source) ? before : source
     this.delete(key)
-    if (owner !== '') this.#sources.set(key, owner)
+    const keys = this.#keys.get(owner) ?? new Set()
+    this.#keys.delete(owner)
+    this.#keys.set(owner, keys.add(key))
+    this.#sources.set(key, owner)
     super.set(key, value)
     if (this.size > this.#init.max) this.#makeRoom()
     return this
@@ -36,17 +48,19 @@ export class BoundedMap<K, V> extends Map<K, V> {
 
   #makeRoom(): void {
     const { max, isApart } = this.#init
-    if (this.#sources.size === 0 && isApart === undefined) return void this.delete(this.keys().next().value!)
-    const rest = [...this].flatMap(([key, value]) => (isApart?.(key, value) === true ? [] : [key]))
-    for (const key of surplusOf(rest, (one) => this.#sourceOf(one), max)) this.delete(key)
-  }
-
-  #sourceOf(key: K): string {
-    return this.#sources.get(key) ?? ''
+    if (isApart !== undefined) {
+      const rest = [...this].flatMap(([key, value]) => (isApart(key, value) ? [] : [key]))
+      for (const key of surplusOf(rest, (one) => this.#sources.get(one)!, max)) this.delete(key)
+      return
+    }
+    let [most] = this.#keys.values()
+    for (const keys of this.#keys.values()) if (keys.size > most!.size) most = keys
+    const [oldest] = most!
+    this.delete(oldest!)
   }
 
   #countOf(source: string): number {
-    return [...this.keys()].filter((key) => this.#sourceOf(key) === source).length
+    return this.#keys.get(source)?.size ?? 0
   }
 }
 

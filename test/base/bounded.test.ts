@@ -24,6 +24,17 @@ test('in a bounded map with sources the one with most entries loses its oldest',
   assert.equal(filled(2, 'aA bB cC'), 'BC')
 })
 
+test('a source that sets entries without end makes nobody else’s be forgotten, and keeps its newest', () => {
+  const map = new BoundedMap<string, true>({ max: 10 })
+  for (const key of ['1', '2', '3']) map.set(key, true, 'alice')
+  for (let n = 0; n < 1_000; n += 1) {
+    map.set(`m${n}`, true, 'mallory')
+    if (n % 2 === 0) map.set(`t${n}`, true, 'trudy')
+  }
+  assert.ok(['1', '2', '3', 'm999'].every((key) => map.has(key)))
+  assert.equal(map.size, 10)
+})
+
 test('a source that sets an entry of another again cannot push it out, and one with fewer takes it over', () => {
   assert.equal(filled(3, 'aA bB bA bC bD'), 'ACD')
   // mallory was first with the entry of a.

@@ -1,8 +1,8 @@
+import { BoundedMap } from '../../base/bounded.ts'
 import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import type { AgentId } from '../../protocol/ids.ts'
 import { MAX_RECENT_RUNS } from '../../protocol/limits.ts'
 import { senderProblem, type Arrival, type VerifyContext } from './arrival.ts'
-import { UsedIds } from './used-ids.ts'
 
 /** What keeps a sender from being believed, as the journal says it. */
 export const SENDER_PROBLEMS = {
@@ -23,12 +23,14 @@ export interface SentId {
   readonly mayRepeat?: boolean
 }
 
+const keyOf = (agentId: AgentId, name: string): string => `${agentId} ${name}`
+
 /** Who asks, and whether each id is used once. */
 export class Senders {
   readonly #counters: ExecCounters
   readonly #own: VerifyContext['own']
   /** The ids of runs that each pair has begun, before this start too. A denial before a process began frees its id. Old ones are forgotten: a replay fails on its nonce already. */
-  readonly #used = new UsedIds({ max: MAX_RECENT_RUNS })
+  readonly #used = new BoundedMap<string, true>({ max: MAX_RECENT_RUNS })
 
   constructor(components: { readonly counters: ExecCounters }, init: VerifyContext['own']) {
     this.#counters = components.counters
@@ -37,16 +39,16 @@ export class Senders {
 
   /** One id never means two runs: from now on it is used. */
   use(agentId: AgentId, name: string): void {
-    this.#used.add(agentId, name)
+    this.#used.set(keyOf(agentId, name), true, agentId)
   }
 
   /** Its run was denied before a process began. */
   release(agentId: AgentId, name: string): void {
-    this.#used.delete(agentId, name)
+    this.#used.delete(keyOf(agentId, name))
   }
 
   hasUsed(agentId: AgentId, name: string): boolean {
-    return this.#used.has(agentId, name)
+    return this.#used.has(keyOf(agentId, name))
   }
 
   problemOf(
