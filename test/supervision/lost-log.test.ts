@@ -1,16 +1,19 @@
 import assert from 'node:assert/strict'
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { closeSync, constants, openSync, readFileSync, writeSync } from 'node:fs'
+import { closeSync, constants, existsSync, openSync, readFileSync, writeSync } from 'node:fs'
 import { appendFile, mkdir, writeFile } from 'node:fs/promises'
 import { connect } from 'node:net'
 import { join } from 'node:path'
+import type { Readable } from 'node:stream'
 import { test, type TestContext } from 'node:test'
 
 import { pathsIn } from '../../src/local-api/paths.ts'
 import { loadPty } from '../../src/process/native-pty.ts'
+import { ConsolePlace } from '../support/console-place.ts'
 import { DIST, MeshOfDaemons, until, type TestDaemon } from '../support/mesh-of-daemons.ts'
 import { mcpPlace } from '../support/mcp-server.ts'
+import { rexdPlace } from '../support/rexd-server.ts'
 import { script } from '../support/processes.ts'
 import { NO_DISK, smallDisk } from '../support/small-disk.ts'
 import { tempDir } from '../support/temp-dir.ts'
@@ -58,6 +61,11 @@ const LOSSES: Readonly<Record<string, (t: TestContext) => Promise<Log | string>>
   'was its terminal, which is gone': async () => {
     const { master, shell } = terminal()
     return { shell, lose: () => closeSync(master) }
+  },
+  // Not that of its session, so that no SIGHUP comes.
+  'is a terminal that is gone': async () => {
+    const { master, pty } = terminal()
+    return { shell: `exec ${master}>&-; exec setsid "$@" 2>${pty}`, lose: () => closeSync(master) }
   },
   'is a terminal that shows nothing more': async (t) => {
     const { master, shell, pty } = terminal()
@@ -121,6 +129,7 @@ for (const [what, make] of Object.entries(LOSSES))
     assert.equal(await daemon.stop(), 0)
   })
 
+const REXD = join(import.meta.dirname, '../../deploy/bin/rexd.mjs')
 const X0X = join(import.meta.dirname, '../../deploy/bin/x0x.cjs')
 
 /** Sends a line that none of the programs understands, so that it has something to log, and waits until it has read it. */
@@ -130,7 +139,14 @@ const disturb = async (socket: string): Promise<void> => {
   await once(client, 'close')
 }
 
-const LOGS_OF_OTHERS = ['is a full device', 'is a pipe whose reader has left', 'is a pipe that nobody reads']
+/** Waits for what a program prints. */
+const watch = (output: Readable) => {
+  let said = ''
+  output.on('data', (part: Buffer) => (said += part.toString()))
+  return async (wanted: RegExp): Promise<RegExpExecArray> => until(`it prints ${wanted}`, () => wanted.exec(said))
+}
+
+const LOGS_OF_OTHERS = ['is a full device', 'is a pipe whose reader has left', 'is a pipe that nobody reads', 'is a terminal that is gone']
 
 for (const what of LOGS_OF_OTHERS) {
   test(`x0x desk whose log ${what} goes on`, LINUX, async (t) => {
@@ -169,4 +185,54 @@ for (const what of LOGS_OF_OTHERS) {
     server.stdin.end()
     assert.deepEqual(await ended, [0, null])
   })
+
+  test(`rexd whose log ${what} goes on, on standard input and over HTTP`, LINUX, async (t) => {
+    const place = await rexdPlace(t, { server: 'log_level = "debug"' })
+    const start = async (flag: string) => {
+      const log = (await LOSSES[what]!(t)) as Log
+      const [file, ...words] = through(log, [process.execPath, REXD, flag, '--config', place.config])
+      const server = spawn(file, words, { stdio: ['pipe', 'pipe', 'ignore'] })
+      t.after(() => server.kill('SIGKILL'))
+      const printed = watch(server.stdout)
+      return { server, log, printed, ended: once(server, 'exit') }
+    }
+    const line = await start('--stdio')
+    const ping = async (id: number): Promise<void> => {
+      line.server.stdin.write(`{"jsonrpc":"2.0","id":${id},"method":"server.ping"}\n`)
+      await line.printed(new RegExp(`"id":${id}\\b`))
+    }
+    await ping(1)
+    await line.log.lose()
+    for (let round = 0; round < 3; round += 1) line.server.stdin.write('no message\n')
+    await ping(2)
+    line.server.stdin.end()
+    assert.deepEqual(await line.ended, [0, null])
+
+    const web = await start('--http')
+    const [url = ''] = await web.printed(/http:\/\/[\d.]+:\d+/)
+    await web.log.lose()
+    const headers = { authorization: 'Bearer wrong' }
+    for (let round = 0; round < 3; round += 1) assert.equal((await fetch(`${url}/rpc`, { method: 'POST', headers })).status, 401)
+    web.server.kill('SIGTERM')
+    assert.deepEqual(await web.ended, [143, null])
+  })
+
+  for (const [output, redirection] of [
+    ['screen', '>'],
+    ['standard error', '2>'],
+  ])
+    test(`a console whose ${output} ${what} goes on`, LINUX, async (t) => {
+      const log = (await LOSSES[what]!(t)) as Log
+      const place = await ConsolePlace.make(t)
+      const shell = log.shell.replaceAll('2>', redirection!)
+      const host = place.begin(['--start-host', '--plain'], { through: through({ ...log, shell }, []) })
+      await until('it listens', () => existsSync(place.socket))
+      await log.lose()
+      for (let round = 0; round < 3; round += 1) {
+        const { status, stdout } = await place.run(['echo', 'ok'])
+        assert.deepEqual([status, stdout], [0, 'ok\n'])
+      }
+      host.child.kill('SIGTERM')
+      assert.equal((await host.ended).status, 0)
+    })
 }
