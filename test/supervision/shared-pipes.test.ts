@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
+import { ConsolePlace } from '../support/console-place.ts'
 import { cleanEnvironment, DIST, MeshOfDaemons, until } from '../support/mesh-of-daemons.ts'
 import { NOBODY } from '../support/other-user.ts'
 import { mcpPlace } from '../support/mcp-server.ts'
@@ -79,11 +80,16 @@ const fill = (t: TestContext, { path }: Shared): (() => boolean) => {
 }
 
 /** Starts it with three shared pipes, waits until it has printed this or, without that, read its input, and looks at the pipes while it runs and after it was killed. */
-const looksAt = async (t: TestContext, argv: readonly string[], printed: RegExp | null, typed = ''): Promise<void> => {
+const looksAt = async (
+  t: TestContext,
+  argv: readonly string[],
+  printed: RegExp | null,
+  { typed = '', more = {} }: { readonly typed?: string; readonly more?: Readonly<Record<string, string>> } = {},
+): Promise<void> => {
   const pipes = await withPipes(t)
   writeSync(pipes[0].fd, typed)
   const isRead = printed === null ? fill(t, pipes[0]) : () => printed.test(pipes[1].text() + pipes[2].text())
-  const env = { ...cleanEnvironment(), X0X_MDNS: 'false', HOME: await tempDir(t) }
+  const env = { ...cleanEnvironment(), X0X_MDNS: 'false', HOME: await tempDir(t), ...more }
   const child: ChildProcess = spawn(process.execPath, argv, { stdio: pipes.map(({ fd }) => fd), env })
   t.after(() => child.kill('SIGKILL'))
   const ended = once(child, 'exit')
@@ -100,8 +106,10 @@ test('x0xd, x0x mcp, rexd --stdio, x0x desk and a console leave shared pipes blo
   await mkdir(data, { mode: 0o700 })
   const ping = '{"jsonrpc":"2.0","id":1,"method":"ping"}\n'
   await looksAt(t, [X0XD, '--data-dir', join(await tempDir(t), 'x0xd'), '--api-port', '0', '--listen', '/ip4/127.0.0.1/tcp/0'], /ready/)
-  await looksAt(t, [X0X, 'mcp', '--whoami', 'tester', '--config', config], /"id":1/, ping)
-  await looksAt(t, [REXD, '--stdio', '--config', config], /"id":1/, '{"jsonrpc":"2.0","id":1,"method":"server.ping"}\n')
+  await looksAt(t, [X0X, 'mcp', '--whoami', 'tester', '--config', config], /"id":1/, { typed: ping })
+  await looksAt(t, [REXD, '--stdio', '--config', config], /"id":1/, {
+    typed: '{"jsonrpc":"2.0","id":1,"method":"server.ping"}\n',
+  })
   await looksAt(t, [X0X, 'desk', '--data-dir', data], /asks humans/)
   await looksAt(t, [REXEC, '--start-host', '--plain'], /listening/)
 })
@@ -136,6 +144,12 @@ test('x0x exec, a fan-out and other commands leave shared pipes blocking, and a 
   assert.deepEqual(await status, [0, null])
   child.kill('SIGINT')
   assert.deepEqual(await once(child, 'exit'), [143, null], 'its command was ended by SIGTERM')
+})
+
+test('rexec leaves shared pipes blocking while it reads its input', LINUX, async (t) => {
+  const place = await ConsolePlace.make(t)
+  await place.host(['--start-host', '--plain'])
+  await looksAt(t, [REXEC, '--whoami', 'Codex', '--dir', place.dir, '--read-stdin', '--', 'cat'], null, { more: place.env })
 })
 
 test('a reader that has left still ends the command with 141', LINUX, async (t) => {
