@@ -14,7 +14,6 @@ import { questionOf } from '../../test/support/question.ts'
 import { startMcp } from '../../test/support/mcp-server.ts'
 import { until } from '../../test/support/mesh-of-daemons.ts'
 
-const NOTHING_SET = { host: null, security: null, ask: null, node: null, elevated: null }
 const ALLOWLIST = { security: 'allowlist' } as const
 
 const touch = (file: string): { command: string; args: string[] } => ({ command: 'touch', args: [file] })
@@ -74,7 +73,7 @@ test('O7: what is set for a session puts nothing else that is saved out of force
   const agent = await askingMcp(t, desk, { modes: { security: 'full', ask: 'off' } })
   const file = join(agent.root, 'x')
   const runs = async (): Promise<unknown> => (await agent.run('exec_status', touch(file))).success
-  await human.saveModes('reviewer', { ...NOTHING_SET, security: 'deny' })
+  await human.saveModes('reviewer', { security: 'deny', ask: null })
   await desk.modes('reviewer', { ask: 'off' })
   assert.equal(await runs(), false)
   await desk.modes('reviewer', { ask: 'off', elevated: 'full' })

@@ -67,7 +67,7 @@ test('O7: what is saved for a name narrows what its callers at a console get, wh
   const nothing = { host: null, security: null, ask: null, node: null, elevated: null }
   const exit = async (): Promise<unknown> => (await asking(place).next())?.['exit']
   assert.equal(await exit(), 0)
-  await human.saveModes('Codex', { ...nothing, security: 'deny' })
+  await human.saveModes('Codex', { security: 'deny', ask: null })
   await human.setModes('Codex', { ...nothing, ask: 'off' })
   assert.equal(await exit(), 127)
   await human.saveModes('Codex', null)

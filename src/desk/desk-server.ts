@@ -43,8 +43,6 @@ export class DeskServer implements Startable {
   readonly #server: Server
   readonly #connections = new Set<DeskConnection>()
   readonly #host: DeskHost
-  /** Engines that have connected so far. */
-  #opened = 0
 
   constructor(components: DeskServerComponents, init: DeskServerInit) {
     this.#components = components
@@ -86,8 +84,7 @@ export class DeskServer implements Startable {
   #session(role: DeskRole, name: string, send: (body: object) => void): DeskSession | null {
     if (this.#count(role) >= MAX_DESK_CONNECTIONS[role]) return null
     if (role === 'human') return new HumanSession(this.#components, { name, send })
-    this.#opened += 1
-    return new EngineSession(this.#components, { engine: { name, connection: String(this.#opened) }, send })
+    return new EngineSession(this.#components, { engine: name, send })
   }
 
   #count(role: DeskRole | null): number {

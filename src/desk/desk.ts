@@ -35,7 +35,7 @@ import {
 import { FloodTelling } from './flood-telling.ts'
 import { Judging } from './judging.ts'
 import { newNonce } from './seal.ts'
-import { WaitingQuestions, type Engine, type WaitingQuestion } from './waiting-questions.ts'
+import { WaitingQuestions, type WaitingQuestion } from './waiting-questions.ts'
 import { Watchers, type Watcher } from './watchers.ts'
 
 export interface DeskComponents {
@@ -101,9 +101,8 @@ export class Desk implements Startable {
     await this.#floods.write()
   }
 
-  /** As `DeskLink.ask`. */
-  async ask(question: Question, from: Engine, signal: AbortSignal, onPending: (waiting: Waiting) => void): Promise<SealedAnswer> {
-    const { name: engine, connection } = from
+  /** As `DeskLink.ask`. `engine`: what it calls itself. */
+  async ask(question: Question, engine: string, signal: AbortSignal, onPending: (waiting: Waiting) => void): Promise<SealedAnswer> {
     signal.throwIfAborted()
     if (this.#stopped) throw unavailable('the desk is stopping')
     const id = `q_${newNonce()}`
@@ -116,7 +115,7 @@ export class Desk implements Startable {
     const canAsk = problem === null
     const judged = await this.#judging.judged(question, judge)
     const mustWait = judged.kind === 'ask' && canAsk && this.#watchers.any
-    if (mustWait && !this.#waiting.take(id, question, bytes, connection)) {
+    if (mustWait && !this.#waiting.take(id, question, bytes)) {
       this.#floods.counted(question)
       return this.#answers.seal(id, question, tooMany())
     }

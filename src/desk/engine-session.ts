@@ -4,7 +4,7 @@ import { MAX_QUESTIONS_OF_ENGINE } from '../protocol/desk-limits.ts'
 import { readEngineBody, type EngineBody, type ToEngineBody } from '../protocol/desk.ts'
 import type { Desk } from './desk.ts'
 import type { EngineRuns, FollowedRuns } from './followed-runs.ts'
-import { callerOf, type Engine } from './waiting-questions.ts'
+import { callerOf } from './waiting-questions.ts'
 
 /** A question that is not answered yet. */
 interface Asked {
@@ -21,7 +21,7 @@ export interface DeskSession {
 /** Serves an engine: it asks, and hears of its own questions alone. */
 export class EngineSession implements DeskSession {
   readonly #desk: Desk
-  readonly #engine: Engine
+  readonly #engine: string
   readonly #send: (body: ToEngineBody) => void
   readonly #asked = new Map<number, Asked>()
   readonly #followed: FollowedRuns
@@ -29,7 +29,7 @@ export class EngineSession implements DeskSession {
 
   constructor(
     components: { readonly desk: Desk; readonly runs: FollowedRuns },
-    init: { readonly engine: Engine; readonly send: (body: ToEngineBody) => void },
+    init: { readonly engine: string; readonly send: (body: ToEngineBody) => void },
   ) {
     this.#desk = components.desk
     this.#engine = init.engine

@@ -29,7 +29,7 @@ export class LocalDeskLink implements DeskLink {
 
   async ask(question: Question, signal: AbortSignal, onPending: (waiting: Waiting) => void): Promise<SealedAnswer> {
     const { desk, store } = this.#components
-    const answer = await desk.ask(question, { name: this.#name, connection: 'local' }, signal, onPending)
+    const answer = await desk.ask(question, this.#name, signal, onPending)
     this.#key = tokenBytes(await store.read())
     return answer
   }

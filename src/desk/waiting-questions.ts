@@ -1,16 +1,12 @@
 import type { Clock } from '../base/clock.ts'
-import { hasShare } from '../base/share.ts'
 import { RateLimit } from '../base/rate-limit.ts'
 import { isGivenLabel } from '../policy/modes/tools-settings.ts'
 import { provenAgent, type Question } from '../protocol/question.ts'
 import type { Flood, PendingQuestion } from '../protocol/desk.ts'
 import {
-  CLAIMED_QUESTION_RATE,
-  CLAIMED_QUESTION_RATE_OF_ALL,
   MAX_ASKERS,
   MAX_CLAIMED_JSON,
   MAX_CLAIMED_QUESTIONS,
-  MAX_DESK_CONNECTIONS,
   MAX_FLOOD_NAME,
   MAX_FLOODS,
   MAX_QUESTIONS,
@@ -43,13 +39,9 @@ interface Counted {
   readonly bytes: number
 }
 
-const sumOf = (all: readonly Counted[]): number => all.reduce((sum, { bytes }) => sum + bytes, 0)
-
-/** Who asks the desk. Each connection is one of its own, whatever it calls itself: all rexd of a user have one name. */
-export interface Engine {
-  readonly name: string
-  readonly connection: string
-}
+/** Whether one more of this size fits beside those that wait. */
+const fits = (waiting: readonly Counted[], bytes: number, max: number, maxBytes: number): boolean =>
+  waiting.length < max && waiting.reduce((sum, one) => sum + one.bytes, bytes) <= maxBytes
 
 /** A question that waits for a human. */
 export interface WaitingQuestion extends PendingQuestion {
@@ -61,19 +53,13 @@ export interface WaitingQuestion extends PendingQuestion {
 export class WaitingQuestions {
   readonly #clock: Clock
   readonly #rate: RateLimit
-  /** Of those who call themselves as they like, by connection and of all. */
-  readonly #claims: RateLimit
-  readonly #allClaims: RateLimit
   readonly #waiting = new Map<string, WaitingQuestion>()
   readonly #counted = new Map<string, Counted>()
   readonly #floods = new Map<string, { count: number; last: number }>()
-  #bytes = 0
 
   constructor(components: { clock: Clock }) {
     this.#clock = components.clock
     this.#rate = new RateLimit(components, { ...QUESTION_RATE, sources: MAX_ASKERS })
-    this.#claims = new RateLimit(components, { ...CLAIMED_QUESTION_RATE, sources: MAX_DESK_CONNECTIONS.engine })
-    this.#allClaims = new RateLimit(components, { ...CLAIMED_QUESTION_RATE_OF_ALL, sources: 1 })
   }
 
   get all(): readonly WaitingQuestion[] {
@@ -84,26 +70,20 @@ export class WaitingQuestions {
     return [...this.#floods].map(([asker, { count, last }]) => ({ asker, count, last_at_ms: last }))
   }
 
-  /** Keeps a place for it. `bytes`: of the question as JSON. `connection`: by which an engine asks for its caller. False: there is none; it is counted. */
-  take(id: string, question: Question, bytes: number, connection: string): boolean {
+  /** Keeps a place for it. `bytes`: of the question as JSON. False: there is none; it is counted. */
+  take(id: string, question: Question, bytes: number): boolean {
     const [source, claimed] = [sourceOf(question), isClaimed(question)]
     const all = [...this.#counted.values()]
     const own = all.filter((one) => one.source === source)
     const claims = claimed ? all.filter((one) => one.claimed) : []
-    const fits =
-      hasShare(own.length, all.length, MAX_QUESTIONS) &&
-      own.length < MAX_QUESTIONS_OF_ASKER &&
-      (!claimed || hasShare(own.length, claims.length, MAX_CLAIMED_QUESTIONS)) &&
-      this.#bytes + bytes <= MAX_WAITING_JSON &&
-      sumOf(own) + bytes <= MAX_WAITING_JSON_OF_ASKER &&
-      (!claimed || sumOf(claims) + bytes <= MAX_CLAIMED_JSON) &&
-      this.#rate.allows(source) &&
-      (!claimed || (this.#claims.allowsByChance(connection) && this.#allClaims.allowsByChance('')))
-    if (!fits) this.#count(countedAs(question))
-    if (!fits) return false
-    this.#counted.set(id, { source, claimed, bytes })
-    this.#bytes += bytes
-    return true
+    const isTaken =
+      fits(own, bytes, MAX_QUESTIONS_OF_ASKER, MAX_WAITING_JSON_OF_ASKER) &&
+      fits(claims, bytes, MAX_CLAIMED_QUESTIONS, MAX_CLAIMED_JSON) &&
+      fits(all, bytes, MAX_QUESTIONS, MAX_WAITING_JSON) &&
+      this.#rate.allows(source)
+    if (isTaken) this.#counted.set(id, { source, claimed, bytes })
+    else this.#count(countedAs(question))
+    return isTaken
   }
 
   /** Where a place was taken for it. */
@@ -114,7 +94,6 @@ export class WaitingQuestions {
   /** It, and its place. */
   delete(id: string): void {
     this.#waiting.delete(id)
-    this.#bytes -= this.#counted.get(id)?.bytes ?? 0
     this.#counted.delete(id)
   }
 

@@ -53,14 +53,19 @@ export const MAX_TOLD_RUNNING = 64
 export const FOLLOW_TELL_MS = 100
 
 // ---- questions ----
-/** What waits of one asker, and of all: as many as a human may look through. */
+/**
+ * Questions that wait of one caller and in all, and their size as JSON: all fit into one answer. A caller is an agent of the mesh, a name that
+ * `x0x mcp --whoami` was given, or one session of another local program.
+ */
 export const MAX_QUESTIONS_OF_ASKER = 16
+export const MAX_WAITING_JSON_OF_ASKER = 96 * 1024
 export const MAX_QUESTIONS = 256
+export const MAX_WAITING_JSON = 512 * 1024
+/** Of those, of sessions: a local program opens as many as it likes, and leaves half to agents that have a name. */
+export const MAX_CLAIMED_QUESTIONS = MAX_QUESTIONS / 2
+export const MAX_CLAIMED_JSON = MAX_WAITING_JSON / 2
 /** Questions of one engine that are being answered, those which the store decides among them. */
 export const MAX_QUESTIONS_OF_ENGINE = 64
-/** Of those, of callers that call themselves as they like, together: half, so that none of them takes the room of agents by ever new names. */
-export const MAX_CLAIMED_QUESTIONS = 128
-export const MAX_CLAIMED_JSON = 256 * 1024
 /** How long a human has, and has at most: no caller waits longer than half an hour. */
 export const ASK_TIMEOUT_MS = 120_000
 export const MAX_ASK_TIMEOUT_MS = 30 * 60_000
@@ -68,10 +73,6 @@ export const MAX_ASK_TIMEOUT_MS = 30 * 60_000
 export const UI_GRACE_MS = 1_000
 /** Questions of one asker that are taken: what he asks beyond that is denied at once and counted. */
 export const QUESTION_RATE = { burst: 64, perSecond: 2 } as const
-/** Of all callers of one connection of an engine that call themselves as they like: ever new sessions bring no more. Below half of it chance decides, so that none takes all. */
-export const CLAIMED_QUESTION_RATE = { burst: 256, perSecond: 8 } as const
-/** Of those of all connections: ever new connections bring no more. Twice that of one, which alone so never brings it below its half. */
-export const CLAIMED_QUESTION_RATE_OF_ALL = { burst: 512, perSecond: 16 } as const
 /** Askers whose rate is remembered. */
 export const MAX_ASKERS = 1_024
 /** Askers whose floods are lines of their own in the list that humans get, beside what waits; the rest is one. Their names go no further. */
@@ -91,9 +92,6 @@ export const MAX_SHOWN_QUESTION = 32 * 1024
 export const MAX_SHOWN_STDIN = 32 * 1024
 /** The same as JSON, so that its line of the socket has room for it, whatever its characters are. */
 export const MAX_SHOWN_STDIN_JSON = 2 * MAX_SHOWN_STDIN + 2
-/** Of all that wait as JSON, and of those of one asker: all fit into one answer, and no asker takes the room of another. */
-export const MAX_WAITING_JSON = 512 * 1024
-export const MAX_WAITING_JSON_OF_ASKER = 96 * 1024
 /** Questions that were settled and are remembered, so that who decides too late is told who won. */
 export const MAX_SETTLED = 1_024
 
