@@ -1,11 +1,7 @@
-import { changedOverride, overrideText, readModeCommand } from '../protocol/mode-command.ts'
-import type { ModeOverride } from '../protocol/desk.ts'
-import { isTable } from '../protocol/field-checks.ts'
+import { changedOverride, overrideIn, overrideText, readModeCommand } from '../protocol/mode-command.ts'
 import { AppError } from '../base/errors.ts'
 import { openDesk } from './desk-human.ts'
 import type { DataPaths } from './paths.ts'
-
-const overrideIn = (value: unknown): ModeOverride | null => (isTable(value) ? (value as unknown as ModeOverride) : null)
 
 /** Does what a human's line says, `/exec …` or `/elevated …`, for a session, at the desk and with the operator's key; answers what is set then. */
 export const setModes = async (paths: DataPaths, session: string, line: string): Promise<string> => {

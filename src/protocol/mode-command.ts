@@ -1,5 +1,6 @@
 import type { ModeOverride } from './desk.ts'
 import { MAX_SESSION_NAME } from './desk-limits.ts'
+import { isTable } from './field-checks.ts'
 import { ASKS, HOSTS, SECURITIES } from './question.ts'
 
 /** What a line changes of a session's override; a field that is absent stays as it is, and one that is null is as configured again. */
@@ -60,6 +61,9 @@ export const changedOverride = (before: ModeOverride | null, change: ModeChange)
   const after = { ...NOTHING_SET, ...before, ...change }
   return Object.values(after).every((value) => value === null) ? null : after
 }
+
+/** What an answer of the desk says of a session. */
+export const overrideIn = (value: unknown): ModeOverride | null => (isTable(value) ? (value as unknown as ModeOverride) : null)
 
 /** `host=gateway ask=always`, as it may be typed again. */
 export const overrideText = (override: ModeOverride | null): string =>

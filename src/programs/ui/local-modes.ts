@@ -16,7 +16,7 @@ import {
 import { placesOf, settingsOf, type ToolsSettings } from '../../policy/modes/tools-settings.ts'
 import type { ModeOverride } from '../../protocol/desk.ts'
 import { isTable } from '../../protocol/field-checks.ts'
-import { overrideText } from '../../protocol/mode-command.ts'
+import { overrideIn, overrideText } from '../../protocol/mode-command.ts'
 import type { PageAgentModes, PageModes, PageSetModes, PageSetting } from '../../protocol/page.ts'
 import type { EngineConfigs } from './engine-configs.ts'
 
@@ -30,8 +30,6 @@ interface OfDesk {
   readonly ask: Ask
   readonly ask_fallback: AskFallback
 }
-
-const overrideIn = (value: unknown): ModeOverride | null => (isTable(value) ? (value as unknown as ModeOverride) : null)
 
 /** Null: of whoever is in no list. */
 const ofDesk = async (desk: DeskHuman, agent: string | null): Promise<OfDesk> => {

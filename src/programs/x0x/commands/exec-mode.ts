@@ -4,10 +4,10 @@ import { shownLine } from '../../../base/visible-text.ts'
 import type { DeskHuman } from '../../../local-api/desk-human.ts'
 import type { ModeOverride } from '../../../protocol/desk.ts'
 import { MAX_SESSION_NAME } from '../../../protocol/desk-limits.ts'
-import { isTable } from '../../../protocol/field-checks.ts'
 import {
   changedOverride,
   NOTHING_SET,
+  overrideIn,
   overrideText,
   readModeCommand,
   readSettings,
@@ -57,8 +57,6 @@ interface Modes {
   /** What the store says, which narrows commands on this host where neither does. */
   readonly stored: string
 }
-
-const overrideIn = (value: unknown): ModeOverride | null => (isTable(value) ? (value as unknown as ModeOverride) : null)
 
 const modesOf = async (desk: DeskHuman, whose: Whose): Promise<Modes> => {
   const answer = await desk.modes(whose)
