@@ -1,5 +1,9 @@
-/** Room for one more, where `own` of `all` are one source's: at most half of what is left besides, so that no few of them take all. */
-export const hasShare = (own: number, all: number, max: number): boolean => all < max && own <= (max - all) / 2
+/**
+ * Whether a source that holds `own` of `all` places may take `more`. It holds at most half of the free places, so its share falls
+ * as they fill. Each source gets its first `least` places, also where other sources hold all: use that only where sources are listed.
+ */
+export const hasShare = (own: number, all: number, max: number, { least = 0, more = 1 } = {}): boolean =>
+  own + more <= least || (all + more <= max && own <= (max - all) / 2)
 
 /** What must go of items that are `max` at most, the oldest first: of whoever has most the oldest, so that nobody's many push out another's few. */
 export const surplusOf = <T>(items: readonly T[], ownerOf: (item: T) => string, max: number): T[] => {

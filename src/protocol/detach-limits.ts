@@ -6,20 +6,26 @@ export const DETACHED_KEPT_MS = 24 * 60 * 60 * 1000
 export const DETACHED_REMEMBERED_MS = 7 * 24 * 60 * 60 * 1000
 /** Detached runs that run or are kept, of all agents; each is two small files and an entry in memory. */
 export const MAX_DETACHED_RUNS = 1_024
-/** … of which one agent has at most this many while others have room for theirs. */
+/** … of which one agent has at most this many, and fewer as they fill. */
 export const MAX_DETACHED_PER_AGENT = 256
+/** Detached runs that each agent may have in any case, even if other agents have all of the above. */
+export const LEAST_DETACHED_PER_AGENT = 4
 /** What all of them may keep, in bytes of their files: what runs counts with all the output that it may come to keep. */
 export const MAX_DETACHED_BYTES = 4 * 1024 * 1024 * 1024
-/** … of which one agent has at most a quarter. */
+/** … of which one agent has at most a quarter, and less as they fill. */
 export const MAX_DETACHED_BYTES_PER_AGENT = MAX_DETACHED_BYTES / 4
+/** Bytes that each agent may keep in any case: one run with the output that an ACL entry allows by default. */
+export const LEAST_DETACHED_BYTES_PER_AGENT = 8 * 1024 * 1024
 /** Ids of those that are over and forgotten; the oldest are dropped. */
 export const MAX_DETACHED_REMEMBERED = 4_096
 /** Who reads one run at once, … */
 export const MAX_ATTACHED_PER_RUN = 4
-/** … one agent's together, … */
+/** … one agent's together, and fewer as they fill, … */
 export const MAX_ATTACHED_PER_AGENT = 16
 /** … and all: each holds a descriptor, and a window of MAX_UNACKED_PER_RUN at most. */
 export const MAX_ATTACHED = 64
+/** Places that each agent gets in any case: one to read a run, one to wait for an end. */
+export const LEAST_ATTACHED_PER_AGENT = 2
 /** Questions about detached runs that one agent is answered: a burst, and a rate above what people type. */
 export const DETACHED_ASKS = { burst: 128, perSecond: 16 } as const
 /** … and apart from them its cancels, for all that it may have there: who asks too much can still end what it began. */

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { surplusOf } from '../../src/base/share.ts'
+import { hasShare, surplusOf } from '../../src/base/share.ts'
 
 const surplus = (text: string, max: number): string => surplusOf([...text], (one) => one.toLowerCase(), max).join('')
 
@@ -17,4 +17,16 @@ test('nothing goes where there is room, and else the oldest of whoever has most'
 
 test('what is left is as much as there is room for, if there is so much', () => {
   for (let max = 0; max <= 12; max += 1) assert.equal(10 - surplus('abacadbbbb', max).length, Math.min(10, max))
+})
+
+test('a share is half of what is free at most, and the least of it nobody takes away', () => {
+  assert.equal(hasShare(3, 4, 10), true)
+  assert.equal(hasShare(4, 4, 10), false)
+  assert.equal(hasShare(0, 9, 10), true)
+  assert.equal(hasShare(0, 10, 10), false)
+  assert.equal(hasShare(1, 10, 10, { least: 2 }), true)
+  assert.equal(hasShare(2, 10, 10, { least: 2 }), false)
+  assert.equal(hasShare(0, 4, 10, { more: 6 }), true)
+  assert.equal(hasShare(0, 4, 10, { more: 7 }), false)
+  assert.equal(hasShare(0, 4, 10, { least: 7, more: 7 }), true)
 })

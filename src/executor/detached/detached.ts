@@ -3,6 +3,7 @@ import type { RunKey } from '../../audit/run-key.ts'
 import type { Clock } from '../../base/clock.ts'
 import { errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
+import { hasShare } from '../../base/share.ts'
 import { reach } from '../../base/stages.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
 import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
@@ -10,6 +11,7 @@ import { equalBytes, sha256 } from '../../identity/hash.ts'
 import {
   DETACHED_ASKS,
   DETACHED_CANCELS,
+  LEAST_ATTACHED_PER_AGENT,
   MAX_ATTACHED,
   MAX_ATTACHED_PER_AGENT,
   MAX_ATTACHED_PER_RUN,
@@ -29,6 +31,7 @@ import type { DetachedRun } from './detached-run.ts'
 import type { KeptRun } from './kept-run.ts'
 import { keptName, KeptRuns } from './kept-runs.ts'
 import type { DetachedRecord } from './record-file.ts'
+import { keptBefore } from './spool-format.ts'
 
 const NO_NONCE = new Uint8Array(NONCE_BYTES)
 const NO_HASH = new Uint8Array(32)
@@ -183,7 +186,9 @@ export class Detached {
     const { subject, request, link, outlet } = asked
     const { reports } = this.#components
     const place: Attached = { kept, agentId: link.agentId }
-    if (!this.#hasRoom(place))
+    // The end alone is sent at once, and opens no file: it needs no place.
+    const isAtEnd = kept.record.state === 'ended' && request.from >= keptBefore(kept.written)
+    if (!isAtEnd && !this.#hasRoom(place))
       return this.#once(asked, async () =>
         reports.denied(subject, 'concurrency_limit_reached', 'as many as may are attached to detached runs already'),
       )
@@ -206,10 +211,11 @@ export class Detached {
 
   #hasRoom({ kept, agentId }: Attached): boolean {
     const all = [...this.#attached]
+    const own = all.filter((one) => one.agentId === agentId)
     return (
-      all.length < MAX_ATTACHED &&
-      all.filter((one) => one.kept === kept).length < MAX_ATTACHED_PER_RUN &&
-      all.filter((one) => one.agentId === agentId).length < MAX_ATTACHED_PER_AGENT
+      own.filter((one) => one.kept === kept).length < MAX_ATTACHED_PER_RUN &&
+      own.length < MAX_ATTACHED_PER_AGENT &&
+      hasShare(own.length, all.length, MAX_ATTACHED, { least: LEAST_ATTACHED_PER_AGENT })
     )
   }
 

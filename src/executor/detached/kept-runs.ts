@@ -1,14 +1,16 @@
 import { stat } from 'node:fs/promises'
-import { dirname, join } from 'node:path'
+import { join } from 'node:path'
 
 import type { Clock, Timer } from '../../base/clock.ts'
 import { errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
-import { surplusOf } from '../../base/share.ts'
+import { hasShare, surplusOf } from '../../base/share.ts'
 import { sha256 } from '../../identity/hash.ts'
 import {
   DETACHED_KEPT_MS,
   DETACHED_REMEMBERED_MS,
+  LEAST_DETACHED_BYTES_PER_AGENT,
+  LEAST_DETACHED_PER_AGENT,
   MAX_DETACHED_BYTES,
   MAX_DETACHED_BYTES_PER_AGENT,
   MAX_DETACHED_PER_AGENT,
@@ -145,11 +147,14 @@ export class KeptRuns {
     const all = [...this.#runs.values()].filter(({ record }) => record.state !== 'expired')
     const own = all.filter(({ record }) => record.agent_id === agent_id)
     const held = (runs: readonly KeptRun[]): number => runs.reduce((sum, { heldBytes }) => sum + heldBytes, 0)
-    if (own.length >= MAX_DETACHED_PER_AGENT) return `${own.length} detached runs of this agent are kept here: it should forget some`
-    if (all.length >= MAX_DETACHED_RUNS) return `${all.length} detached runs are kept here`
-    if (held(own) + keep_bytes > MAX_DETACHED_BYTES_PER_AGENT)
-      return `detached runs of this agent may keep ${held(own)} bytes here already: it should forget some`
-    return held(all) + keep_bytes > MAX_DETACHED_BYTES ? `detached runs may keep ${held(all)} bytes in ${dirname(this.#directory)}` : null
+    const [ownBytes, allBytes] = [held(own), held(all)]
+    const [least, leastBytes] = [LEAST_DETACHED_PER_AGENT, LEAST_DETACHED_BYTES_PER_AGENT]
+    if (own.length >= MAX_DETACHED_PER_AGENT || !hasShare(own.length, all.length, MAX_DETACHED_RUNS, { least }))
+      return `${own.length} detached runs of this agent are kept here, of ${all.length}: it should forget some`
+    const hasBytes = hasShare(ownBytes, allBytes, MAX_DETACHED_BYTES, { least: leastBytes, more: keep_bytes })
+    return ownBytes + keep_bytes > MAX_DETACHED_BYTES_PER_AGENT || !hasBytes
+      ? `detached runs of this agent may keep ${ownBytes} bytes here already, of ${allBytes}: it should forget some`
+      : null
   }
 
   /** Forgets what is over for long enough. */

@@ -10,7 +10,13 @@ import { APPROVAL_REQUEST_DOMAIN, approvalRequest } from '../../protocol/approva
 import { execFrame } from '../../protocol/exec.ts'
 import { fromHex, type AgentId, type MachineId } from '../../protocol/ids.ts'
 import { NONCE_BYTES } from '../../protocol/limits.ts'
-import { MAX_APPROVAL_QUESTION, MAX_APPROVAL_WAIT_MS, MAX_APPROVER_ASKS, MAX_APPROVER_MACHINES } from '../../protocol/waiting-limits.ts'
+import {
+  MAX_APPROVAL_QUESTION,
+  MAX_APPROVAL_WAIT_MS,
+  MAX_APPROVER_ASKS,
+  MAX_APPROVER_MACHINES,
+  MAX_MESH_APPROVERS,
+} from '../../protocol/waiting-limits.ts'
 import type { PeerLink } from '../links/links.ts'
 import type { Signatures } from '../links/signatures.ts'
 import type { TrustJudge } from '../links/trust-judge.ts'
@@ -77,7 +83,7 @@ export class ApproverAsks {
   /** Answers how to withdraw it; null where too many are open, or too many for runs of its requester. */
   open(ask: ApproverAsk): (() => void) | null {
     const own = [...this.#asks.values()].filter(({ of }) => of.requester === ask.of.requester).length
-    if (!hasShare(own, this.#asks.size, MAX_APPROVER_ASKS)) return null
+    if (!hasShare(own, this.#asks.size, MAX_APPROVER_ASKS, { least: MAX_MESH_APPROVERS })) return null
     const number = ++this.#last
     this.#asks.set(number, { ...ask, signed: new BoundedMap({ max: MAX_APPROVER_MACHINES }) })
     for (const carrier of this.#carriers) carrier.approvalAsk(number, ask.agentId)

@@ -16,8 +16,11 @@ import type { RunOutlet } from '../../../src/executor/runs/outlet.ts'
 import {
   DETACHED_KEPT_MS,
   DETACHED_REMEMBERED_MS,
+  LEAST_DETACHED_BYTES_PER_AGENT,
+  LEAST_DETACHED_PER_AGENT,
   MAX_DETACHED_BYTES_PER_AGENT,
   MAX_DETACHED_PER_AGENT,
+  MAX_DETACHED_RUNS,
 } from '../../../src/protocol/detach-limits.ts'
 import { execFrame } from '../../../src/protocol/exec.ts'
 import { AGENT_SIGNATURE_BYTES } from '../../../src/protocol/limits.ts'
@@ -319,8 +322,39 @@ test('how many are kept and how much they may hold is bounded, of one agent and 
   )
   const kept = OTHERS.slice(0, 3).map((agent) => runs.admit(initOf(0, MAX_DETACHED_BYTES_PER_AGENT, agent), false))
   assert.ok(kept.every((one) => typeof one === 'object'))
-  assert.match(String(runs.admit(initOf(0, MAX_DETACHED_BYTES_PER_AGENT, OTHERS[3]), false)), /detached runs may keep \d+ bytes in/)
+  assert.match(String(runs.admit(initOf(0, MAX_DETACHED_BYTES_PER_AGENT, OTHERS[3]), false)), /may keep 0 bytes here already, of \d+/)
   assert.equal(typeof runs.admit(initOf(0, 1_000, OTHERS[3]), false), 'object')
+})
+
+const agentOf = (n: number): string => n.toString(16).padStart(64, '0')
+
+test('however many agents keep all runs that they may, a late agent keeps its least, and no more', async (t) => {
+  const runs = await opened(t, await tempDir(t))
+  const held = Array.from({ length: 40 }, (_, agent) => {
+    let count = 0
+    while (typeof runs.admit(initOf(count, 0, agentOf(agent)), false) === 'object') count += 1
+    return count
+  })
+  assert.ok(held.reduce((sum, one) => sum + one, 0) >= MAX_DETACHED_RUNS)
+  assert.deepEqual([held[0], held.at(-1)], [MAX_DETACHED_PER_AGENT, LEAST_DETACHED_PER_AGENT])
+  for (let n = 0; n < LEAST_DETACHED_PER_AGENT; n += 1) assert.equal(typeof runs.admit(initOf(n, 0), false), 'object')
+  assert.match(String(runs.admit(initOf(999, 0), false)), /4 detached runs of this agent are kept here, of \d+/)
+})
+
+test('however many agents keep all bytes that they may, a late agent keeps its least, and no more', async (t) => {
+  const runs = await opened(t, await tempDir(t))
+  const [least, smallest] = [LEAST_DETACHED_BYTES_PER_AGENT, LEAST_DETACHED_BYTES_PER_AGENT / 4]
+  const held = Array.from({ length: 8 }, (_, agent) => {
+    let bytes = 0
+    for (let size = MAX_DETACHED_BYTES_PER_AGENT; size >= smallest;) {
+      if (typeof runs.admit(initOf(bytes, size, agentOf(agent)), false) === 'object') bytes += size
+      else size /= 2
+    }
+    return bytes
+  })
+  assert.deepEqual([held[0], held.at(-1)], [MAX_DETACHED_BYTES_PER_AGENT, least])
+  assert.equal(typeof runs.admit(initOf(1, least), false), 'object')
+  assert.match(String(runs.admit(initOf(2, 1), false)), /may keep \d+ bytes here already, of \d+/)
 })
 
 test('what one holds is what is in its file, heads of single bytes too, and while it goes on what may come', async (t) => {
