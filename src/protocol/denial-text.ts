@@ -51,6 +51,11 @@ const WORDS: Readonly<Record<DenialReason, (request: DeniedRequest, the: string,
     request.own?.revoked === true
       ? ['this agent has been revoked, for ever', 'Try: x0xd --init with a new --data-dir, and let others import and trust its card']
       : [`${the} does not trust this agent on this machine`, ...trustLines(request, on)],
+  request_id_used: ({ host, argv }, _the, on) => [
+    'a run with this request ID has begun before',
+    `Try: x0x exec ${shellWord(host)} -- ${commandText(argv)}   (a new request ID)`,
+    `Try, ${on}: x0x audit tail   (how that run ended)`,
+  ],
   exec_disabled: (_request, the, on) => [`${the} does not run commands for anyone`, `Try, ${on}: x0xd --doctor`],
   agent_machine_not_in_acl: (_request, the, on) => [
     `the ACL of ${the} has no entry for this agent and machine`,

@@ -2,6 +2,7 @@
 export const DENIAL_REASONS = [
   'unverified_sender',
   'trust_rejected',
+  'request_id_used',
   'exec_disabled',
   'agent_machine_not_in_acl',
   'shell_metachar_in_argv',

@@ -8,6 +8,8 @@ import { execFrame, type ExecRequest } from '../../src/protocol/exec.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { newParty, signedFrame, type AskOptions, type FakeLink, type Party } from '../support/fake-network.ts'
 import { STRANGER_REQUEST_BURST } from '../../src/executor/links/links.ts'
+import { DENIAL_BURST } from '../../src/protocol/limits.ts'
+import { ManualClock } from '../support/manual-clock.ts'
 
 const HELLO = { hello: 'echo hi' }
 
@@ -78,6 +80,20 @@ test('without an ACL there is no journal, and the denial is counted and answered
   assert.equal(host.totals().audit_write_failures, 0)
 })
 
+test('a request beyond the rate of denials gets no answer, and its ID may be used later', async (t) => {
+  const clock = new ManualClock()
+  const { host, link } = await ExecutorHost.linked(t, { scripts: HELLO, clock })
+  const used = randomUUID()
+  const isAnswered = async (): Promise<boolean> => {
+    const run = await link.ask(['not-listed'], { fields: { request_id: used }, renew: false })
+    await run.closed
+    return run.frames.length > 0
+  }
+  for (let n = 0; n < DENIAL_BURST; n += 1) assert.equal(await isAnswered(), true)
+  assert.equal(await isAnswered(), false)
+  assert.equal((await (await link.ask([host.program('hello')], { fields: { request_id: used }, renew: false })).exit()).code, 0)
+})
+
 test('a program that is gone or was replaced after start is spawn_failed, and its slot is free', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { scripts: HELLO, keys: 'max_concurrent_total = 1\nmax_concurrent_per_agent = 1' })
   await rename(host.program('hello'), `${host.program('hello')}.away`)
@@ -137,12 +153,14 @@ test('a journal that cannot be written denies with audit_unavailable, and allows
   await writeFile(directory, 'a file where the directory was')
   const run = await link.ask([host.program('hello')])
   assert.equal(await run.denial(), 'audit_unavailable')
+  const fields = { request_id: run.id }
   assert.deepEqual(run.output().length, 0)
   assert.ok(host.totals().audit_write_failures >= 1)
   assert.equal(host.totals().sessions_started, 0)
   await rm(directory)
   await rename(`${directory}.away`, directory)
-  assert.equal((await (await link.ask([host.program('hello')])).exit()).code, 0)
+  assert.equal((await (await link.ask([host.program('hello')], { fields })).exit()).code, 0, 'under the same ID')
+  assert.equal(await (await link.ask([host.program('hello')], { fields })).denial(), 'request_id_used')
 })
 
 test('a journal that fails while a program runs does not hold back the outcome', async (t) => {
@@ -277,7 +295,7 @@ test('a request id is used once by one peer, and does not touch the run that has
   const stdin = Buffer.from('still here')
   const run = await first.ask([host.program('waits')], { stdin, fields: { request_id: used } })
   await run.frame('stdout')
-  assert.equal(await (await first.ask([host.program('hello')], { fields: { request_id: used } })).denial(), 'unverified_sender')
+  assert.equal(await (await first.ask([host.program('hello')], { fields: { request_id: used } })).denial(), 'request_id_used')
   assert.equal((await (await second.ask([host.program('hello')], { fields: { request_id: used } })).exit()).code, 0)
   run.send({ type: 'stdin', request_id: used, seq: 0, data: stdin, eof: true })
   assert.equal((await run.exit()).code, 0)
@@ -292,7 +310,7 @@ test('the id of a run stays used across a restart, and that of one that was deni
   await host.stop()
   await host.boot()
   const again = await (await host.connect()).link(link.peer)
-  assert.equal(await (await again.ask([host.program('hello')], { fields: { request_id: ran } })).denial(), 'unverified_sender')
+  assert.equal(await (await again.ask([host.program('hello')], { fields: { request_id: ran } })).denial(), 'request_id_used')
   assert.equal((await (await again.ask([host.program('hello')], { fields: { request_id: refused } })).exit()).code, 0)
   assert.deepEqual(await host.events(ran), ['request', 'started', 'exit', 'denial'])
 })
@@ -313,7 +331,7 @@ test('an id that was denied before a process began may be used again, and runs o
   const both = await Promise.all([link.ask(hello, { fields }), link.ask(hello, { fields })])
   const codes = await Promise.all(both.map(async (one) => (await one.exit()).code))
   assert.deepEqual(codes.toSorted(), [0, null])
-  assert.equal(await (await link.ask(hello, { fields })).denial(), 'unverified_sender')
+  assert.equal(await (await link.ask(hello, { fields })).denial(), 'request_id_used')
 })
 
 test('bytes that are no request are dropped and counted, and the stream is closed', async (t) => {

@@ -27,8 +27,8 @@ import type { AttachOutcome, DetachedInfo, DetachedSink, DetachedSpec, DetachedT
 import { known, mayRun, refusal, saysNothing, stateOf, wrong } from './host-answers.ts'
 import { AnswerLost, oneAnswer, pause } from './one-answer.ts'
 
-/** Denials before the host has looked whether the id has a run. With any other it has none. */
-const HIDES_A_RUN: readonly DenialReason[] = ['unverified_sender', 'trust_rejected']
+/** Denials under whose request ID a run may have begun: the host has not looked, or has seen one. With any other it has none. */
+const HIDES_A_RUN: readonly DenialReason[] = ['unverified_sender', 'trust_rejected', 'request_id_used']
 /** A Request whose answer was lost is sent once more: an operator's proof is good for two signatures. */
 const STARTS = 2
 /** Which file that is, and why, its host tells its own operator alone. */

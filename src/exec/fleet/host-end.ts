@@ -26,8 +26,8 @@ const endOf = (
   { weCancelled, idIsChosen }: AskedHow,
 ): FanoutEnd => {
   if (never_arrived === true) return weCancelled ? 'cancelled' : 'unreachable'
-  // This too is how an executor refuses an id that it has seen: under that the command may have run.
-  if (denial_reason === 'unverified_sender' && idIsChosen) return 'unknown'
+  // The command may have run under an ID that its executor has seen, or did not look for.
+  if (idIsChosen && (denial_reason === 'request_id_used' || denial_reason === 'unverified_sender')) return 'unknown'
   if (denial_reason !== null) return 'denied'
   // Its executor says so. One that ended by itself before our Cancel came has run.
   if (!incomplete && warnings.includes('cancelled')) return 'cancelled'

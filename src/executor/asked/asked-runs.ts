@@ -17,7 +17,7 @@ const KEYS_OF_NEWS = ['state', 'code', 'signal', 'denial_reason'] as const
 /** Once its host has spoken of it, one of those that are known is what runs: none of them may give way to one that changes nothing. */
 const requestsWith = (before: AskedRun | undefined, request: string): readonly string[] => {
   if (before === undefined) return [request]
-  const isThere = before.state !== 'unknown' && before.state !== 'expired'
+  const isThere = before.state !== 'unknown' && before.state !== 'expired' && before.denial_reason === null
   return isThere ? before.requests : [...before.requests.filter((one) => one !== request), request].slice(-MAX_ASKED_REQUESTS)
 }
 
@@ -74,7 +74,8 @@ export class AskedRuns {
       throw new AppError('conflict', 'request_id: another command was asked for under this id; each run needs an id of its own')
     if (before === undefined) this.#makeRoom()
     const requests = requestsWith(before, request)
-    const row: AskedRun = { ...(before ?? { ...asked, ...NOTHING_HEARD }), requests }
+    // What was denied may run now.
+    const row: AskedRun = { ...(before?.denial_reason === null ? before : { ...asked, ...NOTHING_HEARD }), requests }
     this.#runs.set(id, row)
     try {
       await this.#save()

@@ -37,8 +37,10 @@ const NO_NONCE = new Uint8Array(NONCE_BYTES)
 const NO_HASH = new Uint8Array(32)
 
 /** All that a Request says of its run: the same again, on another stream and later, is the same run. */
-export const contentOf = (request: ExecDetachRequest): Uint8Array =>
+const contentOf = (request: ExecDetachRequest): Uint8Array =>
   sha256(execDetachRequest.encode({ ...request, stream_nonce: NO_NONCE, created_at_ms: 0 }))
+
+export const isSameRun = ({ record }: KeptRun, request: ExecDetachRequest): boolean => equalBytes(record.content_sha256, contentOf(request))
 
 export interface DetachedComponents {
   readonly clock: Clock
@@ -94,12 +96,6 @@ export class Detached {
 
   find(link: PeerLink, requestId: string): KeptRun | null {
     return this.#runs.find(keptName(link.agentId, link.machineId, requestId))
-  }
-
-  /** The run that this Request has begun already, also where it is forgotten; null: it began none, or one of another content. */
-  again(link: PeerLink, request: ExecDetachRequest): KeptRun | null {
-    const kept = this.find(link, request.request_id)
-    return kept !== null && equalBytes(kept.record.content_sha256, contentOf(request)) ? kept : null
   }
 
   /** Takes one in that is permitted, or waits to be; or why there is no room. */

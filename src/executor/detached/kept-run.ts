@@ -2,7 +2,7 @@ import type { Clock } from '../../base/clock.ts'
 import { errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { DETACHED_KEPT_MS } from '../../protocol/detach-limits.ts'
-import type { ExecFrame } from '../../protocol/exec.ts'
+import { execExit, execFrame, type ExecFrame } from '../../protocol/exec.ts'
 import { MAX_WARNINGS_PER_RUN } from '../../protocol/limits.ts'
 import type { OutputStream } from '../runs/outbox.ts'
 import type { DetachedRecord, RecordFiles } from './record-file.ts'
@@ -24,10 +24,18 @@ export interface KeptRunHandlers {
   onFailed(): void
 }
 
+export interface KeptRunInit {
+  readonly name: string
+  readonly record: DetachedRecord
+  /** Settles when the files of a denied run of the same name are gone. */
+  readonly replaced?: Promise<void> | undefined
+}
+
 /** One detached run as it is kept: what its owner may still ask for, in memory and on the disk. */
 export class KeptRun {
   readonly name: string
   readonly #components: KeptRunComponents
+  readonly #replaced: Promise<void> | undefined
   #record: DetachedRecord
   #spool: Spool | null = null
   /** Of what no spool of ours writes. */
@@ -48,8 +56,9 @@ export class KeptRun {
   readonly #begun = Promise.withResolvers<void>()
   #refused: Uint8Array | null = null
 
-  constructor(components: KeptRunComponents, init: { readonly name: string; readonly record: DetachedRecord }) {
+  constructor(components: KeptRunComponents, init: KeptRunInit) {
     this.name = init.name
+    this.#replaced = init.replaced
     this.#components = components
     this.#record = init.record
     const { file_bytes: file, stdout_kept: stdout, stderr_kept: stderr, ended_at_ms } = init.record
@@ -103,10 +112,18 @@ export class KeptRun {
     return this.#refused ?? this.#record.exit
   }
 
+  /** It was denied: while it waited, or when its program could not be started. */
+  get isDenied(): boolean {
+    const { state, exit } = this.#record
+    const frame = state === 'ended' && exit !== null ? execFrame.decode(exit) : null
+    return frame?.type === 'exit' && execExit.decode(frame.body).denial_reason !== null
+  }
+
   /** Makes its files. Throws what the disk says; then there are none. */
   async open(handlers: KeptRunHandlers): Promise<void> {
     const { files, log } = this.#components
     try {
+      await this.#replaced
       await files.prepare()
       this.#spool = await Spool.create(files.outputOf(this.name), {
         onRoom: () => handlers.onRoom(),

@@ -92,20 +92,24 @@ export class KeptRuns {
     return this.#runs.get(name) ?? null
   }
 
-  /** Takes one in, which has no files yet; or why there is no room for it. */
+  /** Takes one in, which has no files yet, in the place of one of its name; or why there is no room for it. */
   admit(init: KeptInit, waits: boolean): KeptRun | string {
     const refused = this.#fullness(init)
     if (refused !== null) return refused
     const name = keptName(init.agent_id, init.machine_id, init.request_id)
     const nothing = { ended_at_ms: null, file_bytes: 0, stdout_kept: 0, stderr_kept: 0, dropped: 0, notes: [], exit: null }
     const record: DetachedRecord = { version: 1, ...init, state: waits ? 'waiting' : 'running', ...nothing }
-    const kept = new KeptRun({ clock: this.#clock, files: this.#files, log: this.#log }, { name, record })
+    const before = this.#runs.get(name)
+    const replaced = before && this.drop(before)
+    const kept = new KeptRun({ clock: this.#clock, files: this.#files, log: this.#log }, { name, record, replaced })
     this.#runs.set(name, kept)
     return kept
   }
 
   /** Lets go of its output, unless the disk does not: then it stays as it was, and the log says once why. */
   async expire(kept: KeptRun): Promise<void> {
+    // Another run has its name and its files.
+    if (this.find(kept.name) !== kept) return
     try {
       await kept.expire()
       this.#stuck.delete(kept)

@@ -6,7 +6,7 @@ import type { ExecDetachRequest } from '../../protocol/detached.ts'
 import type { SignedStdin } from '../../protocol/exec.ts'
 import type { AgentId, RequestId } from '../../protocol/ids.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
-import type { Detached } from '../detached/detached.ts'
+import { isSameRun, type Detached } from '../detached/detached.ts'
 import type { KeptRun } from '../detached/kept-run.ts'
 import type { PeerLink } from '../links/links.ts'
 import { pairKey, type Nonces } from '../links/nonces.ts'
@@ -46,6 +46,8 @@ export interface DecisionsComponents extends ApprovalsComponents {
   /** Of other hosts, for this agent's approval. */
   readonly questions: PeerQuestions
 }
+
+const ID_USED: NotAllowed = { reason: 'request_id_used', detail: 'this agent and machine used the request id before' }
 
 /** The name of a run, by its pair and its id. */
 export const knownAs = (link: Pick<PeerLink, 'pair'>, requestId: RequestId): string => `${link.pair}:${requestId}`
@@ -88,7 +90,7 @@ export class Decisions {
     arrival: RunArrival,
     { isFull, isKnown }: { isFull: boolean; isKnown(name: string): boolean },
   ): Begun | AdmittedQuestion | Denial | Told | Dropped {
-    const { detached, judge } = this.#components
+    const { counters, detached, judge } = this.#components
     const { link } = arrival
     const trust = judge.decide(link.agentId, link.machineId)
     if (trust !== 'accept' && !this.#meters.admitsStranger(link)) return { dropped: 'requests_ignored' }
@@ -100,12 +102,9 @@ export class Decisions {
       arrival.nonces.consume(link.pair, arrival.streamNonce)
       return { dropped: 'requests_ignored' }
     }
-    const again = read.asks === 'detach' ? detached.again(link, read.request) : null
     const { request_id } = read.request
     const name = knownAs(link, request_id)
-    const isTaken = isKnown(name) || detached.find(link, request_id) !== null
-    const mayRepeat = read.asks === 'detached' || again !== null
-    const problem = this.#senders.problemOf(read, arrival, { name, trusted: trust === 'accept', isTaken, mayRepeat })
+    const problem = this.#senders.problemOf(read, arrival)
     const { agentId: agent_id, machineId: machine_id } = link
     const key = { agent_id, machine_id, request_id }
     const who = { name: judge.nameOf(agent_id), formerly: judge.formerlyOf(agent_id) }
@@ -113,11 +112,24 @@ export class Decisions {
     if (read.asks === 'rules') return this.#decideRules({ key, argv: [], requestSha256: read.sha256 }, principal)
     if (read.asks === 'approval' || read.asks === 'detached')
       return this.#decideAsk({ key, argv: [], requestSha256: read.sha256 }, principal, read, arrival)
-    if (again !== null && senderDenial(principal) === null) return detached.answer(again, arrival.outlet)
+    if (senderDenial(principal) === null) {
+      const kept = detached.find(link, request_id)
+      if (kept !== null && read.asks === 'detach' && isSameRun(kept, read.request) && !this.#isFree(kept, agent_id, name))
+        return detached.answer(kept, arrival.outlet)
+      if (isKnown(name) || this.hasUsed(agent_id, name) || (kept !== null && !this.#isFree(kept, agent_id, name))) {
+        counters.count('requests_replayed')
+        return this.#refused({ key, argv: read.request.argv, requestSha256: read.sha256 }, ID_USED)
+      }
+    }
     const decided = this.#decideRun(read, principal, arrival, problem === null ? null : SENDER_PROBLEMS[problem])
     // In the same turn, so that of two Requests with one id only one can begin.
     if ('admission' in decided) this.#senders.use(agent_id, name)
     return decided
+  }
+
+  /** A detached run that was denied before a process began, as when no approver answered: its ID may be used again. */
+  #isFree(kept: KeptRun, agentId: AgentId, name: string): boolean {
+    return kept.isDenied && !this.hasUsed(agentId, name)
   }
 
   /** Each answer costs a signature and a line of the journal, as a denial does: no more is verified than may be answered. */

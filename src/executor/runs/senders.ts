@@ -7,21 +7,9 @@ import { senderProblem, type Arrival, type VerifyContext } from './arrival.ts'
 /** What keeps a sender from being believed, as the journal says it. */
 export const SENDER_PROBLEMS = {
   replayed: 'the nonce of its stream was used before, or never given out, or another one was signed',
-  reused: 'this agent and machine used the request id before',
   wrong_party: 'it names other parties than those of the link',
   wrong_signature: 'its signature does not fit',
 } as const
-
-/** The id of what is asked. */
-export interface SentId {
-  /** With its pair. */
-  readonly name: string
-  readonly trusted: boolean
-  /** A run of it is known. */
-  readonly isTaken: boolean
-  /** It is about a run of its own that is there. */
-  readonly mayRepeat?: boolean
-}
 
 const keyOf = (agentId: AgentId, name: string): string => `${agentId} ${name}`
 
@@ -51,16 +39,9 @@ export class Senders {
     return this.#used.has(keyOf(agentId, name))
   }
 
-  problemOf(
-    read: Arrival,
-    { link, nonces, streamNonce }: Omit<VerifyContext, 'own'>,
-    { name, trusted, isTaken, mayRepeat = false }: SentId,
-  ): keyof typeof SENDER_PROBLEMS | null {
+  problemOf(read: Arrival, { link, nonces, streamNonce }: Omit<VerifyContext, 'own'>): keyof typeof SENDER_PROBLEMS | null {
     const problem = senderProblem(read, { link, nonces, streamNonce, own: this.#own })
-    // Ids of untrusted requesters are not remembered: they could push out those of trusted ones.
-    const reused = problem === null && trusted && !mayRepeat && (isTaken || this.hasUsed(link.agentId, name))
-    const found = reused ? 'reused' : problem
-    if (found === 'replayed' || found === 'reused') this.#counters.count('requests_replayed')
-    return found
+    if (problem === 'replayed') this.#counters.count('requests_replayed')
+    return problem
   }
 }

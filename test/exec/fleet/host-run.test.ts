@@ -39,7 +39,7 @@ const runnerOf = (outcome: RunOutcome) => {
 const silent = { begun: (): void => undefined, event: (): void => undefined }
 
 test('whose id is refused that its caller chose may have run under it before; whose id is new has not', async () => {
-  const { runner } = runnerOf(refusedAs('unverified_sender'))
+  const { runner } = runnerOf(refusedAs('request_id_used'))
   const endWith = async (ids: FanoutCommand['requestIds'], from = runner): Promise<string> => {
     const { end, next } = await beginHost({ runner: from, sink: silent }, { command: commandWith(ids), fanoutId: ID }, HOST).ended
     assert.equal(next?.startsWith('Try'), end === 'denied' ? true : undefined, end)
@@ -47,6 +47,7 @@ test('whose id is refused that its caller chose may have run under it before; wh
   }
   const chosen = new Map([[AGENT, ID]])
   assert.equal(await endWith(chosen), 'unknown')
+  assert.equal(await endWith(chosen, runnerOf(refusedAs('unverified_sender')).runner), 'unknown')
   assert.equal(await endWith(new Map()), 'denied')
   assert.equal(await endWith(chosen, runnerOf(refusedAs('argv_not_allowed')).runner), 'denied')
 })

@@ -53,6 +53,34 @@ test('what a human refuses is over, and its owner is told so later', async (t) =
   assert.deepEqual([outcome?.denial_reason, outcome?.code], ['approval_denied', null])
 })
 
+test('one that was denied while it waited may be asked for again under its ID, also after a restart, and runs once', async (t) => {
+  const { pair, decide, pending } = await asking(t)
+  const { target } = await begin(pair, 'quick')
+  let known_sha256 = target.request_sha256
+  const again = async (): Promise<string> => {
+    const { info, target: asked } = await begin(pair, 'quick', { request_id: target.request_id, known_sha256 })
+    known_sha256 = asked.request_sha256
+    return info.state
+  }
+  await decide('deny')
+  assert.equal((await untilOver(pair, target)).state, 'ended')
+  assert.deepEqual([await again(), await again()], ['waiting', 'waiting'])
+  assert.equal(await pending(), 1)
+  await pair.detached.cancel(target, never())
+  await soon(async () => (await pending()) === 0)
+  await untilOver(pair, target)
+  await pair.restart()
+  assert.equal(await again(), 'waiting')
+  await decide('allow_once')
+  await soon(async () => (await pair.responder.events(target.request_id)).includes('exit'))
+  await untilOver(pair, target)
+  assert.equal(await again(), 'ended')
+  const other = await ask(pair, 'waits', { request_id: target.request_id })
+  assert.equal('denied' in other && other.denied.denial_reason, 'request_id_used')
+  const events = await pair.responder.events(target.request_id)
+  assert.equal(events.filter((event) => event === 'started').length, 1)
+})
+
 test('it is cancelled while it waits, and the question goes away', async (t) => {
   const { pair, pending } = await asking(t)
   const { target } = await begin(pair, 'quick')
