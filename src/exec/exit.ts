@@ -53,8 +53,8 @@ export const partiesProblem = (answer: Parties, expected: Expected): string | nu
   return null
 }
 
-/** Output as it arrived. */
-export type SeenOutput = Readonly<Record<OutputName, Pick<ReceivedStream, 'bytes' | 'sha256'>>>
+/** Output as it arrived. `before`: bytes at its beginning that were left out, and that `bytes` counts. */
+export type SeenOutput = Readonly<Record<OutputName, Pick<ReceivedStream, 'bytes' | 'sha256'> & { readonly before?: number }>>
 
 /** Warnings of what a cap has cut: the requester knows, and the rest is whole. */
 const CUTS: readonly WarningKind[] = ['stdout_cap_hit', 'stderr_cap_hit', 'duration_cap_hit']
@@ -62,10 +62,11 @@ const CUTS: readonly WarningKind[] = ['stdout_cap_hit', 'stderr_cap_hit', 'durat
 /** Null when what arrived is what the Exit says was forwarded, and nothing but a cap has cut it; otherwise what is wrong. */
 export const compareOutput = (exit: ExecExit, received: SeenOutput, warnings: readonly WarningKind[]): string | null => {
   for (const name of ['stdout', 'stderr'] as const) {
-    const { bytes, sha256 } = received[name]
+    const { bytes, sha256, before = 0 } = received[name]
     const total = exit[`${name}_bytes_total`]
     if (bytes > total || (bytes < total && !exit.truncated)) return `${bytes} of ${total} bytes of ${name} arrived`
-    if (!equalBytes(sha256, exit[`${name}_sha256`])) return `${name} is not what the agent sent`
+    // The hash is of all output.
+    if (before === 0 && !equalBytes(sha256, exit[`${name}_sha256`])) return `${name} is not what the agent sent`
   }
   if (warnings.includes('output_lost') || (exit.truncated && !CUTS.some((kind) => warnings.includes(kind))))
     return 'the end of the output was lost over there'

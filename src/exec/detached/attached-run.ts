@@ -125,7 +125,7 @@ export class AttachedRun {
   outcomeOf(frame: SignedBody, peer: RunPeer, own: Own): RunOutcome {
     const read = readExitOf(frame, this.#init.target, peer, own)
     if (typeof read === 'string') throw new AppError('peer_rejected', `the end of the run is not to be believed: ${read}`)
-    const problem = this.#init.from === 0 ? compareOutput(read.exit, this.#output, this.#warnings) : this.#compareRest(read.exit)
+    const problem = compareOutput(read.exit, this.#output, this.#warnings)
     return outcomeOf(read.exit, problem, {
       requestId: this.#init.target.request_id,
       peer,
@@ -174,17 +174,6 @@ export class AttachedRun {
     this.#attached += 1
     this.#state = frame
     this.#peer = peer
-  }
-
-  /** Where the beginning was left out there is nothing that its hash could be compared with. */
-  #compareRest(exit: ExecExit): string | null {
-    for (const name of ['stdout', 'stderr'] as const) {
-      const { bytes, before } = this.#output[name]
-      const total = exit[`${name}_bytes_total`]
-      if (bytes > total || (bytes < total && !exit.truncated)) return `${bytes} of ${total} bytes of ${name} arrived`
-      if (before === 0 && !equalBytes(this.#output[name].sha256, exit[`${name}_sha256`])) return `${name} is not what the agent sent`
-    }
-    return this.#warnings.includes('output_lost') ? 'the end of the output was lost over there' : null
   }
 }
 
