@@ -3,8 +3,10 @@ import { test } from 'node:test'
 
 import { AppError, isAppError } from '../../src/base/errors.ts'
 import { CLAIMS_MS, LinkDialler, type LinkDiallerComponents } from '../../src/dm/link-dialler.ts'
+import { FanoutLanes, inLane } from '../../src/exec/fleet/lanes.ts'
 import type { Candidate } from '../../src/mesh/address-book.ts'
 import type { MeshConnection } from '../../src/mesh/connection.ts'
+import { MAX_FANOUT_DIALS } from '../../src/protocol/fanout-limits.ts'
 
 const AGENT = 'aa'.repeat(32)
 const machine = (number: number): string => number.toString(16).padStart(64, '0')
@@ -67,3 +69,22 @@ test('without claims nothing waits, and the error is that of the machine', async
   await assert.rejects(dialler.link(AGENT, AbortSignal.timeout(20_000)), (error) => isAppError(error, 'peer_unreachable'))
   assert.deepEqual(order, ['proven', 'table'])
 })
+
+test(
+  'false claims for as many hosts as a fan-out dials at once hold its lanes no longer than one of them',
+  { timeout: 30_000 },
+  async () => {
+    const { dialler } = setUp(4)
+    const lanes = new FanoutLanes()
+    const signal = AbortSignal.timeout(20_000)
+    const began = performance.now()
+    const claimed = Array.from({ length: MAX_FANOUT_DIALS }, (_, n) => (n + 16).toString(16).repeat(32))
+    // A fan-out, a ping, a doctor and `acl mine` all open a channel.
+    const dials = claimed.map(async (agentId) => inLane(lanes.dials, signal, async () => dialler.openChannel(agentId, signal)))
+    const failed = Promise.all(dials.map(async (dial) => assert.rejects(dial, (error) => isAppError(error, 'peer_unreachable'))))
+    await inLane(lanes.dials, signal, async () => undefined)
+    assert.ok(performance.now() - began < CLAIMS_MS + 1_500)
+    await failed
+    assert.ok(performance.now() - began < CLAIMS_MS + 3_000)
+  },
+)
