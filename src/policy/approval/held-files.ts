@@ -26,7 +26,6 @@ export interface Holding {
 }
 
 const NOTHING: Holding = { writable: [], stand_in: null, unheld: null }
-const GLUED = /^--?[\w-]+=(.+)$/
 
 class Unheld extends Error {}
 
@@ -110,10 +109,11 @@ class Holder {
     const place = sandbox === null ? path : (attempt(() => seenIn(sandbox, path)) ?? path)
     const mayRun = unsure !== null && at > unsure
     if (scripts.includes(path) || (mayRun && isFile(place))) return this.#isHeld(path) ? this.#hold(path, place) : word
-    const glued = mayRun ? placeOf(GLUED.exec(word)?.[1] ?? '', cwd) : null
-    if (glued !== null && isFile(glued) && this.#isHeld(glued))
-      throw new Unheld(`the requester can write ${glued}, which is a part of the word ${word}`)
-    if (word.startsWith('-') || runsNoWord(executable.path, file?.real ?? executable.path)) return word
+    if (!mayRun && runsNoWord(executable.path, file?.real ?? executable.path)) return word
+    const glued = partsOf(word).map((part) => placeOf(part, cwd) ?? part)
+    const part = glued.find((one) => isFile(one, mayRun ? 0 : 0o111) && this.#isHeld(one))
+    if (part !== undefined) throw new Unheld(`the requester can write ${part}, which is a part of the word ${word}`)
+    if (word.startsWith('-')) return word
     const program = word.includes('/') ? place : this.#find(word)
     if (program === null || !isFile(program, 0o111)) return word
     const [held] = this.#heldInterpreters(program)
@@ -138,6 +138,12 @@ class Holder {
       throw through(held)
     return { path: held.interpreter, words: [this.#hold(held.interpreter), ...(format.argument === '' ? [] : [format.argument])] }
   }
+}
+
+/** The value of `-XVALUE`, `--name=VALUE` or `name=VALUE`, by which a program may name a file to run. */
+const partsOf = (word: string): readonly string[] => {
+  const value = word.slice(word.indexOf('=') + 1)
+  return [...(value === word ? [] : [value]), ...(word.startsWith('-') ? [word.slice(2)] : [])]
 }
 
 const interpreterOf = (program: string): ReturnType<typeof interpretersOf> => {

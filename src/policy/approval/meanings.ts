@@ -99,7 +99,8 @@ const scriptsIn = (words: readonly Word[], file: Meaning['file'], cwd: string | 
     const isThere = path !== null && isFile(path)
     if (path !== null && (isThere || (at === 0 && isUnderstood(name)))) scripts.add(path)
     // `deno run x.ts` has its script behind a word that is none.
-    else if (given.kind === 'unsure' || (path !== null && !isUnderstood(name))) unsure ??= at
+    // `expect -fx.exp` has it in an option.
+    else if (given.kind === 'unsure' || given.kind === 'nothing' || (path !== null && !isUnderstood(name))) unsure ??= at
   })
   return { scripts: [...scripts], unsure }
 }

@@ -202,12 +202,20 @@ test('the interpreter of a script is held too, where a word can name it, and els
 })
 
 test('a file that cannot be held cannot be allowed: behind /proc, in a part of a word, or with more words than are followed', async (t) => {
-  const { work, ask, run } = await setUp(t)
+  const { work, away, ask, run } = await setUp(t)
   await writeFile(join(work, 'x.sh'), '')
   await writeFile(join(work, 'x.js'), '')
+  await program(join(work, 'tool'), '#!/bin/sh\n')
+  for (const name of ['expect', 'ruby']) await program(join(away, name), '')
   const cases: [argv: string[], why: RegExp][] = [
     [['sh', '/proc/self/cwd/x.sh'], /another file for each process/],
     [['env', 'node', '--require=./x.js', 'x.js'], /a part of the word --require=/],
+    // No word stands behind the option that has the script.
+    [['expect', '-fx.sh'], /a part of the word -fx/],
+    [['ruby', '-r./x.js', 'x.sh'], /a part of the word -r/],
+    [['tar', '--use-compress-program=./tool', '-cf', 'x.tar', 'x.sh'], /a part of the word --use-compress-program=/],
+    [['tar', '-I./tool', '-cf', 'x.tar', 'x.sh'], /a part of the word -I/],
+    [['git', '-c', 'core.fsmonitor=./tool', 'status'], /a part of the word core.fsmonitor=/],
     [['env', ...Array<string>(4_096).fill('A'), 'sh', 'x.sh'], /more than the 4096 words/],
     [['sh', 'none.sh'], /cannot be followed/],
     [['sh', 'pipe'], /cannot be read whole/],
@@ -220,6 +228,8 @@ test('a file that cannot be held cannot be allowed: behind /proc, in a part of a
     const verdict = run(argv, approvalOf(question, 'human:ann'))
     assert.equal(verdict.kind === 'refused' && verdict.code, 'approval_denied')
   }
+  // A value that is no program, for a program that is no interpreter.
+  assert.equal(ask(['tar', '--files-from=./x.sh', '-cf', 'x.tar']).unheld, null)
 })
 
 test('64 MiB of a file are copied, and not one byte more; nor do two files have more together', async (t) => {
