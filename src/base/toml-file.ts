@@ -37,7 +37,9 @@ export const parseToml = (text: string, path: string, code: ErrorCode, options: 
     if (!(error instanceof TomlError)) throw error
     const { line, column } = error
     const [reason] = error.message.replace(/^Invalid TOML document: /, '').split('\n')
-    throw new AppError(code, `${path}:${line}:${column}: ${reason}`, { cause: error, data: { file: path, line, column } })
+    const [bare] = /^[A-Za-z][^\s,\]}#]*/.exec(text.split('\n')[line - 1]?.slice(column - 1) ?? '') ?? []
+    const hint = reason === 'invalid value' && bare !== undefined ? ` ${bare}: a text needs quotes, such as ${JSON.stringify(bare)}` : ''
+    throw new AppError(code, `${path}:${line}:${column}: ${reason}${hint}`, { cause: error, data: { file: path, line, column } })
   }
 }
 

@@ -1,10 +1,10 @@
-import { isIPv4, isIPv6 } from 'node:net'
 import { isAbsolute, resolve } from 'node:path'
 
 import { attempt } from '../base/errors.ts'
 import { NO_DIRECTORY } from '../base/home.ts'
 import { LOG_LEVELS } from '../base/log-level.ts'
-import { dialProblem } from '../identity/address.ts'
+import { dialProblem, HOSTS } from '../identity/address.ts'
+import { machineIdOfText } from '../identity/peer-id.ts'
 import { MAX_ASK_TIMEOUT_MS } from '../protocol/desk-limits.ts'
 import { isHexId, type AgentId } from '../protocol/ids.ts'
 import { MAX_ADDRESS_TEXT, MAX_KEPT_AGENTS } from '../protocol/limits.ts'
@@ -25,8 +25,7 @@ interface Setting<T> {
 /** As useradd(8) takes them. */
 const USER_NAME = /^[A-Za-z_][A-Za-z0-9_.-]{0,31}$/
 const DISPLAY_NAME = /^[A-Za-z0-9._-]{1,64}$/
-const MULTIADDR =
-  /^\/(?:ip4\/[0-9.]+|ip6\/[0-9A-Fa-f:.]+|dns[46]?\/[A-Za-z0-9.-]+)\/tcp\/([0-9]{1,5})(?:\/p2p\/[1-9A-HJ-NP-Za-km-z]{40,64})?$/
+const MULTIADDR = /^\/(ip4|ip6|dns[46]?)\/([^/]+)\/tcp\/([0-9]{1,5})(?:\/p2p\/[1-9A-HJ-NP-Za-km-z]{40,64})?$/
 
 const string =
   <T extends string>(test: (text: string) => boolean, expected: string) =>
@@ -36,13 +35,9 @@ const string =
 const oneOf = <T extends string>(choices: readonly T[]) =>
   string<T>((text) => (choices as readonly string[]).includes(text), `one of ${choices.join(', ')}`)
 
-/** What the host of an address must be, by its first word; `net` knows which numbers are addresses. */
-const HOSTS: Readonly<Record<string, (host: string) => boolean>> = { ip4: isIPv4, ip6: isIPv6 }
-
 const isAddress = (text: string): boolean => {
-  const [, kind = '', host = ''] = text.split('/')
-  if (Buffer.byteLength(text) > MAX_ADDRESS_TEXT || HOSTS[kind]?.(host) === false) return false
-  return Number(MULTIADDR.exec(text)?.[1] ?? Number.NaN) <= 65_535
+  const [, kind = '', host = '', port] = MULTIADDR.exec(text) ?? []
+  return Buffer.byteLength(text) <= MAX_ADDRESS_TEXT && HOSTS[kind]?.(host) === true && Number(port) <= 65_535
 }
 
 const addresses = (value: unknown): Parsed<readonly string[]> => {
@@ -66,8 +61,10 @@ const dialled = (value: unknown): Parsed<readonly string[]> => {
 /** Who answers must prove to be this machine, so the address says which it is. */
 const peers = (value: unknown): Parsed<readonly string[]> => {
   const parsed = dialled(value)
-  const bad = 'value' in parsed ? parsed.value.find((address) => !address.includes('/p2p/')) : undefined
-  return bad === undefined ? parsed : { problem: `${JSON.stringify(bad)} does not end in /p2p/…; x0x id prints whole addresses` }
+  const bad = 'value' in parsed ? parsed.value.find((address) => machineIdOfText(address.split('/p2p/')[1] ?? '') === null) : undefined
+  return bad === undefined
+    ? parsed
+    : { problem: `${JSON.stringify(bad)} does not end in /p2p/… with the ID of a machine; x0x id prints whole addresses` }
 }
 
 const agents = (value: unknown): Parsed<readonly AgentId[]> => {

@@ -8,6 +8,7 @@ import { AskedRuns } from '../executor/asked/asked-runs.ts'
 import { agentSignerOf } from '../identity/agent-key.ts'
 import { loadSeed } from '../identity/key-file.ts'
 import { machineIdOfKeyFile } from '../identity/machine-key.ts'
+import { peerIdOf } from '../identity/peer-id.ts'
 import { primitives } from '../identity/primitives.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import { Contacts } from '../trust/contacts.ts'
@@ -176,6 +177,15 @@ const checkStrangers = ({ strangers, bootstrap }: DaemonConfig): Finding =>
     ? ok('strangers', 'machines that nobody names may connect, so many and so fast (docs/mesh.md); strangers = false keeps them out')
     : ok('strangers', `only machines may connect that contacts, the ACL or one of ${bootstrap.length} bootstrap addresses name`)
 
+/** A list for all hosts of a mesh may have an address of this machine, so it keeps no daemon from its start. */
+const checkOwnAddress = async ({ bootstrap, relays, paths }: DaemonConfig): Promise<Finding[]> => {
+  const machineId = await machineIdOfKeyFile(paths.dir).catch(() => null)
+  const own = machineId === null ? undefined : [...bootstrap, ...relays].find((address) => address.endsWith(`/p2p/${peerIdOf(machineId)}`))
+  return own === undefined
+    ? []
+    : [warn('bootstrap', `${own} leads to this machine itself, so it is of no use here`, 'leave it out on this machine')]
+}
+
 /** What a start would find. */
 const checkStart = async (config: DaemonConfig, daemon: Finding): Promise<Finding[]> => [
   ...checkProcessOne(process.pid),
@@ -233,6 +243,7 @@ export const doctor = async (reading: ConfigReading, examiner: Examiner, env: En
     await checkDetachedRuns(config.paths.detachedRuns, systemClock),
     ...(await checkSuccessors(config)),
     checkStrangers(config),
+    ...(await checkOwnAddress(config)),
     await checkClock(config),
     ...(await checkServedRexd(config, { strict: true })),
     ...(await checkDaemon(config, env)),

@@ -7,7 +7,7 @@ const isPort = (text: string): boolean => /^[1-9][0-9]{0,4}$/.test(text) && Numb
 const isHostName = (text: string): boolean => HOST_NAME.test(text)
 
 /** What may stand in an address, by the name of the multiaddr protocol: exactly what our mesh can dial. */
-const HOSTS: Readonly<Record<string, (value: string) => boolean>> = {
+export const HOSTS: Readonly<Record<string, (value: string) => boolean>> = {
   ip4: isIPv4,
   ip6: (value) => isIPv6(value) && !value.includes('%'),
   dns: isHostName,

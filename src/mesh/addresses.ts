@@ -5,10 +5,9 @@ import type { Multiaddr } from '@multiformats/multiaddr'
 
 import { networkOf } from '../base/ip-network.ts'
 import { addressProblem, dialProblem } from '../identity/address.ts'
-import { peerIdOf } from '../identity/peer-id.ts'
+import { machineIdOfText, peerIdOf } from '../identity/peer-id.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import { MAX_ADDRESS_TEXT } from '../protocol/limits.ts'
-import { machineIdOfText } from './peer-ids.ts'
 
 /** What stands between a relay's address and the peer behind it. */
 const CIRCUIT = '/p2p-circuit'

@@ -3,12 +3,12 @@ import type { Clock } from '../base/clock.ts'
 import { RateLimit } from '../base/rate-limit.ts'
 import { agentIdOf } from '../identity/agent-id.ts'
 import { verifyCard, type VerifiedCard } from '../identity/card.ts'
+import { machineIdOfText } from '../identity/peer-id.ts'
 import { ANNOUNCE_DOMAIN, cardBody, isOfLaterVersion, signedCard, type CardBody } from '../protocol/card.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import { ANNOUNCE_TTL_MS, ANNOUNCES_PER_MINUTE, MAX_CARD_BYTES, MAX_CLOCK_SKEW_MS } from '../protocol/limits.ts'
 import { perMinute } from '../protocol/meter-limits.ts'
 import type { Verdict } from './libp2p/gossip.ts'
-import { machineIdOfText } from './peer-ids.ts'
 import type { Heard } from './presences.ts'
 
 /** Strangers' announcements kept; of more, the neighbour that brought most loses its oldest. */

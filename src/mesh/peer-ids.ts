@@ -1,7 +1,5 @@
 import type { PeerId } from '@libp2p/interface'
-import { peerIdFromString } from '@libp2p/peer-id'
 
-import { attempt } from '../base/errors.ts'
 import { toHex, type MachineId } from '../protocol/ids.ts'
 import { MACHINE_ID_BYTES } from '../protocol/limits.ts'
 
@@ -10,6 +8,3 @@ export const machineIdOf = (peer: PeerId): MachineId | null => {
   const raw = peer.type === 'Ed25519' ? peer.publicKey.raw : null
   return raw === null || raw.length !== MACHINE_ID_BYTES ? null : toHex(raw)
 }
-
-/** As `machineIdOf`, from the text behind `/p2p/`. */
-export const machineIdOfText = (text: string): MachineId | null => attempt(() => machineIdOf(peerIdFromString(text)))

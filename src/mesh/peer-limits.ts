@@ -1,11 +1,11 @@
 import { AppError } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
+import { machineIdOfText } from '../identity/peer-id.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import type { Metered } from '../protocol/meter-limits.ts'
 import type { MeshConnection } from './connection.ts'
 import type { GossipWatch } from './libp2p/gossip.ts'
 import type { Traffic } from './libp2p/traffic-meter.ts'
-import { machineIdOfText } from './peer-ids.ts'
 import type { Offence } from './penalties.ts'
 import type { Charge, Sources } from './sources.ts'
 

@@ -31,7 +31,8 @@ export const findExecutable = (name: string, path = SCRUBBED_PATH): ExecutableLo
   const barred = candidates.find((candidate) => attempt(() => statSync(candidate)) !== null)
   if (barred !== undefined)
     return { kind: 'missing', why: 'not_executable', path: barred, detail: `${barred} is there and may not be executed` }
-  const where = isAbsolute(name) ? 'does not exist' : `is in no directory of ${path}`
+  const whole = /\s/.test(name) ? '; each word of a command has quotes of its own, as in ["df", "-h"]' : ''
+  const where = `${isAbsolute(name) ? 'does not exist' : `is in no directory of ${path}`}${whole}`
   return { kind: 'missing', why: 'not_found', path: null, detail: `${JSON.stringify(name)} ${where}` }
 }
 

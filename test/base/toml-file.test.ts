@@ -58,3 +58,22 @@ test('a missing TOML file is not_found; a directory or bytes that are not UTF-8 
   await writeFile(join(dir, 'b.toml'), Buffer.from([0x61, 0x3d, 0x22, 0xff, 0x22]))
   await rejectsWith(readToml(join(dir, 'b.toml'), 'bad_acl'), 'bad_acl', /UTF-8/)
 })
+
+test('a text without quotes is shown, with the quotes that it needs', () => {
+  for (const [text, bare] of [
+    ['a = 1\nargv = [uptime]\n', 'uptime'],
+    ['argv = ["df", disk]', 'disk'],
+    ['name = bob # comment', 'bob'],
+  ] as const)
+    assert.throws(
+      () => parseToml(text, 'acl.toml', 'bad_acl'),
+      (error) => isAppError(error, 'bad_acl') && error.message.endsWith(`invalid value ${bare}: a text needs quotes, such as "${bare}"`),
+      text,
+    )
+  for (const text of ['a = ', 'a = [', 'a = "b'])
+    assert.throws(
+      () => parseToml(text, 'acl.toml', 'bad_acl'),
+      (error) => isAppError(error) && !error.message.includes('quotes, such as'),
+      text,
+    )
+})

@@ -6,6 +6,8 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { readRexdConfig } from '../../src/config/rexd-config.ts'
+import { loadOrCreateMachineKey } from '../../src/identity/machine-key.ts'
+import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { checkAclFile } from '../../src/policy/mesh/check-acl.ts'
 import { inspectAcl } from '../../src/policy/mesh/load-acl.ts'
 import { runDaemonCommand } from '../support/mesh-of-daemons.ts'
@@ -204,6 +206,26 @@ test('the doctor tells a loose key with the command that mends it', async (t) =>
   const { status, stdout } = await runDaemonCommand(['--doctor', '--data-dir', dir, '--api-port', '0', '--listen', '/ip4/127.0.0.1/tcp/0'])
   assert.equal(status, 2)
   assert.match(stdout, /fail {2}agent key .*\n.*-> chmod 0600/)
+})
+
+test('a bootstrap address of the machine itself is a warning, and one of another machine is none', async (t) => {
+  const dir = join(await tempDir(t), 'data')
+  const { machineId } = await loadOrCreateMachineKey(dir)
+  const checked = async (id: string) =>
+    runDaemonCommand([
+      '--doctor',
+      '--data-dir',
+      dir,
+      '--api-port',
+      '0',
+      '--listen',
+      '/ip4/127.0.0.1/tcp/0',
+      '--bootstrap',
+      `/ip4/192.0.2.7/tcp/1/p2p/${peerIdOf(id)}`,
+    ])
+  const [own, other] = [await checked(machineId), await checked(ID)]
+  assert.match(own.stdout, /warn {2}bootstrap .*\/p2p\/\w+ leads to this machine itself/)
+  assert.doesNotMatch(other.stdout, /warn {2}bootstrap/)
 })
 
 test('the doctor tells a port that is taken', async (t) => {

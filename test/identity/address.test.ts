@@ -40,6 +40,26 @@ test('an address that can never be dialled is refused as bootstrap peer, relay a
     }
 })
 
+test('a bootstrap peer has a host that can exist, the protocol that is spoken, and the ID of a machine', () => {
+  const QM = 'QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N'
+  for (const [text, says] of [
+    [`/dns4/a..b/tcp/1/p2p/${PEER}`, /is not an address such as/],
+    [`/dns4/-a.example/tcp/1/p2p/${PEER}`, /is not an address such as/],
+    [`/dns/${'a'.repeat(64)}/tcp/1/p2p/${PEER}`, /is not an address such as/],
+    [`/dns4/host.example./tcp/1/p2p/${PEER}`, /is not an address such as/],
+    [`/ip4/192.0.2.7/udp/5483/quic-v1/p2p/${PEER}`, /is not an address such as/],
+    [`/ip4/192.0.2.7/tcp/5483/ws/p2p/${PEER}`, /is not an address such as/],
+    [`/ip4/192.0.2.7/tcp/1/p2p/${QM}`, /does not end in .* the ID of a machine/],
+    [`/ip4/192.0.2.7/tcp/1/p2p/${PEER.slice(0, -1)}`, /does not end in .* the ID of a machine/],
+    [`/ip4/192.0.2.7/tcp/1/p2p/${PEER.replace('12D3', '12D4')}`, /does not end in .* the ID of a machine/],
+    ['/ip4/192.0.2.7/tcp/1', /does not end in .* the ID of a machine/],
+  ] as const)
+    for (const key of ['bootstrap', 'relays'] as const) {
+      const parsed = SETTINGS[key].parse([text])
+      assert.match('problem' in parsed ? parsed.problem : '', says, `${key} ${text}`)
+    }
+})
+
 test('every other address is taken, and a daemon may listen at all of its own', () => {
   for (const host of FINE) {
     assert.equal(dialProblem(`${host}/tcp/5483`), null, host)

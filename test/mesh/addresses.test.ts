@@ -5,11 +5,10 @@ import { multiaddr } from '@multiformats/multiaddr'
 import fc from 'fast-check'
 
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
-import { peerIdOf } from '../../src/identity/peer-id.ts'
+import { machineIdOfText, peerIdOf } from '../../src/identity/peer-id.ts'
 import { AddressBook, type BookContact, MAX_MDNS_PEERS } from '../../src/mesh/address-book.ts'
 import { announceable, hostOf, hostOfText, isPublicText, parseAddress } from '../../src/mesh/addresses.ts'
 import type { SeenAgent } from '../../src/mesh/announcements.ts'
-import { machineIdOfText } from '../../src/mesh/peer-ids.ts'
 import { MAX_ADDRESS_TEXT, MAX_DIAL_ADDRESSES } from '../../src/protocol/limits.ts'
 
 const machineOf = (n: number): string => machineKeyOf(new Uint8Array(32).fill(n)).machineId

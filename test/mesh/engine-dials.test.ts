@@ -11,7 +11,7 @@ import { createLibp2p } from 'libp2p'
 
 import { agentSignerOf } from '../../src/identity/agent-key.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
-import { peerIdOf } from '../../src/identity/peer-id.ts'
+import { machineIdOfText, peerIdOf } from '../../src/identity/peer-id.ts'
 import { relayedAddress } from '../../src/mesh/addresses.ts'
 import { RecordJudge } from '../../src/mesh/dht-record.ts'
 import {
@@ -23,7 +23,6 @@ import {
   MAX_ENGINE_STRANGERS,
 } from '../../src/mesh/engine-dials.ts'
 import { libp2pOptions } from '../../src/mesh/libp2p/options.ts'
-import { machineIdOfText } from '../../src/mesh/peer-ids.ts'
 import type { MachineId } from '../../src/protocol/ids.ts'
 import { ADDRESS_DIAL_MS, MAX_DIAL_ADDRESSES } from '../../src/protocol/limits.ts'
 import { signalOf } from '../support/hostile-link.ts'

@@ -64,6 +64,12 @@ export const rowProblem = (agent: string, { pattern: text, opaque, lastResolvedP
     return { why: problem, instead: last.startsWith('/') ? change('add', agent, last, !isTransparent(last)) : null, isRefused: true }
   const whole = text.replace(/^~(?=\/)/, home)
   const isOpaque = /[*?]/.test(text) || !isTransparent(whole)
+  if (/^[^*?]*\s[^*?]*$/.test(text) && attempt(() => realPath(whole)) === null)
+    return {
+      why: 'a pattern is a program without arguments, and no file has that name',
+      instead: change('add', agent, text.split(/\s/)[0]!, isOpaque),
+      isRefused: true,
+    }
   const real = behindLinks(whole)
   if (real !== null)
     return {

@@ -143,6 +143,12 @@ test(
   },
 )
 
+test('a command whose words are one text is a warning that says how they are written', async () => {
+  await put(aclText([entryText([['x0x-no-such-tool -p']])]))
+  const { warnings } = await loadAcl({ path, explicit: true })
+  assert.match(warnings[0] ?? '', /"x0x-no-such-tool -p" is in no directory of .*; each word of a command has quotes of its own/)
+})
+
 test('a program that is not installed is a warning with its line', async () => {
   await put(aclText([entryText([['true'], ['x0x-no-such-tool', 'a'], ['x0x-no-such-tool', 'b']])]))
   const { warnings } = await loadAcl({ path, explicit: true })

@@ -250,11 +250,24 @@ test('a pattern for programs that may run others is refused with what it means a
     const word = /[*~]/.test(pattern) ? `'${pattern}'` : pattern
     assert.ok(stderr.includes(`Try: x0x approvals allowlist add reviewer ${word} --opaque\n`), stderr)
   }
-  for (const pattern of ['/**', '/usr/bin/*', '/usr/bin/**', '~/**', '/*/**', '/usr/bin/?*', '/usr/**/*', '*', '/'])
+  for (const pattern of [
+    '/**',
+    '/usr/bin/*',
+    '/usr/bin/**',
+    '~/**',
+    '/*/**',
+    '/usr/bin/?*',
+    '/usr/**/*',
+    '*',
+    '/',
+    '/usr/bin/[a-z]*',
+    'df -h',
+    '/usr/bin/df -h',
+  ])
     for (const more of [[], ['--opaque']]) {
       const { status, stderr } = await add(pattern, ...more)
       assert.equal(status, 2, pattern)
-      assert.match(stderr, /it covers whole directories|it must begin with|it has an empty part/, pattern)
+      assert.match(stderr, /it covers whole directories|it must begin with|it has an empty part|a program without arguments/, pattern)
     }
   assert.deepEqual(asked, [])
 })
