@@ -118,7 +118,7 @@ test('O7: modes are set for a session, shown, taken back by off, and stored only
     's_1: ask=off',
     'every session of reviewer: /elevated full',
     'together: host=gateway security=full ask=off',
-    'the store says: security=allowlist ask=always, where nobody answers: deny',
+    'the store says: security=allowlist ask=always, no approver connected: deny',
   ])
   await cli('exec-mode', 'off', '--session', 's_1')
   await mode('/elevated', 'off')
