@@ -37,6 +37,15 @@ test('the lockfile is the one of this package.json', () => {
   assert.deepEqual(lock['']?.optionalDependencies, manifest.optionalDependencies)
 })
 
+test('the README installs the programs, and not the client library beside them', async (t) => {
+  const [, pattern = ''] = /npm install -g dist\/packages\/(\S+)/.exec(readFileSync(join(ROOT, 'README.md'), 'utf8')) ?? []
+  const made = await tempDir(t)
+  const { version } = manifest
+  for (const name of [`x0x-${version}.tgz`, `x0x-client-${version}.tgz`]) await writeFile(join(made, name), '')
+  const { stdout } = await promisify(execFile)('sh', ['-c', `echo ${pattern}`], { cwd: made })
+  assert.equal(stdout, `x0x-${version}.tgz\n`)
+})
+
 test('the lockfile names versions and hashes, and no registry', () => {
   for (const [path, entry] of Object.entries(lock)) {
     if (path === '') continue
