@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { execFile, spawnSync } from 'node:child_process'
 import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { isDeepStrictEqual, promisify } from 'node:util'
 
@@ -24,6 +25,7 @@ import { commandInPath } from '../support/command-in-path.ts'
 import { fakeDaemon, json, runCli } from '../support/fake-daemon.ts'
 import { until } from '../support/processes.ts'
 
+const X0X_FILE = join(import.meta.dirname, '..', '..', 'dist', 'x0x.cjs')
 const PROGRAMS: readonly CommandSpec[] = [X0X, MCP, UI, DESK, BUNDLE, X0XD, REXD, REXD_EXEC, REXEC]
 
 const pathsBelow = (path: CommandPath): CommandPath[] => [
@@ -106,6 +108,19 @@ test('what may stand next is completed: commands, options, and nothing where a v
   assert.deepEqual(words('rexec', '--at'), ['--attach'])
   assert.deepEqual(words('ls', ''), [])
   assert.deepEqual(words(), [])
+})
+
+test('the single file completes and describes no program that it does not contain', () => {
+  // Its runtime is Bun, which is recognised by its version.
+  const bun = `data:text/javascript,Object.defineProperty(process.versions, 'bun', { value: '1' })`
+  const inSingleFile = (...argv: string[]): string => {
+    const { status, stdout, stderr } = spawnSync(process.execPath, ['--import', bun, X0X_FILE, ...argv], { encoding: 'utf8' })
+    assert.deepEqual([status, stderr], [0, ''])
+    return stdout
+  }
+  assert.match(inSingleFile('completion', 'words', '--', 'x0x', 'm'), /^man\t[^\n]*\n$/)
+  assert.equal(inSingleFile('completion', 'words', '--', 'x0x', 'mcp', '--w'), '')
+  assert.doesNotMatch(inSingleFile('man', 'x0x'), /^\.SS x0x (mcp|ui|desk|bundle)\b/m)
 })
 
 test('the page of all commands is what the table says: x0x man --markdown > docs/cli.md', async () => {
