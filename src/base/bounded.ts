@@ -8,8 +8,8 @@ export interface BoundedMapInit<K, V> {
 }
 
 /**
- * A map that forgets an entry when it would hold more than `max`: the oldest of the source that has most, so that no source
- * pushes out the entries of others. An entry that is set again is the newest.
+ * A map that forgets an entry when it would hold more than `max`: the oldest of the source that has most. So a source cannot push out all
+ * entries of another. An entry that is set again is the newest.
  */
 export class BoundedMap<K, V> extends Map<K, V> {
   readonly #init: BoundedMapInit<K, V>
@@ -32,7 +32,10 @@ export class BoundedMap<K, V> extends Map<K, V> {
     return super.delete(key)
   }
 
-  /** If another source sets an entry again, the entry counts for the source that has fewer. Otherwise a source could make the entries of others its own, and then push them out. */
+  /**
+   * If another source sets an entry again, the entry counts for the source that has fewer. A source can so take over entries of another
+   * until both have the same number, and no more.
+   */
   override set(key: K, value: V, source = ''): this {
     const before = this.#sources.get(key) ?? source
     const owner = this.#countOf(before) <= this.#countOf(source) ? before : source
