@@ -29,10 +29,18 @@ const NOTHING: Holding = { writable: [], stand_in: null, unheld: null }
 
 class Unheld extends Error {}
 
-/** Finds the files of a run that its requester can write, and what can run in their place. Null: the requester has no files here. */
-export const holdFiles = (fields: PermitFields, meaning: Meaning, canWrite: CanWrite | null): Holding => {
+/**
+ * Finds the files of a run that its requester can write, and what can run in their place. `canWrite` null: the requester has no files
+ * here. `shown`: the SHA-256 of each script as the approver sees it, by its path; null for one that cannot be read.
+ */
+export const holdFiles = (
+  fields: PermitFields,
+  meaning: Meaning,
+  canWrite: CanWrite | null,
+  shown: ReadonlyMap<string, string | null>,
+): Holding => {
   if (canWrite === null) return NOTHING
-  const holder = new Holder(fields, canWrite)
+  const holder = new Holder(fields, canWrite, shown)
   try {
     const stand_in = holder.standIn(meaning)
     return { writable: holder.writable, stand_in, unheld: null }
@@ -45,14 +53,16 @@ export const holdFiles = (fields: PermitFields, meaning: Meaning, canWrite: CanW
 class Holder {
   readonly #fields: PermitFields
   readonly #canWrite: CanWrite
+  readonly #shown: ReadonlyMap<string, string | null>
   readonly #inImage: boolean
   readonly #find: (name: string) => string | null
   readonly #hashes = new Map<string, string>()
   #bytesLeft = MAX_HASHED_BYTES
 
-  constructor(fields: PermitFields, canWrite: CanWrite) {
+  constructor(fields: PermitFields, canWrite: CanWrite, shown: ReadonlyMap<string, string | null>) {
     this.#fields = fields
     this.#canWrite = canWrite
+    this.#shown = shown
     this.#inImage = fields.sandbox !== null && fields.sandbox.image !== null
     this.#find = this.#inImage ? () => null : finderIn(fields.env['PATH'] ?? SCRUBBED_PATH)
   }
@@ -98,6 +108,8 @@ class Holder {
       throw new Unheld(
         `the requester can write ${path}, which cannot be read whole (at most ${MAX_HASHED_BYTES / 1024 / 1024} MiB, all such files together)`,
       )
+    const shown = this.#shown.get(path) ?? this.#shown.get(place) ?? hashed.sha256
+    if (shown !== hashed.sha256) throw new Unheld(`the requester changed ${path} while it was read`)
     this.#hashes.set(real, hashed.sha256)
     return { path: real, sha256: hashed.sha256, name }
   }
@@ -136,6 +148,8 @@ class Holder {
     const format = attempt(() => programFormat(place))
     if (this.#inImage || format?.kind !== 'through' || !format.isScript || more.length > 0 || held.interpreter !== format.interpreter)
       throw through(held)
+    // The first line is read apart from the bytes that are hashed, so its argument could be that of another file.
+    if (format.argument !== '' && this.#isHeld(place)) throw through(held)
     return { path: held.interpreter, words: [this.#hold(held.interpreter), ...(format.argument === '' ? [] : [format.argument])] }
   }
 }

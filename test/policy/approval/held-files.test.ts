@@ -1,15 +1,18 @@
 import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'
+import { createHash } from 'node:crypto'
 import { chmod, link, mkdir, rename, symlink, truncate, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
+import { holdFiles } from '../../../src/policy/approval/held-files.ts'
+import { meaningOf } from '../../../src/policy/approval/meanings.ts'
 import { ANSWER_FRESH_MS, openApproval, sealAnswer, SpentAnswers } from '../../../src/policy/approval/open-approval.ts'
 import type { Approval, Question } from '../../../src/policy/approval/question.ts'
 import { MAX_HASHED_BYTES } from '../../../src/policy/file-mark.ts'
 import { authorizeLocalRun } from '../../../src/policy/local/authorize.ts'
 import type { ExecInForce } from '../../../src/policy/local/local-asking.ts'
-import type { StandIn } from '../../../src/policy/permit.ts'
+import type { PermitFields, StandIn } from '../../../src/policy/permit.ts'
 import { sandboxGrant } from '../../../src/policy/sandbox/sandbox-grant.ts'
 import { DEFAULT_SANDBOX } from '../../../src/policy/sandbox/sandbox-settings.ts'
 import { unallowable } from '../../../src/protocol/question-size.ts'
@@ -196,6 +199,9 @@ test('the interpreter of a script is held too, where a word can name it, and els
   await program(join(work, 'second'), `#!${script}\n`)
   assert.match(unheld([join(work, 'second')]), /runs .*own-sh, which the requester can write/)
   await program(join(work, 'relative'), '#!bin/sh\n')
+  // Its first line is read apart from its hashed bytes.
+  const argued = await program(join(work, 'argued'), `#!${own} -e\n`)
+  assert.match(unheld([argued]), /argued runs .*own-sh, which the requester can write; start that/)
   assert.match(unheld(['env', join(work, 'relative')]), /names an interpreter that cannot be followed/)
   // The first line of a script counts where the kernel reads it.
   assert.equal(ask(['sh', script]).unheld, null)
@@ -230,6 +236,20 @@ test('a file that cannot be held cannot be allowed: behind /proc, in a part of a
   }
   // A value that is no program, for a program that is no interpreter.
   assert.equal(ask(['tar', '--files-from=./x.sh', '-cf', 'x.tar']).unheld, null)
+})
+
+test('a script whose held bytes are not those that the approver sees cannot be allowed', async (t) => {
+  const { work } = await setUp(t)
+  const file = join(work, 'x.sh')
+  await writeFile(file, 'echo held\n')
+  const argv = ['sh', 'x.sh']
+  const fields = { argv, executable: { path: '/usr/bin/sh' }, cwd: work, sandbox: null, env: {} } as unknown as PermitFields
+  const meaning = meaningOf(['/usr/bin/sh', 'x.sh'], [], { cwd: work, path: '/usr/bin:/bin' })
+  const held = (shown: string | null) => holdFiles(fields, meaning, (place) => place.startsWith(work), new Map([[file, shown]]))
+  const hash = (text: string): string => createHash('sha256').update(text).digest('hex')
+  assert.match(held(hash('echo shown\n')).unheld ?? '', /the requester changed .*x\.sh while it was read/)
+  assert.equal(held(hash('echo shown\n')).stand_in, null)
+  assert.deepEqual(wordsOf(held(hash('echo held\n')).stand_in), ['/usr/bin/sh', `copy ${file} as x.sh`])
 })
 
 test('64 MiB of a file are copied, and not one byte more; nor do two files have more together', async (t) => {
