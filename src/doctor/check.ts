@@ -1,7 +1,7 @@
 import { stat } from 'node:fs/promises'
 
 import { counted } from '../base/counted.ts'
-import { errorText } from '../base/errors.ts'
+import { errorText, isAppError } from '../base/errors.ts'
 import { shellWord, shellWords } from '../base/shell-word.ts'
 import type { EnforcementJudge } from '../policy/mesh/confinement.ts'
 import { inspectAcl, type AclInspection } from '../policy/mesh/load-acl.ts'
@@ -10,7 +10,7 @@ import type { ConfigReading, DaemonConfig } from '../config/config.ts'
 import { checkExecFiles, checkOutgoing } from './exec-files.ts'
 import { instanceAt } from '../local-api/paths.ts'
 import { restartCommand } from '../supervision/restart-command.ts'
-import { userNameOf } from '../supervision/network-user.ts'
+import { checkExecutable, networkUserOf, userNameOf } from '../supervision/network-user.ts'
 import { judgeSharing } from '../config/group-sharing.ts'
 import { dataDirMode } from '../config/settings.ts'
 import { fail, ok, warn, type Finding } from './findings.ts'
@@ -97,6 +97,17 @@ export const checkMachineId = async (config: DaemonConfig): Promise<Finding[]> =
   ]
 }
 
+/** Warns if the user of the network process may not execute this program; nothing where it may, or where the configuration names no such user. */
+export const checkNetworkUser = async ({ executor_socket, network_user, paths }: DaemonConfig): Promise<Finding[]> => {
+  try {
+    const user = executor_socket === null ? networkUserOf(network_user, paths.dir) : null
+    if (user !== null) await checkExecutable(user)
+    return []
+  } catch (error) {
+    return [fail('network user', errorText(error), isAppError(error) ? String(error.data['remedy'] ?? '') || null : null)]
+  }
+}
+
 /** The configuration as it was read. */
 export const checkConfig = ({ config, problems }: ConfigReading): Finding[] =>
   problems.length > 0
@@ -144,6 +155,7 @@ export const check = async ({ config, problems }: ConfigReading): Promise<Findin
   ...checkConfig({ config, problems }),
   await checkDataDir(config.paths.dir, dataDirMode(config)),
   ...(await checkMachineId(config)),
+  ...(await checkNetworkUser(config)),
   ...(await checkSharing(config)).filter(({ standing }) => standing === 'fail'),
   ...(await checkGroups(config)),
   ...(await checkRuns(config)),

@@ -13,7 +13,7 @@ import { primitives } from '../identity/primitives.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import { Contacts } from '../trust/contacts.ts'
 import { Revocations } from '../trust/revocations.ts'
-import { checkConfig, checkDataDir, checkMachineId, checkRuns, checkSharing, checkSyslog, checkGroups } from './check.ts'
+import { checkConfig, checkDataDir, checkMachineId, checkNetworkUser, checkRuns, checkSharing, checkSyslog, checkGroups } from './check.ts'
 import { runningContainment } from './check-containment.ts'
 import type { Environment } from '../base/environment.ts'
 import type { ConfigReading, DaemonConfig } from '../config/config.ts'
@@ -237,6 +237,7 @@ export const doctor = async (reading: ConfigReading, examiner: Examiner, env: En
     ...(await checkSyslog(config)),
     ...(await checkKeys(config)),
     ...(await checkMachineId(config)),
+    ...(await checkNetworkUser(config)),
     await checkContacts(config.paths.contacts),
     ...(await checkGroups(config)),
     await checkRevocations(config),

@@ -3,6 +3,7 @@ import { userInfo } from 'node:os'
 
 import { AppError, attempt, errorText } from '../base/errors.ts'
 import { readPasswd, type PasswdEntry } from '../base/passwd.ts'
+import { shellWord } from '../base/shell-word.ts'
 import { sha256 } from '../identity/hash.ts'
 import { startOwnProcess } from './own-process.ts'
 
@@ -78,6 +79,27 @@ const canOpen = async (path: string, user: NetworkUser): Promise<boolean> => {
   try {
     const { ended } = startOwnProcess({ argv: ['--eval', text, '--', path], env: {}, stdio: 'ignore', user })
     return (await ended) !== `exit ${MAY_NOT}`
+  } catch (error) {
+    throw cannotStart(user, error)
+  }
+}
+
+/** Throws `bad_config` if that user may not execute the runtime that we are, for example because x0x was installed with umask 077. */
+export const checkExecutable = async (user: NetworkUser): Promise<void> => {
+  const { execPath } = process
+  const info = await stat(execPath)
+  if (allows(info, user, 1) || (await canExecute(user))) return
+  const who = user.name ?? `uid ${user.uid}`
+  const remedy = `chmod go+rx ${shellWord(execPath)}`
+  const mode = (info.mode & 0o777).toString(8)
+  throw new AppError('bad_config', `${who}, as whom the network process runs, may not execute ${execPath} (mode ${mode}): ${remedy}`, {
+    data: { file: execPath, remedy },
+  })
+}
+
+const canExecute = async (user: NetworkUser): Promise<boolean> => {
+  try {
+    return (await startOwnProcess({ argv: ['--eval', '0'], env: {}, stdio: 'ignore', user }).ended) === 'exit 0'
   } catch (error) {
     throw cannotStart(user, error)
   }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
-import { chmod, chown, mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises'
+import { chmod, chown, copyFile, mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
@@ -8,7 +8,7 @@ import { fileURLToPath } from 'node:url'
 import { NETWORK_RIGHTS } from '../../src/supervision/network-process.ts'
 import { checkUnreadable, networkUserOf } from '../../src/supervision/network-user.ts'
 import { FILES_OF_STOPPED } from '../support/daemon-files.ts'
-import { MeshOfDaemons, runDaemonCommand } from '../support/mesh-of-daemons.ts'
+import { DIST, MeshOfDaemons, runDaemonCommand } from '../support/mesh-of-daemons.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
 const IS_ROOT = process.geteuid?.() === 0
@@ -112,6 +112,24 @@ test('who is not root cannot name another user', asRoot, () => {
     try { networkUserOf('daemon', '/d') } catch (error) { console.log(error.code, error.message) }`
   const { stdout, stderr } = spawnSync(process.execPath, ['--input-type=module', '--eval', code], { encoding: 'utf8' })
   assert.match(stdout, /^null null\nbad_config .*only root can/, stderr)
+})
+
+test('a runtime that the network user may not execute is named with the remedy by a start, --check and --doctor', asRoot, async (t) => {
+  const dir = await tempDir(t)
+  const runtime = join(dir, 'node')
+  await copyFile(process.execPath, runtime)
+  const run = (...words: string[]) =>
+    spawnSync(runtime, [join(DIST, 'x0xd.mjs'), '--data-dir', join(dir, 'data'), ...quiet, ...words], { encoding: 'utf8' })
+  const refusal = `may not execute ${runtime} (mode 700)`
+  await chmod(runtime, 0o700)
+  const refused = run()
+  assert.equal(refused.status, 2)
+  for (const said of [refused.stderr, run('--check').stdout, run('--doctor').stdout]) {
+    assert.ok(said.includes(refusal), said)
+    assert.ok(said.includes(`chmod go+rx ${runtime}`), said)
+  }
+  await chmod(runtime, 0o755)
+  assert.doesNotMatch(run('--check').stdout, /network user/)
 })
 
 test('a network user who could read a key of the executor is refused', asRoot, async (t) => {

@@ -27,7 +27,7 @@ import { restartCommand } from '../../../supervision/restart-command.ts'
 const TRIES = 3
 
 const MIDDLE =
-  'the code does not fit: most likely it was misheard or mistyped. If it was not, the codes are of different lines: somebody changed one on its way, or it was copied from another place. Nothing was changed; begin again: x0x invite'
+  'the code does not fit: most likely it was misheard or mistyped. If it was not, the codes are of different lines: somebody changed one on its way, or it was copied from another place. Nothing was changed on this machine; begin again: x0x invite'
 
 /** Whether the daemon would take it, before two people are asked to compare codes. */
 const assertMeetable = async (context: CliContext, name: string, { agent_id }: InvitedParty): Promise<void> => {
