@@ -107,9 +107,10 @@ const canExecute = async (user: NetworkUser): Promise<boolean> => {
 
 /**
  * Throws `loose_permissions` where that user could read a secret that is the executor's alone. Where an access control list
- * lets anybody read, the mode has it for the group: then he tries. Throws `bad_config` where nobody can become him.
+ * lets anybody read, the mode has it for the group: then he tries. Throws `bad_config` where nobody can become him, and as `checkExecutable`.
  */
 export const checkUnreadable = async (secrets: readonly string[], user: NetworkUser): Promise<void> => {
+  await checkExecutable(user)
   for (const path of secrets) {
     const info = await stat(path)
     if (!allows(info, user, 4) && ((info.mode & GROUP_READS) === 0 || !(await canOpen(path, user)))) continue

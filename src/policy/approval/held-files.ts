@@ -25,20 +25,20 @@ export interface Holding {
   readonly unheld: string | null
 }
 
+interface ShownScript {
+  readonly path: string
+  readonly read: { readonly sha256: string } | null
+}
+
 const NOTHING: Holding = { writable: [], stand_in: null, unheld: null }
 
 class Unheld extends Error {}
 
 /**
  * Finds the files of a run that its requester can write, and what can run in their place. `canWrite` null: the requester has no files
- * here. `shown`: the SHA-256 of each script as the approver sees it, by its path; null for one that cannot be read.
+ * here. `shown`: the scripts as the approver sees them; `read` is null for one that cannot be read.
  */
-export const holdFiles = (
-  fields: PermitFields,
-  meaning: Meaning,
-  canWrite: CanWrite | null,
-  shown: ReadonlyMap<string, string | null>,
-): Holding => {
+export const holdFiles = (fields: PermitFields, meaning: Meaning, canWrite: CanWrite | null, shown: readonly ShownScript[]): Holding => {
   if (canWrite === null) return NOTHING
   const holder = new Holder(fields, canWrite, shown)
   try {
@@ -53,16 +53,16 @@ export const holdFiles = (
 class Holder {
   readonly #fields: PermitFields
   readonly #canWrite: CanWrite
-  readonly #shown: ReadonlyMap<string, string | null>
+  readonly #shown: ReadonlyMap<string, string | undefined>
   readonly #inImage: boolean
   readonly #find: (name: string) => string | null
   readonly #hashes = new Map<string, string>()
   #bytesLeft = MAX_HASHED_BYTES
 
-  constructor(fields: PermitFields, canWrite: CanWrite, shown: ReadonlyMap<string, string | null>) {
+  constructor(fields: PermitFields, canWrite: CanWrite, shown: readonly ShownScript[]) {
     this.#fields = fields
     this.#canWrite = canWrite
-    this.#shown = shown
+    this.#shown = new Map(shown.map(({ path, read }) => [path, read?.sha256]))
     this.#inImage = fields.sandbox !== null && fields.sandbox.image !== null
     this.#find = this.#inImage ? () => null : finderIn(fields.env['PATH'] ?? SCRUBBED_PATH)
   }

@@ -71,12 +71,7 @@ export const permitFacts = (fields: PermitFields, by: AskedBy): PermitFacts => {
   const named = new Set([...meaning.scripts, ...[place].filter(isScript)])
   const scripts = [...named].map((script) => ({ path: script, read: hashFile(script) }))
   const unread = scripts.find(({ read }) => read === null)
-  const { writable, unheld, stand_in } = holdFiles(
-    fields,
-    meaning,
-    by.canWrite,
-    new Map(scripts.map(({ path: script, read }) => [script, read?.sha256 ?? null])),
-  )
+  const { writable, unheld, stand_in } = holdFiles(fields, meaning, by.canWrite, scripts)
   // What runs again must be what was allowed, so each file that the words name must be known, and be no file of the requester.
   const isOthers = stand_in === null && unheld === null
   const opaque =

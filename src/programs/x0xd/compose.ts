@@ -35,7 +35,7 @@ import { copyToSyslog } from '../../supervision/journal-copy.ts'
 import { networkSettings, tokensOf } from '../../supervision/network-settings.ts'
 import { NetworkSocket } from '../../supervision/network-socket.ts'
 import { NetworkSupervisor } from '../../supervision/network-supervisor.ts'
-import { checkExecutable, checkUnreadable, networkUserOf, type NetworkUser } from '../../supervision/network-user.ts'
+import { checkUnreadable, networkUserOf, type NetworkUser } from '../../supervision/network-user.ts'
 import { checkServedRexdConfig } from '../../config/rexd-config.ts'
 import { RexdSupervisor } from '../../supervision/rexd-supervisor.ts'
 import { dataDirMode } from '../../config/settings.ts'
@@ -160,13 +160,7 @@ const startParts = async (
   const half = await composeExecutor(dependencies, tokens)
   const network = composeNetworkSide(dependencies, half, settings, user)
   const agentKey = await seedPath(agentKeyFile(paths.dir), CREDENTIALS)
-  const secrets = {
-    start: async () => {
-      if (user === null) return
-      await checkExecutable(user)
-      await checkUnreadable([agentKey, paths.operatorKey], user)
-    },
-  }
+  const secrets = { start: async () => (user === null ? undefined : checkUnreadable([agentKey, paths.operatorKey], user)) }
   // Last to start, so first to stop: no child outlives the wish to stop, and its Exit still finds a network.
   const programs = { name: 'programs', startable: { stop: () => half.executor.endRuns() }, deadlineMs: EXECUTOR_STOP_MS }
   const rexd = composeRexdSide(dependencies)

@@ -245,7 +245,7 @@ test('a script whose held bytes are not those that the approver sees cannot be a
   const argv = ['sh', 'x.sh']
   const fields = { argv, executable: { path: '/usr/bin/sh' }, cwd: work, sandbox: null, env: {} } as unknown as PermitFields
   const meaning = meaningOf(['/usr/bin/sh', 'x.sh'], [], { cwd: work, path: '/usr/bin:/bin' })
-  const held = (shown: string | null) => holdFiles(fields, meaning, (place) => place.startsWith(work), new Map([[file, shown]]))
+  const held = (sha256: string) => holdFiles(fields, meaning, (place) => place.startsWith(work), [{ path: file, read: { sha256 } }])
   const hash = (text: string): string => createHash('sha256').update(text).digest('hex')
   assert.match(held(hash('echo shown\n')).unheld ?? '', /the requester changed .*x\.sh while it was read/)
   assert.equal(held(hash('echo shown\n')).stand_in, null)
