@@ -129,4 +129,6 @@ test('what a killed process left is removed at the next start; what a running on
   }
   copies.start()
   assert.deepEqual((await readdir(join(dataDir, COPIES_DIRECTORY))).toSorted(), [owners.alive, owners.elsewhere, owners.other].toSorted())
+  // Only root may remove the temporary directory as it is now.
+  execFileSync('chmod', ['-R', 'u+w', join(dataDir, COPIES_DIRECTORY)])
 })
