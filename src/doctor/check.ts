@@ -1,7 +1,10 @@
+import { readlinkSync } from 'node:fs'
 import { stat } from 'node:fs/promises'
+import { basename } from 'node:path'
 
 import { counted } from '../base/counted.ts'
-import { errorText, isAppError } from '../base/errors.ts'
+import { attempt, errorText, isAppError } from '../base/errors.ts'
+import { statOf } from '../base/proc-stat.ts'
 import { shellWord, shellWords } from '../base/shell-word.ts'
 import type { EnforcementJudge } from '../policy/mesh/confinement.ts'
 import { inspectAcl, type AclInspection } from '../policy/mesh/load-acl.ts'
@@ -107,6 +110,22 @@ export const checkNetworkUser = async ({ executor_socket, network_user, paths }:
     return [fail('network user', errorText(error), isAppError(error) ? String(error.data['remedy'] ?? '') || null : null)]
   }
 }
+
+/** The launcher of x0xd, which stays its parent if it starts another Node.js, is process 1. */
+const isStartedByProcessOne = (pid: number): boolean =>
+  statOf(pid)[1] === '1' && basename(attempt(() => readlinkSync('/proc/1/exe')) ?? '') === basename(process.execPath)
+
+/** Warns if x0xd is process 1 of its PID namespace, where the kernel gives it every orphan. `pid`: of the daemon, or of this process. */
+export const checkProcessOne = (pid: number | null): Finding[] =>
+  pid !== null && (pid === 1 || isStartedByProcessOne(pid))
+    ? [
+        warn(
+          'process 1',
+          'x0xd is process 1 of its container. It does not reap processes that commands leave behind, so they stay as zombies',
+          'start it by an init: docker run --init IMAGE, or tini -s -- x0xd',
+        ),
+      ]
+    : []
 
 /** The configuration as it was read. */
 export const checkConfig = ({ config, problems }: ConfigReading): Finding[] =>

@@ -13,7 +13,17 @@ import { primitives } from '../identity/primitives.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import { Contacts } from '../trust/contacts.ts'
 import { Revocations } from '../trust/revocations.ts'
-import { checkConfig, checkDataDir, checkMachineId, checkNetworkUser, checkRuns, checkSharing, checkSyslog, checkGroups } from './check.ts'
+import {
+  checkConfig,
+  checkDataDir,
+  checkMachineId,
+  checkNetworkUser,
+  checkProcessOne,
+  checkRuns,
+  checkSharing,
+  checkSyslog,
+  checkGroups,
+} from './check.ts'
 import { runningContainment } from './check-containment.ts'
 import type { Environment } from '../base/environment.ts'
 import type { ConfigReading, DaemonConfig } from '../config/config.ts'
@@ -23,7 +33,6 @@ import { checkExecFiles, checkOutgoing } from './exec-files.ts'
 import { fail, ok, warn, type Finding } from './findings.ts'
 import { lookAtLock } from '../supervision/lock.ts'
 import type { DataPaths } from '../local-api/paths.ts'
-import { checkProcessOne } from './process-one.ts'
 import { askWhoRuns, checkRunning } from './running.ts'
 import { checkRexdSocket, checkServedRexd, rexdListen } from './rexd-check.ts'
 import { checkSuccessors } from './successor-check.ts'

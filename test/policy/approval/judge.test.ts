@@ -115,9 +115,9 @@ test('a pattern counts for an opaque command only where its row says so, and for
   assert.equal(said(questionOf({ opaque }), known), 'allowlist:/usr/bin/git')
   assert.equal(fallen(questionOf({ opaque, ask_fallback: 'allowlist' }), plain), 'deny')
   // Each program of the command needs such a row.
-  const script = questionOf({ opaque, programs: ['/usr/bin/git', '/work/x.sh'] })
+  const script = questionOf({ opaque, programs: ['/usr/bin/git', '/srv/x.sh'] })
   assert.equal(said(script, known), 'ask')
-  assert.equal(said(script, rows({ pattern: '/usr/bin/git', opaque: true }, { pattern: '/work/x.sh' })), 'ask')
+  assert.equal(said(script, rows({ pattern: '/usr/bin/git', opaque: true }, { pattern: '/srv/x.sh' })), 'ask')
   for (const pattern of ['/**', '/*/**', '/usr/bin/*', '/usr/bin/?*', '/usr/bin/**', '/usr/**/*', '/usr/bin/???', '/usr/bin/*.*'])
     for (const question of [questionOf(), questionOf({ opaque })])
       assert.equal(said(question, rows({ pattern, opaque: true })), 'ask', pattern)
