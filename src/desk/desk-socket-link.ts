@@ -1,19 +1,24 @@
-import type { Socket } from 'node:net'
-
-import { systemClock, within, type Clock } from '../base/clock.ts'
+import { unlessAborted } from '../base/abortable.ts'
+import { systemClock, type Clock } from '../base/clock.ts'
 import { AppError, errorText, isAppError } from '../base/errors.ts'
 import { FairTurns } from '../base/fair-turns.ts'
 import { dialOwn } from '../base/own-socket.ts'
 import { TokenBucket } from '../base/token-bucket.ts'
-import { DESK_EVENTS, DESK_OPEN_MS, DESK_OUTPUTS, DESK_REQUESTS, MAX_DESK_LINE, MAX_TOLD_RUNNING } from '../protocol/desk-limits.ts'
-import { readHello, type ModeOverride } from '../protocol/desk.ts'
+import {
+  DESK_EVENTS,
+  DESK_OPEN_MS,
+  DESK_OUTPUTS,
+  DESK_REQUESTS,
+  MAX_DESK_LINE,
+  MAX_DESK_UNREAD,
+  MAX_TOLD_RUNNING,
+} from '../protocol/desk-limits.ts'
+import { readToEngineBody, type EngineBody, type ModeOverride, type ToEngineBody } from '../protocol/desk.ts'
 import type { LifecycleEvent } from '../protocol/lifecycle.ts'
-import { linesOf } from '../protocol/lines.ts'
 import type { Question, SealedAnswer } from '../protocol/question.ts'
+import { DeskChannel } from './desk-channel.ts'
 import { checkOldModes } from './desk-modes.ts'
 import type { DeskLink, RunsFollowed, Waiting } from './desk-link.ts'
-import { bodyOf, EngineConnection, unavailable } from './engine-connection.ts'
-import { Seal } from './seal.ts'
 import { loadStore } from './store-file.ts'
 import { tokenBytes } from './store-shape.ts'
 import { callerOf } from './waiting-questions.ts'
@@ -26,6 +31,14 @@ export interface DeskSocketLinkInit {
   readonly name: string
 }
 
+const unavailable = (why: string, cause?: unknown): AppError =>
+  new AppError('approval_unavailable', `nobody can be asked whether this may run (${why}): start x0xd --init, or x0x desk, as this user`, {
+    cause,
+  })
+
+const asUnavailable = (error: unknown): AppError =>
+  isAppError(error, 'approval_unavailable') ? error : unavailable(errorText(error), error)
+
 /** Nobody listens: then nothing is set by anybody. */
 class NoDesk extends AppError {
   constructor(socket: string) {
@@ -33,6 +46,9 @@ class NoDesk extends AppError {
     super(code, message)
   }
 }
+
+/** A request is kept with what hears that somebody must be waited for. */
+type EngineChannel = DeskChannel<ToEngineBody, (waiting: Waiting) => void>
 
 /** The way of an engine to the desk of another process of this user. Connects when it is first needed, and anew when the desk was started again. */
 export class DeskSocketLink implements DeskLink {
@@ -42,8 +58,8 @@ export class DeskSocketLink implements DeskLink {
   readonly #outputs: TokenBucket
   readonly #turns: FairTurns
   readonly #ending = new AbortController()
-  #connection: EngineConnection | null = null
-  #connecting: Promise<EngineConnection> | null = null
+  #channel: EngineChannel | null = null
+  #connecting: Promise<EngineChannel> | null = null
   #key: Uint8Array | null = null
   #runs: RunsFollowed | null = null
 
@@ -57,19 +73,27 @@ export class DeskSocketLink implements DeskLink {
 
   async ask(question: Question, signal: AbortSignal, onPending: (waiting: Waiting) => void): Promise<SealedAnswer> {
     signal.throwIfAborted()
-    const connection = await this.#connected()
-    // It may be withdrawn, by a line of its own.
-    await this.#turn(callerOf(question), 2)
-    signal.throwIfAborted()
-    const answer = await connection.ask(question, signal, onPending)
-    this.#key = connection.key
-    return answer
+    try {
+      const channel = await this.#connected()
+      // It may be withdrawn, by a line of its own.
+      await this.#turn(callerOf(question), 2)
+      signal.throwIfAborted()
+      const { id, reply } = channel.replies.begin(onPending)
+      this.#send(channel, { type: 'ask', id, question })
+      const answer = await unlessAborted(reply, signal).finally(() => {
+        if (channel.replies.drop(id)) this.#send(channel, { type: 'withdraw', id })
+      })
+      this.#key = channel.key
+      return answer as SealedAnswer
+    } catch (error) {
+      throw signal.aborted ? signal.reason : asUnavailable(error)
+    }
   }
 
   event(event: LifecycleEvent): void {
-    const connection = this.#connection
-    if (connection?.isOpen !== true || (event.type === 'exec.output' && (connection.isBehind || !this.#outputs.take()))) return
-    if (this.#events.take()) connection.send({ type: 'event', event })
+    const channel = this.#channel
+    if (channel === null || (event.type === 'exec.output' && (channel.unread > 0 || !this.#outputs.take()))) return
+    if (channel.replies.closed === null && this.#events.take()) this.#send(channel, { type: 'event', event })
   }
 
   serve(runs: RunsFollowed): void {
@@ -78,18 +102,21 @@ export class DeskSocketLink implements DeskLink {
 
   async override(session: string, agent: string | null): Promise<ModeOverride | null> {
     try {
-      const connection = await this.#connected()
+      const channel = await this.#connected()
       await this.#turn(session, 1)
-      return await connection.override(session, agent, AbortSignal.timeout(DESK_OPEN_MS))
+      const { id, reply } = channel.replies.begin(() => undefined)
+      this.#send(channel, { type: 'override_get', id, session, agent })
+      const signal = AbortSignal.timeout(DESK_OPEN_MS)
+      return (await unlessAborted(reply, signal).finally(() => channel.replies.drop(id))) as ModeOverride | null
     } catch (error) {
       if (error instanceof NoDesk) return this.#withoutDesk(agent)
-      throw isAppError(error, 'approval_unavailable') ? error : unavailable(errorText(error), error)
+      throw asUnavailable(error)
     }
   }
 
   /** Without a desk nothing is set. What was set for sessions went with the desk that was there, and may have narrowed. */
   async #withoutDesk(agent: string | null): Promise<null> {
-    if (this.#connection !== null)
+    if (this.#channel !== null)
       throw unavailable('the desk went away, and with it what a human may have set for this session; start x0xd --init or x0x desk again')
     const stored = await loadStore(this.#init.approvals).catch((error: unknown) => {
       if (isAppError(error, 'not_found')) return null
@@ -107,7 +134,7 @@ export class DeskSocketLink implements DeskLink {
   /** Whatever waits is given up. */
   close(): void {
     this.#ending.abort()
-    this.#connection?.close(unavailable('this program is ending'))
+    this.#channel?.close(unavailable('this program is ending'))
   }
 
   /** Slower than the desk takes lines: it would hang up, and with that deny what others of this engine wait for. */
@@ -115,52 +142,62 @@ export class DeskSocketLink implements DeskLink {
     if (!(await this.#turns.take(caller, lines))) throw unavailable('too much is asked of the desk at once, ask again in a moment')
   }
 
-  async #connected(): Promise<EngineConnection> {
+  async #connected(): Promise<EngineChannel> {
     if (this.#ending.signal.aborted) throw unavailable('this program is ending')
-    if (this.#connection?.isOpen === true) return this.#connection
+    if (this.#channel?.replies.closed === null) return this.#channel
     this.#connecting ??= this.#connect().finally(() => (this.#connecting = null))
-    this.#connection = await this.#connecting
-    return this.#connection
+    this.#channel = await this.#connecting
+    return this.#channel
   }
 
-  async #connect(): Promise<EngineConnection> {
-    const { approvals, approvalsSocket } = this.#init
+  async #connect(): Promise<EngineChannel> {
+    const { approvals, approvalsSocket, name } = this.#init
     try {
       const socket = await dialOwn(approvalsSocket, (problem) => unavailable(problem))
       if (socket === null) throw new NoDesk(approvalsSocket)
-      socket.on('error', () => undefined)
-      const connection = await within(this.#clock, DESK_OPEN_MS, this.#open(socket, approvals)).catch((error: unknown) => {
-        socket.destroy()
-        throw error
+      const channel: EngineChannel = await DeskChannel.open({
+        socket,
+        clock: this.#clock,
+        role: 'engine',
+        name,
+        key: async () => tokenBytes((await loadStore(approvals)).store),
+        maxLine: MAX_DESK_LINE,
+        read: readToEngineBody,
+        refused: 'the desk refused this engine',
+        lost: () => unavailable('the desk went away'),
       })
-      if (connection !== null && !this.#ending.signal.aborted) return this.#told(connection)
-      socket.destroy()
-      throw unavailable('the desk does not answer')
+      if (this.#ending.signal.aborted) channel.close(unavailable('this program is ending'))
+      else this.#serve(channel)
+      return channel
     } catch (error) {
-      throw isAppError(error, 'approval_unavailable') ? error : unavailable(errorText(error), error)
+      throw asUnavailable(error)
     }
   }
 
-  /** A desk that begins does not know what goes on. */
-  #told(connection: EngineConnection): EngineConnection {
+  #serve(channel: EngineChannel): void {
+    void channel.read((body) => this.#take(channel, body)).then(() => this.#runs?.follow([]))
+    // A desk that begins does not know what goes on.
     for (const event of this.#runs?.running.slice(-MAX_TOLD_RUNNING) ?? [])
-      if (this.#events.take()) connection.send({ type: 'running', event })
-    return connection
+      if (this.#events.take()) this.#send(channel, { type: 'running', event })
   }
 
-  async #open(socket: Socket, approvals: string): Promise<EngineConnection> {
-    const key = tokenBytes((await loadStore(approvals)).store)
-    const lines = linesOf(socket as AsyncIterable<Buffer>, MAX_DESK_LINE, () => unavailable('a line of the desk is too long'))
-    const first = await lines.next()
-    const hello = first.done === true ? 'it closed the connection' : readHello(first.value)
-    if (typeof hello === 'string') throw unavailable(`what answers is not the desk: ${hello}`)
-    const seal = new Seal({ key, role: 'engine', serverNonce: hello.nonce, side: 'client', now: () => this.#clock.now() })
-    socket.write(seal.line({ type: 'open', role: 'engine', name: this.#init.name }))
-    const second = await lines.next()
-    if (second.done === true) throw unavailable('the desk refused this engine')
-    const body = bodyOf(seal, second.value)
-    if (body.type === 'error') throw unavailable(body.message)
-    if (body.type !== 'opened') throw unavailable('the desk did not open')
-    return new EngineConnection({ socket, seal, key, lines, onFollow: (runs) => this.#runs?.follow(runs) })
+  #take({ replies }: EngineChannel, body: Exclude<ToEngineBody, { type: 'error' }>): void {
+    switch (body.type) {
+      case 'opened':
+        return
+      case 'follow':
+        return this.#runs?.follow(body.runs)
+      case 'pending':
+        return replies.contextOf(body.id)?.({ question_id: body.question_id, expires_at_ms: body.expires_at_ms })
+      case 'answer':
+        return void replies.resolve(body.id, body.answer)
+      case 'override':
+        return void replies.resolve(body.id, body.override)
+    }
+  }
+
+  #send(channel: EngineChannel, body: EngineBody): void {
+    channel.send(body)
+    if (channel.unread > MAX_DESK_UNREAD) channel.close(unavailable('the desk does not take what it is asked'))
   }
 }

@@ -1,10 +1,8 @@
-import type { Socket } from 'node:net'
-
-import { AppError, errorCodeOf } from '../base/errors.ts'
+import { AppError, isAppError } from '../base/errors.ts'
 import { dialOwn } from '../base/own-socket.ts'
-import { humanKeyOf, Seal } from '../desk/seal.ts'
+import { DeskChannel } from '../desk/desk-channel.ts'
+import { humanKeyOf } from '../desk/seal.ts'
 import {
-  readHello,
   readToHumanBody,
   type AllModes,
   type Flood,
@@ -15,10 +13,9 @@ import {
   type RowSettings,
   type ToHumanBody,
 } from '../protocol/desk.ts'
-import { DESK_ANSWER_MS, DESK_OPEN_MS, MAX_DESK_REPLY } from '../protocol/desk-limits.ts'
+import { DESK_ANSWER_MS, MAX_DESK_REPLY } from '../protocol/desk-limits.ts'
 import type { Fields } from '../protocol/field-checks.ts'
 import type { LifecycleEvent } from '../protocol/lifecycle.ts'
-import { linesOf } from '../protocol/lines.ts'
 import type { Decision } from '../protocol/question.ts'
 import { operatorKey } from './operator.ts'
 import type { DataPaths } from './paths.ts'
@@ -59,7 +56,6 @@ const silent = (): AppError =>
   new AppError('daemon_unreachable', 'the desk does not answer: x0xd, or x0x desk, may be stopped (fg, SIGCONT), or start it again', {
     data: { next: '' },
   })
-const broken = (problem: string): AppError => new AppError('malformed', `the desk sent what is none of its lines: ${problem}`)
 
 export const noDesk = ({ dir }: Pick<DataPaths, 'dir'>): AppError =>
   new AppError(
@@ -70,19 +66,14 @@ export const noDesk = ({ dir }: Pick<DataPaths, 'dir'>): AppError =>
 
 /** A human's client of the desk: what waits, decisions, and what was allowed for longer. Made by `openDesk`. */
 export class DeskHuman {
-  readonly #socket: Socket
-  readonly #seal: Seal
-  readonly #waiting = new Map<number, { readonly resolve: (result: Fields) => void; readonly reject: (error: Error) => void }>()
+  readonly #channel: DeskChannel<ToHumanBody>
   /** Resolves when the connection is gone, with the reason. */
   readonly closed: Promise<AppError>
   #listener: ((news: DeskNews) => void) | null = null
-  #count = 0
-  #end: AppError | null = null
 
-  constructor(init: { readonly socket: Socket; readonly seal: Seal; readonly lines: AsyncIterator<Buffer, void, undefined> }) {
-    this.#socket = init.socket
-    this.#seal = init.seal
-    this.closed = this.#read(init.lines)
+  constructor(channel: DeskChannel<ToHumanBody>) {
+    this.#channel = channel
+    this.closed = channel.read((body) => this.#take(body))
   }
 
   /** As a window that a human sees: questions wait for it, and `listener` hears of each and of how it ended. */
@@ -157,114 +148,43 @@ export class DeskHuman {
   }
 
   close(): void {
-    this.#fail(new AppError('shutting_down', 'the connection to the desk was closed'))
+    this.#channel.close(new AppError('shutting_down', 'the connection to the desk was closed'))
   }
 
   async #ask<T = Fields>(request: Request): Promise<T> {
-    if (this.#end !== null) throw this.#end
-    const id = ++this.#count
-    const result = new Promise<Fields>((resolve, reject) => this.#waiting.set(id, { resolve, reject }))
-    this.#socket.write(this.#seal.line({ ...request, id }))
-    const late = setTimeout(() => this.#fail(silent()), DESK_ANSWER_MS)
-    return (await result.finally(() => clearTimeout(late))) as T
+    const { id, reply } = this.#channel.replies.begin(null)
+    this.#channel.send({ ...request, id })
+    const late = setTimeout(() => this.#channel.close(silent()), DESK_ANSWER_MS)
+    return (await reply.finally(() => clearTimeout(late))) as T
   }
 
-  async #read(lines: AsyncIterator<Buffer, void, undefined>): Promise<AppError> {
-    try {
-      for (let next = await lines.next(); next.done !== true; next = await lines.next()) this.#take(next.value)
-      this.#fail(lost())
-    } catch (error) {
-      this.#fail(error instanceof AppError ? error : lost())
-    }
-    return this.#end ?? lost()
-  }
-
-  #take(line: Buffer): void {
-    const body = bodyIn(this.#seal, line)
-    switch (body.type) {
-      case 'opened':
-        return
-      case 'result':
-        this.#waiting.get(body.id)?.resolve(body.result)
-        this.#waiting.delete(body.id)
-        return
-      case 'error':
-        return this.#refused(body)
-      case 'question':
-      case 'settled':
-      case 'flood':
-      case 'event':
-        this.#listener?.(body)
-    }
-  }
-
-  #refused(body: Extract<ToHumanBody, { type: 'error' }>): void {
-    const error = refusal(body)
-    if (body.id === null) throw error
-    this.#waiting.get(body.id)?.reject(error)
-    this.#waiting.delete(body.id)
-  }
-
-  #fail(why: AppError): void {
-    this.#end ??= why
-    this.#socket.destroy()
-    for (const { reject } of this.#waiting.values()) reject(this.#end)
-    this.#waiting.clear()
+  #take(body: Exclude<ToHumanBody, { type: 'error' }>): void {
+    if (body.type === 'result') this.#channel.replies.resolve(body.id, body.result)
+    else if (body.type !== 'opened') this.#listener?.(body)
   }
 }
-
-const bodyIn = (seal: Seal, line: Buffer): ToHumanBody => {
-  const opened = seal.open(line)
-  if (opened.kind === 'refused')
-    throw new AppError('malformed', `what answers is not the desk of this data directory, or was held up: ${opened.problem}`)
-  const body = readToHumanBody(opened.body)
-  if (typeof body === 'string') throw broken(body)
-  return body
-}
-
-const refusal = ({ code, message, won_by, decision }: Extract<ToHumanBody, { type: 'error' }>): AppError =>
-  new AppError(errorCodeOf(code), message, {
-    data: { ...(won_by === undefined ? {} : { won_by }), ...(decision === undefined ? {} : { decision }) },
-  })
 
 const foreign = (problem: string): AppError =>
   new AppError('loose_permissions', `${problem}: nobody is asked there; remove it, and start x0xd --init or x0x desk again`)
 
 /** Connects to the desk of a data directory and proves that we hold the operator's key; the desk proves the same. Throws `daemon_unreachable` where there is none. */
 export const openDesk = async (paths: DataPaths, name: string): Promise<DeskHuman> => {
-  // Who has not started anything yet has no key either, and is told what to start.
   const socket = await dialOwn(paths.approvalsSocket, foreign)
   if (socket === null) throw noDesk(paths)
-  socket.on('error', () => undefined)
-  const late = setTimeout(() => socket.destroy(), DESK_OPEN_MS)
   try {
-    const key = humanKeyOf(operatorKey(paths.operatorKey))
-    const lines = linesOf(socket as AsyncIterable<Buffer>, MAX_DESK_REPLY, () => broken('a line is too long'))
-    const seal = await opened(socket, lines, key, name)
-    return new DeskHuman({ socket, seal, lines })
+    const channel = await DeskChannel.open({
+      socket,
+      role: 'human',
+      name,
+      // Read after the connection is made: a user who has started nothing has no key either, and must hear what to start.
+      key: () => humanKeyOf(operatorKey(paths.operatorKey)),
+      maxLine: MAX_DESK_REPLY,
+      read: readToHumanBody,
+      refused: 'the desk refused us: operator.key is not that of its data directory, or too many windows are open',
+      lost,
+    })
+    return new DeskHuman(channel)
   } catch (error) {
-    socket.destroy()
-    throw error instanceof AppError ? error : noDesk(paths)
-  } finally {
-    clearTimeout(late)
+    throw isAppError(error, 'daemon_unreachable') ? noDesk(paths) : error
   }
-}
-
-const opened = async (socket: Socket, lines: AsyncIterator<Buffer, void, undefined>, key: Uint8Array, name: string): Promise<Seal> => {
-  const first = await lines.next()
-  if (first.done === true) throw new Error('closed')
-  const hello = readHello(first.value)
-  if (typeof hello === 'string') throw broken(hello)
-  const seal = new Seal({ key, role: 'human', serverNonce: hello.nonce, side: 'client', now: () => Date.now() })
-  socket.write(seal.line({ type: 'open', role: 'human', name }))
-  const answer = await lines.next()
-  if (answer.done === true)
-    throw new AppError(
-      'operator_proof_required',
-      'the desk refused us: operator.key is not that of its data directory, or too many windows are open',
-    )
-  const body = bodyIn(seal, answer.value)
-  if (body.type === 'error') throw refusal(body)
-  if (body.type !== 'opened' || body.role !== 'human') throw broken('it did not open')
-  return seal
 }

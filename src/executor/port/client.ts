@@ -2,6 +2,7 @@ import type { Duplex } from 'node:stream'
 
 import { AppError, errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
+import { PendingReplies } from '../../base/pending-replies.ts'
 import { reachedThere } from '../../base/stages.ts'
 import type { Startable } from '../../base/startable.ts'
 import type { AgentId, MachineId, RequestId } from '../../protocol/ids.ts'
@@ -10,7 +11,7 @@ import type { TrustDecision } from '../../protocol/reasons.ts'
 import { AskedCalls } from './asked-calls.ts'
 import { PortChannel } from './codec.ts'
 import { Listeners } from './listeners.ts'
-import { PendingCalls } from './pending-calls.ts'
+import { portError } from './port-error.ts'
 import { OpenRun, type RunPort } from './run-port.ts'
 import { ANSWERS, type Answer, type Arguments, type CallType } from './answers.ts'
 import {
@@ -36,11 +37,6 @@ export interface PortIdentity {
   readonly agentPublicKey: Uint8Array
 }
 
-export interface ExecutorClientComponents {
-  readonly duplex: Duplex
-  readonly log: Logger
-}
-
 /** The network's half of the executor's port: calls as promises, runs as frames, and what is pushed. */
 export class ExecutorClient implements Startable {
   readonly linkOpen = this.#caller('link_open')
@@ -56,7 +52,7 @@ export class ExecutorClient implements Startable {
   readonly asked = new AskedCalls(async (type, call) => this.#call(type, call))
   readonly #channel: PortChannel<ToNetwork, ToExecutor>
   readonly #log: Logger
-  readonly #calls = new PendingCalls()
+  readonly #replies = new PendingReplies<Extract<ToNetwork, { id: number }>>()
   readonly #runs = new Map<number, OpenRun>()
   readonly #onSnapshot = new Listeners<[snapshot: Snapshot]>()
   readonly onSnapshot = this.#onSnapshot.add
@@ -82,7 +78,7 @@ export class ExecutorClient implements Startable {
   #tokens: CallerTokens | null = null
   #snapshot = NO_SNAPSHOT
 
-  constructor(components: ExecutorClientComponents) {
+  constructor(components: { readonly duplex: Duplex; readonly log: Logger }) {
     this.#log = components.log
     this.#channel = new PortChannel(
       { duplex: components.duplex, incoming: toNetwork, outgoing: toExecutor },
@@ -228,10 +224,11 @@ export class ExecutorClient implements Startable {
 
   async #call<C extends CallType>(type: C, call: Arguments<C>): Promise<Answer<C>> {
     if (this.#channel.closed) throw new AppError('shutting_down', 'the executor is gone')
-    const { id, answer } = this.#calls.begin(ANSWERS[type])
+    const { id, reply } = this.#replies.begin(null)
     this.#channel.send({ type, id, ...call } as unknown as ToExecutor)
-    const { type: _type, id: _id, ...rest } = await answer
-    return rest as unknown as Answer<C>
+    const { type: given, id: _id, ...answer } = await reply
+    if (given !== ANSWERS[type]) throw new AppError('internal', `the executor answered ${given} instead of ${ANSWERS[type]}`)
+    return answer as unknown as Answer<C>
   }
 
   /** A listener that throws is a mistake of its own; the channel and the other listeners go on. */
@@ -270,8 +267,11 @@ export class ExecutorClient implements Startable {
         return this.#stopAsked.resolve()
       case 'ping':
         return void this.#channel.send({ type: 'pong' })
-      default:
-        if (!this.#calls.settle(message)) this.#log.warn({ id: message.id, type: message.type }, 'an answer to no call of ours')
+      default: {
+        const { id, type } = message
+        const waited = type === 'failed' ? this.#replies.reject(id, portError(message)) : this.#replies.resolve(id, message)
+        if (!waited) this.#log.warn({ id, type }, 'an answer to no call of ours')
+      }
     }
   }
 
@@ -289,7 +289,7 @@ export class ExecutorClient implements Startable {
   }
 
   #end(error: Error | null): void {
-    this.#calls.fail(error)
+    this.#replies.close(new AppError('shutting_down', 'the executor is gone', { cause: error }))
     for (const run of this.#runs.keys()) this.#guard(() => this.#closeRun(run))
     this.#closed.resolve(error)
   }
