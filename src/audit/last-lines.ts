@@ -1,7 +1,7 @@
 import type { FileHandle } from 'node:fs/promises'
 
 import { attempt, isAppError, isMissing } from '../base/errors.ts'
-import { isTable } from '../protocol/field-checks.ts'
+import { isTable } from '../protocol/json-table.ts'
 import type { Line } from '../protocol/lines.ts'
 import { LineReader } from './read-lines.ts'
 import { openJournal, startOfLast } from './tail.ts'

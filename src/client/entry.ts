@@ -27,7 +27,7 @@ export {
   type RexdEvent,
   type SessionInfo,
 } from '../protocol/rexd-answers.ts'
-export type { Encoding } from '../protocol/rexd-fields.ts'
+export type { Encoding } from '../protocol/json-table.ts'
 export type { Method, Params } from '../protocol/rexd-methods.ts'
 export type { CapabilityName, LimitName } from '../protocol/rexd-names.ts'
 export type {

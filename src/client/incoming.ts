@@ -1,5 +1,5 @@
 import { EVENTS, RESULTS, type Result, type RexdEvent } from '../protocol/rexd-answers.ts'
-import type { Fields as Stated, Kind } from '../protocol/rexd-fields.ts'
+import type { FieldTable as Stated, Kind } from '../protocol/json-table.ts'
 import type { Method } from '../protocol/rexd-methods.ts'
 import { quote, RexdError, RexdProtocolError } from './errors.ts'
 
@@ -15,8 +15,8 @@ type Fields = Readonly<Record<string, unknown>>
 
 const isFields = (value: unknown): value is Fields => typeof value === 'object' && value !== null && !Array.isArray(value)
 
-/** What a field of some kind is in JSON; null: anything. */
-const TYPES = {
+/** What a field of some kind is in JSON; absent: anything. */
+const TYPES: Readonly<Partial<Record<Kind['is'], string>>> = {
   text: 'string',
   one_of: 'string',
   whole: 'number',
@@ -24,14 +24,12 @@ const TYPES = {
   list: 'list',
   map: 'object',
   record: 'object',
-  any: null,
-} as const
+}
 
 const requireField = (value: unknown, kind: Kind, name: string): void => {
   if (kind.is === 'null_or') return value === null ? undefined : requireField(value, kind.of, name)
-  if (kind.is === 'either') return undefined
   const type = TYPES[kind.is]
-  if (type !== null && (type === 'list' ? !Array.isArray(value) : typeof value !== type))
+  if (type !== undefined && (type === 'list' ? !Array.isArray(value) : typeof value !== type))
     throw new RexdProtocolError(`${name} is no ${type}`)
 }
 

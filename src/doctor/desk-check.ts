@@ -5,7 +5,7 @@ import { shownLine } from '../base/visible-text.ts'
 import { openDesk, type DeskHuman } from '../local-api/desk-human.ts'
 import type { DataPaths } from '../local-api/paths.ts'
 import { ineffectiveRows } from '../policy/approval/allowlist-row.ts'
-import type { Fields } from '../protocol/field-checks.ts'
+import type { Fields } from '../protocol/json-table.ts'
 import { fail, ok, warn, type Finding } from './findings.ts'
 
 const TOPIC = 'desk'

@@ -1,7 +1,7 @@
 import { AppError, isAppError, type ErrorCode } from '../base/errors.ts'
 import type { SelectedTarget, TargetRequest, TargetRunner } from '../executor/local/target-program.ts'
 import type { ReachedTarget } from '../executor/port/local-executor.ts'
-import { isTable, isText } from '../protocol/field-checks.ts'
+import { isTable, isText } from '../protocol/json-table.ts'
 import { isHexId, type RequestId } from '../protocol/ids.ts'
 import type { RulesJson } from '../protocol/rules-json.ts'
 import { RAW_RUN_TYPE, runEventsOf, type RunPart } from '../protocol/run-events.ts'

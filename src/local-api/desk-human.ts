@@ -14,7 +14,7 @@ import {
   type ToHumanBody,
 } from '../protocol/desk.ts'
 import { DESK_ANSWER_MS, MAX_DESK_REPLY } from '../protocol/desk-limits.ts'
-import type { Fields } from '../protocol/field-checks.ts'
+import type { Fields } from '../protocol/json-table.ts'
 import type { LifecycleEvent } from '../protocol/lifecycle.ts'
 import type { Decision } from '../protocol/question.ts'
 import { operatorKey } from './operator.ts'

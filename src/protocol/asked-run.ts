@@ -1,5 +1,10 @@
+import { denialReason, exitStatus, hexId, requestId, signalNumber } from './api-fields.ts'
 import type { AgentId, MachineId, RequestId } from './ids.ts'
-import type { DenialReason, DetachedState } from './reasons.ts'
+import { count, oneOf, optional, orNull, record, text, texts, time, type Sent } from './json-table.ts'
+import { DETACHED_STATES, type DenialReason, type DetachedState } from './reasons.ts'
+
+/** Of a whole argv of which only the beginning is shown. */
+export const ARGV_CUT = { tokens: count, bytes: count, sha256: hexId }
 
 /**
  * What is known here of a detached run: `unknown` where its Request may have left and nothing was heard yet, or where its host
@@ -28,7 +33,7 @@ export interface AskedRun extends AskedNews {
   /** Its beginning, where it is long. */
   readonly argv: readonly string[]
   /** Of the whole argv; null: it is whole. */
-  readonly argv_cut: { readonly tokens: number; readonly bytes: number; readonly sha256: string } | null
+  readonly argv_cut: Sent<typeof ARGV_CUT> | null
   /** Epoch milliseconds. */
   readonly asked_at_ms: number
   /** How long it was asked to be kept, and how much of its output; null: as its host has it. */
@@ -58,27 +63,33 @@ export const isOver = (state: AskedState): boolean => state === 'ended' || state
 export const hasEnd = ({ code, signal, denial_reason }: AskedEnd): boolean => code !== null || signal !== null || denial_reason !== null
 
 /** What its host keeps of it. */
-export interface KeptThere {
-  readonly bytes_kept: number
-  /** Beyond what is kept. */
-  readonly bytes_dropped: number
-  readonly keep_bytes: number
-  /** Until it is ended; null: it does not run. */
-  readonly lifetime_left_ms: number | null
-  /** Until it is forgotten; null: it is not over. */
-  readonly kept_for_ms: number | null
+export const KEPT_THERE = {
+  bytes_kept: count,
+  bytes_dropped: count.says('beyond what is kept'),
+  keep_bytes: count,
+  lifetime_left_ms: orNull(count).says('until it is ended; null: it does not run'),
+  kept_for_ms: orNull(count).says('until it is forgotten; null: it is not over'),
 }
+export type KeptThere = Sent<typeof KEPT_THERE>
 
-/** A detached run as callers of the daemon are shown it. Times are ISO 8601. */
-export interface ShownRun extends Omit<AskedRun, 'argv_cut' | 'asked_at_ms' | 'heard_at_ms' | 'digest' | 'requests'> {
-  /** What the operator calls the agent; null: it is no contact. */
-  readonly agent: string | null
-  /** Absent where argv is whole. */
-  readonly argv_cut?: NonNullable<AskedRun['argv_cut']>
-  readonly asked_at: string
-  readonly heard_at: string | null
-  /** What its host said just now; null: it was not asked, or did not answer. */
-  readonly kept: KeptThere | null
-  /** Why it did not answer; null: it did, or was not asked. */
-  readonly problem: { readonly error: string; readonly message: string; readonly next?: string } | null
+/** A detached run as callers of the daemon are shown it. */
+export const SHOWN_RUN = {
+  request_id: requestId,
+  agent_id: hexId,
+  machine_id: hexId,
+  agent: orNull(text).says('what the operator calls the agent; null: it is no contact'),
+  argv: texts,
+  argv_cut: optional(record(ARGV_CUT)).says('argv is only its beginning; this is of the whole'),
+  asked_at: time,
+  lifetime_ms: orNull(count),
+  keep_bytes: orNull(count),
+  session: orNull(text),
+  state: oneOf(DETACHED_STATES),
+  code: orNull(exitStatus),
+  signal: orNull(signalNumber),
+  denial_reason: orNull(denialReason),
+  heard_at: orNull(time).says('when state was heard; null: never'),
+  kept: orNull(record(KEPT_THERE)).says('what its host said just now; null: it was not asked, or did not answer'),
+  problem: orNull(record({ error: text, message: text, next: optional(text) })).says('why its host did not answer'),
 }
+export type ShownRun = Sent<typeof SHOWN_RUN>

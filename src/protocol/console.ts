@@ -1,6 +1,6 @@
 import { isVisible } from '../base/visible-text.ts'
 import { commandSize } from './command-size.ts'
-import { isTable, type Fields } from './field-checks.ts'
+import { isTable, type Fields } from './json-table.ts'
 import { MAX_COMMAND_JSON } from './local-limits.ts'
 import { ASKS, HOSTS, SECURITIES } from './question.ts'
 import { wishOf, type RanOn, type RunWish } from './run-place.ts'

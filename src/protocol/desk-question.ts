@@ -1,6 +1,5 @@
-import { either, eitherTable, listUpTo, matching, oneOf, textUpTo, wholeUpTo } from './closed-fields.ts'
+import { either, flag, listUpTo, matching, oneOf, orNull, record, textUpTo, wholeUpTo, type Field } from './json-table.ts'
 import { MAX_QUESTION_TEXT, MAX_SHOWN_QUESTION, MAX_SHOWN_STDIN } from './desk-limits.ts'
-import { flag, orNull, tableOf, type FieldCheck } from './field-checks.ts'
 import { ANSWERS, ASK_FALLBACKS, ASKS, HOSTS, SECURITIES, type Question, type SealedAnswer } from './question.ts'
 import { LOCAL_DOORS } from './reasons.ts'
 
@@ -15,13 +14,13 @@ const MAX_PROGRAMS = 256
 
 export const sha256Text = matching(/^[0-9a-f]{64}$/, '64 lower-case hex digits')
 const shortText = textUpTo(MAX_QUESTION_TEXT)
-const anyText: FieldCheck<string> = textUpTo(Number.MAX_SAFE_INTEGER)
+const anyText: Field<string> = textUpTo(Number.MAX_SAFE_INTEGER)
 export const securityText = oneOf(SECURITIES)
 export const askText = oneOf(ASKS)
 export const fallbackText = oneOf(ASK_FALLBACKS)
 export const hostText = oneOf(HOSTS)
 
-const hashedFile = tableOf({ path: textUpTo(MAX_QUESTION_TEXT, 1), sha256: sha256Text })
+const hashedFile = record({ path: textUpTo(MAX_QUESTION_TEXT, 1), sha256: sha256Text })
 
 /** What a question looks like on the socket, field for field as policy makes it. */
 export const QUESTION_FIELDS = {
@@ -29,20 +28,20 @@ export const QUESTION_FIELDS = {
   grant_sha256: orNull(sha256Text),
   door: oneOf(['mesh', ...LOCAL_DOORS]),
   session_id: orNull(textUpTo(MAX_QUESTION_TEXT, 1)),
-  asker: eitherTable(
-    { kind: oneOf(['mesh']), agent_id: sha256Text, machine_id: sha256Text, name: orNull(shortText) },
-    { kind: oneOf(['local']), label: shortText },
+  asker: either(
+    record({ kind: oneOf(['mesh']), agent_id: sha256Text, machine_id: sha256Text, name: orNull(shortText) }),
+    record({ kind: oneOf(['local']), label: shortText }),
   ),
-  target: tableOf({ host: hostText, agent_id: orNull(sha256Text) }),
+  target: record({ host: hostText, agent_id: orNull(sha256Text) }),
   argv: listUpTo(anyText, MAX_WORDS, 1),
   executable: textUpTo(MAX_QUESTION_TEXT, 1),
   programs: listUpTo(shortText, MAX_PROGRAMS),
   opaque: orNull(shortText),
   cwd: textUpTo(MAX_QUESTION_TEXT, 1),
   env_names: listUpTo(shortText, MAX_NAMES),
-  variables: listUpTo(tableOf({ name: shortText, value: orNull(textUpTo(MAX_SHOWN_QUESTION)) }), MAX_NAMES),
+  variables: listUpTo(record({ name: shortText, value: orNull(textUpTo(MAX_SHOWN_QUESTION)) }), MAX_NAMES),
   stdin: either(
-    orNull(tableOf({ bytes: wholeUpTo(Number.MAX_SAFE_INTEGER), sha256: orNull(sha256Text), text: orNull(textUpTo(MAX_SHOWN_STDIN)) })),
+    orNull(record({ bytes: wholeUpTo(Number.MAX_SAFE_INTEGER), sha256: orNull(sha256Text), text: orNull(textUpTo(MAX_SHOWN_STDIN)) })),
     oneOf(['open']),
   ),
   script: orNull(hashedFile),
@@ -56,11 +55,11 @@ export const QUESTION_FIELDS = {
   ask_fallback: fallbackText,
   always_ask: orNull(shortText),
   why: shortText,
-  approvers: orNull(tableOf({ agent_ids: listUpTo(sha256Text, MAX_APPROVERS, 1), needed: wholeUpTo(MAX_APPROVERS, 1) })),
+  approvers: orNull(record({ agent_ids: listUpTo(sha256Text, MAX_APPROVERS, 1), needed: wholeUpTo(MAX_APPROVERS, 1) })),
 }
 
 /** A type error here says that policy's question and this list differ. */
-const asWritten = (checks: typeof QUESTION_FIELDS): FieldCheck<Question> => tableOf(checks)
+const asWritten = (checks: typeof QUESTION_FIELDS): Field<Question> => record(checks)
 export const questionCheck = asWritten(QUESTION_FIELDS)
 
 /** What an engine comes back with to policy. */
@@ -75,5 +74,5 @@ export const ANSWER_FIELDS = {
   mac: sha256Text,
 }
 
-const answerAsWritten = (checks: typeof ANSWER_FIELDS): FieldCheck<SealedAnswer> => tableOf(checks)
+const answerAsWritten = (checks: typeof ANSWER_FIELDS): Field<SealedAnswer> => record(checks)
 export const answerCheck = answerAsWritten(ANSWER_FIELDS)

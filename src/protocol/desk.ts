@@ -1,5 +1,24 @@
 import { isVisible } from '../base/visible-text.ts'
-import { closedProblemOf, listUpTo, matching, oneOf, textUpTo, wholeUpTo, withoutNulls } from './closed-fields.ts'
+import {
+  closedProblemOf,
+  fits,
+  flag,
+  isText,
+  listUpTo,
+  matching,
+  oneOf,
+  optional,
+  orNull,
+  record,
+  table,
+  tested,
+  text,
+  textUpTo,
+  wholeUpTo,
+  withoutNulls,
+  type FieldTable,
+  type Sent,
+} from './json-table.ts'
 import {
   DESK_SHAPE,
   MAX_DESK_CONNECTIONS,
@@ -14,7 +33,6 @@ import {
   MAX_SESSION_NAME,
 } from './desk-limits.ts'
 import { ANSWER_FIELDS, answerCheck, askText, hostText, QUESTION_FIELDS, questionCheck, securityText, sha256Text } from './desk-question.ts'
-import { flag, orMissing, orNull, table, tableOf, text, type Checked, type FieldCheck } from './field-checks.ts'
 import { parseTable } from './json-shape.ts'
 import { lifecycleProblem, type LifecycleEvent } from './lifecycle.ts'
 import { DECISIONS } from './question.ts'
@@ -36,15 +54,15 @@ const grantId = matching(/^g_[A-Za-z0-9_-]{22}$/, 'the id of a grant')
 const session = textUpTo(MAX_SESSION_NAME, 1)
 const anyLabel = textUpTo(MAX_QUESTION_TEXT, 1)
 /** Name of one agent in the store. A row "*" would look as if it held for all agents. */
-export const agentName: FieldCheck<string> = {
-  is: (value) => anyLabel.is(value) && value !== '__proto__' && value !== '*',
-  what: `the name of one agent, of at most ${MAX_QUESTION_TEXT} characters (settings for all agents: "defaults")`,
-}
+export const agentName = tested<string>(
+  (value) => fits(value, anyLabel) && value !== '__proto__' && value !== '*',
+  `the name of one agent, of at most ${MAX_QUESTION_TEXT} characters (settings for all agents: "defaults")`,
+)
 const question = questionCheck
 /** As `runOf` says. */
 const run = textUpTo(MAX_RUN_NAME, 1)
 const followed = listUpTo(run, MAX_FOLLOWED_RUNS)
-const event: FieldCheck<LifecycleEvent> = { is: (value) => lifecycleProblem(value) === null, what: 'an event of a run' }
+const event = tested<LifecycleEvent>((value) => lifecycleProblem(value) === null, 'an event of a run')
 
 /** What a human sets for a session; null: as configured. `elevated` stands above the others while it is there. */
 const MODE_FIELDS = {
@@ -54,13 +72,13 @@ const MODE_FIELDS = {
   node: orNull(textUpTo(MAX_SESSION_NAME, 1)),
   elevated: orNull(oneOf(['on', 'ask', 'full'])),
 }
-export type ModeOverride = Checked<typeof MODE_FIELDS>
-const override = tableOf(MODE_FIELDS)
+export type ModeOverride = Sent<typeof MODE_FIELDS>
+const override = record(MODE_FIELDS)
 export const overrideCheck = override
 
 /** What a human saves in the row of an agent; null: what the row says stays. */
 const ROW_FIELDS = { security: orNull(securityText), ask: orNull(askText) }
-export type RowSettings = Checked<typeof ROW_FIELDS>
+export type RowSettings = Sent<typeof ROW_FIELDS>
 
 /** What is set for a session until the desk ends. */
 export interface SessionModes {
@@ -88,11 +106,11 @@ const PENDING_FIELDS = {
   /** What the desk takes as a decision about it. */
   decisions: listUpTo(oneOf(DECISIONS), DECISIONS.length, 1),
 }
-export type PendingQuestion = Checked<typeof PENDING_FIELDS>
+export type PendingQuestion = Sent<typeof PENDING_FIELDS>
 
 /** What one asker asked beyond what a human can look through: denied, and counted. */
 const FLOOD_FIELDS = { asker: text, count: wholeUpTo(Number.MAX_SAFE_INTEGER, 1), last_at_ms: time }
-export type Flood = Checked<typeof FLOOD_FIELDS>
+export type Flood = Sent<typeof FLOOD_FIELDS>
 
 const GRANT_FIELDS = {
   id: grantId,
@@ -105,21 +123,21 @@ const GRANT_FIELDS = {
   created_at_ms: time,
   expires_at_ms: time,
   /** Ceilings of what it covers; absent in a store of an earlier version, whose grants cover nothing. */
-  timeout_ms: orMissing(time),
-  max_output_bytes: orMissing(time),
+  timeout_ms: optional(time),
+  max_output_bytes: optional(time),
   /** Null: as many as come until it expires. */
   uses_left: orNull(wholeUpTo(MAX_GRANT_USES)),
   by: text,
   last_used_at_ms: orNull(time),
 }
-export type Grant = Checked<typeof GRANT_FIELDS>
-export const grantCheck = tableOf(GRANT_FIELDS)
+export type Grant = Sent<typeof GRANT_FIELDS>
+export const grantCheck = record(GRANT_FIELDS)
 
 /** It stands in the journal and in what others are told, so nothing in it may pass for something else. */
-const name: FieldCheck<string> = {
-  is: (value) => typeof value === 'string' && value.length > 0 && value.length <= MAX_DESK_NAME && isVisible(value),
-  what: `a name of 1 to ${MAX_DESK_NAME} visible characters`,
-}
+const name = tested<string>(
+  (value) => isText(value) && value.length > 0 && value.length <= MAX_DESK_NAME && isVisible(value),
+  `a name of 1 to ${MAX_DESK_NAME} visible characters`,
+)
 const OPEN = { type: oneOf(['open']), role: oneOf(DESK_ROLES), name }
 
 /** To the desk, by an engine. */
@@ -131,7 +149,7 @@ const FROM_ENGINE = {
   /** A run that goes on as this engine connects: nobody is told, and windows may follow it. */
   running: { type: oneOf(['running']), event },
   override_get: { type: oneOf(['override_get']), id, session, agent: orNull(agentName) },
-} satisfies Readonly<Record<string, Readonly<Record<string, FieldCheck>>>>
+} satisfies Readonly<Record<string, FieldTable>>
 
 /** To the desk, by a human: each has an id, which its result or error repeats. */
 const FROM_HUMAN = {
@@ -148,21 +166,21 @@ const FROM_HUMAN = {
     question_id: questionId,
     permit_sha256: sha256Text,
     decision: oneOf(DECISIONS),
-    expires_in_ms: orMissing(wholeUpTo(MAX_GRANT_MS, 1)),
-    uses: orMissing(wholeUpTo(MAX_GRANT_USES, 1)),
+    expires_in_ms: optional(wholeUpTo(MAX_GRANT_MS, 1)),
+    uses: optional(wholeUpTo(MAX_GRANT_USES, 1)),
   },
   store: { type: oneOf(['store']), id },
   grants: { type: oneOf(['grants']), id },
   revoke: { type: oneOf(['revoke']), id, grant_id: grantId },
   /** `opaque`: the human knows that programs of the pattern may run others. */
-  allowlist_add: { type: oneOf(['allowlist_add']), id, agent: agentName, pattern: textUpTo(MAX_PATTERN, 1), opaque: orMissing(flag) },
+  allowlist_add: { type: oneOf(['allowlist_add']), id, agent: agentName, pattern: textUpTo(MAX_PATTERN, 1), opaque: optional(flag) },
   allowlist_remove: { type: oneOf(['allowlist_remove']), id, agent: agentName, pattern: textUpTo(MAX_PATTERN, 1) },
   history: { type: oneOf(['history']), id, limit: wholeUpTo(MAX_HISTORY, 1) },
   modes_get: { type: oneOf(['modes_get']), id, session: orNull(session), agent: orNull(agentName) },
   modes_list: { type: oneOf(['modes_list']), id },
   modes_set: { type: oneOf(['modes_set']), id, session, override: orNull(override) },
-  modes_save: { type: oneOf(['modes_save']), id, agent: agentName, row: orNull(tableOf(ROW_FIELDS)) },
-} satisfies Readonly<Record<string, Readonly<Record<string, FieldCheck>>>>
+  modes_save: { type: oneOf(['modes_save']), id, agent: agentName, row: orNull(record(ROW_FIELDS)) },
+} satisfies Readonly<Record<string, FieldTable>>
 
 const OPENED = { type: oneOf(['opened']), role: oneOf(DESK_ROLES) }
 /** `code`: one of the error table. `won_by` and `decision`: who decided before, and what. */
@@ -171,8 +189,8 @@ const ERROR = {
   id: orNull(id),
   code: text,
   message: text,
-  won_by: orMissing(text),
-  decision: orMissing(text),
+  won_by: optional(text),
+  decision: optional(text),
 }
 
 /** From the desk, to an engine. */
@@ -184,7 +202,7 @@ const TO_ENGINE = {
   /** Which of its runs are followed from now on: what they have written is told now, and as they write. */
   follow: { type: oneOf(['follow']), runs: listUpTo(run, MAX_FOLLOWED_RUNS * MAX_DESK_CONNECTIONS.human) },
   error: ERROR,
-} satisfies Readonly<Record<string, Readonly<Record<string, FieldCheck>>>>
+} satisfies Readonly<Record<string, FieldTable>>
 
 /** From the desk, to a human. `result`: the answer to the request with this id. The others come by themselves after `subscribe`. */
 const TO_HUMAN = {
@@ -195,16 +213,16 @@ const TO_HUMAN = {
   settled: { type: oneOf(['settled']), question_id: questionId, decision: text, by: text },
   flood: { type: oneOf(['flood']), ...FLOOD_FIELDS },
   event: { type: oneOf(['event']), event },
-} satisfies Readonly<Record<string, Readonly<Record<string, FieldCheck>>>>
+} satisfies Readonly<Record<string, FieldTable>>
 
-type BodyOf<T extends Readonly<Record<string, Readonly<Record<string, FieldCheck>>>>> = { [K in keyof T]: Checked<T[K]> }[keyof T]
+type BodyOf<T extends Readonly<Record<string, FieldTable>>> = { [K in keyof T]: Sent<T[K]> }[keyof T]
 
 export type EngineBody = BodyOf<typeof FROM_ENGINE>
 export type HumanBody = BodyOf<typeof FROM_HUMAN>
 export type ToEngineBody = BodyOf<typeof TO_ENGINE>
 export type ToHumanBody = BodyOf<typeof TO_HUMAN>
 
-const read = <B>(bytes: Uint8Array, kinds: Readonly<Record<string, Readonly<Record<string, FieldCheck>>>>): B | string => {
+const read = <B>(bytes: Uint8Array, kinds: Readonly<Record<string, FieldTable>>): B | string => {
   const fields = parseTable(bytes, DESK_SHAPE)
   if (typeof fields === 'string') return fields
   const { type } = fields
@@ -243,7 +261,7 @@ const SEALED_FIELDS = {
   ts: time,
   mac: sha256Text,
 }
-export type SealedLine = Checked<typeof SEALED_FIELDS>
+export type SealedLine = Sent<typeof SEALED_FIELDS>
 
 /** The parts of a sealed line, nothing of which is proven yet; or what is wrong with it. */
 export const readSealed = (line: Uint8Array): SealedLine | string => {

@@ -1,23 +1,22 @@
 import { AppError } from '../base/errors.ts'
-import { oneOf } from './closed-fields.ts'
+import { base64, denialReason, exitStatus, hexId, requestId, signalNumber, warningKind } from './api-fields.ts'
 import {
   count,
   eventReader,
-  exitStatus,
   flag,
-  id,
-  listOf,
-  name,
-  orMissing,
+  list,
+  nameOf,
+  oneOf,
+  optional,
   orNull,
-  signalNumber,
-  tableOf,
+  record,
   text,
-  type Checked,
-} from './field-checks.ts'
+  yes,
+  type EventOf,
+  type Sent,
+} from './json-table.ts'
 import { linesOf } from './lines.ts'
-import type { DenialReason, WarningKind } from './reasons.ts'
-import { lineTooLong, MAX_RUN_LINE, STARTED, WAITING, WARNING, type Told } from './run-events.ts'
+import { ERROR_TOLD, lineTooLong, MAX_RUN_LINE, STARTED, WAITING, WARNING } from './run-events.ts'
 
 /** What became of one host: exactly one of these. */
 export const FANOUT_ENDS = ['ran', 'denied', 'unreachable', 'not_started', 'cancelled', 'unknown'] as const
@@ -34,32 +33,30 @@ export const NOT_STARTED_REASONS = [
 ] as const
 export type NotStartedReason = (typeof NOT_STARTED_REASONS)[number]
 
-/** `host`: the contact's name, else the agent's id. */
-const HOST = { host: text, agent_id: id }
+const HOST = { host: text.says("the contact's name, else the agent's id") }
 
-const ENDED = {
+/** How one host ended. */
+const HOST_ENDED = {
   ...HOST,
-  machine_id: orNull(id),
-  /** Null: it had no turn. */
-  request_id: orNull(id),
+  agent_id: hexId,
+  machine_id: orNull(hexId),
+  request_id: orNull(requestId).says('null: it had no turn'),
   end: oneOf(FANOUT_ENDS),
   code: orNull(exitStatus),
   signal: orNull(signalNumber),
-  denial_reason: orNull(name<DenialReason>()),
-  /** A code of the error table, of one that never began a `NotStartedReason`; null where there is no error. */
-  error: orNull(name()),
+  denial_reason: orNull(denialReason),
+  error: orNull(nameOf()).says('a code of the error table; of one that was not started why'),
   duration_ms: orNull(count),
   stdout_bytes_total: count,
   stderr_bytes_total: count,
   truncated: flag,
-  /** Of `ran`: it ended as it says, but bytes of its output are missing. */
-  incomplete: flag,
-  warnings: listOf(name<WarningKind>()),
+  incomplete: flag.says('of one that ran: bytes of its output are missing'),
+  warnings: list(warningKind),
+  waited_ms: optional(count),
+  message: optional(text),
+  next: optional(text).says('what to do next'),
 }
-const ENDED_MAYBE = { waited_ms: orMissing(count), message: orMissing(text), next: orMissing(text) }
-
-/** How one host ended. `waited_ms`: for an approval. `message`: what more there is to say, for a human; `next`: what to do next. */
-export type FanoutHostJson = Checked<typeof ENDED> & { waited_ms?: number; message?: string; next?: string }
+export type FanoutHostJson = Sent<typeof HOST_ENDED>
 
 /** Of a host of which no more is known than its end. */
 export const NO_FACTS = {
@@ -76,61 +73,55 @@ export const NO_FACTS = {
   warnings: [],
 } satisfies Omit<FanoutHostJson, 'host' | 'agent_id' | 'request_id' | 'end'>
 
-const SUMS = { ran: count, denied: count, unreachable: count, not_started: count, cancelled: count, unknown: count }
+/** The sums of a fan-out. */
 const LEDGER = {
-  fanout_id: id,
-  /** Each of them ran and ended with code 0, and all of its output came. */
-  ok: flag,
-  asked: count,
-  ...SUMS,
-  /** Of those that ran: a code that is not 0, a signal, or output that is missing or that a cap cut. */
-  failed: count,
+  fanout_id: requestId,
+  ok: flag.says('every host ran and ended with code 0, its output complete'),
+  asked: count.says('the six ends below add up to it'),
+  ran: count,
+  denied: count,
+  unreachable: count,
+  not_started: count,
+  cancelled: count,
+  unknown: count.says('it may have run'),
+  failed: count.says('of those that ran: a code that is not 0, a signal, or output that is missing or that a cap cut'),
 }
+export type FanoutLedgerJson = Sent<typeof LEDGER>
 
-/** The sums of a fan-out: the six ends add up to `asked`. */
-export type FanoutLedgerJson = Checked<typeof LEDGER>
-
-const ASKED = { fanout_id: id, hosts: listOf(tableOf(HOST)) }
-const BEGUN = { host: text, request_id: id }
-const OUTPUT = { host: text, request_id: id, seq: count, data_b64: text }
-const FAILED = { fanout_id: orNull(id), error: name(), message: text }
-
-type Of<T extends string, C> = { readonly type: T } & Checked<C>
+const OUTPUT = { request_id: requestId, seq: count, data_b64: base64, ...HOST }
 
 /**
- * One line of the streamed answer of `POST /exec/fanout` (NDJSON or SSE data). `fanout` comes first, once or, with `more`,
+ * Each line of the streamed answer of `POST /exec/fanout` (NDJSON or SSE data). `fanout` comes first, once or, with `more`,
  * in several; `host` once for each host; `ledger` last. `error` instead of it: the fan-out broke off, and nothing is known of the hosts without a `host`.
  */
-export type FanoutEventJson =
-  | (Of<'fanout', typeof ASKED> & { readonly more?: true })
-  | Of<'begun', typeof BEGUN>
-  | Of<'started', typeof STARTED & { host: typeof text }>
-  | Of<'waiting_for_approval', typeof WAITING & { host: typeof text }>
-  | Of<'stdout' | 'stderr', typeof OUTPUT>
-  | Of<'warning', typeof WARNING & { host: typeof text }>
-  | ({ readonly type: 'host' } & FanoutHostJson)
-  | ({ readonly type: 'ledger' } & FanoutLedgerJson)
-  | (Of<'error', typeof FAILED> & Told)
-
-/** A host as the answer in one object has it: what it wrote stands beside how it ended, as far as it fitted. */
-export type FanoutHostResultJson = FanoutHostJson & { stdout_b64: string; stderr_b64: string }
-
-/** What `POST /exec/fanout` answers where nothing is streamed. */
-export type FanoutResultJson = FanoutLedgerJson & { hosts: FanoutHostResultJson[] }
-
-/** Throws SyntaxError for what is no event; what else an event has is not looked at. */
-export const asFanoutEvent = eventReader<FanoutEventJson>('a fan-out', {
-  fanout: { ...ASKED, more: orMissing(flag) },
-  begun: BEGUN,
-  started: { ...STARTED, host: text },
-  waiting_for_approval: { ...WAITING, host: text },
+export const FANOUT_EVENTS = {
+  fanout: {
+    fanout_id: requestId,
+    hosts: list(record({ ...HOST, agent_id: hexId })),
+    more: optional(yes).says('another such line follows'),
+  },
+  begun: { ...HOST, request_id: requestId },
+  started: { ...STARTED, ...HOST },
+  waiting_for_approval: { ...WAITING, ...HOST },
   stdout: OUTPUT,
   stderr: OUTPUT,
-  warning: { ...WARNING, host: text },
-  host: { ...ENDED, ...ENDED_MAYBE },
+  warning: { ...WARNING, ...HOST },
+  host: HOST_ENDED,
   ledger: LEDGER,
-  error: FAILED,
-})
+  error: { fanout_id: orNull(requestId), ...ERROR_TOLD },
+}
+export type FanoutEventJson = EventOf<typeof FANOUT_EVENTS>
+
+/** A host as the answer in one object has it, with as much of its output as fitted. */
+const HOST_RESULT = { ...HOST_ENDED, stdout_b64: base64, stderr_b64: base64 }
+export type FanoutHostResultJson = Sent<typeof HOST_RESULT>
+
+/** What `POST /exec/fanout` answers where nothing is streamed. */
+export const FANOUT_RESULT = { ...LEDGER, hosts: list(record(HOST_RESULT)) }
+export type FanoutResultJson = Sent<typeof FANOUT_RESULT>
+
+/** Throws SyntaxError for a line that is no event; other fields of an event are not looked at. */
+export const asFanoutEvent = eventReader('a fan-out', FANOUT_EVENTS)
 
 /** The events of a streamed answer in NDJSON, however its chunks are cut. Throws SyntaxError, or RangeError for a line without end. */
 export async function* fanoutEventsOf(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<FanoutEventJson, void, undefined> {

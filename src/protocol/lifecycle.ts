@@ -1,5 +1,18 @@
-import { closedProblemOf, oneOf, textUpTo } from './closed-fields.ts'
-import { count, flag, isTable, orNull, text, type Checked, type FieldCheck } from './field-checks.ts'
+import {
+  closedProblemOf,
+  count,
+  flag,
+  integer,
+  isTable,
+  isText,
+  oneOf,
+  orNull,
+  tested,
+  text,
+  textOf,
+  textUpTo,
+  type Sent,
+} from './json-table.ts'
 import { MAX_EVENT_TAIL } from './lifecycle-limits.ts'
 import { LOCAL_DOORS } from './reasons.ts'
 
@@ -22,10 +35,10 @@ const SANDBOX = 'sandbox'
 /** Neither empty nor anything that would end a line or the parenthesis of the sentence. */
 const NOT_OF_A_NAME = /[\p{C}\p{Z}(),=]/gu
 const MAX_LIFECYCLE_NAME = 128
-const name: FieldCheck<string> = {
-  is: (value) => typeof value === 'string' && value.length > 0 && value.length <= MAX_LIFECYCLE_NAME && value.search(NOT_OF_A_NAME) === -1,
-  what: 'a name',
-}
+const name = tested<string>(
+  (value) => isText(value) && value.length > 0 && value.length <= MAX_LIFECYCLE_NAME && value.search(NOT_OF_A_NAME) === -1,
+  'a name',
+)
 
 /** What a name is called in an event: as it is, but for what would end its sentence. */
 export const lifecycleName = (text: string): string => text.slice(0, MAX_LIFECYCLE_NAME).replaceAll(NOT_OF_A_NAME, '_') || '_'
@@ -35,9 +48,6 @@ const label = textUpTo(MAX_LABEL)
 
 /** A label of any length, as far as an event has it. */
 export const lifecycleLabel = (text: string): string => text.slice(0, MAX_LABEL).replaceAll('\0', ' ')
-const status: FieldCheck<number> = { is: (value) => Number.isSafeInteger(value), what: 'a number' }
-/** A program may write NUL. */
-const tail: FieldCheck<string> = { is: (value) => typeof value === 'string' && value.length <= MAX_EVENT_TAIL, what: 'a short text' }
 
 const FIELDS = {
   type: oneOf(WATCHED_TYPES),
@@ -52,20 +62,20 @@ const FIELDS = {
   run_id: name,
   /** Where: the id or name of an agent as it was asked for, `gateway` (this host) or `sandbox`. */
   node: name,
-  code: orNull(status),
-  signal: orNull(status),
+  code: orNull(integer),
+  signal: orNull(integer),
   duration_ms: orNull(count),
   /** Of `exec.waiting`: how long it waits at most, from `ts` on. */
   expires_in_ms: orNull(count),
   /** The end of what it wrote to both streams, as they came; null but in `exec.finished` and `exec.output`. A foreign text. */
-  tail: orNull(tail),
+  tail: orNull(textOf({ max: MAX_EVENT_TAIL })),
   tail_truncated: flag,
   /** How it ended is not known, or bytes of its output are missing: never a success. */
   incomplete: flag,
   denial_reason: orNull(name),
 }
 
-export type LifecycleEvent = Checked<typeof FIELDS>
+export type LifecycleEvent = Sent<typeof FIELDS>
 
 /** What a room that sees a run says of it; the rest is the log's. */
 export type LifecycleFacts = Pick<LifecycleEvent, 'type' | 'owner' | 'session' | 'door' | 'run_id' | 'node'> & Partial<LifecycleEvent>

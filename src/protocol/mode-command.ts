@@ -1,6 +1,6 @@
 import type { ModeOverride } from './desk.ts'
 import { MAX_SESSION_NAME } from './desk-limits.ts'
-import { isTable } from './field-checks.ts'
+import { isTable } from './json-table.ts'
 import { ASKS, HOSTS, SECURITIES } from './question.ts'
 
 /** What a line changes of a session's override; a field that is absent stays as it is, and one that is null is as configured again. */

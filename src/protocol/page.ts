@@ -1,5 +1,5 @@
 import type { Flood, Grant, PendingQuestion } from './desk.ts'
-import type { Fields } from './field-checks.ts'
+import type { Fields } from './json-table.ts'
 import type { LifecycleEvent } from './lifecycle.ts'
 import type { Decision } from './question.ts'
 

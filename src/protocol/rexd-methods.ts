@@ -1,31 +1,35 @@
 import { MAX_ARGV_TOKENS, MAX_NAME, MAX_TEXT } from './limits.ts'
 import {
   byDefault,
+  count,
   either,
   ENCODING,
   flag,
+  integer,
   list,
   map,
   oneOf,
   optional,
+  positive,
   record,
   text,
-  whole,
+  textOf,
+  wholeUpTo,
   type Received,
   type Sent,
-} from './rexd-fields.ts'
+} from './json-table.ts'
 import { ASKS, HOSTS, SECURITIES } from './question.ts'
 import { MAX_EVENTS_WAIT_MS, MAX_PATH, MAX_ROOTS, MAX_SIGNAL_NAME, MAX_TERMINAL_SIDE, MAX_VARIABLES } from './rexd-limits.ts'
 import type { CapabilityName } from './rexd-names.ts'
 
 /** `unicode`: JSON can escape half a surrogate pair, which has no form in UTF-8, and so none in files, journals and programs. */
-const NAME = text({ min: 1, max: MAX_NAME, unicode: true })
-const PATH = text({ min: 1, max: MAX_PATH, unicode: true })
-const POSITIVE = whole({ min: 1 })
-const SIDE = whole({ min: 1, max: MAX_TERMINAL_SIDE })
+const NAME = textOf({ min: 1, max: MAX_NAME, unicode: true })
+const PATH = textOf({ min: 1, max: MAX_PATH, unicode: true })
+const POSITIVE = positive
+const SIDE = wholeUpTo(MAX_TERMINAL_SIDE, 1)
 /** `mtime` of an answer, or its `mtime_ms`. */
-const FILE_TIME = either(text({ max: MAX_NAME }), whole({ min: Number.MIN_SAFE_INTEGER }))
-const NO = byDefault(false, flag())
+const FILE_TIME = either(textOf({ max: MAX_NAME }), integer)
+const NO = byDefault(false, flag)
 const NO_VARIABLES: Readonly<Record<string, string>> = {}
 const ENCODED = byDefault('utf8', ENCODING)
 
@@ -37,16 +41,16 @@ const TERMINAL = { ...SESSION, pty_id: NAME }
 const PROGRAM = {
   ...SESSION,
   /** The program and its arguments; either this or `command`. */
-  argv: optional(list(text(), { min: 1, max: MAX_ARGV_TOKENS })),
+  argv: optional(list(text, { min: 1, max: MAX_ARGV_TOKENS })),
   /** A text for `/bin/sh`, together with `shell: true`. */
-  command: optional(text({ min: 1 })),
+  command: optional(textOf({ min: 1 })),
   shell: NO,
   /** By a login shell, which reads the profiles of the user there. */
   login: NO,
   cwd: optional(PATH),
   /** Variables that are set beside those that the server sets. */
-  env: byDefault(NO_VARIABLES, map(NAME, text(), { max: MAX_VARIABLES })),
-  timeout_ms: optional(whole()),
+  env: byDefault(NO_VARIABLES, map(NAME, text, { max: MAX_VARIABLES })),
+  timeout_ms: optional(count),
   max_output_bytes: optional(POSITIVE),
   /** Where it runs, where the server's `[tools.exec]` lets callers choose. */
   host: optional(oneOf(HOSTS)),
@@ -83,20 +87,20 @@ export const METHODS = {
     /** The directories that the session may touch, each below one that the server allows. Default: all of the server's. */
     workspace_roots: optional(list(PATH, { max: MAX_ROOTS })),
     /** The session gets those of them that the server grants. Default: all. */
-    requested_capabilities: optional(list(text<CapabilityName>({ min: 1, max: MAX_NAME, unicode: true }), { max: MAX_ROOTS })),
+    requested_capabilities: optional(list(textOf<CapabilityName>({ min: 1, max: MAX_NAME, unicode: true }), { max: MAX_ROOTS })),
     limits: byDefault({}, record(LIMITS)),
     /** When the connection is lost the session waits a while for its caller to come back. Not over standard input and output. */
     resumable: NO,
   },
   /** Comes back to a session by another connection. `cursor`: of the last event that the caller has. */
-  'session.resume': { ...SESSION, resume_token: NAME, cursor: byDefault(0, whole()) },
+  'session.resume': { ...SESSION, resume_token: NAME, cursor: byDefault(0, count) },
   /** Events of a session that are kept, where none come by themselves. */
   'session.events': {
     ...SESSION,
     /** Of the last event that the caller has. */
-    cursor: whole(),
+    cursor: count,
     /** How long to wait for one more. */
-    timeout_ms: byDefault(0, whole({ max: MAX_EVENTS_WAIT_MS })),
+    timeout_ms: byDefault(0, wholeUpTo(MAX_EVENTS_WAIT_MS)),
   },
   /** Ends the session and every process of it. */
   'session.close': SESSION,
@@ -105,7 +109,7 @@ export const METHODS = {
   'exec.start': {
     ...PROGRAM,
     /** What the program reads, at most 1 MiB. Default: nothing. */
-    stdin: optional(text()),
+    stdin: optional(text),
     stdin_encoding: ENCODED,
     /** More of stdin follows by `exec.input`. */
     stdin_open: NO,
@@ -115,32 +119,32 @@ export const METHODS = {
     detach: NO,
   },
   /** `timeout_ms`: how long to wait for the end of the process; 0 asks only for its status. Default: without limit. */
-  'exec.wait': { ...PROCESS, timeout_ms: optional(whole()) },
+  'exec.wait': { ...PROCESS, timeout_ms: optional(count) },
   /** `signal`: as `KILL` or `SIGKILL`. While somebody is asked whether it may begin, any takes that back. */
-  'exec.kill': { ...PROCESS, signal: byDefault('TERM', text({ min: 1, max: MAX_SIGNAL_NAME })) },
+  'exec.kill': { ...PROCESS, signal: byDefault('TERM', textOf({ min: 1, max: MAX_SIGNAL_NAME })) },
   /** `eof`: nothing more comes. It counts only where all of `data` was taken. */
-  'exec.input': { ...PROCESS, data: text(), encoding: ENCODED, eof: NO },
+  'exec.input': { ...PROCESS, data: text, encoding: ENCODED, eof: NO },
   /** Starts a program on a terminal; its output comes as events. `timeout_ms` is by default the longest that the session allows. */
   'pty.open': { ...PROGRAM, cols: byDefault(80, SIDE), rows: byDefault(24, SIDE) },
-  'pty.input': { ...TERMINAL, data: text(), encoding: ENCODED },
+  'pty.input': { ...TERMINAL, data: text, encoding: ENCODED },
   'pty.resize': { ...TERMINAL, cols: SIDE, rows: SIDE },
   /** `kill`: SIGHUP, and SIGKILL to what still runs after the grace; else SIGHUP alone. */
-  'pty.close': { ...TERMINAL, kill: byDefault(true, flag()) },
+  'pty.close': { ...TERMINAL, kill: byDefault(true, flag) },
   'fs.read': {
     ...SESSION,
     /** Relative paths begin at the session's first root, here and below. */
     path: PATH,
     /** The first byte. */
-    offset: byDefault(0, whole()),
+    offset: byDefault(0, count),
     /** At most the session's `max_file_read_bytes`, which is the default. */
-    length: optional(whole()),
+    length: optional(count),
     encoding: ENCODED,
   },
   'fs.write': {
     ...SESSION,
     path: PATH,
     /** At most 2 MiB. */
-    content: text(),
+    content: text,
     encoding: ENCODED,
     /** `create`: nothing may stand there. `replace`: whether it was there or not. `append`: behind what is there, if anything. */
     mode: byDefault('replace', oneOf(['create', 'replace', 'append'])),
@@ -159,7 +163,7 @@ export const METHODS = {
   'fs.glob': {
     ...SESSION,
     /** One that begins at `/` is below a root, and has no `cwd`. */
-    pattern: text({ min: 1, max: MAX_TEXT, unicode: true }),
+    pattern: textOf({ min: 1, max: MAX_TEXT, unicode: true }),
     /** Where the pattern begins. Default: the first root. */
     cwd: optional(PATH),
     /** At most 10,000, which is the default. */
@@ -170,8 +174,8 @@ export const METHODS = {
     ...SESSION,
     path: PATH,
     /** Empty: all that is there, if anything; the file is made where there is none. */
-    old_string: text(),
-    new_string: text(),
+    old_string: text,
+    new_string: text,
     /** Every place; else the old text must be there exactly once. */
     replace_all: NO,
     expected_mtime: optional(FILE_TIME),
@@ -179,7 +183,7 @@ export const METHODS = {
   'fs.patch': {
     ...SESSION,
     /** From `*** Begin Patch` to `*** End Patch`; what stands around it means nothing. */
-    patch_text: text(),
+    patch_text: text,
     /** Where relative paths of the patch begin. Default: the first root. */
     cwd: optional(PATH),
   },

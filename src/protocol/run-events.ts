@@ -1,19 +1,21 @@
+import { base64, denialReason, exitStatus, hexId, requestId, signalNumber, warningKind } from './api-fields.ts'
 import {
   count,
   eventReader,
-  exitStatus,
   flag,
-  id,
-  listOf,
-  name,
-  orMissing,
+  list,
+  nameOf,
+  optional,
   orNull,
-  signalNumber,
+  table,
   text,
-  type Checked,
-} from './field-checks.ts'
+  yes,
+  type EventOf,
+  type FieldTable,
+  type Sent,
+} from './json-table.ts'
 import { LINE_FEED, LineSplitter } from './lines.ts'
-import type { DenialReason, WaitingReason, WarningKind } from './reasons.ts'
+import { WAITING_REASONS } from './reasons.ts'
 
 /** A line is an object without output; an error may carry more. */
 export const MAX_RUN_LINE = 16 * 1024 * 1024
@@ -22,32 +24,29 @@ export const lineTooLong = (): Error => new RangeError(`a line is longer than ${
 /** The streamed form for programs that read much output: lines of JSON, and bytes as they are. */
 export const RAW_RUN_TYPE = 'application/vnd.x0x.run'
 
-export const STARTED = { request_id: id, agent_id: id, machine_id: id, pid: count }
-/** Of `RAW_RUN_TYPE`: `data_bytes` bytes of output follow the line feed. */
-const OUTPUT = { request_id: id, seq: count, data_bytes: count }
+/** Fields of all events of one run, as REST tells them. */
+const RUN = { request_id: requestId, agent_id: hexId, machine_id: hexId }
+export const STARTED = { ...RUN, pid: count }
 export const WAITING = {
-  request_id: id,
-  agent_id: id,
-  machine_id: id,
-  expires_in_ms: count,
-  approvals_needed: count,
+  ...RUN,
+  expires_in_ms: count.says('from now on; then it is denied where nobody has decided'),
+  approvals_needed: count.says('of other agents; 0: a human over there alone'),
   approvals_given: count,
-  reason: name<WaitingReason>(),
+  reason: nameOf(WAITING_REASONS),
 }
-export const WARNING = { request_id: id, kind: name<WarningKind>(), message: text }
-/** As REST tells an error; `data` is not looked at. */
-export type Told = { readonly data?: Readonly<Record<string, unknown>> }
-const ERROR = { request_id: orNull(id), error: name(), message: text }
+export const WARNING = { request_id: requestId, kind: warningKind, message: text }
+/** Of `RAW_RUN_TYPE`: `data_bytes` bytes of output follow the line feed. */
+const RAW_OUTPUT = { request_id: requestId, seq: count, data_bytes: count }
+const OUTPUT = { request_id: requestId, seq: count, data_b64: base64 }
 
-/**
- * How a run ended. `ok` means: the process ran and ended, its signed Exit was verified, and every forwarded byte
- * arrived; the remote exit code may still be non-zero.
- */
-const OUTCOME = {
-  ok: flag,
-  request_id: id,
-  agent_id: id,
-  machine_id: id,
+/** An error, as an answer and as the last line of a stream. Which keys `data` has depends on the error code. */
+export const ERROR_TOLD = { error: nameOf(), message: text, data: optional(table) }
+const ERROR = { request_id: orNull(requestId), ...ERROR_TOLD }
+
+/** How a run ended. The remote exit code may be non-zero where `ok`. */
+export const RUN_OUTCOME = {
+  ok: flag.says('the run ended, its signed Exit was verified and every forwarded byte arrived; false for a denial'),
+  ...RUN,
   code: orNull(exitStatus),
   signal: orNull(signalNumber),
   duration_ms: count,
@@ -56,30 +55,34 @@ const OUTCOME = {
   truncated: flag,
   /** The outcome is unknown or bytes are missing: never a success. */
   incomplete: flag,
-  denial_reason: orNull(name<DenialReason>()),
-  warnings: listOf(name<WarningKind>()),
+  denial_reason: orNull(denialReason),
+  warnings: list(warningKind),
+  waited_ms: optional(count).says('how long it waited for an approval; absent where it did not'),
+  never_arrived: optional(yes).says('the Request certainly did not reach the agent: nothing ran; absent otherwise'),
+  message: optional(text).says('why it is incomplete'),
 }
-/**
- * `waited_ms`: how long it waited for an approval; absent where it did not. `never_arrived`: the Request certainly did not
- * reach the agent, so nothing ran; absent otherwise. `message`: why it is incomplete, for a human; absent otherwise.
- */
-type Outcome = Checked<typeof OUTCOME> & { waited_ms?: number; never_arrived?: true; message?: string }
-/** The commands that help after a denial, a line each; absent otherwise. */
-type Next = { next?: string }
+const NEXT = { next: optional(text).says('after a denial: the commands that help, a line each') }
 
 /** What `POST /exec/run` answers and `x0x exec --json` prints. */
-export type RunResultJson = Outcome & Next & { stdout_b64: string; stderr_b64: string }
+export const RUN_RESULT = { ...RUN_OUTCOME, stdout_b64: base64, stderr_b64: base64, ...NEXT }
+export type RunResultJson = Sent<typeof RUN_RESULT>
 
-type RawOutputJson = { type: 'stdout' | 'stderr' } & Checked<typeof OUTPUT>
-type WithoutOutput =
-  | ({ type: 'started' } & Checked<typeof STARTED>)
-  | ({ type: 'waiting_for_approval' } & Checked<typeof WAITING>)
-  | ({ type: 'warning' } & Checked<typeof WARNING>)
-  | ({ type: 'exit' } & Outcome & Next)
-  | ({ type: 'error' } & Checked<typeof ERROR> & Told)
-
-/** One line of the streamed form (NDJSON or SSE data). */
-export type RunEventJson = WithoutOutput | ({ type: 'stdout' | 'stderr'; data_b64: string } & Omit<RawOutputJson, 'type' | 'data_bytes'>)
+const runEvents = <O extends FieldTable>(output: O) => ({
+  started: STARTED,
+  waiting_for_approval: WAITING,
+  stdout: output,
+  stderr: output,
+  warning: WARNING,
+  exit: { ...RUN_OUTCOME, ...NEXT },
+  error: ERROR,
+})
+/** Each line of the streamed form (NDJSON or SSE data). */
+export const RUN_EVENTS = runEvents(OUTPUT)
+/** Each line of `RAW_RUN_TYPE`. */
+export const RAW_RUN_EVENTS = runEvents(RAW_OUTPUT)
+export type RunEventJson = EventOf<typeof RUN_EVENTS>
+type RawRunEvent = EventOf<typeof RAW_RUN_EVENTS>
+type RawOutput = Extract<RawRunEvent, { type: 'stdout' | 'stderr' }>
 
 /** Bytes of one output stream, in whatever pieces they came. */
 export interface OutputPart {
@@ -88,20 +91,10 @@ export interface OutputPart {
 }
 
 /** What a run's streamed answer holds, in order. */
-export type RunPart = OutputPart | WithoutOutput
+export type RunPart = OutputPart | Exclude<RawRunEvent, RawOutput>
 
-type Event = RawOutputJson | WithoutOutput
-
-/** Throws SyntaxError for what is no event; what else an event has is not looked at. */
-const asEvent = eventReader<Event>('a run', {
-  started: STARTED,
-  stdout: OUTPUT,
-  stderr: OUTPUT,
-  waiting_for_approval: WAITING,
-  warning: WARNING,
-  exit: { ...OUTCOME, waited_ms: orMissing(count), never_arrived: orMissing(flag), message: orMissing(text), next: orMissing(text) },
-  error: ERROR,
-})
+/** Throws SyntaxError for a line that is no event; other fields of an event are not looked at. */
+const asEvent = eventReader('a run', RAW_RUN_EVENTS)
 
 /** Where the bytes are between two chunks: in a line, or in the output that a line announced. */
 class RunEventDecoder {
@@ -133,12 +126,12 @@ class RunEventDecoder {
     }
   }
 
-  #announced({ type, data_bytes }: RawOutputJson): void {
+  #announced({ type, data_bytes }: RawOutput): void {
     if (data_bytes > 0) this.#output = { type, left: data_bytes }
   }
 }
 
-const isOutput = (event: Event): event is RawOutputJson => event.type === 'stdout' || event.type === 'stderr'
+const isOutput = (event: RawRunEvent): event is RawOutput => event.type === 'stdout' || event.type === 'stderr'
 
 /** The events of a streamed answer of type `RAW_RUN_TYPE`, however its chunks are cut. Stops reading while its consumer works. */
 export async function* runEventsOf(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<RunPart, void, undefined> {

@@ -1,5 +1,4 @@
-import { oneOf } from './closed-fields.ts'
-import { orNull, tableOf, text, type Checked } from './field-checks.ts'
+import { oneOf, orNull, record, text, type Sent } from './json-table.ts'
 import { ASKS, HOSTS, SECURITIES } from './question.ts'
 
 const WISH = { host: orNull(oneOf(HOSTS)), security: orNull(oneOf(SECURITIES)), ask: orNull(oneOf(ASKS)), node: orNull(text) }
@@ -7,15 +6,15 @@ const RAN_ON = { host: oneOf(HOSTS), agent_id: orNull(text), name: orNull(text) 
 const CUT = { key: text, asked: text, got: text }
 
 /** What a caller wishes for one run: it chooses among the hosts that are open to it, and narrows the rest. Null: nothing. */
-export type RunWish = Checked<typeof WISH>
+export type RunWish = Sent<typeof WISH>
 /** Where a command runs. `agent_id`: of a node; null: this host. `name`: of this host, or of the contact; null: it has none. */
-export type RanOn = Checked<typeof RAN_ON>
+export type RanOn = Sent<typeof RAN_ON>
 /** A wish that was wider than what is configured, and what it got. */
-export type CutWish = Checked<typeof CUT>
+export type CutWish = Sent<typeof CUT>
 
-export const runWish = tableOf(WISH)
-export const ranOn = tableOf(RAN_ON)
-export const cutWish = tableOf(CUT)
+export const runWish = record(WISH)
+export const ranOn = record(RAN_ON)
+export const cutWish = record(CUT)
 
 /** The wish of a caller who may leave any of it out; null: of all of it. */
 export const wishOf = (given: { readonly [K in keyof RunWish]?: RunWish[K] | undefined }): RunWish | null => {

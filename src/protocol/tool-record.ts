@@ -2,21 +2,24 @@ import { laterVersion } from '../base/file-version.ts'
 import {
   count,
   flag,
-  isTable,
+  integer,
   isText,
+  list,
+  matching,
   number,
-  orMissing,
+  oneOf,
+  optional,
   orNull,
   problemOf,
+  record,
   table,
-  tableOf,
   text,
   texts,
-  type Checked,
-  type FieldCheck,
+  type FieldTable,
   type Fields,
-} from './field-checks.ts'
-import { cutWish, ranOn, runWish, type RunWish } from './run-place.ts'
+  type Sent,
+} from './json-table.ts'
+import { cutWish, ranOn, runWish } from './run-place.ts'
 import { parseTable } from './json-shape.ts'
 
 /** Of a record, in bytes: a result with both streams, each byte of them escaped. */
@@ -25,16 +28,8 @@ export const MAX_RECORD_LINE = 16 * 1024 * 1024
 export const MAX_RECORD = 256 * 1024 * 1024
 export const RECORD_VERSION = 1
 
-const listOf = <T>(check: FieldCheck<T>): FieldCheck<readonly T[]> => ({
-  is: (value) => Array.isArray(value) && value.every((one) => isTable(one) && problemOf(one, check.fields ?? {}) === null),
-  what: `a list, each ${check.what}`,
-})
-const stream: FieldCheck<'stdout' | 'stderr'> = { is: (value) => value === 'stdout' || value === 'stderr', what: 'stdout or stderr' }
-const base64: FieldCheck<string> = {
-  is: (value) => isText(value) && /^[A-Za-z0-9+/]*={0,2}$/.test(value) && value.length % 4 === 0,
-  what: 'base64',
-}
-const wholeNumber: FieldCheck<number> = { is: Number.isSafeInteger, what: 'a whole number' }
+const stream = oneOf(['stdout', 'stderr'])
+const base64 = matching(/^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/, 'base64')
 
 const REQUEST = {
   operation: text,
@@ -49,11 +44,11 @@ const REQUEST = {
   /** Null: the default of the configuration. */
   timeout_ms: orNull(count),
   /** Where it is to run, and who is to be asked; absent: its caller does not say. */
-  wish: orMissing(runWish),
+  wish: optional(runWish),
 }
 
 const OUTCOME = {
-  code: orNull(wholeNumber),
+  code: orNull(integer),
   signal: orNull(count),
   duration_ms: number,
   stdout_bytes_total: count,
@@ -68,7 +63,7 @@ const OUTCOME = {
 
 /** Fields of each event of a run besides its name; results follow from them. */
 const RUN_EVENTS = {
-  request: { request: tableOf(REQUEST), request_hash: text, asked_at: number },
+  request: { request: record(REQUEST), request_hash: text, asked_at: number },
   /** Somebody is asked whether it may begin; `question_id` null: by its target. */
   waiting: { question_id: orNull(text), expires_at_ms: count },
   /** `ran_on`, `cuts`: absent where the configuration does not choose among hosts. */
@@ -76,22 +71,22 @@ const RUN_EVENTS = {
     started_at: text,
     cwd: orNull(text),
     timeout_ms: count,
-    ran_on: orMissing(ranOn),
-    cuts: orMissing(listOf(cutWish)),
+    ran_on: optional(ranOn),
+    cuts: optional(list(cutWish)),
   },
   stdout: { data_b64: base64 },
   stderr: { data_b64: base64 },
   /** `amount`: absent of all kinds but `descendants_ended`. */
-  warning: { kind: text, amount: orMissing(count) },
+  warning: { kind: text, amount: optional(count) },
   /** Null: it failed inside the executor. */
-  ended: { outcome: orNull(tableOf(OUTCOME)) },
+  ended: { outcome: orNull(record(OUTCOME)) },
   /** `code`: of the table of errors; null: a mistake of ours. */
   refused: { code: orNull(text), message: text, data: table },
   /**
    * What was answered, of how much of each stream; `text_sha256`: of the text that a model gets, with its frame; `of_dropped`: of its
    * output as it was before it was dropped.
    */
-  result: { view: tableOf({ stdout: count, stderr: count }), result: table, text_sha256: text, of_dropped: flag },
+  result: { view: record({ stdout: count, stderr: count }), result: table, text_sha256: text, of_dropped: flag },
   /** Its output is no longer kept. */
   text_dropped: {},
   /** A part of the output that was answered: at most `max` bytes from byte `from` on. */
@@ -112,18 +107,20 @@ const RECORD_EVENTS = {
   end: { lines: count, sha256: text },
 }
 
-type EventOf<E> = { readonly [N in keyof E]: { readonly event: N } & Checked<E[N]> }[keyof E]
+type RecordEventOf<E extends Readonly<Record<string, FieldTable>>> = {
+  readonly [N in keyof E]: { readonly event: N } & Sent<E[N]>
+}[keyof E]
 
 /** What was asked; values of variables and stdin are not in it. */
-export type RecordedRequest = Omit<Checked<typeof REQUEST>, 'wish'> & { readonly wish?: RunWish | undefined }
+export type RecordedRequest = Sent<typeof REQUEST>
 /** How a run ended. */
-export type RecordedOutcome = Checked<typeof OUTCOME>
+export type RecordedOutcome = Sent<typeof OUTCOME>
 /** What happened to a run of a tool, as far as its results follow from it. */
-export type RunRecordEvent = EventOf<typeof RUN_EVENTS>
+export type RunRecordEvent = RecordEventOf<typeof RUN_EVENTS>
 /** One line of a record. */
-export type RecordLine = EventOf<typeof RECORD_EVENTS> | (RunRecordEvent & Checked<typeof OF_RUN>)
+export type RecordLine = RecordEventOf<typeof RECORD_EVENTS> | (RunRecordEvent & Sent<typeof OF_RUN>)
 
-const checksOf = (event: string): Readonly<Record<string, FieldCheck>> | null => {
+const checksOf = (event: string): FieldTable | null => {
   if (Object.hasOwn(RUN_EVENTS, event)) return { event: text, ...OF_RUN, ...RUN_EVENTS[event as RunRecordEvent['event']] }
   return Object.hasOwn(RECORD_EVENTS, event) ? { event: text, ...RECORD_EVENTS[event as keyof typeof RECORD_EVENTS] } : null
 }

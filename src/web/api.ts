@@ -1,4 +1,4 @@
-import { isTable } from '../protocol/field-checks.ts'
+import { isTable } from '../protocol/json-table.ts'
 import { PAGE_PROOF_HEADER, type PageNews } from '../protocol/page.ts'
 
 /** Of this tab alone: no other origin, and so no other port of this host, can read it. */

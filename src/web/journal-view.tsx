@@ -1,6 +1,6 @@
 import { useEffect, useState } from 'preact/hooks'
 
-import type { Fields } from '../protocol/field-checks.ts'
+import type { Fields } from '../protocol/json-table.ts'
 import type { PageJournal } from '../protocol/page.ts'
 import { usePolled } from './use-polled.ts'
 import { Name } from './visible.tsx'

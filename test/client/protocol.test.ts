@@ -1,14 +1,14 @@
+import type { FieldTable } from '../../src/protocol/json-table.ts'
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { recordOf } from '../../src/doors/rpc/schemas.ts'
 import { EVENTS, RESULTS, type Result, type RexdEvent } from '../../src/protocol/rexd-answers.ts'
-import type { Fields } from '../../src/protocol/rexd-fields.ts'
 import type { Method, Params } from '../../src/protocol/rexd-methods.ts'
 import { connected } from './real-server.ts'
 
 /** Every field is there that must be, each is what it is stated to be, and there is none besides. */
-const requireStated = (value: object, stated: Fields, what: string): void =>
+const requireStated = (value: object, stated: FieldTable, what: string): void =>
   assert.deepEqual(recordOf(stated).safeParse(value).error?.issues ?? [], [], what)
 
 test('what the server answers and tells is what is stated of it', async (t) => {

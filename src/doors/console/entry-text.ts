@@ -14,7 +14,7 @@ type Banner = Pick<TranscriptEntry, 'time' | 'whoami' | 'dir' | 'exec'> & {
 }
 
 /** How a command ended. */
-type Ending = Pick<TranscriptEntry, 'exit' | 'duration_ms'> & { readonly error?: string | null }
+type Ending = Pick<TranscriptEntry, 'exit' | 'duration_ms'> & { readonly error?: string | null | undefined }
 
 /** Where entries are printed. */
 export interface Page {

@@ -1,7 +1,7 @@
 import * as z from 'zod'
 
 import { AppError } from '../../base/errors.ts'
-import { isTable } from '../../protocol/field-checks.ts'
+import { isTable } from '../../protocol/json-table.ts'
 import { KEEPER_LATE_MS } from '../../protocol/tool-limits.ts'
 import { checkWith } from '../check-with.ts'
 import { EXEC_OPERATIONS, type ToolAnswer } from '../tools/tool-result.ts'

@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 
 import { AppError, ERROR_TABLE, isAppError } from '../../base/errors.ts'
-import { isTable, type Fields } from '../../protocol/field-checks.ts'
+import { isTable, type Fields } from '../../protocol/json-table.ts'
 import { MAX_PAGE_BODY } from '../../protocol/page-limits.ts'
 import { jsonText } from '../../protocol/lines.ts'
 

@@ -1,7 +1,18 @@
 import { AppError } from '../../base/errors.ts'
-import { closedProblemOf, listUpTo, oneOf, textUpTo, wholeUpTo } from '../../protocol/closed-fields.ts'
+import {
+  closedProblemOf,
+  isText,
+  listUpTo,
+  oneOf,
+  orNull,
+  tested,
+  text,
+  textUpTo,
+  wholeUpTo,
+  type FieldTable,
+  type Fields,
+} from '../../protocol/json-table.ts'
 import { MAX_GRANT_MS, MAX_FOLLOWED_RUNS, MAX_GRANT_USES, MAX_RUN_NAME, MAX_SESSION_NAME } from '../../protocol/desk-limits.ts'
-import { isText, orNull, text, type FieldCheck, type Fields } from '../../protocol/field-checks.ts'
 import { isHexId } from '../../protocol/ids.ts'
 import type { PageDecision, PageExplainQuery, PageJournalQuery, PageRunsQuery } from '../../protocol/page.ts'
 import { DECISIONS } from '../../protocol/question.ts'
@@ -16,7 +27,7 @@ export interface CallComponents {
 type Call = (components: CallComponents, body: Fields, signal: AbortSignal) => Promise<object>
 
 interface CallDefinition {
-  readonly fields: Readonly<Record<string, FieldCheck>>
+  readonly fields: FieldTable
   readonly run: Call
 }
 
@@ -24,7 +35,7 @@ interface CallDefinition {
 const MAX_EXPLAINED_WORDS = 4_096
 
 const word = textUpTo(256)
-const id: FieldCheck = { is: (value) => isText(value) && isHexId(value), what: '64 hexadecimal digits' }
+const id = tested<string>((value) => isText(value) && isHexId(value), '64 hexadecimal digits')
 
 /** What the page may ask of us: by name, behind `/api/`. */
 export const PAGE_CALLS: Readonly<Record<string, CallDefinition>> = {

@@ -6,7 +6,7 @@ import type { Logger } from '../../base/log.ts'
 import type { Startable } from '../../base/startable.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
 import { randomBytes } from '../../identity/hash.ts'
-import { isText } from '../../protocol/field-checks.ts'
+import { isText } from '../../protocol/json-table.ts'
 import {
   MAX_PAGE_HEAD,
   MAX_PAGE_UNPROVEN,

@@ -1,11 +1,11 @@
 import * as z from 'zod'
 
-import { FANOUT_ENDS, PERCENTAGE } from '../../protocol/fanout.ts'
+import { FANOUT_EVENTS, FANOUT_RESULT, PERCENTAGE } from '../../protocol/fanout.ts'
 import { MAX_FANOUT_HOSTS, MAX_FANOUT_PARALLEL } from '../../protocol/fanout-limits.ts'
 import { MAX_TEXT } from '../../protocol/limits.ts'
-import { DENIAL_REASONS, WARNING_KINDS } from '../../protocol/reasons.ts'
+import { zodOf } from '../zod-of.ts'
 import { hostWord } from './fleet-schemas.ts'
-import { argv, base64, clamp, errorTold, hexId, optional, requestId, runTold, sessionName } from './schemas.ts'
+import { argv, base64, clamp, eventOf, hexId, optional, requestId, sessionName } from './schemas.ts'
 
 export const fanoutRequest = z
   .strictObject({
@@ -28,59 +28,7 @@ export const fanoutRequest = z
   .meta({ id: 'FanoutRequest' })
 export type FanoutRequest = z.infer<typeof fanoutRequest>
 
-const host = { host: z.string().describe("the contact's name, else the agent's id") }
-
-const ended = {
-  ...host,
-  agent_id: hexId,
-  machine_id: hexId.nullable(),
-  request_id: requestId.nullable().describe('null: it had no turn'),
-  end: z.enum(FANOUT_ENDS),
-  code: z.int().nullable(),
-  signal: z.int().nullable(),
-  denial_reason: z.enum(DENIAL_REASONS).nullable(),
-  error: z.string().nullable().describe('a code of the error table; of one that was not started why'),
-  duration_ms: z.int().nullable(),
-  stdout_bytes_total: z.int(),
-  stderr_bytes_total: z.int(),
-  truncated: z.boolean(),
-  incomplete: z.boolean().describe('of one that ran: bytes of its output are missing'),
-  warnings: z.array(z.enum(WARNING_KINDS)),
-  waited_ms: z.int().min(0).optional(),
-  message: z.string().optional(),
-  next: z.string().optional().describe('what to do next'),
-}
-
-const ledger = {
-  fanout_id: requestId,
-  ok: z.boolean().describe('every host ran and ended with code 0, its output complete'),
-  asked: z.int().describe('the six ends below add up to it'),
-  ran: z.int(),
-  denied: z.int(),
-  unreachable: z.int(),
-  not_started: z.int(),
-  cancelled: z.int(),
-  unknown: z.int().describe('it may have run'),
-  failed: z.int().describe('of those that ran: a code that is not 0, a signal, or output that is missing or that a cap cut'),
-}
-
 /** One line of the streamed answer. */
-export const fanoutEvent = z
-  .discriminatedUnion('type', [
-    z.strictObject({
-      type: z.literal('fanout'),
-      fanout_id: requestId,
-      hosts: z.array(z.strictObject({ ...host, agent_id: hexId })),
-      more: z.literal(true).optional().describe('another such line follows'),
-    }),
-    z.strictObject({ type: z.literal('begun'), ...host, request_id: requestId }),
-    ...runTold({ data_b64: base64 }, host),
-    z.strictObject({ type: z.literal('host'), ...ended }),
-    z.strictObject({ type: z.literal('ledger'), ...ledger }),
-    z.strictObject({ type: z.literal('error'), fanout_id: requestId.nullable(), ...errorTold }),
-  ])
-  .meta({ id: 'FanoutEvent' })
+export const fanoutEvent = eventOf(FANOUT_EVENTS).meta({ id: 'FanoutEvent' })
 
-export const fanoutResult = z
-  .strictObject({ ...ledger, hosts: z.array(z.strictObject({ ...ended, stdout_b64: base64, stderr_b64: base64 })) })
-  .meta({ id: 'FanoutResult' })
+export const fanoutResult = zodOf(FANOUT_RESULT).meta({ id: 'FanoutResult' })

@@ -3,8 +3,12 @@ import * as z from 'zod'
 import { MAX_ADDRESS_TEXT, MAX_CARD_ADDRESSES, MAX_NAME, MAX_STDIN_BYTES, MAX_STDIN_PIECES, MAX_TEXT } from '../../protocol/limits.ts'
 import { MAX_SESSION_NAME } from '../../protocol/lifecycle-limits.ts'
 import { LIFECYCLE_DOORS, LIFECYCLE_TYPES } from '../../protocol/lifecycle.ts'
-import { DENIAL_REASONS, TRUST_DECISIONS, TRUST_LEVELS, WAITING_REASONS, WARNING_KINDS } from '../../protocol/reasons.ts'
+import { DENIAL_REASONS, TRUST_DECISIONS, TRUST_LEVELS } from '../../protocol/reasons.ts'
+import { RULES } from '../../protocol/rules-json.ts'
+import { ERROR_TOLD, RAW_RUN_EVENTS, RUN_EVENTS, RUN_RESULT } from '../../protocol/run-events.ts'
+import type { FieldTable } from '../../protocol/json-table.ts'
 import { nullIsAbsent } from '../null-is-absent.ts'
+import { shapeOf, zodOf } from '../zod-of.ts'
 
 /**
  * The bodies of the REST door: closed, so that a key nobody knows is an error and not a silent
@@ -121,50 +125,6 @@ export const contactPin = z.strictObject({ contact, machine_id: hexId })
 export const contactRemove = z.strictObject({ contact })
 export const identityRevoke = z.strictObject({ machine_id: hexId.nullable().describe('null = the agent key itself') })
 
-export const started = { request_id: requestId, agent_id: hexId, machine_id: hexId, pid: z.int() }
-const waiting = {
-  request_id: requestId,
-  agent_id: hexId,
-  machine_id: hexId,
-  expires_in_ms: z.int().min(0).describe('from now on; then it is denied where nobody has decided'),
-  approvals_needed: z.int().min(0).describe('of other agents; 0: a human over there alone'),
-  approvals_given: z.int().min(0),
-  reason: z.enum(WAITING_REASONS),
-}
-const output = { type: z.enum(['stdout', 'stderr']), request_id: requestId, seq: z.int() }
-export const warning = { request_id: requestId, kind: z.enum(WARNING_KINDS), message: z.string() }
-
-/** What happens before a run's outcome; `data`: how its output is said, `more`: what each event has beside its own. */
-export const runTold = <D extends Record<string, z.ZodType>, M extends Record<string, z.ZodType>>(data: D, more: M) =>
-  [
-    z.strictObject({ type: z.literal('started'), ...started, ...more }),
-    z.strictObject({ type: z.literal('waiting_for_approval'), ...waiting, ...more }),
-    z.strictObject({ ...output, ...data, ...more }),
-    z.strictObject({ type: z.literal('warning'), ...warning, ...more }),
-  ] as const
-
-/** The outcome of a run. */
-export const outcome = {
-  ok: z.boolean().describe('the run ended, its signed Exit was verified and every forwarded byte arrived; false for a denial'),
-  request_id: requestId,
-  agent_id: hexId,
-  machine_id: hexId,
-  code: z.int().nullable(),
-  signal: z.int().nullable(),
-  duration_ms: z.int(),
-  stdout_bytes_total: z.int(),
-  stderr_bytes_total: z.int(),
-  truncated: z.boolean(),
-  incomplete: z.boolean(),
-  denial_reason: z.enum(DENIAL_REASONS).nullable(),
-  warnings: z.array(z.enum(WARNING_KINDS)),
-  waited_ms: z.int().min(0).optional().describe('how long it waited for an approval; absent where it did not'),
-  never_arrived: z.literal(true).optional().describe('the Request certainly did not reach the agent: nothing ran; absent otherwise'),
-  message: z.string().optional().describe('why it is incomplete'),
-}
-const next = z.string().optional().describe('after a denial: the commands that help, a line each')
-export const runResult = z.strictObject({ ...outcome, stdout_b64: base64, stderr_b64: base64, next }).meta({ id: 'RunResult' })
-
 const jsonValue = z.json().meta({ id: 'JsonValue' })
 
 /** What an error says to programs. Keys beyond these depend on the error code. */
@@ -184,21 +144,25 @@ const errorData = z
   .catchall(jsonValue)
   .meta({ id: 'ErrorData' })
 
-/** An error, as an answer and as the last line of a stream. */
-export const errorTold = { error: z.string(), message: z.string(), data: errorData.optional() }
+/** The fields of a table that may have what an error says to programs. */
+const answerShape = (fields: FieldTable) => ({ ...shapeOf(fields), ...(Object.hasOwn(fields, 'data') && { data: errorData.optional() }) })
 
-const runEventWith = <T extends z.ZodType>(data: Record<string, T>) =>
-  z.discriminatedUnion('type', [
-    ...runTold(data, {}),
-    z.strictObject({ type: z.literal('exit'), ...outcome, next }),
-    z.strictObject({ type: z.literal('error'), request_id: requestId.nullable(), ...errorTold }),
-  ])
+/** One of these messages. Names whose fields are the same table are one alternative. */
+export const eventOf = (events: Readonly<Record<string, FieldTable>>) => {
+  const names = Map.groupBy(Object.keys(events), (name) => events[name]!)
+  const [first, ...rest] = [...names].map(([fields, types]) =>
+    z.strictObject({ type: types.length === 1 ? z.literal(types[0]!) : z.enum(types), ...answerShape(fields) }),
+  )
+  return z.discriminatedUnion('type', [first!, ...rest])
+}
 
 /** One line of a streamed answer. */
-export const runEvent = runEventWith({ data_b64: base64 }).meta({ id: 'RunEvent' })
+export const runEvent = eventOf(RUN_EVENTS).meta({ id: 'RunEvent' })
 
 /** One line of a streamed answer whose output follows its line as it is. */
-export const rawRunEvent = runEventWith({ data_bytes: z.int().min(0) }).meta({ id: 'RawRunEvent' })
+export const rawRunEvent = eventOf(RAW_RUN_EVENTS).meta({ id: 'RawRunEvent' })
+
+export const runResult = zodOf(RUN_RESULT).meta({ id: 'RunResult' })
 
 /** One server-sent event of `GET /direct/events`. */
 export const directEvent = z
@@ -256,32 +220,9 @@ export const events = z
   .meta({ id: 'LifecycleEvents' })
 
 /** Limits: docs/rest.md. */
-export const rules = z
-  .strictObject({
-    ok: z.boolean().describe('the agent said which; false for a denial'),
-    request_id: requestId,
-    agent_id: hexId,
-    machine_id: hexId,
-    denial_reason: z.enum(DENIAL_REASONS).nullable(),
-    rules: z.array(
-      z.strictObject({
-        description: z.string().nullable().describe('of the ACL entry, as its operator wrote it: a foreign text'),
-        argv: z.array(z.string()).describe('literals and the templates <INT> and <URL_PATH>'),
-        timeout_ms: z.int(),
-        max_stdout_bytes: z.int(),
-        max_stderr_bytes: z.int(),
-        max_stdin_bytes: z.int().describe('0: it takes no stdin'),
-        detach: z
-          .strictObject({ lifetime_ms: z.int(), keep_bytes: z.int().describe('of its output, both streams together') })
-          .nullable()
-          .describe('of a run that outlives its caller; null: no run of it may'),
-      }),
-    ),
-    left_out: z.int().describe('commands that did not fit the answer'),
-  })
-  .meta({ id: 'Rules' })
+export const rules = zodOf(RULES).meta({ id: 'Rules' })
 
-export const failure = z.strictObject({ ok: z.literal(false), ...errorTold }).meta({ id: 'Error' })
+export const failure = z.strictObject({ ok: z.literal(false), ...answerShape(ERROR_TOLD) }).meta({ id: 'Error' })
 
 /** An answer whose fields its owner documents. */
 export const runOutput = z

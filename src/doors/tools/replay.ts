@@ -1,7 +1,7 @@
 import { BoundedMap } from '../../base/bounded.ts'
 import { AppError, errorCodeOf } from '../../base/errors.ts'
 import type { LocalOutcome } from '../../executor/port/local-executor.ts'
-import { isTable, type Fields } from '../../protocol/field-checks.ts'
+import { isTable, type Fields } from '../../protocol/json-table.ts'
 import type { WarningKind } from '../../protocol/reasons.ts'
 import { MAX_KEYS } from '../../protocol/tool-limits.ts'
 import { RECORD_VERSION, type RecordLine, type RunRecordEvent } from '../../protocol/tool-record.ts'

@@ -3,7 +3,7 @@ import { AppError, attempt, errorText } from '../../base/errors.ts'
 import { Turnstile } from '../../base/turnstile.ts'
 import type { EngineConfigs } from './engine-configs.ts'
 import type { LocalApi } from '../../local-api/local-api.ts'
-import { isTable, type Fields } from '../../protocol/field-checks.ts'
+import { isTable, type Fields } from '../../protocol/json-table.ts'
 import type { PageJournal, PageJournalQuery } from '../../protocol/page.ts'
 import { MAX_PAGE_JOURNAL_BYTES, MAX_PAGE_LINES, MAX_PAGE_SEARCHED } from '../../protocol/page-limits.ts'
 

@@ -15,7 +15,7 @@ import {
 } from '../../policy/modes/settings.ts'
 import { placesOf, settingsOf, type ToolsSettings } from '../../policy/modes/tools-settings.ts'
 import type { ModeOverride } from '../../protocol/desk.ts'
-import { isTable } from '../../protocol/field-checks.ts'
+import { isTable } from '../../protocol/json-table.ts'
 import { overrideIn, overrideText } from '../../protocol/mode-command.ts'
 import type { PageAgentModes, PageModes, PageSetModes, PageSetting } from '../../protocol/page.ts'
 import type { EngineConfigs } from './engine-configs.ts'

@@ -1,21 +1,22 @@
 import { createHash } from 'node:crypto'
 
 import { visibleJson } from '../../../base/visible-text.ts'
-import { closedProblemOf, oneOf } from '../../../protocol/closed-fields.ts'
-import { asFanoutEvent, type FanoutEventJson } from '../../../protocol/fanout.ts'
 import {
+  closedProblemOf,
   count,
   isTable,
-  listOf,
+  list,
   number,
+  oneOf,
   orNull,
-  tableOf,
+  record,
   text,
   texts,
-  type Checked,
-  type FieldCheck,
+  type FieldTable,
   type Fields,
-} from '../../../protocol/field-checks.ts'
+  type Sent,
+} from '../../../protocol/json-table.ts'
+import { asFanoutEvent, type FanoutEventJson } from '../../../protocol/fanout.ts'
 
 /** Of the file. One of a later version is refused as that. */
 export const LEDGER_VERSION = 1
@@ -24,22 +25,22 @@ export const LEDGER_VERSION = 1
 const ASKED_HOST = { host: text, agent_id: text, request_id: text }
 /** The first line. */
 const HEAD = { version: number, fanout_id: text, at: text, argv: texts, stdin_bytes: count, stdin_sha256: orNull(text), asked: count }
-const HOSTS = { hosts: listOf(tableOf(ASKED_HOST)) }
+const HOSTS = { hosts: list(record(ASKED_HOST)) }
 /** From here on these hosts are asked again, and what was known of them holds until they begin. */
-const RETRY = { which: oneOf(['certain', 'unknown']), fanout_id: text, at: text, hosts: listOf(tableOf({ host: text, request_id: text })) }
+const RETRY = { which: oneOf(['certain', 'unknown']), fanout_id: text, at: text, hosts: list(record({ host: text, request_id: text })) }
 
-export type LedgerHead = Checked<typeof HEAD>
-export type AskedHost = Checked<typeof ASKED_HOST>
-export type LedgerRetry = Checked<typeof RETRY>
+export type LedgerHead = Sent<typeof HEAD>
+export type AskedHost = Sent<typeof ASKED_HOST>
+export type LedgerRetry = Sent<typeof RETRY>
 
 /** One line. `begun`, `host` and `ledger` are as the daemon says them. */
 export type LedgerRecord =
   | ({ readonly type: 'x0x_ledger' } & LedgerHead)
-  | ({ readonly type: 'hosts' } & Checked<typeof HOSTS>)
+  | ({ readonly type: 'hosts' } & Sent<typeof HOSTS>)
   | ({ readonly type: 'retry' } & LedgerRetry)
   | Extract<FanoutEventJson, { type: 'begun' | 'host' | 'ledger' }>
 
-const OWN: Readonly<Record<string, Readonly<Record<string, FieldCheck>>>> = { x0x_ledger: HEAD, hosts: HOSTS, retry: RETRY }
+const OWN: Readonly<Record<string, FieldTable>> = { x0x_ledger: HEAD, hosts: HOSTS, retry: RETRY }
 const OF_DAEMON = ['begun', 'host', 'ledger']
 
 /** The `chain` before the first line. */

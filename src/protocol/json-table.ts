@@ -1,0 +1,256 @@
+/**
+ * Tables of fields: the only statement of a JSON message. Types, checks of what somebody else wrote, zod schemas (`doors/zod-of.ts`),
+ * the OpenAPI document and `proto/rexd.json` are made from them. No library: the clients have none.
+ */
+
+/** The fields of an object that somebody else wrote. */
+export type Fields = Readonly<Record<string, unknown>>
+
+/** Which values a field may have, as data. */
+type Bare =
+  /** `unicode`: without half a surrogate pair, and `max` counts bytes. `nul` false: without NUL. */
+  | { readonly is: 'text'; readonly min?: number; readonly max?: number; readonly unicode?: boolean; readonly nul?: boolean }
+  /** A text of this form. `lenient`: the check of a reader takes what this pattern takes. */
+  | { readonly is: 'form'; readonly pattern: RegExp; readonly what: string; readonly lenient?: RegExp }
+  | { readonly is: 'time' }
+  | { readonly is: 'number' }
+  | { readonly is: 'whole'; readonly min: number; readonly max?: number }
+  | { readonly is: 'flag' }
+  | { readonly is: 'true' }
+  /** `open`: a reader takes each name, because a newer writer may have more of them. */
+  | { readonly is: 'one_of'; readonly values: readonly string[]; readonly open?: boolean }
+  | { readonly is: 'list'; readonly of: Kind; readonly min?: number; readonly max?: number }
+  | { readonly is: 'map'; readonly names: Kind; readonly of: Kind; readonly max?: number }
+  | { readonly is: 'record'; readonly fields: FieldTable }
+  | { readonly is: 'either'; readonly of: readonly [Kind, Kind] }
+  | { readonly is: 'null_or'; readonly of: Kind }
+  | { readonly is: 'any' }
+  /** Checked by a function: no schema can be made of it. */
+  | { readonly is: 'tested'; readonly test: (value: unknown) => boolean; readonly what: string }
+export type Kind = Bare & { readonly says?: string }
+
+/** The sender may leave out a field with a default; the receiver always has it. */
+type Presence = 'required' | 'optional' | 'default'
+
+export class Field<out T, out P extends Presence = 'required'> {
+  /** Never there: the type of the values. */
+  declare readonly type?: T
+
+  readonly kind: Kind
+  readonly presence: P
+  readonly byDefault: unknown
+
+  constructor(kind: Kind, presence: P, byDefault?: unknown) {
+    this.kind = kind
+    this.presence = presence
+    this.byDefault = byDefault
+  }
+
+  /** The same field with a description for the schemas. */
+  says(text: string): Field<T, P> {
+    return new Field<T, P>({ ...this.kind, says: text }, this.presence, this.byDefault)
+  }
+}
+export type FieldTable = Readonly<Record<string, Field<unknown, Presence>>>
+
+export type ValueOf<F> = F extends Field<infer T, Presence> ? T : never
+type Flat<T> = { readonly [K in keyof T]: T[K] }
+type Present<S extends FieldTable, P extends Presence> = { [K in keyof S as S[K]['presence'] extends P ? K : never]: ValueOf<S[K]> }
+type OrUndefined<T> = { [K in keyof T]?: T[K] | undefined }
+/** A record as its sender writes it. */
+export type Sent<S extends FieldTable> = Flat<Present<S, 'required'> & OrUndefined<Present<S, 'optional' | 'default'>>>
+/** A record as its receiver has it: defaults stand where the sender left a field out. */
+export type Received<S extends FieldTable> = Flat<Present<S, 'required' | 'default'> & Partial<Present<S, 'optional'>>>
+/** A message of one of several types, each with a table of its own. */
+export type EventOf<E extends Readonly<Record<string, FieldTable>>> = {
+  readonly [N in keyof E]: { readonly type: N } & Sent<E[N]>
+}[keyof E]
+
+const field = <T>(kind: Kind): Field<T> => new Field<T>(kind, 'required')
+
+interface Bounds {
+  readonly min?: number
+  readonly max?: number
+}
+
+export const text: Field<string> = field({ is: 'text' })
+export const textOf = <T extends string = string>(bounds: Bounds & { unicode?: boolean }): Field<T> => field({ is: 'text', ...bounds })
+/** A text of at most `max` characters without NUL. */
+export const textUpTo = (max: number, min = 0): Field<string> => field({ is: 'text', min, max, nul: false })
+export const matching = (pattern: RegExp, what: string, lenient?: RegExp): Field<string> =>
+  field({ is: 'form', pattern, what, ...(lenient && { lenient }) })
+export const time: Field<string> = field({ is: 'time' })
+export const number: Field<number> = field({ is: 'number' })
+export const count: Field<number> = field({ is: 'whole', min: 0 })
+export const integer: Field<number> = field({ is: 'whole', min: Number.MIN_SAFE_INTEGER })
+export const wholeUpTo = (max: number, min = 0): Field<number> => field({ is: 'whole', min, max })
+export const positive: Field<number> = field({ is: 'whole', min: 1 })
+export const flag: Field<boolean> = field({ is: 'flag' })
+export const yes: Field<true> = field({ is: 'true' })
+export const oneOf = <const T extends string>(values: readonly T[]): Field<T> => field({ is: 'one_of', values })
+/** A kind or a reason. A newer daemon may have more of them; a reader takes what is a name, because a terminal would obey other texts. */
+export const nameOf = <T extends string>(values: readonly T[] = []): Field<T> => field({ is: 'one_of', values, open: true })
+export const list = <T>({ kind }: Field<T>, bounds: Bounds = {}): Field<readonly T[]> => field({ is: 'list', of: kind, ...bounds })
+export const listUpTo = <T>(field: Field<T>, max: number, min = 0): Field<readonly T[]> => list(field, { min, max })
+export const texts = list(text)
+export const map = <T>(names: Field<string>, { kind }: Field<T>, bounds: { max?: number } = {}): Field<Readonly<Record<string, T>>> =>
+  field({ is: 'map', names: names.kind, of: kind, ...bounds })
+export const table: Field<Fields> = map(text, field<unknown>({ is: 'any' }))
+export const record = <S extends FieldTable>(fields: S): Field<Sent<S>> => field({ is: 'record', fields })
+export const either = <A, B>(a: Field<A>, b: Field<B>): Field<A | B> => field({ is: 'either', of: [a.kind, b.kind] })
+export const orNull = <T>({ kind }: Field<T>): Field<T | null> => field({ is: 'null_or', of: kind })
+export const any = <T>(): Field<T> => field({ is: 'any' })
+export const tested = <T>(test: (value: unknown) => boolean, what: string): Field<T> => field({ is: 'tested', test, what })
+
+export const optional = <T>({ kind }: Field<T>): Field<T, 'optional'> => new Field<T, 'optional'>(kind, 'optional')
+export const byDefault = <T>(value: NoInfer<T>, { kind }: Field<T>): Field<T, 'default'> => new Field<T, 'default'>(kind, 'default', value)
+
+/** How bytes stand in a JSON text: as UTF-8 text, or in base64 (RFC 4648, 4, with padding). */
+export const ENCODING = oneOf(['utf8', 'base64'])
+export type Encoding = ValueOf<typeof ENCODING>
+
+// ---- checks of what somebody else wrote ----
+
+const NAME = /^[a-z][a-z0-9_]{0,63}$/
+
+export const isText = (value: unknown): value is string => typeof value === 'string'
+export const isTable = (value: unknown): value is Fields => typeof value === 'object' && value !== null && !Array.isArray(value)
+
+const isWithin = (size: number, { min = 0, max = Infinity }: Bounds): boolean => size >= min && size <= max
+
+/** True for a value that is of this kind by itself; its parts are checked one by one. */
+const isOf = (value: unknown, kind: Kind): boolean => {
+  switch (kind.is) {
+    case 'text':
+      return isText(value) && isWithin(value.length, kind) && (kind.nul !== false || !value.includes('\0'))
+    case 'form':
+      return isText(value) && (kind.lenient ?? kind.pattern).test(value)
+    case 'time':
+      return isText(value)
+    case 'number':
+      return Number.isFinite(value)
+    case 'whole':
+      return Number.isSafeInteger(value) && isWithin(value as number, kind)
+    case 'flag':
+      return typeof value === 'boolean'
+    case 'true':
+      return value === true
+    case 'one_of':
+      return isText(value) && (kind.open === true ? NAME.test(value) : kind.values.includes(value))
+    case 'list':
+      return Array.isArray(value) && isWithin(value.length, kind)
+    case 'map':
+      return isTable(value) && isWithin(Object.keys(value).length, kind)
+    case 'record':
+      return isTable(value)
+    case 'tested':
+      return kind.test(value)
+    default:
+      return true
+  }
+}
+
+const withMost = (what: string, { min = 0, max }: Bounds): string => (max === undefined ? what : `${what} of ${min} to ${max}`)
+
+/** What belongs there, to stand behind "is not". */
+const whatOf = (kind: Kind): string => {
+  switch (kind.is) {
+    case 'text':
+      return kind.max === undefined ? 'a text' : `${withMost('a text', kind)} characters`
+    case 'form':
+    case 'tested':
+      return kind.what
+    case 'time':
+      return 'a text'
+    case 'number':
+      return 'a number'
+    case 'whole':
+      if (kind.max !== undefined) return `a whole number from ${kind.min} to ${kind.max}`
+      return kind.min === 0 ? 'a count' : 'a whole number'
+    case 'flag':
+      return 'true or false'
+    case 'true':
+      return 'true'
+    case 'one_of':
+      return kind.open === true ? 'a name' : `one of ${kind.values.join(', ')}`
+    case 'list':
+      return `${withMost('a list', kind)}, each ${whatOf(kind.of)}`
+    case 'map':
+      return kind.max === undefined ? 'a table' : `a table of at most ${kind.max} entries`
+    case 'either':
+      return kind.of.map(whatOf).join(' or ')
+    case 'null_or':
+      return `${whatOf(kind.of)} or null`
+    default:
+      return 'a table'
+  }
+}
+
+const quoted = (name: string): string => JSON.stringify(name.slice(0, 64))
+
+/** The parts of a list, or of a table with free keys, each with its place. */
+const partsOf = (value: unknown, kind: Kind): readonly (readonly [place: string, part: unknown, kind: Kind])[] => {
+  if (kind.is === 'list') return (value as unknown[]).map((one, index) => [`[${index}]`, one, kind.of])
+  if (kind.is !== 'map') return []
+  return Object.entries(value as Fields).flatMap(([name, one]) => [
+    [`: ${quoted(name)}`, name, kind.names],
+    [/^[\w-]{1,64}$/.test(name) ? `.${name}` : `[${quoted(name)}]`, one, kind.of],
+  ])
+}
+
+/** Why a value does not fit, to stand behind its name; null: it fits. `closed`: a key that is not stated does not fit. */
+const wrongWith = (value: unknown, kind: Kind, closed: boolean): string | null => {
+  if (kind.is === 'null_or') {
+    if (value === null) return null
+    return isOf(value, kind.of) ? wrongWith(value, kind.of, closed) : ` is not ${whatOf(kind)}`
+  }
+  if (kind.is === 'either') return kind.of.some((one) => wrongWith(value, one, closed) === null) ? null : ` is not ${whatOf(kind)}`
+  if (!isOf(value, kind)) return ` is not ${whatOf(kind)}`
+  if (kind.is === 'record') return wrongIn(value as Fields, kind.fields, closed)
+  for (const [place, part, of] of partsOf(value, kind)) {
+    const wrong = wrongWith(part, of, closed)
+    if (wrong !== null) return place + wrong
+  }
+  return null
+}
+
+const wrongIn = (fields: Fields, stated: FieldTable, closed: boolean): string | null => {
+  const unknown = closed ? Object.keys(fields).find((name) => !Object.hasOwn(stated, name)) : undefined
+  if (unknown !== undefined) return `: ${quoted(unknown)} is no key of this`
+  for (const [name, { kind, presence }] of Object.entries(stated)) {
+    const value = fields[name]
+    const wrong = value !== undefined ? wrongWith(value, kind, closed) : presence === 'required' ? ' is missing' : null
+    if (wrong !== null) return `.${name}${wrong}`
+  }
+  return null
+}
+
+const firstIn = (fields: Fields, stated: FieldTable, closed: boolean): string | null =>
+  wrongIn(fields, stated, closed)?.replace(/^(\.|: )/, '') ?? null
+
+/** The first field that is missing or is not what it must be, with its place; null: all are right. */
+export const problemOf = (fields: Fields, stated: FieldTable): string | null => firstIn(fields, stated, false)
+/** The same, where a key that is not stated is a problem too. */
+export const closedProblemOf = (fields: Fields, stated: FieldTable): string | null => firstIn(fields, stated, true)
+export const fits = (value: unknown, { kind }: Field<unknown>): boolean => wrongWith(value, kind, true) === null
+
+/** The same fields without nulls for optional ones: null means that the field is absent. A field that may be null itself gets it. */
+export const withoutNulls = (fields: Fields, stated: FieldTable): Fields =>
+  Object.fromEntries(
+    Object.entries(fields).filter(([name, value]) => {
+      const { presence = 'required', kind } = Object.hasOwn(stated, name) ? stated[name]! : {}
+      return value !== null || presence === 'required' || kind?.is === 'null_or'
+    }),
+  )
+
+/** Reads a message, which must have what is stated for its type. Throws SyntaxError. */
+export const eventReader =
+  <E extends Readonly<Record<string, FieldTable>>>(of: string, events: E) =>
+  (value: unknown): EventOf<E> => {
+    const event: Fields = isTable(value) ? value : {}
+    const { type } = event
+    if (typeof type !== 'string' || !Object.hasOwn(events, type)) throw new SyntaxError(`a line that is no event of ${of}`)
+    const problem = problemOf(event, events[type]!)
+    if (problem !== null) throw new SyntaxError(`${type}: ${problem}`)
+    return event as unknown as EventOf<E>
+  }
