@@ -16,7 +16,7 @@ const MAX_REFUSED_DETAIL = 512
 export const REFUSAL_LINES = { burst: 256, perSecond: 1 }
 /** … of all strangers together, and of all trusted agents: some 1 GB in a day for each. Of the doors of this host there are few. */
 export const REFUSAL_TOTAL_LINES = { burst: 2048, perSecond: 8 }
-/** Sources that are metered one by one; the oldest is forgotten. */
+/** Sources of refusals that are not written and whose names are kept for the summary. */
 const MAX_REFUSAL_SOURCES = 1024
 /** How soon what was not written is told, in one line. */
 export const REFUSAL_SUMMARY_MS = 60_000
@@ -150,7 +150,7 @@ export class Refusals {
   constructor(components: { clock: Clock }, init: { write: (event: RefusalsSuppressedEvent) => Promise<void> }) {
     this.#clock = components.clock
     this.#write = init.write
-    const sources = (): RateLimit => new RateLimit(components, { ...REFUSAL_LINES, sources: MAX_REFUSAL_SOURCES })
+    const sources = (): RateLimit => new RateLimit(components, REFUSAL_LINES)
     const total = (): TokenBucket => new TokenBucket(components, REFUSAL_TOTAL_LINES)
     this.#meters = {
       stranger: { sources: sources(), total: total() },

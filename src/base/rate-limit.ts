@@ -2,29 +2,26 @@ import { BoundedMap } from './bounded.ts'
 import type { Clock } from './clock.ts'
 import { TokenBucket, type TokenBucketInit } from './token-bucket.ts'
 
+/** Sources that a rate limit remembers, about a kilobyte each. */
+export const MAX_METERED_SOURCES = 4_096
+
 export interface RateLimitComponents {
   readonly clock: Pick<Clock, 'monotonic'>
   /** A number from 0 to below 1, as `Math.random`, which is the default. */
   readonly random?: () => number
 }
 
-export interface RateLimitInit extends TokenBucketInit {
-  /** How many sources are remembered. */
-  readonly sources: number
-}
-
-/** A token bucket for each source, in bounded memory: above `sources` the one that was quiet longest is forgotten, and would start with a full bucket. */
+/** A token bucket for each source. Above MAX_METERED_SOURCES it forgets the source that was quiet longest, which would start with a full bucket. */
 export class RateLimit {
   readonly #clock: Pick<Clock, 'monotonic'>
   readonly #random: () => number
-  readonly #init: RateLimitInit
-  readonly #buckets: BoundedMap<string, TokenBucket>
+  readonly #init: TokenBucketInit
+  readonly #buckets = new BoundedMap<string, TokenBucket>({ max: MAX_METERED_SOURCES })
 
-  constructor(components: RateLimitComponents, init: RateLimitInit) {
+  constructor(components: RateLimitComponents, init: TokenBucketInit) {
     this.#clock = components.clock
     this.#random = components.random ?? Math.random
     this.#init = init
-    this.#buckets = new BoundedMap({ max: init.sources })
   }
 
   /** Takes `count` tokens of this source; false, and none taken, when it has fewer. */

@@ -4,7 +4,6 @@ import { isGivenLabel } from '../policy/modes/tools-settings.ts'
 import { provenAgent, type Question } from '../protocol/question.ts'
 import type { Flood, PendingQuestion } from '../protocol/desk.ts'
 import {
-  MAX_ASKERS,
   MAX_CLAIMED_JSON,
   MAX_CLAIMED_QUESTIONS,
   MAX_FLOOD_NAME,
@@ -59,7 +58,7 @@ export class WaitingQuestions {
 
   constructor(components: { clock: Clock }) {
     this.#clock = components.clock
-    this.#rate = new RateLimit(components, { ...QUESTION_RATE, sources: MAX_ASKERS })
+    this.#rate = new RateLimit(components, QUESTION_RATE)
   }
 
   get all(): readonly WaitingQuestion[] {

@@ -142,7 +142,7 @@ export class Messages implements Startable {
       payload_b64: Buffer.from(message.payload).toString('base64'),
       received_at: new Date(clock.now()).toISOString(),
     })
-    for (let i = 0; i < cutOff; i++) counters.add('listeners_cut_off')
+    counters.add('listeners_cut_off', cutOff)
     counters.add(delivered > 0 ? 'messages_delivered' : 'messages_without_listener')
     return delivered > 0 ? 'delivered' : 'no_listener'
   }

@@ -17,8 +17,6 @@ import type { Links } from './links.ts'
 
 /** Pings of ours under way at once. */
 export const MAX_PINGS = 64
-/** Agents whose pings are metered one by one. */
-const MAX_PING_SOURCES = 1_024
 
 export interface Pinged {
   readonly agent_id: AgentId
@@ -55,7 +53,7 @@ export class Pings implements Startable {
   constructor(components: PingsComponents, init: { readonly version: string }) {
     this.#parts = components
     this.#version = init.version
-    this.#rate = new RateLimit(components, { burst: PING_BURST, perSecond: PINGS_PER_SECOND, sources: MAX_PING_SOURCES })
+    this.#rate = new RateLimit(components, { burst: PING_BURST, perSecond: PINGS_PER_SECOND })
   }
 
   start(): void {

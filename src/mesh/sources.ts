@@ -1,8 +1,8 @@
 import { BoundedMap } from '../base/bounded.ts'
 import type { Clock } from '../base/clock.ts'
-import { RateLimit, type RateLimitComponents } from '../base/rate-limit.ts'
+import { MAX_METERED_SOURCES, RateLimit, type RateLimitComponents } from '../base/rate-limit.ts'
 import type { MachineId } from '../protocol/ids.ts'
-import { LONGEST_REFILL_MS, MAX_METERED_SOURCES, METERED, RATES, type Metered, type Standing } from '../protocol/meter-limits.ts'
+import { LONGEST_REFILL_MS, METERED, RATES, type Metered, type Standing } from '../protocol/meter-limits.ts'
 import { Lateness } from './lateness.ts'
 import { OFFENCES, Penalties, type Offence, type PenaltyJson } from './penalties.ts'
 
@@ -161,7 +161,7 @@ export class Sources {
     if (known !== undefined) return known
     const { burst, perSecond } = RATES[standing][what]
     const factor = purpose === 'crowd' ? CROWD_FACTOR : 1
-    const limit = new RateLimit(this.#parts, { burst: burst * factor, perSecond: perSecond * factor, sources: MAX_METERED_SOURCES })
+    const limit = new RateLimit(this.#parts, { burst: burst * factor, perSecond: perSecond * factor })
     this.#limits.set(key, limit)
     return limit
   }

@@ -73,7 +73,7 @@ export const MAX_ASK_TIMEOUT_MS = 30 * 60_000
 export const UI_GRACE_MS = 1_000
 /** Questions of one asker that are taken: what he asks beyond that is denied at once and counted. */
 export const QUESTION_RATE = { burst: 64, perSecond: 2 } as const
-/** Askers whose rate is remembered. */
+/** Askers whose floods the page remembers. */
 export const MAX_ASKERS = 1_024
 /** Askers whose floods are lines of their own in the list that humans get, beside what waits; the rest is one. Their names go no further. */
 export const MAX_FLOODS = 64

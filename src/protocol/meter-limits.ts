@@ -72,14 +72,8 @@ export const RATES: Readonly<Record<Standing, Readonly<Record<Metered, Rate>>>> 
   accepted: ACCEPTED_RATES,
 }
 
-/** Sources whose meters are kept, about a kilobyte each; the one that was quiet longest is forgotten. */
-export const MAX_METERED_SOURCES = 4_096
 /** So many a minute of each source, all of them at once if need be. */
-export const perMinute = (count: number): Rate & { readonly sources: number } => ({
-  burst: count,
-  perSecond: count / 60,
-  sources: MAX_METERED_SOURCES,
-})
+export const perMinute = (count: number): Rate => ({ burst: count, perSecond: count / 60 })
 
 /** Inbound connections whose machine is not proven yet; beyond this the host that has the most of them loses its oldest. */
 export const MAX_UNPROVEN_CONNECTIONS = 256

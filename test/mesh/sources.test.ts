@@ -4,10 +4,10 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { Lateness, LATENESS_CHECK_MS, LATE_MS, LATENESS_PARDON_MS } from '../../src/mesh/lateness.ts'
-import { RateLimit } from '../../src/base/rate-limit.ts'
+import { MAX_METERED_SOURCES, RateLimit } from '../../src/base/rate-limit.ts'
 import { perMinute } from '../../src/protocol/meter-limits.ts'
 import { Sources, CROWD_FACTOR, REFUSED_CONNECTION_COST } from '../../src/mesh/sources.ts'
-import { LONGEST_REFILL_MS, MAX_METERED_SOURCES, RATES, type Metered, type Standing } from '../../src/protocol/meter-limits.ts'
+import { LONGEST_REFILL_MS, RATES, type Metered, type Standing } from '../../src/protocol/meter-limits.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 /** Machines are called by their standing; `hosts` share what strangers may do. */
@@ -43,7 +43,7 @@ test('a source may do so much at once, then so much a second, and no other pays 
 })
 
 test('sources are remembered in bounded memory: the one that was quiet longest starts afresh', () => {
-  const limit = new RateLimit({ clock: new ManualClock() }, { burst: 1, perSecond: 0, sources: MAX_METERED_SOURCES })
+  const limit = new RateLimit({ clock: new ManualClock() }, { burst: 1, perSecond: 0 })
   assert.equal(limit.allows('first'), true)
   for (let i = 0; i < MAX_METERED_SOURCES - 1; i++) limit.allows(`source ${i}`)
   assert.equal(limit.allows('first'), false)

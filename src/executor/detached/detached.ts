@@ -3,9 +3,9 @@ import type { RunKey } from '../../audit/run-key.ts'
 import type { Clock } from '../../base/clock.ts'
 import { errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
+import { RateLimit } from '../../base/rate-limit.ts'
 import { hasShare } from '../../base/share.ts'
 import { reach } from '../../base/stages.ts'
-import { TokenBucket } from '../../base/token-bucket.ts'
 import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import { equalBytes, sha256 } from '../../identity/hash.ts'
 import {
@@ -70,13 +70,15 @@ export class Detached {
   /** What runs or waits here now. */
   readonly #going = new Map<KeptRun, DetachedRun>()
   readonly #attached = new Set<Attached>()
-  /** Of cancels, and of all other questions. As many entries as contacts at most. */
-  readonly #cancels = new Map<AgentId, TokenBucket>()
-  readonly #asks = new Map<AgentId, TokenBucket>()
+  readonly #cancels: RateLimit
+  /** Questions that are not cancels. */
+  readonly #asks: RateLimit
 
   constructor(components: DetachedComponents, init: { readonly dataDir: string }) {
     this.#components = components
     const { clock, log, reports } = components
+    this.#cancels = new RateLimit(components, DETACHED_CANCELS)
+    this.#asks = new RateLimit(components, DETACHED_ASKS)
     const forgotten = async (record: DetachedRecord): Promise<boolean> => !reports.hasJournal || this.#forgotten(record, 'time')
     const neverBegan = async (record: DetachedRecord): Promise<Uint8Array> => {
       const subject = { key: keyOf(record), argv: [], requestSha256: record.request_sha256 }
@@ -139,10 +141,7 @@ export class Detached {
 
   /** Whether one more question of this agent is answered. */
   mayAsk(agentId: AgentId, { ask }: Pick<ExecDetachedAsk, 'ask'>): boolean {
-    const [meters, rate] = ask === 'cancel' ? [this.#cancels, DETACHED_CANCELS] : [this.#asks, DETACHED_ASKS]
-    const meter = meters.get(agentId) ?? new TokenBucket(this.#components, rate)
-    meters.set(agentId, meter)
-    return meter.take()
+    return (ask === 'cancel' ? this.#cancels : this.#asks).allows(agentId)
   }
 
   ask(asked: AskedDetached): AdmittedQuestion {

@@ -1,16 +1,18 @@
 import type { Clock } from '../../base/clock.ts'
+import { RateLimit } from '../../base/rate-limit.ts'
 import type { TimeShare } from '../../base/time-sharing.ts'
+import { TokenBucket } from '../../base/token-bucket.ts'
 import { authorize, senderDenial, type Asked, type Permitted, type Principal } from '../../policy/mesh/authorize.ts'
 import { RuleBook } from '../../policy/mesh/tellable-rules.ts'
 import type { ExecDetachRequest } from '../../protocol/detached.ts'
 import type { SignedStdin } from '../../protocol/exec.ts'
 import type { AgentId, RequestId } from '../../protocol/ids.ts'
+import { DENIAL_BURST, DENIALS_PER_SECOND, STRANGERS_REQUEST_BURST, STRANGERS_REQUESTS_PER_SECOND } from '../../protocol/limits.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 import { isSameRun, type Detached } from '../detached/detached.ts'
 import type { KeptRun } from '../detached/kept-run.ts'
 import type { PeerLink } from '../links/links.ts'
 import { pairKey, type Nonces } from '../links/nonces.ts'
-import { AnswerMeters } from './answer-meters.ts'
 import type { Denial, Dropped, Told } from './answers.ts'
 import { Approvals, type ApprovalsComponents, type ApprovalsInit, type AskedRun, type NotAllowed } from './approvals.ts'
 import { intentOf, readArrival, type Arrival } from './arrival.ts'
@@ -57,7 +59,10 @@ export class Decisions {
   readonly #components: DecisionsComponents
   readonly #ruleBook: RuleBook
   readonly #senders: Senders
-  readonly #meters: AnswerMeters
+  /** Denials and rules for each accepted agent: each costs a signature and a line of the audit log. */
+  readonly #answers: RateLimit
+  /** The same for all other agents together, because any peer can make another link. */
+  readonly #strangers: TokenBucket
   readonly #approvals: Approvals
 
   /** `time`: of what may take long. */
@@ -65,7 +70,8 @@ export class Decisions {
     this.#components = components
     this.#senders = new Senders(components, init)
     this.#ruleBook = new RuleBook(components)
-    this.#meters = new AnswerMeters(components)
+    this.#answers = new RateLimit(components, { burst: DENIAL_BURST, perSecond: DENIALS_PER_SECOND })
+    this.#strangers = new TokenBucket(components, { burst: STRANGERS_REQUEST_BURST, perSecond: STRANGERS_REQUESTS_PER_SECOND })
     this.#approvals = new Approvals(components, init)
   }
 
@@ -93,7 +99,7 @@ export class Decisions {
     const { counters, detached, judge } = this.#components
     const { link } = arrival
     const trust = judge.decide(link.agentId, link.machineId)
-    if (trust !== 'accept' && !this.#meters.admitsStranger(link)) return { dropped: 'requests_ignored' }
+    if (trust !== 'accept' && !(link.strangersRequests.take() && this.#strangers.take())) return { dropped: 'requests_ignored' }
     const read = readArrival(arrival.frame)
     if (read === null) return { dropped: 'malformed_frames' }
     // Questions about detached runs have bounds of their own: runs that go on must not keep their owner from ending them.
@@ -134,7 +140,7 @@ export class Decisions {
 
   /** Each answer costs a signature and a line of the journal, as a denial does: no more is verified than may be answered. */
   #mayAsk(read: Arrival, agentId: AgentId): boolean {
-    return read.asks === 'detached' ? this.#components.detached.mayAsk(agentId, read.request) : this.#meters.admits(agentId)
+    return read.asks === 'detached' ? this.#components.detached.mayAsk(agentId, read.request) : this.#answers.allows(agentId)
   }
 
   #decideRun(
@@ -167,7 +173,7 @@ export class Decisions {
   }
 
   #refused(subject: RunSubject, why: NotAllowed): Denial | Dropped {
-    return this.#meters.admits(subject.key.agent_id) ? { subject, ...why } : { dropped: 'requests_ignored' }
+    return this.#answers.allows(subject.key.agent_id) ? { subject, ...why } : { dropped: 'requests_ignored' }
   }
 
   /** Takes a place among those that are kept, then whatever any run takes. */
@@ -217,6 +223,6 @@ export class Decisions {
 
   /** A denial for `concurrency_limit_reached` takes no token: the requester did nothing wrong. */
   #mayDeny(agentId: AgentId, reason: DenialReason): boolean {
-    return reason === 'concurrency_limit_reached' || this.#meters.admits(agentId)
+    return reason === 'concurrency_limit_reached' || this.#answers.allows(agentId)
   }
 }

@@ -1,5 +1,5 @@
 import type { Clock } from '../../base/clock.ts'
-import { TokenBucket } from '../../base/token-bucket.ts'
+import { RateLimit } from '../../base/rate-limit.ts'
 import type { AgentId } from '../../protocol/ids.ts'
 import { MAX_PIECES_UNACKED } from '../../protocol/limits.ts'
 import {
@@ -13,17 +13,15 @@ import {
 
 /** How many runs wait to be allowed, of whom, and what of their stdin may be held back: they have no slot that would bound them. */
 export class WaitingRoom {
-  readonly #clock: Clock
   /** Waiting runs of each agent, on whatever machines. */
   readonly #waitingOf = new Map<AgentId, number>()
-  /** As many entries as contacts at most. */
-  readonly #questions = new Map<AgentId, TokenBucket>()
+  readonly #questions: RateLimit
   readonly #stdinOf = new Map<AgentId, number>()
   #waiting = 0
   #stdin = 0
 
   constructor(components: { readonly clock: Clock }) {
-    this.#clock = components.clock
+    this.#questions = new RateLimit(components, { burst: QUESTION_BURST, perSecond: QUESTIONS_PER_SECOND })
   }
 
   get waiting(): number {
@@ -38,7 +36,7 @@ export class WaitingRoom {
     if (this.#waiting >= MAX_WAITING_RUNS) return `${this.#waiting} runs wait for an approval already`
     if (this.#stdin + ahead > MAX_WAITING_STDIN || (this.#stdinOf.get(agentId) ?? 0) + ahead > MAX_WAITING_STDIN_OF_AGENT)
       return 'runs that wait for an approval hold all the stdin that they may'
-    if (!this.#mayAsk(agentId)) return 'this agent has asked for approvals too often; a moment later it may again'
+    if (!this.#questions.allows(agentId)) return 'this agent has asked for approvals too often; a moment later it may again'
     this.#waitingOf.set(agentId, own + 1)
     this.#waiting += 1
     this.#hold(agentId, ahead)
@@ -59,12 +57,5 @@ export class WaitingRoom {
     const own = (this.#stdinOf.get(agentId) ?? 0) + bytes
     if (own > 0) this.#stdinOf.set(agentId, own)
     else this.#stdinOf.delete(agentId)
-  }
-
-  #mayAsk(agentId: AgentId): boolean {
-    const init = { burst: QUESTION_BURST, perSecond: QUESTIONS_PER_SECOND }
-    const bucket = this.#questions.get(agentId) ?? new TokenBucket({ clock: this.#clock }, init)
-    this.#questions.set(agentId, bucket)
-    return bucket.take()
   }
 }
