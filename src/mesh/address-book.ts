@@ -113,14 +113,15 @@ export class AddressBook {
     ]
   }
 
+  /** Those of mDNS come last, because any host of the local network can name addresses that accept and say nothing. */
   addressesOf(machineId: MachineId): string[] {
     const announced = this.#seen().filter((one) => one.machine_id === machineId)
     const all = [
       ...(this.#presences?.of(machineId)?.addresses ?? []),
       ...announced.flatMap((one) => one.addresses),
-      ...(this.#local.get(machineId) ?? []),
       ...(this.#index().addresses.get(machineId) ?? []),
       ...(this.#bootstrap.get(machineId) ?? []),
+      ...(this.#local.get(machineId) ?? []),
     ]
     return [...new Set(all)]
   }

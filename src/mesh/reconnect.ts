@@ -176,10 +176,8 @@ export class Reconnect implements Startable {
   #onFound(found: FoundMachine): void {
     const { machineId, addresses } = found
     if (addresses.length === 0) return
-    const attempt = this.#attempts.get(machineId)
-    if (attempt !== undefined || this.#node.isKnown(machineId)) this.#book.learnLocal(machineId, addresses)
-    if (attempt !== undefined) Object.assign(attempt, { failures: 0, nextAt: this.#clock.monotonic() })
-    else if (this.#isFree(machineId)) this.#found.add(found)
+    if (this.#node.isKnown(machineId)) this.#book.learnLocal(machineId, addresses)
+    if (this.#isFree(machineId)) this.#found.add(found)
     this.#pump()
   }
 

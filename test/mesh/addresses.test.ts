@@ -9,6 +9,7 @@ import { machineIdOfText, peerIdOf } from '../../src/identity/peer-id.ts'
 import { AddressBook, type BookContact, MAX_MDNS_PEERS } from '../../src/mesh/address-book.ts'
 import { announceable, hostOf, hostOfText, isPublicText, parseAddress } from '../../src/mesh/addresses.ts'
 import type { SeenAgent } from '../../src/mesh/announcements.ts'
+import type { Heard } from '../../src/mesh/presences.ts'
 import { MAX_ADDRESS_TEXT, MAX_DIAL_ADDRESSES } from '../../src/protocol/limits.ts'
 
 const machineOf = (n: number): string => machineKeyOf(new Uint8Array(32).fill(n)).machineId
@@ -176,4 +177,19 @@ test('what the local network tells is kept within bounds', () => {
   assert.equal(book.addressesOf(M1).length, MAX_DIAL_ADDRESSES)
   for (let i = 0; i < MAX_MDNS_PEERS; i++) book.learnLocal(`machine${i}`, [at(M2)])
   assert.deepEqual(book.addressesOf(M1), [])
+})
+
+test('addresses that the local network names of a known machine come after all others', () => {
+  const told = seen(M1, [at(M1, '10.0.0.1')])
+  const presences = { claimsOf: () => [], of: () => ({ addresses: [at(M1, '10.0.0.2')] }) as unknown as Heard }
+  const book = new AddressBook(
+    { contacts: () => [contact({ addresses: [at(M1, '10.0.0.3')] })], seen: () => [told], presences },
+    { bootstrap: [at(M1, '10.0.0.4')] },
+  )
+  book.learnLocal(
+    M1,
+    Array.from({ length: MAX_DIAL_ADDRESSES }, (_, i) => at(M1, '10.9.9.9', i + 1)),
+  )
+  const others = ['10.0.0.2', '10.0.0.1', '10.0.0.3', '10.0.0.4'].map((host) => at(M1, host))
+  assert.deepEqual([book.addressesOf(M1).slice(0, 4), book.candidates(ALICE)[0]!.addresses.slice(0, 4)], [others, others])
 })

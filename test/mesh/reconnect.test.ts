@@ -118,6 +118,17 @@ test('no stranger is dialled who is connected, names no address, or finds the pl
   assert.deepEqual(node.dialled, [3, 4].map(machineOf))
 })
 
+test('a wanted machine that is found is dialled at once where it was found, and its other dials go on as before', async (t) => {
+  const { node, clock, find } = setUp(t, [1])
+  await node.failAll()
+  find(1)
+  assert.deepEqual(node.dials.at(-1)?.addresses, [addressOf(1)])
+  await node.failAll()
+  assert.deepEqual(node.dials, [])
+  await clock.advance(2 * RECONNECT_MIN_MS)
+  assert.equal(node.dials.length, 1)
+})
+
 test('strangers leave the addresses alone that the local network told of a contact', async (t) => {
   const { node, book, find } = setUp(t, [1])
   find(1)
