@@ -37,7 +37,7 @@ export interface AddressBookComponents {
 export interface AddressBookInit {
   /** Addresses that end in `/p2p/…`; others are left out. */
   readonly bootstrap: readonly string[]
-  /** Our own, which says where on the ring of all machines we are. */
+  /** This machine: never a candidate, whoever names it. Also its place on the ring of all machines. */
   readonly self?: MachineId
   /** Agents to whose machines a connection stands however many contacts there are. */
   readonly keep?: readonly AgentId[]
@@ -70,7 +70,10 @@ export class AddressBook {
     this.#contacts = components.contacts
     this.#seen = components.seen
     this.#presences = components.presences
-    this.#bootstrap = byMachine(init.bootstrap)
+    const bootstrap = byMachine(init.bootstrap)
+    // One list may serve all machines of a fleet.
+    bootstrap.delete(this.#self)
+    this.#bootstrap = bootstrap
   }
 
   get bootstrapMachines(): MachineId[] {
@@ -88,13 +91,13 @@ export class AddressBook {
 
   /** Whether no pin forbids this agent on this machine. */
   leavesRoomFor(agentId: AgentId, machineId: MachineId): boolean {
-    return isAllowedOn(this.#index().byAgent.get(agentId), machineId)
+    return this.#isAllowedOn(this.#index().byAgent.get(agentId), machineId)
   }
 
   /** Whether our own rules leave room for this contact on this machine. */
   mayBe(agentId: AgentId, machineId: MachineId): boolean {
     const contact = this.#index().byAgent.get(agentId)
-    return contact !== undefined && contact.trust !== 'blocked' && isAllowedOn(contact, machineId)
+    return contact !== undefined && contact.trust !== 'blocked' && this.#isAllowedOn(contact, machineId)
   }
 
   /**
@@ -105,7 +108,7 @@ export class AddressBook {
     const seen = this.#seen().filter((one) => one.agent_id === agentId)
     const contact = this.#index().byAgent.get(agentId)
     const proven = this.#machinesOf(contact, seen)
-    const claims = (this.#presences?.claimsOf(agentId) ?? []).filter((one) => !proven.includes(one) && isAllowedOn(contact, one))
+    const claims = (this.#presences?.claimsOf(agentId) ?? []).filter((one) => !proven.includes(one) && this.#isAllowedOn(contact, one))
     const candidateOf = (machineId: MachineId): Candidate => ({ machineId, addresses: this.addressesOf(machineId) })
     return [
       ...proven.map(candidateOf),
@@ -153,9 +156,14 @@ export class AddressBook {
 
   #machinesOf(contact: BookContact | undefined, seen: readonly SeenAgent[]): MachineId[] {
     const newestFirst = seen.toSorted((a, b) => b.issued_at_ms - a.issued_at_ms).map((one) => one.machine_id)
-    if (contact === undefined) return [...new Set(newestFirst)]
-    const machines = [...new Set([...newestFirst, ...this.#cardOf(contact).keys(), ...contact.machines])]
-    return machines.filter((machine) => isAllowedOn(contact, machine))
+    const listed = contact === undefined ? [] : [...this.#cardOf(contact).keys(), ...contact.machines]
+    return [...new Set([...newestFirst, ...listed])].filter((machine) => this.#isAllowedOn(contact, machine))
+  }
+
+  /** Pins bind a contact to its machines, and no agent but our own is on this machine. */
+  #isAllowedOn(contact: BookContact | undefined, machineId: MachineId): boolean {
+    const isPinned = contact !== undefined && contact.machines.length > 0
+    return machineId !== this.#self && (!isPinned || contact.machines.includes(machineId))
   }
 
   /** Made anew only when the list of contacts is another one. */
@@ -180,10 +188,6 @@ export class AddressBook {
     return card
   }
 }
-
-/** Pins bind a contact to its machines. */
-const isAllowedOn = (contact: BookContact | undefined, machineId: MachineId): boolean =>
-  contact === undefined || contact.machines.length === 0 || contact.machines.includes(machineId)
 
 interface ContactIndex {
   readonly contacts: readonly BookContact[]

@@ -16,7 +16,7 @@ import {
   MAX_UNAWAITED_DIALS,
 } from '../protocol/limits.ts'
 import { RELAYED_DIAL_AFTER_MS } from '../protocol/relay-limits.ts'
-import { parseAddress, relayOfText } from './addresses.ts'
+import { hostOfText, parseAddress, relayOfText } from './addresses.ts'
 import { DialPrecedence } from './dial-precedence.ts'
 import { machineIdOf } from './peer-ids.ts'
 
@@ -43,6 +43,8 @@ export interface DiallerComponents {
   dialRelayed(address: Multiaddr, options: { signal: AbortSignal }): Promise<Connection>
   /** Of `MeshNode`. */
   isKnown(machineId: MachineId): boolean
+  /** Where this machine listens. */
+  ownAddresses(): readonly string[]
 }
 
 /** Tries the addresses of a machine, one after the other, beginning with the one that answered the last time. */
@@ -142,12 +144,22 @@ export class Dialler {
   async #connect(machineId: MachineId, text: string, options: { signal: AbortSignal; force: boolean }): Promise<Connection> {
     const address = parseAddress(text)
     if (address?.machineId !== machineId) throw new AppError('bad_request', 'not an address of this machine that we can dial')
+    // The failed handshake would count as an offence of this machine's own host.
+    if (this.#isOwn(text)) throw new AppError('peer_rejected', 'this machine itself listens at this address')
     if (address.relay === null) return this.#components.dial(machineId, multiaddr(text), options)
     // A card may name any relay, and to use one is to keep a connection to it.
     if (!this.#components.isKnown(address.relay)) throw new AppError('peer_rejected', 'the relay is nobody whom we know: import its card')
     return this.#components.dialRelayed(multiaddr(text), options)
   }
+
+  /** A DNS name may stand for several machines, so it counts as no address of this one. */
+  #isOwn(text: string): boolean {
+    return hostOfText(text) !== null && this.#components.ownAddresses().some((own) => endpointOf(own) === endpointOf(text))
+  }
 }
+
+/** An address without the machine that must answer there. */
+const endpointOf = (address: string): string => multiaddr(address).toString().split('/p2p/')[0]!
 
 /** Of the handshake: whoever answered proved another key than that of the machine. Its error has no name of its own. */
 const ANOTHER_KEY = /^Payload identity key \S+ does not match expected remote identity key/

@@ -72,7 +72,7 @@ export class MeshNode implements Startable {
         isKnown: (machineId) => this.isKnown(machineId),
         onServer: () => this.table.onServer(),
         sourceOf: (machineId) => this.#limits.sourceOf(machineId),
-        strangersDialled: () => this.#strangers().filter((one) => !one.inbound).length,
+        strangersDialled: () => this.connections().filter((one) => !one.inbound && !this.isKnown(one.machineId)).length,
       },
       { strangers: this.strangersMayCome },
     )
@@ -118,6 +118,7 @@ export class MeshNode implements Startable {
       dial: async (machineId, address, options) => this.#engineDials.ours(machineId, async () => libp2p.dial(address, options)),
       dialRelayed: async (address, options) => ways!.dial(address, options),
       isKnown: (machineId) => this.isKnown(machineId),
+      ownAddresses: () => this.directAddresses(),
     })
     const mayAsk = (machineId: MachineId): boolean => this.#limits.mayBring(machineId, 1)
     this.table.attach(libp2p.services.dht, { mayAsk, sourceOf: (machineId) => this.#limits.sourceOf(machineId) })
@@ -169,7 +170,7 @@ export class MeshNode implements Startable {
   }
 
   strangerConnections(): number {
-    return this.#strangers().length
+    return this.connections().filter((one) => !this.isKnown(one.machineId)).length
   }
 
   /** See `PeerLimits`. */
@@ -254,10 +255,6 @@ export class MeshNode implements Startable {
     const connection = this.#connections.wrap(await dialler.dial(machineId, addresses, signal, { ...how, force: besides.length > 0 }))
     if (connection === null) throw new AppError('peer_rejected', 'only Ed25519 machines')
     return connection
-  }
-
-  #strangers(): MeshConnection[] {
-    return this.connections().filter((one) => !this.isKnown(one.machineId))
   }
 
   #gateView(): ConstructorParameters<typeof Gate>[0]['view'] {

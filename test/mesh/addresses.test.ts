@@ -193,3 +193,16 @@ test('addresses that the local network names of a known machine come after all o
   const others = ['10.0.0.2', '10.0.0.1', '10.0.0.3', '10.0.0.4'].map((host) => at(M1, host))
   assert.deepEqual([book.addressesOf(M1).slice(0, 4), book.candidates(ALICE)[0]!.addresses.slice(0, 4)], [others, others])
 })
+
+test('this machine is never dialled, whoever names it: the bootstrap list, a card, a pin, a claim or the DHT', () => {
+  const contacts = [contact({ machines: [M1, M2], addresses: [at(M1), at(M2)] })]
+  const presences = { claimsOf: () => [M1, M3], of: () => null }
+  const seenOn = [seen(M1, [at(M1)]), { ...seen(M1, [at(M1)]), agent_id: 'b2'.repeat(32) }]
+  const book = new AddressBook({ contacts: () => contacts, seen: () => seenOn, presences }, { bootstrap: [at(M1), at(M3)], self: M1 })
+  assert.deepEqual([book.bootstrapMachines, book.wanted()], [[M3], [M3, M2]])
+  assert.deepEqual(
+    [ALICE, 'b2'.repeat(32)].map((agent) => book.candidates(agent).map(({ machineId }) => machineId)),
+    [[M2], [M3]],
+  )
+  for (const agent of [ALICE, 'b2'.repeat(32)]) assert.deepEqual([book.leavesRoomFor(agent, M1), book.mayBe(agent, M1)], [false, false])
+})

@@ -24,6 +24,7 @@ const setUp = () => {
   const going: AbortSignal[] = []
   const dialler = new Dialler({
     isKnown: () => true,
+    ownAddresses: () => [],
     dialRelayed: async () => Promise.reject(new Error('no relay')),
     dial: async (_machine, _address, { signal }) => {
       going.push(signal)

@@ -7,7 +7,8 @@ import { peerIdFromString } from '@libp2p/peer-id'
 import { randomBytes } from '../../src/identity/hash.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
-import { Dialler } from '../../src/mesh/dialler.ts'
+import type { AppError } from '../../src/base/errors.ts'
+import { Dialler, type DialFailure } from '../../src/mesh/dialler.ts'
 import type { MachineId } from '../../src/protocol/ids.ts'
 import { ADDRESS_DIAL_MS, MAX_CONNECTIONS, MAX_PARALLEL_DIALS } from '../../src/protocol/limits.ts'
 import { RESUME_OTHER_ADDRESS_MS } from '../../src/dm/link-dialler.ts'
@@ -22,7 +23,7 @@ const machineOf = () => {
 }
 
 const nobodyRelays = async (): Promise<Connection> => Promise.reject(new Error('no relay'))
-const everybodyIsKnown = { dialRelayed: nobodyRelays, isKnown: () => true }
+const everybodyIsKnown = { dialRelayed: nobodyRelays, isKnown: () => true, ownAddresses: () => [] }
 
 /** Dials that end when they are told to. */
 const diallerOf = () => {
@@ -47,6 +48,31 @@ test('another machine at an address is told as that, whatever the handshake call
   const { machineId, address } = machineOf()
   const dialled = new Dialler({ ...everybodyIsKnown, dial }).dial(machineId, [address], new AbortController().signal)
   await assert.rejects(dialled, /: another machine answers at this address$/)
+})
+
+test('an address at which this machine listens is never dialled, and is told as that', async () => {
+  const asked: string[] = []
+  const dial = async (_machine: MachineId, to: { toString(): string }): Promise<Connection> => {
+    asked.push(String(to))
+    throw new Error('ECONNREFUSED')
+  }
+  const own = `/p2p/${peerIdOf(machineOf().machineId)}`
+  const ownAddresses = (): string[] =>
+    ['/ip4/127.0.0.1/tcp/5483', '/ip6/::1/tcp/5483', '/dns4/x0x.example/tcp/5483'].map((text) => text + own)
+  const dialler = new Dialler({ ...everybodyIsKnown, dial, ownAddresses })
+  const { machineId } = machineOf()
+  const at = (endpoint: string): string => `${endpoint}/p2p/${peerIdOf(machineId)}`
+  const refused = ['/ip4/127.0.0.1/tcp/5483', '/ip6/::1/tcp/5483', '/ip6/0:0:0:0:0:0:0:1/tcp/5483'].map(at)
+  const dialled = ['/ip4/127.0.0.1/tcp/5484', '/ip4/127.0.0.2/tcp/5483', '/dns4/x0x.example/tcp/5483'].map(at)
+  await assert.rejects(dialler.dial(machineId, [...refused, ...dialled], new AbortController().signal), (error: AppError) => {
+    const failures = error.data['addresses'] as DialFailure[]
+    assert.deepEqual(
+      failures.filter(({ error: text }) => text === 'this machine itself listens at this address').map(({ address }) => address),
+      refused,
+    )
+    return true
+  })
+  assert.deepEqual(asked, dialled)
 })
 
 test('so many machines are dialled at once and no more, and the time of who waits does not run', async (t) => {
@@ -132,7 +158,7 @@ test('the address that answered last is remembered of a known machine, however m
   const old = address.replace('5483', String(port))
   const asked: string[] = []
   const dialler = new Dialler({
-    dialRelayed: nobodyRelays,
+    ...everybodyIsKnown,
     isKnown: (machine) => machine === machineId,
     dial: async (_machine, to) => {
       asked.push(String(to))
@@ -157,7 +183,7 @@ const behind = (relay: string, machine: string): string =>
 test('where many are reached through relays, their direct addresses do not go on beside the dials of others', async () => {
   const [relay, underway] = [machineOf(), new Set<string>()]
   const dialler = new Dialler({
-    isKnown: () => true,
+    ...everybodyIsKnown,
     dial: async (_machine, to, { signal }) => {
       underway.add(String(to))
       return new Promise((_, reject) =>
@@ -180,6 +206,7 @@ test('a relayed address is dialled only where the relay is known, and does not w
   const [{ machineId, address }, relay, other] = [machineOf(), machineOf(), machineOf()]
   const asked: string[] = []
   const dialler = new Dialler({
+    ...everybodyIsKnown,
     isKnown: (machine) => machine !== other.machineId,
     // A network where we are not: nothing comes back.
     dial: async (_machine, _to, { signal }) =>
