@@ -2,6 +2,10 @@ import { chmod, cp, rm } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 
 import type { DetachedEvent, DetachedInfo, DetachedSink, DetachedTarget } from '../../src/exec/detached/detached-types.ts'
+import { neverRan } from '../../src/executor/runs/run-facts.ts'
+import { execExit, execFrame } from '../../src/protocol/exec.ts'
+import { AGENT_SIGNATURE_BYTES } from '../../src/protocol/limits.ts'
+import type { DenialReason } from '../../src/protocol/reasons.ts'
 import type { ExecPair } from './exec-pair.ts'
 import { soon } from './local-engine.ts'
 
@@ -54,6 +58,27 @@ export class DetachedMemory implements DetachedSink {
   text(stream: 'stdout' | 'stderr'): string {
     return Buffer.concat(this.events.flatMap((event) => (event.type === stream ? [event.data] : []))).toString()
   }
+}
+
+/** An encoded Exit of a program that wrote so many bytes, or of a run that was denied. Nobody signed it. */
+export const exitFrame = (
+  wrote: { readonly stdout?: number; readonly stderr?: number } = {},
+  denied: DenialReason | null = null,
+): Uint8Array => {
+  const totals = { stdout_bytes_total: wrote.stdout ?? 0, stderr_bytes_total: wrote.stderr ?? 0 }
+  const id = 'e1'.repeat(32)
+  const body = execExit.encode({
+    ...neverRan(denied),
+    ...totals,
+    version: 1,
+    request_id: '0192d3a0-1111-7222-8333-444455556666',
+    from_agent: id,
+    from_machine: id,
+    to_agent: id,
+    to_machine: id,
+    request_sha256: new Uint8Array(32),
+  })
+  return execFrame.encode({ type: 'exit', body, signature: new Uint8Array(AGENT_SIGNATURE_BYTES) })
 }
 
 export const untilOver = async (pair: ExecPair, target: DetachedTarget): Promise<DetachedInfo> => {

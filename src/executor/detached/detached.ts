@@ -23,11 +23,11 @@ import { NONCE_BYTES } from '../../protocol/limits.ts'
 import type { Asked, Permitted } from '../../policy/mesh/authorize.ts'
 import type { PeerLink } from '../links/links.ts'
 import type { UnackedTotal } from '../runs/outbox.ts'
+import type { PeerRun } from '../runs/peer-run.ts'
 import type { RunOutlet } from '../runs/outlet.ts'
 import type { AdmittedQuestion, Carried } from '../runs/peer-questions.ts'
 import type { Reports, RunSubject } from '../runs/reports.ts'
 import { Attachment } from './attachment.ts'
-import type { DetachedRun } from './detached-run.ts'
 import type { KeptRun } from './kept-run.ts'
 import { keptName, KeptRuns } from './kept-runs.ts'
 import type { DetachedRecord } from './record-file.ts'
@@ -68,7 +68,7 @@ export class Detached {
   readonly #components: DetachedComponents
   readonly #runs: KeptRuns
   /** What runs or waits here now. */
-  readonly #going = new Map<KeptRun, DetachedRun>()
+  readonly #going = new Map<KeptRun, PeerRun>()
   readonly #attached = new Set<Attached>()
   readonly #cancels: RateLimit
   /** Questions that are not cancels. */
@@ -115,28 +115,24 @@ export class Detached {
   }
 
   /** Runs it to its end. Whoever asked, now or with the same Request again, is told by `answer`. */
-  async execute(run: DetachedRun, kept: KeptRun, outlet: RunOutlet): Promise<void> {
+  async execute(run: PeerRun, kept: KeptRun, outlet: RunOutlet): Promise<void> {
     this.#components.counters.count('runs_detached')
     this.#going.set(kept, run)
     const told = this.#tellBegun(kept, outlet)
-    const refused = await run.execute()
+    await run.execute()
     this.#going.delete(kept)
-    if (refused !== null) {
-      await this.#runs.drop(kept)
-      kept.refuse(refused)
-    }
     await told
     reach('over', run.requestId)
   }
 
   /** The same Request came again: it is told how its run is. */
   answer(kept: KeptRun, outlet: RunOutlet): AdmittedQuestion {
-    return { question: new Waiter(outlet), answered: this.#tellBegun(kept, outlet) }
+    return { question: waiterOn(outlet), answered: this.#tellBegun(kept, outlet) }
   }
 
   /** The stream on which a Request came that is to be told whether its run has begun. */
   streamOf(outlet: RunOutlet): Carried {
-    return new Waiter(outlet)
+    return waiterOn(outlet)
   }
 
   /** Whether one more question of this agent is answered. */
@@ -163,7 +159,7 @@ export class Detached {
         const { request_id } = request
         this.#components.log.error({ request_id, error: errorText(error) }, 'a question about a detached run could not be answered')
       })
-    return { question: new Waiter(outlet), answered: answered.finally(() => outlet.close()) }
+    return { question: waiterOn(outlet), answered: answered.finally(() => outlet.close()) }
   }
 
   async #do({ request, subject }: AskedDetached, kept: KeptRun): Promise<Uint8Array> {
@@ -236,30 +232,7 @@ const frameOf = (kept: KeptRun | null, request_id: string): Uint8Array => {
 }
 
 /** A stream on which nothing more is expected of its peer. */
-class Waiter implements Carried {
-  readonly #outlet: RunOutlet
-
-  constructor(outlet: RunOutlet) {
-    this.#outlet = outlet
-  }
-
-  receive(): void {}
-
-  end(): void {}
-
-  lost(): void {
-    this.#outlet.close()
-  }
-
-  over(): void {
-    this.#outlet.close()
-  }
-
-  violated(): void {
-    this.#outlet.close()
-  }
-
-  kill(): void {
-    this.#outlet.close()
-  }
+const waiterOn = (outlet: RunOutlet): AdmittedQuestion['question'] => {
+  const close = (): void => outlet.close()
+  return { receive: () => undefined, end: () => undefined, lost: close, over: close, violated: close, kill: close }
 }

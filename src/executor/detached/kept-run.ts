@@ -2,39 +2,29 @@ import type { Clock } from '../../base/clock.ts'
 import { errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { DETACHED_KEPT_MS } from '../../protocol/detach-limits.ts'
-import { execExit, execFrame, type ExecFrame } from '../../protocol/exec.ts'
+import { execExit, execFrame, type ExecExit, type ExecFrame } from '../../protocol/exec.ts'
 import { MAX_WARNINGS_PER_RUN } from '../../protocol/limits.ts'
 import type { OutputStream } from '../runs/outbox.ts'
+import type { PeerRun, PeerRunOutput } from '../runs/peer-run.ts'
 import type { DetachedRecord, RecordFiles } from './record-file.ts'
 import { keptBefore, SPOOL_START, type SpoolPlace } from './spool-format.ts'
 import { SpoolIndex } from './spool-index.ts'
 import { SpoolReader } from './spool-reader.ts'
 import { Spool } from './spool.ts'
 
-export interface KeptRunComponents {
-  readonly clock: Clock
-  readonly files: RecordFiles
-  readonly log: Logger
-}
-
-/** What a run is told of its output. */
-export interface KeptRunHandlers {
-  onRoom(): void
-  /** The disk refuses it: once. */
-  onFailed(): void
-}
-
 export interface KeptRunInit {
   readonly name: string
   readonly record: DetachedRecord
   /** Settles when the files of a denied run of the same name are gone. */
   readonly replaced?: Promise<void> | undefined
+  /** Removes a new run that was denied before it ran or waited, so that nothing of it is kept. Absent: its files are there. */
+  discard?(): Promise<void>
 }
 
 /** One detached run as it is kept: what its owner may still ask for, in memory and on the disk. */
-export class KeptRun {
+export class KeptRun implements PeerRunOutput {
   readonly name: string
-  readonly #components: KeptRunComponents
+  readonly #components: { readonly clock: Clock; readonly files: RecordFiles; readonly log: Logger }
   readonly #replaced: Promise<void> | undefined
   #record: DetachedRecord
   #spool: Spool | null = null
@@ -54,11 +44,16 @@ export class KeptRun {
   /** Writes of the record, one behind the other; whether the last one succeeded. */
   #saving: Promise<boolean> = Promise.resolve(true)
   readonly #begun = Promise.withResolvers<void>()
+  /** Settles when it is known whether it runs, or waits. */
+  readonly begun = this.#begun.promise
   #refused: Uint8Array | null = null
+  /** See `KeptRunInit.discard`; null: it is kept, however it ends. */
+  #discard: (() => Promise<void>) | null
 
-  constructor(components: KeptRunComponents, init: KeptRunInit) {
+  constructor(components: { clock: Clock; files: RecordFiles; log: Logger }, init: KeptRunInit) {
     this.name = init.name
     this.#replaced = init.replaced
+    this.#discard = init.discard ?? null
     this.#components = components
     this.#record = init.record
     const { file_bytes: file, stdout_kept: stdout, stderr_kept: stderr, ended_at_ms } = init.record
@@ -93,11 +88,6 @@ export class KeptRun {
     return this.#spool?.written ?? this.#place
   }
 
-  /** Settles when it is known whether it runs, or waits. */
-  get begun(): Promise<void> {
-    return this.#begun.promise
-  }
-
   /** The Exit, encoded, of one that never ran and is not kept. */
   get refused(): Uint8Array | null {
     return this.#refused
@@ -115,27 +105,28 @@ export class KeptRun {
   /** It was denied: while it waited, or when its program could not be started. */
   get isDenied(): boolean {
     const { state, exit } = this.#record
-    const frame = state === 'ended' && exit !== null ? execFrame.decode(exit) : null
-    return frame?.type === 'exit' && execExit.decode(frame.body).denial_reason !== null
+    return state === 'ended' && (exitOf(exit)?.denial_reason ?? null) !== null
   }
 
   /** Makes its files. Throws what the disk says; then there are none. */
-  async open(handlers: KeptRunHandlers): Promise<void> {
+  async open(run: Pick<PeerRun, 'resume' | 'outputLost'>): Promise<void> {
     const { files, log } = this.#components
     try {
       await this.#replaced
       await files.prepare()
       this.#spool = await Spool.create(files.outputOf(this.name), {
-        onRoom: () => handlers.onRoom(),
+        onRoom: () => run.resume(),
         onWritten: () => this.#changed(),
         onFailed: (error) => {
           log.error({ request_id: this.#record.request_id, error: errorText(error) }, 'output of a detached run cannot be kept')
-          handlers.onFailed()
+          run.outputLost()
         },
       })
       await files.save(this.name, this.#record)
+      if (this.#record.state === 'waiting') this.#discard = null
     } catch (error) {
       await this.#spool?.finish().catch(() => undefined)
+      this.#spool = null
       await files.remove(this.name)
       throw error
     }
@@ -147,27 +138,21 @@ export class KeptRun {
   }
 
   /** It waits to be allowed. */
-  waits(): void {
+  waiting(): void {
     this.#begun.resolve()
   }
 
   /** It is about to run: from here on a crash leaves it lost. False where that cannot be written, and then it must not. */
-  async allowed(): Promise<boolean> {
+  async approved(): Promise<boolean> {
     this.#change({ state: 'running' })
     return this.#saving
   }
 
-  runs(lifetimeMs: number): void {
+  started(lifetimeMs: number): void {
+    this.#discard = null
     this.#endsAt = this.#components.clock.monotonic() + lifetimeMs
     this.#change({ state: 'running' })
     this.#begun.resolve()
-  }
-
-  /** Nothing of it is kept: whoever asked is told why. */
-  refuse(exit: Uint8Array): void {
-    this.#refused = exit
-    this.#begun.resolve()
-    this.#changed()
   }
 
   note(frame: Uint8Array): void {
@@ -175,17 +160,18 @@ export class KeptRun {
     this.#change({ notes: [...this.#record.notes, frame] })
   }
 
-  /** It is over: `exit` is its encoded Exit, null where there will be none. `total`: all bytes that its program wrote. */
-  async finish(exit: Uint8Array | null, total: number): Promise<void> {
-    const { log } = this.#components
+  /** It is over: `exit` is its encoded Exit, null where there will be none. */
+  async finish(exit: Uint8Array | null): Promise<void> {
     await this.#spool?.finish().catch((error: unknown) => {
-      log.error({ request_id: this.#record.request_id, error: errorText(error) }, 'the output of a detached run could not be closed')
+      const fields = { request_id: this.#record.request_id, error: errorText(error) }
+      this.#components.log.error(fields, 'the output of a detached run could not be closed')
     })
+    if (exit !== null && this.#discard !== null) return this.#refuse(exit, this.#discard)
     const { file, stdout, stderr } = this.written
-    const dropped = Math.max(total - stdout - stderr, this.#spool?.dropped ?? 0)
-    const state = exit === null ? 'lost' : 'ended'
+    const { stdout_bytes_total = 0, stderr_bytes_total = 0 } = exitOf(exit) ?? {}
+    const dropped = Math.max(stdout_bytes_total + stderr_bytes_total - stdout - stderr, this.#spool?.dropped ?? 0)
     const place = { file_bytes: file, stdout_kept: stdout, stderr_kept: stderr, dropped }
-    this.#change({ state, exit, ...this.#ended(), ...place })
+    this.#change({ state: exit === null ? 'lost' : 'ended', exit, ...this.#ended(), ...place })
     this.#begun.resolve()
     await this.#saving
   }
@@ -202,7 +188,7 @@ export class KeptRun {
     await this.#measuring
   }
 
-  /** Whatever was to be written of its record is. */
+  /** Settles when its record is written. */
   async settled(): Promise<void> {
     await this.#saving
   }
@@ -254,6 +240,14 @@ export class KeptRun {
     }
   }
 
+  /** Nothing of it is kept: its requester gets the Exit, and may ask again. */
+  async #refuse(exit: Uint8Array, discard: () => Promise<void>): Promise<void> {
+    await discard()
+    this.#refused = exit
+    this.#begun.resolve()
+    this.#changed()
+  }
+
   async #measure(size: number): Promise<void> {
     const { files, log } = this.#components
     try {
@@ -297,4 +291,10 @@ export class KeptRun {
   #changed(): void {
     for (const onChange of this.#watchers) onChange()
   }
+}
+
+/** What an encoded Exit says. */
+const exitOf = (frame: Uint8Array | null): ExecExit | null => {
+  const decoded = frame && execFrame.decode(frame)
+  return decoded?.type === 'exit' ? execExit.decode(decoded.body) : null
 }

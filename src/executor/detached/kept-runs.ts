@@ -80,7 +80,7 @@ export class KeptRuns {
       }
       const kept = new KeptRun({ clock: this.#clock, files: this.#files, log: this.#log }, { name, record })
       this.#runs.set(name, kept)
-      if (record.state === 'waiting') await kept.finish(await this.#components.neverBegan(record), 0)
+      if (record.state === 'waiting') await kept.finish(await this.#components.neverBegan(record))
       else if (!kept.over) kept.lose((await stat(this.#files.outputOf(name)).catch(() => null))?.size ?? 0)
       // It was forgotten, and its record could not be written any more; or somebody has removed its output.
       else if (record.state !== 'expired' && !(await this.#files.hasOutput(name))) await kept.expire()
@@ -101,7 +101,8 @@ export class KeptRuns {
     const record: DetachedRecord = { version: 1, ...init, state: waits ? 'waiting' : 'running', ...nothing }
     const before = this.#runs.get(name)
     const replaced = before && this.drop(before)
-    const kept = new KeptRun({ clock: this.#clock, files: this.#files, log: this.#log }, { name, record, replaced })
+    const discard = async (): Promise<void> => this.drop(kept)
+    const kept: KeptRun = new KeptRun({ clock: this.#clock, files: this.#files, log: this.#log }, { name, record, replaced, discard })
     this.#runs.set(name, kept)
     return kept
   }

@@ -2,7 +2,7 @@ import type { TellableRules } from '../../policy/mesh/tellable-rules.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 import type { PeerLink } from '../links/links.ts'
 import type { RunSubject } from './reports.ts'
-import type { Run } from './run.ts'
+import type { PeerRun } from './peer-run.ts'
 
 export interface Denial {
   readonly subject: RunSubject
@@ -24,14 +24,14 @@ export interface Dropped {
 /** A request that is being answered: denied or told its rules (no run), or running. */
 export interface Active {
   readonly link: PeerLink
-  readonly run: Pick<Run, 'end' | 'kill'> | null
+  readonly run: Pick<PeerRun, 'end' | 'kill'> | null
   /** Null: no command of the ACL's. */
   readonly command: ActiveCommand | null
 }
 
 export interface ActiveCommand {
   readonly argv: readonly string[]
-  readonly run: Pick<Run, 'requestId' | 'state' | 'end'>
+  readonly run: Pick<PeerRun, 'requestId' | 'state' | 'end'>
   /** When it was asked for, by the wall clock. */
   readonly since: number
   /** It outlives its caller. */

@@ -19,7 +19,7 @@ import { intentOf, readArrival, type Arrival } from './arrival.ts'
 import type { RunOutlet } from './outlet.ts'
 import type { AdmittedQuestion, PeerQuestions } from './peer-questions.ts'
 import type { RunSubject } from './reports.ts'
-import type { RunInit } from './run.ts'
+import type { PeerRunInit } from './peer-run.ts'
 import { SENDER_PROBLEMS, Senders } from './senders.ts'
 
 /** A Request, a question for rules, or a Resume, that came on a stream of a link. */
@@ -37,7 +37,7 @@ export interface Begun {
   readonly subject: RunSubject
   readonly argv: readonly string[]
   readonly stdin: SignedStdin | null
-  readonly admission: RunInit['admission']
+  readonly admission: PeerRunInit['admission']
   /** Its place among those that outlive their callers; null: it ends with its caller. */
   readonly kept: KeptRun | null
 }
@@ -196,7 +196,7 @@ export class Decisions {
     return { kept, admission }
   }
 
-  #admissionOf(verdict: Permitted | Asked, request: Omit<AskedRun, 'question'>): RunInit['admission'] | NotAllowed {
+  #admissionOf(verdict: Permitted | Asked, request: Omit<AskedRun, 'question'>): PeerRunInit['admission'] | NotAllowed {
     if (verdict.kind === 'ask') return this.#approvals.admit({ ...request, question: verdict.question })
     return { ...verdict, report: this.#components.reports.of(request.subject, verdict.permit, request.stdin) }
   }

@@ -152,7 +152,13 @@ export class Execution<P extends Program, Last> {
     const ended = this.#process ?? starting
     ended?.terminate()
     // A target sends the warning itself.
-    if (starting === null) this.#warn({ kind: cause, amount: null })
+    if (starting === null) this.warn({ kind: cause, amount: null })
+  }
+
+  /** Reports a warning to the journal and to the requester. */
+  warn(warning: Warning): void {
+    this.#init.report.warned(warning)
+    this.#init.output.warning(warning)
   }
 
   /** SIGKILL. */
@@ -184,7 +190,7 @@ export class Execution<P extends Program, Last> {
         this.#init.report.wrote?.(data)
         if (!this.#init.output.push(stream, data)) this.#process?.pause()
       },
-      onWarning: (kind, amount) => this.#warn({ kind, amount }),
+      onWarning: (kind, amount) => this.warn({ kind, amount }),
     }
   }
 
@@ -193,7 +199,7 @@ export class Execution<P extends Program, Last> {
     this.#process = process
     report.started(process)
     output.started(process)
-    if (timeoutClamped) this.#warn({ kind: 'timeout_clamped', amount: null })
+    if (timeoutClamped) this.warn({ kind: 'timeout_clamped', amount: null })
     // The run was ended while its program was being started.
     if (this.#killed) process.kill()
     else if (this.#cause !== null) process.terminate()
@@ -208,10 +214,5 @@ export class Execution<P extends Program, Last> {
     this.#init.stdin?.stop()
     this.#init.slot.release(this.#process?.dead)
     if (this.#process !== null) this.#init.report.settled({ cancelled: this.#cause !== null })
-  }
-
-  #warn(warning: Warning): void {
-    this.#init.report.warned(warning)
-    this.#init.output.warning(warning)
   }
 }

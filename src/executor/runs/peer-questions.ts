@@ -20,6 +20,7 @@ import type { TrustJudge } from '../links/trust-judge.ts'
 import type { EndCause } from './execution.ts'
 import { Lease } from './lease.ts'
 import type { RunOutlet } from './outlet.ts'
+import type { PeerRun } from './peer-run.ts'
 import type { Reports, RunSubject } from './reports.ts'
 import { WaitingRoom } from './waiting-room.ts'
 import { WARNING_TEXT } from './warning-text.ts'
@@ -53,13 +54,11 @@ export interface Carried {
   lost(outlet: RunOutlet): void
   over(outlet: RunOutlet): void
   violated(what: string): void
-  end(cause: EndCause): void
-  kill(): void
 }
 
 /** A question under way, and when it is answered. */
 export interface AdmittedQuestion {
-  readonly question: Carried
+  readonly question: Carried & Pick<PeerRun, 'end' | 'kill'>
   readonly answered: Promise<void>
 }
 
@@ -149,7 +148,7 @@ export class PeerQuestions {
 }
 
 /** One question on its stream: whatever ends the stream takes it back. */
-class PeerQuestion implements Carried {
+class PeerQuestion implements Carried, Pick<PeerRun, 'end' | 'kill'> {
   readonly #counters: ExecCounters
   readonly #lease: Lease
   readonly #withdrawal = new AbortController()

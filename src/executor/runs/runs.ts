@@ -9,7 +9,6 @@ import type { AgentId, RequestId } from '../../protocol/ids.ts'
 import { MAX_UNACKED_TOTAL, SHUTDOWN_KILL_MS } from '../../protocol/limits.ts'
 import { HERE } from '../../protocol/lifecycle.ts'
 import type { RunStory } from '../../protocol/run-story.ts'
-import { DetachedRun } from '../detached/detached-run.ts'
 import { OWN_LINK, type PeerLink } from '../links/links.ts'
 import { pairKey } from '../links/nonces.ts'
 import type { RunWatch } from '../run-watch.ts'
@@ -20,7 +19,8 @@ import { readResume } from './arrival.ts'
 import { Decisions, knownAs, type Begun, type DecisionsComponents, type RunArrival } from './decisions.ts'
 import type { RunOutlet } from './outlet.ts'
 import type { Carried } from './peer-questions.ts'
-import { Run, type RunComponents, type RunInit } from './run.ts'
+import { PeerRun } from './peer-run.ts'
+import { RequesterStream, type RequesterStreamComponents } from './requester-stream.ts'
 
 /**
  * Runs that have ended and whose Exit is kept until their requester has it. An owner is an agent, since that may have
@@ -29,7 +29,7 @@ import { Run, type RunComponents, type RunInit } from './run.ts'
 export const LINGERING = { count: 1_024, bytes: MAX_UNACKED_TOTAL / 2, countPerOwner: 64 } as const
 
 /** What all runs of an executor share. */
-export interface RunsComponents extends DecisionsComponents, RunComponents {
+export interface RunsComponents extends DecisionsComponents, RequesterStreamComponents {
   readonly clock: Clock
   readonly counters: ExecCounters
   /** Null: nobody watches over this host. */
@@ -41,9 +41,9 @@ export class Runs {
   readonly #components: RunsComponents
   readonly #active = new ActiveRuns()
   /** Every run that its requester may still ask for, by pair and request id. */
-  readonly #known = new Map<string, Run>()
+  readonly #known = new Map<string, RequesterStream>()
   /** Runs that were denied before a process began: their ids may be used again while their Exits are still kept. */
-  readonly #denied = new WeakSet<Run>()
+  readonly #denied = new WeakSet<RequesterStream>()
   readonly #lingering = new Keeping(LINGERING)
   readonly #decisions: Decisions
   readonly #stopping = new AbortController()
@@ -87,7 +87,7 @@ export class Runs {
    * pair's, or the stream's nonce was used before; and whether its Request was certainly never taken, which
    * is refused from then on. Who is not accepted gets no answer.
    */
-  resume(arrival: RunArrival): Run | null {
+  resume(arrival: RunArrival): Carried | null {
     const { counters, judge } = this.#components
     const { link, nonces, streamNonce, outlet } = arrival
     const fresh = nonces.consume(link.pair, streamNonce)
@@ -138,16 +138,23 @@ export class Runs {
   #begin({ subject, argv, stdin, admission, kept }: Begun, { link, outlet }: RunArrival): Carried {
     const { clock, detached } = this.#components
     const { request_id: requestId } = subject.key
+    const init = { requestId, admission, story: this.#storyOf(link, requestId) }
     const since = clock.now()
-    if (kept === null) {
-      const run = this.#makeRun({ requestId, stdin, admission, outlet }, link)
-      this.#active.track({ link, run, command: { argv, run, since, detached: false } }, this.#execute(link.agentId, run))
-      return run
+    if (kept !== null) {
+      const run = new PeerRun(this.#components, { ...init, output: kept, stdin: null })
+      this.#active.track({ link, run, command: { argv, run, since, detached: true } }, detached.execute(run, kept, outlet))
+      return detached.streamOf(outlet)
     }
-    const unkept = async (detail: string): Promise<Uint8Array> => this.#components.reports.neverBegan(subject, 'spawn_failed', detail)
-    const run = new DetachedRun(this.#components, { admission, kept, story: this.#storyOf(link, requestId), unkept })
-    this.#active.track({ link, run, command: { argv, run, since, detached: true } }, detached.execute(run, kept, outlet))
-    return detached.streamOf(outlet)
+    const key = knownAs(link, requestId)
+    const onForgotten = (): void => {
+      if (this.#known.get(key) === stream) this.#known.delete(key)
+      this.#lingering.delete(stream)
+    }
+    const stream = new RequesterStream(this.#components, { ...init, stdin, outlet, resumable: link.number !== OWN_LINK, onForgotten })
+    this.#known.set(key, stream)
+    const { run } = stream
+    this.#active.track({ link, run, command: { argv, run, since, detached: false } }, this.#execute(link.agentId, stream))
+    return stream
   }
 
   #isKnown(name: string): boolean {
@@ -162,9 +169,9 @@ export class Runs {
     if (run !== undefined) this.#denied.add(run)
   }
 
-  async #execute(agentId: AgentId, run: Run): Promise<void> {
-    await run.execute()
-    if (run.lingers) this.#lingering.add(agentId, run)
+  async #execute(agentId: AgentId, stream: RequesterStream): Promise<void> {
+    await stream.run.execute()
+    if (stream.lingers) this.#lingering.add(agentId, stream)
   }
 
   async #answer(answer: Denial | Told, outlet: RunOutlet): Promise<void> {
@@ -178,19 +185,6 @@ export class Runs {
     } finally {
       outlet.close()
     }
-  }
-
-  #makeRun(init: Omit<RunInit, 'story' | 'resumable' | 'peer' | 'onForgotten'>, link: PeerLink): Run {
-    const key = knownAs(link, init.requestId)
-    const onForgotten = (): void => {
-      if (this.#known.get(key) === run) this.#known.delete(key)
-      this.#lingering.delete(run)
-    }
-    const story = this.#storyOf(link, init.requestId)
-    const resumable = link.number !== OWN_LINK
-    const run = new Run(this.#components, { ...init, story, resumable, onForgotten })
-    this.#known.set(key, run)
-    return run
   }
 
   /** Null: nobody watches over this host, or its requester is of this host. */

@@ -1,6 +1,20 @@
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
-import { appendFile, chmod, mkdir, open, readdir, readFile, rm, rmdir, stat, symlink, truncate, writeFile } from 'node:fs/promises'
+import {
+  appendFile,
+  chmod,
+  mkdir,
+  open,
+  readdir,
+  readFile,
+  readlink,
+  rm,
+  rmdir,
+  stat,
+  symlink,
+  truncate,
+  writeFile,
+} from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
@@ -9,6 +23,7 @@ import type { Logger } from '../../../src/base/log.ts'
 import { ExecCounters } from '../../../src/diagnostics/exec-counters.ts'
 import type { DetachedTarget } from '../../../src/exec/detached/detached-types.ts'
 import { Attachment } from '../../../src/executor/detached/attachment.ts'
+import type { KeptRun } from '../../../src/executor/detached/kept-run.ts'
 import { KeptRuns, keptName } from '../../../src/executor/detached/kept-runs.ts'
 import { detachedRecord } from '../../../src/executor/detached/record-file.ts'
 import { UnackedTotal } from '../../../src/executor/runs/outbox.ts'
@@ -22,9 +37,7 @@ import {
   MAX_DETACHED_PER_AGENT,
   MAX_DETACHED_RUNS,
 } from '../../../src/protocol/detach-limits.ts'
-import { execFrame } from '../../../src/protocol/exec.ts'
-import { AGENT_SIGNATURE_BYTES } from '../../../src/protocol/limits.ts'
-import { begin, crash, DETACH_KEYS, DetachedMemory, directoryOf, never, untilOver } from '../../support/detached.ts'
+import { begin, crash, DETACH_KEYS, DetachedMemory, directoryOf, exitFrame, never, untilOver } from '../../support/detached.ts'
 import { execPair, type ExecPair } from '../../support/exec-pair.ts'
 import { soon } from '../../support/local-engine.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
@@ -32,7 +45,9 @@ import { silent } from '../../support/processes.ts'
 import { tempDir } from '../../support/temp-dir.ts'
 
 /** Of runs that nobody journals. */
-const ALONE = { forgotten: async () => true, neverBegan: async () => new Uint8Array([1]) }
+const ALONE = { forgotten: async () => true, neverBegan: async () => exitFrame() }
+/** A run that does not wait for room. */
+const writer = { resume: () => undefined, outputLost: () => undefined }
 const SCRIPTS = { waits: 'echo hello; sleep 60', quick: 'echo out; echo err >&2; exit 7' }
 
 /** What was kept there, as a daemon that starts finds it. */
@@ -122,13 +137,13 @@ test('the record of a run that is over is written when its output is on the disk
   const runs = await opened(t, await tempDir(t))
   const kept = runs.admit(initOf(1), false)
   assert.ok(typeof kept === 'object')
-  await kept.open({ onRoom: () => undefined, onFailed: () => undefined })
+  await kept.open(writer)
   const some = await open(join(await tempDir(t), 'x'), 'w')
   const states: string[] = []
   const synced = t.mock.method(Object.getPrototypeOf(some) as typeof some, 'datasync', async () => void states.push(kept.record.state))
   await some.close()
   kept.push('stdout', Buffer.from('x'))
-  await kept.finish(null, 1)
+  await kept.finish(null)
   assert.deepEqual([synced.mock.callCount(), states, kept.record.state], [1, ['running'], 'lost'])
 })
 
@@ -206,7 +221,7 @@ test('who is attached to what then cannot be kept is told that it never ran', as
   const runs = await opened(t, await tempDir(t))
   const kept = runs.admit(initOf(1), false)
   assert.ok(typeof kept === 'object')
-  await kept.open({ onRoom: () => undefined, onFailed: () => undefined })
+  await kept.open(writer)
   const frames: Uint8Array[] = []
   const outlet = {
     send: (frame: Uint8Array) => void frames.push(frame),
@@ -222,32 +237,61 @@ test('who is attached to what then cannot be kept is told that it never ran', as
   }
   const attached = new Attachment(parts, { kept, outlet: outlet as unknown as RunOutlet, from: 0 }).run()
   await soon(() => frames.length > 0)
-  await runs.drop(kept)
-  const exit = execFrame.encode({ type: 'exit', body: new Uint8Array([1]), signature: new Uint8Array(AGENT_SIGNATURE_BYTES) })
-  kept.refuse(exit)
+  const exit = exitFrame({}, 'spawn_failed')
+  await kept.finish(exit)
   await attached
   assert.deepEqual(frames.at(-1), exit)
 })
 
-test('of a run that was refused nothing stays, whatever was still being written of it', async (t) => {
+test('of a run that was refused nothing stays, whatever was still being written of it and whatever its owner asks for then', async (t) => {
   const dataDir = await tempDir(t)
   const runs = await opened(t, dataDir)
   const kept = runs.admit(initOf(1), false)
   assert.ok(typeof kept === 'object')
-  await kept.open({ onRoom: () => undefined, onFailed: () => undefined })
+  await kept.open(writer)
   kept.note(new Uint8Array([1]))
-  await runs.drop(kept)
+  const exit = exitFrame({}, 'spawn_failed')
+  // Its requester is told when its files are gone, so that it may ask again at once.
+  const told = kept.begun.then(async () => [runs.find(kept.name), await readdir(join(dataDir, 'detached'))])
+  await kept.finish(exit)
+  assert.deepEqual(await told, [null, []])
+  await runs.expire(kept)
   await kept.settled()
-  assert.deepEqual(await readdir(join(dataDir, 'detached')), [])
+  assert.deepEqual([await readdir(join(dataDir, 'detached')), kept.refused, kept.exit], [[], exit, exit])
+  const descriptors = await readdir('/proc/self/fd')
+  const held = await Promise.all(descriptors.map(async (fd) => readlink(`/proc/self/fd/${fd}`).catch(() => '')))
+  assert.deepEqual(
+    held.filter((path) => path.startsWith(dataDir)),
+    [],
+  )
 })
 
-test('one that its owner forgets in the moment in which it is refused is forgotten in its time, too', async (t) => {
-  const runs = await opened(t, await tempDir(t))
-  const kept = runs.admit(initOf(1), false)
+for (const [title, began] of [
+  ['waited', (kept: KeptRun) => kept.waiting()],
+  ['ran', (kept: KeptRun) => kept.started(1_000)],
+] as const)
+  test(`a run that ${title} is kept, however it ends`, async (t) => {
+    const dataDir = await tempDir(t)
+    const runs = await opened(t, dataDir)
+    const kept = runs.admit(initOf(1), title === 'waited')
+    assert.ok(typeof kept === 'object')
+    await kept.open(writer)
+    began(kept)
+    await kept.finish(exitFrame({}, 'approval_denied'))
+    assert.deepEqual([runs.find(kept.name), kept.record.state, kept.refused], [kept, 'ended', null])
+    assert.equal((await readdir(join(dataDir, 'detached'))).length, 2)
+  })
+
+test('a run that waited and whose files cannot be made is refused, and nothing of it stays', async (t) => {
+  const dataDir = await tempDir(t)
+  await writeFile(join(dataDir, 'detached'), '')
+  const runs = new KeptRuns({ clock: new ManualClock(), log: silent, ...ALONE }, { dataDir })
+  const kept = runs.admit(initOf(1), true)
   assert.ok(typeof kept === 'object')
-  kept.refuse(new Uint8Array([1]))
-  await runs.expire(kept)
-  assert.deepEqual([kept.record.state, kept.overFor], ['expired', 0])
+  await assert.rejects(kept.open(writer))
+  const exit = exitFrame({}, 'approval_denied')
+  await kept.finish(exit)
+  assert.deepEqual([runs.find(kept.name), kept.refused], [null, exit])
 })
 
 test('a directory that others may enter keeps the executor from starting', async (t) => {
@@ -362,12 +406,12 @@ test('what one holds is what is in its file, heads of single bytes too, and whil
   t.after(() => runs.stop())
   const kept = runs.admit(initOf(1, 100), false)
   assert.ok(typeof kept === 'object')
-  await kept.open({ onRoom: () => undefined, onFailed: () => undefined })
+  await kept.open(writer)
   assert.equal(kept.heldBytes, 100)
   for (const stream of ['stdout', 'stderr', 'stdout'] as const) kept.push(stream, Buffer.from('x'))
   await soon(() => kept.written.file === 9)
   assert.equal(kept.heldBytes, 106)
-  await kept.finish(null, 3)
+  await kept.finish(null)
   assert.equal(kept.heldBytes, 9)
   await kept.expire()
   assert.equal(kept.heldBytes, 0)
@@ -388,9 +432,9 @@ test('what is over is forgotten after a day, and not before that is journalled, 
   const runs = await open()
   const kept = runs.admit(initOf(1), false)
   assert.ok(typeof kept === 'object')
-  await kept.open({ onRoom: () => undefined, onFailed: () => undefined })
+  await kept.open(writer)
   kept.push('stdout', Buffer.from('x'))
-  await kept.finish(null, 1)
+  await kept.finish(null)
   const name = keptName(AGENT, MACHINE, kept.record.request_id)
   clock.hold(DETACHED_KEPT_MS - 1)
   assert.equal((await open()).find(name)?.record.state, 'lost')
@@ -423,14 +467,14 @@ test('a clock that is set while the executor lives takes nothing from what is ke
     const dataDir = await tempDir(t)
     const ended = (await opened(t, dataDir, { clock })).admit(initOf(1), false)
     assert.ok(typeof ended === 'object')
-    await ended.open({ onRoom: () => undefined, onFailed: () => undefined })
-    await ended.finish(null, 0)
+    await ended.open(writer)
+    await ended.finish(null)
     // One that ended before this life, and one that ends in it.
     const runs = await opened(t, dataDir, { clock })
     const kept = runs.admit(initOf(2), false)
     assert.ok(typeof kept === 'object')
-    await kept.open({ onRoom: () => undefined, onFailed: () => undefined })
-    await kept.finish(null, 0)
+    await kept.open(writer)
+    await kept.finish(null)
     const states = (): unknown[] => [ended, kept].map(({ name }) => runs.find(name)?.record.state)
     const look = async (): Promise<void> => {
       await soon(() => clock.pending > 1)
@@ -454,21 +498,21 @@ test('one that waited never began and one that was allowed is lost, whatever its
     [1, 2].map(async (n) => {
       const kept = runs.admit(initOf(n), true)
       assert.ok(typeof kept === 'object')
-      await kept.open({ onRoom: () => undefined, onFailed: () => undefined })
+      await kept.open(writer)
       return kept
     }),
   )
-  assert.equal(await allowed!.allowed(), true)
+  assert.equal(await allowed!.approved(), true)
   const next = await open()
   const found = [waiting, allowed].map((kept) => next.find(kept!.name)?.record)
   assert.deepEqual(
-    found.map((record) => [record?.state, record?.exit?.length]),
+    found.map((record) => [record?.state, record?.exit?.length ?? 0]),
     [
-      ['ended', 1],
-      ['lost', undefined],
+      ['ended', exitFrame().length],
+      ['lost', 0],
     ],
   )
-  for (const kept of [waiting, allowed]) await kept!.finish(null, 0)
+  for (const kept of [waiting, allowed]) await kept!.finish(null)
 })
 
 test('a record is what was written, and any other bytes are refused', () => {
@@ -491,9 +535,9 @@ test('one whose output cannot be removed keeps no other from being forgotten, is
   const [stuck, other] = [runs.admit(initOf(1), false), runs.admit(initOf(2), false)]
   assert.ok(typeof stuck === 'object' && typeof other === 'object')
   for (const kept of [stuck, other]) {
-    await kept.open({ onRoom: () => undefined, onFailed: () => undefined })
+    await kept.open(writer)
     kept.push('stdout', Buffer.from('x'))
-    await kept.finish(null, 1)
+    await kept.finish(null)
   }
   const output = join(dataDir, 'detached', `${stuck.name}.out`)
   await rm(output)
@@ -521,8 +565,9 @@ test('of what was forgotten when its record could not be written, the next start
   const open = async () => opened(t, dataDir)
   const kept = (await open()).admit(initOf(1), false)
   assert.ok(typeof kept === 'object')
-  await kept.open({ onRoom: () => undefined, onFailed: () => undefined })
-  await kept.finish(new Uint8Array([1]), 0)
+  await kept.open(writer)
+  kept.started(1_000)
+  await kept.finish(exitFrame())
   await rm(join(dataDir, 'detached', `${kept.name}.out`))
   for (let start = 1; start <= 2; start += 1) assert.equal((await open()).find(kept.name)?.record.state, 'expired')
 })
@@ -532,9 +577,10 @@ test('whoever asks how it ended has nothing read that is before its end', async 
   const open = async () => opened(t, dataDir)
   const kept = (await open()).admit(initOf(1, 100), false)
   assert.ok(typeof kept === 'object')
-  await kept.open({ onRoom: () => undefined, onFailed: () => undefined })
+  await kept.open(writer)
   for (const stream of ['stdout', 'stderr'] as const) kept.push(stream, Buffer.from('12345'))
-  await kept.finish(new Uint8Array([1]), 10)
+  kept.started(1_000)
+  await kept.finish(exitFrame({ stdout: 5, stderr: 5 }))
   // As a start finds it, which has no index of its places.
   const found = (await open()).find(kept.name)!
   for (const [from, file] of [

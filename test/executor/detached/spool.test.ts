@@ -13,6 +13,7 @@ import { Spool } from '../../../src/executor/detached/spool.ts'
 import { diskRoom } from '../../../src/audit/disk-room.ts'
 import { MAX_SPOOL_QUEUE } from '../../../src/protocol/detach-limits.ts'
 import { FRAME_COST, MAX_FRAME_DATA } from '../../../src/protocol/limits.ts'
+import { exitFrame } from '../../support/detached.ts'
 import { silent } from '../../support/processes.ts'
 import { NO_DISK, smallDisk } from '../../support/small-disk.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
@@ -134,7 +135,7 @@ test('a disk that is full costs the output from there on, which is counted, and 
   const disk = await smallDisk(t, 512)
   if (disk === null) return t.skip(NO_DISK)
   const runs = new KeptRuns(
-    { clock: new ManualClock(), log: silent, forgotten: async () => true, neverBegan: async () => new Uint8Array(1) },
+    { clock: new ManualClock(), log: silent, forgotten: async () => true, neverBegan: async () => exitFrame() },
     { dataDir: disk },
   )
   await runs.load()
@@ -144,11 +145,12 @@ test('a disk that is full costs the output from there on, which is counted, and 
   assert.ok(typeof kept === 'object')
   let failed = 0
   const room = Promise.withResolvers<void>()
-  await kept.open({ onRoom: () => room.resolve(), onFailed: () => (failed += 1) })
+  await kept.open({ resume: () => room.resolve(), outputLost: () => void (failed += 1) })
   for (let at = 0; at < 40; at += 1) kept.push('stdout', Buffer.alloc(32_000, at))
   await room.promise
   kept.push('stderr', Buffer.from('late'))
-  await kept.finish(null, 40 * 32_000 + 4)
+  kept.started(1_000)
+  await kept.finish(exitFrame({ stdout: 40 * 32_000, stderr: 4 }))
   runs.stop()
   const { kept: bytes, dropped } = kept.frame()
   assert.deepEqual([failed, bytes + dropped, bytes < 512 * 1024], [1, 40 * 32_000 + 4, true])

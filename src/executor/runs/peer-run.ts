@@ -1,0 +1,186 @@
+import type { Clock } from '../../base/clock.ts'
+import { errorText } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+import type { RunCaps } from '../../policy/permit.ts'
+import type { CellSource } from '../../process/cells.ts'
+import type { Guardian } from '../../process/guardian.ts'
+import type { RunningProcess } from '../../process/running-process.ts'
+import { execFrame, type ExecFrame } from '../../protocol/exec.ts'
+import type { RequestId } from '../../protocol/ids.ts'
+import type { RunState } from '../../protocol/reasons.ts'
+import type { RunStory } from '../../protocol/run-story.ts'
+import { Execution, reportTo, starterOf, type EndCause } from './execution.ts'
+import type { OutputStream } from './outbox.ts'
+import { warningFrame } from './run-frames.ts'
+import { RunWait, type Admitted, type Awaited } from './run-wait.ts'
+import type { StdinFeed } from './stdin-feed.ts'
+import type { Warning } from './warning-text.ts'
+
+/** Receives the output, the notes and the Exit of a run: its requester's stream, or the files of a detached run. */
+export interface PeerRunOutput {
+  /** Called before anything else. Throws why output cannot be kept; then the program must not start. */
+  open?(run: Pick<PeerRun, 'resume' | 'outputLost'>): Promise<void>
+  /** The run waits for an approval, as this encoded frame says. */
+  waiting(frame: Uint8Array): void
+  /** A run that waited was approved. False: that cannot be recorded, so the program must not start. */
+  approved?(): Promise<boolean>
+  /** The program runs, for this time at most. */
+  started?(lifetimeMs: number): void
+  /** False: read no more from the program before `PeerRun.resume`. */
+  push(stream: OutputStream, data: Uint8Array): boolean
+  note(frame: Uint8Array): void
+  /** Takes the encoded Exit; null: the run failed inside and has none. */
+  finish(exit: Uint8Array | null): Promise<void> | void
+  /** The program is being killed: it must not be held up by a reader. */
+  killed?(): void
+}
+
+export interface PeerRunComponents {
+  readonly cells: CellSource
+  readonly clock: Clock
+  readonly guardian: Guardian
+  readonly log: Logger
+}
+
+export interface PeerRunInit {
+  readonly requestId: RequestId
+  /** A permit, or the approval that the run waits for. */
+  readonly admission: Admitted | Awaited
+  readonly output: PeerRunOutput
+  /** Null: /dev/null. */
+  readonly stdin: StdinFeed | null
+  /** Reports the run to the approval clients of this machine; null: nobody is told. */
+  readonly story: RunStory | null
+}
+
+/** A run of another agent, from its permit or its wait for one until its Exit is with its output. */
+export class PeerRun {
+  readonly #components: PeerRunComponents
+  readonly #init: PeerRunInit
+  /** Null: the run was permitted at once. */
+  readonly #wait: RunWait | null
+  /** Null until the run may start. */
+  #execution: Execution<RunningProcess, Uint8Array> | null = null
+  #cause: EndCause | null = null
+  #killed = false
+
+  constructor(components: PeerRunComponents, init: PeerRunInit) {
+    this.#components = components
+    this.#init = init
+    const { admission, output, requestId } = init
+    const send = (frame: Uint8Array): void => output.waiting(frame)
+    this.#wait = 'permit' in admission ? null : new RunWait(components, { awaited: admission, requestId, send })
+  }
+
+  get requestId(): RequestId {
+    return this.#init.requestId
+  }
+
+  get state(): RunState {
+    if (this.#wait !== null && this.#execution === null) return 'waiting_for_approval'
+    return this.#cause === null ? 'running' : 'ending'
+  }
+
+  /** Frames that tell a stream which joins now that the run waits; none when it does not. */
+  get waitingFrames(): readonly Uint8Array[] {
+    return this.#wait?.frames() ?? []
+  }
+
+  /** Runs to the end; never rejects. The slot is free when it settles. Call it once. */
+  async execute(): Promise<void> {
+    const { output, requestId, story } = this.#init
+    try {
+      await output.finish(await this.#toTheEnd())
+    } catch (error) {
+      this.#components.log.error({ request_id: requestId, error: errorText(error) }, 'a run failed inside')
+      story?.lost()
+      await output.finish(null)
+    }
+  }
+
+  /** There is room for more output. */
+  resume(): void {
+    this.#execution?.resume()
+  }
+
+  /** Some output could not be kept, so the hashes of the Exit do not fit what is. */
+  outputLost(): void {
+    this.#execution?.warn({ kind: 'output_lost', amount: null })
+  }
+
+  /** Ends the program or takes back the approval request, then warns. Only the first cause counts. */
+  end(cause: EndCause): void {
+    if (this.#cause !== null) return
+    this.#cause = cause
+    if (this.#execution !== null) return this.#execution.end(cause)
+    if (this.#wait?.withdraw(cause) !== true) return
+    this.#init.stdin?.stop()
+    this.#warn({ kind: cause, amount: null }, null)
+  }
+
+  /** Sends SIGKILL. */
+  kill(): void {
+    this.#killed = true
+    this.#execution?.kill()
+    this.#init.output.killed?.()
+  }
+
+  /** Returns the encoded Exit. */
+  async #toTheEnd(): Promise<Uint8Array> {
+    const { admission, output, stdin, story } = this.#init
+    try {
+      if (output.open !== undefined) await output.open(this)
+    } catch (error) {
+      if ('permit' in admission) return this.#unkept(admission, `its output cannot be kept: ${errorText(error)}`)
+      this.#wait!.withdraw('cancelled')
+    }
+    const settled = 'permit' in admission ? admission : await this.#wait!.settle(stdin?.whole ?? null)
+    if ('exit' in settled) {
+      stdin?.stop()
+      story?.denied(settled.reason)
+      return settled.exit
+    }
+    // Until then the record of a run that waited says that it never began.
+    if (this.#wait !== null && (await output.approved?.()) === false) return this.#unkept(settled, 'its record cannot be written')
+    this.#execution = this.#executionOf(settled)
+    const exit = this.#execution.run()
+    // It was ended or killed before it was allowed. The journal has the request before that warning.
+    if (this.#cause !== null) this.#execution.end(this.#cause)
+    if (this.#killed) this.#execution.kill()
+    return exit
+  }
+
+  async #unkept({ slot, report }: Admitted, detail: string): Promise<Uint8Array> {
+    slot.release()
+    return reportTo(this.#init.story, report).denied('spawn_failed', detail)
+  }
+
+  #executionOf({ permit, report, slot }: Admitted): Execution<RunningProcess, Uint8Array> {
+    const { requestId, output, stdin, story } = this.#init
+    const { caps } = permit
+    return new Execution({
+      start: starterOf(this.#components, permit, { stdin: stdin !== null }),
+      starting: null,
+      stdin,
+      report: reportTo(story, report),
+      output: {
+        push: (stream, data) => output.push(stream, data),
+        started: ({ pid }) => {
+          this.#note({ type: 'started', request_id: requestId, pid })
+          output.started?.(caps.timeout_ms)
+        },
+        warning: (warning) => this.#warn(warning, caps),
+      },
+      slot,
+      timeoutClamped: caps.timeout_clamped,
+    })
+  }
+
+  #warn(warning: Warning, caps: RunCaps | null): void {
+    this.#note(warningFrame(this.requestId, warning, caps))
+  }
+
+  #note(frame: ExecFrame): void {
+    this.#init.output.note(execFrame.encode(frame))
+  }
+}

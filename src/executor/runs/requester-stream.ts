@@ -1,0 +1,204 @@
+import { AppError, errorText } from '../../base/errors.ts'
+import type { Keepable } from '../../base/keeping.ts'
+import { TokenBucket } from '../../base/token-bucket.ts'
+import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
+import { execFrame, type SignedStdin } from '../../protocol/exec.ts'
+import type { RequestId } from '../../protocol/ids.ts'
+import type { EndCause } from './execution.ts'
+import { Lease } from './lease.ts'
+import { Outbox, type OutputStream, type Position, type UnackedTotal } from './outbox.ts'
+import type { RunOutlet } from './outlet.ts'
+import { PeerRun, type PeerRunComponents, type PeerRunInit, type PeerRunOutput } from './peer-run.ts'
+import { greetingFrames } from './run-frames.ts'
+import { StdinFeed } from './stdin-feed.ts'
+
+/** Resumes of one run that are answered: a burst and a rate, both above what a requester that pauses can reach. */
+export const RESUME_BURST = 32
+const RESUMES_PER_SECOND = 8
+
+export interface RequesterStreamComponents extends PeerRunComponents {
+  readonly counters: ExecCounters
+  readonly total: UnackedTotal
+}
+
+export interface RequesterStreamInit extends Pick<PeerRunInit, 'requestId' | 'admission' | 'story'> {
+  /** As announced; null = /dev/null. */
+  readonly stdin: SignedStdin | null
+  readonly outlet: RunOutlet
+  /** False for our own runs, which have no stream to lose. */
+  readonly resumable: boolean
+  /** Called once: the run has ended, and its requester cannot ask for it any more. */
+  onForgotten(): void
+}
+
+/**
+ * The requester's side of a run that ends with its requester: the present stream, a lease, and what is kept until it is
+ * acknowledged. It outlives the stream that the run came on, for as long as the lease lasts.
+ */
+export class RequesterStream implements PeerRunOutput, Keepable {
+  readonly run: PeerRun
+  readonly #components: RequesterStreamComponents
+  readonly #requestId: RequestId
+  readonly #resumable: boolean
+  readonly #onForgotten: () => void
+  readonly #outbox: Outbox
+  readonly #lease: Lease
+  readonly #stdin: StdinFeed | null
+  readonly #resumes: TokenBucket
+  /** The requester's present stream; null while there is none. */
+  #outlet: RunOutlet | null
+  /** The Exit is written. */
+  #finished = false
+  #forgotten = false
+
+  constructor(components: RequesterStreamComponents, init: RequesterStreamInit) {
+    const { requestId, stdin: announced, outlet } = init
+    this.#components = components
+    this.#requestId = requestId
+    this.#resumable = init.resumable
+    this.#onForgotten = () => init.onForgotten()
+    this.#outlet = outlet
+    this.#outbox = new Outbox(components, { requestId, onRoom: () => this.run.resume() })
+    this.#outbox.attach(outlet, { stdout: 0, stderr: 0 })
+    this.#lease = new Lease(components, { onExpired: () => this.#expired() })
+    this.#resumes = new TokenBucket(components, { burst: RESUME_BURST, perSecond: RESUMES_PER_SECOND })
+    const onAck = (stdin: number): void =>
+      this.#outlet?.send(execFrame.encode({ type: 'ack', request_id: requestId, stdin, stdout: 0, stderr: 0 }))
+    this.#stdin = announced && new StdinFeed(components, { announced, onAck, onMismatch: () => this.run.end('stdin_mismatch') })
+    this.run = new PeerRun(components, { ...init, output: this, stdin: this.#stdin })
+  }
+
+  /** What is kept for its requester, in bytes. */
+  get keptBytes(): number {
+    return this.#outbox.unacked
+  }
+
+  /** The program has ended, and the Exit waits for a requester that does not have it yet. */
+  get lingers(): boolean {
+    return this.#finished && !this.#forgotten
+  }
+
+  /** Not a note of the outbox: a later stream is told what is so then. */
+  waiting(frame: Uint8Array): void {
+    this.#outlet?.send(frame)
+  }
+
+  push(stream: OutputStream, data: Uint8Array): boolean {
+    return this.#outbox.push(stream, data)
+  }
+
+  note(frame: Uint8Array): void {
+    this.#outbox.note(frame)
+  }
+
+  finish(exit: Uint8Array | null): void {
+    if (exit !== null) this.#outbox.finish(exit)
+    this.#finished = exit !== null
+    if (!this.#finished || !this.#resumable || this.#outbox.closed) this.dismiss()
+  }
+
+  killed(): void {
+    this.#outbox.close()
+  }
+
+  /** The requester's stream is gone: the run waits for another one while the lease lasts. */
+  lost(outlet: RunOutlet): void {
+    if (outlet !== this.#outlet) return
+    if (!this.#resumable) return this.over(outlet)
+    this.#detach()
+  }
+
+  /** The requester is done with it, Exit or not. */
+  over(outlet: RunOutlet): void {
+    if (outlet !== this.#outlet) return
+    this.#detach()
+    this.#giveUp('peer_disconnected')
+  }
+
+  /**
+   * Goes on on another stream of its requester, which has everything below these numbers; the stream before is closed.
+   * False when the run is forgotten, or has dropped what would have to be sent.
+   */
+  resume(outlet: RunOutlet, from: Position): boolean {
+    if (this.#forgotten || this.#outbox.closed) return false
+    this.#detach()
+    try {
+      if (!this.#resumes.take()) throw new AppError('rate_limited', 'too many resumes')
+      this.#outbox.attach(outlet, from, [...greetingFrames(this.#requestId, this.#stdin), ...this.run.waitingFrames])
+    } catch (error) {
+      this.violated(errorText(error))
+      return false
+    }
+    this.#outlet = outlet
+    this.#lease.renew()
+    return true
+  }
+
+  /** Sends what is left to the present outlet, whether it has room or not, and forgets the run. */
+  dismiss(): void {
+    this.#outbox.flush()
+    this.forget()
+  }
+
+  /** Frees what was kept. A requester that does not have all of it gets no Exit: for it the run is incomplete. */
+  forget(): void {
+    if (this.#forgotten) return
+    this.#forgotten = true
+    this.#lease.stop()
+    this.#outbox.close()
+    this.#detach()
+    this.#onForgotten()
+  }
+
+  /** A later frame of its requester. Whatever it is, the requester is still there. */
+  receive(bytes: Uint8Array): void {
+    this.#lease.renew()
+    try {
+      const frame = execFrame.decode(bytes)
+      if ('body' in frame) return this.violated(`a second ${frame.type}`)
+      // Another run's frame on this run's stream touches neither.
+      if (frame.request_id !== this.#requestId) return this.#components.counters.count('malformed_frames')
+      switch (frame.type) {
+        case 'lease_renew':
+          return
+        case 'cancel':
+          return this.run.end('cancelled')
+        case 'ack':
+          return this.#outbox.ack(frame)
+        case 'stdin':
+          if (this.#stdin === null) throw new AppError('malformed', 'stdin that was not announced')
+          return this.#stdin.accept(frame)
+        default:
+          return this.violated(`${frame.type} from a requester`)
+      }
+    } catch (error) {
+      this.violated(errorText(error))
+    }
+  }
+
+  /** The peer broke the protocol: its stream ends now, its program as soon as it can. */
+  violated(what: string): void {
+    this.#components.counters.count('malformed_frames')
+    this.#components.log.info({ request_id: this.#requestId, what }, 'a peer broke the protocol of a run')
+    this.#giveUp('peer_disconnected')
+    this.#detach()
+  }
+
+  #detach(): void {
+    const outlet = this.#outlet
+    this.#outlet = null
+    this.#outbox.detach()
+    outlet?.close()
+  }
+
+  #expired(): void {
+    this.#giveUp(this.#outlet === null ? 'peer_disconnected' : 'lease_expired')
+  }
+
+  /** Its requester is gone: forgets a run whose program has ended; ends any other, which a full outbox must not hold up. */
+  #giveUp(cause: EndCause): void {
+    if (this.#finished) return this.forget()
+    this.run.end(cause)
+    this.#outbox.close()
+  }
+}
