@@ -228,10 +228,10 @@ const parseWith = (program: CommandSpec, argv: readonly string[], usage: UsageEr
       continue
     }
     const command = path.at(-1)!
-    if (asks === 'help') return telling.asked(path, words, usage)
-    if (asks === 'version') return { kind: 'version' }
     // Of a program that stands behind our options, its own are none of ours.
     if (level.problem !== null && !command.programs?.includes(words[0]!)) throw usage(level.problem, pathText(path))
+    if (asks === 'help') return telling.asked(path, words, usage)
+    if (asks === 'version') return { kind: 'version' }
     // With a command behind two dashes, `help` is an agent of that name.
     if (words[0] === 'help' && command.commands !== undefined && behindDashes === null)
       return telling.helpBelow(path, words.slice(1), usage)

@@ -4,6 +4,10 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { AppError } from '../../src/base/errors.ts'
+import { BUNDLE } from '../../src/command-line/bundle.ts'
+import { DESK } from '../../src/command-line/desk.ts'
+import { MCP } from '../../src/command-line/mcp.ts'
+import { UI } from '../../src/command-line/ui.ts'
 import { parseCommandLine, type CommandLine } from '../../src/command-line/parse.ts'
 import { helpText } from '../../src/command-line/help.ts'
 import { REXD, REXD_EXEC } from '../../src/command-line/rexd.ts'
@@ -77,13 +81,12 @@ test('what stands at the wrong place, twice the wrong way or nowhere is refused 
     assert.throws(() => parse(line), /missing "--" before the command\nTry: .* -- (?:df|node|tar) /, line)
 })
 
-test('help is of the command before it, whatever else is wrong; a group alone is help that nobody asked for', () => {
+test('help is of the command before it; a group alone is help that nobody asked for', () => {
   for (const [line, command, asked] of [
     ['--help', 'x0x', true],
-    ['--bogus -h', 'x0x', true],
     ['--help exec', 'x0x', true],
     ['exec bob --help -- x', 'exec', true],
-    ['exec bob --bogus --help', 'exec', true],
+    ['exec bob --raw --help', 'exec', true],
     ['contacts help', 'contacts', true],
     ['contacts help pin', 'pin', true],
     ['help', 'x0x', true],
@@ -147,6 +150,14 @@ test('no word behind the dashes is ever ours, and no line is read as another', (
     }),
     { numRuns: 2_000 },
   )
+})
+
+test('an unknown option is refused beside --help and --version as it is alone', () => {
+  for (const program of [X0X, X0XD, REXD, REXEC, REXD_EXEC, MCP, UI, DESK, BUNDLE])
+    for (const line of ['--frob', '--frob --help', '--help --frob', '-h --frob', '--frob --version'])
+      assert.throws(() => parse(line, program), /unknown option '--frob'/, `${program.name} ${line}`)
+  for (const line of ['exec bob --frob --help', '--frob exec --help', 'contacts pin --frob -h', 'exec bob --help --frob'])
+    assert.throws(() => parse(line), /unknown option '--frob'/, line)
 })
 
 test('a word that is no command is refused beside --help and behind help as it is alone', () => {
