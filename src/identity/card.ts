@@ -1,4 +1,4 @@
-import { AppError, errorText, isAppError } from '../base/errors.ts'
+import { AppError, attempt, errorText, isAppError } from '../base/errors.ts'
 import { isVisible } from '../base/visible-text.ts'
 import { CARD_LINK_PREFIX, cardBody, signedCard, type CardBody, type SignedCard } from '../protocol/card.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
@@ -64,8 +64,9 @@ export const decodeCardLink = (link: string): SignedCard => {
   const text = link.slice(CARD_LINK_PREFIX.length)
   const bytes = Buffer.from(text, 'base64url')
   // Node skips what it does not know; a link has one spelling only.
-  if (bytes.toString('base64url') !== text) throw badCard('what follows the prefix is not base64url')
-  return asBadCard(() => signedCard.decode(bytes))
+  const card = bytes.toString('base64url') === text ? attempt(() => signedCard.decode(bytes)) : null
+  if (card === null) throw badCard('its text is damaged or incomplete: copy it whole, and only it')
+  return card
 }
 
 /** The same card with the addresses that can be dialled. Throws `bad_card` if it has some and none can. */

@@ -49,22 +49,25 @@ const bad = (reason: string): AppError => new AppError('bad_request', reason)
 
 /** A part of a line is missing, or was changed. */
 export class CutLine extends AppError {
-  constructor() {
-    super('bad_request', 'the line was changed or cut: copy it whole, and only it')
+  constructor(next = '') {
+    super('bad_request', 'the line was changed or cut: copy it whole, and only it', { data: { next } })
   }
 }
+
+/** A shell takes an invitation that is wrapped for several commands. */
+const QUOTED = "Try: x0x join 'LINE'   (LINE: all lines of the invitation, within the quotes)"
 
 /** It begins as the reply to an invitation does: lines that follow may be the rest of it. */
 export const isReplyPart = (text: string): boolean => asCopied(text).startsWith(REPLY_PREFIX)
 
-const bytesOf = (prefix: string, line: string, what: string): Uint8Array => {
-  if (line.length > MAX_LINE) throw new CutLine()
+const bytesOf = (prefix: string, line: string, what: string, next = ''): Uint8Array => {
+  if (line.length > MAX_LINE) throw new CutLine(next)
   const text = asCopied(line)
   if (!text.startsWith(prefix)) throw bad(`this is not ${what}: it does not begin with ${prefix}`)
   const all = new Uint8Array(Buffer.from(text.slice(prefix.length), 'base64url'))
   const encoded = all.subarray(0, -SUM_BYTES)
   const isWhole = all.length > SUM_BYTES && equalBytes(sha256(encoded).subarray(0, SUM_BYTES), all.subarray(-SUM_BYTES))
-  if (!isWhole || prefix + Buffer.from(all).toString('base64url') !== text) throw new CutLine()
+  if (!isWhole || prefix + Buffer.from(all).toString('base64url') !== text) throw new CutLine(next)
   return encoded
 }
 
@@ -97,7 +100,7 @@ export const makeInvitation = (own: InvitedParty, nowMs: number): CopiedLine =>
 
 /** Throws `bad_request` for a line that is wrong, changed or too old. */
 export const readInvitation = (line: string, nowMs: number): ReadLine => {
-  const encoded = bytesOf(INVITATION_PREFIX, line, 'an invitation')
+  const encoded = bytesOf(INVITATION_PREFIX, line, 'an invitation', QUOTED)
   const { value, party } = decoded(invitation, encoded)
   assertFresh(value.expires_at_ms, nowMs)
   return { party, encoded }

@@ -14,6 +14,7 @@ const party = (name: string, digit: string): InvitedParty => {
   const machine_id = digit.repeat(64)
   return { agent_id: digit.repeat(64), machine_id, name, addresses: [`/ip4/192.0.2.7/tcp/5483/p2p/${peerIdOf(machine_id)}`] }
 }
+const wrapped = (line: string): string[] => line.match(/.{1,75}/g) ?? []
 const [bob, alice, mallory] = [party('bob', 'b'), party('alice', 'a'), party('mallory', 'e')]
 
 test('two lines, one code and its answer: both sides have what the other said it is', () => {
@@ -45,12 +46,36 @@ test('a line that is changed, cut, of another kind, too old, or the answer to an
     `${invited.line}!`,
   ])
     assert.throws(() => readInvitation(line, NOW), /the line was changed or cut: copy it whole/, line)
+  const [firstPart = ''] = wrapped(invited.line)
+  assert.throws(
+    () => readInvitation(firstPart, NOW),
+    (error) => isAppError(error) && String(error.data['next']).startsWith("Try: x0x join 'LINE' "),
+  )
   assert.throws(() => readInvitation(replied.line, NOW), /is not an invitation/)
   assert.throws(() => readReply(invited.line, invited.encoded, NOW), /is not the reply/)
   assert.throws(() => readInvitation(invited.line, NOW + INVITATION_MS), /the invitation expired at .*: make a new one/)
   assert.throws(() => readReply(replied.line, invited.encoded, NOW + INVITATION_MS), /the invitation expired/)
   const later = makeInvitation(bob, NOW)
   assert.throws(() => readReply(replied.line, later.encoded, NOW), /answers another invitation/)
+})
+
+test('a line that mail has wrapped, quoted or written as quoted-printable is read as it was', () => {
+  const { line } = makeInvitation(bob, NOW)
+  for (const [end, begin] of [
+    ['\n', ''],
+    ['\r\n', '> '],
+    ['=\r\n', ''],
+    ['\u00ad\n', '> > '],
+  ] as const)
+    assert.deepEqual(
+      readInvitation(
+        wrapped(line)
+          .map((part) => begin + part)
+          .join(end),
+        NOW,
+      ).party,
+      bob,
+    )
 })
 
 test('an invitation and its reply keep the addresses that can be dialled, and are refused if there are others only', () => {

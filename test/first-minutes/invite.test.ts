@@ -9,8 +9,9 @@ import { MeshOfDaemons, type TestDaemon } from '../support/mesh-of-daemons.ts'
 const contactsOf = async (daemon: TestDaemon) =>
   (await daemon.get<{ contacts: { name: string; trust: string; machines: string[]; agent_id: string }[] }>('/contacts')).contacts
 
-/** As a mail program wraps and quotes it. */
+/** As a mail program wraps and quotes it, and as it writes quoted-printable. */
 const wrapped = (line: string): string[] => (line.match(/.{1,74}/g) ?? []).map((part) => `> ${part}\u00ad`)
+const quotedPrintable = (line: string): string[] => (line.match(/.{1,75}/g) ?? []).map((part) => `${part}=`)
 
 test('two machines know, trust and pin each other; who stands between them is found out, and Ctrl-C leaves nothing', async (t) => {
   const mesh = await MeshOfDaemons.create()
@@ -65,7 +66,7 @@ test('two machines know, trust and pin each other; who stands between them is fo
     const reply = await join.until(/x0x:\/\/reply\/\S+/)
     await invite.type(reply.slice(0, -3))
     await invite.until(/copy it whole/)
-    for (const line of ['', ...wrapped(reply)]) await invite.type(line)
+    for (const line of ['', ...quotedPrintable(reply)]) await invite.type(line)
     const code = await invite.until(/\w{4}-\w{4}-\w{4}/)
     for (const typed of ['', code.slice(1)]) await join.type(typed)
     await join.until(/that has 11 characters, and 12 were read aloud/)

@@ -488,10 +488,14 @@ test('a request asks for clamping and its timeout in milliseconds', async (t) =>
   assert.deepEqual(body, { agent: 'bob', argv: ['echo', '--timeout', '9', ''], clamp: true, session: 'turn-7', timeout_ms: 1500 })
 })
 
-test('a card may be piped into contacts import', async (t) => {
+test('a card may be piped into contacts import, and may be wrapped, quoted or quoted-printable', async (t) => {
   const { dir, seen } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true }))
-  await runCli(['--data-dir', dir, 'contacts', 'import', '-', '--as', 'bob'], { stdin: 'x0x://agent/abc\n' })
-  assert.deepEqual(JSON.parse(seen[0]?.body ?? ''), { card: 'x0x://agent/abc', name: 'bob' })
+  for (const stdin of ['x0x://agent/abc\n', 'x0x://ag\nent/abc\n', '> x0x://agent/a\r\n> bc\r\n', 'x0x://agent/=\r\nabc=\r\n']) {
+    await runCli(['--data-dir', dir, 'contacts', 'import', '-', '--as', 'bob'], { stdin })
+    assert.deepEqual(JSON.parse(seen.at(-1)?.body ?? ''), { card: 'x0x://agent/abc', name: 'bob' })
+  }
+  await runCli(['--data-dir', dir, 'contacts', 'import', 'x0x://agent/=', 'abc', '--as', 'bob'])
+  assert.deepEqual(JSON.parse(seen.at(-1)?.body ?? ''), { card: 'x0x://agent/abc', name: 'bob' })
 })
 
 test('a card that a terminal cut says so; every bad card says to ask for a fresh one', async (t) => {
