@@ -64,6 +64,9 @@ export const rowProblem = (agent: string, { pattern: text, opaque, lastResolvedP
     return { why: problem, instead: last.startsWith('/') ? change('add', agent, last, !isTransparent(last)) : null, isRefused: true }
   const whole = text.replace(/^~(?=\/)/, home)
   const isOpaque = /[*?]/.test(text) || !isTransparent(whole)
+  const [bracketed] = /^.*?(?:\[[^/]*\]|\{[^/]*\})[^/]*/.exec(whole) ?? []
+  if (bracketed !== undefined && attempt(() => realPath(bracketed)) === null)
+    return { why: 'brackets and braces stand for themselves: only *, ? and ** are for other characters', instead: null, isRefused: true }
   if (/^[^*?]*\s[^*?]*$/.test(text) && attempt(() => realPath(whole)) === null)
     return {
       why: 'a pattern is a program without arguments, and no file has that name',

@@ -149,6 +149,12 @@ test('a command whose words are one text is a warning that says how they are wri
   assert.match(warnings[0] ?? '', /"x0x-no-such-tool -p" is in no directory of .*; each word of a command has quotes of its own/)
 })
 
+test('a pattern in place of a program is a warning that says that a rule names one', async () => {
+  await put(aclText([entryText([['/usr/bin/[a-z]*'], ['l?'], ['/usr/bin/{df,du}']])]))
+  const { warnings } = await loadAcl({ path, explicit: true })
+  for (const at of [0, 1, 2]) assert.match(warnings[at] ?? '', /; it names one program, and no character of it stands for others$/)
+})
+
 test('a program that is not installed is a warning with its line', async () => {
   await put(aclText([entryText([['true'], ['x0x-no-such-tool', 'a'], ['x0x-no-such-tool', 'b']])]))
   const { warnings } = await loadAcl({ path, explicit: true })

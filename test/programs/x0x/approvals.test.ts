@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { createServer, type Socket } from 'node:net'
-import { realpath, symlink, writeFile } from 'node:fs/promises'
+import { mkdir, realpath, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
@@ -269,6 +269,23 @@ test('a pattern for programs that may run others is refused with what it means a
       assert.match(stderr, /it covers whole directories|it must begin with|it has an empty part|a program without arguments/, pattern)
     }
   assert.deepEqual(asked, [])
+})
+
+test('a pattern with brackets or braces is refused where no such file is, and a row of a store that has one is named', async (t) => {
+  const place = await realpath(await tempDir(t))
+  const store = { version: 1, agents: { codex: { allowlist: [{ pattern: '/usr/bin/[a-z]*', opaque: true }] } } }
+  const { dir, asked } = await deskOf(t, [], { allowlist_add: {}, grants: { grants: [] }, store })
+  const add = async (pattern: string) => runCli(['--data-dir', dir, 'approvals', 'allowlist', 'add', 'codex', pattern, '--opaque'])
+  for (const pattern of ['/usr/bin/[a-z]*', '/usr/bin/{df,du}', '/usr/**/l[sn]', '~/[ab]/tool*', join(place, '[1]', 'x*')]) {
+    const { status, stderr } = await add(pattern)
+    assert.equal(status, 2, pattern)
+    assert.match(stderr, /is not added for codex: brackets and braces stand for themselves: only \*, \? and \*\* are for other characters/)
+  }
+  assert.deepEqual(asked, [])
+  await mkdir(join(place, '[1]'))
+  assert.equal((await add(join(place, '[1]', 'x*'))).status, 0)
+  const { stdout } = await runCli(['--data-dir', dir, 'approvals', 'list'])
+  assert.match(stdout, /does not count: \/usr\/bin\/\[a-z\]\* of codex: brackets and braces stand for themselves/)
 })
 
 test('a pattern behind a link is refused with the path that counts, and a row of a store that has one is named', async (t) => {
