@@ -28,6 +28,7 @@ test('--init writes a configuration for one directory, with which the server rea
   assert.equal((await stat(config)).mode & 0o777, 0o600)
   const checked = x0x('--check', '--json', '--config', config)
   assert.deepEqual([checked.status, JSON.parse(checked.stdout).ok], [0, true], checked.stdout)
+  assert.doesNotMatch(x0x('--check', '--config', config).stdout, /^(?:warn|fail)/m, 'nothing that --init allows is warned of')
   const journal = config.replace('.toml', '.log')
   const { ask, run, client } = await startMcp(t, {}, { place: { dir, root: work, config, journal } })
   await writeFile(join(work, 'a'), 'inside')

@@ -33,10 +33,10 @@ const realOf = (argv0: string): string | null => {
 /** The usual name of an interpreter of scripts, by its name or by the file that it leads to on this host; null for what is none. */
 export const interpreterName = (argv0: string): string | null => interpreterCalled(argv0) ?? interpreterCalled(realOf(argv0) ?? '')
 
-/** True unless the program is one whose words say all that it does. Of one that is not installed, its name alone counts. */
-export const mayRunOthers = (argv0: string): boolean => {
+/** True unless the program is one whose words say all that it does, or what `isKnown` knows. Of one that is not installed, its name alone counts. */
+export const mayRunOthers = (argv0: string, isKnown = isTransparentFile): boolean => {
   const real = realOf(argv0)
-  return real === null ? !isTransparentName(argv0) : !isTransparentFile(argv0, real)
+  return real === null ? !isTransparentName(argv0) : !isKnown(argv0, real)
 }
 
 /** What to note of a command that may do more than its words say; null: it does what they say. */

@@ -4,6 +4,7 @@ import { basename, dirname, isAbsolute, join } from 'node:path'
 import { attempt } from '../base/errors.ts'
 import type { TomlPath, TomlReader } from '../base/toml-reader.ts'
 import { wayTo } from '../base/way.ts'
+import { runsNoWord } from './approval/transparent.ts'
 import { interpreterName, mayRunOthers } from './escapes.ts'
 import { findExecutable, finderIn, MULTI_CALL } from './executable.ts'
 import type { Root } from './local/file-permit.ts'
@@ -43,7 +44,7 @@ const judgeRule = (toml: TomlReader, rule: CommandRule, index: number, { path, r
   const [called = '', ...rest] = isMany ? rule.argv.slice(1) : rule.argv
   const interpreter = interpreterName(called) ?? (isMany || lookup.kind !== 'found' ? null : interpreterName(lookup.executable.path))
   if (interpreter !== null) judgeScript(toml, at, { interpreter, rest, anyArguments: rule.anyArguments, roots })
-  else if (mayRunOthers(called))
+  else if (mayRunOthers(called, runsNoWord))
     toml.warning(
       at,
       `${called} may start other programs, which are not judged; if it does, allow those themselves, by their absolute paths`,

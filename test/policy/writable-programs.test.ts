@@ -119,6 +119,9 @@ test('… but no text and no word of an option is taken for one; what cannot be 
     ['node', '-e', '1'],
     ['busybox', 'ls', 'word'],
     ['python3'],
+    // They change files or the clock, and start nothing.
+    ['date'],
+    ['cp', 'a', 'b'],
   ]
   for (const argv of fine) assert.deepEqual(judged(root, argv), { problems: '', warnings: '' }, argv.join(' '))
   const told: readonly (readonly [string[], RegExp])[] = [

@@ -13,8 +13,8 @@ export const TRANSPARENT_PROGRAMS: readonly string[] = (
 ).split(' ')
 
 const NAMES: ReadonlySet<string> = new Set(TRANSPARENT_PROGRAMS)
-/** Programs that change the files of their words, with any option, and run none of them. */
-const FILE_TOOLS: ReadonlySet<string> = new Set('chgrp chmod chown cp ln mv rm touch truncate'.split(' '))
+/** Programs that change the clock or the files of their words, with any option, and start no program. */
+const PLAIN_TOOLS: ReadonlySet<string> = new Set('chgrp chmod chown cp date ln mv rm touch truncate'.split(' '))
 /** Directories of the programs that a system brings. Behind links, so that `/bin` counts where it is no link to `/usr/bin`. */
 const SYSTEM_DIRECTORIES: readonly string[] = ['/usr/bin', '/bin']
 const ROOT = 0
@@ -29,9 +29,9 @@ export const isTransparentName = (called: string): boolean =>
  */
 export const isTransparentFile = (called: string, real: string): boolean => isTransparentName(real) && isOfSystem(called, real)
 
-/** True for a file that runs none of the files that its words name, by the same rules. */
+/** True for a file that starts no program, also none that its words name, by the same rules. */
 export const runsNoWord = (called: string, real: string): boolean =>
-  isTransparentFile(called, real) || (FILE_TOOLS.has(basename(real)) && isOfSystem(called, real))
+  isTransparentFile(called, real) || (PLAIN_TOOLS.has(basename(real)) && isOfSystem(called, real))
 
 const isOfSystem = (called: string, real: string): boolean =>
   SYSTEM_DIRECTORIES.includes(dirname(real)) && basename(called) === basename(real) && writableByOthers(real, ROOT).length === 0
