@@ -107,7 +107,7 @@ test('a denial names the commands that explain it on the target', async () => {
   const { stderr } = await alice.exec(bob, ['echo', 'it is', 'x'])
   assert.match(
     stderr,
-    /^x0x: bob denied "echo 'it is' x" \(argv_not_allowed\): .*\n {5}Try: x0x acl mine bob\n {5}Try, on bob: x0x acl explain --last\n/,
+    /^x0x: bob denied "echo 'it is' x" \(argv_not_allowed\): .*\n {5}Try: x0x --data-dir \S+ acl mine bob\n {5}Try, on bob: x0x acl explain --last\n/,
   )
   assert.match((await bob.cli(['acl', 'explain', '--last'])).stdout.toString(), /^last denial, .*: echo 'it is' x\nasked by alice /)
 })

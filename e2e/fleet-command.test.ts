@@ -115,7 +115,7 @@ test('mixed ends: each host is named with its reason, and --retry asks again whe
   assert.match(first.stderr, /^x0x: 4 hosts asked: 2 ran, 1 denied, 1 unreachable, 0 not started, 0 cancelled, 0 unknown; /)
   assert.match(
     first.stderr,
-    /^ {5}denied \(1\): web4: argv_not_allowed: .*\n {7}Try: x0x acl mine web4\n {7}Try, on web4: x0x acl explain --last$/m,
+    /^ {5}denied \(1\): web4: argv_not_allowed: .*\n {7}Try: x0x --data-dir \S+ acl mine web4\n {7}Try, on web4: x0x acl explain --last$/m,
   )
   assert.match(first.stderr, /^ {5}unreachable \(1\): web3: /m)
   assert.equal((await stat(path)).mode & 0o777, 0o600)

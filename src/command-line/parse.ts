@@ -100,10 +100,12 @@ const unknownOption = (flag: string, { hint }: CommandSpec, options: readonly Op
 }
 
 /** Told of an option that stands behind the first word of a command for somebody else: to read it as ours would answer another question. */
-const foreignOption = (path: CommandPath, args: readonly string[], at: number): string =>
-  `missing "--" before the command\nTry: ${pathText(path)} ${shellWords([...args.slice(0, at), '--', ...args.slice(at)])}`
+const foreignOption = ([program]: CommandPath, argv: readonly string[], at: number): string =>
+  `missing "--" before the command\nTry: ${program.name} ${shellWords([...argv.slice(0, at), '--', ...argv.slice(at)])}`
 
-const readLevel = (path: CommandPath, args: readonly string[], suggest: Suggest): Level => {
+/** Reads what follows the first `from` words, which lead to the last command of the path. */
+const readLevel = (path: CommandPath, argv: readonly string[], from: number, suggest: Suggest): Level => {
+  const args = argv.slice(from)
   const command = path.at(-1)!
   // Before two dashes, of a command that carries another, every word is its own.
   const isCarrier = command.carries === true && !args.includes('--')
@@ -127,7 +129,7 @@ const readLevel = (path: CommandPath, args: readonly string[], suggest: Suggest)
     const takesValue = option !== undefined && optionParts(option).takesValue
     const foreign = words[own]
     if (foreign !== undefined && (option === undefined || option === HELP_OPTION || option === VERSION_OPTION))
-      problem ??= foreignOption(path, args, places[own]!)
+      problem ??= foreignOption(path, argv, from + places[own]!)
     else if (option === undefined || (!takesValue && token.value !== undefined))
       problem ??= unknownOption(token.inlineValue === true ? `${token.rawName}=${token.value}` : token.rawName, command, options, suggest)
     else if (option === HELP_OPTION) asks ??= 'help'
@@ -217,7 +219,7 @@ const parseWith = (program: CommandSpec, argv: readonly string[], usage: UsageEr
   const values = new Map<string, readonly string[]>()
   let path: CommandPath = [program]
   for (let args = argv; ;) {
-    const level = readLevel(path, args, telling.suggest)
+    const level = readLevel(path, argv, argv.length - args.length, telling.suggest)
     const { below, words, behindDashes, asks } = level
     for (const [name, given] of level.values) values.set(name, [...(values.get(name) ?? []), ...given])
     if (below !== null) {

@@ -1,3 +1,4 @@
+import { NONE_GIVEN, pasteable, type GivenOptions } from '../base/hint.ts'
 import { EXIT_BAD_CONFIG } from '../supervision/program-exit.ts'
 import { jsonText } from '../protocol/lines.ts'
 
@@ -19,19 +20,22 @@ export const fail = (topic: string, text: string, remedy: string | null): Findin
 export const isWell = (findings: readonly Finding[]): boolean => findings.every(({ standing }) => standing !== 'fail')
 
 /** One line each, its remedy indented below; topics aligned. */
-export const findingsText = (findings: readonly Finding[]): string => {
+export const findingsText = (findings: readonly Finding[], given = NONE_GIVEN): string => {
   const width = Math.max(...findings.map(({ topic }) => topic.length))
   return findings
     .flatMap(({ standing, topic, text, remedy }) => [
       `${standing.padEnd(4)}  ${topic.padEnd(width)}  ${text}`,
-      ...(remedy === null ? [] : remedy.split('\n').map((line) => `${' '.repeat(width + 8)}-> ${line}`)),
+      ...(remedy === null ? [] : remedy.split('\n').map((line) => pasteable(`${' '.repeat(width + 8)}-> ${line}`, given))),
     ])
     .join('\n')
     .concat('\n')
 }
 
 /** Prints them and answers the exit status. */
-export const reportFindings = (findings: readonly Finding[], { json }: { readonly json: boolean }): number => {
-  process.stdout.write(json ? `${jsonText({ ok: isWell(findings), findings })}\n` : findingsText(findings))
+export const reportFindings = (
+  findings: readonly Finding[],
+  { json, given }: { readonly json: boolean; readonly given?: GivenOptions },
+): number => {
+  process.stdout.write(json ? `${jsonText({ ok: isWell(findings), findings })}\n` : findingsText(findings, given))
   return isWell(findings) ? 0 : EXIT_BAD_CONFIG
 }

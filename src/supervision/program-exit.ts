@@ -1,6 +1,7 @@
 import { constants } from 'node:os'
 
 import { ERROR_TABLE, errorText, isAppError } from '../base/errors.ts'
+import { NONE_GIVEN, pasteable, type GivenOptions } from '../base/hint.ts'
 import type { Logger } from '../base/log.ts'
 import type { StopFailure } from '../base/startable.ts'
 
@@ -34,9 +35,9 @@ export const exitStatusOf = (error: unknown, failure = EXIT_FAILURE): number =>
   isAppError(error) && ERROR_TABLE[error.code].exit === EXIT_BAD_CONFIG ? EXIT_BAD_CONFIG : failure
 
 /** Writes to standard error why the program ends, each line behind its name, and answers the exit status; `failure`: for all but a wrong command line or configuration. */
-export const reportFailure = (program: string, error: unknown, failure = EXIT_FAILURE): number => {
+export const reportFailure = (program: string, error: unknown, failure = EXIT_FAILURE, given = NONE_GIVEN): number => {
   const lines = errorText(error).split('\n')
-  process.stderr.write(`${lines.map((line) => `${program}: ${line}`).join('\n')}\n`)
+  process.stderr.write(`${lines.map((line) => `${program}: ${pasteable(line, given)}`).join('\n')}\n`)
   return exitStatusOf(error, failure)
 }
 
@@ -44,20 +45,24 @@ export const reportFailure = (program: string, error: unknown, failure = EXIT_FA
  * Does what a program's line says, or prints the text that it asks for, and answers the exit status. `read` is as `programLine`:
  * what it throws, or `run`, is written to standard error.
  */
-export const runProgram = async <L extends object>(
+export const runProgram = async <L extends object & { readonly given?: GivenOptions }>(
   program: string,
   argv: readonly string[],
   read: (argv: readonly string[]) => L | string,
   run: (line: L) => Promise<number>,
   failure = EXIT_FAILURE,
 ): Promise<number> => {
+  let given: GivenOptions | undefined
   try {
     const line = read(argv)
-    if (typeof line !== 'string') return await run(line)
+    if (typeof line !== 'string') {
+      ;({ given } = line)
+      return await run(line)
+    }
     process.stdout.write(line)
     return 0
   } catch (error) {
-    return reportFailure(program, error, failure)
+    return reportFailure(program, error, failure, given)
   }
 }
 

@@ -76,6 +76,9 @@ test('what stands at the wrong place, twice the wrong way or nowhere is refused 
   assert.throws(() => parse('--json', X0XD), /option '--json' goes with --check or --doctor/)
   assert.equal(lineOf('--json --doctor', X0XD).has('json'), true)
   assert.throws(() => parse('ls -l', REXD_EXEC), /missing "--" before the command\nTry: .* -- ls .*-l/)
+  assert.throws(() => parse('--name lab exec bob --json df -h'), {
+    message: 'x0x exec: missing "--" before the command\nTry: x0x --name lab exec bob --json -- df -h',
+  })
   // Each of them was an answer, with status 0, and nothing ran.
   for (const line of ['exec bob df -h', 'exec bob node --version', 'exec bob tar --help', 'invite bob df -h', 'doctor bob df -h'])
     assert.throws(() => parse(line), /missing "--" before the command\nTry: .* -- (?:df|node|tar) /, line)

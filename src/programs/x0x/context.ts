@@ -2,6 +2,7 @@ import type { Readable } from 'node:stream'
 
 import { systemClock } from '../../base/clock.ts'
 import type { Environment } from '../../base/environment.ts'
+import { givenOptions, type GivenOptions } from '../../base/hint.ts'
 import type { CommandLine } from '../../command-line/parse.ts'
 import { LocalApi, type ApiCall, type LocalApiInit } from '../../local-api/local-api.ts'
 import { instanceChoice, type InstanceChoice } from '../../local-api/paths.ts'
@@ -29,6 +30,8 @@ export interface CliIo {
 export interface CliContext extends CliIo {
   readonly env: Environment
   readonly instance: InstanceChoice
+  /** For hints. */
+  readonly given: GivenOptions
   /** `--json`: one object on stdout, nothing else. */
   readonly json: boolean
   /** `--quiet`: results and failures alone. */
@@ -73,6 +76,7 @@ export const contextOf = (io: CliIo, env: Environment, line: CommandLine): CliCo
     onSignal: (listener) => io.onSignal(listener),
     env,
     instance,
+    given: givenOptions('x0x', line),
     json: line.has('json'),
     quiet,
     progress,

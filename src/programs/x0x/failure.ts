@@ -1,8 +1,8 @@
 import { AppError, ERROR_TABLE, errorText, isAppError } from '../../base/errors.ts'
-import type { CliIo } from './context.ts'
+import type { CliContext } from './context.ts'
 import { visibleJson } from '../../base/visible-text.ts'
 import { rejectionText } from '../../protocol/denial-text.ts'
-import { problemText } from './print.ts'
+import { printProblem } from './print.ts'
 import { write } from '../../supervision/program-output.ts'
 
 /** A command line that makes no sense: exit status 2. */
@@ -132,17 +132,10 @@ const failureJson = (error: unknown): object => ({
 })
 
 /** Tells people on stderr and, with `--json`, programs on stdout. */
-export const reportFailure = async (io: Pick<CliIo, 'stdout' | 'stderr'>, json: boolean, error: unknown): Promise<void> => {
-  if (json) await write(io.stdout, `${visibleJson(JSON.stringify(failureJson(error)))}\n`)
-  await write(io.stderr, problemText(failureLines(error)))
-}
-
-/** Does one piece of work and answers the exit status, also of its failure. */
-export const reported = async (io: Pick<CliIo, 'stdout' | 'stderr'>, json: boolean, work: () => Promise<number>): Promise<number> => {
-  try {
-    return await work()
-  } catch (error) {
-    await reportFailure(io, json, error)
-    return exitStatusOf(error)
-  }
+export const reportFailure = async (
+  { json, ...context }: Pick<CliContext, 'stdout' | 'stderr' | 'given' | 'json'>,
+  error: unknown,
+): Promise<void> => {
+  if (json) await write(context.stdout, `${visibleJson(JSON.stringify(failureJson(error)))}\n`)
+  await printProblem(context, failureLines(error))
 }

@@ -2,6 +2,7 @@ import { fstatSync } from 'node:fs'
 
 import type { Environment } from '../../base/environment.ts'
 import { isAppError } from '../../base/errors.ts'
+import { givenOptions } from '../../base/hint.ts'
 import { MANY_HOSTS, PLAIN_X0X } from '../../command-line/plain-exec.ts'
 import { parseQuietly, type CommandLine } from '../../command-line/parse.ts'
 import { runExec } from './commands/exec.ts'
@@ -32,7 +33,7 @@ const runLine = async (argv: readonly string[], env: Environment, io: CliIo): Pr
     return status
   } catch (error) {
     const { exitStatusOf, reportFailure } = await import('./other-commands.ts')
-    await reportFailure(io, line.has('json'), error)
+    await reportFailure({ stdout: io.stdout, stderr: io.stderr, given: givenOptions('x0x', line), json: line.has('json') }, error)
     return exitStatusOf(error)
   }
 }

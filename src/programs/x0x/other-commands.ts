@@ -2,12 +2,13 @@ import type { Environment } from '../../base/environment.ts'
 import { VERSION } from '../../base/version.ts'
 import type { CommandPath } from '../../command-line/command.ts'
 import { helpText } from '../../command-line/help.ts'
+import { givenOptions, NONE_GIVEN, type GivenOptions } from '../../base/hint.ts'
 import { parseCommandLine, type CommandLine } from '../../command-line/parse.ts'
 import { X0X } from '../../command-line/x0x.ts'
 import { carriedCommand } from './carried-command.ts'
 import type { RunWords } from './commands/find-run.ts'
 import { contextOf, type CliContext, type CliIo } from './context.ts'
-import { exitStatusOf, reported, reportFailure, usageError } from './failure.ts'
+import { exitStatusOf, reportFailure, usageError } from './failure.ts'
 import { outcomeLines } from './outcome.ts'
 import { noteUnsentStdin } from './unsent-stdin.ts'
 import type { Decision } from '../../protocol/question.ts'
@@ -244,18 +245,23 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
 export const runOther = async (io: CliIo, env: Environment, argv: readonly string[]): Promise<number> => {
   const dashes = argv.indexOf('--')
   const json = (dashes === -1 ? argv : argv.slice(0, dashes)).includes('--json')
-  return reported(io, json, async () => {
+  let given: GivenOptions = NONE_GIVEN
+  try {
     const parsed = parseCommandLine(X0X, argv, (problem, command) => usageError(problem, `how to use it: ${command} --help`))
-    if (parsed.kind === 'help') return printHelp(io, parsed)
+    if (parsed.kind === 'help') return await printHelp(io, parsed)
     if (parsed.kind === 'version') {
       await write(io.stdout, `${VERSION}\n`)
       return 0
     }
     const { line } = parsed
+    given = givenOptions('x0x', line)
     const run = OTHER_COMMANDS[line.command]
     if (run === undefined) throw new Error(`${line.command} is in the table, and nothing runs it`)
-    return run(contextOf(io, env, line), line)
-  })
+    return await run(contextOf(io, env, line), line)
+  } catch (error) {
+    await reportFailure({ stdout: io.stdout, stderr: io.stderr, given, json }, error)
+    return exitStatusOf(error)
+  }
 }
 
 /** The command line makes no sense. */

@@ -9,7 +9,7 @@ export const statusAsExec = async (context: CliContext, work: () => Promise<numb
     return await work()
   } catch (error) {
     if (isAppError(error, 'bad_request')) throw error
-    await reportFailure(context, context.json, error)
+    await reportFailure(context, error)
     return EXIT_NOT_RUN
   }
 }

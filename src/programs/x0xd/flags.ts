@@ -1,3 +1,4 @@
+import { givenOptions, type GivenOptions } from '../../base/hint.ts'
 import { programLine } from '../../command-line/program-line.ts'
 import { X0XD } from '../../command-line/x0xd.ts'
 import type { ConfigFlags } from '../../config/config.ts'
@@ -6,6 +7,8 @@ import type { ConfigFlags } from '../../config/config.ts'
 export interface DaemonFlags extends ConfigFlags {
   readonly mode: 'run' | 'check' | 'doctor'
   readonly json: boolean
+  /** For hints. */
+  readonly given: GivenOptions
   /** Makes what is missing first. */
   readonly init: boolean
   /** Ends the daemon that is there first. */
@@ -26,6 +29,7 @@ export const parseDaemonFlags = (argv: readonly string[]): DaemonFlags | string 
   return {
     mode,
     json: line.has('json'),
+    given: givenOptions(X0XD.name, line),
     init: line.has('init'),
     replace: line.has('replace'),
     name: line.value('name'),

@@ -1,9 +1,11 @@
 import { existsSync } from 'node:fs'
 
 import { counted } from '../../base/counted.ts'
+import { pasteable } from '../../base/hint.ts'
 import { createLogger } from '../../base/log.ts'
 import { printAtStart } from '../../base/log-output.ts'
 import { logStages } from '../../base/stages.ts'
+import { shellWords } from '../../base/shell-word.ts'
 import { VERSION } from '../../base/version.ts'
 import { check, checkMachineId, checkUnreadAcl } from '../../doctor/check.ts'
 import { startDaemon, type Daemon } from './compose.ts'
@@ -12,7 +14,7 @@ import { loadPrimitives } from '../../identity/primitives.ts'
 import { instanceOf, loadConfig, readConfig, type DaemonConfig } from '../../config/config.ts'
 import { doctor } from '../../doctor/doctor.ts'
 import { examinerOf } from '../../doctor/examiner.ts'
-import { instanceChoice, isMachineMeant, MACHINE_CONFIG, MACHINE_DATA_DIR } from '../../local-api/paths.ts'
+import { instanceChoice, instanceFlags, isMachineMeant, MACHINE_CONFIG, MACHINE_DATA_DIR } from '../../local-api/paths.ts'
 import { makeFirstFiles } from '../../config/first-files.ts'
 import { reportFindings, type Finding } from '../../doctor/findings.ts'
 import { parseDaemonFlags, type DaemonFlags } from './flags.ts'
@@ -47,15 +49,18 @@ const launcherGone = async (): Promise<void> =>
   })
 
 /** What this daemon allows, and the next step where that is nothing. */
-const allowsText = ({ allowedCommands: count }: Daemon): string =>
-  count === 0 ? 'Nothing is allowed yet. Next: x0x invite NAME' : `The ACL allows ${counted(count, 'command')}`
+const allowsText = ({ allowedCommands: count }: Daemon, flags: DaemonFlags): string =>
+  count === 0
+    ? `Nothing is allowed yet. Next: ${shellWords(['x0x', 'invite', 'NAME', ...instanceFlags(flags)])}`
+    : `The ACL allows ${counted(count, 'command')}`
 
 /** Two lines for programs: the first has the full IDs, the second says what is allowed. At a terminal one short line. */
-const readyText = ({ paths }: DaemonConfig, daemon: Daemon, isTerminal: boolean): string => {
-  if (isTerminal) return `x0xd ready. ${allowsText(daemon)}\n`
+const readyText = ({ paths }: DaemonConfig, daemon: Daemon, flags: DaemonFlags): string => {
+  const allows = allowsText(daemon, flags)
+  if (process.stdout.isTTY) return `x0xd ready. ${allows}\n`
   const { agentId, machineId, where, execStatus, rexd } = daemon
   const served = rexd === null ? '' : `, rexd ${rexd}`
-  return `x0xd ${VERSION} ready: agent ${agentId}, machine ${machineId}, ${where}, exec ${execStatus}${served}, data ${paths.dir}\n${allowsText(daemon)}\n`
+  return `x0xd ${VERSION} ready: agent ${agentId}, machine ${machineId}, ${where}, exec ${execStatus}${served}, data ${paths.dir}\n${allows}\n`
 }
 
 const warningText = ({ text, remedy }: Finding): string => `x0xd: warning: ${text}\n${remedy?.replace(/^/gm, '  Try: ') ?? ''}\n`
@@ -71,7 +76,7 @@ const RELOADED: Readonly<Record<ReloadOutcome, string>> = {
 const statusLine = ({ agentId, where, execStatus, networkIsUp }: Daemon, reloaded: ReloadOutcome): string =>
   `agent ${agentId}, ${where}, exec ${execStatus}, network half ${networkIsUp ? 'up' : 'not there'}${RELOADED[reloaded]}`
 
-const run = async (config: DaemonConfig, reloads: ReloadSignal): Promise<number> => {
+const run = async (config: DaemonConfig, flags: DaemonFlags, reloads: ReloadSignal): Promise<number> => {
   const log = createLogger({ name: 'x0xd', level: config.log_level })
   if (config.log_level === 'debug') logStages(log)
   // Before anything is started, so that no signal finds the process without its handler.
@@ -80,7 +85,7 @@ const run = async (config: DaemonConfig, reloads: ReloadSignal): Promise<number>
   const manager = ServiceManager.here(log)
   const daemon = await startDaemon(config, log, manager.watchdogMs)
   const warnings = [...(await checkMachineId(config)), ...(await checkUnreadAcl(config, config.exec_acl))]
-  printAtStart(readyText(config, daemon, process.stdout.isTTY) + warnings.map(warningText).join(''))
+  printAtStart(readyText(config, daemon, flags) + pasteable(warnings.map(warningText).join(''), flags.given))
   let reloaded: ReloadOutcome = 'unchanged'
   manager.ready({ status: () => statusLine(daemon, reloaded), isWell: () => daemon.isWell })
   reloads.serve({ log, manager, work: async () => (reloaded = await daemon.reload()) })
@@ -129,7 +134,7 @@ const dispatch = async (flags: DaemonFlags, env: Environment): Promise<number> =
       return examine(flags, env)
     case 'run':
       if (flags.init) await init(flags, env)
-      return run(await configOf(flags, env), reloads)
+      return run(await configOf(flags, env), flags, reloads)
   }
 }
 

@@ -214,7 +214,7 @@ test('grants and patterns are listed, and a grant is taken back by the beginning
     "does not count: /usr/bin/* of codex: it covers whole directories: its last part must name a program, as /usr/bin/df does\n  Try: x0x approvals allowlist remove codex '/usr/bin/*' && x0x approvals allowlist add codex /usr/bin/rg --opaque\n",
     'does not count: /usr/bin/git of codex: git may start other programs or run code that the words of a command do not show, so codex could run anything by it\n  Try: x0x approvals allowlist add codex /usr/bin/git --opaque\n',
   ])
-    assert.ok(stdout.includes(line), stdout)
+    assert.ok(stdout.replaceAll(` --data-dir ${dir}`, '').includes(line), stdout)
   assert.doesNotMatch(stdout, /does not count: \/usr\/bin\/(make|df)/)
   assert.equal((await runCli(['--data-dir', dir, 'approvals', 'revoke', GRANT.slice(0, 8)])).status, 0)
   assert.deepEqual(asked.at(-1), { type: 'revoke', grant_id: GRANT, id: 2 })
@@ -248,7 +248,7 @@ test('a pattern for programs that may run others is refused with what it means a
       / may start other programs or run code that the words of a command do not show, so reviewer could run anything by it/,
     )
     const word = /[*~]/.test(pattern) ? `'${pattern}'` : pattern
-    assert.ok(stderr.includes(`Try: x0x approvals allowlist add reviewer ${word} --opaque\n`), stderr)
+    assert.ok(stderr.includes(`Try: x0x --data-dir ${dir} approvals allowlist add reviewer ${word} --opaque\n`), stderr)
   }
   for (const pattern of [
     '/**',
@@ -300,11 +300,12 @@ test('a pattern behind a link is refused with the path that counts, and a row of
     const { status, stderr } = await add(join(link, name))
     assert.equal(status, 2, name)
     assert.ok(stderr.includes(`a link leads to ${join(target, name)}, and only that path is compared`), stderr)
-    assert.match(stderr, /Try: x0x approvals allowlist add codex \S+ --opaque\n/)
+    assert.match(stderr, /Try: x0x --data-dir \S+ approvals allowlist add codex \S+ --opaque\n/)
     assert.equal(asked.length, 0)
   }
   const { stdout } = await runCli(['--data-dir', dir, 'approvals', 'list'])
-  assert.ok(stdout.includes(`x0x approvals allowlist remove codex ${join(link, 'tool')} && x0x approvals allowlist add codex`), stdout)
+  const cli = `x0x --data-dir ${dir} approvals allowlist`
+  assert.ok(stdout.includes(`${cli} remove codex ${join(link, 'tool')} && ${cli} add codex`), stdout)
   assert.equal((await add(join(target, 'tool'))).status, 0)
 })
 
@@ -506,7 +507,10 @@ test('no command sets anything for an agent "*"', async (t) => {
   const { dir } = await deskOf(t, [])
   const tried = async (...words: string[]) => runCli(['--data-dir', dir, ...words])
   const added = await tried('approvals', 'allowlist', 'add', '*', '/usr/bin/df')
-  assert.match(added.stderr, /is not added for \*: a row is of one agent\n\s+Try: x0x approvals allowlist add AGENT \/usr\/bin\/df\n/)
+  assert.match(
+    added.stderr,
+    /is not added for \*: a row is of one agent\n\s+Try: x0x --data-dir \S+ approvals allowlist add AGENT \/usr\/bin\/df\n/,
+  )
   const set = await tried('exec-mode', 'show', '--agent', '*')
   assert.deepEqual([added.status, set.status], [2, 2])
   assert.match(set.stderr, /"\*" names no agent/)

@@ -80,7 +80,7 @@ test('a detached command prints its id alone, and what to type next beside it', 
   ]
   const { status, stdout, stderr } = await runCli(argv)
   assert.deepEqual([status, stdout], [0, `${RUN_ID}\n`])
-  assert.equal(stderr, `x0x: goes on without you on bob; its output: x0x attach ${RUN_ID}\n`)
+  assert.equal(stderr, `x0x: goes on without you on bob; its output: x0x --data-dir ${dir} attach ${RUN_ID}\n`)
   const [{ body, headers, path }] = seen as [SeenRequest]
   const { request_id, ...asked } = JSON.parse(body) as { request_id: string }
   assert.match(request_id, /^[0-9a-f-]{36}$/)
@@ -118,7 +118,7 @@ test('a denial of a detached command is 255, with the reason and what to do', as
   )
   const { status, stdout, stderr } = await runCli(['--data-dir', dir, 'exec', 'bob', '--detach', '--', 'make'])
   assert.deepEqual([status, stdout], [255, ''])
-  assert.match(stderr, /^x0x: bob denied "make" \(argv_not_allowed\): .*\n {5}Try: x0x acl mine bob\n/)
+  assert.match(stderr, /^x0x: bob denied "make" \(argv_not_allowed\): .*\n {5}Try: x0x --data-dir \S+ acl mine bob\n/)
 })
 
 test('where it may have started, it is said how to find out', async (t) => {
@@ -127,7 +127,7 @@ test('where it may have started, it is said how to find out', async (t) => {
   )
   const { status, stderr } = await runCli(['--data-dir', dir, 'exec', 'bob', '--detach', '--', 'make'])
   assert.equal(status, 255)
-  assert.match(stderr, /whether it started: x0x runs --refresh {3}\([0-9a-f-]{36}\)/)
+  assert.match(stderr, /whether it started: x0x --data-dir \S+ runs --refresh {3}\([0-9a-f-]{36}\)/)
 })
 
 test('lines that make no sense are 2', async () => {
@@ -189,7 +189,7 @@ test('the beginning of an id is enough where one run begins so', async (t) => {
   assert.match((await attach(RUN_ID.slice(0, -2))).stderr, new RegExp(`2 runs begin with .*\\n.*${RUN_ID}, ${OTHER_ID}`))
   const none = await attach('0000')
   assert.equal(none.status, 255)
-  assert.match(none.stderr, /no detached run whose id begins with 0000\n {5}Try: x0x runs/)
+  assert.match(none.stderr, /no detached run whose id begins with 0000\n {5}Try: x0x --data-dir \S+ runs/)
 })
 
 test('Ctrl-C leaves it, cancels nothing, and says from which byte to go on', async (t) => {
@@ -457,7 +457,7 @@ test('many hosts are detached at once: an id and its host of each that started, 
   assert.match(stderr, /^x0x: 1 of 4 started, 1 denied, 1 unreachable, 1 unknown$/m)
   assert.match(
     stderr,
-    /^ {5}denied \(1\): web2: argv_not_allowed: .*\n {7}Try: x0x acl mine web2\n {7}Try, on web2: x0x acl explain --last$/m,
+    /^ {5}denied \(1\): web2: argv_not_allowed: .*\n {7}Try: x0x --data-dir \S+ acl mine web2\n {7}Try, on web2: x0x acl explain --last$/m,
   )
   assert.match(stderr, /^ {5}unreachable \(1\): web3: gone.*\n {7}what is wrong: x0x doctor web3$/m)
   assert.match(stderr, /^ {5}unknown \(1\): web4: gone/m)

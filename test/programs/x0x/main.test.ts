@@ -651,7 +651,10 @@ test('an agent that is blocked here is named as it was typed, with the command t
   )
   const { status, stderr } = await runCli(['--data-dir', dir, 'exec', 'bob', '--', 'x'])
   assert.equal(status, 255)
-  assert.equal(stderr, 'x0x: bob is blocked in your contacts (reject_blocked)\n     Try: x0x contacts trust bob trusted\n')
+  assert.equal(
+    stderr,
+    `x0x: bob is blocked in your contacts (reject_blocked)\n     Try: x0x --data-dir ${dir} contacts trust bob trusted\n`,
+  )
 })
 
 test('an API at a URL that does not answer is no reason to start a daemon here', async () => {

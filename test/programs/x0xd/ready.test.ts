@@ -18,7 +18,7 @@ test('a daemon that is ready says what it allows, and what to do where that is n
   t.after(async () => mesh.stop())
   const bob = mesh.add('bob')
   await bob.start()
-  assert.match(bob.ready, /^x0xd \S+ ready: agent \w{64}, .*\nNothing is allowed yet\. Next: x0x invite NAME\n$/)
+  assert.match(bob.ready, /^x0xd \S+ ready: agent \w{64}, .*\nNothing is allowed yet\. Next: x0x invite NAME --data-dir \S+\n$/)
   await bob.stop()
   await bob.writeAcl([{ agent: bob, commands: [['true'], ['df', '-h']] }])
   await bob.start()
@@ -41,7 +41,7 @@ test('at a terminal a daemon that is ready says so in one short line', async (t)
     text += String(part)
     if (text.includes('x0xd ready')) break
   }
-  assert.match(text, /^x0xd ready\. Nothing is allowed yet\. Next: x0x invite NAME\r?$/m)
+  assert.match(text, /^x0xd ready\. Nothing is allowed yet\. Next: x0x invite NAME --data-dir \S+\r?$/m)
 })
 
 const [STOP, GO_ON] = ['\u0013', '\u0011']

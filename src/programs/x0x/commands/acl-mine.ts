@@ -7,8 +7,7 @@ import type { ExecRule } from '../../../protocol/exec.ts'
 import type { RulesJson } from '../../../protocol/rules-json.ts'
 import type { CliContext } from '../context.ts'
 import { denialLines, EXIT_NOT_RUN, type RunFacts } from '../outcome.ts'
-import { printJson, printLine, printTable, problemText } from '../print.ts'
-import { write } from '../../../supervision/program-output.ts'
+import { printJson, printLine, printTable, printProblem } from '../print.ts'
 
 type Own = NonNullable<RunFacts['own']>
 
@@ -26,7 +25,7 @@ const ownOf = async (context: CliContext): Promise<Own | null> => context.api.js
 
 const printDenial = async (context: CliContext, agent: string, reason: NonNullable<RulesJson['denial_reason']>): Promise<void> => {
   const lines = denialLines(reason, { agent, argv: [], own: await ownOf(context) })
-  await write(context.stderr, problemText(lines))
+  await printProblem(context, lines)
 }
 
 const printNothing = async (context: CliContext, agent: string): Promise<void> => {

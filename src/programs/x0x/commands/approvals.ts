@@ -1,5 +1,6 @@
 import { homeDirectory } from '../../../base/home.ts'
 import { shownLine } from '../../../base/visible-text.ts'
+import { pasteable } from '../../../base/hint.ts'
 import { durationOf } from '../../../command-line/duration.ts'
 import { openDesk, type DeskHuman } from '../../../local-api/desk-human.ts'
 import type { DataPaths } from '../../../local-api/paths.ts'
@@ -192,7 +193,7 @@ export const runList = async (context: CliContext): Promise<number> =>
       if (patterns.length > 0) await printTable(context, ['AGENT', 'PATTERN'], patterns)
       for (const { agent, row, why, remedy } of ineffective) {
         await printLine(context, shownLine(`does not count: ${row} of ${agent}: ${why}`))
-        await printLine(context, shownLine(`  Try: ${remedy}`))
+        await printLine(context, shownLine(pasteable(`  Try: ${remedy}`, context.given)))
       }
     })
   })

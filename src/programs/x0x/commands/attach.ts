@@ -11,9 +11,9 @@ import { exitOfSignal } from '../../../supervision/program-exit.ts'
 import { write } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
 import { detachedCutLines } from '../cut-output.ts'
-import { reportFailure, usageError } from '../failure.ts'
+import { failureLines, usageError } from '../failure.ts'
 import { EXIT_NOT_RUN, outcomeLines, statusOf, type ExitEvent, type RunFacts } from '../outcome.ts'
-import { printJson, printNotice, problemText } from '../print.ts'
+import { printJson, printNotice, printProblem } from '../print.ts'
 import { LiveOutput } from '../run-output.ts'
 import { statusAsExec } from '../status-as-exec.ts'
 import { findRun } from './find-run.ts'
@@ -82,7 +82,7 @@ class Attachment {
       return await this.#followDaemon()
     } catch (error) {
       if (this.#left !== null) return await this.#detached(this.#left)
-      await reportFailure(this.#context, false, error)
+      await printProblem(this.#context, failureLines(error))
       if (isAppError(error, 'bad_request')) return EXIT_NOT_RUN
       await write(this.#context.stderr, `x0x: go on where this stopped: ${attachCommand(this.#run.request_id, this.#next)}\n`)
       return EXIT_NOT_RUN
@@ -158,7 +158,7 @@ class Attachment {
     const { request_id } = this.#run
     if (isOver(state)) {
       const forgotten = [`expired: its host let go of it while it was shown; what is here ends at byte ${this.#next}`]
-      await write(this.#context.stderr, problemText(state === 'lost' ? lostLines(this.#run) : forgotten))
+      await printProblem(this.#context, state === 'lost' ? lostLines(this.#run) : forgotten)
       return EXIT_NOT_RUN
     }
     await printNotice(this.#context, `it goes on; where this stopped: ${attachCommand(request_id, this.#next)}`)
@@ -167,7 +167,7 @@ class Attachment {
 
   async #exited(exit: ExitEvent): Promise<number> {
     await this.#output.exit()
-    await write(this.#context.stderr, problemText(outcomeLines(exit, factsOf(this.#run))))
+    await printProblem(this.#context, outcomeLines(exit, factsOf(this.#run)))
     return statusOf(exit)
   }
 }
@@ -190,7 +190,7 @@ const attachFrom = async (context: CliContext, options: AttachOptions, from: num
   const answer = await context.api.json<Gathered>({ method: 'GET', path })
   await printJson(context, answer)
   if (answer.outcome !== null) {
-    await write(context.stderr, problemText(detachedCutLines({ ...run, outcome: answer.outcome })))
+    await printProblem(context, detachedCutLines({ ...run, outcome: answer.outcome }))
     return statusOf({ type: 'exit', ...answer.outcome })
   }
   return answer.state === 'lost' || answer.state === 'expired' ? EXIT_NOT_RUN : 0

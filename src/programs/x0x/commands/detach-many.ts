@@ -4,14 +4,13 @@ import { errorText, isAppError, nextOf } from '../../../base/errors.ts'
 import { shellWords } from '../../../base/shell-word.ts'
 import { DEFAULT_FANOUT_PARALLEL } from '../../../protocol/fanout-limits.ts'
 import { exitOfSignal } from '../../../supervision/program-exit.ts'
-import { write } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
 import { selectedHosts } from '../fleet/select-hosts.ts'
 import { statusAsExec } from '../status-as-exec.ts'
 import { fleetStatus } from '../fleet/fleet-status.ts'
 import { unsuccessfulLines, type EndedHost } from '../fleet/fleet-summary.ts'
 import type { RunFacts } from '../outcome.ts'
-import { printJson, printLine, problemText } from '../print.ts'
+import { printJson, printLine, printProblem } from '../print.ts'
 import { askDetached, isDenied, mayRun } from './detached-request.ts'
 
 /** What became of asking one host: exactly one of them. */
@@ -98,7 +97,7 @@ const told = async (
       ? []
       : [`how they are: x0x runs --refresh --session ${session}`, `until all are over: x0x runs wait --session ${session}`]),
   ]
-  await write(context.stderr, problemText(lines))
+  await printProblem(context, lines)
   return status
 }
 

@@ -7,13 +7,12 @@ import type { CommandLine } from '../../../command-line/parse.ts'
 import { MANY_HOSTS } from '../../../command-line/plain-exec.ts'
 import { sizeOf } from '../../../command-line/size.ts'
 import type { ShownRun } from '../../../protocol/asked-run.ts'
-import { write } from '../../../supervision/program-output.ts'
 import { exitOfSignal } from '../../../supervision/program-exit.ts'
 import { carriedCommand } from '../carried-command.ts'
 import type { CliContext } from '../context.ts'
 import { reportFailure, usageError } from '../failure.ts'
 import { denialLines, EXIT_NOT_RUN, type RunFacts } from '../outcome.ts'
-import { printJson, printLine, printNotice, problemText } from '../print.ts'
+import { printJson, printLine, printNotice, printProblem } from '../print.ts'
 import { askDetached, isDenied, mayRun, type DetachedAnswer } from './detached-request.ts'
 
 interface DetachOptions {
@@ -36,7 +35,7 @@ const keepOf = (text: string): number => {
 }
 
 const mayHaveStarted = async (context: CliContext, requestId: string): Promise<boolean> =>
-  write(context.stderr, `x0x: whether it started: x0x runs --refresh   (${requestId})\n`)
+  printProblem(context, [`whether it started: x0x runs --refresh   (${requestId})`])
 
 /** `x0x exec AGENT --detach -- ARGV...`: the id on standard output, and what to type next on standard error. */
 const detachOne = async (context: CliContext, options: DetachOptions): Promise<number> => {
@@ -53,7 +52,7 @@ const detachOne = async (context: CliContext, options: DetachOptions): Promise<n
     return await told(context, options, await askDetached(context, options.agent, request, leaving.signal))
   } catch (error) {
     if (isAppError(error, 'bad_request')) throw error
-    if (left === null) await reportFailure(context, context.json, error)
+    if (left === null) await reportFailure(context, error)
     if (left !== null || mayRun(error)) await mayHaveStarted(context, request_id)
     return left === null ? EXIT_NOT_RUN : exitOfSignal(left)
   } finally {
@@ -81,7 +80,7 @@ const told = async (context: CliContext, { agent, argv }: DetachOptions, answer:
   if (isDenied(answer)) {
     const { denial_reason: reason } = answer
     const own = context.json ? null : await context.api.json<RunFacts['own']>({ method: 'GET', path: '/agent' }).catch(() => null)
-    if (reason !== null) await write(context.stderr, problemText(denialLines(reason, { agent, argv, own })))
+    if (reason !== null) await printProblem(context, denialLines(reason, { agent, argv, own }))
     return EXIT_NOT_RUN
   }
   if (context.json) return 0

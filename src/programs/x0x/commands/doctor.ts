@@ -21,6 +21,6 @@ export const runDoctor = async (context: CliContext, question: RelationQuestion)
     text: shownLine(finding.text),
     remedy: finding.remedy && shownLine(finding.remedy),
   }))
-  await printAnswer(context, { ok: isWell(findings), findings }, async () => write(context.stdout, findingsText(shown)))
+  await printAnswer(context, { ok: isWell(findings), findings }, async () => write(context.stdout, findingsText(shown, context.given)))
   return isWell(findings) ? 0 : 1
 }

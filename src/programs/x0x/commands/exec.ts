@@ -12,7 +12,7 @@ import { usageError, withAgent } from '../failure.ts'
 import type { RunProver } from '../../../local-api/operator.ts'
 import { exitOfSignal } from '../../../supervision/program-exit.ts'
 import { EXIT_NOT_RUN, endLines, statusOf, type ExitEvent, type RunFacts } from '../outcome.ts'
-import { problemText } from '../print.ts'
+import { printProblem } from '../print.ts'
 import { ID_BEGINNING, proverOf } from '../proven.ts'
 import { write } from '../../../supervision/program-output.ts'
 import { CollectedOutput, LiveOutput, type RunOutput } from '../run-output.ts'
@@ -193,7 +193,7 @@ class ExecCommand {
     await this.#output.exit(event)
     // What explains a denial is loaded for that alone.
     const linesOf = event.denial_reason === null ? endLines : (await import('../other-commands.ts')).outcomeLines
-    if (!this.#context.json) await write(this.#context.stderr, problemText(linesOf(event, await this.#facts(event))))
+    if (!this.#context.json) await printProblem(this.#context, linesOf(event, await this.#facts(event)))
     return this.#outputLost ? EXIT_NOT_RUN : statusOf(event)
   }
 
@@ -217,7 +217,7 @@ export const runExec = async (context: CliContext, options: ExecOptions): Promis
     if (isAppError(error, 'bad_request')) throw error
     // The text of a failure is loaded with the other commands.
     const { reportFailure } = await import('../other-commands.ts')
-    await reportFailure(context, context.json, withAgent(error, options.agent))
+    await reportFailure(context, withAgent(error, options.agent))
     return EXIT_NOT_RUN
   }
 }

@@ -5,10 +5,10 @@ import { shownLine } from '../../../base/visible-text.ts'
 import { millisecondsOf } from '../../../command-line/parse.ts'
 import type { Pinged } from '../../../dm/pings.ts'
 import { wayText } from '../../../local-api/way-text.ts'
-import { untilEnded, write } from '../../../supervision/program-output.ts'
+import { untilEnded } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
 import { exitStatusOf, failureLines, usageError } from '../failure.ts'
-import { printJson, printLine, problemText } from '../print.ts'
+import { printJson, printLine, printProblem } from '../print.ts'
 
 const MAX_COUNT = 10_000
 const MIN_INTERVAL_MS = 100
@@ -107,6 +107,6 @@ export const runPing = async (context: CliContext, agent: string, options: PingO
     )
   }
   if (rtt_ms !== null || failure === null) return rtt_ms === null ? 1 : 0
-  await write(context.stderr, problemText(failureLines(failure)))
+  await printProblem(context, failureLines(failure))
   return exitStatusOf(failure)
 }

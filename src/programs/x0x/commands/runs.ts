@@ -12,7 +12,7 @@ import type { CliContext } from '../context.ts'
 import { detachedCutLines } from '../cut-output.ts'
 import { exitStatusOf, failureLines, usageError } from '../failure.ts'
 import { denialLines, EXIT_NOT_RUN, outcomeLines, statusOf, type ExitEvent } from '../outcome.ts'
-import { printAnswer, printDone, printJson, printLine, printTable, problemText } from '../print.ts'
+import { printAnswer, printDone, printJson, printLine, printTable, printProblem } from '../print.ts'
 import { factsOf, lostLines } from './attach.ts'
 import { statusAsExec } from '../status-as-exec.ts'
 import { findRuns, type FoundRuns, type RunWords } from './find-run.ts'
@@ -115,7 +115,7 @@ interface FailedRun {
 
 const tellFailed = async (context: CliContext, where: string, request_id: string, error: unknown): Promise<FailedRun> => {
   const [what = '', ...next] = failureLines(error)
-  await write(context.stderr, problemText([`${where}: ${what}`, ...next]))
+  await printProblem(context, [`${where}: ${what}`, ...next])
   return { request_id, error: isAppError(error) ? error.code : 'internal', message: errorText(error), ...nextOf(error) }
 }
 
@@ -150,10 +150,10 @@ const waitUpTo = async (context: CliContext, words: RunWords, limit: number | nu
     // A session that shrinks to one is told as before.
     if (others.length > 0 || failed.length > 0 || words.session !== null) {
       if (!context.json) await printTable(context, HEADER, runs.map(rowOf))
-      for (const one of runs) await write(context.stderr, problemText(detachedCutLines(one)))
+      for (const one of runs) await printProblem(context, detachedCutLines(one))
       return failed.length > 0 ? SOME_UNKNOWN : statusOfAll(runs)
     }
-    await write(context.stderr, problemText([...(context.json ? [] : linesOf(run)), ...detachedCutLines(run)]))
+    await printProblem(context, [...(context.json ? [] : linesOf(run)), ...detachedCutLines(run)])
     return statusOfWaited(run)
   } catch (error) {
     if (left === null) throw error

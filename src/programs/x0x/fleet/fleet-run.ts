@@ -17,7 +17,7 @@ import { isGone, write } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
 import { reportFailure } from '../failure.ts'
 import { EXIT_NOT_RUN, type RunFacts } from '../outcome.ts'
-import { problemText } from '../print.ts'
+import { printProblem } from '../print.ts'
 import { traceHeader } from '../trace-header.ts'
 import { waitingText } from '../waiting-line.ts'
 import { brokenBy, WENT_AWAY } from './end-text.ts'
@@ -101,7 +101,7 @@ export class FleetRun {
     if (this.#interrupted !== null) return exitOfSignal(this.#interrupted)
     if (ledger === null) throw error
     const { context } = this.#components
-    await reportFailure(context, context.json, error)
+    await reportFailure(context, error)
     if (!context.json)
       await write(context.stderr, `     nobody was asked; to ask those of the ledger: ${retryLine(ledger.path, false, this.#bounds)}\n`)
     return EXIT_NOT_RUN
@@ -285,9 +285,12 @@ export class FleetRun {
   }
 
   async #say(lines: readonly string[]): Promise<void> {
-    const { stderr } = this.#components.context
-    const columns = (stderr.isTTY === true && stderr.columns) || Infinity
-    await write(stderr, problemText(lines.flatMap((line) => fittedLines(line, columns))))
+    const { context } = this.#components
+    const columns = (context.stderr.isTTY === true && context.stderr.columns) || Infinity
+    await printProblem(
+      context,
+      lines.flatMap((line) => fittedLines(line, columns)),
+    )
   }
 
   /** Who we are, as others see us; null where the daemon does not say any more. */

@@ -152,7 +152,7 @@ export const summaryLines = (ledger: FanoutLedgerJson, hosts: readonly EndedHost
   ...(facts.ledger === null ? [] : nextLines(facts.ledger)),
 ]
 
-/** Of what `problemText` puts before a line. */
+/** Of what `printProblem` puts before a line. */
 const INDENT = 5
 
 /** Broken at its blanks where it is wider than the terminal. A command stays whole, to be copied. */

@@ -5,7 +5,7 @@ import type { OutputPart } from '../../../protocol/run-events.ts'
 import { write } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
 import { cutText } from '../cut-output.ts'
-import { problemText } from '../print.ts'
+import { printProblem } from '../print.ts'
 import type { FleetView } from './fleet-view.ts'
 import type { HeldOutput, HeldOutputs } from './held-output.ts'
 import type { Stream } from './shown-lines.ts'
@@ -53,7 +53,7 @@ export class JsonView implements FleetView {
       before = ','
     }
     const written = await this.#write(`${this.#ended.length === 0 ? before : ''}]}\n`)
-    await write(this.#context.stderr, problemText(this.#lostLines()))
+    await printProblem(this.#context, this.#lostLines())
     return written
   }
 

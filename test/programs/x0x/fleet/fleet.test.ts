@@ -123,7 +123,7 @@ test('the summary names every host that did not succeed, with its reason and wha
   for (const expected of [
     /^ {5}failed \(1\): web2: exit status 3$/,
     /^ {5}denied \(2\): web\[3-4\]: argv_not_allowed: no ACL entry for this agent matches that command$/,
-    /^ {7}Try: x0x acl mine web3$/,
+    /^ {7}Try: x0x --data-dir \S+ acl mine web3$/,
     /^ {7}Try, on each host: x0x acl explain --last$/,
     /^ {7}Try, on each host: x0x acl suggest$/,
     /^ {5}unreachable \(1\): web5: no address answered$/,
