@@ -3,7 +3,7 @@ import { closeSync, constants, fstatSync, openSync, readdirSync, readSync } from
 import { attempt, errnoOf } from './errors.ts'
 
 /** As much of a program as execve(2) looks at for `#!`, and the ELF header with its program headers. */
-const HEAD_BYTES = 4_096
+export const HEAD_BYTES = 4_096
 const PT_INTERP = 3
 const ELF_MAGIC = '\u007fELF'
 /** Of macOS, in either order of bytes, and for several processors. */
@@ -23,11 +23,17 @@ const DIRECT: ProgramFormat = { kind: 'direct' }
 /** Reads the beginning of a file. Throws what open(2) and read(2) do; never blocks, whatever stands there. */
 export const programFormat = (path: string): ProgramFormat => {
   const beginning = beginningOf(path)
-  if (beginning === null || MACH_O.test(beginning.head.toString('hex', 0, 4))) return DIRECT
+  return beginning === null ? DIRECT : formatOf(beginning)
+}
+
+/** What the kernel starts for a file that begins so. */
+export const formatOf = (beginning: Beginning): ProgramFormat => {
+  if (MACH_O.test(beginning.head.toString('hex', 0, 4))) return DIRECT
   return beginning.head.toString('latin1', 0, 4) === ELF_MAGIC ? loaderOf(beginning) : interpreterOf(beginning.head)
 }
 
-interface Beginning {
+export interface Beginning {
+  /** The first bytes, at most `HEAD_BYTES`. */
   readonly head: Buffer
   /** Of the whole file, in bytes. */
   readonly size: number

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto'
 import { closeSync, constants, fstatSync, openSync, readSync, statSync, type BigIntStats } from 'node:fs'
 
 import { errnoOf } from '../base/errors.ts'
+import { formatOf, HEAD_BYTES, programFormat, type Beginning, type ProgramFormat } from '../base/program-head.ts'
 
 /** A file as it stood when it was looked at. */
 export interface FilePin {
@@ -30,11 +31,16 @@ export const changedPin = (pins: readonly FilePin[]): string | null => pins.find
 export const MAX_HASHED_BYTES = 64 * 1024 * 1024
 const PART_BYTES = 1024 * 1024
 
+export interface HashedBytes extends Beginning {
+  /** Hex. */
+  readonly sha256: string
+}
+
 /**
- * SHA-256 of a plain file, hex, with its size. Reads it once, through one descriptor, and gives each part to `take`, whose errors it
+ * SHA-256 of a plain file, with its size and its beginning. Reads it once, through one descriptor, and gives each part to `take`, whose errors it
  * throws. Null: it cannot be read, is too large, or changed meanwhile.
  */
-export const hashFile = (path: string, take?: (part: Uint8Array) => void): { readonly sha256: string; readonly size: number } | null => {
+export const hashFile = (path: string, take?: (part: Uint8Array) => void): HashedBytes | null => {
   let descriptor: number
   try {
     // Never waits for the other end of a pipe.
@@ -46,20 +52,41 @@ export const hashFile = (path: string, take?: (part: Uint8Array) => void): { rea
     const before = fstatSync(descriptor, { bigint: true })
     if (!before.isFile() || before.size > MAX_HASHED_BYTES) return null
     const [hash, part] = [createHash('sha256'), Buffer.alloc(PART_BYTES)]
+    let head = Buffer.alloc(0)
     let left = Number(before.size)
     while (left > 0) {
       const bytes = part.subarray(0, readSync(descriptor, part, 0, Math.min(left, part.length), null))
       if (bytes.length === 0) return null
       hash.update(bytes)
+      if (head.length < HEAD_BYTES) head = Buffer.concat([head, bytes.subarray(0, HEAD_BYTES - head.length)])
       take?.(bytes)
       left -= bytes.length
     }
     const isSame = markOf(fstatSync(descriptor, { bigint: true })) === markOf(before)
-    return isSame ? { sha256: hash.digest('hex'), size: Number(before.size) } : null
+    return isSame ? { sha256: hash.digest('hex'), size: Number(before.size), head } : null
   } catch (error) {
     if (take !== undefined) throw error
     return null
   } finally {
     closeSync(descriptor)
+  }
+}
+
+/** Files of one run without symbolic links. Each is hashed once, and its format is that of the hashed bytes. */
+export class HashedFiles {
+  readonly #files = new Map<string, HashedBytes | null>()
+
+  /** Null: it cannot be read whole. */
+  hash(path: string): HashedBytes | null {
+    const known = this.#files.get(path)
+    const file = known === undefined ? hashFile(path) : known
+    this.#files.set(path, file)
+    return file
+  }
+
+  /** Throws the system's error for a file that was not hashed. */
+  format(path: string): ProgramFormat {
+    const file = this.#files.get(path)
+    return file ? formatOf(file) : programFormat(path)
   }
 }

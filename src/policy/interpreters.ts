@@ -10,6 +10,9 @@ export const MAX_INTERPRETERS = 5
 /** Finds a bare name, as env(1) does. Null where there is none. */
 export type FindProgram = (name: string) => string | null
 
+/** What the kernel starts for a program. */
+type FormatOf = (path: string) => ProgramFormat
+
 /** One program that starts another in its place. */
 export interface Interpretation {
   readonly program: string
@@ -21,9 +24,9 @@ export interface Interpretation {
  * loader of an ELF file. Libraries and modules are not followed. Throws what the system says of files that cannot
  * be looked at, and where the chain leads nowhere.
  */
-export const interpretersOf = (program: string, find: FindProgram, depth = 0): Interpretation[] => {
+export const interpretersOf = (program: string, find: FindProgram, formatOf: FormatOf = programFormat, depth = 0): Interpretation[] => {
   if (depth > MAX_INTERPRETERS) throw new Error(`${program} names too many interpreters`)
-  const format = formatOf(program)
+  const format = ifThere(formatOf, program)
   if (format?.kind !== 'through') return []
   const { interpreter, argument } = format
   if (!interpreter.startsWith('/'))
@@ -31,7 +34,7 @@ export const interpretersOf = (program: string, find: FindProgram, depth = 0): I
   const behind = posix.basename(interpreter) === 'env' ? behindEnv(program, argument, find) : null
   return [interpreter, ...(behind === null ? [] : [behind])].flatMap((next) => [
     { program, interpreter: next },
-    ...interpretersOf(next, find, depth + 1),
+    ...interpretersOf(next, find, formatOf, depth + 1),
   ])
 }
 
@@ -42,9 +45,9 @@ export const interpreterProblems = (path: string, find: FindProgram): string[] =
   )
 
 /** Null for what is not there: whoever starts it says so, and where others could put it its directory is a problem. */
-const formatOf = (path: string): ProgramFormat | null => {
+const ifThere = (formatOf: FormatOf, path: string): ProgramFormat | null => {
   try {
-    return programFormat(path)
+    return formatOf(path)
   } catch (error) {
     if (isMissing(error)) return null
     throw error

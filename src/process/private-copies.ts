@@ -4,7 +4,6 @@ import { join } from 'node:path'
 
 import { attempt } from '../base/errors.ts'
 import { identityFrom, identityText, lifeOf, ownIdentity } from '../base/process-identity.ts'
-import { programFormat } from '../base/program-head.ts'
 import type { Startable } from '../base/startable.ts'
 import { hashFile } from '../policy/file-mark.ts'
 import type { HeldFile, Permit, StandIn } from '../policy/permit.ts'
@@ -41,17 +40,16 @@ export class PrivateCopies implements Startable {
   }
 
   /** Makes what stands in place of files. Throws the system's error, and an error for a file that is not what was hashed; nothing is left then. */
-  make(permit: Pick<Permit, 'executable' | 'pins' | 'sandbox'>, { argv0, words: standing }: StandIn): Starting & { remove(): void } {
+  make({ executable }: Pick<Permit, 'executable'>, { argv0, words: standing }: StandIn): Starting & { remove(): void } {
     const directory = join(this.#own, randomBytes(16).toString('hex'))
     try {
       const copies: string[] = []
-      const [program = permit.executable.path, ...words] = standing.map((word, at) => {
+      const [program = executable.path, ...words] = standing.map((word, at) => {
         if (typeof word === 'string') return word
         const copy = placeFor(word, join(directory, String(at)))
         copies.push(copy)
         return copy
       })
-      if (typeof standing[0] !== 'string') checkInterpreter(program, permit)
       const { dev, ino } = statSync(program, { bigint: true })
       return { argv: [argv0, ...words], executable: { path: program, dev, ino }, copies, remove: () => removeRun(directory) }
     } catch (error) {
@@ -94,12 +92,4 @@ const copy = (path: string, sha256: string, place: string): void => {
   } finally {
     closeSync(descriptor)
   }
-}
-
-/** Policy looked for interpreters before it hashed the program, which must name one of those. */
-const checkInterpreter = (program: string, { pins, sandbox }: Pick<Permit, 'pins' | 'sandbox'>): void => {
-  if (sandbox !== null && sandbox.image !== null) return
-  const format = programFormat(program)
-  if (format.kind === 'through' && !pins.some(({ path }) => path === format.interpreter))
-    throw new Error(`${program} names another interpreter than the one that was permitted`)
 }

@@ -1,14 +1,15 @@
 import { basename } from 'node:path'
 
 import { attempt } from '../../base/errors.ts'
-import { programFormat } from '../../base/program-head.ts'
 import { realPath } from '../../base/real-path.ts'
 import { wayTo } from '../../base/way.ts'
 import type { HashedFile } from '../../protocol/question.ts'
 import { SCRUBBED_PATH } from '../environment.ts'
 import { finderIn } from '../executable.ts'
-import { hashFile, MAX_HASHED_BYTES } from '../file-mark.ts'
-import { interpretersOf } from '../interpreters.ts'
+import { interpreterCalled } from '../escapes.ts'
+import { MAX_HASHED_BYTES, type HashedFiles } from '../file-mark.ts'
+import { isUnderstood, scriptOf } from '../given-script.ts'
+import { interpretersOf, type Interpretation } from '../interpreters.ts'
 import type { HeldFile, PermitFields, StandIn } from '../permit.ts'
 import { programPlace, seenIn } from '../sandbox/seen-from.ts'
 import { isFile, placeOf, type Meaning } from './meanings.ts'
@@ -25,22 +26,17 @@ export interface Holding {
   readonly unheld: string | null
 }
 
-interface ShownScript {
-  readonly path: string
-  readonly read: { readonly sha256: string } | null
-}
-
 const NOTHING: Holding = { writable: [], stand_in: null, unheld: null }
 
 class Unheld extends Error {}
 
 /**
  * Finds the files of a run that its requester can write, and what can run in their place. `canWrite` null: the requester has no files
- * here. `shown`: the scripts as the approver sees them; `read` is null for one that cannot be read.
+ * here. `files`: as the approver sees them.
  */
-export const holdFiles = (fields: PermitFields, meaning: Meaning, canWrite: CanWrite | null, shown: readonly ShownScript[]): Holding => {
+export const holdFiles = (fields: PermitFields, meaning: Meaning, canWrite: CanWrite | null, files: HashedFiles): Holding => {
   if (canWrite === null) return NOTHING
-  const holder = new Holder(fields, canWrite, shown)
+  const holder = new Holder(fields, canWrite, files)
   try {
     const stand_in = holder.standIn(meaning)
     return { writable: holder.writable, stand_in, unheld: null }
@@ -53,16 +49,16 @@ export const holdFiles = (fields: PermitFields, meaning: Meaning, canWrite: CanW
 class Holder {
   readonly #fields: PermitFields
   readonly #canWrite: CanWrite
-  readonly #shown: ReadonlyMap<string, string | undefined>
+  readonly #files: HashedFiles
   readonly #inImage: boolean
   readonly #find: (name: string) => string | null
   readonly #hashes = new Map<string, string>()
   #bytesLeft = MAX_HASHED_BYTES
 
-  constructor(fields: PermitFields, canWrite: CanWrite, shown: readonly ShownScript[]) {
+  constructor(fields: PermitFields, canWrite: CanWrite, files: HashedFiles) {
     this.#fields = fields
     this.#canWrite = canWrite
-    this.#shown = new Map(shown.map(({ path, read }) => [path, read?.sha256]))
+    this.#files = files
     this.#inImage = fields.sandbox !== null && fields.sandbox.image !== null
     this.#find = this.#inImage ? () => null : finderIn(fields.env['PATH'] ?? SCRUBBED_PATH)
   }
@@ -75,10 +71,11 @@ class Holder {
     const { argv, executable } = this.#fields
     if (!meaning.isTold) throw new Unheld(meaning.opaque ?? executable.path)
     const place = attempt(() => programPlace(this.#fields)) ?? executable.path
-    const isHeld = this.#isHeld(executable.path) || this.#isHeld(place)
-    const program = isHeld ? this.#hold(executable.path, place) : executable.path
-    const words = argv.slice(1).map((word, index) => this.#wordFor(word, index + 1, meaning))
-    const interpreter = this.#interpreter(place)
+    const held = this.#hold(executable.path, place)
+    const program = held ?? executable.path
+    const interpreter = this.#interpreter(held?.path ?? place)
+    const read = typeof held?.sha256 === 'string' ? 0 : placeOfScript(meaning, argv)
+    const words = argv.slice(1).map((word, index) => this.#wordFor(word, index + 1, { ...meaning, read }))
     if (interpreter === null && [program, ...words].every((word) => typeof word === 'string')) return null
     if (interpreter === null) return { argv0: argv[0] ?? '', words: [program, ...words] }
     return { argv0: interpreter.path, words: [...interpreter.words, program, ...words] }
@@ -93,8 +90,9 @@ class Holder {
     return reach ?? true
   }
 
-  /** `place`: where the path leads on this host. */
-  #hold(path: string, place = path): HeldFile {
+  /** What stands in place of a file; null: the file itself, which the requester cannot exchange. `place`: where the path leads on this host. */
+  #hold(path: string, place: string): HeldFile | null {
+    if (!this.#isHeld(path) && !this.#isHeld(place)) return null
     const real = attempt(() => realPath(place))
     if (real === null) throw new Unheld(`the requester can write ${path}, and it cannot be followed`)
     const name = basename(path)
@@ -102,25 +100,32 @@ class Holder {
       if (this.#inImage) throw new Unheld(`the requester can replace ${path}, which leads into an image`)
       return { path: real, sha256: null, name }
     }
-    const hashed = hashFile(real)
+    const hashed = this.#files.hash(real)
     this.#bytesLeft -= hashed?.size ?? Infinity
     if (hashed === null || this.#bytesLeft < 0)
       throw new Unheld(
         `the requester can write ${path}, which cannot be read whole (at most ${MAX_HASHED_BYTES / 1024 / 1024} MiB, all such files together)`,
       )
-    const shown = this.#shown.get(path) ?? this.#shown.get(place) ?? hashed.sha256
-    if (shown !== hashed.sha256) throw new Unheld(`the requester changed ${path} while it was read`)
     this.#hashes.set(real, hashed.sha256)
     return { path: real, sha256: hashed.sha256, name }
   }
 
+  /** As `#hold`, for a program that is started by its path. */
+  #holdProgram(path: string, place: string): HeldFile | null {
+    const held = this.#hold(path, place)
+    const [own] = this.#heldInterpreters(held?.path ?? place)
+    if (own !== undefined) throw through(own)
+    return held
+  }
+
   /** The word, or what stands in place of the file that it names. */
-  #wordFor(word: string, at: number, { scripts, unsure, file }: Meaning): string | HeldFile {
+  #wordFor(word: string, at: number, { scripts, unsure, file, read }: Meaning & { readonly read: number }): string | HeldFile {
     const { cwd, executable, sandbox } = this.#fields
     const path = placeOf(word, cwd) ?? word
     const place = sandbox === null ? path : (attempt(() => seenIn(sandbox, path)) ?? path)
+    if (at === read) return this.#hold(path, place) ?? word
     const mayRun = unsure !== null && at > unsure
-    if (scripts.includes(path) || (mayRun && isFile(place))) return this.#isHeld(path) ? this.#hold(path, place) : word
+    if (scripts.includes(path) || (mayRun && isFile(place))) return this.#holdProgram(path, place) ?? word
     if (!mayRun && runsNoWord(executable.path, file?.real ?? executable.path)) return word
     const glued = partsOf(word).map((part) => placeOf(part, cwd) ?? part)
     const part = glued.find((one) => isFile(one, mayRun ? 0 : 0o111) && this.#isHeld(one))
@@ -128,30 +133,38 @@ class Holder {
     if (word.startsWith('-')) return word
     const program = word.includes('/') ? place : this.#find(word)
     if (program === null || !isFile(program, 0o111)) return word
-    const [held] = this.#heldInterpreters(program)
-    if (held !== undefined) throw through(held)
-    return this.#isHeld(program) ? this.#hold(word.includes('/') ? path : program, program) : word
+    return this.#holdProgram(word.includes('/') ? path : program, program) ?? word
   }
 
   /** Interpreters of a program that the requester can write. */
-  #heldInterpreters(program: string): ReturnType<typeof interpretersOf> {
-    // An interpreter that an image has is looked for in there.
-    const chain = attempt(() => (this.#inImage ? interpreterOf(program) : interpretersOf(program, this.#find)))
-    if (chain === null && this.#isHeld(program)) throw new Unheld(`${program} names an interpreter that cannot be followed`)
-    return (chain ?? []).filter(({ interpreter }) => this.#isHeld(interpreter))
+  #heldInterpreters(program: string): Interpretation[] {
+    const chain = attempt(() => {
+      if (!this.#inImage) return interpretersOf(program, this.#find, (path) => this.#files.format(path))
+      // An interpreter that an image has is looked for in there.
+      const format = this.#files.format(program)
+      return format.kind === 'through' ? [{ program, interpreter: format.interpreter }] : []
+    })
+    if (chain === null) throw new Unheld(`${program} names an interpreter that cannot be followed`)
+    return chain.filter(({ interpreter }) => this.#isHeld(interpreter))
   }
 
   /** What starts the script that was called, where the requester can write its interpreter; null: the kernel starts it. */
-  #interpreter(place: string): { readonly path: string; readonly words: readonly (string | HeldFile)[] } | null {
-    const [held, ...more] = this.#heldInterpreters(place)
-    if (held === undefined) return null
-    const format = attempt(() => programFormat(place))
-    if (this.#inImage || format?.kind !== 'through' || !format.isScript || more.length > 0 || held.interpreter !== format.interpreter)
-      throw through(held)
-    // The first line is read apart from the bytes that are hashed, so its argument could be that of another file.
-    if (format.argument !== '' && this.#isHeld(place)) throw through(held)
-    return { path: held.interpreter, words: [this.#hold(held.interpreter), ...(format.argument === '' ? [] : [format.argument])] }
+  #interpreter(program: string): { readonly path: string; readonly words: readonly (string | HeldFile)[] } | null {
+    const [own, ...more] = this.#heldInterpreters(program)
+    if (own === undefined) return null
+    const { interpreter: path } = own
+    const format = attempt(() => this.#files.format(program))
+    if (this.#inImage || format?.kind !== 'through' || !format.isScript || more.length > 0 || path !== format.interpreter)
+      throw through(own)
+    return { path, words: [this.#holdProgram(path, path) ?? path, ...(format.argument === '' ? [] : [format.argument])] }
   }
+}
+
+/** The place of the script that the called program reads, so that the kernel does not start it; 0: no word is known to be one. */
+const placeOfScript = ({ file }: Meaning, argv: readonly string[]): number => {
+  const name = file === null ? null : interpreterCalled(file.real)
+  const given = name !== null && isUnderstood(name) ? scriptOf(name, argv.slice(1)) : null
+  return given?.kind === 'script' ? argv.indexOf(given.word, 1) : 0
 }
 
 /** The value of `-XVALUE`, `--name=VALUE` or `name=VALUE`, by which a program may name a file to run. */
@@ -160,10 +173,5 @@ const partsOf = (word: string): readonly string[] => {
   return [...(value === word ? [] : [value]), ...(word.startsWith('-') ? [word.slice(2)] : [])]
 }
 
-const interpreterOf = (program: string): ReturnType<typeof interpretersOf> => {
-  const format = programFormat(program)
-  return format.kind === 'through' ? [{ program, interpreter: format.interpreter }] : []
-}
-
-const through = ({ program, interpreter }: { readonly program: string; readonly interpreter: string }): Unheld =>
+const through = ({ program, interpreter }: Interpretation): Unheld =>
   new Unheld(`${program} runs ${interpreter}, which the requester can write; start that with the script as its word`)

@@ -6,7 +6,7 @@ import { realPath } from '../../base/real-path.ts'
 import { isHarmless, SCRUBBED_PATH } from '../environment.ts'
 import { finderIn } from '../executable.ts'
 import { shownVariables } from '../../protocol/question-size.ts'
-import { fileMark, hashFile, type FilePin } from '../file-mark.ts'
+import { fileMark, HashedFiles, type FilePin, type HashedBytes } from '../file-mark.ts'
 import { interpretersOf } from '../interpreters.ts'
 import type { PermitFields, StandIn } from '../permit.ts'
 import { programPlace } from '../sandbox/seen-from.ts'
@@ -65,13 +65,12 @@ export const permitFacts = (fields: PermitFields, by: AskedBy): PermitFacts => {
   const place = attempt(() => programPlace(fields)) ?? executable.path
   const real = inImage ? place : realOf(place)
   const runnable = [...new Set([place, ...meaning.others.map((other) => other.path)])]
-  const chain = inImage
-    ? []
-    : attempt(() => runnable.flatMap((program) => interpretersOf(program, finderIn(path)).map(({ interpreter }) => interpreter)))
+  const hashed = new HashedFiles()
   const named = new Set([...meaning.scripts, ...[place].filter(isScript)])
-  const scripts = [...named].map((script) => ({ path: script, read: hashFile(script) }))
+  const scripts = [...named].map((script) => ({ path: script, read: hashed.hash(realOf(script)) }))
   const unread = scripts.find(({ read }) => read === null)
-  const { writable, unheld, stand_in } = holdFiles(fields, meaning, by.canWrite, scripts)
+  const { writable, unheld, stand_in } = holdFiles(fields, meaning, by.canWrite, hashed)
+  const chain = inImage ? [] : attempt(() => runnable.flatMap((program) => interpretersIn(program, path, hashed)))
   // What runs again must be what was allowed, so each file that the words name must be known, and be no file of the requester.
   const isOthers = stand_in === null && unheld === null
   const opaque =
@@ -117,6 +116,9 @@ export const permitFacts = (fields: PermitFields, by: AskedBy): PermitFacts => {
   }
 }
 
+const interpretersIn = (program: string, path: string, hashed: HashedFiles): string[] =>
+  interpretersOf(program, finderIn(path), (one) => hashed.format(realOf(one))).map(({ interpreter }) => interpreter)
+
 /** What a grant covers at most. */
 const ceilingsOf = ({ caps }: PermitFields): Pick<Question, 'timeout_ms' | 'max_output_bytes'> => ({
   timeout_ms: caps.timeout_ms,
@@ -133,7 +135,7 @@ const isScript = (path: string): boolean =>
     return format.kind === 'through' && format.isScript
   }) ?? false
 
-const scriptOf = (first: { readonly path: string; readonly read: ReturnType<typeof hashFile> } | undefined): Question['script'] =>
+const scriptOf = (first: { readonly path: string; readonly read: HashedBytes | null } | undefined): Question['script'] =>
   first === undefined || first.read === null ? null : { path: first.path, sha256: first.read.sha256 }
 
 const realOf = (path: string): string => attempt(() => realPath(path)) ?? path

@@ -1,0 +1,194 @@
+import assert from 'node:assert/strict'
+import fs, { chmodSync, mkdirSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { syncBuiltinESMExports } from 'node:module'
+import { join } from 'node:path'
+import { text } from 'node:stream/consumers'
+import { test, type TestContext } from 'node:test'
+
+import { ANSWER_FRESH_MS, openApproval, sealAnswer, SpentAnswers } from '../../../src/policy/approval/open-approval.ts'
+import type { Approval, Question } from '../../../src/policy/approval/question.ts'
+import { authorizeLocalRun } from '../../../src/policy/local/authorize.ts'
+import type { ExecInForce } from '../../../src/policy/local/local-asking.ts'
+import type { Permit } from '../../../src/policy/permit.ts'
+import { sandboxGrant } from '../../../src/policy/sandbox/sandbox-grant.ts'
+import { DEFAULT_SANDBOX } from '../../../src/policy/sandbox/sandbox-settings.ts'
+import { PrivateCopies } from '../../../src/process/private-copies.ts'
+import { spawnPermitted, type Child } from '../../../src/process/spawn.ts'
+import { needs, openCells } from '../../support/containment.ts'
+import { ASKING, policyOf, rightsOf, slotsOf } from '../../support/local-policy.ts'
+import { startGuardian } from '../../support/processes.ts'
+import { tempDir } from '../../support/temp-dir.ts'
+
+// A requester exchanges a file while policy looks at it: before any system call about it, for the request and again for the decision.
+
+const KEY = Buffer.alloc(32, 1)
+
+const approvalOf = ({ permit_sha256 }: Question): Approval => {
+  const answer = { question_id: 'q_1', permit_sha256, by: 'human:ann', reason: '', nonce: 'n', expires_at_ms: ANSWER_FRESH_MS }
+  const opened = openApproval(sealAnswer({ ...answer, decision: 'allow' }, KEY), answer, { key: KEY, now: 1, spent: new SpentAnswers() })
+  assert.ok(opened.kind === 'approval')
+  return opened.approval
+}
+
+const EXEC: Omit<ExecInForce, 'host'> = {
+  security: 'allowlist',
+  ask: 'always',
+  ask_fallback: 'deny',
+  door: 'mcp',
+  label: 'coder',
+  stdin: null,
+  always_ask: [],
+}
+
+const CALLS = ['openSync', 'statSync', 'lstatSync', 'accessSync'] as const
+
+/** Calls `before` ahead of each system call of `look` about a path below a directory, with its number. */
+const watching = <T>(directory: string, before: (call: number) => void, look: () => T): { readonly value: T; readonly calls: number } => {
+  const original = Object.fromEntries(CALLS.map((name) => [name, fs[name]]))
+  const { native } = fs.realpathSync
+  let calls = 0
+  const watched =
+    (call: (...args: never[]) => unknown) =>
+    (...args: unknown[]): unknown => {
+      if (String(args[0]).startsWith(`${directory}/`)) before(calls++)
+      return call(...(args as never[]))
+    }
+  try {
+    for (const name of CALLS) Object.assign(fs, { [name]: watched(original[name] as never) })
+    fs.realpathSync.native = watched(native) as typeof native
+    syncBuiltinESMExports()
+    return { value: look(), calls }
+  } finally {
+    Object.assign(fs, original)
+    fs.realpathSync.native = native
+    syncBuiltinESMExports()
+  }
+}
+
+interface Exchange {
+  readonly way: 'link' | 'directory'
+  readonly first: string
+  readonly then: string
+  readonly from: number
+  readonly upTo: number
+}
+
+/** A root in which `d/tool` is one program or another, by a link or a directory that is exchanged, and an interpreter that the other names. */
+const setUp = async (t: TestContext, host: ExecInForce['host']) => {
+  const dir = await tempDir(t)
+  const [work, dataDir] = [join(dir, 'work'), join(dir, 'data')]
+  for (const directory of [work, dataDir, join(work, 'honest'), join(work, 'other'), join(work, 'changed')])
+    mkdirSync(directory, { mode: 0o700 })
+  const [own, place] = [join(work, 'own-sh'), join(work, 'd')]
+  const program = (path: string, content: string): void => {
+    writeFileSync(path, content)
+    chmodSync(path, 0o755)
+  }
+  program(join(work, 'honest', 'tool'), '#!/bin/sh\necho GOOD\n')
+  program(join(work, 'other', 'tool'), `#!${own}\necho GOOD\n`)
+  program(join(work, 'changed', 'tool'), '#!/bin/sh\necho CHANGED\n')
+  const lead = (path: string, to: string): void => {
+    symlinkSync(to, join(work, 'new'))
+    renameSync(join(work, 'new'), path)
+  }
+  lead(own, '/bin/sh')
+  let stands: string | null = null
+  const ways = {
+    link: (to: string): void => lead(place, to),
+    directory: (to: string): void => {
+      if (stands !== null) renameSync(place, join(work, stands))
+      renameSync(join(work, to), place)
+      stands = to
+    },
+  }
+  const policy = policyOf([work], { security: 'allow_write = true' })
+  const rights = rightsOf(policy)
+  const grant = sandboxGrant(DEFAULT_SANDBOX, work)
+  assert.ok(grant.kind === 'grant')
+  const components = { cells: await openCells(t, 'auto'), copies: new PrivateCopies({ dataDir }), guardian: startGuardian(t) }
+  const context = { policy, rights, session_id: 's_1', exec: { ...EXEC, host }, sandbox: host === 'sandbox' ? grant.grant : null }
+  return {
+    tool: join(place, 'tool'),
+    /** Policy's answer, while `d/tool` is another program from one system call on and up to a later one. */
+    look: (argv: readonly string[], { way, first, then, from, upTo }: Exchange, approval: Approval | null) => {
+      ways[way](first)
+      const exchange = (call: number): void => {
+        if (call === from || call === upTo) ways[way](call === from ? then : first)
+      }
+      const authorize = () =>
+        authorizeLocalRun({ ...ASKING, argv }, { path: work, descriptor: null }, { ...context, slots: slotsOf(rights.limits) }, approval)
+      return watching(work, exchange, authorize)
+    },
+    /** Ends the exchanges of one way. */
+    clear: (): void => {
+      if (stands === null) rmSync(place)
+    },
+    /** What a permit writes whose files were exchanged after the approval, `d/tool` and the interpreter; the error where nothing runs. */
+    output: async (permit: Permit, way: keyof typeof ways, to: string): Promise<string> => {
+      ways[way](to)
+      rmSync(own)
+      program(own, '#!/bin/sh\necho EVIL\n')
+      const result = await spawnPermitted(permit, components, { stdin: false })
+      const said = result.kind === 'spawn_failed' ? result.detail : await outputOf(result.child)
+      rmSync(own)
+      lead(own, '/bin/sh')
+      return said
+    },
+  }
+}
+
+const outputOf = async ({ stdout, stderr, exited }: Child): Promise<string> => {
+  const [said] = await Promise.all([text(stdout), text(stderr), exited])
+  return said
+}
+
+const COMMANDS = [
+  ['a called program', []],
+  ['a program behind another', ['env']],
+  ['a program that stands among the words twice, and behind the name of an interpreter', ['env', '-u', 'sh', 'd/tool']],
+] as const
+
+for (const host of ['gateway', 'sandbox'] as const)
+  for (const [what, before] of COMMANDS)
+    test(
+      `${what} (${host}): whenever the file is exchanged while policy reads it, no interpreter runs that was exchanged later`,
+      host === 'sandbox' ? needs.bwrap : {},
+      async (t) => {
+        const { tool, look, clear, output } = await setUp(t, host)
+        const argv = [...before, tool]
+        const outputs = new Map<string, string>()
+        const tryOut = async (exchange: Exchange): Promise<number> => {
+          const asked = look(argv, exchange, null)
+          assert.ok(asked.value.kind === 'ask', asked.value.kind)
+          const { question } = asked.value
+          const { value } = look(argv, exchange, approvalOf(question))
+          if (value.kind !== 'permit') return asked.calls
+          value.slot.release()
+          const words = value.permit.stand_in?.words ?? []
+          const held = words.flatMap((word) => (typeof word === 'string' || word.sha256 === null ? [] : [word.sha256]))
+          assert.deepEqual([...new Set(held)], [...new Set(question.writable.map(({ sha256 }) => sha256))])
+          for (const to of ['honest', 'other']) {
+            const key = JSON.stringify([words, value.permit.pins, to])
+            if (!outputs.has(key)) outputs.set(key, await output(value.permit, exchange.way, to))
+          }
+          return asked.calls
+        }
+        for (const way of ['link', 'directory'] as const) {
+          for (const [first, then] of [
+            ['honest', 'other'],
+            ['other', 'honest'],
+            ['honest', 'changed'],
+          ] as const)
+            for (const length of [1, 8, Infinity])
+              for (let from = 0, calls = 1; from <= calls; from += 1) calls = await tryOut({ way, first, then, from, upTo: from + length })
+          clear()
+        }
+        const said = [...outputs.values()]
+        assert.ok(said.includes('GOOD\n'), said.join('; '))
+        assert.deepEqual(
+          said.filter((one) => one.includes('EVIL')),
+          [],
+        )
+        t.diagnostic(`${outputs.size} different runs`)
+      },
+    )
