@@ -1,12 +1,11 @@
 import { createHash } from 'node:crypto'
 
 import { AppError } from '../../base/errors.ts'
-import type { Waiting } from '../../desk/desk-link.ts'
 import type { ExecInForce } from '../../policy/local/local-asking.ts'
-import { openApproval } from '../../policy/approval/open-approval.ts'
 import type { ToolsSettings } from '../../policy/modes/tools-settings.ts'
 import type { Approval, AskedStdin, Question } from '../../policy/approval/question.ts'
 import { shownStdin } from '../../protocol/question-size.ts'
+import { askApprovalService } from '../ask-approval-service.ts'
 import type { LocalRunSink, RunStart } from '../port/local-executor.ts'
 import type { EngineModes, ExecPlace } from './exec-place.ts'
 import type { LocalEngine } from './local-engine.ts'
@@ -41,18 +40,11 @@ export const inForce = ({ exec }: ExecPlace, { key }: LocalSession, start: RunSt
 export const askDesk = async (question: Question, { engine, modes, session, sink, signal, telling }: Asking): Promise<Approval> => {
   const { desk, spent } = modes
   const until = AbortSignal.any([session.ending, ...(signal === null ? [] : [signal]), ...(sink.gone === undefined ? [] : [sink.gone])])
-  until.throwIfAborted()
-  const { permit_sha256 } = question
-  let pending: Waiting | null = null
-  const answer = await desk.ask(question, until, (waiting) => {
-    pending = waiting
-    telling.story?.waits(Math.max(waiting.expires_at_ms - engine.components.clock.now(), 0))
+  const { clock } = engine.components
+  const { opened, question_id } = await askApprovalService({ clock, desk, spent }, question, until, (waiting) => {
+    telling.story?.waits(Math.max(waiting.expires_at_ms - clock.now(), 0))
     sink.waiting?.({ request_id: telling.requestId, ...waiting })
   })
-  until.throwIfAborted()
-  const question_id = (pending as Waiting | null)?.question_id ?? answer.question_id
-  const now = engine.components.clock.now()
-  const opened = openApproval(answer, { question_id, permit_sha256 }, { key: desk.approvalKey(), now, spent })
   if (opened.kind === 'no_approval') throw new AppError(opened.reason, opened.detail, { data: { question_id } })
   return opened.approval
 }

@@ -1,9 +1,9 @@
 import { unlessAborted } from '../../base/abortable.ts'
 import type { Clock } from '../../base/clock.ts'
 import { AppError, errorText, isAppError } from '../../base/errors.ts'
-import type { DeskLink, Waiting } from '../../desk/desk-link.ts'
+import type { DeskLink } from '../../desk/desk-link.ts'
 import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
-import { openApproval, SpentAnswers } from '../../policy/approval/open-approval.ts'
+import { SpentAnswers } from '../../policy/approval/open-approval.ts'
 import type { Approval, Question } from '../../policy/approval/question.ts'
 import type { AgentsApproval } from '../../policy/approval/statements.ts'
 import { authorize, type Asked, type PolicyContext, type Verdict } from '../../policy/mesh/authorize.ts'
@@ -14,6 +14,7 @@ import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import { unallowable, withStdin } from '../../protocol/question-size.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 import { MAX_APPROVAL_WAIT_MS } from '../../protocol/waiting-limits.ts'
+import { askApprovalService } from '../ask-approval-service.ts'
 import type { PeerLink } from '../links/links.ts'
 import type { TrustJudge } from '../links/trust-judge.ts'
 import type { ApproverAsks } from './approver-asks.ts'
@@ -170,20 +171,11 @@ export class Approvals {
       return null
     }
     try {
-      if (desk === null) throw new AppError('approval_unavailable', 'this daemon has no desk')
-      signal.throwIfAborted()
-      let pending: Waiting | null = null
-      const answer = await desk.ask(question, signal, (waiting) => {
-        pending = waiting
+      const { opened } = await askApprovalService({ clock, desk, spent: this.#spent }, question, signal, (waiting) => {
         const expiresAt = clock.monotonic() + Math.max(0, waiting.expires_at_ms - clock.now())
         if (co === null) tell({ expiresAt, approvals_needed: 0, approvals_given: 0, reason: 'human' })
         begin(waiting.expires_at_ms)
       })
-      signal.throwIfAborted()
-      const told = pending as Waiting | null
-      const asked = { question_id: told?.question_id ?? answer.question_id, permit_sha256: question.permit_sha256 }
-      // At once, because an answer is fresh for a moment only, and the agents may take longer.
-      const opened = openApproval(answer, asked, { key: desk.approvalKey(), now: clock.now(), spent: this.#spent })
       if (opened.kind === 'approval') begin(clock.now() + askTimeoutMs)
       return opened.kind === 'approval' ? opened.approval : { reason: opened.reason, detail: opened.detail }
     } catch (error) {

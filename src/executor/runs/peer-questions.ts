@@ -3,7 +3,7 @@ import { AppError, errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { DeskLink } from '../../desk/desk-link.ts'
 import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
-import { openApproval, SpentAnswers } from '../../policy/approval/open-approval.ts'
+import { SpentAnswers } from '../../policy/approval/open-approval.ts'
 import { spendApproval } from '../../policy/approval/question.ts'
 import { APPROVAL_STATEMENT_DOMAIN, approvalStatement, type ApprovalRequest } from '../../protocol/approval-statement.ts'
 import { closedProblemOf } from '../../protocol/json-table.ts'
@@ -12,8 +12,9 @@ import { DESK_SHAPE } from '../../protocol/desk-limits.ts'
 import { execFrame } from '../../protocol/exec.ts'
 import { toHex, type AgentId, type MachineId } from '../../protocol/ids.ts'
 import { parseTable } from '../../protocol/json-shape.ts'
-import type { Question, SealedAnswer } from '../../protocol/question.ts'
+import type { Question } from '../../protocol/question.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
+import { askApprovalService } from '../ask-approval-service.ts'
 import type { PeerLink } from '../links/links.ts'
 import type { Signatures } from '../links/signatures.ts'
 import type { TrustJudge } from '../links/trust-judge.ts'
@@ -110,14 +111,10 @@ export class PeerQuestions {
     const until = new AbortController()
     const timer = clock.setTimeout(() => until.abort(new AppError('timeout', 'nobody decided in time')), request.expires_in_ms)
     try {
-      if (desk === null) return none('there is no desk here')
-      let questionId: string | null = null
-      const pending = (waiting: { readonly question_id: string }): void => void (questionId = waiting.question_id)
-      const answer = await desk.ask(read, AbortSignal.any([signal, until.signal]), pending)
-      const asked = { question_id: questionId ?? answer.question_id, permit_sha256: read.permit_sha256 }
-      const opened = openApproval(answer, asked, { key: desk.approvalKey(), now: clock.now(), spent: this.#spent })
+      const service = { clock, desk, spent: this.#spent }
+      const { opened, by } = await askApprovalService(service, read, AbortSignal.any([signal, until.signal]))
       // Too many wait, or the desk is stopping: nobody has refused it, and it may be asked again.
-      if (!isOfHuman(answer)) return none('reason' in opened ? opened.detail : 'no human has decided it')
+      if (!by.startsWith('human:')) return none('reason' in opened ? opened.detail : 'no human has decided it')
       if (opened.kind === 'approval')
         return spendApproval(opened.approval) ? await this.#sign(request, 'allow') : none('its answer was used')
       return opened.reason === 'approval_denied' ? await this.#sign(request, 'deny') : none(opened.detail)
@@ -223,8 +220,6 @@ const readQuestion = ({ request, link }: AskedApproval, nameOf: (id: AgentId) =>
     why: `the agent that would run it asks for the approval of this agent: ${said.why}`.slice(0, MAX_WHY),
   }
 }
-
-const isOfHuman = ({ by }: SealedAnswer): boolean => by.startsWith('human:')
 
 /** Fits what a desk takes of a text. */
 const MAX_WHY = 1_024
