@@ -31,14 +31,14 @@ export const EXIT_BAD_CONFIG = 2
 export const EXIT_FAILURE = 1
 
 /** `failure`: for all but a wrong command line or configuration. */
-export const exitStatusOf = (error: unknown, failure = EXIT_FAILURE): number =>
+export const programExitStatus = (error: unknown, failure = EXIT_FAILURE): number =>
   isAppError(error) && ERROR_TABLE[error.code].exit === EXIT_BAD_CONFIG ? EXIT_BAD_CONFIG : failure
 
 /** Writes to standard error why the program ends, each line behind its name, and answers the exit status; `failure`: for all but a wrong command line or configuration. */
-export const reportFailure = (program: string, error: unknown, failure = EXIT_FAILURE, given = NONE_GIVEN): number => {
+export const printFailure = (program: string, error: unknown, failure = EXIT_FAILURE, given = NONE_GIVEN): number => {
   const lines = errorText(error).split('\n')
   process.stderr.write(`${lines.map((line) => `${program}: ${pasteable(line, given)}`).join('\n')}\n`)
-  return exitStatusOf(error, failure)
+  return programExitStatus(error, failure)
 }
 
 /**
@@ -62,7 +62,7 @@ export const runProgram = async <L extends object & { readonly given?: GivenOpti
     process.stdout.write(line)
     return 0
   } catch (error) {
-    return reportFailure(program, error, failure, given)
+    return printFailure(program, error, failure, given)
   }
 }
 

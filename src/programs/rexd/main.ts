@@ -1,5 +1,5 @@
 import type { Environment } from '../../base/environment.ts'
-import { reportFailure } from '../../supervision/program-exit.ts'
+import { printFailure } from '../../supervision/program-exit.ts'
 import { parseRexdFlags } from './flags.ts'
 
 /** Loads what one of its words asks for: a caller, a server, or neither. */
@@ -16,6 +16,6 @@ export const main = async (argv: readonly string[], env: Environment): Promise<n
   try {
     return await dispatch(argv, env)
   } catch (error) {
-    return reportFailure('rexd', error)
+    return printFailure('rexd', error)
   }
 }

@@ -1,7 +1,7 @@
 import type { Environment } from '../../base/environment.ts'
 import type { CommandLine } from '../../command-line/parse.ts'
 import { colourOf } from '../../command-line/rexec.ts'
-import { reportFailure } from '../../supervision/program-exit.ts'
+import { printFailure } from '../../supervision/program-exit.ts'
 import { attach } from './attach.ts'
 import { installUnit } from './install.ts'
 import { EXIT_NO_HOST } from './tell.ts'
@@ -15,6 +15,6 @@ export const withoutCommand = async (line: CommandLine, env: Environment): Promi
     if (line.has('install')) return await installUnit(env)
     return await attach(env, { colour: colourOf(line) })
   } catch (error) {
-    return reportFailure('rexec', error, EXIT_NO_HOST)
+    return printFailure('rexec', error, EXIT_NO_HOST)
   }
 }

@@ -12,7 +12,7 @@ import type { ApiSocket } from '../../doors/rest/components.ts'
 import { ExecutorClient } from '../../executor/port/client.ts'
 import { machineKeyOf } from '../../identity/machine-key.ts'
 import { composeNetwork, type NetworkHalf } from './compose.ts'
-import { EXIT_FAILURE, exitStatusOf, firstCrash, logStopFailures, onStopSignal, reportFailure } from '../../supervision/program-exit.ts'
+import { EXIT_FAILURE, programExitStatus, firstCrash, logStopFailures, onStopSignal, printFailure } from '../../supervision/program-exit.ts'
 import { ServiceManager } from '../../supervision/service-manager.ts'
 import { activatedSocket } from '../../supervision/socket-activation.ts'
 
@@ -81,9 +81,9 @@ const serve = async ({ channel, apiSocket, standsAlone }: Place): Promise<number
     if (isAppError(error, 'shutting_down')) return EXIT_NO_EXECUTOR
     closedByUs = true
     // Of one that it started itself, the executor says it.
-    if (standsAlone) reportFailure(NAME, error)
+    if (standsAlone) printFailure(NAME, error)
     await port.failed(asAppError(error))
-    return exitStatusOf(error)
+    return programExitStatus(error)
   }
   port.ready(network.apiPort())
   const manager = ServiceManager.here(log)
@@ -107,6 +107,6 @@ export const main = async (argv: readonly string[]): Promise<number> => {
     process.exit(status)
   } catch (error) {
     process.stderr.write(`${NAME}: ${errorText(error)}\n`)
-    return isAppError(error, 'shutting_down') ? EXIT_NO_EXECUTOR : exitStatusOf(error)
+    return isAppError(error, 'shutting_down') ? EXIT_NO_EXECUTOR : programExitStatus(error)
   }
 }
