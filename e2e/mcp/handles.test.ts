@@ -4,17 +4,18 @@ import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import type { ToolResult } from '../../src/doors/tools/tool-result.ts'
 import { soon } from '../../test/support/local-engine.ts'
-import { startMcp, type McpServer } from '../../test/support/mcp-server.ts'
+import { wholeLines } from '../../test/support/journal.ts'
+import { mcpPlace, startMcp, type McpPlace } from '../../test/support/mcp-server.ts'
 import { isAlive } from '../../test/support/processes.ts'
+import { callOf, RawServer } from '../../test/support/raw-mcp.ts'
 
-const textOf = async ({ root }: McpServer, file: string): Promise<string> => readFile(join(root, file), 'utf8').catch(() => '')
+const textOf = async ({ root }: McpPlace, file: string): Promise<string> => readFile(join(root, file), 'utf8').catch(() => '')
 
 /** What runs for a long time and leaves a mark that it has begun. */
 const WAITS = { command: 'sh', args: ['-c', 'echo begun; echo $$ > pid; exec sleep 300'], timeout_seconds: 600 }
 
-const pidOf = async (server: McpServer, file = 'pid'): Promise<number> => {
+const pidOf = async (server: McpPlace, file = 'pid'): Promise<number> => {
   assert.ok(await soon(async () => (await textOf(server, file)).endsWith('\n')))
   return Number(await textOf(server, file))
 }
@@ -166,17 +167,29 @@ test('a client of the later generation of the protocol has the same results, pro
   assert.ok(await soon(() => !isAlive(pid)))
 })
 
-test('everything ends with the session: by the end of standard input, and by a signal', async (t) => {
-  for (const how of ['end of input', 'SIGTERM'] as const) {
-    const server = await startMcp(t)
-    const begun: ToolResult = await server.run('exec_status', { ...WAITS, answer_within_ms: 0 })
-    assert.equal(begun.success, false)
-    const pid = await pidOf(server)
-    if (how === 'SIGTERM') process.kill(server.pid, 'SIGTERM')
-    else await server.close()
-    assert.ok(await soon(() => !isAlive(pid) && !isAlive(server.pid)), how)
-    const lines = await server.lines()
-    assert.deepEqual(lines.filter(({ event }) => event === 'exit').length, 1)
-    await server.close()
+test('everything ends with the session: by the end of standard input, SIGTERM, or kill -9 of its process group', async (t) => {
+  for (const how of ['end of input', 'SIGTERM', 'SIGKILL'] as const) {
+    const place = await mcpPlace(t)
+    const server = await RawServer.start(t, place, { detached: true })
+    server.send(callOf(1, 'exec_status', { ...WAITS, answer_within_ms: 0 }))
+    await server.answer(1)
+    const pid = await pidOf(place)
+    if (how === 'end of input') server.child.stdin?.end()
+    else process.kill(-server.child.pid!, how)
+    assert.ok(await soon(() => !isAlive(pid) && !isAlive(server.child.pid!)), how)
+    const exits = wholeLines(await readFile(place.journal, 'utf8')).filter((line) => line.includes('"event":"exit"'))
+    assert.equal(exits.length, how === 'SIGKILL' ? 0 : 1, how)
   }
+})
+
+test('no argument lets a command outlive its session, whatever the configuration grants: who gives one is told which there are', async (t) => {
+  const server = await startMcp(t, { security: 'allow_detach = true' })
+  for (const { name, inputSchema } of (await server.client.listTools()).tools)
+    assert.ok(!Object.hasOwn(inputSchema.properties ?? {}, 'stay'), name)
+  for (const stay of [true, false, 'yes']) {
+    const { isError, content } = await server.ask('exec_status', { command: 'true', stay })
+    assert.equal(isError, true)
+    assert.match(JSON.stringify(content), /bad_request: /)
+  }
+  assert.deepEqual(await server.lines(), [])
 })

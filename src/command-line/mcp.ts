@@ -2,7 +2,7 @@ import { DEFAULT_REXD_CONFIG } from '../local-api/paths.ts'
 import { VERSION_OPTION, type CommandSpec } from './command.ts'
 
 /** With these it serves nothing to its standard input. */
-const IN_PLACE_OF_SERVING = ['init', 'check', 'kept', 'end-kept', 'keep']
+const IN_PLACE_OF_SERVING = ['init', 'check']
 
 /** A program of its own to those who type it: it takes no option of `x0x`. */
 export const MCP: CommandSpec = {
@@ -14,7 +14,7 @@ export const MCP: CommandSpec = {
     { flags: '--config <file>', text: 'configuration file, as of rexd', default: DEFAULT_REXD_CONFIG },
     { flags: '--init <dir>', text: 'write a first configuration: files below this directory, and no shell', conflicts: ['check'] },
     { flags: '--check', text: 'check the configuration, serve nothing' },
-    { flags: '--json', text: 'with --check, --kept: one JSON object', goesWith: ['check', 'kept'] },
+    { flags: '--json', text: 'with --check: one JSON object', goesWith: ['check'] },
     {
       flags: '--answer-within-ms <ms>',
       text: "a call is answered by then, whatever its command does (default: the file's, else 45000)",
@@ -30,9 +30,6 @@ export const MCP: CommandSpec = {
       text: 'in place of the tools that take a command: one for each command that this agent of the mesh allows us, as it tells them',
       conflicts: IN_PLACE_OF_SERVING,
     },
-    { flags: '--kept', text: 'list the commands of this name that stay when their session ends', conflicts: ['check', 'init'] },
-    { flags: '--end-kept', text: 'end all of them', conflicts: ['check', 'init', 'kept'] },
-    { flags: '--keep', text: 'hold them: servers start this by themselves', conflicts: ['check', 'init', 'kept', 'end-kept'] },
     VERSION_OPTION,
   ],
   examples: [
@@ -41,13 +38,11 @@ export const MCP: CommandSpec = {
     'x0x mcp --whoami reviewer                          with /etc/rexd/config.toml',
     "x0x mcp --whoami reviewer --config ~/agent.toml    with a configuration of one's own",
     'x0x mcp --whoami reviewer --rules bob              a tool for each command that bob allows (x0x acl mine bob)',
-    'x0x mcp --whoami reviewer --kept                   what goes on although its session has ended; --end-kept ends it',
     'X0X_DATA_DIR=~/.x0x-lab x0x mcp --whoami reviewer  targets by the daemon of this data directory',
   ],
   notes: [
     '',
     'A runtime of agents starts it; its configuration names this command line. It ends with its standard input, and with it all',
-    'that it started, but for what the configuration lets stay (security.allow_detach). It runs what the configuration allows, as',
-    'the user who starts it. See docs/mcp.md.',
+    'that it started. It runs what the configuration allows, as the user who starts it. See docs/mcp.md.',
   ],
 }

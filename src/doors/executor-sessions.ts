@@ -1,7 +1,6 @@
 import { Turnstile } from '../base/turnstile.ts'
 import type { LocalExecutor, SessionOpening } from '../executor/port/local-executor.ts'
 import type { SessionGrant } from '../protocol/rexd-answers.ts'
-import type { LimitName } from '../protocol/rexd-names.ts'
 
 export interface ExecutorSessionsComponents {
   readonly executor: Pick<LocalExecutor, 'open' | 'close'>
@@ -12,8 +11,6 @@ export interface ExecutorSessionsInit {
   readonly opening: (key: string | null) => Pick<SessionOpening, 'door' | 'client_name' | 'available' | 'target' | 'told'>
   /** Sessions that are kept while nobody uses them, beside that of null. */
   readonly maxIdle: number
-  /** How many programs run at once in each. Default: `max_processes_per_session`. */
-  readonly limit?: Extract<LimitName, 'max_processes_per_session' | 'max_detached_processes'>
 }
 
 /** A session of the executor, with everything that its configuration grants. */
@@ -76,10 +73,9 @@ export class ExecutorSessions {
   async #open(key: string | null): Promise<ExecutorSession> {
     // Their places are free then: a crowd of targets never holds more than are in use, and `maxIdle`.
     await Promise.all(this.#closing)
-    const { opening, limit = 'max_processes_per_session' } = this.#init
     const all = { roots: null, capabilities: null, limits: {} }
-    const { session: id, grant } = await this.#executor.open({ ...all, ...opening(key) })
-    return { id, grant, turns: new Turnstile({ limit: grant.limits[limit] }) }
+    const { session: id, grant } = await this.#executor.open({ ...all, ...this.#init.opening(key) })
+    return { id, grant, turns: new Turnstile({ limit: grant.limits.max_processes_per_session }) }
   }
 
   #closeIdle(): void {

@@ -47,19 +47,5 @@ export const MAX_MCP_CALLS = 4_096
 export const MAX_MCP_CALL_BYTES = 64 * 1024 * 1024
 /** How long a client that says nothing more may take for the last answers. */
 export const LAST_ANSWERS_MS = 5_000
-/** A keeper ends when nobody was connected to it for so long, and nothing ran: until then what has ended can be asked for. */
-export const KEEPER_IDLE_MS = 10 * 60_000
-/** Servers that are connected to a keeper at once; more are hung up. */
-export const MAX_KEEPER_CONNECTIONS = 64
-/** How long a keeper may take to listen: the one before may have programs to end first. */
-export const KEEPER_START_MS = 20_000
-/** How long commands of a keeper that stops may take to end. */
-export const KEEPER_STOP_MS = 8_000
-/** How much later than its server has to answer a keeper may answer; then that server says that it does not. */
-export const KEEPER_LATE_MS = 5_000
-/** One line of a keeper: two streams of MAX_VIEW_BYTES, as structured content and once more in a text. */
-export const MAX_KEEPER_LINE = 32 * 1024 * 1024
-/** What a keeper says of itself, in the file of its log. */
-export const MAX_KEEPER_LOG = 1024 * 1024
 /** Answers that wait for a reader; beyond this no command is started, no answer is made, and no more is read. */
 export const MAX_MCP_BACKLOG = 1024 * 1024

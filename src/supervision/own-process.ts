@@ -27,8 +27,8 @@ export interface OwnProcessInit {
 export const fromSources = import.meta.url.endsWith('.ts')
 
 /** The bundle of a program of this package, which stands beside ours, or its source. */
-export const ownProgram = (name: 'x0xd-network' | 'rexd' | 'x0x-mcp'): string =>
-  fileURLToPath(new URL(fromSources ? `../programs/${name.replace('x0x-', '')}/main.ts` : `./${name}.mjs`, import.meta.url))
+export const ownProgram = (name: 'x0xd-network' | 'rexd'): string =>
+  fileURLToPath(new URL(fromSources ? `../programs/${name}/main.ts` : `./${name}.mjs`, import.meta.url))
 
 /** The words behind the runtime that run a program: a bundle calls its own `main`, that of a source has to be called. */
 export const programArguments = (program: string): string[] => {

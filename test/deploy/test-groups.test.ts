@@ -53,7 +53,6 @@ test('what rights, users and containment have a part in is tried as an ordinary 
     'test/policy/writable-programs.test.ts',
     'e2e/rexd/ssh.test.ts',
     'e2e/sandbox/escape.test.ts',
-    'e2e/mcp/keeper.test.ts',
     'e2e/console/ending.test.ts',
     'e2e/first-minutes.test.ts',
   ])

@@ -22,7 +22,6 @@ import { MAX_COMMAND_JSON } from '../../protocol/local-limits.ts'
 import { wishOf } from '../../protocol/run-place.ts'
 import { MAX_TOOL_SECONDS } from '../../protocol/tool-limits.ts'
 import type { FleetRequest, ToolFleet } from '../tools/tool-fleet.ts'
-import type { ToolFleets } from '../tools/tool-fleets.ts'
 import { ANSWER_FIELD, DESCENDANTS_ENDED, EXEC_FIELDS, MODE_FIELDS, STDIN_FIELD } from './exec-fields.ts'
 import { tool, type Answer, type Tool, type ToolCall, type ToolContext } from './tool.ts'
 import { inTime, waitForAny } from './wait-for.ts'
@@ -169,11 +168,6 @@ const resultOf = (fleet: ToolFleet): Answer => {
   }
 }
 
-const fleetsOf = ({ fleets }: ToolContext): ToolFleets => {
-  if (fleets === null) throw new AppError('unsupported_capability', 'no command for many hosts can be asked for here')
-  return fleets
-}
-
 /** As many hosts at once as may have a session beside those of other calls. */
 const placesIn = async ({ sessions }: ToolContext): Promise<number> =>
   sessions.use(null, async ({ grant }) => grant.limits.max_concurrent_sessions - FLEET_SPARE_SESSIONS)
@@ -192,7 +186,7 @@ const meant = async (words: readonly string[], context: ToolContext, call: ToolC
 }
 
 const begun = async (request: FleetRequest, key: string | null, context: ToolContext, call: ToolCall): Promise<ToolFleet> => {
-  const fleets = fleetsOf(context)
+  const { fleets } = context
   const known = fleets.withKey(key, request)
   if (known !== null) return known
   const hosts = await meant(request.words, context, call)
@@ -234,7 +228,7 @@ export const execFleetWait: Tool = tool({
   output: OUTPUT,
   annotations: { readOnlyHint: false, destructiveHint: true, idempotentHint: true, openWorldHint: false },
   call: async ({ fleet_id, cancel, answer_within_ms }, context, call) => {
-    const fleet = fleetsOf(context).get(fleet_id)
+    const fleet = context.fleets.get(fleet_id)
     if (cancel && !fleet.over) fleet.cancel()
     await waitForAny(fleet, { context, call, withinMs: answer_within_ms, cancels: false }, () => fleet.progress)
     return resultOf(fleet)

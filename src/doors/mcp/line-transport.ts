@@ -19,7 +19,6 @@ import { SkippedId } from '../../protocol/skipped-id.ts'
 import { utf8Text } from '../../protocol/text.ts'
 import { MAX_MCP_BACKLOG, MAX_MCP_CALL_BYTES, MAX_MCP_CALLS, MAX_MCP_MESSAGE } from '../../protocol/tool-limits.ts'
 import { BATCH_VERSION, Batches, MAX_MCP_BATCH } from './batches.ts'
-import { KEPT_EVENT } from './staying-tools.ts'
 
 type RequestId = string | number
 
@@ -33,8 +32,8 @@ const MAX_ANSWERS = 4
 /** Characters of an id that are repeated to whoever sent no request. */
 const MAX_ID = 256
 
-/** Notifications that whoever reads nothing is not told. */
-const DROPPED: ReadonlySet<string> = new Set(['notifications/progress', KEPT_EVENT])
+/** A notification that is dropped while the client reads nothing. */
+const PROGRESS = 'notifications/progress'
 
 /** What ends runs gives memory back: small calls of it have as many places again. */
 const ENDS_RUNS = 'exec_kill'
@@ -105,7 +104,7 @@ export class LineTransport implements Transport {
 
   /** Resolves when it was handed on, or nobody takes it. Who reads nothing is told of nothing that happens meanwhile. */
   async send(message: JSONRPCMessage): Promise<void> {
-    if (this.#closed || (this.#isBehind && isJSONRPCNotification(message) && DROPPED.has(message.method))) return
+    if (this.#closed || (this.#isBehind && isJSONRPCNotification(message) && message.method === PROGRESS)) return
     if (isJSONRPCResultResponse(message)) this.#takesBatches ||= message.result['protocolVersion'] === BATCH_VERSION
     if (!isJSONRPCResultResponse(message) && !isJSONRPCErrorResponse(message)) return this.#write(jsonText(message))
     this.#answer(message.id ?? null, jsonText(message))

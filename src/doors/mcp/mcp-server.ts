@@ -4,12 +4,14 @@ import { isAppError } from '../../base/errors.ts'
 import { VERSION } from '../../base/version.ts'
 import { shown } from '../../base/visible-text.ts'
 import { shownNext } from '../tools/run-end.ts'
-import type { PassedAnswer, ToolAnswer } from '../tools/tool-result.ts'
+import type { ToolAnswer } from '../tools/tool-result.ts'
 import { framed } from '../tools/untrusted-frame.ts'
 import type { RuleTools } from './rule-tools.ts'
 import type { Tool, ToolCall, ToolContext } from './tool.ts'
 
 export interface McpServerComponents extends ToolContext {
+  /** Offers what became of runs. */
+  events(server: McpServer): void
   /** Does the work on this request, which counts until then. Throws `bad_request` where it was cancelled before. */
   working<T>(id: string | number, work: () => Promise<T>): Promise<T>
   /** Resolves when an answer to this request may be made: its reader takes what there is. */
@@ -38,11 +40,11 @@ export const callOf = ({ mcpReq }: ServerContext): ToolCall => {
   }
 }
 
-const resultOf = (answer: ToolAnswer | PassedAnswer): CallToolResult => {
-  if ('passed' in answer) return answer.passed as CallToolResult
-  const { result, isError, foreign } = answer
-  return { content: [{ type: 'text', text: framed(JSON.stringify(result), foreign) }], structuredContent: { ...result }, isError }
-}
+const resultOf = ({ result, isError, foreign }: ToolAnswer): CallToolResult => ({
+  content: [{ type: 'text', text: framed(JSON.stringify(result), foreign) }],
+  structuredContent: { ...result },
+  isError,
+})
 
 /**
  * A call that makes no sense, or is one too many, with what to do next. As text alone: clients hold structured content against the
@@ -86,8 +88,6 @@ export interface McpOffer {
   readonly source: Pick<RuleTools, 'tools' | 'onChanged'> | null
   /** What a model is told of all of them together. */
   readonly instructions: string
-  /** Offers what became of runs; absent: nothing is told of them. */
-  readonly events?: ((server: McpServer) => void) | undefined
 }
 
 /** Offers what a source has, and what it has later: a process has few servers, and they live as long as it does. */
@@ -104,13 +104,13 @@ const follow = (server: McpServer, source: NonNullable<McpOffer['source']>, comp
 const LIST_CHANGED = 'notifications/tools/list_changed'
 
 /** A server of the Model Context Protocol. */
-export const mcpServer = (components: McpServerComponents, { tools, source, instructions, events }: McpOffer): McpServer => {
+export const mcpServer = (components: McpServerComponents, { tools, source, instructions }: McpOffer): McpServer => {
   const about = { name: 'x0x', title: 'x0x', version: VERSION }
   const server = new McpServer(about, {
     instructions,
     capabilities: {
       tools: { listChanged: source !== null },
-      ...(events !== undefined && { resources: { subscribe: true, listChanged: false } }),
+      resources: { subscribe: true, listChanged: false },
     },
     jsonSchemaValidator: NO_VALIDATOR,
     // Tools come and go together, and a client is told once.
@@ -118,6 +118,6 @@ export const mcpServer = (components: McpServerComponents, { tools, source, inst
   })
   for (const tool of tools) register(server, tool, components)
   if (source !== null) follow(server, source, components)
-  events?.(server)
+  components.events(server)
   return server
 }

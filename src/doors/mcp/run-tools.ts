@@ -110,7 +110,7 @@ export const execKill: Tool = tool({
   },
 })
 
-const listed = (run: ToolRun, { waitingBefore, stays }: { readonly waitingBefore: number | null; readonly stays: boolean }) => {
+const listed = (run: ToolRun, waitingBefore: number | null) => {
   const { operation, command, args, target } = run.request
   const { exit_code, signal, timeout_ms } = run.result({ stdout: 0, stderr: 0 })
   const { stdout, stderr } = run.text
@@ -128,7 +128,6 @@ const listed = (run: ToolRun, { waitingBefore, stays }: { readonly waitingBefore
     stderr_bytes: stderr.kept.total,
     started_at: run.startedAt,
     timeout_ms,
-    stays,
   }
 }
 
@@ -153,7 +152,6 @@ export const execList: Tool = tool({
         stderr_bytes: z.int(),
         started_at: z.string().nullable(),
         timeout_ms: z.int().nullable().describe('the time that counts; null: it has not begun, or its target does not say'),
-        stays: z.boolean().describe('it goes on when this session ends'),
       }),
     ),
     not_listed: z.int().describe('how many more there are'),
@@ -165,9 +163,7 @@ export const execList: Tool = tool({
       // What runs is in the list, however many wait behind it.
       const ordered = new Set([...all.filter(({ state }) => state === 'running'), ...all])
       const chosen = new Set([...ordered].slice(0, MAX_LISTED_RUNS))
-      const shown = all
-        .filter((run) => chosen.has(run))
-        .map((run) => listed(run, { waitingBefore: runs.waitingBefore(run), stays: runs.stay }))
+      const shown = all.filter((run) => chosen.has(run)).map((run) => listed(run, runs.waitingBefore(run)))
       return { result: { runs: shown, not_listed: all.length - shown.length }, isError: false, foreign: [] }
     }
   },

@@ -17,7 +17,6 @@ import { ToolRuns } from '../tools/tool-runs.ts'
 import { EventResource } from './event-resource.ts'
 import { LineTransport } from './line-transport.ts'
 import { mcpServer, type McpOffer } from './mcp-server.ts'
-import type { ToolContext } from './tool.ts'
 
 /** Sessions of targets that are kept while nobody uses them. */
 const MAX_IDLE_TARGETS = 4
@@ -39,29 +38,6 @@ export interface ServeMcpInit {
   readonly offer: McpOffer
   /** Hears what happens to runs; null: nobody records them. */
   readonly recorder: RunRecorder | null
-  /** Called when no more is asked. */
-  readonly onEnding?: () => void
-}
-
-/** What serves one client. */
-export interface ServeToolsComponents extends Pick<ToolContext, 'executor' | 'runs' | 'fleets' | 'sessions' | 'clock' | 'answerWithinMs'> {
-  readonly transport: LineTransport
-  readonly log: Logger
-  /** What became of this client's runs; absent: it is not told. */
-  readonly events?: EventResource
-}
-
-/** Serves tools on a transport; the answer ends that. */
-export const serveTools = ({ transport, log, events, ...context }: ServeToolsComponents, offer: McpOffer): (() => Promise<void>) => {
-  const answering = transport.answering.bind(transport)
-  const working = async <T>(id: string | number, work: () => Promise<T>): Promise<T> => transport.working(id, work)
-  const isGone = (): boolean => transport.closed
-  const eventsFor = (era: 'legacy' | 'modern'): McpOffer['events'] => events && ((server) => events.offer(server, era === 'modern'))
-  const handle = serveStdio(({ era }) => mcpServer({ ...context, isGone, answering, working }, { ...offer, events: eventsFor(era) }), {
-    transport,
-    onerror: (error) => log.debug({ error: errorText(error) }, 'a message of the client came to nothing'),
-  })
-  return async () => handle.close()
 }
 
 /**
@@ -79,16 +55,30 @@ export const serveMcp = async (components: ServeMcpComponents, init: ServeMcpIni
   const { answerWithinMs, offer } = init
   const over = new AbortController()
   const events = new EventResource({ log: told, clock, room: ready, ended: over.signal })
-  const end = serveTools({ transport, executor, runs, fleets, sessions, clock, answerWithinMs, log, events }, offer)
+  const context = {
+    executor,
+    runs,
+    fleets,
+    sessions,
+    clock,
+    answerWithinMs,
+    isGone: () => transport.closed,
+    answering: transport.answering.bind(transport),
+    working: async <T>(id: string | number, work: () => Promise<T>): Promise<T> => transport.working(id, work),
+  }
+  const serve: Parameters<typeof serveStdio>[0] = ({ era }) =>
+    mcpServer({ ...context, events: (server) => events.offer(server, era === 'modern') }, offer)
+  const handle = serveStdio(serve, {
+    transport,
+    onerror: (error) => log.debug({ error: errorText(error) }, 'a message of the client came to nothing'),
+  })
   try {
     await Promise.race([transport.ended, aborted(signal)])
   } finally {
-    // By which every call that waits for a command has its answer.
-    init.onEnding?.()
     fleets.close()
     await runs.close()
     if (!signal.aborted) await Promise.race([within(clock, LAST_ANSWERS_MS, transport.settled()), aborted(signal)])
     over.abort()
-    await end()
+    await handle.close()
   }
 }

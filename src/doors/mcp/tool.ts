@@ -8,7 +8,7 @@ import { AppError } from '../../base/errors.ts'
 import { checkWith } from '../check-with.ts'
 import { nullIsAbsent } from '../null-is-absent.ts'
 import type { ToolFleets } from '../tools/tool-fleets.ts'
-import type { PassedAnswer, ToolAnswer } from '../tools/tool-result.ts'
+import type { ToolAnswer } from '../tools/tool-result.ts'
 import type { ToolRuns } from '../tools/tool-runs.ts'
 import type { ExecutorSessions } from '../executor-sessions.ts'
 
@@ -16,8 +16,7 @@ import type { ExecutorSessions } from '../executor-sessions.ts'
 export interface ToolContext {
   readonly executor: Pick<LocalExecutor, 'file' | 'lookUp' | 'reach' | 'rules' | 'select'>
   readonly runs: ToolRuns
-  /** Null: no tool here asks many hosts. */
-  readonly fleets: ToolFleets | null
+  readonly fleets: ToolFleets
   readonly sessions: ExecutorSessions
   readonly clock: Clock
   /** A call is answered by then. */
@@ -35,7 +34,7 @@ export interface ToolCall {
 }
 
 /** Makes an answer, once its reader takes what there is: many that wait hold no answer. */
-export type Answer = () => ToolAnswer | PassedAnswer | Promise<ToolAnswer>
+export type Answer = () => ToolAnswer | Promise<ToolAnswer>
 
 /** A tool: all that is told of it, and what it does. */
 export interface ToolSpec<I> {

@@ -95,11 +95,6 @@ export interface ToolAnswer {
   readonly foreign: readonly string[]
 }
 
-/** What another server of ours has answered, whole. */
-export interface PassedAnswer {
-  readonly passed: object
-}
-
 /** What a target says of a run is its own text, as what a program writes is. */
 const foreignIn = ({ stdout, stderr, target, denial_reason, denial_detail, launch_error, interruption, next }: ToolResult): string[] => {
   const said = target === null ? [] : [denial_reason, denial_detail, launch_error?.message, interruption, next]

@@ -23,8 +23,6 @@ export interface ToolRunsInit {
   ready(signal: AbortSignal): Promise<void>
   /** Hears what happens to all of them. */
   readonly recorder?: RunRecorder | null
-  /** They outlive their sessions, as `exec.detach` allows it. Default: they do not. */
-  readonly stay?: boolean
 }
 
 /** Runs whose end is known and that can still be asked about, and bytes of their texts. */
@@ -119,11 +117,6 @@ export class ToolRuns {
     return this.#runs.has(id)
   }
 
-  /** They outlive their sessions. */
-  get stay(): boolean {
-    return this.#init.stay === true
-  }
-
   /** The oldest first. */
   get all(): readonly ToolRun[] {
     return [...this.#runs.values()]
@@ -174,7 +167,7 @@ export class ToolRuns {
       const { command, args, cwd, env, timeout_ms, wish } = run.request
       const start = { session: id, argv: [command, ...args], shell: false, cwd, env, stdin: run.takeStdin(), input: false, timeout_ms }
       const tool = { operation: run.request.operation, key_sha256: key, call_sha256: run.requestHash }
-      const limits = { tool, max_output_bytes: null, fail_on_limit: false, detach: this.stay, terminal: null, ...(wish && { wish }) }
+      const limits = { tool, max_output_bytes: null, fail_on_limit: false, detach: false, terminal: null, ...(wish && { wish }) }
       await run.follow(await this.#components.executor.start({ ...start, ...limits }, run, run.leaving.signal))
     })
   }

@@ -1,6 +1,5 @@
 import type { Environment } from '../../base/environment.ts'
-import type { RexdConfig } from '../../config/rexd-config.ts'
-import { fail, ok, reportFindings } from '../../doctor/findings.ts'
+import { fail, reportFindings } from '../../doctor/findings.ts'
 import { modesFindings } from '../../doctor/modes-check.ts'
 import { inspectRexd, rexdFindings } from '../../doctor/rexd-check.ts'
 import type { McpFlags } from './flags.ts'
@@ -8,17 +7,12 @@ import { writableRules } from './own-files.ts'
 
 const TOPIC = 'configuration'
 
-const staying = ({ policy: { granted, limits } }: RexdConfig): string =>
-  granted.has('exec.detach')
-    ? `commands may stay when their session ends: ${limits.max_detached_processes} at once, for ${limits.max_detached_ms} ms (x0x mcp --kept lists them)`
-    : 'no command outlives its session (security.allow_detach)'
-
 /** Says what is wrong with a configuration, or what it grants; answers the exit status. */
 export const check = async (flags: Extract<McpFlags, { mode: 'check' }>, env: Environment): Promise<number> => {
   const found = await inspectRexd(flags.config, env, { http: false })
   const inspection = found.config === null ? found : { ...found, problems: [...found.problems, ...writableRules(found.config, null)] }
   const findings = rexdFindings(inspection, { topic: TOPIC, obstacle: (text) => fail(TOPIC, text, null) })
   const { config } = inspection
-  const modes = config === null ? [] : [ok(TOPIC, staying(config)), ...(await modesFindings(config, env))]
+  const modes = config === null ? [] : await modesFindings(config, env)
   return reportFindings([...findings, ...modes], flags)
 }

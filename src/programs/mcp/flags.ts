@@ -19,9 +19,6 @@ export type McpFlags =
       readonly rules: string | null
     }
   | { readonly mode: 'check'; readonly config: string; readonly json: boolean }
-  | { readonly mode: 'keep'; readonly whoami: string; readonly config: string }
-  | { readonly mode: 'end-kept'; readonly whoami: string; readonly config: string }
-  | { readonly mode: 'kept'; readonly whoami: string; readonly config: string; readonly json: boolean }
   | {
       readonly mode: 'init'
       readonly directory: string
@@ -44,13 +41,10 @@ export const parseMcpFlags = (argv: readonly string[]): McpFlags | string => {
   const directory = line.value('init')
   if (directory !== null)
     return { mode: 'init', directory, whoami: whoamiOf(line.value('whoami') ?? FIRST_NAME), config: line.has('config') ? config : null }
-  const choice = { whoami: whoamiOf(line.value('whoami') ?? ''), config: config ?? DEFAULT_REXD_CONFIG }
-  if (line.has('kept')) return { mode: 'kept', ...choice, json: line.has('json') }
-  if (line.has('end-kept')) return { mode: 'end-kept', ...choice }
-  if (line.has('keep')) return { mode: 'keep', ...choice }
   return {
     mode: 'serve',
-    ...choice,
+    whoami: whoamiOf(line.value('whoami') ?? ''),
+    config: config ?? DEFAULT_REXD_CONFIG,
     answerWithinMs: answerWithinOf(line.value('answer-within-ms')),
     record: line.value('record'),
     rules: rulesOf(line.value('rules')),

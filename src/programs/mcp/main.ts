@@ -9,12 +9,6 @@ const start = async (flags: McpFlags, env: Environment): Promise<number> => {
       return (await import('./check.ts')).check(flags, env)
     case 'init':
       return (await import('./init.ts')).init(flags, env)
-    case 'keep':
-      return (await import('./keep.ts')).keep(flags, env)
-    case 'kept':
-      return (await import('./kept.ts')).printKept(flags, flags)
-    case 'end-kept':
-      return (await import('./kept.ts')).endKept(flags)
     case 'serve':
       return (await import('./serve.ts')).serve(flags, env)
   }

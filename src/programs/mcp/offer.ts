@@ -5,7 +5,6 @@ import type { Logger } from '../../base/log.ts'
 import type { RexdConfig } from '../../config/rexd-config.ts'
 import type { McpOffer } from '../../doors/mcp/mcp-server.ts'
 import { RuleTools } from '../../doors/mcp/rule-tools.ts'
-import { STAYING, stayingTools, type Keeper } from '../../doors/mcp/staying-tools.ts'
 import { instructionsFor, toolsFor } from '../../doors/mcp/tools.ts'
 import { askRules } from '../../local-api/rules.ts'
 import { CAPABILITY_NAMES, type Capability } from '../../protocol/rexd-names.ts'
@@ -14,14 +13,13 @@ import { daemonApi } from '../../supervision/local-executor.ts'
 /** How long a start waits for a target to say what it allows: its client waits for us. Tools that come later are told of. */
 const RULES_START_MS = 8_000
 
-/** What tools can carry: nothing outlives them but with a keeper, and none has a terminal. */
+/** Capabilities that tools can use: a command ends with its session and has no terminal. */
 export const FOR_TOOLS = CAPABILITY_NAMES.filter((name) => name !== 'exec.detach' && name !== 'pty')
 
-/** What `x0x mcp` offers without a target's rules, where so much is granted. `keeper`: of commands that may stay; null: none may. */
-export const plainOffer = (granted: ReadonlySet<Capability>, keeper: Keeper | null): McpOffer => {
-  const tools = stayingTools(toolsFor(granted), keeper)
-  const instructions = instructionsFor(tools)
-  return { tools, source: null, instructions: keeper === null ? instructions : `${instructions}\n${STAYING}` }
+/** What `x0x mcp` offers without a target's rules, where so much is granted. */
+export const plainOffer = (granted: ReadonlySet<Capability>): McpOffer => {
+  const tools = toolsFor(granted)
+  return { tools, source: null, instructions: instructionsFor(tools) }
 }
 
 /** One tool for each command of a target. Throws `bad_config` if the configuration forbids to ask it, or if the daemon knows no such agent. */

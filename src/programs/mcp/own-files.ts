@@ -1,6 +1,5 @@
 import type { RexdConfig } from '../../config/rexd-config.ts'
 import { standsIn } from '../../policy/local/own-places.ts'
-import { keepersDirectory } from './keeper-place.ts'
 
 /**
  * What the agent could grant itself, or take out of what is kept of it, by writing files that it may write; one text for each.
@@ -12,7 +11,7 @@ export const writableRules = (
 ): string[] => {
   const { roots, granted } = policy
   if (!granted.has('fs.write')) return []
-  return [path, audit_path, record, granted.has('exec.detach') ? keepersDirectory() : null].flatMap((file) => {
+  return [path, audit_path, record].flatMap((file) => {
     if (file === null) return []
     const root = roots.find(({ real }) => standsIn(file, real))
     return root === undefined

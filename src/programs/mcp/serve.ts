@@ -12,7 +12,6 @@ import { CAPABILITY_GROUPS, type Capability } from '../../protocol/rexd-names.ts
 import { startLocalExecutor } from '../../supervision/local-executor.ts'
 import { logStopFailures, stopConditions } from '../../supervision/program-exit.ts'
 import type { McpFlags } from './flags.ts'
-import { keeperLink } from './keeper-place.ts'
 import { FOR_TOOLS, plainOffer, ruleOffer } from './offer.ts'
 import { writableRules } from './own-files.ts'
 import { RecordFile } from './record-file.ts'
@@ -31,12 +30,8 @@ export const serve = async (flags: Extract<McpFlags, { mode: 'serve' }>, env: En
   for (const warning of warnings) log.warn(warning)
   const ending = new AbortController()
   const told = new LifecycleLog({ id: whoami, now: () => systemClock.now() })
-  const kept = { config: config.path, whoami }
-  const keeper = config.policy.granted.has('exec.detach') ? keeperLink(kept, (event) => void told.add(event)) : null
   const offer =
-    rules === null
-      ? plainOffer(grantedHere(config.policy.granted), keeper)
-      : await ruleOffer(rules, config, { env, log, ended: ending.signal })
+    rules === null ? plainOffer(grantedHere(config.policy.granted)) : await ruleOffer(rules, config, { env, log, ended: ending.signal })
   const record = path === null ? null : await RecordFile.create(path, log)
   const recorder = record && new LineRecorder({ clock: systemClock, write: (line) => record.write(line) }, { whoami })
   const stop = stopConditions(log, { untilEof: false })
@@ -45,7 +40,7 @@ export const serve = async (flags: Extract<McpFlags, { mode: 'serve' }>, env: En
     const components = { input: process.stdin, output: process.stdout, executor: local.executor, clock: systemClock, log, told }
     const caller = { door: 'mcp' as const, client_name: whoami, available: FOR_TOOLS }
     const answerWithin = answerWithinMs ?? config.answer_within_ms
-    await serveMcp(components, { caller, answerWithinMs: answerWithin, offer, recorder, onEnding: () => keeper?.close() }, stop.signal)
+    await serveMcp(components, { caller, answerWithinMs: answerWithin, offer, recorder }, stop.signal)
   } finally {
     ending.abort()
     logStopFailures(log, await local.stop())

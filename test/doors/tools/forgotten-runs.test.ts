@@ -6,7 +6,7 @@ import { Turnstile } from '../../../src/base/turnstile.ts'
 import { RuleTools } from '../../../src/doors/mcp/rule-tools.ts'
 import type { ToolContext } from '../../../src/doors/mcp/tool.ts'
 import type { RulesJson } from '../../../src/protocol/rules-json.ts'
-import type { ToolAnswer, ToolResult } from '../../../src/doors/tools/tool-result.ts'
+import type { ToolResult } from '../../../src/doors/tools/tool-result.ts'
 import { Replay } from '../../../src/doors/tools/replay.ts'
 import { LineRecorder } from '../../../src/doors/tools/run-recorder.ts'
 import type { ToolRequest } from '../../../src/doors/tools/tool-request.ts'
@@ -104,7 +104,7 @@ test('a call of a rule that is answered late has all that its command wrote', as
   const context = { runs, clock, answerWithinMs: 1_000 } as unknown as ToolContext
   const answer = await source.tools[0]?.call({ max_stdout_bytes: STREAM }, context, call)
   for (let at = 0; at < 100; at++) await run(`key ${at}`)
-  const { result } = ((await answer?.()) ?? assert.fail('there is a tool')) as ToolAnswer
+  const { result } = (await answer?.()) ?? assert.fail('there is a tool')
   assert.equal((result as ToolResult).stdout, 'x'.repeat(STREAM))
 })
 

@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { parseMcpFlags } from '../../../src/programs/mcp/flags.ts'
 
 test('options of a server mean nothing where none is to be, and are refused there', () => {
-  const instead = [['--init', '/srv'], ['--check'], ['--kept'], ['--end-kept'], ['--keep']]
+  const instead = [['--init', '/srv'], ['--check']]
   const ofServers = [
     ['--record', '/tmp/record'],
     ['--rules', 'bob'],
