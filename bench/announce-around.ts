@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { agentSignerOf } from '../src/identity/agent-key.ts'
 import { randomBytes } from '../src/identity/hash.ts'
 import { pauseMs } from '../src/mesh/beacon.ts'
-import { presence, PRESENCE_TOPIC } from '../src/protocol/card.ts'
+import { presence } from '../src/protocol/card.ts'
 import { openGossip, rightlySigned, Stranger } from '../test/support/stranger.ts'
 import { startMeshPart } from './mesh-part.ts'
 
@@ -31,7 +31,7 @@ class Beyond {
       holds_secs: Math.ceil(holdsMs / 1000),
       addresses: ['/ip4/192.0.2.7/tcp/5483'],
     }
-    return rightlySigned(this.#seed, this.#said++, presence.encode(said), PRESENCE_TOPIC)
+    return rightlySigned(this.#seed, this.#said++, presence.encode(said))
   }
 }
 

@@ -30,8 +30,8 @@ const bytes = (): { read: number; written: number } => {
 const sum = (numbers: readonly number[]): number => numbers.reduce((all, one) => all + one, 0)
 
 const main = async ({ bootstrap, settleMs, measureMs }: NodeInit): Promise<NodeCost> => {
-  const { node, announcements, presences, stop } = await startMeshPart(bootstrap)
-  const judged = (): number => sum(Object.values(presences.counts)) + sum(Object.values(announcements.counts))
+  const { node, knownAgents, presences, stop } = await startMeshPart(bootstrap)
+  const judged = (): number => sum(Object.values(presences.counts))
   await sleep(settleMs)
   const [before, cpu, heard, at] = [bytes(), process.cpuUsage(), judged(), performance.now()]
   await sleep(measureMs)
@@ -42,7 +42,7 @@ const main = async ({ bootstrap, settleMs, measureMs }: NodeInit): Promise<NodeC
     cpuMs: (used.user + used.system) / 1000 / seconds,
     messages: (judged() - heard) / seconds,
     heard: presences.size,
-    known: announcements.list().length,
+    known: knownAgents.list().length,
     connections: node.connections().length,
   }
   await stop()

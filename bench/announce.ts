@@ -51,7 +51,7 @@ export const announce = async ({ plan }: Stage): Promise<Omit<Section, 'title'>>
     ])
   }
   return {
-    intro: `One node alone in a process, with ${NEIGHBOURS} neighbours in another: all real, with TCP, Noise, yamux and gossipsub. Of the nodes beyond there is what they say: their keys, signatures and bytes are real, at their own rate, brought by the neighbours. All are strangers to one another. The same with flooded cards, before presences, is in docs/scale.md; its row of 1,000 nodes was starved (4.6 of the 22 announcements of each second arrived), and what stands there for the full rate is reckoned. ${measureMs / 1000} s, after ${settleMs / 1000} s.`,
+    intro: `One node alone in a process, with ${NEIGHBOURS} neighbours in another: all real, with TCP, Noise, yamux and gossipsub. Of the nodes beyond there is what they say: their keys, signatures and bytes are real, at their own rate, brought by the neighbours. All are strangers to one another. ${measureMs / 1000} s, after ${settleMs / 1000} s.`,
     table: tableOf(['nodes', 'kB/s in', 'kB/s out', 'ms CPU/s', 'presences/s', 'machines heard of', 'agents known by their cards'], lines),
   }
 }

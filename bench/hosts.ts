@@ -29,7 +29,7 @@ interface Common {
   readonly after: (ending: unknown) => void
 }
 
-/** One host that lets the requester run `true`. A passive one: what announcements cost is another measurement, and hosts of one machine would hear those of all. */
+/** One host that lets the requester run `true`. A passive one: what presences cost is another measurement, and hosts of one machine would hear those of all. */
 const startHost = async ({ root, requester, guardian, after }: Common): Promise<string> => {
   const dataDir = await mkdtemp(join(root, 'host-'))
   await introduceIn(dataDir, [{ card: requester }], 'trusted')

@@ -5,10 +5,9 @@ import { signCard } from '../src/identity/card.ts'
 import { randomBytes } from '../src/identity/hash.ts'
 import { machineKeyOf } from '../src/identity/machine-key.ts'
 import { AddressBook } from '../src/mesh/address-book.ts'
-import { Announcements } from '../src/mesh/announcements.ts'
+import { KnownAgents } from '../src/mesh/known-agents.ts'
 import { Beacon } from '../src/mesh/beacon.ts'
 import { Cards } from '../src/mesh/cards.ts'
-import { Discovery } from '../src/mesh/discovery.ts'
 import { MeshNode } from '../src/mesh/node.ts'
 import { OwnCard } from '../src/mesh/own-card.ts'
 import { Presences, type Heard } from '../src/mesh/presences.ts'
@@ -18,7 +17,7 @@ import { ANNOUNCE_DOMAIN } from '../src/protocol/card.ts'
 import type { MachineId } from '../src/protocol/ids.ts'
 import { RECORD_TTL_MS } from '../src/protocol/limits.ts'
 
-/** Everything of a daemon that has to do with announcements, without contacts: also what its executor does for them, which is to sign. */
+/** The parts of a daemon that hear of other machines and fetch their cards, without contacts. It signs its card itself. */
 export const startMeshPart = async (bootstrap: readonly string[]) => {
   const [clock, log] = [systemClock, silentLogger]
   const [signer, machineKey] = [agentSignerOf(randomBytes(32)), machineKeyOf(randomBytes(32))]
@@ -26,34 +25,31 @@ export const startMeshPart = async (bootstrap: readonly string[]) => {
   const port = { snapshot: { contacts: [], known_pairs: [] }, onSnapshot: () => undefined } as never
   const node = new MeshNode({ machineKey, clock, log }, { listen: ['/ip4/127.0.0.1/tcp/0'], mdns: false })
   const judges = { clock, isContact: () => false, isKnown: (id: MachineId) => node.isKnown(id) }
-  const announcements = new Announcements(judges, { self: { agentId: signer.agentId, machineId } })
+  const knownAgents = new KnownAgents(judges)
   const presences = new Presences(judges, { self: machineId })
-  const book = new AddressBook({ contacts: () => [], presences, seen: () => announcements.list() }, { bootstrap })
+  const book = new AddressBook({ contacts: () => [], presences, seen: () => knownAgents.list() }, { bootstrap })
   const standings = new Standings({ node, book, port })
   const reconnect = new Reconnect({ node, book, standings, port, clock, log })
-  const signAnnouncement = async (addresses: string[]) => {
+  const sign = async (addresses: string[]) => {
     const issued_at_ms = clock.now()
     const body = { version: 1 as const, agent_public_key: signer.publicKey, machine_id: machineId, name: 'bench', addresses }
     return signCard(signer, { ...body, issued_at_ms, expires_at_ms: issued_at_ms + RECORD_TTL_MS }, ANNOUNCE_DOMAIN)
   }
-  const ownCard = new OwnCard({ node, clock, sign: signAnnouncement })
-  const cards = new Cards({ node, presences, announcements, book, ownCard, onNewcomer: () => reconnect.look(), clock, log })
+  const ownCard = new OwnCard({ node, clock, sign })
+  const cards = new Cards({ node, presences, knownAgents, book, ownCard, onNewcomer: () => reconnect.look(), clock, log })
   const onHeard = (heard: Heard): void => cards.heard(heard)
   const beacon = new Beacon({ node, presences, ownCard, onHeard, clock, log }, { agentId: signer.agentId })
-  const discovery = new Discovery({ node, announcements, reconnect, signAnnouncement, clock, log })
   standings.start()
   node.standing = (id) => standings.of(id)
   cards.start()
   beacon.start()
-  discovery.start()
   await node.start()
   reconnect.start()
   const stop = async (): Promise<void> => {
     reconnect.stop()
-    discovery.stop()
     beacon.stop()
     cards.stop()
     await node.stop()
   }
-  return { node, announcements, cards, presences, stop }
+  return { node, knownAgents, cards, presences, stop }
 }

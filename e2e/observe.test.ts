@@ -70,7 +70,7 @@ test(
     const text = await scrape(bob)
     const samples = samplesOf(text)
     await t.test('each counter is that of the diagnostics', async () => {
-      // Announcements are signed, and leases renewed, meanwhile.
+      // Presences are sent, and leases renewed, meanwhile.
       const between = (metric: string, read: (diagnostics: Record<string, unknown>[]) => unknown): void => {
         const [least, value, most] = [Number(read(before)), samples.get(metric)!, Number(read(after))]
         assert.ok(least <= value && value <= most, `${metric}: ${least} ≤ ${value} ≤ ${most}`)

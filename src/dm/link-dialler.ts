@@ -244,7 +244,7 @@ export class LinkDialler {
 }
 
 const noAddress = (agentId: AgentId): AppError =>
-  new AppError('peer_unreachable', `no address of agent ${shortId(agentId)} is known: import its card, or wait until it announces itself`, {
+  new AppError('peer_unreachable', `no address of agent ${shortId(agentId)} is known: import its card, or wait until it is heard of`, {
     data: { addresses: [] },
   })
 

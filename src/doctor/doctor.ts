@@ -163,7 +163,7 @@ const meshEndpoint = (address: string): Endpoint[] => {
   return kind.startsWith('ip') ? [['mesh port', host, Number(port)]] : []
 }
 
-/** The clock of another machine may differ by this much before announcements and proofs are refused. */
+/** The clock of another machine may differ by this much before presences and proofs are refused. */
 const CLOCK_SLACK_MS = 300_000
 
 const checkClock = async (config: DaemonConfig): Promise<Finding> => {

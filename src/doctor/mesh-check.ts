@@ -19,7 +19,7 @@ export interface MeshAnswer {
     }[]
   }
   readonly presences?: { readonly heard: number }
-  readonly announcements?: { readonly known: number }
+  readonly cards?: { readonly known: number }
   readonly standing?: { readonly wanted: number; readonly connected: number }
   readonly records?: { readonly published: number; readonly looked_for: number; readonly found: number }
   readonly hash_table?: { readonly mode: string; readonly peers: number; readonly connected?: number; readonly records: number }
@@ -58,11 +58,11 @@ const checkReach = ({ connections, reach }: MeshAnswer): Finding => {
 }
 
 /** As `x0x peers` says it, and how many of the standing connections are there. */
-const checkSize = ({ connections, presences, announcements, standing }: MeshAnswer): Finding[] => {
-  if (presences === undefined || announcements === undefined || standing === undefined) return []
+const checkSize = ({ connections, presences, cards, standing }: MeshAnswer): Finding[] => {
+  if (presences === undefined || cards === undefined || standing === undefined) return []
   const connected = new Set(connections.map(({ machine_id: machine }) => machine)).size
   const there = `${standing.connected} of ${counted(standing.wanted, 'standing connection')}`
-  const text = meshSizeText({ heard: presences.heard, known: announcements.known, connected }, there)
+  const text = meshSizeText({ heard: presences.heard, known: cards.known, connected }, there)
   return [
     standing.wanted > 0 && standing.connected === 0
       ? warn('mesh', text, 'x0x diagnostics mesh says of each why (wanted); docs/troubleshoot.md')

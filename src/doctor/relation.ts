@@ -11,7 +11,7 @@ import { findContact } from '../trust/contact.ts'
 import { fail, ok, warn, type Finding } from './findings.ts'
 import { ruleFindings } from './relation-rules.ts'
 
-/** Above this somebody looks at a clock; above MAX_CLOCK_SKEW_MS cards and announcements are refused. */
+/** Above this somebody looks at a clock; above MAX_CLOCK_SKEW_MS cards and presences are refused. */
 const CLOCK_DOUBT_MS = 30_000
 
 /** Who we are. */
@@ -79,7 +79,7 @@ const linkFailure = (error: unknown, own: OwnAgent): Finding => {
 const clockFinding = ({ clock_ahead_ms: ahead }: Pinged): Finding => {
   const text = `its clock is ${(Math.abs(ahead) / 1000).toFixed(1)} s ${ahead < 0 ? 'behind' : 'ahead of'} ours`
   if (Math.abs(ahead) < CLOCK_DOUBT_MS) return ok('clock', text)
-  const limit = `cards and announcements that are dated ${MAX_CLOCK_SKEW_MS / 60_000} minutes ahead are refused`
+  const limit = `cards and presences that are dated ${MAX_CLOCK_SKEW_MS / 60_000} minutes ahead are refused`
   return warn('clock', `${text}; ${limit}, and journals cannot be compared`, 'on the machine that is wrong: timedatectl set-ntp true')
 }
 

@@ -148,7 +148,7 @@ export class Calls {
   }
 }
 
-/** Neither a card nor an announcement would be believed. */
+/** Nobody would believe a card of this agent. */
 const revokedSelf = (): AppError =>
   new AppError(
     'conflict',

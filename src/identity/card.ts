@@ -47,7 +47,7 @@ const checkBody = (body: CardBody): void => {
   }
 }
 
-/** Signs a card, or with another domain an announcement. Throws `bad_card` for one that nobody would accept. */
+/** Signs a card, or with `ANNOUNCE_DOMAIN` the card that daemons hand to one another. Throws `bad_card` for one that nobody would accept. */
 export const signCard = async (signer: AgentSigner, body: CardBody, domain: string): Promise<SignedCard> => {
   const encoded = cardBody.encode(body)
   checkBody(asBadCard(() => cardBody.decode(encoded)))

@@ -3,7 +3,7 @@ import type { AgentId, MachineId } from '../protocol/ids.ts'
 import { MAX_DIAL_ADDRESSES, MAX_STANDING_CONNECTIONS } from '../protocol/limits.ts'
 import type { TrustLevel } from '../protocol/reasons.ts'
 import { hostOfText, parseAddress } from './addresses.ts'
-import type { SeenAgent } from './announcements.ts'
+import type { SeenAgent } from './known-agents.ts'
 import { MAX_CLAIMS_TRIED, type Presences } from './presences.ts'
 import { standingAmong } from './standing.ts'
 
@@ -46,7 +46,7 @@ export interface AddressBookInit {
 }
 
 /**
- * Where agents and machines may be reached: what they announced (freshest first), what their cards say,
+ * Where agents and machines may be reached: their presences and fetched cards (freshest first), imported cards,
  * the bootstrap list, and the local network. It knows addresses, not truth: whoever answers still has to prove itself.
  */
 export class AddressBook {
@@ -118,10 +118,10 @@ export class AddressBook {
 
   /** Those of mDNS come last, because any host of the local network can name addresses that accept and say nothing. */
   addressesOf(machineId: MachineId): string[] {
-    const announced = this.#seen().filter((one) => one.machine_id === machineId)
+    const fetched = this.#seen().filter((one) => one.machine_id === machineId)
     const all = [
       ...(this.#presences?.of(machineId)?.addresses ?? []),
-      ...announced.flatMap((one) => one.addresses),
+      ...fetched.flatMap((one) => one.addresses),
       ...(this.#index().addresses.get(machineId) ?? []),
       ...(this.#bootstrap.get(machineId) ?? []),
       ...(this.#local.get(machineId) ?? []),
@@ -140,7 +140,7 @@ export class AddressBook {
     return [...new Set([...this.#bootstrap.keys(), ...kept, ...standingAmong(this.#self, accepted, this.#standing)])]
   }
 
-  /** Machines of contacts that are not blocked: `accepted` of those of level `known` or `trusted`, `kept` of these the ones to be kept, `named` of the rest. Goes through all contacts and announcements once. */
+  /** Machines of contacts that are not blocked: `accepted` of those of level `known` or `trusted`, `kept` of these the ones to be kept, `named` of the rest. Goes through all contacts and fetched cards once. */
   homes(): Readonly<Record<'named' | 'accepted' | 'kept', MachineId[]>> {
     const seen = Map.groupBy(this.#seen(), (one) => one.agent_id)
     const homes: Record<'named' | 'accepted' | 'kept', MachineId[]> = { named: [], accepted: [], kept: [] }

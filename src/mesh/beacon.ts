@@ -49,8 +49,6 @@ export class Beacon implements Startable {
     this.#agentId = init.agentId
     const { node, presences } = components
     this.#words = new OwnWords(components, {
-      what: 'a presence',
-      isNeeded: () => true,
       make: async () => this.#presence(),
       publish: async (word) => node.publish(PRESENCE_TOPIC, word),
       pauseMs: () => pauseMs(presences.size) * (1 + JITTER * (2 * Math.random() - 1)),

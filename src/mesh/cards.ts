@@ -13,7 +13,7 @@ import { shortId, type MachineId } from '../protocol/ids.ts'
 import { CARD_ANSWER_MS, MAX_CARD_ASK_BYTES, MAX_CARD_BYTES } from '../protocol/limits.ts'
 import { perMinute } from '../protocol/meter-limits.ts'
 import type { AddressBook } from './address-book.ts'
-import type { Announcements } from './announcements.ts'
+import type { KnownAgents } from './known-agents.ts'
 import type { MeshConnection } from './connection.ts'
 import type { MeshNode } from './node.ts'
 import type { OwnCard } from './own-card.ts'
@@ -47,7 +47,7 @@ class Asks {
 export interface CardsComponents {
   readonly node: Pick<MeshNode, 'connectionsTo' | 'dial' | 'handle' | 'isKnown' | 'machineId'>
   readonly presences: Pick<Presences, 'of'>
-  readonly announcements: Announcements
+  readonly knownAgents: KnownAgents
   readonly book: Pick<AddressBook, 'mayBe'>
   readonly ownCard: Pick<OwnCard, 'current'>
   /** A card was learnt: of an agent or machine that was not proven before. */
@@ -92,10 +92,10 @@ export class Cards implements Startable {
 
   /** A machine has said that it is there. */
   heard(heard: Heard): void {
-    const { announcements, node, book } = this.#parts
-    if (announcements.renew(heard) || this.#underway.has(heard.machine_id)) return
+    const { knownAgents, node, book } = this.#parts
+    if (knownAgents.renew(heard) || this.#underway.has(heard.machine_id)) return
     const kind = node.isKnown(heard.machine_id) ? 'known' : book.mayBe(heard.agent_id, heard.machine_id) ? 'claimed' : 'stranger'
-    if (kind === 'stranger' && announcements.list().length >= EAGER_CARDS) return
+    if (kind === 'stranger' && knownAgents.list().length >= EAGER_CARDS) return
     const asks = this.#asks[kind]
     if (asks.underway >= MAX_ASKS_UNDERWAY) return
     asks.underway += 1
@@ -147,7 +147,7 @@ export class Cards implements Startable {
 
   #learn(card: Uint8Array, heard: Heard): boolean {
     // What the machine says now, not what it said when it was asked.
-    const learnt = this.#parts.announcements.learn(card, this.#parts.presences.of(heard.machine_id) ?? heard)
+    const learnt = this.#parts.knownAgents.learn(card, this.#parts.presences.of(heard.machine_id) ?? heard)
     this.counts[learnt === 'refused' ? 'refused' : 'learnt'] += 1
     if (learnt === 'refused') return false
     this.#held.set(heard.machine_id, card, heard.neighbour)

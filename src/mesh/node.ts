@@ -31,7 +31,7 @@ const PEER_STORE_SWEEP_MS = 60_000
 export type StreamHandler = (connection: MeshConnection, stream: MeshStream) => void
 
 /**
- * This machine on the mesh: listens, dials, carries streams and announcements. Everything above speaks
+ * This machine on the mesh: listens, dials, carries streams and presences. Everything above speaks
  * of machines and streams; libp2p stays in this folder.
  */
 export class MeshNode implements Startable {
@@ -226,13 +226,6 @@ export class MeshNode implements Startable {
 
   async publish(topic: string, data: Uint8Array): Promise<void> {
     await this.#libp2p?.services.pubsub.publish(topic, data)
-  }
-
-  /** Whether a neighbour has joined this topic and not the other. */
-  hasNeighboursOnlyOn(topic: string, other: string): boolean {
-    const pubsub = this.#libp2p?.services.pubsub
-    const both = new Set(pubsub?.getSubscribers(other).map(String))
-    return pubsub?.getSubscribers(topic).some((peer) => !both.has(peer.toString())) ?? false
   }
 
   /**

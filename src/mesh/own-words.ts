@@ -2,11 +2,11 @@ import type { Clock, Timer } from '../base/clock.ts'
 import { errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import { TokenBucket } from '../base/token-bucket.ts'
-import { ANNOUNCES_PER_MINUTE } from '../protocol/limits.ts'
+import { PRESENCES_PER_MINUTE } from '../protocol/limits.ts'
 
-/** Words of our own on one topic: a burst and a rate, together no more than others accept of one source in any minute. */
+/** Presences of this machine: a burst and a rate, together no more than others accept of one machine in any minute. */
 export const OWN_WORDS_BURST = 4
-export const OWN_WORDS_PER_MINUTE = ANNOUNCES_PER_MINUTE - OWN_WORDS_BURST
+export const OWN_WORDS_PER_MINUTE = PRESENCES_PER_MINUTE - OWN_WORDS_BURST
 /** They are at least this far apart. */
 export const MIN_SPACING_MS = 1_000
 /** Of each pause, so that a fleet that starts together, or that heard the same newcomer, does not speak in step. */
@@ -18,10 +18,6 @@ export interface OwnWordsComponents {
 }
 
 export interface OwnWordsInit {
-  /** For the log. */
-  readonly what: string
-  /** Whether anybody is there to whom it is of use. */
-  isNeeded(): boolean
   make(): Promise<Uint8Array>
   publish(word: Uint8Array): Promise<void>
   /** How long after a word the next one is due, in milliseconds. */
@@ -56,11 +52,6 @@ export class OwnWords {
     this.#timer = null
   }
 
-  /** Whether it is known when the next word is due. */
-  get pending(): boolean {
-    return this.#timer !== null
-  }
-
   /** A word so long after the last one, and not before `atLeastMs` from now. */
   soon(spacingMs: number, atLeastMs = 0): void {
     const earliest = Math.max(atLeastMs, this.#lastAt + spacingMs - this.#clock.monotonic())
@@ -77,14 +68,13 @@ export class OwnWords {
 
   async #say(): Promise<void> {
     this.#timer = null
-    if (!this.#init.isNeeded()) return
     if (!this.#allowed.take()) return this.in(MIN_SPACING_MS)
     this.#lastAt = this.#clock.monotonic()
     try {
       const word = await this.#init.make()
       if (!this.#stopped) await this.#init.publish(word)
     } catch (error) {
-      this.#log.debug({ err: errorText(error), what: this.#init.what }, 'it was not published')
+      this.#log.debug({ err: errorText(error) }, 'the presence was not published')
     }
     this.in(this.#init.pauseMs())
   }

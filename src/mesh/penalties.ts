@@ -12,7 +12,7 @@ export const PENALTY_MS = {
   denied: 1_000,
   /** More of something than its standing allows: see `RATES`. */
   flood: 10_000,
-  /** Gossip that is wrongly signed or no announcement: an honest neighbour has looked before it passed it on. */
+  /** Gossip that is wrongly signed or not a presence: an honest neighbour has looked before it passed it on. */
   bad_gossip: 5_000,
   /** A connection that ended before it had said who it is. */
   unfinished: 1_000,

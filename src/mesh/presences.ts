@@ -5,7 +5,7 @@ import { addressProblem } from '../identity/address.ts'
 import { peerIdOf } from '../identity/peer-id.ts'
 import { isOfLaterPresence, presence, type Presence } from '../protocol/card.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
-import { ANNOUNCES_PER_MINUTE, MAX_CLOCK_SKEW_MS, MAX_PRESENCE_BYTES } from '../protocol/limits.ts'
+import { PRESENCES_PER_MINUTE, MAX_CLOCK_SKEW_MS, MAX_PRESENCE_BYTES } from '../protocol/limits.ts'
 import { perMinute } from '../protocol/meter-limits.ts'
 import type { Verdict } from './libp2p/gossip.ts'
 
@@ -73,9 +73,9 @@ export class Presences {
     this.#parts = components
     this.#self = init.self
     this.#heard = new BoundedMap({ max: MAX_HEARD_STRANGERS, isApart: components.isKnown })
-    this.#publishers = new RateLimit(components, perMinute(ANNOUNCES_PER_MINUTE))
+    this.#publishers = new RateLimit(components, perMinute(PRESENCES_PER_MINUTE))
     this.#neighbours = new RateLimit(components, perMinute(RELAYED_PRESENCES_PER_MINUTE))
-    this.#claims = new RateLimit(components, perMinute(ANNOUNCES_PER_MINUTE))
+    this.#claims = new RateLimit(components, perMinute(PRESENCES_PER_MINUTE))
     this.#strangers = new RateLimit(components, perMinute(STRANGER_PRESENCES_PER_MINUTE))
   }
 

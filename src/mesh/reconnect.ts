@@ -34,7 +34,7 @@ export interface ReconnectComponents {
   readonly log: Logger
 }
 
-/** Changes come in bursts (a whole mesh announces itself): one look follows this long after the first. */
+/** Changes come in bursts (the cards of a whole mesh arrive): one look follows this long after the first. */
 const LOOK_AFTER_MS = 100
 
 interface Attempt {

@@ -11,7 +11,7 @@ export interface StandingsComponents {
   readonly port: Pick<ExecutorClient, 'identity' | 'snapshot' | 'onSnapshot'>
 }
 
-/** What the contacts, the ACL, the bootstrap list and announcements say of machines. Whoever is in none of them is a stranger. */
+/** What the contacts, the ACL, the bootstrap list and fetched cards say of machines. Whoever is in none of them is a stranger. */
 export class Standings implements Startable {
   readonly #parts: StandingsComponents
   #standings: ReadonlyMap<MachineId, Standing> = new Map()
@@ -40,7 +40,7 @@ export class Standings implements Startable {
     return agentId === port.identity.agentId || book.isContact(agentId) || this.#listedAgents.has(agentId)
   }
 
-  /** Somebody has announced itself: a contact without pins may be on another machine. One look at all, so once for many. */
+  /** A card was fetched: a contact without pins may be on another machine. One look at all, so once for many. */
   learn(): void {
     const { book, port } = this.#parts
     const { named, accepted } = book.homes()

@@ -1,7 +1,7 @@
 import type { Clock } from '../base/clock.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import type { AgentRecords } from './agent-records.ts'
-import type { Announcements, SeenAgent } from './announcements.ts'
+import type { KnownAgents, SeenAgent } from './known-agents.ts'
 import type { Cards } from './cards.ts'
 import type { MeshConnection } from './connection.ts'
 import type { MeshNode } from './node.ts'
@@ -11,7 +11,7 @@ import type { Relays } from './relays.ts'
 
 export interface MeshViewComponents {
   readonly node: MeshNode
-  readonly announcements: Announcements
+  readonly knownAgents: KnownAgents
   readonly presences: Pick<Presences, 'counts' | 'list'>
   readonly cards: Pick<Cards, 'counts'>
   readonly records: Pick<AgentRecords, 'counts' | 'refused'>
@@ -67,9 +67,9 @@ export class MeshView {
     this.#parts = components
   }
 
-  /** Everybody connected or announced. */
+  /** Every machine that is connected, or whose card is known. */
   peers(): PeerJson[] {
-    const seen = this.#parts.announcements.list()
+    const seen = this.#parts.knownAgents.list()
     const connected = new Set(this.#parts.node.connections().map((connection) => connection.machineId))
     const speaking = new Set(seen.map((agent) => agent.machine_id))
     const silent = [...connected].filter((machineId) => !speaking.has(machineId))
@@ -77,14 +77,14 @@ export class MeshView {
   }
 
   counts(): MeshCounts {
-    const { node, announcements, presences, reconnect } = this.#parts
+    const { node, knownAgents, presences, reconnect } = this.#parts
     const connected = new Set(node.connections().map(({ machineId }) => machineId)).size
-    return { heard: presences.list().length, known: announcements.list().length, standing: reconnect.status().length, connected }
+    return { heard: presences.list().length, known: knownAgents.list().length, standing: reconnect.status().length, connected }
   }
 
   /** `/diagnostics/mesh`. */
   diagnostics() {
-    const { node, announcements, cards, presences, records, reconnect, relays } = this.#parts
+    const { node, knownAgents, cards, presences, records, reconnect, relays } = this.#parts
     const now = this.#parts.clock.now()
     return {
       machine_id: node.machineId,
@@ -106,16 +106,15 @@ export class MeshView {
       wanted: reconnect.status(),
       ...node.refusals(),
       presences: { heard: presences.list().length, ...presences.counts },
-      cards: { ...cards.counts },
+      cards: { known: knownAgents.list().length, ...cards.counts },
       records: { ...records.counts, refused: records.refused },
       hash_table: node.table.diagnostics(),
-      announcements: { known: announcements.list().length, ...announcements.counts },
     }
   }
 
   /** Whose machine it is: proven, or else said. */
   #agentOn(machineId: MachineId): AgentId | null {
-    const seen = this.#parts.announcements.list().find((one) => one.machine_id === machineId)
+    const seen = this.#parts.knownAgents.list().find((one) => one.machine_id === machineId)
     return this.#parts.linkedAgent(machineId) ?? seen?.agent_id ?? null
   }
 

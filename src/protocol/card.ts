@@ -15,26 +15,21 @@ import { bytes, id32, list, literal, range, record, text, uint, type ValueOf } f
 export const CARD_LINK_PREFIX = 'x0x://agent/'
 /** Domain of a card that is handed over by a human. */
 export const CARD_DOMAIN = 'x0x-card-v1'
-/** Domain of the same body announced on gossipsub: short-lived, and no card. */
+/** Domain of the same body when daemons hand it to one another. It is valid for a day, and is not a card that people exchange. */
 export const ANNOUNCE_DOMAIN = 'x0x-announce-v1'
 /**
- * gossipsub topic of announcements. What makes no sense there is held against the neighbour that brings it, also one that
- * we trust. So `card-body` changes together with its version, which those ignore who do not know it; and where anything
- * else changes, `signed-card`, `ANNOUNCE_DOMAIN`, or what a version may hold, so does the number of the topic.
+ * gossipsub topic of presences. A malformed message there counts against the neighbour that brings it, also a trusted one.
+ * So a change of the format changes the version of `presence`, which older daemons ignore, or the number of this topic.
  */
-export const ANNOUNCE_TOPIC = 'x0x/announce/1'
-/** gossipsub topic of presences. As for `ANNOUNCE_TOPIC`: what changes of the format changes its version, or this number. */
 export const PRESENCE_TOPIC = 'x0x/presence/1'
 /** Asks a machine for a card that it has: a `card-ask`, then the card as it was signed, or nothing. */
 export const CARD_PROTOCOL = '/x0x/card/1'
 /** mDNS service (RFC 6763) under which daemons find one another on the local network; other libp2p programs do not. */
 export const MDNS_SERVICE = '_x0x._udp.local'
 
-const CARD_VERSION = 1
-
 /** Who an agent is and where it can be reached, in its own words. */
 export const cardBody = record('card-body', {
-  version: literal(CARD_VERSION),
+  version: literal(1),
   agent_public_key: bytes(AGENT_PUBLIC_KEY_BYTES),
   machine_id: id32,
   /** What the agent calls itself; never trusted, never a contact's name without the operator. */
@@ -74,10 +69,4 @@ export const cardAsk = record('card-ask', { version: literal(1), machine_id: id3
 export const isOfLaterPresence = (encoded: Uint8Array): boolean => {
   const body = attempt(() => decodeCbor(encoded))
   return Array.isArray(body) && typeof body[0] === 'number' && body[0] > PRESENCE_VERSION
-}
-
-/** Whether this is an encoded signed card whose body is of a later version than ours. */
-export const isOfLaterVersion = (encoded: Uint8Array): boolean => {
-  const body = attempt(() => decodeCbor(signedCard.decode(encoded).body))
-  return Array.isArray(body) && typeof body[0] === 'number' && body[0] > CARD_VERSION
 }

@@ -186,12 +186,10 @@ export const DENIAL_BURST = 512
 export const DENIALS_PER_SECOND = 32
 
 // ---- mesh ----
-/** An announcement is believed this long. */
-export const ANNOUNCE_TTL_MS = 180_000
 /** How far another machine's clock may run ahead or behind. */
 export const MAX_CLOCK_SKEW_MS = 300_000
-/** Announcements accepted from one source per minute. */
-export const ANNOUNCES_PER_MINUTE = 12
+/** Presences accepted from one machine per minute. */
+export const PRESENCES_PER_MINUTE = 12
 /** A card that agents hand to one another holds this long, so that one that is a day old is asked for again; its owner signs another at half of it. */
 export const RECORD_TTL_MS = 24 * 60 * 60 * 1000
 /** A presence is believed this long at most: three of the longest pauses between two. */

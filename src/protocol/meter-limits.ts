@@ -14,7 +14,7 @@ const MIB = 1024 * KIB
 
 /** All strangers of one host: some dozens of daemons behind one address. A microsecond to a millisecond each, a few hundredths of a core together. */
 const STRANGER_RATES = {
-  /** Announcements of a mesh of a thousand agents are 500 KiB/s at most; a request may bring stdin. */
+  /** A request may bring stdin. */
   bytes: { burst: 32 * MIB, perSecond: 2 * MIB },
   frames: { burst: 16_000, perSecond: 2_000 },
   /** The muxer's own question for a sign of life: one every ten seconds. */

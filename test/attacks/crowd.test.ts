@@ -65,7 +65,7 @@ test('beside very many hosts who was there when it became known comes in again',
   const late = await startPeer(t, { name: 'late', listen: null })
   await introduce(late, bob, 'unknown')
   await connect(late, bob)
-  await until(() => bob.announcements.list().some((seen) => seen.machine_id === late.machineId))
+  await until(() => bob.knownAgents.list().some((seen) => seen.machine_id === late.machineId))
   await introduce(bob, late, 'trusted')
   await until(() => bob.node.isKnown(late.machineId))
   for (const connection of bob.node.connectionsTo(late.machineId)) connection.abort(new Error('lost'))
@@ -74,7 +74,7 @@ test('beside very many hosts who was there when it became known comes in again',
   assert.equal(bob.node.connectionsTo(late.machineId)[0]?.inbound, true)
 })
 
-test('where strangers may not come, a contact that announces itself on a new machine may', LIMIT, async (t) => {
+test('where strangers may not come, a contact whose card says that it is on a new machine may', LIMIT, async (t) => {
   const [hub, alice] = [await startPeer(t, { name: 'hub' }), await startPeer(t, { name: 'alice' })]
   const bob = await startPeer(t, { name: 'bob', strangers: false })
   await introduce(bob, hub, 'trusted')
@@ -85,7 +85,7 @@ test('where strangers may not come, a contact that announces itself on a new mac
   const moved = await startPeer(t, { name: 'moved', dataDir, listen: null, bootstrap: hub.node.addresses() })
   await introduce(moved, bob, 'trusted')
   assert.deepEqual([moved.agentId, moved.machineId === alice.machineId], [alice.agentId, false])
-  await until(() => bob.announcements.list().some((seen) => seen.machine_id === moved.machineId))
+  await until(() => bob.knownAgents.list().some((seen) => seen.machine_id === moved.machineId))
   // It dials again and again, as a daemon does with a contact.
   await until(
     () =>

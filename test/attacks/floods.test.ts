@@ -124,7 +124,7 @@ test('gossip that is wrongly signed is held against its host, and the neighbour 
   assert.notEqual(stream.status, 'open')
   assert.deepEqual(offences(bob), ['bad_gossip'])
   assert.equal(bob.node.refusals().penalties[0]?.refused, true)
-  assert.equal(bob.announcements.counts.accepted > 0 || bob.announcements.counts.rejected === 0, true)
+  assert.equal(bob.presences.counts.accepted > 0 || bob.presences.counts.rejected === 0, true)
   await unharmed()
 })
 

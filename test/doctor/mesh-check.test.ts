@@ -12,7 +12,7 @@ test('of a running daemon the doctor says how much of the mesh it sees, what sta
   const bootstrap = server.node.addresses()
   const client = await startPeer(t, { name: 'client', dht: 'client', bootstrap })
   await until(() => client.view.diagnostics().hash_table.peers === 1 && client.view.diagnostics().presences.heard === 1)
-  await until(() => client.view.diagnostics().announcements.known === 1)
+  await until(() => client.view.diagnostics().cards.known === 1)
   const [mesh, table] = linesOf(client.view.diagnostics())
   assert.equal(mesh, 'ok mesh: 1 machine heard of, 1 agent known, 1 of 1 standing connection, 1 connected')
   assert.equal(table, 'ok hash table: client: 1 peer (1 connected), 0 records here, own one published 0 times, 0 of 0 look-ups found one')

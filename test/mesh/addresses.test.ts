@@ -8,7 +8,7 @@ import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { machineIdOfText, peerIdOf } from '../../src/identity/peer-id.ts'
 import { AddressBook, type BookContact, MAX_MDNS_PEERS } from '../../src/mesh/address-book.ts'
 import { announceable, hostOf, hostOfText, isPublicText, parseAddress } from '../../src/mesh/addresses.ts'
-import type { SeenAgent } from '../../src/mesh/announcements.ts'
+import type { SeenAgent } from '../../src/mesh/known-agents.ts'
 import type { Heard } from '../../src/mesh/presences.ts'
 import { MAX_ADDRESS_TEXT, MAX_DIAL_ADDRESSES } from '../../src/protocol/limits.ts'
 

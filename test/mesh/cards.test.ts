@@ -8,12 +8,12 @@ import { agentSignerOf } from '../../src/identity/agent-key.ts'
 import { signCard, verifyCard } from '../../src/identity/card.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
-import { Announcements } from '../../src/mesh/announcements.ts'
+import { KnownAgents } from '../../src/mesh/known-agents.ts'
 import { AppError } from '../../src/base/errors.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { ALL_CLAIMS_DIALLED_PER_MINUTE, CARD_ANSWERS_PER_MINUTE, Cards, CLAIMS_DIALLED_PER_MINUTE } from '../../src/mesh/cards.ts'
 import type { Heard } from '../../src/mesh/presences.ts'
-import { ANNOUNCE_DOMAIN, cardAsk, CARD_DOMAIN, CARD_PROTOCOL, presence, PRESENCE_TOPIC, signedCard } from '../../src/protocol/card.ts'
+import { ANNOUNCE_DOMAIN, cardAsk, CARD_DOMAIN, CARD_PROTOCOL, presence, signedCard } from '../../src/protocol/card.ts'
 import { encodeFrame } from '../../src/protocol/framing.ts'
 import { MAX_CARD_BYTES, MAX_CLOCK_SKEW_MS, RECORD_TTL_MS } from '../../src/protocol/limits.ts'
 import { ManualClock } from '../support/manual-clock.ts'
@@ -55,42 +55,41 @@ const heardAt = (now: number, card_issued_at_ms: number): Heard => ({
 
 const setUp = () => {
   const clock = new ManualClock()
-  const self = { agentId: '00'.repeat(32), machineId: machineKeyOf(Buffer.alloc(32, 'machine0')).machineId }
-  const announcements = new Announcements({ clock, isContact: () => false, isKnown: () => false }, { self })
-  return { clock, announcements }
+  const knownAgents = new KnownAgents({ clock, isContact: () => false, isKnown: () => false })
+  return { clock, knownAgents }
 }
 
 test('a card is learnt of the machine that says whose it is, holds as long as that speaks, and is renewed by its word', async () => {
-  const { clock, announcements } = setUp()
+  const { clock, knownAgents } = setUp()
   const issued = clock.now()
   const heard = heardAt(clock.now(), issued)
-  assert.equal(announcements.renew(heard), false)
-  assert.equal(announcements.learn(await cardOf({ issued }), heard), 'newcomer')
-  assert.equal(announcements.learn(await cardOf({ issued }), heard), 'known')
+  assert.equal(knownAgents.renew(heard), false)
+  assert.equal(knownAgents.learn(await cardOf({ issued }), heard), 'newcomer')
+  assert.equal(knownAgents.learn(await cardOf({ issued }), heard), 'known')
   await clock.advance(161_000)
-  assert.equal(announcements.renew(heardAt(clock.now(), issued)), true)
-  assert.equal(announcements.renew(heardAt(clock.now(), issued + 1)), false, 'there is a newer card')
+  assert.equal(knownAgents.renew(heardAt(clock.now(), issued)), true)
+  assert.equal(knownAgents.renew(heardAt(clock.now(), issued + 1)), false, 'there is a newer card')
   await clock.advance(161_999)
-  assert.equal(announcements.list().length, 1)
+  assert.equal(knownAgents.list().length, 1)
   await clock.advance(1)
-  assert.deepEqual(announcements.list(), [])
+  assert.deepEqual(knownAgents.list(), [])
 })
 
 test('a card is believed no longer than it says, however long its machine speaks of it', async () => {
-  const { clock, announcements } = setUp()
+  const { clock, knownAgents } = setUp()
   const issued = clock.now()
-  assert.equal(announcements.learn(await cardOf({ issued, expires: issued + 200_000 }), heardAt(issued, issued)), 'newcomer')
+  assert.equal(knownAgents.learn(await cardOf({ issued, expires: issued + 200_000 }), heardAt(issued, issued)), 'newcomer')
   await clock.advance(150_000)
-  assert.equal(announcements.renew(heardAt(clock.now(), issued)), true)
+  assert.equal(knownAgents.renew(heardAt(clock.now(), issued)), true)
   await clock.advance(49_999)
-  assert.equal(announcements.list().length, 1)
+  assert.equal(knownAgents.list().length, 1)
   await clock.advance(1)
-  assert.equal(announcements.renew(heardAt(clock.now(), issued)), false, 'another is asked for')
-  assert.deepEqual(announcements.list(), [])
+  assert.equal(knownAgents.renew(heardAt(clock.now(), issued)), false, 'another is asked for')
+  assert.deepEqual(knownAgents.list(), [])
 })
 
 test('no card is learnt that is of another agent or machine, older than is said, out of its time, of another use, or altered', async () => {
-  const { clock, announcements } = setUp()
+  const { clock, knownAgents } = setUp()
   const now = clock.now()
   const heard = heardAt(now, now)
   const bad: Wish[] = [
@@ -100,25 +99,25 @@ test('no card is learnt that is of another agent or machine, older than is said,
     { issued: now, domain: CARD_DOMAIN },
     { issued: now + MAX_CLOCK_SKEW_MS + 1 },
   ]
-  for (const wish of bad) assert.equal(announcements.learn(await cardOf(wish), heard), 'refused', JSON.stringify(Object.keys(wish)))
+  for (const wish of bad) assert.equal(knownAgents.learn(await cardOf(wish), heard), 'refused', JSON.stringify(Object.keys(wish)))
   const old = heardAt(now, 0)
-  assert.equal(announcements.learn(await cardOf({ issued: now - RECORD_TTL_MS }), old), 'refused', 'expired')
+  assert.equal(knownAgents.learn(await cardOf({ issued: now - RECORD_TTL_MS }), old), 'refused', 'expired')
   const valid = await cardOf({ issued: now })
   fc.assert(
     fc.property(fc.nat(valid.length - 1), fc.integer({ min: 1, max: 255 }), (at, change) => {
       const bytes = Uint8Array.from(valid)
       bytes[at]! ^= change
-      assert.equal(announcements.learn(bytes, heard), 'refused')
+      assert.equal(knownAgents.learn(bytes, heard), 'refused')
     }),
     { seed: 20261126, numRuns: 300 },
   )
-  assert.deepEqual(announcements.list(), [])
-  assert.equal(announcements.learn(valid, heard), 'newcomer')
+  assert.deepEqual(knownAgents.list(), [])
+  assert.equal(knownAgents.learn(valid, heard), 'newcomer')
 })
 
 /** Cards of a daemon to whom no claim can be proven: whom it dials. */
 const dialled = (claims: readonly { readonly machine: number; readonly neighbour: string }[]) => {
-  const { clock, announcements } = setUp()
+  const { clock, knownAgents } = setUp()
   const machines: string[] = []
   const node = {
     machineId: 'ff'.repeat(32),
@@ -132,7 +131,7 @@ const dialled = (claims: readonly { readonly machine: number; readonly neighbour
   }
   const [presences, book] = [{ of: () => null }, { mayBe: () => true }]
   const ownCard = { current: async () => assert.fail('nobody asks') }
-  const cards = new Cards({ node, presences, book, announcements, ownCard, onNewcomer: () => undefined, clock, log: silentLogger })
+  const cards = new Cards({ node, presences, book, knownAgents, ownCard, onNewcomer: () => undefined, clock, log: silentLogger })
   for (const { machine: number, neighbour } of claims)
     cards.heard({ ...heardAt(clock.now(), 0), machine_id: number.toString(16).padStart(64, '0'), neighbour })
   return async (): Promise<string[]> => {
@@ -162,18 +161,13 @@ test('neighbours ask one another for their cards once, and by way of a third for
   const hub = await startPeer(t, { name: 'hub' })
   const alice = await startPeer(t, { name: 'alice', bootstrap: hub.node.addresses() })
   const bob = await startPeer(t, { name: 'bob', bootstrap: hub.node.addresses() })
-  const knows = (who: Peer, whom: Peer): boolean => who.announcements.list().some(({ agent_id }) => agent_id === whom.agentId)
+  const knows = (who: Peer, whom: Peer): boolean => who.knownAgents.list().some(({ agent_id }) => agent_id === whom.agentId)
   await until(() => [hub, alice, bob].every((who) => [hub, alice, bob].every((whom) => who === whom || knows(who, whom))))
   assert.deepEqual(
     [hub, alice, bob].map(({ cards }) => cards.counts.learnt),
     [2, 2, 2],
   )
   assert.deepEqual(alice.node.connectionsTo(bob.machineId), [])
-  // Nobody of an earlier release is there, so nobody floods a card.
-  assert.deepEqual(
-    [hub, alice, bob].map(({ announcements }) => announcements.counts.accepted),
-    [0, 0, 0],
-  )
 })
 
 /** A machine that claims to be alice's, connected to bob, and answers whoever asks for its card. */
@@ -195,7 +189,7 @@ const claimant = async (t: TestContext, bob: Peer, alice: Peer, answer: () => Pr
       holds_secs: 600,
       addresses: [],
     }
-    gossip.send(await rightlySigned(seed, number, presence.encode(said), PRESENCE_TOPIC))
+    gossip.send(await rightlySigned(seed, number, presence.encode(said)))
   }
   return { machineId: machineKeyOf(seed).machineId, say, asked: () => asked }
 }
@@ -203,7 +197,7 @@ const claimant = async (t: TestContext, bob: Peer, alice: Peer, answer: () => Pr
 test('who claims to be a contact and cannot show its card is not believed, whatever it answers', LIMIT, async (t) => {
   const [bob, alice] = [await startPeer(t, { name: 'bob' }), await startPeer(t, { name: 'alice' })]
   await introduce(bob, alice, 'trusted')
-  await until(() => bob.announcements.list().some(({ agent_id }) => agent_id === alice.agentId))
+  await until(() => bob.knownAgents.list().some(({ agent_id }) => agent_id === alice.agentId))
   const { address } = { address: alice.node.addresses() }
   const alicesCard = async (): Promise<Uint8Array> => {
     const now = Date.now()
@@ -227,7 +221,7 @@ test('who claims to be a contact and cannot show its card is not believed, whate
     const mallory = await claimant(t, bob, alice, answer)
     await mallory.say(1)
     await until(() => mallory.asked() === 1 && bob.presences.of(mallory.machineId) !== null)
-    assert.ok(bob.announcements.list().every(({ machine_id }) => machine_id !== mallory.machineId))
+    assert.ok(bob.knownAgents.list().every(({ machine_id }) => machine_id !== mallory.machineId))
     // The claim comes after what is proven.
     assert.equal(bob.book.candidates(alice.agentId)[0]?.machineId, alice.machineId)
   }
@@ -237,7 +231,7 @@ test('who claims to be a contact and cannot show its card is not believed, whate
 /** Says in the name of this machine that it is there, whoever brings the word. */
 const saidBy = async (seed: Uint8Array, agentId: string, addresses: string[] = []): Promise<Buffer> => {
   const said = { version: 1 as const, agent_id: agentId, card_issued_at_ms: 0, said_at_ms: Date.now(), holds_secs: 600, addresses }
-  return rightlySigned(seed, 1, presence.encode(said), PRESENCE_TOPIC)
+  return rightlySigned(seed, 1, presence.encode(said))
 }
 
 test('a neighbour that brings word of many strangers and answers for none keeps no contact waiting', LIMIT, async (t) => {
@@ -249,7 +243,7 @@ test('a neighbour that brings word of many strangers and answers for none keeps 
   await until(() => bob.presences.size >= 100)
   await introduce(bob, alice, 'trusted')
   const began = performance.now()
-  await until(() => bob.announcements.list().some(({ agent_id }) => agent_id === alice.agentId))
+  await until(() => bob.knownAgents.list().some(({ agent_id }) => agent_id === alice.agentId))
   // A hundred questions that nobody answers take a minute.
   assert.ok(performance.now() - began < patient(15_000))
 })
@@ -285,7 +279,7 @@ test(
     const gossip = await openGossip(await mallory.connect(bob.node.addresses()[0]!))
     const addresses = alice.node.addresses().map((address) => address.replace(/\/p2p\/.*/, ''))
     gossip.send(await saidBy(alice.machineKey.seed, alice.agentId, addresses))
-    await until(() => bob.announcements.list().some(({ machine_id }) => machine_id === alice.machineId))
+    await until(() => bob.knownAgents.list().some(({ machine_id }) => machine_id === alice.machineId))
   },
 )
 

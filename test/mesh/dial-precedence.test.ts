@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { silentLogger } from '../../src/base/log.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
-import { Announcements } from '../../src/mesh/announcements.ts'
+import { KnownAgents } from '../../src/mesh/known-agents.ts'
 import { Cards } from '../../src/mesh/cards.ts'
 import type { MeshConnection } from '../../src/mesh/connection.ts'
 import { Dialler, type DialOptions } from '../../src/mesh/dialler.ts'
@@ -79,13 +79,10 @@ test('a try of the direct way gives way to a dial that is awaited', async (t) =>
 test('a dial for a card gives way to one that is awaited', async (t) => {
   const world = setUp()
   const { clock } = world
-  const announcements = new Announcements(
-    { clock, isContact: () => true, isKnown: () => true },
-    { self: { agentId: '00'.repeat(32), machineId: self } },
-  )
+  const knownAgents = new KnownAgents({ clock, isContact: () => true, isKnown: () => true })
   const cards = new Cards({
     ...world,
-    announcements,
+    knownAgents,
     presences: { of: () => null },
     book: { mayBe: () => true },
     ownCard: { current: () => assert.fail('nobody asks') },

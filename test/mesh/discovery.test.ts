@@ -12,9 +12,9 @@ const LIMIT = { timeout: 60_000 }
 test('bob introduces alice and charlie, whom nobody gave the other’s address', LIMIT, async (t) => {
   const bob = await startPeer(t, { name: 'bob' })
   const alice = await startPeer(t, { name: 'alice', bootstrap: bob.node.addresses() })
-  await until(() => bob.announcements.list().some((one) => one.agent_id === alice.agentId))
+  await until(() => bob.knownAgents.list().some((one) => one.agent_id === alice.agentId))
   const charlie = await startPeer(t, { name: 'charlie', bootstrap: bob.node.addresses() })
-  const knows = (who: typeof alice, other: typeof alice): boolean => who.announcements.list().some((one) => one.agent_id === other.agentId)
+  const knows = (who: typeof alice, other: typeof alice): boolean => who.knownAgents.list().some((one) => one.agent_id === other.agentId)
   await until(() => knows(alice, charlie) && knows(charlie, alice))
   assert.deepEqual(alice.node.connectionsTo(charlie.machineId), [])
   assert.deepEqual(alice.port.snapshot.contacts, [])
@@ -58,7 +58,7 @@ test('an unknown or blocked contact is not dialled, and one that stops being wan
   await until(() => alice.reconnect.status().length === 0)
 })
 
-test('a contact that moved is found again by its announcement', LIMIT, async (t) => {
+test('a contact that moved is found again by its presence', LIMIT, async (t) => {
   const hub = await startPeer(t, { name: 'hub' })
   const alice = await startPeer(t, { name: 'alice', bootstrap: hub.node.addresses() })
   const bob = await startPeer(t, { name: 'bob', bootstrap: hub.node.addresses() })

@@ -3,29 +3,26 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import { test } from 'node:test'
 
 import { silentLogger } from '../../src/base/log.ts'
-import { signCard } from '../../src/identity/card.ts'
-import { peerIdOf } from '../../src/identity/peer-id.ts'
-import { Announcements } from '../../src/mesh/announcements.ts'
-import { Discovery } from '../../src/mesh/discovery.ts'
+import { Beacon } from '../../src/mesh/beacon.ts'
 import type { TopicValidator, Verdict } from '../../src/mesh/libp2p/gossip.ts'
 import { OWN_WORDS_BURST, OWN_WORDS_PER_MINUTE } from '../../src/mesh/own-words.ts'
-import { ANNOUNCE_DOMAIN } from '../../src/protocol/card.ts'
-import { ANNOUNCE_TTL_MS, ANNOUNCES_PER_MINUTE } from '../../src/protocol/limits.ts'
-import { newParty, type Party } from '../support/fake-network.ts'
+import { Presences } from '../../src/mesh/presences.ts'
+import { PRESENCES_PER_MINUTE } from '../../src/protocol/limits.ts'
+import { newParty } from '../support/fake-network.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 interface Member {
-  readonly party: Party
-  readonly announcements: Announcements
-  readonly discovery: Discovery
+  readonly machineId: string
+  readonly presences: Presences
+  readonly beacon: Beacon
 }
 
 /** Daemons that all hear each other through the first one, which passes on what it accepts, as gossip does. */
 class Hub {
   readonly members: Member[] = []
   readonly #clock: ManualClock
-  readonly #ears = new Map<Party, { validate: TopicValidator; onNeighbour: () => void }>()
-  /** Announcements that are being signed. */
+  readonly #ears = new Map<string, { validate: TopicValidator; onNeighbour: () => void }>()
+  /** Presences that are being made. */
   #beingSaid = 0
 
   constructor(clock: ManualClock) {
@@ -33,36 +30,33 @@ class Hub {
   }
 
   join(): Member {
-    const party = newParty()
-    const { signer, machine } = party
+    const { signer, machine } = newParty()
+    const { machineId } = machine
     const clock = this.#clock
-    const announcements = new Announcements(
-      { clock, isContact: () => false, isKnown: () => false },
-      { self: { agentId: signer.agentId, machineId: machine.machineId } },
-    )
-    const signAnnouncement = async (addresses: string[]) => {
-      this.#beingSaid += 1
-      const issued_at_ms = clock.now()
-      const body = { version: 1 as const, agent_public_key: signer.publicKey, machine_id: machine.machineId, name: '', addresses }
-      return signCard(signer, { ...body, issued_at_ms, expires_at_ms: issued_at_ms + ANNOUNCE_TTL_MS }, ANNOUNCE_DOMAIN)
-    }
-    const node = {
-      addresses: () => [`/ip4/10.0.0.1/tcp/1/p2p/${peerIdOf(machine.machineId)}`],
-      // As for daemons that hear nothing else.
-      hasNeighboursOnlyOn: () => true,
-      joinTopic: (_topic: string, validate: TopicValidator, onNeighbour: () => void) =>
-        void this.#ears.set(party, { validate, onNeighbour }),
-      publish: async (_topic: string, data: Uint8Array) => {
-        this.#beingSaid -= 1
-        this.#spread(party, data)
+    const issuedAt = clock.now()
+    const presences = new Presences({ clock, isContact: () => false, isKnown: () => false }, { self: machineId })
+    const ownCard = {
+      current: async () => {
+        this.#beingSaid += 1
+        return { issuedAt, encoded: new Uint8Array() }
       },
     }
-    const reconnect = { look: () => undefined }
-    const discovery = new Discovery({ node, announcements, reconnect, signAnnouncement, clock, log: silentLogger })
-    discovery.start()
-    const member = { party, announcements, discovery }
+    const node = {
+      addresses: () => ['/ip4/10.0.0.1/tcp/1'],
+      joinTopic: (_topic: string, validate: TopicValidator, onNeighbour: () => void) =>
+        void this.#ears.set(machineId, { validate, onNeighbour }),
+      publish: async (_topic: string, data: Uint8Array) => {
+        this.#beingSaid -= 1
+        this.#spread(machineId, data)
+      },
+      reach: { onAddresses: (): void => undefined },
+    }
+    const onHeard = (): void => undefined
+    const beacon = new Beacon({ node, presences, ownCard, onHeard, clock, log: silentLogger }, { agentId: signer.agentId })
+    beacon.start()
+    const member = { machineId, presences, beacon }
     const [hub] = this.members
-    if (hub !== undefined) for (const one of [hub.party, party]) this.#ears.get(one)!.onNeighbour()
+    if (hub !== undefined) for (const one of [hub, member]) this.#ears.get(one.machineId)!.onNeighbour()
     this.members.push(member)
     return member
   }
@@ -72,11 +66,11 @@ class Hub {
     while (this.#beingSaid > 0) await nextTurn()
   }
 
-  #spread(from: Party, data: Uint8Array): void {
-    const hear = (who: Party): Verdict => this.#ears.get(who)!.validate(data, from.machine.machineId, 'hub')
-    const [hub, ...others] = this.members
-    if (from !== hub!.party && hear(hub!.party) !== 'accept') return
-    for (const { party } of others) if (party !== from) hear(party)
+  #spread(from: string, data: Uint8Array): void {
+    const hear = (who: string): Verdict => this.#ears.get(who)!.validate(data, from, 'hub')
+    const [hub, ...others] = this.members.map(({ machineId }) => machineId)
+    if (from !== hub && hear(hub!) !== 'accept') return
+    for (const one of others) if (one !== from) hear(one)
   }
 }
 
@@ -91,7 +85,7 @@ test('of a fleet that starts together each hears of all others within seconds, a
       await hub.advance(step)
       // Those that were there when it came.
       for (const [index, member] of hub.members.entries())
-        if (member.announcements.list().length >= index && !complete.has(member)) complete.set(member, clock.monotonic())
+        if (member.presences.size >= index && !complete.has(member)) complete.set(member, clock.monotonic())
     }
   }
   for (let count = 1; count <= 20; count++) {
@@ -100,13 +94,13 @@ test('of a fleet that starts together each hears of all others within seconds, a
   }
   await run(patience)
   for (const member of hub.members) {
-    assert.equal(member.announcements.list().length, hub.members.length - 1)
-    assert.equal(member.announcements.counts.rate_limited, 0)
+    assert.equal(member.presences.size, hub.members.length - 1)
+    assert.equal(member.presences.counts.rate_limited, 0)
     assert.ok(complete.get(member)! - joined.get(member)! <= patience)
-    member.discovery.stop()
+    member.beacon.stop()
   }
 })
 
 test('what one says of itself in any minute is no more than others accept of one', () => {
-  assert.ok(OWN_WORDS_BURST + OWN_WORDS_PER_MINUTE <= ANNOUNCES_PER_MINUTE)
+  assert.ok(OWN_WORDS_BURST + OWN_WORDS_PER_MINUTE <= PRESENCES_PER_MINUTE)
 })

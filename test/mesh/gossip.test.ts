@@ -3,12 +3,14 @@ import { randomBytes } from 'node:crypto'
 import { test, type TestContext } from 'node:test'
 
 import type { GossipSub } from '@libp2p/gossipsub'
+import { multiaddr } from '@multiformats/multiaddr'
 import { createLibp2p } from 'libp2p'
 
 import { joinTopic, watchGossip } from '../../src/mesh/libp2p/gossip.ts'
 import { libp2pOptions } from '../../src/mesh/libp2p/options.ts'
-import { ANNOUNCE_TOPIC } from '../../src/protocol/card.ts'
-import { MAX_CARD_BYTES } from '../../src/protocol/limits.ts'
+import { PRESENCE_TOPIC } from '../../src/protocol/card.ts'
+import { MAX_PRESENCE_BYTES } from '../../src/protocol/limits.ts'
+import { startPeer } from '../support/peer.ts'
 import { rightlySigned } from '../support/stranger.ts'
 import { until } from '../support/processes.ts'
 
@@ -16,6 +18,7 @@ import { until } from '../support/processes.ts'
 type Inside = GossipSub & {
   peers: Map<string, unknown>
   streamsOutbound: Map<string, unknown>
+  topics: Map<string, Set<string>>
   decodeRpc(bytes: Uint8Array): { messages: { data: Uint8Array }[] }
 } & {
   mcache: { put(id: { msgId: Uint8Array; msgIdStr: string }, message: unknown, validated: boolean): void }
@@ -32,7 +35,7 @@ const start = async (t: TestContext) => {
   const heard: string[] = []
   joinTopic(
     node.services.pubsub,
-    ANNOUNCE_TOPIC,
+    PRESENCE_TOPIC,
     (data) => (heard.push(Buffer.from(data).toString('latin1')), 'ignore'),
     () => undefined,
   )
@@ -48,7 +51,7 @@ test('of what a neighbour has, no more is asked for at once than one answer may 
   const seed = randomBytes(32)
   const messageIDs: Uint8Array[] = []
   for (let i = 0; i < 100; i++) {
-    const batch = await rightlySigned(seed, i, randomBytes(MAX_CARD_BYTES))
+    const batch = await rightlySigned(seed, i, randomBytes(MAX_PRESENCE_BYTES))
     // Behind the length of the batch, of three bytes here at most.
     const [message] = hub.pubsub.decodeRpc(batch.subarray(batch.findIndex((byte) => byte < 128) + 1)).messages
     const msgId = Buffer.from(`name ${i}`)
@@ -58,11 +61,11 @@ test('of what a neighbour has, no more is asked for at once than one answer may 
   hub.pubsub.sendRpc(toLate, {
     subscriptions: [],
     messages: [],
-    control: { ihave: [{ topicID: ANNOUNCE_TOPIC, messageIDs }], iwant: [], graft: [], prune: [], idontwant: [] },
+    control: { ihave: [{ topicID: PRESENCE_TOPIC, messageIDs }], iwant: [], graft: [], prune: [], idontwant: [] },
   })
-  await until(() => late.heard.length >= 16 || !late.pubsub.peers.has(toHub))
+  await until(() => late.heard.length >= 64 || !late.pubsub.peers.has(toHub))
   assert.ok(late.pubsub.peers.has(toHub), 'the neighbour was given up')
-  assert.equal(late.heard.length, 16)
+  assert.equal(late.heard.length, 64)
 })
 
 test('a neighbour that subscribes many times in one batch is one newcomer', () => {
@@ -70,11 +73,11 @@ test('a neighbour that subscribes many times in one batch is one newcomer', () =
   let newcomers = 0
   joinTopic(
     pubsub as unknown as GossipSub,
-    ANNOUNCE_TOPIC,
+    PRESENCE_TOPIC,
     () => 'ignore',
     () => (newcomers += 1),
   )
-  const subscriptions = Array.from({ length: 64 }, () => ({ topic: ANNOUNCE_TOPIC, subscribe: true }))
+  const subscriptions = Array.from({ length: 64 }, () => ({ topic: PRESENCE_TOPIC, subscribe: true }))
   pubsub.dispatchEvent(new CustomEvent('subscription-change', { detail: { subscriptions } }))
   assert.equal(newcomers, 1)
 })
@@ -95,4 +98,11 @@ test('a copy of a message is a duplicate before its signature is looked at, and 
   assert.equal(await judged({ data: altered }), 'invalid')
   assert.equal(await judged({ topic: 'another' }), 'invalid')
   assert.equal(heard.length, 1)
+})
+
+test('a daemon takes part in the gossip of presences, and in no other', { timeout: 60_000 }, async (t) => {
+  const [bob, { node, pubsub }] = [await startPeer(t, { name: 'bob' }), await start(t)]
+  await node.dial(bob.node.addresses().map((address) => multiaddr(address)))
+  await until(() => (pubsub.topics.get(PRESENCE_TOPIC)?.size ?? 0) > 0)
+  assert.deepEqual([...pubsub.topics.keys()], [PRESENCE_TOPIC])
 })

@@ -19,7 +19,7 @@ test('two that know nothing of each other find each other on the local network',
   await until(() => connected(alice, bob) && connected(bob, alice))
   // Found is not trusted: a link proves the agents, and the rules know neither.
   assert.deepEqual([alice.port.snapshot.contacts, bob.port.snapshot.contacts], [[], []])
-  await until(() => alice.announcements.list().some((one) => one.agent_id === bob.agentId))
+  await until(() => alice.knownAgents.list().some((one) => one.agent_id === bob.agentId))
   assert.equal((await alice.links.link(bob.agentId, signalOf())).decision, 'unknown')
 })
 

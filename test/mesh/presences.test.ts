@@ -14,7 +14,7 @@ import {
 } from '../../src/mesh/presences.ts'
 import { encodeCbor, type CborValue } from '../../src/protocol/cbor.ts'
 import { presence, type Presence } from '../../src/protocol/card.ts'
-import { ANNOUNCES_PER_MINUTE, MAX_CLOCK_SKEW_MS, MAX_PRESENCE_BYTES, MAX_PRESENCE_SECS } from '../../src/protocol/limits.ts'
+import { PRESENCES_PER_MINUTE, MAX_CLOCK_SKEW_MS, MAX_PRESENCE_BYTES, MAX_PRESENCE_SECS } from '../../src/protocol/limits.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 const machineOf = (n: number): string => machineKeyOf(Buffer.alloc(32, `machine${n}`)).machineId
@@ -88,11 +88,11 @@ test('what is no presence is held against the sender, what may be a matter of cl
 
 test('a machine may speak so often, and what it said before uses up nothing', () => {
   const { clock, said, receive } = setUp([machineOf(1)])
-  for (let i = 0; i < ANNOUNCES_PER_MINUTE; i++) {
+  for (let i = 0; i < PRESENCES_PER_MINUTE; i++) {
     assert.equal(receive(said({ said_at_ms: clock.now() + i })).verdict, 'accept')
     assert.equal(receive(said({ said_at_ms: clock.now() })).verdict, 'ignore')
   }
-  assert.equal(receive(said({ said_at_ms: clock.now() + ANNOUNCES_PER_MINUTE })).verdict, 'ignore')
+  assert.equal(receive(said({ said_at_ms: clock.now() + PRESENCES_PER_MINUTE })).verdict, 'ignore')
 })
 
 test('a neighbour that floods leaves room for others, and all strangers together for those we know', () => {

@@ -35,8 +35,7 @@ import { OwnCard } from '../../src/mesh/own-card.ts'
 import { Presences, type Heard } from '../../src/mesh/presences.ts'
 import { DirectWays } from '../../src/mesh/direct-ways.ts'
 import { Relays } from '../../src/mesh/relays.ts'
-import { Announcements } from '../../src/mesh/announcements.ts'
-import { Discovery } from '../../src/mesh/discovery.ts'
+import { KnownAgents } from '../../src/mesh/known-agents.ts'
 import type { DhtMode } from '../../src/mesh/hash-table.ts'
 import { MeshNode } from '../../src/mesh/node.ts'
 import { Reconnect } from '../../src/mesh/reconnect.ts'
@@ -205,10 +204,10 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit & { readon
   )
   const isContact = (agentId: string): boolean => book.isContact(agentId)
   const isKnown = (id: string): boolean => node.isKnown(id)
-  const announcements = new Announcements({ clock, isContact, isKnown }, { self: port.identity })
+  const knownAgents = new KnownAgents({ clock, isContact, isKnown })
   const presences = new Presences({ clock, isContact, isKnown }, { self: node.machineId })
   const book = new AddressBook(
-    { contacts: () => port.snapshot.contacts, presences, seen: () => announcements.list() },
+    { contacts: () => port.snapshot.contacts, presences, seen: () => knownAgents.list() },
     {
       bootstrap: [...(init.bootstrap ?? []), ...(init.relays ?? [])],
       keep: init.keep ?? [],
@@ -224,11 +223,10 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit & { readon
   const signAnnouncement = async (addresses: string[]) =>
     port.signCard({ kind: 'announcement', name: init.name, addresses, ttl_ms: RECORD_TTL_MS })
   const ownCard = new OwnCard({ clock, node, sign: signAnnouncement })
-  const cards = new Cards({ ...components, node, presences, announcements, book, ownCard, onNewcomer: () => reconnect.look() })
+  const cards = new Cards({ ...components, node, presences, knownAgents, book, ownCard, onNewcomer: () => reconnect.look() })
   const onHeard = (heard: Heard): void => cards.heard(heard)
   const records = new AgentRecords({ ...components, table: node.table, judge, ownCard }, { agentId: port.identity.agentId })
   const beacon = new Beacon({ ...components, node, presences, ownCard, onHeard }, { agentId: port.identity.agentId })
-  const discovery = new Discovery({ ...components, node, announcements, reconnect, signAnnouncement })
   const counters = new DmCounters()
   const dispatcher = new Dispatcher({ ...components, counters })
   const links = new Links({ ...components, node, book, records, standings, dispatcher, counters, primitives: primitives() })
@@ -239,7 +237,7 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit & { readon
   const pings = new Pings({ ...components, links, dispatcher, counters }, { version: '9.9.9' })
   const view = new MeshView({
     node,
-    announcements,
+    knownAgents,
     presences,
     cards,
     records,
@@ -255,7 +253,6 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit & { readon
     { name: 'pings', startable: pings },
     { name: 'cards', startable: cards },
     { name: 'presence', startable: beacon },
-    { name: 'discovery', startable: discovery },
     { name: 'relays', startable: relays },
     { name: 'mesh', startable: node },
     { name: 'direct ways', startable: ways },
@@ -266,7 +263,7 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit & { readon
     node,
     records,
     judge,
-    announcements,
+    knownAgents,
     presences,
     cards,
     beacon,
@@ -274,7 +271,6 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit & { readon
     reconnect,
     relays,
     ways,
-    discovery,
     counters,
     links,
     dispatcher,

@@ -12,7 +12,7 @@ import { multiaddr } from '@multiformats/multiaddr'
 import { createLibp2p } from 'libp2p'
 
 import { primitives } from '../../src/identity/primitives.ts'
-import { ANNOUNCE_TOPIC } from '../../src/protocol/card.ts'
+import { PRESENCE_TOPIC } from '../../src/protocol/card.ts'
 import { encodeFrame } from '../../src/protocol/framing.ts'
 import { AGENT_PUBLIC_KEY_BYTES, LINK_VERSION, NONCE_BYTES } from '../../src/protocol/limits.ts'
 import { linkM1 } from '../../src/protocol/link.ts'
@@ -105,7 +105,7 @@ export const wronglySigned = (from: Libp2p, count: number): Buffer => {
         field(1, sender),
         field(2, Buffer.alloc(8)),
         field(3, randomBytes(8)),
-        field(4, Buffer.from(ANNOUNCE_TOPIC)),
+        field(4, Buffer.from(PRESENCE_TOPIC)),
         field(5, randomBytes(64)),
       ]),
     ),
@@ -114,12 +114,12 @@ export const wronglySigned = (from: Libp2p, count: number): Buffer => {
   return Buffer.concat([Buffer.from(varint(batch.length)), batch])
 }
 
-/** A batch of one announcement, or of what is said on another topic, that this machine has signed: its name is the machine and the number. */
-export const rightlySigned = async (seed: Uint8Array, number: number, data: Uint8Array, topic = ANNOUNCE_TOPIC): Promise<Buffer> => {
+/** A batch of one gossip message that this machine has signed. The name of the message is the machine and the number. */
+export const rightlySigned = async (seed: Uint8Array, number: number, data: Uint8Array): Promise<Buffer> => {
   const key = await generateKeyPairFromSeed('Ed25519', seed)
   const sequence = Buffer.alloc(8)
   sequence.writeBigUInt64BE(BigInt(number))
-  const fields = [peerIdFromPrivateKey(key).toMultihash().bytes, data, sequence, Buffer.from(topic)]
+  const fields = [peerIdFromPrivateKey(key).toMultihash().bytes, data, sequence, Buffer.from(PRESENCE_TOPIC)]
   const message = Buffer.concat(fields.map((bytes, index) => field(index + 1, bytes)))
   const signature = await key.sign(Buffer.concat([Buffer.from('libp2p-pubsub:'), message]))
   const batch = field(2, Buffer.concat([message, field(5, signature)]))

@@ -59,7 +59,7 @@ export const peersAnswer = z
       }),
     ),
     mesh: z.strictObject({
-      heard: z.int().describe('machines that announced themselves lately'),
+      heard: z.int().describe('machines that sent a presence lately'),
       known: z.int().describe('agents that a card proves'),
       standing: z.int().describe('machines to keep a connection to'),
       connected: z.int(),
@@ -231,7 +231,6 @@ export const meshDiagnosticsAnswer = z
     cards: counters,
     records: counters,
     hash_table: z.strictObject({ mode: z.enum(['off', 'client', 'server']), peers: z.int(), connected: z.int(), records: z.int() }),
-    announcements: counters,
   })
   .meta({ id: 'MeshDiagnostics' })
 

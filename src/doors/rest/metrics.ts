@@ -38,7 +38,7 @@ export const NETWORK_METRICS: readonly Metric<NetworkFacts>[] = [
   counter('x0x_dm_link_failures_total', 'link handshakes that failed, by error code', (facts) => byLabel('code', linkFailures(facts))),
   gauge('x0x_mesh_listening', '1 where peers can connect', ({ mesh }) => mesh.listening),
   gauge('x0x_mesh_connections', 'connections that are open', (facts) => byLabel('direction', directions(facts))),
-  gauge('x0x_mesh_known_agents', 'agents known by a card or announcement that holds', ({ mesh }) => mesh.announcements.known),
+  gauge('x0x_mesh_known_agents', 'agents known by a card that holds', ({ mesh }) => mesh.cards.known),
   gauge('x0x_mesh_standing_connections', 'machines to which a connection is to stand', ({ mesh }) => mesh.standing.wanted),
   gauge('x0x_mesh_heard_machines', 'machines that said lately that they are there', ({ mesh }) => mesh.presences.heard),
   gauge(
@@ -46,17 +46,14 @@ export const NETWORK_METRICS: readonly Metric<NetworkFacts>[] = [
     'sources that are refused for their offences now',
     ({ mesh }) => mesh.penalties.filter(({ refused }) => refused).length,
   ),
-  counter('x0x_mesh_announcements_total', 'announcements that came, by verdict', ({ mesh: { announcements } }) => {
-    const { known: _known, ...verdicts } = announcements
-    return byLabel('verdict', verdicts)
-  }),
   counter('x0x_mesh_presences_total', 'presences that came, by verdict', ({ mesh: { presences } }) => {
     const { heard: _heard, ...verdicts } = presences
     return byLabel('verdict', verdicts)
   }),
-  counter('x0x_mesh_cards_total', 'cards asked for, learnt, refused as wrong, and answered to others', ({ mesh }) =>
-    byLabel('what', mesh.cards),
-  ),
+  counter('x0x_mesh_cards_total', 'cards asked for, learnt, refused as wrong, and answered to others', ({ mesh: { cards } }) => {
+    const { known: _known, ...counts } = cards
+    return byLabel('what', counts)
+  }),
   counter(
     'x0x_mesh_records_total',
     'records of the hash table: own ones published, agents looked for and found, values refused',

@@ -112,7 +112,7 @@ export const toExecutor = union('to-executor', {
       fanout: nullable(requestId),
     },
   ],
-  /** Sign our own card or announcement. Answer: signed. */
+  /** Sign our own card: for people, or as `announcement` for other daemons. Answer: signed. */
   sign_card: [
     10,
     {

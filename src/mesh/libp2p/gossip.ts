@@ -3,29 +3,26 @@ import { hash } from 'node:crypto'
 import { gossipsub, type GossipSub, type Message, TopicValidatorResult } from '@libp2p/gossipsub'
 import type { PeerId } from '@libp2p/interface'
 
-import { ANNOUNCE_TOPIC, PRESENCE_TOPIC } from '../../protocol/card.ts'
+import { PRESENCE_TOPIC } from '../../protocol/card.ts'
 import type { MachineId } from '../../protocol/ids.ts'
-import { MAX_CARD_BYTES } from '../../protocol/limits.ts'
 import { machineIdOf } from '../peer-ids.ts'
 
 /** Gossip of one batch: a neighbour that forwards sends one or a few. */
 const MAX_MESSAGES_PER_BATCH = 64
 /** Names of messages in one batch: what a heartbeat tells of the last seconds. */
 const MAX_MESSAGE_NAMES = 1_024
-/** Topics and control messages in one batch: there are two topics. */
+/** Topics and control messages in one batch: there is one topic. */
 const MAX_CONTROL_MESSAGES = 64
 
-/** What becomes of an announcement: used and passed on, dropped, or held against who sent it. */
+/** What becomes of a message: used and passed on, dropped, or held against the neighbour that brought it. */
 export type Verdict = 'accept' | 'ignore' | 'reject'
 /** `publisher` signed the message with its machine key; `neighbour` brought it. */
 export type TopicValidator = (data: Uint8Array, publisher: MachineId, neighbour: string) => Verdict
 
 const VERDICTS = { accept: TopicValidatorResult.Accept, ignore: TopicValidatorResult.Ignore, reject: TopicValidatorResult.Reject }
 
-/** Room for the envelope of gossipsub around one announcement. */
-const GOSSIP_OVERHEAD = 4096
-/** Announcements of the largest size that fit one batch. gossipsub stops reading from a neighbour that sends a larger batch. */
-const LARGEST_PER_BATCH = 16
+/** Size of one batch: `MAX_MESSAGES_PER_BATCH` presences of some 1 KB with their envelopes, and names beside them. gossipsub stops reading from a neighbour that sends a larger batch. */
+const MAX_BATCH_BYTES = 256 * 1024
 
 /** Deliveries earn no score, only invalid messages cost it: with nine of late (their number fades by `invalidMessageDeliveriesDecay`) a neighbour is graylisted, and gossipsub drops what it sends unread. */
 const JUDGED_BY_WHAT_IS_INVALID = {
@@ -65,10 +62,10 @@ const printOf = ({ topic, from = NONE, seqno = NONE, data = NONE, signature = NO
   return hash('sha256', Buffer.concat([Buffer.from(Uint32Array.from(parts, ({ length }) => length).buffer), ...parts]), 'base64')
 }
 
-/** Gossip as we use it: two topics, signed messages, and neighbours that are judged by what they send. */
+/** Gossip as x0x uses it: one topic, signed messages, and neighbours that are judged by what they send. */
 export const gossip = gossipsub({
   allowPublishToZeroTopicPeers: true,
-  // The publisher's machine key signs the message, so no neighbour can publish another's announcement as new.
+  // The publisher's machine key signs the message, so no neighbour can publish another's presence as new.
   globalSignaturePolicy: 'StrictSign',
   // gossipsub remembers the print of a message whose signature held: the other five or six copies are not verified again.
   fastMsgIdFn: printOf,
@@ -76,9 +73,9 @@ export const gossip = gossipsub({
   floodPublish: true,
   emitSelf: false,
   doPX: false,
-  allowedTopics: [ANNOUNCE_TOPIC, PRESENCE_TOPIC],
-  maxInboundDataLength: LARGEST_PER_BATCH * (MAX_CARD_BYTES + GOSSIP_OVERHEAD),
-  maxOutboundBufferSize: 64 * (MAX_CARD_BYTES + GOSSIP_OVERHEAD),
+  allowedTopics: [PRESENCE_TOPIC],
+  maxInboundDataLength: MAX_BATCH_BYTES,
+  maxOutboundBufferSize: 4 * MAX_BATCH_BYTES,
   decodeRpcLimits: {
     maxSubscriptions: MAX_CONTROL_MESSAGES,
     maxMessages: MAX_MESSAGES_PER_BATCH,
@@ -91,7 +88,7 @@ export const gossip = gossipsub({
   // A fleet behind one NAT shares an address, so peers of one address cost no score.
   scoreParams: {
     IPColocationFactorWeight: 0,
-    topics: { [ANNOUNCE_TOPIC]: JUDGED_BY_WHAT_IS_INVALID, [PRESENCE_TOPIC]: JUDGED_BY_WHAT_IS_INVALID },
+    topics: { [PRESENCE_TOPIC]: JUDGED_BY_WHAT_IS_INVALID },
   },
 })
 
@@ -122,7 +119,7 @@ export const watchGossip = (pubsub: GossipSub, watch: GossipWatch): void => {
   // The messages of one IWANT are answered in one batch, so no more are asked for than a batch holds.
   const ask = pubsub.handleIHave.bind(pubsub)
   pubsub.handleIHave = (neighbour, names) =>
-    ask(neighbour, names).map(({ messageIDs }) => ({ messageIDs: messageIDs.slice(0, LARGEST_PER_BATCH) }))
+    ask(neighbour, names).map(({ messageIDs }) => ({ messageIDs: messageIDs.slice(0, MAX_MESSAGES_PER_BATCH) }))
   const { score } = pubsub
   const mark = score.markInvalidMessageDelivery.bind(score)
   score.markInvalidMessageDelivery = (neighbour, topic) => {

@@ -32,11 +32,10 @@ import { AddressBook } from '../../mesh/address-book.ts'
 import { DirectWays } from '../../mesh/direct-ways.ts'
 import { Relays } from '../../mesh/relays.ts'
 import { AgentRecords } from '../../mesh/agent-records.ts'
-import { Announcements } from '../../mesh/announcements.ts'
+import { KnownAgents } from '../../mesh/known-agents.ts'
 import { Beacon } from '../../mesh/beacon.ts'
 import { Cards } from '../../mesh/cards.ts'
 import { RecordJudge } from '../../mesh/dht-record.ts'
-import { Discovery } from '../../mesh/discovery.ts'
 import type { DhtMode } from '../../mesh/hash-table.ts'
 import { MeshNode } from '../../mesh/node.ts'
 import { OwnCard } from '../../mesh/own-card.ts'
@@ -79,10 +78,10 @@ const composeMesh = ({ settings, clock, log, machineKey }: NetworkDependencies, 
   const node = new MeshNode({ machineKey, clock, log, judge }, { ...settings, dht: dhtModeOf(settings) })
   const isContact = (id: AgentId): boolean => book.isContact(id)
   const isKnown = (id: MachineId): boolean => node.isKnown(id)
-  const announcements = new Announcements({ clock, isContact, isKnown }, { self: { agentId, machineId } })
+  const knownAgents = new KnownAgents({ clock, isContact, isKnown })
   const presences = new Presences({ clock, isContact, isKnown }, { self: machineId })
   const book = new AddressBook(
-    { contacts, presences, seen: () => announcements.list() },
+    { contacts, presences, seen: () => knownAgents.list() },
     { bootstrap: [...settings.bootstrap, ...settings.relays], keep: settings.keep, self: machineId },
   )
   const sign = async (addresses: string[]) =>
@@ -96,11 +95,10 @@ const composeMesh = ({ settings, clock, log, machineKey }: NetworkDependencies, 
   const reconnect = new Reconnect({ node, book, standings, port, clock, log })
   const records = new AgentRecords({ table: node.table, judge, ownCard, clock, log }, { agentId })
   const onNewcomer = (): void => reconnect.look()
-  const cards = new Cards({ node, presences, announcements, book, ownCard, onNewcomer, clock, log })
+  const cards = new Cards({ node, presences, knownAgents, book, ownCard, onNewcomer, clock, log })
   const onHeard = (heard: Heard): void => cards.heard(heard)
   const beacon = new Beacon({ node, presences, ownCard, onHeard, clock, log }, { agentId })
-  const discovery = new Discovery({ node, announcements, reconnect, signAnnouncement: sign, clock, log })
-  return { node, announcements, beacon, book, cards, discovery, presences, reconnect, records, relays, standings, ways }
+  return { node, knownAgents, beacon, book, cards, presences, reconnect, records, relays, standings, ways }
 }
 
 type Mesh = ReturnType<typeof composeMesh>
@@ -157,16 +155,16 @@ const composeDm = (
 type Dm = ReturnType<typeof composeDm>
 
 const composeRest = ({ settings, clock, log, apiSocket }: NetworkDependencies, port: ExecutorClient, mesh: Mesh, dm: Dm): RestDoor => {
-  const { announcements, cards, node, presences, reconnect, records, relays } = mesh
+  const { knownAgents, cards, node, presences, reconnect, records, relays } = mesh
   const { counters: dmCounters, detached, events, fanouts, links, messages, pings, rules, runner } = dm
   const directory = new AgentDirectory({
     ownAgentId: () => port.identity.agentId,
     snapshot: () => port.snapshot,
-    discovered: () => [...announcements.list(), ...presences.list()].map((agent) => agent.agent_id),
+    discovered: () => [...knownAgents.list(), ...presences.list()].map((agent) => agent.agent_id),
   })
   const view = new MeshView({
     node,
-    announcements,
+    knownAgents,
     presences,
     cards,
     records,
@@ -217,7 +215,6 @@ export const composeNetwork = (dependencies: NetworkDependencies, port: Executor
       { name: 'links', startable: dm.links },
       { name: 'cards', startable: mesh.cards },
       { name: 'presence', startable: mesh.beacon },
-      { name: 'discovery', startable: mesh.discovery },
       { name: 'relays', startable: mesh.relays },
       { name: 'mesh', startable: mesh.node },
       { name: 'direct ways', startable: mesh.ways },

@@ -1,0 +1,60 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { agentSignerOf } from '../../src/identity/agent-key.ts'
+import { signCard } from '../../src/identity/card.ts'
+import { machineKeyOf } from '../../src/identity/machine-key.ts'
+import { KnownAgents, MAX_KNOWN_MACHINES, MAX_STRANGERS } from '../../src/mesh/known-agents.ts'
+import { ANNOUNCE_DOMAIN, signedCard } from '../../src/protocol/card.ts'
+import { ManualClock } from '../support/manual-clock.ts'
+
+const machineOf = (n: number): string => machineKeyOf(Buffer.alloc(32, `machine${n}`)).machineId
+const contact = agentSignerOf(new Uint8Array(32).fill(1))
+const stranger = agentSignerOf(new Uint8Array(32).fill(2))
+
+const setUp = (known: string[] = []) => {
+  const clock = new ManualClock()
+  const knownAgents = new KnownAgents({
+    clock,
+    isContact: (agentId) => agentId === contact.agentId,
+    isKnown: (machineId) => known.includes(machineId),
+  })
+  /** One neighbour brings all: it says that the agent is on this machine, and hands over the card. */
+  const learn = async (signer: typeof contact, machineId: string): Promise<string> => {
+    const now = clock.now()
+    const body = { version: 1 as const, agent_public_key: signer.publicKey, machine_id: machineId, name: '', addresses: [] }
+    const card = await signCard(signer, { ...body, issued_at_ms: now, expires_at_ms: now + 600_000 }, ANNOUNCE_DOMAIN)
+    const said = {
+      card_issued_at_ms: now,
+      said_at_ms: now,
+      claimed_at_ms: now,
+      expires_at_ms: now + 600_000,
+      addresses: [],
+      neighbour: 'n',
+    }
+    return knownAgents.learn(signedCard.encode(card), { ...said, agent_id: signer.agentId, machine_id: machineId })
+  }
+  return { clock, knownAgents, learn }
+}
+
+test('a contact is remembered on so many machines that it signs cards for, and those that we know stay', async () => {
+  const known = machineOf(1)
+  const { knownAgents, learn } = setUp([known])
+  assert.equal(await learn(contact, known), 'newcomer')
+  for (let i = 0; i < 3 * MAX_KNOWN_MACHINES; i++) assert.equal(await learn(contact, machineOf(100 + i)), 'newcomer')
+  const machines = knownAgents.list().map(({ machine_id }) => machine_id)
+  assert.deepEqual(
+    [machines.length, machines.includes(known), machines.at(-1)],
+    [MAX_KNOWN_MACHINES, true, machineOf(100 + 3 * MAX_KNOWN_MACHINES - 1)],
+  )
+})
+
+test('strangers push out strangers, never a contact', async () => {
+  const { knownAgents, learn } = setUp()
+  await learn(contact, machineOf(1))
+  for (let i = 0; i < MAX_STRANGERS + 5; i++) assert.equal(await learn(stranger, machineOf(100 + i)), 'newcomer')
+  const machines = knownAgents.list().map(({ machine_id }) => machine_id)
+  assert.equal(machines.length, MAX_STRANGERS + 1)
+  assert.ok(machines.includes(machineOf(1)))
+  assert.ok(!machines.includes(machineOf(104)) && machines.includes(machineOf(105)))
+})
