@@ -4,6 +4,7 @@ import { isHexId, type AgentId, type MachineId } from '../protocol/ids.ts'
 import { labelsProblem, NO_LABELS, type Labels } from '../protocol/labels.ts'
 import { MAX_ADDRESS_TEXT, MAX_CARD_ADDRESSES, MAX_NAME, MIN_ID_PREFIX } from '../protocol/limits.ts'
 import { TRUST_LEVELS, type TrustLevel } from '../protocol/reasons.ts'
+import { isTable } from '../protocol/json-table.ts'
 import { fileOf, listOf, objectOf, refuse, textOf, within, type Place } from './json-file.ts'
 
 /** One agent as the operator knows it: an entry of `contacts.json`, key for key. Never changed, only replaced. */
@@ -84,12 +85,12 @@ const labelsOf = (value: unknown, place: Place): Labels => {
   return problem === null ? labels : refuse(place, problem)
 }
 
-const FIRST_KEYS = ['name', 'agent_id', 'trust', 'machines', 'addresses', 'agent_public_key', 'card_issued_at_ms'] as const
-const SECOND_KEYS = [...FIRST_KEYS, 'formerly'] as const
-const KEYS = [...SECOND_KEYS, 'labels'] as const
+/** Those of `NOTHING_MORE` may be absent. */
+const KEYS = ['name', 'agent_id', 'trust', 'machines', 'addresses', 'agent_public_key', 'card_issued_at_ms', 'formerly', 'labels'] as const
+const NOTHING_MORE = { formerly: [], labels: NO_LABELS }
 
 const contactOf = (value: unknown, place: Place): Contact => {
-  const entry = objectOf(value, KEYS, place)
+  const entry = objectOf(isTable(value) ? { ...NOTHING_MORE, ...value } : value, KEYS, place)
   const at = (key: (typeof KEYS)[number]): Place => within(place, key)
   const name = textOf(entry.name, at('name'))
   const problem = nameProblem(name)
@@ -112,27 +113,14 @@ const contactOf = (value: unknown, place: Place): Contact => {
   }
 }
 
-/** What a file of each version has of a contact: one that says no more than an older release can read is written as that one does. */
 const FILE_VERSION = 1
-/** The same, and where a contact has another key than before, those that it had: what reads version 1 alone must not forget them. */
-const WITH_FORMERLY = 2
-/** The same, and labels where any contact has some. */
-const WITH_LABELS = 3
-
-const READERS: Readonly<Record<number, (value: unknown, place: Place) => Contact>> = {
-  [FILE_VERSION]: (value, place) => contactOf({ ...objectOf(value, FIRST_KEYS, place), formerly: [], labels: NO_LABELS }, place),
-  [WITH_FORMERLY]: (value, place) => contactOf({ ...objectOf(value, SECOND_KEYS, place), labels: NO_LABELS }, place),
-  [WITH_LABELS]: contactOf,
-}
 
 /** The contacts of a parsed `contacts.json`. Throws `bad_contacts` naming file and place. */
 export const contactsOf = (value: unknown, file: string): Contact[] => {
   const place: Place = { file, code: 'bad_contacts', path: '' }
-  const said = typeof value === 'object' && value !== null && 'version' in value ? value.version : null
-  const version = [FILE_VERSION, WITH_FORMERLY].find((known) => known === said) ?? WITH_LABELS
-  const root = fileOf(value, version, ['contacts'], place)
+  const root = fileOf(value, FILE_VERSION, ['contacts'], place)
   const list = within(place, 'contacts')
-  const contacts = listOf(root.contacts, list, READERS[version]!)
+  const contacts = listOf(root.contacts, list, contactOf)
   for (const key of ['name', 'agent_id'] as const) {
     const seen = new Set<string>()
     contacts.forEach((contact, index) => {
@@ -144,12 +132,14 @@ export const contactsOf = (value: unknown, file: string): Contact[] => {
 }
 
 /** The contents of `contacts.json`. */
-export const contactsFile = (contacts: readonly Contact[]): unknown => {
-  if (contacts.some(({ labels }) => Object.keys(labels).length > 0)) return { version: WITH_LABELS, contacts }
-  const unlabelled = contacts.map(({ labels: _, ...contact }) => contact)
-  if (contacts.some(({ formerly }) => formerly.length > 0)) return { version: WITH_FORMERLY, contacts: unlabelled }
-  return { version: FILE_VERSION, contacts: unlabelled.map(({ formerly: _, ...contact }) => contact) }
-}
+export const contactsFile = (contacts: readonly Contact[]): unknown => ({
+  version: FILE_VERSION,
+  contacts: contacts.map(({ formerly, labels, ...contact }) => ({
+    ...contact,
+    ...(formerly.length > 0 && { formerly }),
+    ...(Object.keys(labels).length > 0 && { labels }),
+  })),
+})
 
 /**
  * The contact that a human means: 64 hex digits, a name, or a prefix of an id that fits one only.

@@ -29,8 +29,7 @@ const open = async (t: TestContext) => {
     await contacts.load()
     return contacts
   }
-  const version = async (): Promise<unknown> => (JSON.parse(await readFile(path, 'utf8')) as { version: unknown }).version
-  return { contacts: await load(), path, again: load, version }
+  return { contacts: await load(), path, again: load }
 }
 
 test('labels are given and taken, in the order of their keys, and are there again', async (t) => {
@@ -61,16 +60,22 @@ test('labels stay through all else that changes a contact', async (t) => {
   assert.deepEqual({ name, agent_id, labels }, { name: 'alicia', agent_id: NEXT, labels: { role: 'db' } })
 })
 
-test('a file says no more than an earlier release can read, as long as no contact has a label', async (t) => {
-  const { contacts, version } = await open(t)
+test('the file has labels and former keys of the contacts that have some, all under one version', async (t) => {
+  const { contacts, path, again } = await open(t)
+  const keys = async (): Promise<string[]> => {
+    const { version, contacts: entries } = JSON.parse(await readFile(path, 'utf8')) as { version: number; contacts: object[] }
+    assert.equal(version, 1)
+    return Object.keys(entries[0]!).filter((key) => key === 'labels' || key === 'formerly')
+  }
   await contacts.importCard(CARD, { name: 'alice' })
-  assert.equal(await version(), 1)
+  assert.deepEqual(await keys(), [])
   await contacts.label('alice', { role: 'db' })
-  assert.equal(await version(), 3)
-  await contacts.label('alice', { role: null })
-  assert.equal(await version(), 1)
+  assert.deepEqual(await keys(), ['labels'])
   await contacts.succeed(ALICE, { agentId: NEXT, publicKey: new Uint8Array([9]) })
-  assert.equal(await version(), 2)
+  assert.deepEqual(await keys(), ['formerly', 'labels'])
+  assert.deepEqual((await again()).list(), contacts.list())
+  await contacts.label('alice', { role: null })
+  assert.deepEqual(await keys(), ['formerly'])
 })
 
 const many = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, index) => [`key${index}`, 'v']))
@@ -109,21 +114,19 @@ const entry = {
 
 test('a file that was altered stops the start, and the message says where', async (t) => {
   const { path, again } = await open(t)
-  const cases: [object, number, RegExp][] = [
-    [{ ...entry, labels: {} }, 2, /contacts\[0\]\.labels: unknown key/],
-    [entry, 3, /contacts\[0\]\.labels: missing/],
-    [{ ...entry, labels: null }, 3, /contacts\[0\]\.labels: expected an object/],
-    [{ ...entry, labels: ['role'] }, 3, /contacts\[0\]\.labels: expected an object/],
-    [{ ...entry, labels: { role: 1 } }, 3, /contacts\[0\]\.labels\.role: expected a text/],
-    [{ ...entry, labels: { role: null } }, 3, /contacts\[0\]\.labels\.role: expected a text/],
-    [{ ...entry, labels: { 'role,': 'db' } }, 3, /contacts\[0\]\.labels: "role," is no key/],
-    [{ ...entry, labels: { role: 'a b' } }, 3, /contacts\[0\]\.labels: "a b" is no value/],
-    [{ ...entry, labels: many(MAX_LABELS + 1) }, 3, /contacts\[0\]\.labels: a contact has at most 32 labels/],
+  const cases: [object, RegExp][] = [
+    [{ ...entry, labels: null }, /contacts\[0\]\.labels: expected an object/],
+    [{ ...entry, labels: ['role'] }, /contacts\[0\]\.labels: expected an object/],
+    [{ ...entry, labels: { role: 1 } }, /contacts\[0\]\.labels\.role: expected a text/],
+    [{ ...entry, labels: { role: null } }, /contacts\[0\]\.labels\.role: expected a text/],
+    [{ ...entry, labels: { 'role,': 'db' } }, /contacts\[0\]\.labels: "role," is no key/],
+    [{ ...entry, labels: { role: 'a b' } }, /contacts\[0\]\.labels: "a b" is no value/],
+    [{ ...entry, labels: many(MAX_LABELS + 1) }, /contacts\[0\]\.labels: a contact has at most 32 labels/],
   ]
-  for (const [contact, version, reason] of cases) {
-    await writeFile(path, JSON.stringify({ version, contacts: [contact] }), { mode: 0o600 })
+  for (const [contact, reason] of cases) {
+    await writeFile(path, JSON.stringify({ version: 1, contacts: [contact] }), { mode: 0o600 })
     await assert.rejects(again(), { code: 'bad_contacts', message: reason })
   }
-  await writeFile(path, `{"version":3,"contacts":[${JSON.stringify(entry).slice(0, -1)},"labels":{"__proto__":"x"}}]}`, { mode: 0o600 })
+  await writeFile(path, `{"version":1,"contacts":[${JSON.stringify(entry).slice(0, -1)},"labels":{"__proto__":"x"}}]}`, { mode: 0o600 })
   await assert.rejects(again(), { code: 'bad_contacts', message: /"__proto__" is no key/ })
 })

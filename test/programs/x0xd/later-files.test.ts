@@ -27,7 +27,7 @@ const REFUSED: Readonly<Record<string, readonly [text: string, says: RegExp]>> =
   ],
   'machine.key': [`x0x-machine-key-v12\n${SECRET}\n`, /: version 12 is of a later x0x, and this one reads version 1: /],
   'operator.key': [`x0x-operator-key-v2\n${SECRET}\n`, /: version 2 is of a later x0x, and this one reads none that has a version: /],
-  'contacts.json': [json({ contacts: [], version: 4 }), /: version: version 4 is of a later x0x, and this one reads version 3: /],
+  'contacts.json': [json({ contacts: [] }), /: version: version 2 is of a later x0x, and this one reads version 1: /],
   'revocations.json': [json({ revocations: [] }), /: version: version 2 is of a later x0x, and this one reads version 1: /],
   'successions.json': [json({ successions: [] }), /: version: version 2 is of a later x0x, and this one reads version 1: /],
   'config.toml': ['quantum_links = true\n', /:1: quantum_links: unknown key/],
