@@ -68,11 +68,6 @@ export class Lives {
     return { lives: this.#begun, unlinked: this.#unlinked, agents: [...this.#agents], through: this.#through }
   }
 
-  /** A chain without `began` is one of an earlier version: nobody signs it, and none comes behind one that is signed. */
-  get takesUnbegun(): boolean {
-    return this.#agentId === null && this.#newest.size === 0
-  }
-
   /** The same object for the same key. */
   keep(signer: JournalSigner | null): JournalSigner | null {
     if (signer === null) return null

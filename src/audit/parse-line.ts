@@ -23,11 +23,12 @@ const isPlace = (value: unknown): boolean => Number.isSafeInteger(value) && Numb
 const isLineRef = (value: unknown): boolean =>
   value === null || (isTable(value) && isText(value['chain']) && isPlace(value['n']) && isText(value['sha256'], HEX_64))
 
-/** Lines of earlier versions name nobody. */
 const isCount = (line: Fields): boolean =>
-  (line['named'] === undefined || (Array.isArray(line['named']) && line['named'].every((name) => isText(name)))) &&
-  (line['reasons'] === undefined || (isTable(line['reasons']) && Object.values(line['reasons']).every(Number.isSafeInteger))) &&
   line['event'] === 'refusals_suppressed' &&
+  Array.isArray(line['named']) &&
+  line['named'].every((name) => isText(name)) &&
+  isTable(line['reasons']) &&
+  Object.values(line['reasons']).every(Number.isSafeInteger) &&
   ['count', 'sources'].every((key) => Number.isSafeInteger(line[key])) &&
   ['from', 'to'].every((key) => isText(line[key], TIME))
 

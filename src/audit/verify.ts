@@ -185,7 +185,8 @@ class Verifier {
     const { chain, n, prev } = line
     const altered = (message: string): void => this.#report(place, { kind: 'altered', message })
     if (n === 0 && prev !== FIRST_PREV) altered(`the first line of chain ${chain} names one before it`)
-    if (n === 0 && line.event !== 'began' && !this.#lives.takesUnbegun) altered(`the first line of chain ${chain} is not how a life begins`)
+    // How a life begins that a later version has written is not known here.
+    if (n === 0 && line.event !== 'began' && line.event !== null) altered(`the first line of chain ${chain} is not how a life begins`)
     if (n > 0 && this.#options.continued) this.#lives.goOn(chain, place)
     else if (n > 0) {
       const message = `chain ${chain} begins here with line ${n}: give the older file as well, if it was rotated away`
