@@ -208,7 +208,7 @@ const showDiscovery = async ({ alice, charlie }: Cast): Promise<void> => {
     until('alice and charlie hear of each other', async () => (await knows(alice, charlie)) && (await knows(charlie, alice))),
   )
   await show(alice, ['peers'])
-  stage.expect('alice and charlie know each other, by signed announcements through bob', true, ms)
+  stage.expect('alice and charlie know each other, by presences and signed cards through bob', true, ms)
   const id = charlie.agentId.slice(0, 12)
   const result = await show(alice, ['exec', id, '--', 'echo', '42'])
   stage.expect(

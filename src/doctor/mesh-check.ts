@@ -4,13 +4,13 @@ import { meshSizeText } from './mesh-size.ts'
 
 /** Of `/peers`. */
 export interface PeersAnswer {
-  readonly peers: readonly { readonly connected?: boolean }[]
+  readonly peers: readonly { readonly connected: boolean }[]
 }
 
-/** Of `/diagnostics/mesh`. What may be absent, a daemon of the release before does not say. */
+/** Of `/diagnostics/mesh`. */
 export interface MeshAnswer {
-  readonly connections: readonly { readonly direction: string; readonly relay: string | null; readonly machine_id?: string }[]
-  readonly reach?: {
+  readonly connections: readonly { readonly direction: string; readonly relay: string | null; readonly machine_id: string }[]
+  readonly reach: {
     readonly public: boolean
     readonly relays: readonly {
       readonly connected: boolean
@@ -18,25 +18,22 @@ export interface MeshAnswer {
       readonly last_error: string | null
     }[]
   }
-  readonly presences?: { readonly heard: number }
-  readonly cards?: { readonly known: number }
-  readonly standing?: { readonly wanted: number; readonly connected: number }
-  readonly records?: { readonly published: number; readonly looked_for: number; readonly found: number }
-  readonly hash_table?: { readonly mode: string; readonly peers: number; readonly connected?: number; readonly records: number }
+  readonly presences: { readonly heard: number }
+  readonly cards: { readonly known: number }
+  readonly standing: { readonly wanted: number; readonly connected: number }
+  readonly records: { readonly published: number; readonly looked_for: number; readonly found: number }
+  readonly hash_table: { readonly mode: string; readonly peers: number; readonly connected: number; readonly records: number }
 }
 
 export const checkPeers = ({ peers }: PeersAnswer): Finding => {
-  const connected = peers.filter((peer) => peer.connected !== false).length
+  const connected = peers.filter((peer) => peer.connected).length
   return connected > 0
     ? ok('peers', `${connected} connected`)
     : warn('peers', 'none is connected', 'x0x contacts import LINK, or --bootstrap; see x0x diagnostics mesh')
 }
 
-const RESTART = 'start it again after an upgrade: x0xd --replace, or its service'
-
 /** Whether others can reach it: directly, through relays, or not as far as is known. */
 const checkReach = ({ connections, reach }: MeshAnswer): Finding => {
-  if (reach === undefined) return warn('reach', 'the running daemon is of a release that does not say', RESTART)
   const places = reach.relays.filter(({ reserved_until: until }) => until !== null).length
   if (places > 0) return ok('reach', `others reach it through ${counted(places, 'relay')}`)
   const [wanted] = reach.relays
@@ -59,7 +56,6 @@ const checkReach = ({ connections, reach }: MeshAnswer): Finding => {
 
 /** As `x0x peers` says it, and how many of the standing connections are there. */
 const checkSize = ({ connections, presences, cards, standing }: MeshAnswer): Finding[] => {
-  if (presences === undefined || cards === undefined || standing === undefined) return []
   const connected = new Set(connections.map(({ machine_id: machine }) => machine)).size
   const there = `${standing.connected} of ${counted(standing.wanted, 'standing connection')}`
   const text = meshSizeText({ heard: presences.heard, known: cards.known, connected }, there)
@@ -71,11 +67,9 @@ const checkSize = ({ connections, presences, cards, standing }: MeshAnswer): Fin
 }
 
 const checkHashTable = ({ hash_table: table, records }: MeshAnswer): Finding[] => {
-  if (table === undefined || records === undefined) return []
   if (table.mode === 'off') return [ok('hash table', 'off: agents of whom nobody near has heard are not found (dht)')]
-  const connected = table.connected === undefined ? '' : ` (${table.connected} connected)`
   const asked = `${records.found} of ${counted(records.looked_for, 'look-up')} found one`
-  const text = `${table.mode}: ${counted(table.peers, 'peer')}${connected}, ${counted(table.records, 'record')} here, own one published ${counted(records.published, 'time')}, ${asked}`
+  const text = `${table.mode}: ${counted(table.peers, 'peer')} (${table.connected} connected), ${counted(table.records, 'record')} here, own one published ${counted(records.published, 'time')}, ${asked}`
   return [
     table.mode === 'client' && table.peers === 0
       ? warn('hash table', text, 'a daemon of the bootstrap list must keep it: dht = "server", or announce, there; docs/scale.md')

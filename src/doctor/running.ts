@@ -26,10 +26,9 @@ interface RunningAnswers {
   readonly agent: { readonly agent_id: string; readonly machine_id: string }
   readonly peers: PeersAnswer
   readonly mesh: MeshAnswer
-  /** A daemon of an earlier release reads no groups. */
-  readonly contacts: { readonly groups?: readonly Group[] }
+  readonly contacts: { readonly groups: readonly Group[] }
   readonly exec: Pick<ExecDiagnostics, 'acl_summary'> & {
-    readonly journal?: ExecDiagnostics['journal']
+    readonly journal: ExecDiagnostics['journal']
     readonly outgoing_journal: { readonly path: string; readonly writable: boolean }
   }
 }
@@ -85,7 +84,7 @@ const checkLoadedGroups = async ({ paths }: DaemonConfig, loaded: readonly Group
 }
 
 const checkJournal = (journal: RunningAnswers['exec']['journal']): Finding[] => {
-  if (journal === undefined || journal === null || journal.path === null) return [ok('journal', 'the running daemon needs none')]
+  if (journal === null || journal.path === null) return [ok('journal', 'the running daemon needs none')]
   if (journal.writable) return [ok('journal', `${journal.path}; the running daemon can write it`)]
   return [fail('journal', `the running daemon cannot write ${journal.path}: every request is denied`, 'make room or mend its permissions')]
 }

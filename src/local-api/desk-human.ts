@@ -120,8 +120,7 @@ export class DeskHuman {
   /** `opaque`: the human knows that programs of the pattern may run others. */
   async allowlist(change: 'allowlist_add' | 'allowlist_remove', agent: string, pattern: string, opaque = false): Promise<Fields> {
     if (change === 'allowlist_remove') return this.#ask({ type: change, agent, pattern })
-    // A desk of an older release knows no such key.
-    return this.#ask({ type: change, agent, pattern, opaque: opaque ? true : undefined })
+    return this.#ask({ type: change, agent, pattern, opaque })
   }
 
   /** Lines of the desk's journal, the newest last. */

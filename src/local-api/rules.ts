@@ -11,16 +11,10 @@ import type { LocalApi } from './local-api.ts'
  */
 export const askRules = async (api: Pick<LocalApi, 'json'>, agent: string, signal?: AbortSignal): Promise<RulesJson> => {
   const path = `/exec/rules?agent=${encodeURIComponent(agent)}`
-  const answer = withDetach(await api.json<unknown>({ method: 'GET', path, ...(signal && { signal }) }))
+  const answer = await api.json<unknown>({ method: 'GET', path, ...(signal && { signal }) })
   if (!isRules(answer)) throw new AppError('daemon_unreachable', 'what answers is no daemon: its answer has no rules')
   return answer
 }
-
-/** A daemon of the release before says nothing of runs that outlive their callers. */
-const withDetach = (answer: unknown): unknown =>
-  isTable(answer) && Array.isArray(answer['rules'])
-    ? { ...answer, rules: answer['rules'].map((rule: object) => (isTable(rule) ? { detach: null, ...rule } : rule)) }
-    : answer
 
 /** Checked here too: an API may be anywhere, and tools are made of the rules. */
 const isRules = (value: unknown): value is RulesJson =>

@@ -64,7 +64,7 @@ const INFO = {
 const SERVER = {
   protocol: text,
   server_version: text,
-  /** It takes `tell_waiting` of a start, and tells of it only who asks so. A server of before says nothing. */
+  /** The server takes `tell_waiting` of a start, and tells only a client that asks so. Absent: it does not. */
   tells_waiting: optional(flag),
 }
 

@@ -40,19 +40,12 @@ export const DEFAULT_SANDBOX: SandboxSettings = Object.freeze({
 })
 
 const KEYS = Object.keys(DEFAULT_SANDBOX)
-/** A key of earlier releases. */
-const ALLOW_HOME = 'allow_home'
 
 /** The table at `path`; `undefined`: there is none. Problems are told to the reader. */
 export const readSandboxSettings = (toml: TomlReader, path: TomlPath, value: unknown): SandboxSettings => {
-  const table = value === undefined ? null : toml.table(path, value, [...KEYS, ALLOW_HOME])
+  const table = value === undefined ? null : toml.table(path, value, KEYS)
   if (table === null) return DEFAULT_SANDBOX
   const at = (key: keyof SandboxSettings): TomlPath => [...path, key]
-  if (table[ALLOW_HOME] !== undefined)
-    toml.problem(
-      [...path, ALLOW_HOME],
-      'was removed, because a run could read secrets and leave start-up files in the home: remove this line, work in a directory of the project, and name what else commands read in "readable"',
-    )
   const named = table['engine'] ?? DEFAULT_SANDBOX.engine
   const engine = SANDBOX_ENGINES.find((one) => one === named)
   if (engine === undefined) toml.problem(at('engine'), `must be one of ${SANDBOX_ENGINES.join(', ')}`)

@@ -230,7 +230,7 @@ test('a pattern is given to an agent and taken back', async (t) => {
   assert.deepEqual(
     asked.map(({ type, pattern, opaque }) => [type, pattern, opaque]),
     [
-      ['allowlist_add', '/usr/bin/df', undefined],
+      ['allowlist_add', '/usr/bin/df', false],
       ['allowlist_add', '/usr/bin/git', true],
       ['allowlist_remove', '/usr/bin/git', undefined],
     ],

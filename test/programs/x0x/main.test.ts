@@ -339,7 +339,6 @@ const RULES = {
   rules: [] as object[],
   left_out: 0,
 }
-/** As a daemon of the release before tells it. */
 const RULE = {
   description: null,
   argv: ['echo', 'a b', '<INT>'],
@@ -347,6 +346,7 @@ const RULE = {
   max_stdout_bytes: 1025,
   max_stderr_bytes: 2048,
   max_stdin_bytes: 0,
+  detach: null,
 }
 const LASTING = { ...RULE, argv: ['make', 'all'], detach: { lifetime_ms: 7_200_000, keep_bytes: 8_388_608 } }
 

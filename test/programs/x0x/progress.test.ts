@@ -51,6 +51,8 @@ test('a quiet command says nothing of what it has changed, and all of what faile
     addresses: [],
     revoked: false,
     revoked_machines: [],
+    formerly: [],
+    labels: {},
   }
   const { dir } = await fakeDaemon(t, ({ path }, response) =>
     path === '/contacts/trust'

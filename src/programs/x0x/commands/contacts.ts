@@ -1,6 +1,6 @@
 import { AppError, errorText, isAppError } from '../../../base/errors.ts'
 import { asCopied } from '../../../protocol/copied-text.ts'
-import { labelsText, NO_LABELS, type Labels } from '../../../protocol/labels.ts'
+import { labelsText, type Labels } from '../../../protocol/labels.ts'
 import { TRUST_LEVELS } from '../../../protocol/reasons.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
@@ -14,20 +14,19 @@ export interface Contact {
   readonly trust: string
   readonly machines: readonly string[]
   /** The agent has revoked its key for ever; its level means nothing any more. */
-  readonly revoked?: boolean
-  readonly revoked_machines?: readonly string[]
-  readonly formerly?: readonly string[]
-  /** Absent where the daemon is of a release without them. */
-  readonly labels?: Labels
+  readonly revoked: boolean
+  readonly revoked_machines: readonly string[]
+  readonly formerly: readonly string[]
+  readonly labels: Labels
 }
 
-const levelShown = ({ trust, revoked = false }: Contact): string => (revoked ? `revoked (was ${trust})` : trust)
+const levelShown = ({ trust, revoked }: Contact): string => (revoked ? `revoked (was ${trust})` : trust)
 
 /** The newest of the keys that it had before. */
-const agentShown = ({ agent_id, formerly: [before] = [] }: Contact): string =>
+const agentShown = ({ agent_id, formerly: [before] }: Contact): string =>
   before === undefined ? agent_id : `${agent_id} (formerly ${before.slice(0, 12)}…)`
 
-const pinShown = ({ revoked_machines = [] }: Contact, machine: string, digits = 64): string =>
+const pinShown = ({ revoked_machines }: Contact, machine: string, digits = 64): string =>
   `${machine.slice(0, digits)}${revoked_machines.includes(machine) ? ' (revoked)' : ''}`
 
 const listed = async ({ api }: CliContext): Promise<{ contacts: readonly Contact[] }> =>
@@ -42,7 +41,7 @@ export const runContactsList = async (context: CliContext): Promise<number> => {
       levelShown(contact),
       agentShown(contact),
       contact.machines.map((machine) => pinShown(contact, machine)).join(' ') || '(any machine)',
-      labelsText(contact.labels ?? NO_LABELS),
+      labelsText(contact.labels),
     ])
     const none = 'no contacts; another side prints its card with: x0x card   then here: x0x contacts import LINK'
     return rows.length === 0 ? printLine(context, none) : printTable(context, ['NAME', 'TRUST', 'AGENT', 'PINNED TO', 'LABELS'], rows)
@@ -110,7 +109,7 @@ export const report = async (context: CliContext, answer: { contact?: Contact })
     if (contact === undefined) return
     const pins =
       contact.machines.length === 0 ? 'any machine' : `pinned to ${contact.machines.map((id) => pinShown(contact, id, 12)).join(', ')}`
-    const labels = labelsText(contact.labels ?? NO_LABELS)
+    const labels = labelsText(contact.labels)
     const line = `${contact.name}: ${levelShown(contact)}, ${pins}, agent ${contact.agent_id}${labels && `, ${labels}`}`
     await printLine(context, shownLine(line))
   })

@@ -13,8 +13,7 @@ import { printAnswer, printDone, printLine, printTable } from '../print.ts'
 
 interface Going {
   readonly sessions: readonly RunSession[]
-  /** Absent: the daemon is of a release that knows of none. */
-  readonly fanouts?: readonly FanoutSession[]
+  readonly fanouts: readonly FanoutSession[]
 }
 
 const goingOf = async ({ api }: CliContext): Promise<Going> => api.json<Going>({ method: 'GET', path: '/exec/sessions' })
@@ -26,7 +25,7 @@ const fanoutLine = ({ fanout_id, argv, asked, begun, ended }: FanoutSession): st
 export const runSessions = async (context: CliContext): Promise<number> => {
   const answer = await goingOf(context)
   return printAnswer(context, answer, async () => {
-    const { sessions, fanouts = [] } = answer
+    const { sessions, fanouts } = answer
     const rows = sessions.map((run) => [run.request_id, run.agent_id.slice(0, 12), run.state, run.started_at, shellWords(run.argv)])
     if (rows.length === 0 && fanouts.length === 0) return printLine(context, 'no command is running')
     if (rows.length > 0) await printTable(context, ['REQUEST', 'AGENT', 'STATE', 'SINCE', 'COMMAND'], rows)
@@ -54,7 +53,7 @@ const incomingOf = async (context: CliContext): Promise<readonly IncomingRun[]> 
 
 /** Which command an ID begins: of ours, where they count, and of those that run here, where this user may see them. */
 const idOf = async (context: CliContext, beginning: string, withOurs: boolean): Promise<string> => {
-  const { sessions, fanouts = [] } = withOurs ? await goingOf(context) : { sessions: [] }
+  const { sessions, fanouts } = withOurs ? await goingOf(context) : { sessions: [], fanouts: [] }
   const incoming = await incomingOf(context).catch((error: unknown) => {
     if (withOurs && isAppError(error, 'operator_proof_required')) return []
     throw error
@@ -73,7 +72,7 @@ export const runCancel = async (context: CliContext, beginning: string): Promise
     return await cancelOurs(context, { request_id: id })
   } catch (error) {
     if (!isAppError(error, 'unknown_run')) throw error
-    const { fanouts = [] } = await goingOf(context)
+    const { fanouts } = await goingOf(context)
     if (fanouts.some(({ fanout_id }) => fanout_id === id)) return cancelOurs(context, { fanout_id: id })
     return runCancelIncoming(context, id, null).catch((failure: unknown) => {
       throw isAppError(failure, 'operator_proof_required')

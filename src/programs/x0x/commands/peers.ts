@@ -7,21 +7,18 @@ import { printAnswer, printLine, printTable } from '../print.ts'
 import { write } from '../../../supervision/program-output.ts'
 import { peersGraph } from './peers-graph.ts'
 
-/** A daemon of an earlier release lacks some fields. */
-type Peer = Omit<PeerJson, 'relayed_by' | 'last_heard'> & Partial<Pick<PeerJson, 'relayed_by' | 'last_heard'>>
-
 interface Contacts {
   readonly contacts: readonly { readonly name: string; readonly agent_id: string }[]
 }
 
-const stateOf = (peer: Peer): string => (peer.linked ? 'linked' : peer.connected ? 'connected' : 'announced')
+const stateOf = (peer: PeerJson): string => (peer.linked ? 'linked' : peer.connected ? 'connected' : 'announced')
 
 /** Our own name for it; what a stranger calls itself stands in quotes. */
-const nameOf = (peer: Peer, { contacts }: Contacts): string =>
+const nameOf = (peer: PeerJson, { contacts }: Contacts): string =>
   contacts.find((contact) => contact.agent_id === peer.agent_id)?.name ?? (peer.name === null ? '-' : JSON.stringify(peer.name))
 
 /** How its connection leads there. */
-const wayOf = ({ connected, relayed_by: relay = null }: Peer, { contacts }: Contacts): string => {
+const wayOf = ({ connected, relayed_by: relay }: PeerJson, { contacts }: Contacts): string => {
   if (!connected) return '-'
   if (relay === null) return 'direct'
   const name = contacts.find((contact) => contact.agent_id === relay.agent_id)?.name
@@ -30,12 +27,10 @@ const wayOf = ({ connected, relayed_by: relay = null }: Peer, { contacts }: Cont
 
 /** `x0x peers`: who is connected and who was discovered. */
 export const runPeers = async (context: CliContext, { graph }: { readonly graph: boolean }): Promise<number> => {
-  const answer = await context.api.json<{ peers: readonly Peer[]; mesh?: MeshCounts }>({ method: 'GET', path: '/peers' })
+  const answer = await context.api.json<{ peers: readonly PeerJson[]; mesh: MeshCounts }>({ method: 'GET', path: '/peers' })
   return printAnswer(context, answer, async () => {
     await (graph ? drawPeers : printPeers)(context, answer.peers)
-    // A daemon of an earlier release does not say.
-    if (answer.mesh !== undefined && !graph)
-      await printLine(context, meshSizeText(answer.mesh, counted(answer.mesh.standing, 'standing connection')))
+    if (!graph) await printLine(context, meshSizeText(answer.mesh, counted(answer.mesh.standing, 'standing connection')))
   })
 }
 
@@ -45,7 +40,7 @@ interface Agent {
   readonly name: string | null
 }
 
-const drawPeers = async (context: CliContext, peers: readonly Peer[]): Promise<unknown> => {
+const drawPeers = async (context: CliContext, peers: readonly PeerJson[]): Promise<unknown> => {
   if (peers.length === 0) return printPeers(context, peers)
   const [contacts, agent] = await Promise.all([
     context.api.json<Contacts>({ method: 'GET', path: '/contacts' }),
@@ -57,7 +52,7 @@ const drawPeers = async (context: CliContext, peers: readonly Peer[]): Promise<u
   return write(context.stdout, `${lines.join('\n')}\n`)
 }
 
-const printPeers = async (context: CliContext, peers: readonly Peer[]): Promise<unknown> => {
+const printPeers = async (context: CliContext, peers: readonly PeerJson[]): Promise<unknown> => {
   if (peers.length === 0) return printLine(context, 'no peers; import a card (x0x contacts import LINK) or give the daemon --bootstrap')
   const contacts = await context.api.json<Contacts>({ method: 'GET', path: '/contacts' })
   const rows = peers.map((peer) => [
