@@ -68,7 +68,7 @@ const watching = <T>(directory: string, before: (call: number) => void, look: ()
 interface Exchange {
   readonly way: 'link' | 'directory'
   readonly first: string
-  readonly then: string
+  readonly second: string
   readonly from: number
   readonly upTo: number
 }
@@ -110,10 +110,10 @@ const setUp = async (t: TestContext, host: ExecInForce['host']) => {
   return {
     tool: join(place, 'tool'),
     /** Policy's answer, while `d/tool` is another program from one system call on and up to a later one. */
-    look: (argv: readonly string[], { way, first, then, from, upTo }: Exchange, approval: Approval | null) => {
+    look: (argv: readonly string[], { way, first, second, from, upTo }: Exchange, approval: Approval | null) => {
       ways[way](first)
       const exchange = (call: number): void => {
-        if (call === from || call === upTo) ways[way](call === from ? then : first)
+        if (call === from || call === upTo) ways[way](call === from ? second : first)
       }
       const authorize = () =>
         authorizeLocalRun({ ...ASKING, argv }, { path: work, descriptor: null }, { ...context, slots: slotsOf(rights.limits) }, approval)
@@ -174,13 +174,14 @@ for (const host of ['gateway', 'sandbox'] as const)
           return asked.calls
         }
         for (const way of ['link', 'directory'] as const) {
-          for (const [first, then] of [
+          for (const [first, second] of [
             ['honest', 'other'],
             ['other', 'honest'],
             ['honest', 'changed'],
           ] as const)
             for (const length of [1, 8, Infinity])
-              for (let from = 0, calls = 1; from <= calls; from += 1) calls = await tryOut({ way, first, then, from, upTo: from + length })
+              for (let from = 0, calls = 1; from <= calls; from += 1)
+                calls = await tryOut({ way, first, second, from, upTo: from + length })
           clear()
         }
         const said = [...outputs.values()]
