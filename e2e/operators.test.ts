@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 
-import type { Pinged } from '../src/dm/pings.ts'
+import type { Pinged } from '../src/protocol/api-answers.ts'
 import { aliceBobCharlie, cleanEnvironment, MeshOfDaemons, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 
 // What an operator looks at and stops, by the command line: alice may ask bob, charlie may not.

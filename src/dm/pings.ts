@@ -1,3 +1,4 @@
+import type { Pinged } from '../protocol/api-answers.ts'
 import { unlessAborted } from '../base/abortable.ts'
 import type { Clock } from '../base/clock.ts'
 import { AppError, asError } from '../base/errors.ts'
@@ -5,35 +6,17 @@ import { RateLimit } from '../base/rate-limit.ts'
 import type { Startable } from '../base/startable.ts'
 import { newRequestId } from '../identity/request-id.ts'
 import { BODY_PREFIX_BYTES, directPing, directPong, PING_PREFIX, PONG_PREFIX } from '../protocol/dm.ts'
-import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
+import type { AgentId, RequestId } from '../protocol/ids.ts'
 import { PING_ANSWER_MS, PING_BURST, PINGS_PER_SECOND } from '../protocol/limits.ts'
-import type { TrustDecision } from '../protocol/reasons.ts'
 import type { DmChannel } from './channel.ts'
 import type { DmCounters } from './counters.ts'
 import type { Dispatcher } from './dispatcher.ts'
-import { isAccepted, type LinkPath } from './link.ts'
+import { isAccepted } from './link.ts'
 import type { LinkPort } from './link-port.ts'
 import type { Links } from './links.ts'
 
 /** Pings of ours under way at once. */
 export const MAX_PINGS = 64
-
-export interface Pinged {
-  readonly agent_id: AgentId
-  readonly machine_id: MachineId
-  /** What our trust rules say of it. */
-  readonly decision: TrustDecision
-  /** Null: it is this agent itself. */
-  readonly path: (LinkPath & { readonly direct: boolean }) | null
-  /** Until there was a stream to ask on; of one that was ready, next to nothing. */
-  readonly connect_ms: number
-  readonly rtt_ms: number
-  /** Of both programs. */
-  readonly version: string
-  readonly own_version: string
-  /** How far its clock is ahead of ours, as far as half of the round trip tells. */
-  readonly clock_ahead_ms: number
-}
 
 export interface PingsComponents {
   readonly links: Pick<Links, 'openChannel' | 'penalise'>

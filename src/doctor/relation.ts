@@ -1,10 +1,8 @@
+import type { ContactRecord, ContactsAnswer, PeersAnswer, Pinged } from '../protocol/api-answers.ts'
 import { AppError, errorText, isAppError, nextOf } from '../base/errors.ts'
-import type { Pinged } from '../dm/pings.ts'
-import type { ContactRecord } from '../executor/port/snapshot.ts'
 import type { LocalApi } from '../local-api/local-api.ts'
 import { CAUSE_TEXT, evaluateTrust, trustRemedy } from '../local-api/trust.ts'
 import { wayText } from '../local-api/way-text.ts'
-import type { MeshView } from '../mesh/view.ts'
 import { isHexId } from '../protocol/ids.ts'
 import { MAX_CLOCK_SKEW_MS } from '../protocol/limits.ts'
 import { findContact } from '../trust/contact.ts'
@@ -39,7 +37,7 @@ const lookThere = ({ agent_id, machine_id }: OwnAgent): string => `there: x0x tr
 const NEW_CARD = 'there: x0x card, here: x0x contacts import LINK'
 
 const contactOf = async (api: LocalApi, agent: string): Promise<ContactRecord | null> => {
-  const { contacts } = await api.json<{ readonly contacts: readonly ContactRecord[] }>({ method: 'GET', path: '/contacts' })
+  const { contacts } = await api.json<ContactsAnswer>({ method: 'GET', path: '/contacts' })
   try {
     return findContact(contacts, agent)
   } catch (error) {
@@ -59,7 +57,7 @@ const contactFinding = (agent: string, contact: ContactRecord | null): Finding =
 
 /** Every address that we have of it. */
 const addressFinding = async (api: LocalApi, agent: string, contact: ContactRecord | null): Promise<Finding> => {
-  const { peers } = await api.json<{ readonly peers: ReturnType<MeshView['peers']> }>({ method: 'GET', path: '/peers' })
+  const { peers } = await api.json<PeersAnswer>({ method: 'GET', path: '/peers' })
   const seen = peers.filter(({ agent_id }) => agent_id !== null && (agent_id === contact?.agent_id || agent_id.startsWith(agent)))
   const addresses = [...new Set([...(contact?.addresses ?? []), ...seen.flatMap((peer) => peer.addresses)])]
   if (addresses.length === 0) return warn('addresses', 'none is known: it can be reached only while it dials us', NEW_CARD)

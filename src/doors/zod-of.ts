@@ -1,6 +1,6 @@
 import * as z from 'zod'
 
-import type { FieldTable, Kind } from '../protocol/json-table.ts'
+import type { Field, FieldTable, Kind } from '../protocol/json-table.ts'
 
 type Bounds = { readonly min?: number; readonly max?: number }
 
@@ -65,6 +65,9 @@ const bareOf = (kind: Kind): z.ZodType => {
 const described = (schema: z.ZodType, { says }: Kind): z.ZodType => (says === undefined ? schema : schema.describe(says))
 
 const schemaOf = (kind: Kind): z.ZodType => described(bareOf(kind), kind)
+
+/** The schema of one field. */
+export const zodFor = <T>({ kind }: Field<T>): z.ZodType<T> => schemaOf(kind) as z.ZodType<T>
 
 /** The same fields as schemas. */
 export const shapeOf = (fields: FieldTable): Record<string, z.ZodType> =>

@@ -76,21 +76,3 @@ export interface RunSink {
 
 /** How a run ended: the answer of `POST /exec/run` without the output itself. */
 export type RunOutcome = Omit<RunResultJson, 'stdout_b64' | 'stderr_b64' | 'next'>
-
-/** A run that this daemon asked for and that has not ended. */
-export interface RunSession {
-  readonly request_id: RequestId
-  readonly agent_id: AgentId
-  /** Null until the link says which machine answers. */
-  readonly machine_id: MachineId | null
-  readonly argv: readonly string[]
-  /** Of which fan-out it is a part, and how that calls its host; absent: of none. */
-  readonly fanout_id?: string
-  readonly host?: string
-  /** ISO 8601. */
-  readonly started_at: string
-  /** `connecting` until the Request is sent, `requested` until the process runs, with `waiting_for_approval` between where somebody must allow it. */
-  readonly state: 'connecting' | 'requested' | 'waiting_for_approval' | 'running' | 'cancelling'
-  /** ISO 8601; absent while it does not wait for an approval. */
-  readonly approval_expires_at?: string
-}

@@ -1,3 +1,4 @@
+import type { RunSession } from '../protocol/api-answers.ts'
 import { BoundedSet } from '../base/bounded.ts'
 import type { Clock } from '../base/clock.ts'
 import { AppError, isAppError } from '../base/errors.ts'
@@ -5,7 +6,7 @@ import type { MachineId, RequestId } from '../protocol/ids.ts'
 import { MAX_RECENT_RUNS } from '../protocol/limits.ts'
 import type { LifecycleFacts } from '../protocol/lifecycle.ts'
 import type { RunStory } from '../protocol/run-story.ts'
-import type { RunSession, RunSpec } from './run-spec.ts'
+import type { RunSpec } from './run-spec.ts'
 
 /** Runs that one daemon asks for at the same time; more is a loop gone wrong. */
 const MAX_LOCAL_RUNS = 1_024

@@ -1,9 +1,9 @@
+import type { IncomingRun } from '../protocol/api-answers.ts'
 import { cutOf } from '../audit/refusals.ts'
 import { AppError } from '../base/errors.ts'
 import type { AgentId, RequestId } from '../protocol/ids.ts'
 import { OWN_LINK } from './links/links.ts'
 import type { TrustJudge } from './links/trust-judge.ts'
-import type { IncomingRun } from './port/shown.ts'
 import type { Active, ActiveCommand } from './runs/answers.ts'
 import type { Runs } from './runs/runs.ts'
 

@@ -1,3 +1,4 @@
+import type { ContactRecord } from '../protocol/api-answers.ts'
 import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
 import { decodeCardLink, dialableCard, verifyCard } from '../identity/card.ts'
@@ -17,7 +18,6 @@ import type { IncomingRuns } from './incoming-runs.ts'
 import { JsonBody } from './json-body.ts'
 import type { OperatorGate } from './operator-gate.ts'
 import type { Operation } from './port/messages.ts'
-import type { ContactRecord } from './port/snapshot.ts'
 import type { Signatures } from './links/signatures.ts'
 
 export interface OperationsComponents {

@@ -1,3 +1,4 @@
+import type { ContactRecord, TrustEvaluation } from '../protocol/api-answers.ts'
 import type { Journal, JournalStatus } from '../audit/journal.ts'
 import type { ExecCounters } from '../diagnostics/exec-counters.ts'
 import { EXEC_METRICS, type ExecutorDiagnostics, type JournalPlace } from './exec-metrics.ts'
@@ -12,8 +13,7 @@ import type { Group } from '../trust/groups.ts'
 import type { Revocations } from '../trust/revocations.ts'
 import { contactRecord } from './operations.ts'
 import type { Query } from './port/messages.ts'
-import type { ContactRecord, Snapshot } from './port/snapshot.ts'
-import type { TrustEvaluation } from './port/shown.ts'
+import type { Snapshot } from './port/snapshot.ts'
 
 export interface ViewsComponents {
   readonly inForce: AclInForce

@@ -1,18 +1,7 @@
+import type { ContactsAnswer, PeersAnswer } from '../protocol/api-answers.ts'
 import type { NodeDirectory } from '../executor/local/exec-place.ts'
 import type { KnownNode } from '../executor/local/select-node.ts'
 import type { LocalApi } from './local-api.ts'
-
-interface ContactJson {
-  readonly agent_id: string
-  readonly name: string
-  readonly addresses?: readonly string[]
-}
-
-interface PeerJson {
-  readonly agent_id: string | null
-  readonly name: string | null
-  readonly addresses: readonly string[]
-}
 
 /** The agents of the mesh, as this host's daemon knows them: contacts, and what has been heard of since it began. */
 export class DaemonNodes implements NodeDirectory {
@@ -25,10 +14,7 @@ export class DaemonNodes implements NodeDirectory {
   async nodes(signal: AbortSignal | null): Promise<readonly KnownNode[]> {
     const api = this.#daemon()
     const ask = async <T>(path: string): Promise<T> => api.json<T>({ method: 'GET', path, ...(signal === null ? {} : { signal }) })
-    const [{ contacts }, { peers }] = await Promise.all([
-      ask<{ readonly contacts: readonly ContactJson[] }>('/contacts'),
-      ask<{ readonly peers: readonly PeerJson[] }>('/peers'),
-    ])
+    const [{ contacts }, { peers }] = await Promise.all([ask<ContactsAnswer>('/contacts'), ask<PeersAnswer>('/peers')])
     const ids = new Set([...contacts, ...peers].flatMap(({ agent_id }) => agent_id ?? []))
     return [...ids].map((agent_id) => {
       const contact = contacts.find((one) => one.agent_id === agent_id)

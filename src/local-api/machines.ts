@@ -1,3 +1,4 @@
+import type { ContactRecord, PeerJson } from '../protocol/api-answers.ts'
 import { AppError } from '../base/errors.ts'
 import { isHexId } from '../protocol/ids.ts'
 import { MIN_ID_PREFIX } from '../protocol/limits.ts'
@@ -8,17 +9,8 @@ export interface KnownMachine {
   readonly name: string | null
 }
 
-interface KnownContact {
-  readonly name: string
-  readonly agent_id: string
-  readonly machines: readonly string[]
-}
-
-interface KnownPeer {
-  readonly agent_id: string | null
-  readonly machine_id: string
-  readonly name: string | null
-}
+type KnownContact = Pick<ContactRecord, 'name' | 'agent_id' | 'machines'>
+type KnownPeer = Pick<PeerJson, 'agent_id' | 'machine_id' | 'name'>
 
 /** Those that the agent is pinned to or was seen on. `agent`: a contact's name, an id or its first characters. */
 export const machinesOf = (agent: string, contacts: readonly KnownContact[], peers: readonly KnownPeer[]): KnownMachine[] => {

@@ -1,7 +1,5 @@
+import type { ContactsAnswer, PeersAnswer, TrustEvaluation } from '../protocol/api-answers.ts'
 import { shellWord } from '../base/shell-word.ts'
-import type { ContactRecord } from '../executor/port/snapshot.ts'
-import type { TrustEvaluation } from '../executor/port/shown.ts'
-import type { MeshView } from '../mesh/view.ts'
 import { isHexId } from '../protocol/ids.ts'
 import type { TrustCause } from '../protocol/reasons.ts'
 import { findContact } from '../trust/contact.ts'
@@ -11,8 +9,8 @@ import { machineNamed, machinesOf } from './machines.ts'
 const machineIdOf = async (api: Pick<LocalApi, 'json'>, agent: string, machine: string): Promise<string> => {
   if (isHexId(machine)) return machine
   const [{ contacts }, { peers }] = await Promise.all([
-    api.json<{ readonly contacts: readonly ContactRecord[] }>({ method: 'GET', path: '/contacts' }),
-    api.json<{ readonly peers: ReturnType<MeshView['peers']> }>({ method: 'GET', path: '/peers' }),
+    api.json<ContactsAnswer>({ method: 'GET', path: '/contacts' }),
+    api.json<PeersAnswer>({ method: 'GET', path: '/peers' }),
   ])
   const known = machinesOf(agent, contacts, peers)
   if (known.length === 0 && !isHexId(agent)) findContact(contacts, agent)

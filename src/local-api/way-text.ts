@@ -1,4 +1,4 @@
-import type { Pinged } from '../dm/pings.ts'
+import type { Pinged } from '../protocol/api-answers.ts'
 
 /** How a connection leads to an agent. */
 export const wayText = ({ relay }: Pick<NonNullable<Pinged['path']>, 'relay'>): string =>

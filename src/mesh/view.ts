@@ -1,3 +1,4 @@
+import type { MeshCounts, PeerJson } from '../protocol/api-answers.ts'
 import type { Clock } from '../base/clock.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import type { AgentRecords } from './agent-records.ts'
@@ -22,41 +23,12 @@ export interface MeshViewComponents {
   readonly linkedAgent: (machineId: MachineId) => AgentId | null
 }
 
-/** One row of `/peers`. What an agent says of itself (`name`) is no proof; `linked` is. */
-export interface PeerJson {
-  agent_id: AgentId | null
-  machine_id: MachineId
-  name: string | null
-  addresses: string[]
-  connected: boolean
-  /** Both agents and both machines have proven themselves on this connection. */
-  linked: boolean
-  /** Who carries the connection, where no direct one is there; null: it is direct, or there is none. */
-  relayed_by: { agent_id: AgentId | null; machine_id: MachineId } | null
-  rtt_ms: number | null
-  /** When data of it last came on a connection; null: there is no connection. */
-  last_heard: string | null
-  /** When its card was issued; null: no card is known. */
-  last_seen: string | null
-}
-
 export type MeshDiagnostics = ReturnType<MeshView['diagnostics']>
 
 /** To how many machines a connection is to stand, and to how many it does. */
 const standingOf = (reconnect: Reconnect): { wanted: number; connected: number } => {
   const wanted = reconnect.status()
   return { wanted: wanted.length, connected: wanted.filter(({ connected }) => connected).length }
-}
-
-/** How much of the mesh this daemon sees. */
-export interface MeshCounts {
-  /** Machines that said lately that they are there, of strangers at most 1,024. */
-  heard: number
-  /** Agents that a card has proven. */
-  known: number
-  /** Machines to which a connection is to stand. */
-  standing: number
-  connected: number
 }
 
 /** What this daemon can show of the mesh. */

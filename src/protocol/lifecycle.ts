@@ -49,7 +49,8 @@ const label = textUpTo(MAX_LABEL)
 /** A label of any length, as far as an event has it. */
 export const lifecycleLabel = (text: string): string => text.slice(0, MAX_LABEL).replaceAll('\0', ' ')
 
-const FIELDS = {
+/** Fields of an event. */
+export const LIFECYCLE_FIELDS = {
   type: oneOf(WATCHED_TYPES),
   /** Of the log that it is read from, from 1, without a gap but for what that log says it dropped. */
   n: count,
@@ -66,16 +67,16 @@ const FIELDS = {
   signal: orNull(integer),
   duration_ms: orNull(count),
   /** Of `exec.waiting`: how long it waits at most, from `ts` on. */
-  expires_in_ms: orNull(count),
+  expires_in_ms: orNull(count).says('of exec.waiting: how long it waits at most'),
   /** The end of what it wrote to both streams, as they came; null but in `exec.finished` and `exec.output`. A foreign text. */
-  tail: orNull(textOf({ max: MAX_EVENT_TAIL })),
+  tail: orNull(textOf({ max: MAX_EVENT_TAIL })).says('the end of its output: a foreign text'),
   tail_truncated: flag,
   /** How it ended is not known, or bytes of its output are missing: never a success. */
   incomplete: flag,
   denial_reason: orNull(name),
 }
 
-export type LifecycleEvent = Sent<typeof FIELDS>
+export type LifecycleEvent = Sent<typeof LIFECYCLE_FIELDS>
 
 /** What a room that sees a run says of it; the rest is the log's. */
 export type LifecycleFacts = Pick<LifecycleEvent, 'type' | 'owner' | 'session' | 'door' | 'run_id' | 'node'> & Partial<LifecycleEvent>
@@ -108,7 +109,7 @@ export const isHere = ({ node }: LifecycleEvent): boolean => node === HERE || no
 
 /** What is wrong with a value that should be an event; null: nothing. */
 export const lifecycleProblem = (value: unknown): string | null => {
-  return isTable(value) ? closedProblemOf(value, FIELDS) : 'it is not an object'
+  return isTable(value) ? closedProblemOf(value, LIFECYCLE_FIELDS) : 'it is not an object'
 }
 
 /** Behind the code: what keeps it from saying all. */

@@ -1,10 +1,10 @@
+import type { IncomingRun } from '../../src/protocol/api-answers.ts'
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { constants } from 'node:os'
 import { test } from 'node:test'
 
 import type { Operation } from '../../src/executor/port/messages.ts'
-import type { IncomingRun } from '../../src/executor/port/shown.ts'
 
 import { deskPlace } from '../support/desk-place.ts'
 import { ExecutorHost } from '../support/executor-host.ts'

@@ -1,3 +1,4 @@
+import type { ContactRecord } from '../../src/protocol/api-answers.ts'
 import assert from 'node:assert/strict'
 import { stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -5,7 +6,6 @@ import { test, type TestContext } from 'node:test'
 
 import { isAppError, type ErrorCode } from '../../src/base/errors.ts'
 import type { Operation } from '../../src/executor/port/messages.ts'
-import type { ContactRecord } from '../../src/executor/port/snapshot.ts'
 import { agentIdOf } from '../../src/identity/agent-id.ts'
 import { decodeCardLink, encodeCardLink, signCard, verifyCard } from '../../src/identity/card.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'

@@ -1,6 +1,8 @@
 import * as z from 'zod'
 
 import { DENIAL_REASONS, TRUST_DECISIONS, WARNING_KINDS } from '../../protocol/reasons.ts'
+import { AGENT, CONTACTS, PEERS, SESSIONS } from '../../protocol/api-answers.ts'
+import { zodOf } from '../zod-of.ts'
 import { contactRecord } from './operator-schemas.ts'
 import { hexId, requestId } from './schemas.ts'
 
@@ -10,18 +12,7 @@ const ok = z.literal(true)
 const dateTime = z.iso.datetime()
 const counters = z.record(z.string(), z.int()).describe('counters by name')
 
-export const agentAnswer = z
-  .strictObject({
-    ok,
-    agent_id: hexId,
-    machine_id: hexId,
-    name: z.string(),
-    addresses: z.array(z.string()),
-    version: z.string(),
-    revoked: z.boolean(),
-  })
-  .meta({ id: 'Agent' })
-
+export const agentAnswer = zodOf(AGENT).meta({ id: 'Agent' })
 export const cardAnswer = z.strictObject({ ok, link: z.string().describe('x0x://agent/…') })
 export const contactAnswer = z.strictObject({ ok, contact: contactRecord })
 export const revokeAnswer = z.strictObject({
@@ -30,75 +21,14 @@ export const revokeAnswer = z.strictObject({
   machine_id: hexId.nullable().describe('null: on every machine'),
 })
 
-export const contactsAnswer = z
-  .strictObject({
-    ok,
-    contacts: z.array(contactRecord),
-    groups: z.array(z.strictObject({ name: z.string(), words: z.array(z.string()) })),
-  })
-  .meta({ id: 'Contacts' })
-
-export const peersAnswer = z
-  .strictObject({
-    ok,
-    peers: z.array(
-      z.strictObject({
-        agent_id: hexId.nullable(),
-        machine_id: hexId,
-        name: z.string().nullable().describe('what the agent calls itself'),
-        addresses: z.array(z.string()),
-        connected: z.boolean(),
-        linked: z.boolean().describe('both agents and both machines are proven on this connection'),
-        relayed_by: z
-          .strictObject({ agent_id: hexId.nullable(), machine_id: hexId })
-          .nullable()
-          .describe('null: the connection is direct, or there is none'),
-        rtt_ms: z.number().nullable(),
-        last_heard: dateTime.nullable().describe('when data of it last came on a connection; null: there is no connection'),
-        last_seen: dateTime.nullable().describe('when its card was issued; null: no card is known'),
-      }),
-    ),
-    mesh: z.strictObject({
-      heard: z.int().describe('machines that sent a presence lately'),
-      known: z.int().describe('agents that a card proves'),
-      standing: z.int().describe('machines to keep a connection to'),
-      connected: z.int(),
-    }),
-  })
-  .meta({ id: 'Peers' })
+export const contactsAnswer = zodOf(CONTACTS).meta({ id: 'Contacts' })
+export const peersAnswer = zodOf(PEERS).meta({ id: 'Peers' })
 
 export const connectedAnswer = z.strictObject({ ok, agent_id: hexId, machine_id: hexId, decision: z.enum(TRUST_DECISIONS) })
 export const sentAnswer = z.strictObject({ ok, request_id: requestId, outcome: z.enum(['delivered', 'no_listener', 'rejected']) })
 export const cancelAnswer = z.union([z.strictObject({ ok, request_id: requestId }), z.strictObject({ ok, fanout_id: requestId })])
 
-export const sessionsAnswer = z
-  .strictObject({
-    ok,
-    sessions: z.array(
-      z.strictObject({
-        request_id: requestId,
-        agent_id: hexId,
-        machine_id: hexId.nullable().describe('null: not connected yet'),
-        argv: z.array(z.string()),
-        fanout_id: requestId.optional(),
-        host: z.string().optional().describe('name of the host in the fan-out'),
-        started_at: dateTime,
-        state: z.enum(['connecting', 'requested', 'waiting_for_approval', 'running', 'cancelling']),
-        approval_expires_at: dateTime.optional(),
-      }),
-    ),
-    fanouts: z.array(
-      z.strictObject({
-        fanout_id: requestId,
-        argv: z.array(z.string()),
-        started_at: dateTime,
-        asked: z.int(),
-        begun: z.int(),
-        ended: z.int(),
-      }),
-    ),
-  })
-  .meta({ id: 'Sessions' })
+export const sessionsAnswer = zodOf(SESSIONS).meta({ id: 'Sessions' })
 
 export const routesAnswer = z
   .strictObject({

@@ -2,10 +2,9 @@ import * as z from 'zod'
 
 import { MAX_FANOUT_HOSTS } from '../../protocol/fanout-limits.ts'
 import { MAX_HOST_WORDS } from '../../protocol/fleet-limits.ts'
-import { TRUST_LEVELS } from '../../protocol/reasons.ts'
-import { agentName, hexId } from './schemas.ts'
-
-export const labels = z.record(z.string(), z.string()).describe("the operator's, by their keys")
+import { SELECTED_HOSTS } from '../../protocol/api-answers.ts'
+import { zodOf } from '../zod-of.ts'
+import { agentName } from './schemas.ts'
 
 /** What is wrong with a label is said by who writes it down. */
 export const contactLabel = z.strictObject({
@@ -26,17 +25,4 @@ export const selectQuery = z.strictObject({
     .transform((words) => (typeof words === 'string' ? [words] : words)),
 })
 
-export const selectedHosts = z
-  .strictObject({
-    ok: z.literal(true),
-    hosts: z.array(
-      z.strictObject({
-        host: z.string().describe("the contact's name, else the id"),
-        agent_id: hexId,
-        labels,
-        trust: z.enum(TRUST_LEVELS).nullable().describe('null: it is no contact'),
-      }),
-    ),
-    expression: z.string().describe('their names, folded'),
-  })
-  .meta({ id: 'SelectedHosts' })
+export const selectedHosts = zodOf(SELECTED_HOSTS).meta({ id: 'SelectedHosts' })

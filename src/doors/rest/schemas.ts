@@ -2,28 +2,23 @@ import * as z from 'zod'
 
 import { MAX_ADDRESS_TEXT, MAX_CARD_ADDRESSES, MAX_NAME, MAX_STDIN_BYTES, MAX_STDIN_PIECES, MAX_TEXT } from '../../protocol/limits.ts'
 import { MAX_SESSION_NAME } from '../../protocol/lifecycle-limits.ts'
-import { LIFECYCLE_DOORS, LIFECYCLE_TYPES } from '../../protocol/lifecycle.ts'
+import { LIFECYCLE_FIELDS, LIFECYCLE_TYPES } from '../../protocol/lifecycle.ts'
 import { DENIAL_REASONS, TRUST_DECISIONS, TRUST_LEVELS } from '../../protocol/reasons.ts'
 import { RULES } from '../../protocol/rules-json.ts'
 import { ERROR_TOLD, RAW_RUN_EVENTS, RUN_EVENTS, RUN_RESULT } from '../../protocol/run-events.ts'
-import type { FieldTable } from '../../protocol/json-table.ts'
+import { oneOf, orNull, text, time, type FieldTable } from '../../protocol/json-table.ts'
+import * as fields from '../../protocol/api-fields.ts'
 import { nullIsAbsent } from '../null-is-absent.ts'
-import { shapeOf, zodOf } from '../zod-of.ts'
+import { shapeOf, zodFor, zodOf } from '../zod-of.ts'
 
 /**
  * The bodies of the REST door: closed, so that a key nobody knows is an error and not a silent
  * misunderstanding. The OpenAPI document is made from these same schemas.
  */
 
-export const hexId = z
-  .string()
-  .regex(/^[0-9a-f]{64}$/)
-  .describe('64 lower-case hex characters')
-export const requestId = z
-  .string()
-  .regex(/^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/)
-  .describe('a UUID in lower case')
-export const base64 = z.string().describe('standard base64 with padding')
+export const hexId = zodFor(fields.hexId)
+export const requestId = zodFor(fields.requestId)
+export const base64 = zodFor(fields.base64)
 export const agentName = z
   .string()
   .min(1)
@@ -145,13 +140,13 @@ const errorData = z
   .meta({ id: 'ErrorData' })
 
 /** The fields of a table that may have what an error says to programs. */
-const answerShape = (fields: FieldTable) => ({ ...shapeOf(fields), ...(Object.hasOwn(fields, 'data') && { data: errorData.optional() }) })
+const answerShape = (stated: FieldTable) => ({ ...shapeOf(stated), ...(Object.hasOwn(stated, 'data') && { data: errorData.optional() }) })
 
 /** One of these messages. Names whose fields are the same table are one alternative. */
 export const eventOf = (events: Readonly<Record<string, FieldTable>>) => {
   const names = Map.groupBy(Object.keys(events), (name) => events[name]!)
-  const [first, ...rest] = [...names].map(([fields, types]) =>
-    z.strictObject({ type: types.length === 1 ? z.literal(types[0]!) : z.enum(types), ...answerShape(fields) }),
+  const [first, ...rest] = [...names].map(([stated, types]) =>
+    z.strictObject({ type: types.length === 1 ? z.literal(types[0]!) : z.enum(types), ...answerShape(stated) }),
   )
   return z.discriminatedUnion('type', [first!, ...rest])
 }
@@ -181,27 +176,17 @@ export const directEvent = z
   ])
   .meta({ id: 'DirectEvent' })
 
-const lifecycle = z
-  .strictObject({
-    type: z.enum(LIFECYCLE_TYPES),
-    n: z.int(),
-    ts: z.iso.datetime(),
-    owner: z.string().describe('this agent, which asked'),
-    session: z.string().nullable(),
-    door: z.enum(LIFECYCLE_DOORS),
-    run_id: requestId,
-    node: hexId,
-    code: z.int().nullable(),
-    signal: z.int().nullable(),
-    duration_ms: z.int().nullable(),
-    expires_in_ms: z.int().nullable().describe('of exec.waiting: how long it waits at most'),
-    tail: z.string().nullable().describe('the end of its output: a foreign text'),
-    tail_truncated: z.boolean(),
-    incomplete: z.boolean(),
-    denial_reason: z.string().nullable(),
-    text: z.string().describe('the event as a sentence, without the tail'),
-  })
-  .meta({ id: 'LifecycleEvent' })
+const lifecycle = zodOf({
+  ...LIFECYCLE_FIELDS,
+  type: oneOf(LIFECYCLE_TYPES),
+  ts: time,
+  owner: text.says('this agent, which asked'),
+  session: orNull(text),
+  run_id: fields.requestId,
+  node: fields.hexId,
+  denial_reason: orNull(text),
+  text: text.says('the event as a sentence, without the tail'),
+}).meta({ id: 'LifecycleEvent' })
 
 /** `through` null: no number of this log was given, because the daemon was started anew or the number is of no event. */
 const gap = z.strictObject({ through: z.int().nullable().describe('events up to this one are not kept any more') })

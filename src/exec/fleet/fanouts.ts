@@ -1,3 +1,4 @@
+import type { FanoutSession } from '../../protocol/api-answers.ts'
 import { within, type Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
 import type { Startable } from '../../base/startable.ts'
@@ -34,17 +35,6 @@ export interface FanoutSink extends HostSink {
   ended(host: FanoutHostJson): void | Promise<void>
   /** It was stopped: from now on a reader that takes nothing is waited for no longer than `FANOUT_READER_MS`. */
   hurry(): void
-}
-
-/** A fan-out that goes on, as `GET /exec/sessions` shows it. */
-export interface FanoutSession {
-  readonly fanout_id: string
-  readonly argv: readonly string[]
-  /** ISO 8601. */
-  readonly started_at: string
-  readonly asked: number
-  readonly begun: number
-  readonly ended: number
 }
 
 interface Going {

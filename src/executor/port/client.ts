@@ -1,3 +1,4 @@
+import type { TrustEvaluation } from '../../protocol/api-answers.ts'
 import type { Duplex } from 'node:stream'
 
 import { AppError, errorText } from '../../base/errors.ts'
@@ -29,7 +30,6 @@ import {
   type ToNetwork,
 } from './messages.ts'
 import { NO_SNAPSHOT, type Snapshot } from './snapshot.ts'
-import type { TrustEvaluation } from './shown.ts'
 
 export interface PortIdentity {
   readonly agentId: AgentId

@@ -1,30 +1,4 @@
-import type { Labels } from '../../protocol/labels.ts'
-import type { TrustLevel } from '../../protocol/reasons.ts'
-
-/** A contact as the network's half needs it: to show, to resolve a name, to dial. */
-export interface ContactRecord {
-  name: string
-  agent_id: string
-  trust: TrustLevel
-  /** Pinned machines. */
-  machines: string[]
-  /** Addresses of the imported card, each ending in /p2p/<peer id>. */
-  addresses: string[]
-  /** Keys that it had before, the newest first. */
-  formerly: string[]
-  /** The operator's, by their keys. */
-  labels: Labels
-  /** The agent has revoked its key, for ever: nothing above lets it in. */
-  revoked: boolean
-  /** Machines on which the agent has revoked its presence. */
-  revoked_machines: string[]
-}
-
-/** A group of contacts, as the operator's file says it; the words are checked, and no group is in itself. */
-export interface GroupRecord {
-  readonly name: string
-  readonly words: readonly string[]
-}
+import type { ContactRecord, GroupRecord } from '../../protocol/api-answers.ts'
 
 /** What the executor shows the network's half: for display, dialling and handshake budgets, never for a decision. */
 export interface Snapshot {

@@ -1,3 +1,4 @@
+import type { ContactsAnswer, PeersAnswer } from '../../protocol/api-answers.ts'
 import { errorText } from '../../base/errors.ts'
 import { VERSION } from '../../base/version.ts'
 import type { ExecDiagnostics } from '../../diagnostics/exec-counters.ts'
@@ -14,26 +15,12 @@ import { localModes, revokeGrant, takeBackModes } from './local-modes.ts'
 import { explainHere, explainInForce, policyHere } from './policy-pages.ts'
 import { runsOf } from './run-list.ts'
 
-interface Peer {
-  readonly agent_id: string | null
-  readonly machine_id: string
-  readonly name: string | null
-  readonly connected: boolean
-  readonly linked: boolean
-}
-
-interface Contact {
-  readonly name: string
-  readonly agent_id: string
-  readonly trust: string
-}
-
-const contactsOf = async (api: LocalApi, signal: AbortSignal): Promise<readonly Contact[]> =>
-  (await api.json<{ contacts: readonly Contact[] }>({ method: 'GET', path: '/contacts', signal })).contacts
+const contactsOf = async (api: LocalApi, signal: AbortSignal): Promise<ContactsAnswer['contacts']> =>
+  (await api.json<ContactsAnswer>({ method: 'GET', path: '/contacts', signal })).contacts
 
 /** Contacts of whom nothing is seen stand behind those who are there. */
 const peersOf = async (api: LocalApi, signal: AbortSignal): Promise<{ readonly peers: readonly PagePeer[] }> => {
-  const { peers } = await api.json<{ peers: readonly Peer[] }>({ method: 'GET', path: '/peers', signal })
+  const { peers } = await api.json<PeersAnswer>({ method: 'GET', path: '/peers', signal })
   const contacts = await contactsOf(api, signal)
   const seen = peers.map((peer) => {
     const contact = contacts.find(({ agent_id }) => agent_id === peer.agent_id)

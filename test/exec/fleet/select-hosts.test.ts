@@ -1,9 +1,9 @@
+import type { ContactRecord } from '../../../src/protocol/api-answers.ts'
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { isAppError } from '../../../src/base/errors.ts'
 import { AgentDirectory } from '../../../src/exec/agents.ts'
-import type { ContactRecord } from '../../../src/executor/port/snapshot.ts'
 import { MAX_FANOUT_HOSTS } from '../../../src/protocol/fanout-limits.ts'
 import type { Labels } from '../../../src/protocol/labels.ts'
 import { patient } from '../../support/patience.ts'

@@ -1,9 +1,9 @@
+import type { ContactRecord } from '../../../src/protocol/api-answers.ts'
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { PROVEN_FANOUT_MS, ProvenFanouts } from '../../../src/executor/runs/proven-fanouts.ts'
 import type { RequestToSign } from '../../../src/executor/runs/proven-request.ts'
-import type { ContactRecord } from '../../../src/executor/port/snapshot.ts'
 import { pieceHashes } from '../../../src/identity/piece-hashes.ts'
 import { MAX_FANOUTS } from '../../../src/protocol/fanout-limits.ts'
 import { ManualClock } from '../../support/manual-clock.ts'

@@ -1,3 +1,4 @@
+import type { ContactsAnswer } from '../../../protocol/api-answers.ts'
 import { counted } from '../../../base/counted.ts'
 import { parseLine } from '../../../audit/parse-line.ts'
 import { tailJournal } from '../../../audit/tail.ts'
@@ -21,10 +22,6 @@ export interface TimelineOptions {
   readonly file: string | null
   /** As typed. */
   readonly count: string
-}
-
-interface Contacts {
-  readonly contacts: readonly { readonly name: string; readonly agent_id: string }[]
 }
 
 const timesOf = ({ began_at, ended_at }: TimelineEntry): number[] => [began_at, ended_at ?? began_at].map(Date.parse)
@@ -119,7 +116,9 @@ export const runAuditTimeline = async (context: CliContext, options: TimelineOpt
   const path = options.file ?? (await runningJournal(context, 'x0x audit timeline', false))
   const names =
     options.file === null
-      ? new Map((await context.api.json<Contacts>({ method: 'GET', path: '/contacts' })).contacts.map((one) => [one.agent_id, one.name]))
+      ? new Map(
+          (await context.api.json<ContactsAnswer>({ method: 'GET', path: '/contacts' })).contacts.map((one) => [one.agent_id, one.name]),
+        )
       : new Map<string, string>()
   const timeline = new Timeline({ max })
   for await (const text of tailJournal(path, { lines: MAX_READ_LINES, follow: false })) {

@@ -1,14 +1,12 @@
+import type { ContactRecord, ContactsAnswer, PeersAnswer, RunSession } from '../../../protocol/api-answers.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import type { AskedWords } from '../../../command-line/command.ts'
 import { completions, COMPLETION_SCRIPTS, type Candidate, type Completions } from '../../../command-line/completion.ts'
 import { PAGES } from '../../../command-line/pages.ts'
 import { SHELLS } from '../../../command-line/shells.ts'
-import type { RunSession } from '../../../exec/run-spec.ts'
-import type { ContactRecord, GroupRecord } from '../../../executor/port/snapshot.ts'
 import { LocalApi } from '../../../local-api/local-api.ts'
 import { machinesOf } from '../../../local-api/machines.ts'
 import { instanceChoice } from '../../../local-api/paths.ts'
-import type { MeshView } from '../../../mesh/view.ts'
 import type { ShownRun } from '../../../protocol/asked-run.ts'
 import { write } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
@@ -31,10 +29,8 @@ const apiOf = ({ env }: CliContext, line: readonly string[]): LocalApi => {
 
 type Get = <T>(path: string) => Promise<T>
 
-const contactsOf = async (get: Get): Promise<readonly ContactRecord[]> =>
-  (await get<{ readonly contacts: readonly ContactRecord[] }>('/contacts')).contacts
-const peersOf = async (get: Get): Promise<ReturnType<MeshView['peers']>> =>
-  (await get<{ readonly peers: ReturnType<MeshView['peers']> }>('/peers')).peers
+const contactsOf = async (get: Get): Promise<readonly ContactRecord[]> => (await get<ContactsAnswer>('/contacts')).contacts
+const peersOf = async (get: Get): Promise<PeersAnswer['peers']> => (await get<PeersAnswer>('/peers')).peers
 
 const contactWords = (contacts: readonly ContactRecord[]): Candidate[] => contacts.map(({ name, trust }) => [name, trust])
 
@@ -60,9 +56,7 @@ const machineWords = async (get: Get, agent: string): Promise<Candidate[]> => {
 
 /** Behind a comma or a "!" the next host begins; names, what the operator calls several, and ids. */
 const hostWords = async (get: Get, begun: string): Promise<Candidate[]> => {
-  const { contacts, groups } = await get<{ readonly contacts: readonly ContactRecord[]; readonly groups: readonly GroupRecord[] }>(
-    '/contacts',
-  )
+  const { contacts, groups } = await get<ContactsAnswer>('/contacts')
   const labels = contacts.flatMap(({ labels: some }) => Object.entries(some).map(([key, value]): Candidate => [`${key}=${value}`, 'label']))
   const groupWords = groups.map(({ name, words }): Candidate => [`@${name}`, words.join(' ')])
   const all = [...contactWords(contacts), ...groupWords, ...labels, ...(await strangerWords(get, contacts))]

@@ -1,6 +1,7 @@
+import type { ContactRecord } from '../../../protocol/api-answers.ts'
 import { AppError, errorText, isAppError } from '../../../base/errors.ts'
 import { asCopied } from '../../../protocol/copied-text.ts'
-import { labelsText, type Labels } from '../../../protocol/labels.ts'
+import { labelsText } from '../../../protocol/labels.ts'
 import { TRUST_LEVELS } from '../../../protocol/reasons.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
@@ -8,17 +9,7 @@ import { operate } from '../../../local-api/operator.ts'
 import { printAnswer, printDone, printLine, printNotice, printTable } from '../print.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 
-export interface Contact {
-  readonly name: string
-  readonly agent_id: string
-  readonly trust: string
-  readonly machines: readonly string[]
-  /** The agent has revoked its key for ever; its level means nothing any more. */
-  readonly revoked: boolean
-  readonly revoked_machines: readonly string[]
-  readonly formerly: readonly string[]
-  readonly labels: Labels
-}
+export type Contact = ContactRecord
 
 const levelShown = ({ trust, revoked }: Contact): string => (revoked ? `revoked (was ${trust})` : trust)
 

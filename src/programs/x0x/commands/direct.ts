@@ -1,3 +1,4 @@
+import type { ContactsAnswer } from '../../../protocol/api-answers.ts'
 import { AppError } from '../../../base/errors.ts'
 import { shown, shownLine, visibleJson } from '../../../base/visible-text.ts'
 import { MAX_DIRECT_PAYLOAD } from '../../../protocol/limits.ts'
@@ -54,7 +55,7 @@ interface DirectEvent {
 type Names = ReadonlyMap<string, string>
 
 const namesOfContacts = async (context: CliContext): Promise<Names> => {
-  const { contacts } = await context.api.json<{ contacts: { name: string; agent_id: string }[] }>({ method: 'GET', path: '/contacts' })
+  const { contacts } = await context.api.json<ContactsAnswer>({ method: 'GET', path: '/contacts' })
   return new Map(contacts.map(({ name, agent_id }) => [agent_id, name]))
 }
 

@@ -1,20 +1,15 @@
+import type { Fields } from '../../../protocol/json-table.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { operate } from '../../../local-api/operator.ts'
 import { painter, printAnswer, printDone, printLine } from '../print.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 
-interface AgentAnswer {
-  readonly agent_id: string
-  readonly machine_id: string
-  readonly [key: string]: unknown
-}
-
 const fact = (value: unknown): string => (Array.isArray(value) ? value.join(' ') : String(value))
 
 /** `x0x id`: who this daemon is, as others must write it into contacts, pins and ACLs. */
 export const runId = async (context: CliContext): Promise<number> => {
-  const { ok: _, ...agent } = await context.api.json<AgentAnswer & { ok?: boolean }>({ method: 'GET', path: '/agent' })
+  const { ok: _, ...agent } = await context.api.json<Fields>({ method: 'GET', path: '/agent' })
   const paint = painter(context.stdout, context.env)
   const facts = Object.entries(agent).filter(([, value]) => (Array.isArray(value) ? value.length > 0 : typeof value !== 'object'))
   const width = Math.max(...facts.map(([key]) => key.length))

@@ -1,6 +1,6 @@
+import type { SelectedHost } from '../../../protocol/api-answers.ts'
 import { counted } from '../../../base/counted.ts'
 import { shownLine } from '../../../base/visible-text.ts'
-import type { SelectedHost } from '../../../protocol/select-hosts.ts'
 import { operate } from '../../../local-api/operator.ts'
 import { labelsText } from '../../../protocol/labels.ts'
 import type { CliContext } from '../context.ts'

@@ -1,4 +1,4 @@
-import type { PeerJson } from '../../../mesh/view.ts'
+import type { PeerJson } from '../../../protocol/api-answers.ts'
 import { widestOf, type Drawing } from '../drawing.ts'
 
 /** The nearest; more are no picture. */

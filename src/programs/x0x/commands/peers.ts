@@ -1,24 +1,21 @@
+import type { Sent } from '../../../protocol/json-table.ts'
+import { AGENT, type ContactsAnswer, type MeshCounts, type PeerJson } from '../../../protocol/api-answers.ts'
 import { counted } from '../../../base/counted.ts'
 import { meshSizeText } from '../../../doctor/mesh-size.ts'
-import type { MeshCounts, PeerJson } from '../../../mesh/view.ts'
 import type { CliContext } from '../context.ts'
 import { drawingFor } from '../drawing.ts'
 import { printAnswer, printLine, printTable } from '../print.ts'
 import { write } from '../../../supervision/program-output.ts'
 import { peersGraph } from './peers-graph.ts'
 
-interface Contacts {
-  readonly contacts: readonly { readonly name: string; readonly agent_id: string }[]
-}
-
 const stateOf = (peer: PeerJson): string => (peer.linked ? 'linked' : peer.connected ? 'connected' : 'announced')
 
 /** Our own name for it; what a stranger calls itself stands in quotes. */
-const nameOf = (peer: PeerJson, { contacts }: Contacts): string =>
+const nameOf = (peer: PeerJson, { contacts }: ContactsAnswer): string =>
   contacts.find((contact) => contact.agent_id === peer.agent_id)?.name ?? (peer.name === null ? '-' : JSON.stringify(peer.name))
 
 /** How its connection leads there. */
-const wayOf = ({ connected, relayed_by: relay }: PeerJson, { contacts }: Contacts): string => {
+const wayOf = ({ connected, relayed_by: relay }: PeerJson, { contacts }: ContactsAnswer): string => {
   if (!connected) return '-'
   if (relay === null) return 'direct'
   const name = contacts.find((contact) => contact.agent_id === relay.agent_id)?.name
@@ -34,27 +31,21 @@ export const runPeers = async (context: CliContext, { graph }: { readonly graph:
   })
 }
 
-interface Agent {
-  readonly agent_id: string
-  readonly machine_id: string
-  readonly name: string | null
-}
-
 const drawPeers = async (context: CliContext, peers: readonly PeerJson[]): Promise<unknown> => {
   if (peers.length === 0) return printPeers(context, peers)
   const [contacts, agent] = await Promise.all([
-    context.api.json<Contacts>({ method: 'GET', path: '/contacts' }),
-    context.api.json<Agent>({ method: 'GET', path: '/agent' }),
+    context.api.json<ContactsAnswer>({ method: 'GET', path: '/contacts' }),
+    context.api.json<Sent<typeof AGENT>>({ method: 'GET', path: '/agent' }),
   ])
   const named = peers.map((peer) => ({ ...peer, name: nameOf(peer, contacts) }))
-  const self = `${agent.name ?? 'this daemon'}, agent ${agent.agent_id.slice(0, 12)} on machine ${agent.machine_id.slice(0, 12)}`
+  const self = `${agent.name}, agent ${agent.agent_id.slice(0, 12)} on machine ${agent.machine_id.slice(0, 12)}`
   const lines = peersGraph({ self, peers: named }, drawingFor(context.stdout, context.env))
   return write(context.stdout, `${lines.join('\n')}\n`)
 }
 
 const printPeers = async (context: CliContext, peers: readonly PeerJson[]): Promise<unknown> => {
   if (peers.length === 0) return printLine(context, 'no peers; import a card (x0x contacts import LINK) or give the daemon --bootstrap')
-  const contacts = await context.api.json<Contacts>({ method: 'GET', path: '/contacts' })
+  const contacts = await context.api.json<ContactsAnswer>({ method: 'GET', path: '/contacts' })
   const rows = peers.map((peer) => [
     nameOf(peer, contacts),
     stateOf(peer),

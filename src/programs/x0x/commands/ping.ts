@@ -1,9 +1,9 @@
+import type { Pinged } from '../../../protocol/api-answers.ts'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 import { isAppError, type AppError } from '../../../base/errors.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { millisecondsOf } from '../../../command-line/parse.ts'
-import type { Pinged } from '../../../dm/pings.ts'
 import { wayText } from '../../../local-api/way-text.ts'
 import { untilEnded } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'

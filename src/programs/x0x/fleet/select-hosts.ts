@@ -1,9 +1,9 @@
+import type { Sent } from '../../../protocol/json-table.ts'
+import { SELECTED_HOSTS } from '../../../protocol/api-answers.ts'
 import { selectPath } from '../../../local-api/select-path.ts'
 import type { CliContext } from '../context.ts'
 
-interface Selected {
-  readonly hosts: readonly { readonly host: string; readonly agent_id: string }[]
-}
+type Selected = Sent<typeof SELECTED_HOSTS>
 
 /** The daemon's answer to whom the words mean. */
 export const selectHosts = async <T>({ api }: CliContext, who: readonly string[]): Promise<T> =>
