@@ -217,12 +217,11 @@ export const RESULTS = {
     /** Of a link, the link itself. */
     type: orNull(FILE_TYPE),
     ...MAYBE_CHANGED,
-    /** Permission bits as octal text: `0644`. */
-    mode: orNull(text),
+    mode: orNull(text).says('octal, such as 0644'),
     uid: orNull(count),
     gid: orNull(count),
-    /** What a link says; null for everything else. */
-    symlink_target: orNull(text),
+    /** Null for everything else than a link. */
+    symlink_target: orNull(text).says('what a link says'),
   },
   /** `bytes_written`: of the whole file. */
   'fs.edit': { path: text, bytes_written: count, replacements: count, ...CHANGED, created: flag },

@@ -2,7 +2,7 @@ import { oneOf, orNull, record, text, type Sent } from './json-table.ts'
 import { ASKS, HOSTS, SECURITIES } from './question.ts'
 
 const WISH = { host: orNull(oneOf(HOSTS)), security: orNull(oneOf(SECURITIES)), ask: orNull(oneOf(ASKS)), node: orNull(text) }
-const RAN_ON = { host: oneOf(HOSTS), agent_id: orNull(text), name: orNull(text) }
+export const RAN_ON = { host: oneOf(HOSTS), agent_id: orNull(text), name: orNull(text) }
 const CUT = { key: text, asked: text, got: text }
 
 /** What a caller wishes for one run: it chooses among the hosts that are open to it, and narrows the rest. Null: nothing. */

@@ -2,12 +2,14 @@ import * as z from 'zod'
 
 import { AppError } from '../../base/errors.ts'
 import { shownLine } from '../../base/visible-text.ts'
-import type { Result } from '../../protocol/rexd-answers.ts'
+import { RESULTS, type Result } from '../../protocol/rexd-answers.ts'
+import { text } from '../../protocol/json-table.ts'
 import { toBase64, unfinished } from '../../protocol/text.ts'
 import { DEFAULT_READ_BYTES, MAX_VIEW_BYTES } from '../../protocol/tool-limits.ts'
 import { fileText } from '../tools/file-text.ts'
 import { callFiles } from './file-call.ts'
 import { LOOKS, MAX_LISTED_FIELD, PATH_FIELD, CHANGED, pathField } from './file-fields.ts'
+import { zodOf } from '../zod-of.ts'
 import { tool, type Tool } from './tool.ts'
 
 const FILE_TYPES = z.enum(['file', 'dir', 'symlink', 'other'])
@@ -21,8 +23,8 @@ const partOf = (data: Uint8Array, { truncated }: Part, encoding: 'utf8' | 'base6
   // An answer without a byte of it would be asked for again for ever.
   if (whole.length === 0 && data.length > 0)
     throw new AppError('bad_request', `length: the character at offset ${offset} is longer than ${data.length} bytes`)
-  const { text, invalidUtf8, altered } = fileText(whole)
-  return { content: text, bytes: whole.length, invalid_utf8: invalidUtf8, altered }
+  const { text: content, invalidUtf8, altered } = fileText(whole)
+  return { content, bytes: whole.length, invalid_utf8: invalidUtf8, altered }
 }
 
 export const readFileTool: Tool = tool({
@@ -122,19 +124,7 @@ export const statFileTool: Tool = tool({
     'Whether something stands at a path, and its type, size, time of change, mode and owner. Nothing there is an answer, and no error.',
   use: 'is it there, and when was it changed?',
   input: z.strictObject({ path: PATH_FIELD }),
-  output: z.strictObject({
-    operation: z.string(),
-    path: z.string(),
-    exists: z.boolean(),
-    type: FILE_TYPES.nullable(),
-    size: z.int().nullable(),
-    mtime: z.string().nullable(),
-    mtime_ms: z.int().nullable(),
-    mode: z.string().nullable().describe('octal, such as 0644'),
-    uid: z.int().nullable(),
-    gid: z.int().nullable(),
-    symlink_target: z.string().nullable().describe('what a link says'),
-  }),
+  output: zodOf({ operation: text, ...RESULTS['fs.stat'] }),
   annotations: LOOKS,
   call: async ({ path }, context, call) => {
     const { result } = await callFiles(context, call, () => ({ method: 'fs.stat', path }))

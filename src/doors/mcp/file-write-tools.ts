@@ -1,10 +1,12 @@
 import * as z from 'zod'
 
-import type { Result } from '../../protocol/rexd-answers.ts'
+import { RESULTS, type Result } from '../../protocol/rexd-answers.ts'
+import { text } from '../../protocol/json-table.ts'
 import { MAX_FILE_CHUNK } from '../../protocol/rexd-limits.ts'
 import { contentBytes } from '../content-bytes.ts'
 import { callFiles } from './file-call.ts'
 import { CHANGED, CHANGES, MTIME_FIELD, PATH_FIELD, pathField, textField } from './file-fields.ts'
+import { zodOf } from '../zod-of.ts'
 import { tool, type Tool } from './tool.ts'
 
 export const writeFileTool: Tool = tool({
@@ -58,8 +60,6 @@ export const editFileTool: Tool = tool({
   },
 })
 
-const PATHS = z.array(z.string())
-
 export const applyPatchTool: Tool = tool({
   name: 'apply_patch',
   title: 'Change several files',
@@ -70,14 +70,7 @@ export const applyPatchTool: Tool = tool({
     patch: textField('the patch'),
     path: pathField('the directory that its relative paths begin in (default: the first root)').default('.'),
   }),
-  output: z.strictObject({
-    operation: z.string(),
-    path: z.string(),
-    added: PATHS,
-    updated: PATHS,
-    deleted: PATHS,
-    moved: z.array(z.strictObject({ from: z.string(), to: z.string() })),
-  }),
+  output: zodOf({ operation: text, ...RESULTS['fs.patch'] }),
   annotations: CHANGES,
   call: async ({ patch, path }, context, call) => {
     const patch_text = textBytes(patch, 'patch')

@@ -2,7 +2,7 @@ import * as z from 'zod'
 
 import { AppError } from '../../base/errors.ts'
 import { commandSize } from '../../protocol/command-size.ts'
-import { FANOUT_ENDS, failuresAllowed } from '../../protocol/fanout.ts'
+import { failuresAllowed } from '../../protocol/fanout.ts'
 import {
   DEFAULT_FLEET_PARALLEL,
   DEFAULT_FLEET_STDERR,
@@ -17,12 +17,14 @@ import {
   MAX_FLEET_WORD_BYTES,
   MAX_FLEET_WORDS,
 } from '../../protocol/fleet-tool-limits.ts'
+import { count, flag, number, oneOf, text, texts } from '../../protocol/json-table.ts'
 import type { MeantTarget } from '../../executor/port/local-executor.ts'
 import { MAX_COMMAND_JSON } from '../../protocol/local-limits.ts'
 import { wishOf } from '../../protocol/run-place.ts'
 import { MAX_TOOL_SECONDS } from '../../protocol/tool-limits.ts'
-import type { FleetRequest, ToolFleet } from '../tools/tool-fleet.ts'
-import { ANSWER_FIELD, DESCENDANTS_ENDED, EXEC_FIELDS, MODE_FIELDS, STDIN_FIELD } from './exec-fields.ts'
+import { FLEET_RESULT, type FleetRequest, type ToolFleet } from '../tools/tool-fleet.ts'
+import { ANSWER_FIELD, EXEC_FIELDS, MODE_FIELDS, STDIN_FIELD } from './exec-fields.ts'
+import { zodOf } from '../zod-of.ts'
 import { tool, type Answer, type Tool, type ToolCall, type ToolContext } from './tool.ts'
 import { inTime, waitForAny } from './wait-for.ts'
 
@@ -64,60 +66,17 @@ const INPUT = z.strictObject({
   ask: MODE_FIELDS.ask,
 })
 
-const ANSWER = z.strictObject({
-  hosts: z.string().describe('that gave this answer, as a node set'),
-  count: z.int(),
-  exit_code: z.int().nullable(),
-  signal: z.string().nullable(),
-  timed_out: z.boolean(),
-  incomplete: z.boolean().describe('output is missing or a cap cut it, and the host counts as failed'),
-  stdout: z.string().describe('untrusted data'),
-  stderr: z.string().describe('untrusted data'),
-  stdout_omitted_bytes: z.int(),
-  stderr_omitted_bytes: z.int(),
-  stdout_invalid_utf8: z.boolean(),
-  stderr_invalid_utf8: z.boolean(),
-  run_id: z.string().nullable().describe('for exec_output, which reads on; null: it is not known any more'),
-  descendants_ended: DESCENDANTS_ENDED,
-})
-
-const OUTPUT = z.strictObject({
-  success: z.boolean().describe('it ran on every host, and ended there with exit status 0'),
-  operation: z.string(),
-  command: z.string(),
-  args: z.array(z.string()),
-  hosts: z.array(z.string()).describe('the words'),
-  state: z.enum(['running', 'ended']),
-  fleet_id: z.string().describe('for exec_fleet_wait'),
-  duration_ms: z.number(),
-  parallel: z.int().describe('hosts at once, at most'),
-  asked: z.int().describe('hosts; the six that follow, and going, add up to it'),
-  ran: z.int(),
-  denied: z.int().describe('a policy, here or there, or a human did not allow it; it did not run'),
-  unreachable: z.int().describe('it certainly did not run'),
-  not_started: z.int().describe('its turn never came'),
-  cancelled: z.int(),
-  unknown: z.int().describe('it may have run'),
-  failed: z.int().describe('of those that ran: another exit status, a signal, or output that is missing or that a cap cut'),
-  going: z.int().describe('hosts that have not ended yet'),
-  running: z.string().nullable().describe('those of them that have begun, or wait for an approval, as a node set'),
-  answers: z.array(ANSWER).describe('equal answers once, that of most hosts first, of equal counts whose host the words name first'),
-  not_run: z
-    .array(
-      z.strictObject({
-        end: z.enum(FANOUT_ENDS),
-        hosts: z.string(),
-        count: z.int(),
-        reason: z.string().nullable(),
-        detail: z.string().nullable().describe('of the first of them'),
-        next: z.string().nullable().describe('what to do next, for that one'),
-      }),
-    )
-    .describe('every host that did not run, with the reason'),
-  approvals: z
-    .array(z.strictObject({ host: z.string(), question_id: z.string().nullable(), expires_at: z.string() }))
-    .optional()
-    .describe('humans are asked whether it may begin there'),
+const OUTPUT = zodOf({
+  success: flag.says('it ran on every host, and ended there with exit status 0'),
+  operation: text,
+  command: text,
+  args: texts,
+  hosts: texts.says('the words'),
+  state: oneOf(['running', 'ended']),
+  fleet_id: text.says('for exec_fleet_wait'),
+  duration_ms: number,
+  parallel: count.says('hosts at once, at most'),
+  ...FLEET_RESULT,
 })
 
 /** Throws `bad_request` for what no schema says. */

@@ -8,7 +8,8 @@ import { ALLOWED_ARGUMENTS, type CommandLookup } from '../../protocol/command-lo
 import { MAX_NAME } from '../../protocol/limits.ts'
 import type { RulesJson } from '../../protocol/rules-json.ts'
 import { shownNext } from '../tools/run-end.ts'
-import { LAUNCH_ERRORS, type ToolAnswer } from '../tools/tool-result.ts'
+import { LAUNCH_ERROR, type ToolAnswer } from '../tools/tool-result.ts'
+import { zodOf } from '../zod-of.ts'
 import { tool, type Tool, type ToolCall, type ToolContext } from './tool.ts'
 import { inTime } from './wait-for.ts'
 
@@ -118,10 +119,7 @@ export const whichCommand: Tool = tool({
       .describe('of this program, by the configuration of this host or the rules that a target tells'),
     denial_reason: z.string().nullable().describe('no run of it is allowed'),
     denial_detail: z.string().nullable(),
-    launch_error: z
-      .strictObject({ kind: z.enum(LAUNCH_ERRORS), message: z.string() })
-      .nullable()
-      .describe('what a run would fail with'),
+    launch_error: zodOf(LAUNCH_ERROR).nullable().describe('what a run would fail with'),
     target: z.string().nullable().describe('null: this host'),
     detail: z.string().nullable(),
   }),

@@ -2,7 +2,8 @@ import * as z from 'zod'
 
 import { shellWords } from '../../base/shell-word.ts'
 import { DEFAULT_STDOUT_BYTES, MAX_LISTED_RUNS, MAX_VIEW_BYTES, MIN_PART_BYTES } from '../../protocol/tool-limits.ts'
-import { answerOf, RUN_STATES } from '../tools/tool-result.ts'
+import { answerOf, OUTPUT_PART, RUN_STATES } from '../tools/tool-result.ts'
+import { zodOf } from '../zod-of.ts'
 import { STREAMS, type ToolRun } from '../tools/tool-run.ts'
 import { ANSWER_FIELD, RESULT, VIEW_FIELDS } from './exec-fields.ts'
 import { viewOf } from './exec-tools.ts'
@@ -39,9 +40,6 @@ export const execWait: Tool = tool({
   },
 })
 
-/** Bytes from one place of a stream to another, the second not included. */
-const RANGE = z.strictObject({ from: z.int(), to: z.int() })
-
 export const execOutput: Tool = tool({
   name: 'exec_output',
   title: 'Read more of the output',
@@ -59,18 +57,7 @@ export const execOutput: Tool = tool({
       .default(DEFAULT_STDOUT_BYTES)
       .describe(`a whole number: the most bytes that come back (default ${DEFAULT_STDOUT_BYTES})`),
   }),
-  output: z.strictObject({
-    run_id: z.string(),
-    stream: z.enum(STREAMS),
-    from: z.int().describe('where the text begins'),
-    text: z.string().describe('untrusted data'),
-    next: z.int().describe('where to go on'),
-    total: z.int().describe('bytes of text so far'),
-    lost: RANGE.nullable().describe('what was asked for and is no longer kept'),
-    dropped_bytes: z.int().describe('bytes behind all of it, above what this host takes'),
-    more: z.boolean().describe('there is more than this already'),
-    state: z.enum(RUN_STATES),
-  }),
+  output: zodOf(OUTPUT_PART),
   annotations: LOOKS,
   call: async ({ run_id, stream, from, max_bytes }, { runs }) => {
     const run = runs.get(run_id)

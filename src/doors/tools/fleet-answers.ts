@@ -1,30 +1,28 @@
 import { createHash } from 'node:crypto'
 
+import { count, flag, integer, orNull, text, type Sent } from '../../protocol/json-table.ts'
 import { foldNodeSet } from '../../protocol/node-set.ts'
 import { STREAMS, type ToolRun, type View } from './tool-run.ts'
-import type { ToolResult } from './tool-result.ts'
+import { DESCENDANTS_ENDED, type ToolResult } from './tool-result.ts'
 
 /** What hosts answered alike. */
-export interface FleetAnswer {
-  /** Their names, folded. */
-  readonly hosts: string
-  readonly count: number
-  readonly exit_code: number | null
-  readonly signal: string | null
-  readonly timed_out: boolean
-  /** Output is missing, and it counts as failed. */
-  readonly incomplete: boolean
-  readonly stdout: string
-  readonly stderr: string
-  readonly stdout_omitted_bytes: number
-  readonly stderr_omitted_bytes: number
-  readonly stdout_invalid_utf8: boolean
-  readonly stderr_invalid_utf8: boolean
-  /** For `exec_output`; null: it is not known any more. */
-  readonly run_id: string | null
-  /** See `ToolResult`. */
-  readonly descendants_ended?: number
+export const FLEET_ANSWER = {
+  hosts: text.says('that gave this answer, as a node set'),
+  count,
+  exit_code: orNull(integer),
+  signal: orNull(text),
+  timed_out: flag,
+  incomplete: flag.says('output is missing or a cap cut it, and the host counts as failed'),
+  stdout: text.says('untrusted data'),
+  stderr: text.says('untrusted data'),
+  stdout_omitted_bytes: count,
+  stderr_omitted_bytes: count,
+  stdout_invalid_utf8: flag,
+  stderr_invalid_utf8: flag,
+  run_id: orNull(text).says('for exec_output, which reads on; null: it is not known any more'),
+  descendants_ended: DESCENDANTS_ENDED,
 }
+export type FleetAnswer = Sent<typeof FLEET_ANSWER>
 
 interface Group {
   readonly hosts: string[]

@@ -1,3 +1,4 @@
+import { count, list, oneOf, optional, orNull, record, text, type Sent } from '../../protocol/json-table.ts'
 import { createHash } from 'node:crypto'
 
 import type { Clock } from '../../base/clock.ts'
@@ -6,10 +7,10 @@ import type { Turnstile } from '../../base/turnstile.ts'
 import { Fanout, type FanoutPlan, type HostRun } from '../../exec/fleet/fanout.ts'
 import { hostOfError, type FanoutHost } from '../../exec/fleet/host-end.ts'
 import type { MeantTarget } from '../../executor/port/local-executor.ts'
-import type { FanoutEnd, FanoutHostJson, FanoutLedgerJson } from '../../protocol/fanout.ts'
+import { FANOUT_ENDS, type FanoutHostJson } from '../../protocol/fanout.ts'
 import { MAX_FLEET_DETAIL, MAX_FLEET_QUESTIONS } from '../../protocol/fleet-tool-limits.ts'
 import { foldNodeSet } from '../../protocol/node-set.ts'
-import { FleetAnswers, type FleetAnswer } from './fleet-answers.ts'
+import { FLEET_ANSWER, FleetAnswers } from './fleet-answers.ts'
 import { hostOfRun } from './fleet-end.ts'
 import { requestHash, type ToolRequest } from './tool-request.ts'
 import type { ToolRun, View } from './tool-run.ts'
@@ -36,25 +37,36 @@ export const fleetHash = ({ command, words, plan }: FleetRequest): string =>
     .update(JSON.stringify([requestHash(command), words, plan.canary, plan.maxFailures, plan.deadlineMs]))
     .digest('hex')
 
-/** Hosts that did not run for the same reason. */
-interface NotRun {
-  readonly end: FanoutEnd
-  readonly hosts: string[]
-  readonly reason: string | null
-  /** Of the first of them. */
-  readonly detail: string | null
-  /** What to do next, for that one. */
-  readonly next: string | null
+/** Why hosts did not run. */
+const REASON = {
+  end: oneOf(FANOUT_ENDS),
+  reason: orNull(text),
+  detail: orNull(text).says('of the first of them'),
+  next: orNull(text).says('what to do next, for that one'),
 }
+type NotRun = Sent<typeof REASON> & { readonly hosts: string[] }
 
-/** Everything that is known of a fleet's command; the six ends and `going` add up to `asked`. */
-export interface FleetResult extends Pick<FanoutLedgerJson, 'asked' | 'failed' | FanoutEnd> {
-  readonly going: number
-  readonly running: string | null
-  readonly answers: readonly FleetAnswer[]
-  readonly not_run: readonly (Omit<NotRun, 'hosts'> & { readonly hosts: string; readonly count: number })[]
-  readonly approvals?: readonly object[]
+/** Everything that is known of a fleet's command. */
+export const FLEET_RESULT = {
+  asked: count.says('hosts; the six that follow, and going, add up to it'),
+  ran: count,
+  denied: count.says('a policy, here or there, or a human did not allow it; it did not run'),
+  unreachable: count.says('it certainly did not run'),
+  not_started: count.says('its turn never came'),
+  cancelled: count,
+  unknown: count.says('it may have run'),
+  failed: count.says('of those that ran: another exit status, a signal, or output that is missing or that a cap cut'),
+  going: count.says('hosts that have not ended yet'),
+  running: orNull(text).says('those of them that have begun, or wait for an approval, as a node set'),
+  answers: list(record(FLEET_ANSWER)).says('equal answers once, that of most hosts first, of equal counts whose host the words name first'),
+  not_run: list(record({ end: REASON.end, hosts: text, count, reason: REASON.reason, detail: REASON.detail, next: REASON.next })).says(
+    'every host that did not run, with the reason',
+  ),
+  approvals: optional(list(record({ host: text, question_id: orNull(text), expires_at: text }))).says(
+    'humans are asked whether it may begin there',
+  ),
 }
+export type FleetResult = Sent<typeof FLEET_RESULT>
 
 export interface ToolFleetComponents {
   readonly clock: Clock

@@ -1,4 +1,5 @@
-import type { CutWish, RanOn } from '../../protocol/run-place.ts'
+import { count, flag, integer, list, number, oneOf, optional, orNull, record, text, texts, type Sent } from '../../protocol/json-table.ts'
+import { cutWish, RAN_ON } from '../../protocol/run-place.ts'
 
 /** Bounded tools that run a command, from the most bounded to the least. */
 export const EXEC_OPERATIONS = ['exec_status', 'exec_capture', 'exec_with_input', 'exec'] as const
@@ -10,81 +11,74 @@ export type ExecOperation = (typeof EXEC_OPERATIONS)[number]
  * `spawn`: the system, or the way to the target, failed.
  */
 export const LAUNCH_ERRORS = ['not_found', 'not_executable', 'config', 'spawn'] as const
-export interface LaunchError {
-  readonly kind: (typeof LAUNCH_ERRORS)[number]
-  readonly message: string
-}
+export const LAUNCH_ERROR = { kind: oneOf(LAUNCH_ERRORS), message: text }
+export type LaunchError = Sent<typeof LAUNCH_ERROR>
 
 /** `waiting_for_approval`: a human is asked whether it may begin. `interrupted`: how it ended is not known; it may have run. */
 export const RUN_STATES = ['queued', 'waiting_for_approval', 'running', 'ended', 'interrupted'] as const
 export type RunState = (typeof RUN_STATES)[number]
 
+export const DESCENDANTS_ENDED = optional(count).says(
+  'number of processes that the command left running and that were ended with it; start a service by its manager instead',
+)
+
 /** What every tool that runs a command answers: the same fields in the same order, wherever it ran. Null: not known, or there is none. */
-export interface ToolResult {
-  /** It ended by itself with exit status 0. */
-  readonly success: boolean
-  readonly operation: string
-  readonly command: string
-  readonly args: readonly string[]
-  /** Null: a target does not say. */
-  readonly cwd: string | null
-  readonly exit_code: number | null
-  readonly timed_out: boolean
-  readonly duration_ms: number
-  readonly stdout: string
-  readonly stderr: string
+export const TOOL_RESULT = {
+  success: flag.says('it ended by itself with exit status 0'),
+  operation: text,
+  command: text,
+  args: texts,
+  cwd: orNull(text).says('null: a target does not say'),
+  exit_code: orNull(integer).says('null while it runs, when a signal ended it, and when it never ran'),
+  timed_out: flag,
+  duration_ms: number,
+  stdout: text.says('untrusted data'),
+  stderr: text.says('untrusted data'),
   /** Bytes are missing from it: from its middle, above what this host takes, or of a run of an earlier server. */
-  readonly stdout_truncated: boolean
-  readonly stderr_truncated: boolean
+  stdout_truncated: flag,
+  stderr_truncated: flag,
   /** That ended it, such as `SIGTERM`. */
-  readonly signal: string | null
-  /** The policy here, or the ACL of the target, does not allow it. */
-  readonly denial_reason: string | null
-  readonly launch_error: LaunchError | null
+  signal: orNull(text),
+  denial_reason: orNull(text).says('a policy, here or on the target, does not allow it'),
+  launch_error: orNull(record(LAUNCH_ERROR)).says('the program never ran'),
   /** What a person is told of the denial. */
-  readonly denial_detail: string | null
-  /** The agent of the mesh that it ran on; null: this host. */
-  readonly target: string | null
-  readonly stdout_omitted_bytes: number
-  readonly stderr_omitted_bytes: number
-  /** U+FFFD stands in it for bytes that are no UTF-8. */
-  readonly stdout_invalid_utf8: boolean
-  readonly stderr_invalid_utf8: boolean
-  readonly state: RunState
+  denial_detail: orNull(text),
+  target: orNull(text).says('null: this host'),
+  stdout_omitted_bytes: count,
+  stderr_omitted_bytes: count,
+  stdout_invalid_utf8: flag.says('U+FFFD stands for bytes that are no UTF-8'),
+  stderr_invalid_utf8: flag,
+  state: oneOf(RUN_STATES).says('interrupted: how it ended is not known, and it may have run'),
   /** Why it is not known here how it ended; null: it is, or it goes on here. */
-  readonly interruption: string | null
-  /** The time that counts, in milliseconds. Null: it has not begun, or its target clamped the time that was asked for and does not say to what. */
-  readonly timeout_ms: number | null
-  /** More time was asked for than the configuration here, or the ACL of the target, allows: less counts. */
-  readonly timeout_clamped: boolean
-  /** For `exec_wait`, `exec_output` and `exec_kill`; null where nothing is left to ask for. */
-  readonly run_id: string | null
-  /** Processes that the command left running and that were ended with it; absent: there were none. */
-  readonly descendants_ended?: number
+  interruption: orNull(text),
+  timeout_ms: orNull(count).says('the time that counts; null: it has not begun, or its target clamped the time and does not say to what'),
+  timeout_clamped: flag.says('more time was asked for than is allowed, here or on the target; less counts'),
+  run_id: orNull(text).says('for exec_wait, exec_output and exec_kill; null: nothing is left to ask for'),
+  descendants_ended: DESCENDANTS_ENDED,
   /** Absent: the configuration does not choose among hosts. Null: it was not decided. */
-  readonly ran_on?: RanOn | null
-  /** Wishes of its caller that were wider than what is configured; absent: none was. */
-  readonly cut_wishes?: readonly CutWish[]
-  /** The question that a human is asked, `question_id` null: by its target; absent: none is asked now. */
-  readonly approval?: { readonly question_id: string | null; readonly expires_at: string }
-  /** What to do next about one that did not run; absent: nobody says. */
-  readonly next?: string
+  ran_on: optional(orNull(record({ ...RAN_ON, agent_id: RAN_ON.agent_id.says('of a node') }))).says('where it ran'),
+  cut_wishes: optional(list(cutWish)).says('what was wished for and is wider than what is configured, which counts'),
+  approval: optional(record({ question_id: orNull(text), expires_at: text })).says(
+    'a human is asked whether it may begin, until then: exec_wait waits for the answer; question_id is null where the target asks',
+  ),
+  next: optional(text).says('what to do next about one that did not run'),
 }
+export type ToolResult = Sent<typeof TOOL_RESULT>
 
 /** A part of the text of one stream. Places are bytes of it, from 0. */
-export interface OutputPart {
-  readonly run_id: string
-  readonly stream: 'stdout' | 'stderr'
-  readonly from: number
-  readonly text: string
-  readonly next: number
-  readonly total: number
-  /** What was asked for and is no longer kept. */
-  readonly lost: { readonly from: number; readonly to: number } | null
-  readonly dropped_bytes: number
-  readonly more: boolean
-  readonly state: RunState
+export const OUTPUT_PART = {
+  run_id: text,
+  stream: oneOf(['stdout', 'stderr']),
+  from: count.says('where the text begins'),
+  text: text.says('untrusted data'),
+  next: count.says('where to go on'),
+  total: count.says('bytes of text so far'),
+  lost: orNull(record({ from: count, to: count })).says('what was asked for and is no longer kept'),
+  dropped_bytes: count.says('bytes behind all of it, above what this host takes'),
+  more: flag.says('there is more than this already'),
+  state: oneOf(RUN_STATES),
 }
+export type OutputPart = Sent<typeof OUTPUT_PART>
 
 /** What a tool answers, whatever it does. */
 export interface ToolAnswer {
