@@ -1,115 +1,90 @@
 import { isRequestId } from '../protocol/ids.ts'
+import {
+  count,
+  integer,
+  isTable,
+  isText,
+  map,
+  matching,
+  orNull,
+  problemOf,
+  record,
+  tested,
+  text,
+  texts,
+  type Fields,
+  type FieldTable,
+} from '../protocol/json-table.ts'
 import { JOURNAL_EVENTS, type JournalLine } from './events.ts'
 import { LIFE_EVENTS } from './life-events.ts'
 
-const HEX_64 = /^[0-9a-f]{64}$/
-const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/
 /** Of a session's lines, those of its runs. */
 const LOCAL_RUN_EVENTS = ['request', 'started', 'warning', 'exit', 'lost']
 /** How every line of ours begins, and so also one that was torn. */
 const BEGINNING = '{"ts":"'
 
-type Fields = Record<string, unknown>
+const sha256 = matching(/^[0-9a-f]{64}$/, 'a hash')
+const time = matching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/, 'a time')
+const id = tested<string>((value) => isText(value) && isRequestId(value), 'an id')
+const textOrNull = orNull(text)
 
-const isTable = (value: unknown): value is Fields => typeof value === 'object' && value !== null
-const isText = (value: unknown, form = /^/): boolean => typeof value === 'string' && form.test(value)
+/** A place in a chain, as every line of every version has. */
+const PLACE = { n: count, ts: time, prev: sha256, chain: id }
+const SIGNER = orNull(record({ agent_id: sha256, public_key: text }))
+const LINE_REF = orNull(record({ chain: text, n: count, sha256 }))
+const ENDED = { signer: SIGNER, signature: textOrNull }
 
-const isSigner = (value: unknown): boolean =>
-  value === null || (isTable(value) && isText(value['agent_id'], HEX_64) && isText(value['public_key']))
-
-/** A place in a chain, from 0. */
-const isPlace = (value: unknown): boolean => Number.isSafeInteger(value) && Number(value) >= 0
-
-const isLineRef = (value: unknown): boolean =>
-  value === null || (isTable(value) && isText(value['chain']) && isPlace(value['n']) && isText(value['sha256'], HEX_64))
-
-const isCount = (line: Fields): boolean =>
-  line['event'] === 'refusals_suppressed' &&
-  Array.isArray(line['named']) &&
-  line['named'].every((name) => isText(name)) &&
-  isTable(line['reasons']) &&
-  Object.values(line['reasons']).every(Number.isSafeInteger) &&
-  ['count', 'sources'].every((key) => Number.isSafeInteger(line[key])) &&
-  ['from', 'to'].every((key) => isText(line[key], TIME))
-
-const isReload = (line: Fields): boolean =>
-  line['event'] === 'reload' &&
-  ['outcome', 'file'].every((key) => isText(line[key])) &&
-  ['sha256', 'detail'].every((key) => line[key] === null || isText(line[key]))
-
-const isHttp = (line: Fields): boolean =>
-  line['event'] === 'http_refused' &&
-  ['code', 'method', 'path'].every((key) => isText(line[key])) &&
-  ['host', 'origin', 'remote'].every((key) => line[key] === null || isText(line[key]))
-
-const isAuthority = (line: Fields): boolean =>
-  line['event'] === 'authority' &&
-  isText(line['operation']) &&
-  ['agent', 'machine', 'level', 'code', 'detail'].every((key) => line[key] === null || isText(line[key]))
-
-/** Fields of the lines of a desk: texts, and texts or null. */
-const DESK_TEXTS: Readonly<Record<string, readonly [readonly string[], readonly string[]]>> = {
-  question: [
-    ['question_id', 'permit_sha256', 'door', 'asker', 'engine', 'executable', 'cwd', 'host', 'why'],
-    ['session', 'target', 'always_ask'],
-  ],
-  approval: [
-    ['outcome', 'by', 'reason'],
-    ['question_id', 'permit_sha256'],
-  ],
-  store_changed: [['change', 'by', 'detail'], ['agent']],
-  desk_refused: [
-    ['code', 'detail'],
-    ['role', 'name'],
-  ],
+/** Fields of lines that are about no run. */
+const OTHER_LINES: Readonly<Record<string, FieldTable>> = {
+  ...Object.fromEntries(LIFE_EVENTS.map((event) => [event, ENDED])),
+  began: { signer: SIGNER, version: text, after: LINE_REF },
+  refusals_suppressed: {
+    named: texts,
+    reasons: map(text, integer),
+    count: integer,
+    sources: integer,
+    from: time,
+    to: time,
+  },
+  reload: { outcome: text, file: text, sha256: textOrNull, detail: textOrNull },
+  http_refused: { code: text, method: text, path: text, host: textOrNull, origin: textOrNull, remote: textOrNull },
+  authority: { operation: text, agent: textOrNull, machine: textOrNull, level: textOrNull, code: textOrNull, detail: textOrNull },
+  question: {
+    question_id: text,
+    permit_sha256: text,
+    door: text,
+    asker: text,
+    engine: text,
+    executable: text,
+    cwd: text,
+    host: text,
+    why: text,
+    session: textOrNull,
+    target: textOrNull,
+    always_ask: textOrNull,
+  },
+  approval: { outcome: text, by: text, reason: text, question_id: textOrNull, permit_sha256: textOrNull },
+  store_changed: { change: text, by: text, detail: text, agent: textOrNull },
+  desk_refused: { code: text, detail: text, role: textOrNull, name: textOrNull },
 }
+const OF_PEER = { agent_id: sha256, machine_id: sha256, request_id: id }
+const OF_SESSION = { door: text, session_id: text, client_name: text }
 
-const isOfDesk = (line: Fields): boolean => {
-  const [texts, nullable] = DESK_TEXTS[String(line['event'])] ?? []
-  if (texts === undefined || nullable === undefined) return false
-  return texts.every((key) => isText(line[key])) && nullable.every((key) => line[key] === null || isText(line[key]))
-}
-
-const isOfLife = (line: Fields): boolean =>
-  LIFE_EVENTS.some((event) => event === line['event']) &&
-  isSigner(line['signer']) &&
-  (line['event'] === 'began'
-    ? isText(line['version']) && isLineRef(line['after'])
-    : line['signature'] === null || isText(line['signature']))
-
-/** It has a place in a chain, as every line of every version has. */
-const isPlaced = (line: Fields): boolean =>
-  isPlace(line['n']) &&
-  isText(line['ts'], TIME) &&
-  isText(line['prev'], HEX_64) &&
-  isText(line['chain']) &&
-  isRequestId(String(line['chain']))
+const has = (line: Fields, fields: FieldTable): boolean => problemOf(line, fields) === null
 
 const isKnown = (line: Fields): boolean => JOURNAL_EVENTS.some((event) => event === line['event'])
 
+const isOfLocalSession = (line: Fields): boolean => {
+  const event = String(line['event'])
+  const isOfRun = LOCAL_RUN_EVENTS.includes(event) || (event === 'refused' && 'request_id' in line)
+  const named = isOfRun ? has(line, { request_id: id }) : line['request_id'] === undefined
+  return has(line, OF_SESSION) && !('agent_id' in line) && named
+}
+
 const isLine = (value: unknown): value is JournalLine => {
-  if (!isTable(value)) return false
-  const line = value
-  const text = (key: string, form: RegExp): boolean => isText(line[key], form)
-  const isId = (key: string): boolean => typeof line[key] === 'string' && isRequestId(line[key])
-  const isOfLocalSession = (): boolean =>
-    ['door', 'session_id', 'client_name'].every((key) => typeof line[key] === 'string') &&
-    !('agent_id' in line) &&
-    (LOCAL_RUN_EVENTS.includes(String(line['event'])) || (line['event'] === 'refused' && 'request_id' in line)
-      ? isId('request_id')
-      : line['request_id'] === undefined)
-  return (
-    isKnown(line) &&
-    isPlaced(line) &&
-    (isOfLife(line) ||
-      isCount(line) ||
-      isAuthority(line) ||
-      isHttp(line) ||
-      isReload(line) ||
-      isOfDesk(line) ||
-      isOfLocalSession() ||
-      (text('agent_id', HEX_64) && text('machine_id', HEX_64) && isId('request_id')))
-  )
+  if (!isTable(value) || !isKnown(value) || !has(value, PLACE)) return false
+  const stated = OTHER_LINES[String(value['event'])]
+  return (stated !== undefined && has(value, stated)) || isOfLocalSession(value) || has(value, OF_PEER)
 }
 
 const parsed = (bytes: Uint8Array): unknown => {
@@ -135,7 +110,7 @@ export interface LaterLine extends Pick<JournalLine, 'chain' | 'n' | 'prev' | 't
 /** For what `parseLine` does not know: a later version, which wrote this file before we were put in its place, has other events. */
 export const parseLaterLine = (bytes: Uint8Array): LaterLine | null => {
   const value = parsed(bytes)
-  if (!isTable(value) || !isText(value['event']) || isKnown(value) || !isPlaced(value)) return null
+  if (!isTable(value) || !isText(value['event']) || isKnown(value) || !has(value, PLACE)) return null
   const { chain, n, prev, ts } = value as unknown as LaterLine
   return { chain, n, prev, ts, event: null, called: String(value['event']) }
 }

@@ -1,3 +1,4 @@
+import { flag, map, optional, orNull, text, texts, type Sent } from '../protocol/json-table.ts'
 import type { ContactRecord } from '../protocol/api-answers.ts'
 import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
@@ -15,7 +16,7 @@ import { signRevocation, type Revocations } from '../trust/revocations.ts'
 import type { AuthorityJournal } from './authority-journal.ts'
 import type { CallerSecrets } from './caller-secrets.ts'
 import type { IncomingRuns } from './incoming-runs.ts'
-import { JsonBody } from './json-body.ts'
+import { parseBody } from './json-body.ts'
 import type { OperatorGate } from './operator-gate.ts'
 import type { Operation } from './port/messages.ts'
 import type { Signatures } from './links/signatures.ts'
@@ -35,6 +36,12 @@ export interface OperationsInit {
   /** Called in the very turn in which a revocation of ours takes effect. */
   onRevoked(): void
 }
+
+const CARD_IMPORT = { card: text, name: optional(text), rename: optional(flag), trust_level: optional(text) }
+const CONTACT_MEET = { name: text, agent_id: text, machine_id: text, addresses: texts }
+const CONTACT_PIN = { contact: text, machine_id: text }
+const CONTACT_LABEL = { contact: text, labels: map(text, orNull(text)) }
+const INCOMING_CANCEL = { request_id: text, agent_id: optional(text) }
 
 /** What the network's half may know of a contact. */
 export const contactRecord = (
@@ -65,59 +72,55 @@ export class Operations {
       await authority.refused(operation, error)
       throw error
     }
-    const json = new JsonBody(body)
     switch (operation) {
       case 'card_import':
-        return this.#import(json.only('card', 'name', 'rename', 'trust_level'))
+        return this.#import(parseBody(body, CARD_IMPORT))
       case 'contact_meet':
-        return this.#meet(json.only('name', 'agent_id', 'machine_id', 'addresses'))
+        return this.#meet(parseBody(body, CONTACT_MEET))
       case 'contact_trust': {
-        const { contact, level } = json.only('contact', 'level').all(['contact', 'level'])
+        const { contact, level } = parseBody(body, { contact: text, level: text })
         const { agent_id: agent } = contacts.find(contact)
         if (levelOf(level) !== 'blocked') this.#refuseRevoked(agent)
         await authority.announce({ operation, agent, machine: null, level: levelOf(level) }, { widens: level !== 'blocked' })
         return this.#shown(await contacts.setTrust(contact, levelOf(level)))
       }
       case 'contact_pin': {
-        const { contact, machine_id } = json.only('contact', 'machine_id').all(['contact', 'machine_id'])
+        const { contact, machine_id } = parseBody(body, CONTACT_PIN)
         const { agent_id: agent } = contacts.find(contact)
         this.#refuseRevoked(agent, machine_id)
         if (isHexId(machine_id)) await authority.announce({ operation, agent, machine: machine_id, level: null }, { widens: true })
         return this.#shown(await contacts.pin(contact, machine_id))
       }
       case 'contact_unpin': {
-        const { contact, machine_id } = json.only('contact', 'machine_id').all(['contact', 'machine_id'])
+        const { contact, machine_id } = parseBody(body, CONTACT_PIN)
         const { agent_id: agent } = contacts.find(contact)
         if (isHexId(machine_id)) await authority.announce({ operation, agent, machine: machine_id, level: null }, { widens: false })
         return this.#shown(await contacts.unpin(contact, machine_id))
       }
       case 'contact_label':
-        return this.#label(json.only('contact', 'labels'))
+        return this.#label(parseBody(body, CONTACT_LABEL))
       case 'contact_remove': {
-        const contact = json.only('contact').text('contact')
+        const { contact } = parseBody(body, { contact: text })
         const { agent_id: agent } = contacts.find(contact)
         await authority.announce({ operation, agent, machine: null, level: null }, { widens: false })
         return this.#shown(await contacts.remove(contact))
       }
       case 'identity_revoke':
-        return this.#revoke(json.only('machine_id').textOrNull('machine_id'))
+        return this.#revoke(parseBody(body, { machine_id: orNull(text) }).machine_id)
       case 'exec_incoming':
-        json.only()
+        parseBody(body, {})
         return { ok: true, sessions: incoming.list() }
       case 'exec_incoming_cancel':
-        return this.#endRun(json.only('request_id', 'agent_id'))
+        return this.#endRun(parseBody(body, INCOMING_CANCEL))
       case 'token_rotate':
-        return this.#rotate(json.only('token').text('token'))
+        return this.#rotate(parseBody(body, { token: text }).token)
     }
   }
 
-  async #import(json: JsonBody): Promise<unknown> {
+  async #import({ card: link, name, trust_level: level, rename = false }: Sent<typeof CARD_IMPORT>): Promise<unknown> {
     const { authority, clock, contacts, signatures } = this.#components
-    const card = dialableCard(verifyCard(decodeCardLink(json.text('card')), CARD_DOMAIN, clock.now()))
+    const card = dialableCard(verifyCard(decodeCardLink(link), CARD_DOMAIN, clock.now()))
     if (card.agentId === signatures.agentId) throw new AppError('bad_request', 'this is the card of this agent itself')
-    const name = json.optionalText('name')
-    const level = json.optionalText('trust_level')
-    const rename = json.optionalFlag('rename') ?? false
     const wish = { rename, ...(name !== undefined && { name }), ...(level !== undefined && { trust: levelOf(level) }) }
     this.#refuseRevoked(card.agentId, card.machineId)
     const { agentId: agent, machineId: machine } = card
@@ -126,10 +129,8 @@ export class Operations {
   }
 
   /** The operator has compared codes with whoever sits at that machine. */
-  async #meet(json: JsonBody): Promise<unknown> {
+  async #meet({ name, agent_id: agent, machine_id: machine, addresses }: Sent<typeof CONTACT_MEET>): Promise<unknown> {
     const { authority, contacts, signatures } = this.#components
-    const { name, agent_id: agent, machine_id: machine } = json.all(['name', 'agent_id', 'machine_id'])
-    const addresses = json.texts('addresses')
     for (const id of [agent, machine]) if (!isHexId(id)) throw new AppError('bad_request', 'an id has 64 lower-case hex digits')
     for (const address of addresses) {
       const problem = addressProblem(address, peerIdOf(machine)) ?? dialProblem(address)
@@ -144,10 +145,9 @@ export class Operations {
   }
 
   /** Labels let nobody in, and yet decide whom a command is for: none without its line. */
-  async #label(json: JsonBody): Promise<unknown> {
+  async #label({ contact, labels: changes }: Sent<typeof CONTACT_LABEL>): Promise<unknown> {
     const { authority, contacts } = this.#components
-    const { agent_id: agent, name } = contacts.find(json.text('contact'))
-    const changes = json.textsByKey('labels')
+    const { agent_id: agent, name } = contacts.find(contact)
     const problem = labelChangesProblem(changes)
     if (problem !== null) throw new AppError('bad_request', problem)
     const detail = `${name}: ${labelsText(changes)}`
@@ -156,11 +156,10 @@ export class Operations {
   }
 
   /** Ended first, then written down. */
-  async #endRun(json: JsonBody): Promise<unknown> {
+  async #endRun({ request_id, agent_id }: Sent<typeof INCOMING_CANCEL>): Promise<unknown> {
     const { authority, incoming } = this.#components
-    const [request_id, wanted = null] = [json.text('request_id'), json.optionalText('agent_id')]
     if (!isRequestId(request_id)) throw new AppError('bad_request', 'request_id: not a UUID')
-    const run = incoming.end(request_id, wanted)
+    const run = incoming.end(request_id, agent_id ?? null)
     const { agent_id: agent, machine_id: machine } = run
     await authority.announce({ operation: 'exec_incoming_cancel', agent, machine, level: null, request_id }, { widens: false })
     return { ok: true, session: run }

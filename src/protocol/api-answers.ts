@@ -27,6 +27,7 @@ const PAIR = { agent_id: hexId, machine_id: hexId }
 const decision = oneOf(TRUST_DECISIONS)
 
 export const AGENT = { ok: yes, ...PAIR, name: text, addresses: texts, version: text, revoked: flag }
+export type AgentAnswer = Sent<typeof AGENT>
 
 /** A contact as the network process needs it: to show, to resolve a name, to dial. */
 export const CONTACT = {
@@ -152,3 +153,4 @@ const SELECTED_HOST = {
 export type SelectedHost = Sent<typeof SELECTED_HOST>
 
 export const SELECTED_HOSTS = { ok: yes, hosts: list(record(SELECTED_HOST)), expression: text.says('their names, folded') }
+export type SelectedHosts = Sent<typeof SELECTED_HOSTS>

@@ -1,35 +1,36 @@
+import { any, count, optional, table, text, texts } from '../../protocol/json-table.ts'
 import { BoundedMap } from '../../base/bounded.ts'
 import type { Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
 import { MAX_FANOUTS } from '../../protocol/fanout-limits.ts'
 import { ContactIndex } from '../../protocol/contact-index.ts'
-import { isTable } from '../../protocol/json-table.ts'
 import type { AgentId, RequestId } from '../../protocol/ids.ts'
 import { groupsByName, selectHosts } from '../../protocol/select-hosts.ts'
-import { JsonBody } from '../json-body.ts'
+import { parseBody } from '../json-body.ts'
 import type { Snapshot } from '../port/snapshot.ts'
-import { agentNamed, commandOf, differencesOf, refused, type ProvenCommand, type RequestToSign } from './proven-request.ts'
+import { agentNamed, COMMAND_FIELDS, commandOf, differencesOf, refused, type ProvenCommand, type RequestToSign } from './proven-request.ts'
 
 /** How long after its proof a fan-out may still ask hosts whose turn comes late, where it has no earlier deadline of its own. */
 export const PROVEN_FANOUT_MS = 24 * 60 * 60 * 1000
 
-/** The keys of its object: those of `POST /exec/fanout`. */
-export const FANOUT_KEYS = [
-  'hosts',
-  'argv',
-  'stdin_b64',
-  'timeout_ms',
-  'clamp',
-  'cwd',
-  'fanout_id',
-  'request_ids',
-  'deadline_ms',
+const { argv, stdin_b64, timeout_ms, clamp, cwd } = COMMAND_FIELDS
+/** Fields of its object: those of `POST /exec/fanout`. */
+const FANOUT_FIELDS = {
+  hosts: texts,
+  argv,
+  stdin_b64,
+  timeout_ms,
+  clamp,
+  cwd,
+  fanout_id: optional(text),
+  request_ids: optional(table),
+  deadline_ms: optional(count),
   // These narrow when hosts are asked and say who is told; nothing of them is signed.
-  'parallel',
-  'canary',
-  'max_failures',
-  'session',
-] as const
+  parallel: optional(any()),
+  canary: optional(any()),
+  max_failures: optional(any()),
+  session: optional(any()),
+}
 
 /** Whom words may mean. */
 export interface KnownHosts extends Pick<Snapshot, 'contacts' | 'groups'> {
@@ -58,12 +59,16 @@ export class ProvenFanouts {
   /** Throws `bad_request` for what is no object of a fan-out, `operator_proof_required` for the beginning of a stranger's id, `conflict`, and as `selectHosts`. */
   add(id: RequestId, proven: Uint8Array, known: KnownHosts): void {
     if (this.#fanouts.has(id)) throw new AppError('conflict', 'fanout_id: a fan-out with this id goes on')
-    const json = new JsonBody(proven).only(...FANOUT_KEYS)
-    const named = json.optionalText('fanout_id')
-    if (named !== undefined && named !== id) throw refused('the operator proved another fan-out')
-    const unasked = new Set(hostsOf(json.texts('hosts'), known))
-    const lasts = Math.min(json.optionalCount('deadline_ms') ?? PROVEN_FANOUT_MS, PROVEN_FANOUT_MS)
-    this.#fanouts.set(id, { command: commandOf(json), unasked, requestIds: requestIdsOf(json), until: this.#clock.monotonic() + lasts })
+    const fanout = parseBody(proven, FANOUT_FIELDS)
+    if (fanout.fanout_id !== undefined && fanout.fanout_id !== id) throw refused('the operator proved another fan-out')
+    const unasked = new Set(hostsOf(fanout.hosts, known))
+    const lasts = Math.min(fanout.deadline_ms ?? PROVEN_FANOUT_MS, PROVEN_FANOUT_MS)
+    this.#fanouts.set(id, {
+      command: commandOf(fanout),
+      unasked,
+      requestIds: new Map(Object.entries(fanout.request_ids ?? {})),
+      until: this.#clock.monotonic() + lasts,
+    })
   }
 
   has(id: RequestId): boolean {
@@ -97,10 +102,4 @@ const hostsOf = (words: readonly string[], { own, contacts, groups }: KnownHosts
     byPrefix: (text: string) => agentNamed(text, { own, contacts }),
   }
   return selectHosts(words, known).map(({ agent_id }) => agent_id)
-}
-
-const requestIdsOf = (json: JsonBody): ReadonlyMap<string, unknown> => {
-  const ids = json.has('request_ids') ? json.value('request_ids') : {}
-  if (!isTable(ids)) throw new AppError('bad_request', 'request_ids: expected an object of agents and ids')
-  return new Map(Object.entries(ids))
 }

@@ -6,7 +6,8 @@ import { fromHex, isHexId, type AgentId } from '../../protocol/ids.ts'
 import { MIN_ID_PREFIX } from '../../protocol/limits.ts'
 import { fromBase64 } from '../../protocol/text.ts'
 import type { Contact } from '../../trust/contact.ts'
-import { JsonBody } from '../json-body.ts'
+import { parseBody } from '../json-body.ts'
+import { any, count, either, flag, optional, orNull, record, text, texts, type Sent } from '../../protocol/json-table.ts'
 
 /** What is to be signed, as far as a request object can say it. */
 export interface RequestToSign extends Pick<ExecRequest, 'request_id' | 'to_agent' | 'argv' | 'stdin' | 'timeout_ms' | 'cwd' | 'clamp'> {
@@ -20,22 +21,30 @@ export interface KnownAgents {
   readonly contacts: readonly Pick<Contact, 'name' | 'agent_id'>[]
 }
 
-/** The keys of a request object: those of `POST /exec/run`. */
-export const REQUEST_KEYS = [
-  'agent_id',
-  'agent',
-  'argv',
-  'stdin_b64',
-  'stdin_len',
-  'stdin_sha256',
-  'timeout_ms',
-  'cwd',
-  'clamp',
-  'request_id',
-  'detach',
-  // Only this daemon hears of it: nothing of it is signed.
-  'session',
-] as const
+const DETACH = { lifetime_ms: optional(orNull(count)), keep_bytes: optional(orNull(count)) }
+
+/** Fields of a command, as an operator proves it. */
+export const COMMAND_FIELDS = {
+  argv: texts,
+  stdin_b64: optional(text),
+  stdin_len: optional(count),
+  stdin_sha256: optional(texts),
+  timeout_ms: optional(count),
+  cwd: optional(text),
+  clamp: optional(flag),
+  detach: optional(either(flag, record(DETACH))),
+}
+
+/** Fields of a request object: those of `POST /exec/run`. */
+const REQUEST_FIELDS = {
+  agent_id: optional(text),
+  agent: optional(text),
+  ...COMMAND_FIELDS,
+  request_id: optional(text),
+  /** Only this daemon hears of it: nothing of it is signed. */
+  session: optional(any()),
+}
+export const REQUEST_KEYS = Object.keys(REQUEST_FIELDS)
 
 /**
  * Compares every field of a request object that an operator proved with what the network's half asks to
@@ -43,23 +52,22 @@ export const REQUEST_KEYS = [
  * difference, `bad_request` for what is no request object.
  */
 export const checkProvenRequest = (proven: Uint8Array, toSign: RequestToSign, known: KnownAgents): void => {
-  const json = new JsonBody(proven).only(...REQUEST_KEYS)
+  const request = parseBody(proven, REQUEST_FIELDS)
   const different = [
-    ...(agentOf(json, known) === toSign.to_agent ? [] : ['agent']),
-    ...differencesOf(commandOf(json), toSign),
-    ...([undefined, toSign.request_id].includes(json.optionalText('request_id')) ? [] : ['request_id']),
+    ...(agentOf(request, known) === toSign.to_agent ? [] : ['agent']),
+    ...differencesOf(commandOf(request), toSign),
+    ...([undefined, toSign.request_id].includes(request.request_id) ? [] : ['request_id']),
   ]
   if (different.length > 0) throw refused(`the operator proved another request: ${different.join(', ')} differ`)
 }
 
 /** Whom the object's `agent` or `agent_id` names. */
-const agentOf = (json: JsonBody, known: KnownAgents): AgentId => {
-  const named = [json.optionalText('agent_id'), json.optionalText('agent')].filter((text) => text !== undefined)
-  const [text] = named
-  if (text === undefined || named.length > 1)
+const agentOf = ({ agent_id, agent }: Sent<typeof REQUEST_FIELDS>, known: KnownAgents): AgentId => {
+  const named = agent_id ?? agent
+  if (named === undefined || (agent_id !== undefined && agent !== undefined))
     throw new AppError('bad_request', 'agent_id, agent: name the agent with exactly one of the two')
-  if (json.has('agent_id') && !isHexId(text)) throw new AppError('bad_request', 'agent_id: expected 64 lower-case hex digits')
-  return agentNamed(text, known)
+  if (agent_id !== undefined && !isHexId(agent_id)) throw new AppError('bad_request', 'agent_id: expected 64 lower-case hex digits')
+  return agentNamed(named, known)
 }
 
 /** As a person names an agent, but of strangers only the whole id: anybody can make one that begins as another does. */
@@ -78,20 +86,19 @@ const byPrefix = (prefix: string, ids: readonly AgentId[]): AgentId[] =>
 /** What is to run, whoever is to run it. */
 export type ProvenCommand = Omit<RequestToSign, 'request_id' | 'to_agent' | 'argv'> & { readonly argv: readonly string[] }
 
-export const commandOf = (json: JsonBody): ProvenCommand => ({
-  argv: json.texts('argv'),
-  stdin: stdinOf(json),
-  timeout_ms: json.optionalCount('timeout_ms') ?? null,
-  cwd: json.optionalText('cwd') ?? null,
-  clamp: json.optionalFlag('clamp') ?? false,
-  detach: detachOf(json),
+export const commandOf = (command: Sent<typeof COMMAND_FIELDS>): ProvenCommand => ({
+  argv: command.argv,
+  stdin: stdinOf(command),
+  timeout_ms: command.timeout_ms ?? null,
+  cwd: command.cwd ?? null,
+  clamp: command.clamp ?? false,
+  detach: detachOf(command.detach),
 })
 
-const detachOf = (json: JsonBody): RequestToSign['detach'] => {
-  if (json.isFlag('detach')) return json.optionalFlag('detach') === true ? { lifetime_ms: null, keep_bytes: null } : null
-  const detach = json.optionalObject('detach')?.only('lifetime_ms', 'keep_bytes')
-  if (detach === undefined) return null
-  return { lifetime_ms: detach.optionalCount('lifetime_ms') ?? null, keep_bytes: detach.optionalCount('keep_bytes') ?? null }
+const detachOf = (detach: Sent<typeof COMMAND_FIELDS>['detach'] = false): RequestToSign['detach'] => {
+  if (detach === false) return null
+  const { lifetime_ms = null, keep_bytes = null } = detach === true ? {} : detach
+  return { lifetime_ms, keep_bytes }
 }
 
 /** The keys in which the two differ. */
@@ -114,10 +121,7 @@ const isSameDetach = (proven: RequestToSign['detach'], toSign: RequestToSign['de
     : proven.lifetime_ms === toSign.lifetime_ms && proven.keep_bytes === toSign.keep_bytes
 
 /** The stdin that the object pins; null where it names none. */
-const stdinOf = (json: JsonBody): RequestToSign['stdin'] => {
-  const whole = json.optionalText('stdin_b64')
-  const len = json.optionalCount('stdin_len')
-  const hashes = json.has('stdin_sha256') ? json.texts('stdin_sha256') : undefined
+const stdinOf = ({ stdin_b64: whole, stdin_len: len, stdin_sha256: hashes }: Sent<typeof COMMAND_FIELDS>): RequestToSign['stdin'] => {
   if (whole === undefined && len === undefined && hashes === undefined) return null
   if (whole !== undefined && len === undefined && hashes === undefined) {
     const bytes = fromBase64(whole)

@@ -1,5 +1,4 @@
-import type { Sent } from '../../../protocol/json-table.ts'
-import { AGENT, type ContactsAnswer, type MeshCounts, type PeerJson } from '../../../protocol/api-answers.ts'
+import type { AgentAnswer, ContactsAnswer, MeshCounts, PeerJson } from '../../../protocol/api-answers.ts'
 import { counted } from '../../../base/counted.ts'
 import { meshSizeText } from '../../../doctor/mesh-size.ts'
 import type { CliContext } from '../context.ts'
@@ -35,7 +34,7 @@ const drawPeers = async (context: CliContext, peers: readonly PeerJson[]): Promi
   if (peers.length === 0) return printPeers(context, peers)
   const [contacts, agent] = await Promise.all([
     context.api.json<ContactsAnswer>({ method: 'GET', path: '/contacts' }),
-    context.api.json<Sent<typeof AGENT>>({ method: 'GET', path: '/agent' }),
+    context.api.json<AgentAnswer>({ method: 'GET', path: '/agent' }),
   ])
   const named = peers.map((peer) => ({ ...peer, name: nameOf(peer, contacts) }))
   const self = `${agent.name}, agent ${agent.agent_id.slice(0, 12)} on machine ${agent.machine_id.slice(0, 12)}`

@@ -1,14 +1,11 @@
-import type { Sent } from '../../../protocol/json-table.ts'
-import { SELECTED_HOSTS } from '../../../protocol/api-answers.ts'
+import type { SelectedHosts } from '../../../protocol/api-answers.ts'
 import { selectPath } from '../../../local-api/select-path.ts'
 import type { CliContext } from '../context.ts'
-
-type Selected = Sent<typeof SELECTED_HOSTS>
 
 /** The daemon's answer to whom the words mean. */
 export const selectHosts = async <T>({ api }: CliContext, who: readonly string[]): Promise<T> =>
   api.json<T>({ method: 'GET', path: selectPath(who) })
 
 /** Whom the words mean. */
-export const selectedHosts = async (context: CliContext, who: readonly string[]): Promise<Selected['hosts']> =>
-  (await selectHosts<Selected>(context, who)).hosts
+export const selectedHosts = async (context: CliContext, who: readonly string[]): Promise<SelectedHosts['hosts']> =>
+  (await selectHosts<SelectedHosts>(context, who)).hosts
