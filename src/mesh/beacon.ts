@@ -1,16 +1,24 @@
-import type { Clock } from '../base/clock.ts'
+import type { Clock, Timer } from '../base/clock.ts'
+import { errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
+import { TokenBucket } from '../base/token-bucket.ts'
 import { PRESENCE_TOPIC, presence } from '../protocol/card.ts'
 import type { AgentId } from '../protocol/ids.ts'
-import { MAX_PRESENCE_ADDRESSES, MAX_PRESENCE_BYTES, MAX_PRESENCE_SECS } from '../protocol/limits.ts'
+import { MAX_PRESENCE_ADDRESSES, MAX_PRESENCE_BYTES, MAX_PRESENCE_SECS, PRESENCES_PER_MINUTE } from '../protocol/limits.ts'
 import { announceable } from './addresses.ts'
 import type { MeshNode } from './node.ts'
 import type { OwnCard } from './own-card.ts'
-import { JITTER, MIN_SPACING_MS, OwnWords } from './own-words.ts'
 import { MAX_HEARD_STRANGERS, PRESENCES_PER_SECOND, type Heard, type Presences } from './presences.ts'
 import type { Reach } from './reach.ts'
 
+/** Presences of this machine: a burst and a rate, together no more than others accept of one machine in any minute. */
+export const OWN_PRESENCES_BURST = 4
+export const OWN_PRESENCES_PER_MINUTE = PRESENCES_PER_MINUTE - OWN_PRESENCES_BURST
+/** They are at least this far apart. */
+const MIN_SPACING_MS = 1_000
+/** Part of each pause that is random, so that machines that start together, or that heard the same newcomer, do not send in step. */
+const JITTER = 0.2
 /** Between two presences of ours while the mesh is small … */
 const MIN_PAUSE_MS = 45_000
 /** … and when it is large: three of these are what a presence may hold. */
@@ -40,48 +48,79 @@ export interface BeaconComponents {
 export class Beacon implements Startable {
   readonly #parts: BeaconComponents
   readonly #agentId: AgentId
-  readonly #words: OwnWords
-  /** Where we said that we are; null before the first word. */
+  readonly #allowed: TokenBucket
+  /** Where we said that we are; null before the first presence. */
   #told: string | null = null
+  #timer: Timer | null = null
+  #dueAt = 0
+  #lastAt = Number.NEGATIVE_INFINITY
+  #stopped = false
 
   constructor(components: BeaconComponents, init: { agentId: AgentId }) {
     this.#parts = components
     this.#agentId = init.agentId
-    const { node, presences } = components
-    this.#words = new OwnWords(components, {
-      make: async () => this.#presence(),
-      publish: async (word) => node.publish(PRESENCE_TOPIC, word),
-      pauseMs: () => pauseMs(presences.size) * (1 + JITTER * (2 * Math.random() - 1)),
-    })
+    this.#allowed = new TokenBucket(components, { burst: OWN_PRESENCES_BURST, perSecond: OWN_PRESENCES_PER_MINUTE / 60 })
   }
 
   /** Before the node's start: joins the topic and waits for neighbours. */
   start(): void {
     const { node, presences, onHeard } = this.#parts
-    this.#words.start()
+    this.#stopped = false
     node.joinTopic(
       PRESENCE_TOPIC,
       (data, publisher, neighbour) => {
         const { verdict, heard, newcomer } = presences.receive(data, publisher, neighbour)
         if (heard !== null) onHeard(heard)
-        if (newcomer) this.#soon()
+        if (newcomer) this.#answer()
         return verdict
       },
-      () => this.#soon(),
+      () => this.#answer(),
     )
     node.reach.onAddresses = () => {
-      if (this.#told !== null && this.#told !== this.#addresses().join()) this.#words.soon(MIN_SPACING_MS)
+      if (this.#told !== null && this.#told !== this.#addresses().join()) this.#soon(MIN_SPACING_MS)
     }
-    this.#words.in(MIN_SPACING_MS)
+    this.#in(MIN_SPACING_MS)
   }
 
   stop(): void {
-    this.#words.stop()
+    this.#stopped = true
+    this.#timer?.cancel()
+    this.#timer = null
   }
 
   /** A new neighbour or a newcomer is answered no sooner than all are to be apart. */
-  #soon(): void {
-    this.#words.soon(Math.max(MIN_SPACING_MS, fairPauseMs(this.#parts.presences.size)))
+  #answer(): void {
+    this.#soon(Math.max(MIN_SPACING_MS, fairPauseMs(this.#parts.presences.size)))
+  }
+
+  /** Sends the next presence so long after the last one. */
+  #soon(spacingMs: number): void {
+    const earliest = Math.max(0, this.#lastAt + spacingMs - this.#parts.clock.monotonic())
+    this.#in(earliest + Math.random() * MIN_SPACING_MS * JITTER)
+  }
+
+  /** Of two times the earlier counts. */
+  #in(ms: number): void {
+    const { clock } = this.#parts
+    const at = clock.monotonic() + ms
+    if (this.#stopped || (this.#timer !== null && this.#dueAt <= at)) return
+    this.#timer?.cancel()
+    this.#dueAt = at
+    this.#timer = clock.setTimeout(() => void this.#say(), Math.ceil(ms), { unref: true })
+  }
+
+  async #say(): Promise<void> {
+    const { clock, node, presences, log } = this.#parts
+    this.#timer = null
+    if (!this.#allowed.take()) return this.#in(MIN_SPACING_MS)
+    this.#lastAt = clock.monotonic()
+    try {
+      const said = await this.#presence()
+      if (!this.#stopped) await node.publish(PRESENCE_TOPIC, said)
+    } catch (error) {
+      log.debug({ err: errorText(error) }, 'the presence was not published')
+    }
+    this.#in(pauseMs(presences.size) * (1 + JITTER * (2 * Math.random() - 1)))
   }
 
   #addresses(): string[] {

@@ -3,9 +3,8 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import { test } from 'node:test'
 
 import { silentLogger } from '../../src/base/log.ts'
-import { Beacon } from '../../src/mesh/beacon.ts'
+import { Beacon, OWN_PRESENCES_BURST, OWN_PRESENCES_PER_MINUTE } from '../../src/mesh/beacon.ts'
 import type { TopicValidator, Verdict } from '../../src/mesh/libp2p/gossip.ts'
-import { OWN_WORDS_BURST, OWN_WORDS_PER_MINUTE } from '../../src/mesh/own-words.ts'
 import { Presences } from '../../src/mesh/presences.ts'
 import { PRESENCES_PER_MINUTE } from '../../src/protocol/limits.ts'
 import { newParty } from '../support/fake-network.ts'
@@ -102,5 +101,5 @@ test('of a fleet that starts together each hears of all others within seconds, a
 })
 
 test('what one says of itself in any minute is no more than others accept of one', () => {
-  assert.ok(OWN_WORDS_BURST + OWN_WORDS_PER_MINUTE <= PRESENCES_PER_MINUTE)
+  assert.ok(OWN_PRESENCES_BURST + OWN_PRESENCES_PER_MINUTE <= PRESENCES_PER_MINUTE)
 })
