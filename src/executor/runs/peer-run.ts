@@ -48,7 +48,7 @@ export interface PeerRunInit {
   readonly admission: Admitted | Awaited
   readonly output: PeerRunOutput
   /** Null: /dev/null. */
-  readonly stdin: StdinFeed | null
+  readonly stdin: Pick<StdinFeed, 'whole' | 'attach' | 'stop'> | null
   /** Reports the run to the approval clients of this machine; null: nobody is told. */
   readonly story: RunStory | null
 }

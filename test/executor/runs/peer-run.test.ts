@@ -3,7 +3,7 @@ import { test, type TestContext } from 'node:test'
 
 import { systemClock } from '../../../src/base/clock.ts'
 import type { Logger } from '../../../src/base/log.ts'
-import { PeerRun, type PeerRunOutput } from '../../../src/executor/runs/peer-run.ts'
+import { PeerRun, type PeerRunInit, type PeerRunOutput } from '../../../src/executor/runs/peer-run.ts'
 import type { Admitted, Awaited, Refused } from '../../../src/executor/runs/run-wait.ts'
 import { execFrame } from '../../../src/protocol/exec.ts'
 import { RunStory } from '../../../src/protocol/run-story.ts'
@@ -18,6 +18,7 @@ const REFUSAL = new Uint8Array([2])
 /** A run of one program whose output, journal, slot and approval clients write down what they are told. */
 class Recorder {
   readonly events: string[] = []
+  stdin: PeerRunInit['stdin'] = null
   readonly #t: TestContext
 
   constructor(t: TestContext) {
@@ -73,7 +74,7 @@ class Recorder {
       { owner: 'bob', session: null, door: 'mesh', run_id: REQUEST_ID, node: 'here' },
     )
     const components = { cells: await groupCells(), clock: systemClock, guardian: startGuardian(this.#t), log }
-    return new PeerRun(components, { requestId: REQUEST_ID, admission, output, stdin: null, story })
+    return new PeerRun(components, { requestId: REQUEST_ID, admission, output, stdin: this.stdin, story })
   }
 }
 
@@ -229,6 +230,26 @@ test('a run that is ended in the moment in which it is allowed starts nothing', 
   assert.deepEqual(withdrawn, ['lease_expired'])
   assert.ok(!recorder.events.includes('started'))
   assert.deepEqual(recorder.events.slice(0, 3), ['note lease_expired', 'requested', 'warned lease_expired'])
+})
+
+test('stdin of a run that waits is held no longer when it is refused or ended', async (t) => {
+  for (const isEnded of [true, false]) {
+    const recorder = new Recorder(t)
+    const { awaited, decided } = approval()
+    recorder.stdin = {
+      whole: Promise.resolve(new Uint8Array()),
+      attach: () => undefined,
+      stop: () => void recorder.events.push('stdin stops'),
+    }
+    const run = await recorder.run(awaited)
+    const over = run.execute()
+    if (isEnded) run.end('cancelled')
+    assert.deepEqual(recorder.events, isEnded ? ['stdin stops', 'note cancelled'] : [])
+    recorder.events.length = 0
+    decided.resolve({ reason: 'approval_denied', exit: REFUSAL })
+    await over
+    assert.deepEqual(recorder.events, ['stdin stops', 'exec.denied', 'exit 2'])
+  }
 })
 
 for (const title of ['while its request is being written down', 'before it may start'] as const)
