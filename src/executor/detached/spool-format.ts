@@ -1,5 +1,22 @@
 import type { OutputStream } from '../runs/outbox.ts'
 
+/** Places are remembered this far apart, so that who attaches late need not read all that is before. */
+const INDEX_EVERY = 256 * 1024
+
+/** Where pieces of one spool begin, as whoever writes or reads it comes by. */
+export class SpoolIndex {
+  readonly #places: SpoolPlace[] = [SPOOL_START]
+
+  note(place: SpoolPlace): void {
+    if (place.file - this.#places.at(-1)!.file >= INDEX_EVERY) this.#places.push(place)
+  }
+
+  /** The last known place that has at most so many bytes of output before it. */
+  before(kept: number): SpoolPlace {
+    return this.#places.findLast((place) => keptBefore(place) <= kept) ?? SPOOL_START
+  }
+}
+
 /** Output in the order in which it came: each piece behind two bytes, the stream in the highest bit and its length in the others. */
 export const HEAD_BYTES = 2
 const MAX_PIECE = 0x7fff

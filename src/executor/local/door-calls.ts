@@ -1,4 +1,19 @@
-import { AppError, errorText, isAppError } from '../../base/errors.ts'
+import type { RecalledRun as JournalledRun } from '../../audit/recalled-runs.ts'
+import { AppError, errorCodeOf, errorText, isAppError } from '../../base/errors.ts'
+import type {
+  FileAnswer,
+  FileCall,
+  LocalExecutor,
+  LocalOutcome,
+  LocalRun,
+  LocalRunSink,
+  MeantTarget,
+  ReachedTarget,
+  RecalledEnd,
+  RecalledRun,
+  RunStart,
+  SessionOpening,
+} from '../port/local-executor.ts'
 import { targetNameOf } from '../../policy/local/authorize-target.ts'
 import { lookUpCommand } from '../../policy/local/look-up-command.ts'
 import type { CommandLookup } from '../../protocol/command-lookup.ts'
@@ -6,24 +21,23 @@ import { MAX_PORT_CALLS } from '../../protocol/limits.ts'
 import type { SessionGrant } from '../../protocol/rexd-answers.ts'
 import { capabilityNamesOf } from '../../protocol/rexd-names.ts'
 import type { RulesJson } from '../../protocol/rules-json.ts'
-import type {
-  FileAnswer,
-  FileCall,
-  LocalExecutor,
-  LocalRun,
-  LocalRunSink,
-  MeantTarget,
-  ReachedTarget,
-  RecalledRun,
-  RunStart,
-  SessionOpening,
-} from '../port/local-executor.ts'
 import { boundedError } from '../port/port-error.ts'
 import { answerFileCall } from './file-calls.ts'
 import type { LocalEngine } from './local-engine.ts'
-import { recalledRun } from './recalled-run.ts'
 import { startRun } from './start-run.ts'
 import type { TargetRunner } from './target-program.ts'
+
+const endOf = (end: JournalledRun['end']): RecalledEnd => {
+  if (end.kind === 'refused') return { kind: 'refused', error: new AppError(errorCodeOf(end.code), end.detail) }
+  if (end.kind !== 'exit') return { kind: end.kind === 'goes_on' ? end.kind : 'unknown' }
+  const { kind: _kind, stdout_bytes, stderr_bytes, ...facts } = end
+  const totals = { stdout_bytes_total: stdout_bytes, stderr_bytes_total: stderr_bytes }
+  const outcome: LocalOutcome = { ...facts, ...totals, denial_reason: null, detail: null, lost: null }
+  return { kind: 'outcome', outcome }
+}
+
+/** A run that the journal knows, as doors are told of it. */
+export const recalledRun = ({ request_id: _id, end, ...facts }: JournalledRun): RecalledRun => ({ ...facts, end: endOf(end) })
 
 /** The `LocalExecutor` of this process: the engine, with a bound on the calls, and on the starts, that are in work at once. */
 export class DoorCalls implements LocalExecutor {

@@ -21,10 +21,9 @@ import { CAPABILITY_GROUPS, type Capability } from '../../protocol/rexd-names.ts
 import type { SessionOpening } from '../port/local-executor.ts'
 import type { EngineModes } from './exec-place.ts'
 import type { LocalJournal } from './local-journal.ts'
-import { LocalSession } from './local-session.ts'
+import { LocalSession, RunSet } from './local-session.ts'
 import type { DeskLink } from '../../desk/desk-link.ts'
 import { RunWatch } from '../run-watch.ts'
-import { RunSet } from './run-set.ts'
 import type { TargetRunner } from './target-program.ts'
 
 export interface LocalEngineComponents {

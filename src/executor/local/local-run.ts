@@ -1,18 +1,161 @@
 import { constants } from 'node:os'
 
+import { Waiters } from '../../base/waiters.ts'
+import { FRAME_COST, MIN_UNACKED_PER_RUN } from '../../protocol/limits.ts'
+import type { LocalOutcome, LocalRun, LocalRunEvent, LocalRunSink, TerminalSize } from '../port/local-executor.ts'
+import type { StdinSink } from '../../process/stdin.ts'
 import { AppError, errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { Slot } from '../../policy/slots.ts'
 import { PROCESS_SIGNALS, type ProcessSignal } from '../../process/signals.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import type { CutWish, RanOn } from '../../protocol/run-place.ts'
-import type { LocalOutcome, LocalRun, LocalRunSink, TerminalSize } from '../port/local-executor.ts'
-import { Execution, type EndCause, type ExecutionInit } from '../runs/execution.ts'
+import { type EndCause, Execution, type ExecutionInit } from '../runs/execution.ts'
 import type { Warning } from '../runs/warning-text.ts'
-import type { LocalProgram, LocalReport } from './local-report.ts'
-import type { OpenStdin } from './open-stdin.ts'
-import { SinkQueue } from './sink-queue.ts'
+import type { LocalProgram, LocalReport } from './local-journal.ts'
 import type { TargetProgram } from './target-program.ts'
+
+/** Bytes of one run that wait for its sink, with FRAME_COST for each event; beyond this its program is paused. */
+const HIGH_WATER_MARK = MIN_UNACKED_PER_RUN
+
+const costOf = (event: LocalRunEvent): number => ('data' in event ? event.data.length + FRAME_COST : 0)
+
+/** The events of one run on their way to its sink, one at a time and in order. */
+export class SinkQueue {
+  readonly #sink: LocalRunSink
+  readonly #init: { readonly onRoom: () => void; readonly onSinkError: () => void }
+  readonly #queue: LocalRunEvent[] = []
+  readonly #idle = new Waiters()
+  #bytes = 0
+  #delivering = false
+  #full = false
+  #closed = false
+
+  /** `onRoom`: once after each `push` that answered false. `onSinkError`: the sink rejected, and is told nothing more. */
+  constructor(components: { sink: LocalRunSink }, init: { onRoom: () => void; onSinkError: () => void }) {
+    this.#sink = components.sink
+    this.#init = init
+  }
+
+  /** False when the run must read no more until `onRoom`. */
+  push(event: LocalRunEvent): boolean {
+    if (this.#closed) return true
+    this.#queue.push(event)
+    this.#bytes += costOf(event)
+    if (!this.#delivering) void this.#deliver()
+    this.#full = this.#bytes >= HIGH_WATER_MARK
+    return !this.#full
+  }
+
+  /** Resolves when the sink is done with everything. */
+  async idle(): Promise<void> {
+    if (this.#delivering) await this.#idle.next()
+  }
+
+  /** Nobody reads any more: what is left is dropped, and nothing has to wait. */
+  close(): void {
+    this.#closed = true
+    this.#queue.length = 0
+    this.#bytes = 0
+    this.#checkRoom()
+  }
+
+  /** Without a promise the next event follows in the same turn. */
+  async #deliver(): Promise<void> {
+    this.#delivering = true
+    for (let event = this.#queue.shift(); event !== undefined; event = this.#queue.shift()) {
+      try {
+        const taken = this.#sink.event(event)
+        if (taken !== undefined) await taken
+      } catch {
+        this.close()
+        this.#init.onSinkError()
+      }
+      if (this.#closed) continue
+      this.#bytes -= costOf(event)
+      this.#checkRoom()
+    }
+    this.#delivering = false
+    this.#idle.wake()
+  }
+
+  #checkRoom(): void {
+    if (!this.#full || this.#bytes >= HIGH_WATER_MARK) return
+    this.#full = false
+    this.#init.onRoom()
+  }
+}
+
+/** Bytes that wait for the program; beyond this no more are taken. */
+export const MAX_STDIN_UNACKED = 1024 * 1024
+/** Pieces below this are joined while they wait, so that a flood of tiny ones does not cost memory. */
+const JOIN_BELOW = 4_096
+
+/** What came with the command: its door has bounded it, and all of it is taken. `eof`: nothing follows. */
+export interface FirstStdin {
+  readonly first: Uint8Array
+  readonly eof: boolean
+}
+
+/** The stdin of a local program, which its caller sends piece by piece and did not announce. */
+export class OpenStdin {
+  readonly #queue: Uint8Array[] = []
+  #sink: StdinSink | null = null
+  #bytes = 0
+  #writing = false
+  #stopped = false
+  #ended: boolean
+
+  constructor({ first, eof }: FirstStdin) {
+    if (first.length > 0) this.#keep(first)
+    this.#ended = eof
+  }
+
+  /** Its end was given: nothing more is taken. */
+  get ended(): boolean {
+    return this.#ended
+  }
+
+  /** Takes what there is room for, from the beginning; answers how many bytes. `eof` counts where all were taken. */
+  give(data: Uint8Array, eof: boolean): number {
+    const room = Math.max(0, MAX_STDIN_UNACKED - this.#bytes)
+    // A copy: a view would keep the whole message for the part that was taken.
+    const taken = data.length <= room ? data : Uint8Array.from(data.subarray(0, room))
+    if (taken.length > 0 && !this.#stopped) this.#keep(taken)
+    this.#ended = eof && taken.length === data.length
+    void this.#write()
+    return taken.length
+  }
+
+  /** The program is there. */
+  attach(sink: StdinSink): void {
+    this.#sink = sink
+    void this.#write()
+  }
+
+  stop(): void {
+    this.#stopped = true
+    this.#queue.length = 0
+  }
+
+  #keep(data: Uint8Array): void {
+    this.#bytes += data.length
+    const last = this.#queue.at(-1)
+    if (last === undefined || last.length + data.length > JOIN_BELOW) this.#queue.push(data)
+    else this.#queue[this.#queue.length - 1] = Buffer.concat([last, data])
+  }
+
+  async #write(): Promise<void> {
+    if (this.#writing || this.#sink === null) return
+    this.#writing = true
+    for (let data = this.#queue.shift(); data !== undefined; data = this.#queue.shift()) {
+      await this.#sink.write(data)
+      this.#bytes -= data.length
+    }
+    this.#writing = false
+    if (this.#ended && !this.#stopped) this.#sink.end()
+  }
+}
 
 export interface LocalRunInit {
   readonly requestId: RequestId

@@ -1,14 +1,49 @@
+import { type Clock, within } from '../../base/clock.ts'
+import { MAX_FILE_PLACES, SESSION_CLOSE_MS } from '../../protocol/rexd-limits.ts'
+import type { EndCause } from '../runs/execution.ts'
 import type { LocalKey } from '../../audit/events.ts'
-import { within, type Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
 import type { TimeShare, TimeSharing } from '../../base/time-sharing.ts'
 import { Turnstile } from '../../base/turnstile.ts'
 import type { SessionRights } from '../../policy/local/intent.ts'
 import { Slots } from '../../policy/slots.ts'
 import type { LifecycleFacts } from '../../protocol/lifecycle.ts'
-import { MAX_FILE_PLACES, SESSION_CLOSE_MS } from '../../protocol/rexd-limits.ts'
-import type { EndCause } from '../runs/execution.ts'
-import { RunSet } from './run-set.ts'
+
+interface SessionRun {
+  readonly over: boolean
+  end(cause: EndCause): void
+  kill(): void
+}
+
+/** Runs that are ended together. */
+export class RunSet {
+  readonly #clock: Clock
+  readonly #runs = new Map<SessionRun, Promise<void>>()
+
+  constructor(components: { clock: Clock }) {
+    this.#clock = components.clock
+  }
+
+  /** Holds the run until its work is over. */
+  add(run: SessionRun, work: Promise<void>): void {
+    this.#runs.set(
+      run,
+      work.finally(() => this.#runs.delete(run)),
+    )
+  }
+
+  /** Ends every program, and answers when all are over; how many there were. */
+  async end(cause: EndCause): Promise<number> {
+    const runs = [...this.#runs.keys()].filter(({ over }) => !over)
+    for (const run of runs) run.end(cause)
+    const timer = this.#clock.setTimeout(() => {
+      for (const run of runs) run.kill()
+    }, SESSION_CLOSE_MS)
+    await Promise.all(this.#runs.values())
+    timer.cancel()
+    return runs.length
+  }
+}
 
 /** A session of a local caller: its rights, its runs and file calls, and its share of the event loop. */
 export class LocalSession {

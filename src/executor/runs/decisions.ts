@@ -1,26 +1,75 @@
+import { BoundedMap } from '../../base/bounded.ts'
+import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
+import type { AgentId, RequestId } from '../../protocol/ids.ts'
+import {
+  DENIALS_PER_SECOND,
+  DENIAL_BURST,
+  MAX_RECENT_RUNS,
+  STRANGERS_REQUESTS_PER_SECOND,
+  STRANGERS_REQUEST_BURST,
+} from '../../protocol/limits.ts'
+import { type Arrival, type VerifyContext, intentOf, readArrival, senderProblem } from './arrival.ts'
 import type { Clock } from '../../base/clock.ts'
 import { RateLimit } from '../../base/rate-limit.ts'
 import type { TimeShare } from '../../base/time-sharing.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
-import { authorize, senderDenial, type Asked, type Permitted, type Principal } from '../../policy/mesh/authorize.ts'
+import { type Asked, type Permitted, type Principal, authorize, senderDenial } from '../../policy/mesh/authorize.ts'
 import { RuleBook } from '../../policy/mesh/tellable-rules.ts'
 import type { ExecDetachRequest } from '../../protocol/detached.ts'
 import type { SignedStdin } from '../../protocol/exec.ts'
-import type { AgentId, RequestId } from '../../protocol/ids.ts'
-import { DENIAL_BURST, DENIALS_PER_SECOND, STRANGERS_REQUEST_BURST, STRANGERS_REQUESTS_PER_SECOND } from '../../protocol/limits.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
-import { isSameRun, type Detached } from '../detached/detached.ts'
+import { type Detached, isSameRun } from '../detached/detached.ts'
 import type { KeptRun } from '../detached/kept-run.ts'
 import type { PeerLink } from '../links/links.ts'
-import { pairKey, type Nonces } from '../links/nonces.ts'
+import { type Nonces, pairKey } from '../links/nonces.ts'
 import type { Denial, Dropped, Told } from './answers.ts'
 import { Approvals, type ApprovalsComponents, type ApprovalsInit, type AskedRun, type NotAllowed } from './approvals.ts'
-import { intentOf, readArrival, type Arrival } from './arrival.ts'
 import type { RunOutlet } from './outlet.ts'
 import type { AdmittedQuestion, PeerQuestions } from './peer-questions.ts'
 import type { RunSubject } from './reports.ts'
 import type { PeerRunInit } from './peer-run.ts'
-import { SENDER_PROBLEMS, Senders } from './senders.ts'
+
+/** What keeps a sender from being believed, as the journal says it. */
+export const SENDER_PROBLEMS = {
+  replayed: 'the nonce of its stream was used before, or never given out, or another one was signed',
+  wrong_party: 'it names other parties than those of the link',
+  wrong_signature: 'its signature does not fit',
+} as const
+
+const keyOf = (agentId: AgentId, name: string): string => `${agentId} ${name}`
+
+/** Who asks, and whether each id is used once. */
+export class Senders {
+  readonly #counters: ExecCounters
+  readonly #own: VerifyContext['own']
+  /** The ids of runs that each pair has begun, before this start too. A denial before a process began frees its id. Old ones are forgotten: a replay fails on its nonce already. */
+  readonly #used = new BoundedMap<string, true>({ max: MAX_RECENT_RUNS })
+
+  constructor(components: { readonly counters: ExecCounters }, init: VerifyContext['own']) {
+    this.#counters = components.counters
+    this.#own = init
+  }
+
+  /** One id never means two runs: from now on it is used. */
+  use(agentId: AgentId, name: string): void {
+    this.#used.set(keyOf(agentId, name), true, agentId)
+  }
+
+  /** Its run was denied before a process began. */
+  release(agentId: AgentId, name: string): void {
+    this.#used.delete(keyOf(agentId, name))
+  }
+
+  hasUsed(agentId: AgentId, name: string): boolean {
+    return this.#used.has(keyOf(agentId, name))
+  }
+
+  problemOf(read: Arrival, { link, nonces, streamNonce }: Omit<VerifyContext, 'own'>): keyof typeof SENDER_PROBLEMS | null {
+    const problem = senderProblem(read, { link, nonces, streamNonce, own: this.#own })
+    if (problem === 'replayed') this.#counters.count('requests_replayed')
+    return problem
+  }
+}
 
 /** A Request, a question for rules, or a Resume, that came on a stream of a link. */
 export interface RunArrival {

@@ -1,3 +1,10 @@
+import { isListed } from '../../policy/mesh/authorize.ts'
+import type { Acl } from '../../policy/mesh/acl.ts'
+import { MAX_PORT_RUNS, MAX_RUNS_PER_PEER, MAX_UNACKED_TOTAL, SHUTDOWN_KILL_MS } from '../../protocol/limits.ts'
+import { OWN_LINK, type PeerLink } from '../links/links.ts'
+import type { TrustJudge } from '../links/trust-judge.ts'
+import type { Active, Denial, Told } from './answers.ts'
+import type { EndCause } from './execution.ts'
 import type { RunKey } from '../../audit/run-key.ts'
 import type { Clock } from '../../base/clock.ts'
 import { Keeping } from '../../base/keeping.ts'
@@ -6,21 +13,65 @@ import { TimeSharing } from '../../base/time-sharing.ts'
 import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import { execFrame } from '../../protocol/exec.ts'
 import type { AgentId, RequestId } from '../../protocol/ids.ts'
-import { MAX_UNACKED_TOTAL, SHUTDOWN_KILL_MS } from '../../protocol/limits.ts'
 import { HERE } from '../../protocol/lifecycle.ts'
 import type { RunStory } from '../../protocol/run-story.ts'
-import { OWN_LINK, type PeerLink } from '../links/links.ts'
 import { pairKey } from '../links/nonces.ts'
 import type { RunWatch } from '../run-watch.ts'
-import { ActiveRuns } from './active-runs.ts'
-import type { Active, Denial, Told } from './answers.ts'
 import type { ApprovalsInit } from './approvals.ts'
 import { readResume } from './arrival.ts'
-import { Decisions, knownAs, type Begun, type DecisionsComponents, type RunArrival } from './decisions.ts'
+import { type Begun, Decisions, type DecisionsComponents, type RunArrival, knownAs } from './decisions.ts'
 import type { RunOutlet } from './outlet.ts'
 import type { Carried } from './peer-questions.ts'
 import { PeerRun } from './peer-run.ts'
 import { RequesterStream, type RequesterStreamComponents } from './requester-stream.ts'
+
+/** Whatever is being answered, until it is. */
+export class ActiveRuns {
+  readonly #active = new Map<Active, Promise<void>>()
+
+  /** The oldest first. */
+  get all(): readonly Active[] {
+    return [...this.#active.keys()]
+  }
+
+  track(active: Active, work: Promise<void>): void {
+    this.#active.set(
+      active,
+      work.finally(() => this.#active.delete(active)),
+    )
+  }
+
+  isFullFor(link: PeerLink): boolean {
+    if (this.#active.size >= MAX_PORT_RUNS) return true
+    if (this.#active.size < MAX_RUNS_PER_PEER || link.number === OWN_LINK) return false
+    return this.all.filter((active) => active.link.agentId === link.agentId).length >= MAX_RUNS_PER_PEER
+  }
+
+  /** Whoever is not accepted any more loses its runs, connected or not. */
+  accessChanged(judge: TrustJudge): void {
+    for (const { link, run } of this.#active.keys())
+      if (run !== null && judge.decide(link.agentId, link.machineId) !== 'accept') run.end('access_revoked')
+  }
+
+  /** What this ACL does not have ends, and waits no longer. Answers how many. */
+  aclNarrowed(acl: Acl): number {
+    const gone = this.all.filter(({ link, command }) => command !== null && !isListed(command, link, acl))
+    for (const { run } of gone) run?.end('access_revoked')
+    return gone.length
+  }
+
+  end(cause: EndCause): void {
+    for (const { run } of this.#active.keys()) run?.end(cause)
+  }
+
+  kill(): void {
+    for (const { run } of this.#active.keys()) run?.kill()
+  }
+
+  async settled(): Promise<void> {
+    await Promise.all(this.#active.values())
+  }
+}
 
 /**
  * Runs that have ended and whose Exit is kept until their requester has it. An owner is an agent, since that may have

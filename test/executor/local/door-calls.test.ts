@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { AppError } from '../../../src/base/errors.ts'
-import { SinkQueue } from '../../../src/executor/local/sink-queue.ts'
+import { SinkQueue } from '../../../src/executor/local/local-run.ts'
 import { boundedError } from '../../../src/executor/port/port-error.ts'
 import type { LocalRunEvent } from '../../../src/executor/port/local-executor.ts'
 import {

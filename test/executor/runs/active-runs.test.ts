@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import type { PeerLink } from '../../../src/executor/links/links.ts'
-import { ActiveRuns } from '../../../src/executor/runs/active-runs.ts'
+import { ActiveRuns } from '../../../src/executor/runs/runs.ts'
 import type { Active } from '../../../src/executor/runs/answers.ts'
 import { MAX_RUNS_PER_PEER } from '../../../src/protocol/limits.ts'
 
