@@ -1,4 +1,3 @@
-import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
 import { signCard } from '../identity/card.ts'
 import { isSuccession } from '../protocol/dm.ts'
@@ -15,24 +14,22 @@ import type { PeerSuccessions } from './links/peer-successions.ts'
 import type { ApproverAsks } from './runs/approver-asks.ts'
 import { PORT_VERSION, type NetworkSettings, type ToExecutor, type ToNetwork } from './port/messages.ts'
 import type { Requests } from './runs/requests.ts'
-import type { Signatures } from './links/signatures.ts'
 import type { Views } from './views.ts'
+import type { ExecutorServices } from './services.ts'
 
 /** Messages that get an answer. */
 export type Call = Extract<ToExecutor, { id: number }>
 
-export interface CallsComponents {
+export interface CallsComponents extends Pick<ExecutorServices, 'clock' | 'signatures'> {
   readonly approvers: ApproverAsks
   /** Detached runs that this daemon asked for. */
   readonly asked: AskedRuns
-  readonly clock: Clock
   readonly links: Links
   readonly nonces: Nonces
   readonly operations: Operations
   readonly requests: Requests
   readonly revocations: PeerRevocations
   readonly successions: PeerSuccessions
-  readonly signatures: Signatures
   readonly views: Views
 }
 

@@ -1,6 +1,5 @@
 import { flag, map, optional, orNull, text, texts, type Sent } from '../protocol/json-table.ts'
 import type { ContactRecord } from '../protocol/api-answers.ts'
-import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
 import { decodeCardLink, dialableCard, verifyCard } from '../identity/card.ts'
 import { CARD_DOMAIN } from '../protocol/card.ts'
@@ -11,25 +10,19 @@ import { labelChangesProblem, labelsText } from '../protocol/labels.ts'
 import { MAX_CARD_ADDRESSES } from '../protocol/limits.ts'
 import { TRUST_LEVELS, type TrustLevel } from '../protocol/reasons.ts'
 import type { Contact } from '../trust/contact.ts'
-import type { Contacts } from '../trust/contacts.ts'
 import { signRevocation, type Revocations } from '../trust/revocations.ts'
-import type { AuthorityJournal } from './authority-journal.ts'
 import type { CallerSecrets } from './caller-secrets.ts'
 import type { IncomingRuns } from './incoming-runs.ts'
 import { parseBody } from './json-body.ts'
-import type { OperatorGate } from './operator-gate.ts'
 import type { Operation } from './port/messages.ts'
-import type { Signatures } from './links/signatures.ts'
+import type { ExecutorServices } from './services.ts'
 
-export interface OperationsComponents {
+export interface OperationsComponents extends Pick<
+  ExecutorServices,
+  'authority' | 'clock' | 'contacts' | 'gate' | 'revocations' | 'signatures'
+> {
   readonly incoming: IncomingRuns
-  readonly authority: AuthorityJournal
-  readonly clock: Clock
-  readonly contacts: Contacts
-  readonly gate: OperatorGate
-  readonly revocations: Revocations
   readonly secrets: CallerSecrets
-  readonly signatures: Signatures
 }
 
 export interface OperationsInit {

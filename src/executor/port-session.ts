@@ -1,12 +1,8 @@
 import type { Duplex } from 'node:stream'
 
-import type { Clock } from '../base/clock.ts'
 import { AppError, errorText, isAppError } from '../base/errors.ts'
-import type { Logger } from '../base/log.ts'
 import { onStage } from '../base/stages.ts'
-import type { ExecCounters } from '../diagnostics/exec-counters.ts'
 import { MAX_PORT_CALLS, MAX_SNAPSHOT_PART, PORT_FINISH_MS } from '../protocol/limits.ts'
-import type { AuthorityJournal } from './authority-journal.ts'
 import type { Call, Calls } from './calls.ts'
 import type { Links, PeerLink } from './links/links.ts'
 import type { Nonces } from './links/nonces.ts'
@@ -30,6 +26,7 @@ import { RunOutlet } from './runs/outlet.ts'
 import type { RunArrival } from './runs/decisions.ts'
 import type { Runs } from './runs/runs.ts'
 import type { Views } from './views.ts'
+import type { ExecutorServices } from './services.ts'
 
 /** Whoever started a network half: the settings for it, and callbacks for how its start went. */
 export interface NetworkHost {
@@ -40,15 +37,11 @@ export interface NetworkHost {
   onFailed(error: AppError): void
 }
 
-export interface PortSessionComponents {
+export interface PortSessionComponents extends Pick<ExecutorServices, 'authority' | 'clock' | 'counters' | 'log'> {
   readonly approvers: ApproverAsks
-  readonly authority: AuthorityJournal
   readonly calls: Calls
-  readonly clock: Clock
-  readonly counters: ExecCounters
   readonly duplex: Duplex
   readonly links: Links
-  readonly log: Logger
   /** Who started the other half and wants to know how it fares. */
   readonly host: NetworkHost | null
   readonly nonces: Nonces

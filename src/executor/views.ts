@@ -1,30 +1,19 @@
 import type { ContactRecord, TrustEvaluation } from '../protocol/api-answers.ts'
-import type { Journal, JournalStatus } from '../audit/journal.ts'
-import type { ExecCounters } from '../diagnostics/exec-counters.ts'
+import type { JournalStatus } from '../audit/journal.ts'
 import { EXEC_METRICS, type ExecutorDiagnostics, type JournalPlace } from './exec-metrics.ts'
 import { familiesOf } from '../base/exposition.ts'
 import { processUsage } from '../base/process-usage.ts'
-import type { DeskCounts } from '../desk/open-desk.ts'
-import type { AclInForce } from '../policy/mesh/acl-in-force.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
-import type { TrustJudge } from './links/trust-judge.ts'
-import type { Contacts } from '../trust/contacts.ts'
 import type { Group } from '../trust/groups.ts'
-import type { Revocations } from '../trust/revocations.ts'
 import { contactRecord } from './operations.ts'
 import type { Query } from './port/messages.ts'
 import type { Snapshot } from './port/snapshot.ts'
+import type { ExecutorServices } from './services.ts'
 
-export interface ViewsComponents {
-  readonly inForce: AclInForce
-  readonly contacts: Contacts
-  readonly counters: ExecCounters
-  readonly deskCounts: () => DeskCounts | null
-  readonly judge: TrustJudge
-  readonly journal: Journal | null
-  readonly outgoing: Journal
-  readonly revocations: Revocations
-}
+export type ViewsComponents = Pick<
+  ExecutorServices,
+  'contacts' | 'counters' | 'deskCounts' | 'inForce' | 'journal' | 'judge' | 'outgoing' | 'revocations'
+>
 
 export interface ViewsInit {
   readonly agentId: AgentId

@@ -1,7 +1,4 @@
-import type { Clock } from '../../base/clock.ts'
 import { errorText } from '../../base/errors.ts'
-import type { Logger } from '../../base/log.ts'
-import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import { execFrame } from '../../protocol/exec.ts'
 import type { EndCause } from '../runs/execution.ts'
 import { Lease } from '../runs/lease.ts'
@@ -11,11 +8,9 @@ import type { Carried } from '../runs/peer-questions.ts'
 import type { KeptRun } from './kept-run.ts'
 import { keptBefore } from './spool-format.ts'
 import type { SpoolReader } from './spool-reader.ts'
+import type { ExecutorServices } from '../services.ts'
 
-export interface AttachmentComponents {
-  readonly clock: Clock
-  readonly counters: ExecCounters
-  readonly log: Logger
+export interface AttachmentComponents extends Pick<ExecutorServices, 'clock' | 'counters' | 'log'> {
   readonly total: UnackedTotal
 }
 

@@ -1,12 +1,9 @@
 import type { ForgetEvent } from '../../audit/detached-events.ts'
 import type { RunKey } from '../../audit/run-key.ts'
-import type { Clock } from '../../base/clock.ts'
 import { errorText } from '../../base/errors.ts'
-import type { Logger } from '../../base/log.ts'
 import { RateLimit } from '../../base/rate-limit.ts'
 import { hasShare } from '../../base/share.ts'
 import { reach } from '../../base/stages.ts'
-import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import { equalBytes, sha256 } from '../../identity/hash.ts'
 import {
   DETACHED_ASKS,
@@ -32,6 +29,7 @@ import type { KeptRun } from './kept-run.ts'
 import { keptName, KeptRuns } from './kept-runs.ts'
 import type { DetachedRecord } from './record-file.ts'
 import { keptBefore } from './spool-format.ts'
+import type { ExecutorServices } from '../services.ts'
 
 const NO_NONCE = new Uint8Array(NONCE_BYTES)
 const NO_HASH = new Uint8Array(32)
@@ -42,10 +40,7 @@ const contentOf = (request: ExecDetachRequest): Uint8Array =>
 
 export const isSameRun = ({ record }: KeptRun, request: ExecDetachRequest): boolean => equalBytes(record.content_sha256, contentOf(request))
 
-export interface DetachedComponents {
-  readonly clock: Clock
-  readonly counters: ExecCounters
-  readonly log: Logger
+export interface DetachedComponents extends Pick<ExecutorServices, 'clock' | 'counters' | 'log'> {
   readonly reports: Reports
   readonly total: UnackedTotal
 }

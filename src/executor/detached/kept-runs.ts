@@ -20,13 +20,12 @@ import {
 import { toHex, type AgentId, type MachineId, type RequestId } from '../../protocol/ids.ts'
 import { KeptRun } from './kept-run.ts'
 import { DETACHED_DIR, RecordFiles, type DetachedRecord } from './record-file.ts'
+import type { ExecutorServices } from '../services.ts'
 
 /** How often it is looked which are to be forgotten. */
 const LOOK_EVERY_MS = 60_000
 
-export interface KeptRunsComponents {
-  readonly clock: Clock
-  readonly log: Logger
+export interface KeptRunsComponents extends Pick<ExecutorServices, 'clock' | 'log'> {
   /** Writes that one is about to be forgotten because its time is up. False: it cannot, and nothing may be removed. */
   forgotten(record: DetachedRecord): Promise<boolean>
   /** Answers the Exit, encoded, of one that still waited to be allowed when an executor died. */

@@ -1,20 +1,11 @@
 import { errorText, isAppError } from '../../base/errors.ts'
-import type { Logger } from '../../base/log.ts'
-import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
-import type { AclInForce } from '../../policy/mesh/acl-in-force.ts'
 import { shortId, type AgentId } from '../../protocol/ids.ts'
 import { MAX_REVOCATIONS_PER_LINK } from '../../protocol/limits.ts'
-import type { Contacts } from '../../trust/contacts.ts'
-import type { Revocations, Statement } from '../../trust/revocations.ts'
+import type { Statement } from '../../trust/revocations.ts'
 import type { PeerLink } from './links.ts'
+import type { ExecutorServices } from '../services.ts'
 
-export interface PeerRevocationsComponents {
-  readonly inForce: AclInForce
-  readonly contacts: Contacts
-  readonly counters: ExecCounters
-  readonly log: Logger
-  readonly revocations: Revocations
-}
+export type PeerRevocationsComponents = Pick<ExecutorServices, 'contacts' | 'counters' | 'inForce' | 'log' | 'revocations'>
 
 export interface PeerRevocationsInit {
   readonly agentId: AgentId

@@ -1,22 +1,12 @@
 import { AppError, errorText, isAppError } from '../../base/errors.ts'
-import type { Logger } from '../../base/log.ts'
-import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import { shortId } from '../../protocol/ids.ts'
 import { MAX_SUCCESSIONS } from '../../protocol/limits.ts'
 import type { Contact } from '../../trust/contact.ts'
-import type { Contacts } from '../../trust/contacts.ts'
-import type { Revocations } from '../../trust/revocations.ts'
 import { decodeSuccession, verifySuccession, wayBack, type Succession } from '../../trust/successions.ts'
-import type { AuthorityJournal } from '../authority-journal.ts'
 import type { PeerLink } from './links.ts'
+import type { ExecutorServices } from '../services.ts'
 
-export interface PeerSuccessionsComponents {
-  readonly authority: AuthorityJournal
-  readonly contacts: Contacts
-  readonly counters: ExecCounters
-  readonly log: Logger
-  readonly revocations: Revocations
-}
+export type PeerSuccessionsComponents = Pick<ExecutorServices, 'authority' | 'contacts' | 'counters' | 'log' | 'revocations'>
 
 /** What a contact that has a new key says of it, over the link on which it proves that key. */
 export class PeerSuccessions {

@@ -9,7 +9,6 @@ import {
   STRANGERS_REQUEST_BURST,
 } from '../../protocol/limits.ts'
 import { type Arrival, type VerifyContext, intentOf, readArrival, senderProblem } from './arrival.ts'
-import type { Clock } from '../../base/clock.ts'
 import { RateLimit } from '../../base/rate-limit.ts'
 import type { TimeShare } from '../../base/time-sharing.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
@@ -28,6 +27,7 @@ import type { RunOutlet } from './outlet.ts'
 import type { AdmittedQuestion, PeerQuestions } from './peer-questions.ts'
 import type { RunSubject } from './reports.ts'
 import type { PeerRunInit } from './peer-run.ts'
+import type { ExecutorServices } from '../services.ts'
 
 /** What keeps a sender from being believed, as the journal says it. */
 export const SENDER_PROBLEMS = {
@@ -91,8 +91,7 @@ export interface Begun {
   readonly kept: KeptRun | null
 }
 
-export interface DecisionsComponents extends ApprovalsComponents {
-  readonly clock: Clock
+export interface DecisionsComponents extends Pick<ExecutorServices, 'clock'>, ApprovalsComponents {
   readonly detached: Detached
   /** Of other hosts, for this agent's approval. */
   readonly questions: PeerQuestions

@@ -1,9 +1,5 @@
-import type { Clock } from '../../base/clock.ts'
 import { errorText } from '../../base/errors.ts'
-import type { Logger } from '../../base/log.ts'
 import type { RunCaps } from '../../policy/permit.ts'
-import type { CellSource } from '../../process/cells.ts'
-import type { Guardian } from '../../process/guardian.ts'
 import type { RunningProcess } from '../../process/running-process.ts'
 import { execFrame, type ExecFrame } from '../../protocol/exec.ts'
 import type { RequestId } from '../../protocol/ids.ts'
@@ -15,6 +11,7 @@ import { warningFrame } from './run-frames.ts'
 import { RunWait, type Admitted, type Awaited } from './run-wait.ts'
 import type { StdinFeed } from './stdin-feed.ts'
 import type { Warning } from './warning-text.ts'
+import type { ExecutorServices } from '../services.ts'
 
 /** Receives the output, the notes and the Exit of a run: its requester's stream, or the files of a detached run. */
 export interface PeerRunOutput {
@@ -35,12 +32,7 @@ export interface PeerRunOutput {
   killed?(): void
 }
 
-export interface PeerRunComponents {
-  readonly cells: CellSource
-  readonly clock: Clock
-  readonly guardian: Guardian
-  readonly log: Logger
-}
+export type PeerRunComponents = Pick<ExecutorServices, 'cells' | 'clock' | 'guardian' | 'log'>
 
 export interface PeerRunInit {
   readonly requestId: RequestId

@@ -2,20 +2,18 @@ import type { RunKey } from '../../audit/run-key.ts'
 import type { Journal } from '../../audit/journal.ts'
 import { lastBegun } from '../../audit/last-begun.ts'
 import { errorText } from '../../base/errors.ts'
-import type { Logger } from '../../base/log.ts'
 import { reach } from '../../base/stages.ts'
-import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import type { TellableRules } from '../../policy/mesh/tellable-rules.ts'
 import type { Permit } from '../../policy/permit.ts'
 import { EXEC_EXIT_DOMAIN, EXEC_RULES_DOMAIN, execDetachRules, execExit, execFrame, type ExecRequest } from '../../protocol/exec.ts'
 import { shortId, toHex, type AgentId, type MachineId } from '../../protocol/ids.ts'
 import { MAX_RECENT_RUNS } from '../../protocol/limits.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
-import type { Signatures } from '../links/signatures.ts'
 import type { ProgramStart } from '../../process/spawn.ts'
 import type { RunReport } from './execution.ts'
 import { endOf, evidenceOf, neverRan, type ExitFacts } from './run-facts.ts'
 import { amountsOf } from './warning-text.ts'
+import type { ExecutorServices } from '../services.ts'
 
 /** Which request it is about: the requester as the link proved it, and what it asked. */
 export interface RunSubject {
@@ -24,13 +22,7 @@ export interface RunSubject {
   readonly requestSha256: Uint8Array
 }
 
-export interface ReportsComponents {
-  /** Null where exec is off and no file was named: then nothing can run either. */
-  readonly journal: Journal | null
-  readonly counters: ExecCounters
-  readonly log: Logger
-  readonly signatures: Signatures
-}
+export type ReportsComponents = Pick<ExecutorServices, 'counters' | 'journal' | 'log' | 'signatures'>
 
 /** Where everything that is said of runs of other agents goes. */
 export class Reports {

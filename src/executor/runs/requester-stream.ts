@@ -1,7 +1,6 @@
 import { AppError, errorText } from '../../base/errors.ts'
 import type { Keepable } from '../../base/keeping.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
-import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import { execFrame, type SignedStdin } from '../../protocol/exec.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import type { EndCause } from './execution.ts'
@@ -11,13 +10,13 @@ import type { RunOutlet } from './outlet.ts'
 import { PeerRun, type PeerRunComponents, type PeerRunInit, type PeerRunOutput } from './peer-run.ts'
 import { greetingFrames } from './run-frames.ts'
 import { StdinFeed } from './stdin-feed.ts'
+import type { ExecutorServices } from '../services.ts'
 
 /** Resumes of one run that are answered: a burst and a rate, both above what a requester that pauses can reach. */
 export const RESUME_BURST = 32
 const RESUMES_PER_SECOND = 8
 
-export interface RequesterStreamComponents extends PeerRunComponents {
-  readonly counters: ExecCounters
+export interface RequesterStreamComponents extends Pick<ExecutorServices, 'counters'>, PeerRunComponents {
   readonly total: UnackedTotal
 }
 

@@ -1,11 +1,8 @@
 import type { DetachedAskedEvent } from '../../audit/detached-events.ts'
 import type { AskedEvent, RulesAskedEvent } from '../../audit/events.ts'
-import type { Journal } from '../../audit/journal.ts'
-import type { Clock } from '../../base/clock.ts'
 import { AppError, errorText, isAppError } from '../../base/errors.ts'
 import { reach } from '../../base/stages.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
-import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import { FANOUT_OPERATION, RUN_OPERATION } from '../../identity/operator-proof.ts'
 import {
   checkArgvSize,
@@ -28,30 +25,21 @@ import { sha256 } from '../../identity/hash.ts'
 import { MAX_ASKED_RUNS } from '../../protocol/asked-limits.ts'
 import { toHex, type MachineId, type RequestId } from '../../protocol/ids.ts'
 import { NONCE_BYTES } from '../../protocol/limits.ts'
-import type { Contacts } from '../../trust/contacts.ts'
-import type { AuthorityJournal } from '../authority-journal.ts'
 import type { PeerLink } from '../links/links.ts'
-import type { OperatorGate } from '../operator-gate.ts'
 import type { RequestProof, ToExecutor } from '../port/messages.ts'
 import type { Snapshot } from '../port/snapshot.ts'
 import { ProvenFanouts } from './proven-fanouts.ts'
 import { RequestBatches } from './request-batches.ts'
 import { checkProvenRequest, type RequestToSign } from './proven-request.ts'
-import type { Signatures } from '../links/signatures.ts'
+import type { ExecutorServices } from '../services.ts'
 
 /** How long after its signature a proven Request may be signed once more, for another stream of the same peer: all the time that a lost run is looked for. */
 export const SIGN_AGAIN_MS = 15_000
 
-export interface RequestsComponents {
-  readonly authority: AuthorityJournal
-  readonly clock: Clock
-  readonly contacts: Contacts
-  readonly counters: ExecCounters
-  readonly gate: OperatorGate
-  /** Of what this agent asks of others. */
-  readonly outgoing: Journal
-  readonly signatures: Signatures
-}
+export type RequestsComponents = Pick<
+  ExecutorServices,
+  'authority' | 'clock' | 'contacts' | 'counters' | 'gate' | 'outgoing' | 'signatures'
+>
 
 export interface RequestsInit {
   readonly machineId: MachineId

@@ -6,11 +6,9 @@ import type { TrustJudge } from '../links/trust-judge.ts'
 import type { Active, Denial, Told } from './answers.ts'
 import type { EndCause } from './execution.ts'
 import type { RunKey } from '../../audit/run-key.ts'
-import type { Clock } from '../../base/clock.ts'
 import { Keeping } from '../../base/keeping.ts'
 import { AppError, errorText } from '../../base/errors.ts'
 import { TimeSharing } from '../../base/time-sharing.ts'
-import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import { execFrame } from '../../protocol/exec.ts'
 import type { AgentId, RequestId } from '../../protocol/ids.ts'
 import { HERE } from '../../protocol/lifecycle.ts'
@@ -24,6 +22,7 @@ import type { RunOutlet } from './outlet.ts'
 import type { Carried } from './peer-questions.ts'
 import { PeerRun } from './peer-run.ts'
 import { RequesterStream, type RequesterStreamComponents } from './requester-stream.ts'
+import type { ExecutorServices } from '../services.ts'
 
 /** Whatever is being answered, until it is. */
 export class ActiveRuns {
@@ -80,9 +79,7 @@ export class ActiveRuns {
 export const LINGERING = { count: 1_024, bytes: MAX_UNACKED_TOTAL / 2, countPerOwner: 64 } as const
 
 /** What all runs of an executor share. */
-export interface RunsComponents extends DecisionsComponents, RequesterStreamComponents {
-  readonly clock: Clock
-  readonly counters: ExecCounters
+export interface RunsComponents extends Pick<ExecutorServices, 'clock' | 'counters'>, DecisionsComponents, RequesterStreamComponents {
   /** Null: nobody watches over this host. */
   readonly watch: RunWatch | null
 }
