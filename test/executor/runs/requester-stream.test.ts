@@ -1,0 +1,71 @@
+import assert from 'node:assert/strict'
+import { test, type TestContext } from 'node:test'
+
+import { systemClock } from '../../../src/base/clock.ts'
+import { ExecCounters } from '../../../src/diagnostics/exec-counters.ts'
+import { UnackedTotal } from '../../../src/executor/runs/outbox.ts'
+import { RunOutlet } from '../../../src/executor/runs/outlet.ts'
+import { RequesterStream } from '../../../src/executor/runs/requester-stream.ts'
+import { FIRST_UNACKED_PER_RUN } from '../../../src/protocol/limits.ts'
+import { soon } from '../../support/local-engine.ts'
+import { permitFor } from '../../support/permit.ts'
+import { groupCells, script, silent, startGuardian } from '../../support/processes.ts'
+
+/** The stream of a requester that acknowledges nothing, and the run on it, whose program is `text`. */
+const begin = async (t: TestContext, text: string, resumable: boolean) => {
+  const events: string[] = []
+  const channel = { closed: false, full: false, send: () => true, drained: async () => undefined }
+  const stream: RequesterStream = new RequesterStream(
+    {
+      cells: await groupCells(),
+      clock: systemClock,
+      counters: new ExecCounters({ clock: systemClock }),
+      guardian: startGuardian(t),
+      log: silent,
+      total: new UnackedTotal(),
+    },
+    {
+      requestId: '01890a5d-ac96-774b-bcce-b302099a8057',
+      stdin: null,
+      admission: {
+        permit: permitFor([await script(t, text)]),
+        report: {
+          requested: async () => true,
+          allowed: () => undefined,
+          started: () => undefined,
+          warned: () => undefined,
+          denied: () => assert.fail('nothing denies it'),
+          ended: async ({ code, signal }) => {
+            events.push(`ended ${code ?? `by ${signal}`}`)
+            return new Uint8Array([1])
+          },
+          settled: () => undefined,
+        },
+        slot: { release: () => undefined },
+      },
+      story: null,
+      outlet: new RunOutlet({ channel }, { run: 1, onClosed: () => events.push('closed') }),
+      resumable,
+      onForgotten: () => events.push('forgotten'),
+    },
+  )
+  return { stream, events, over: stream.run.execute() }
+}
+
+for (const resumable of [true, false])
+  test(`the Exit of a run that ${resumable ? 'may' : 'may not'} be resumed ${resumable ? 'waits for its requester' : 'is sent and forgotten'}`, async (t) => {
+    const { stream, events, over } = await begin(t, 'exit 3', resumable)
+    await over
+    assert.deepEqual([events, stream.lingers], [resumable ? ['ended 3'] : ['ended 3', 'closed', 'forgotten'], resumable])
+    stream.forget()
+    assert.deepEqual(events, ['ended 3', 'closed', 'forgotten'])
+  })
+
+test('a run that is killed while nobody takes its output is over, and nothing of it is kept', async (t) => {
+  const { stream, events, over } = await begin(t, "trap '' TERM; while :; do head -c 1000000 /dev/zero; done", true)
+  // Its window is full, so its program is paused.
+  assert.equal(await soon(() => stream.keptBytes >= FIRST_UNACKED_PER_RUN), true)
+  stream.run.kill()
+  await over
+  assert.deepEqual([events, stream.keptBytes, stream.lingers], [['ended by 9', 'closed', 'forgotten'], 0, false])
+})
