@@ -127,8 +127,8 @@ class Holder {
     const mayRun = unsure !== null && at > unsure
     if (scripts.includes(path) || (mayRun && isFile(place))) return this.#holdProgram(path, place) ?? word
     if (!mayRun && runsNoWord(executable.path, file?.real ?? executable.path)) return word
-    const glued = partsOf(word).map((part) => placeOf(part, cwd) ?? part)
-    const part = glued.find((one) => isFile(one, mayRun ? 0 : 0o111) && this.#isHeld(one))
+    const glued = partsOf(word).flatMap((part) => [placeOf(part, cwd) ?? part, this.#find(part) ?? part])
+    const part = glued.find((one) => isFile(one, mayRun ? 0 : 0o111) && this.#holdProgram(one, one) !== null)
     if (part !== undefined) throw new Unheld(`the requester can write ${part}, which is a part of the word ${word}`)
     if (word.startsWith('-')) return word
     const program = word.includes('/') ? place : this.#find(word)
@@ -167,10 +167,10 @@ const placeOfScript = ({ file }: Meaning, argv: readonly string[]): number => {
   return given?.kind === 'script' ? argv.indexOf(given.word, 1) : 0
 }
 
-/** The value of `-XVALUE`, `--name=VALUE` or `name=VALUE`, by which a program may name a file to run. */
+/** The value of `-XVALUE`, `-abX./VALUE`, `--name=VALUE` or `name=VALUE`, by which a program may name a file to run. */
 const partsOf = (word: string): readonly string[] => {
   const value = word.slice(word.indexOf('=') + 1)
-  return [...(value === word ? [] : [value]), ...(word.startsWith('-') ? [word.slice(2)] : [])]
+  return [...(value === word ? [] : [value]), ...(word.startsWith('-') ? [word.slice(2), word.slice(word.search(/[./]/))] : [])]
 }
 
 const through = ({ program, interpreter }: Interpretation): Unheld =>

@@ -214,6 +214,12 @@ test('the interpreter of a script is held too, where a word can name it, and els
     [join(work, 'python3'), second],
   ])
     assert.match(unheld(argv), /runs .*own-sh, which the requester can write/, argv.join(' '))
+  // As the value of an option, by its path or by a name that PATH has.
+  assert.match(unheld(['tar', `-I${script}`, '-cf', 'x.tar', 'script.sh']), /script runs .*own-sh/)
+  await program(join(away, 'x0x-pack'), `#!${own}\n`)
+  assert.match(unheld(['tar', '--use-compress-program=x0x-pack', '-cf', 'x.tar', 'own-sh']), /x0x-pack runs .*own-sh/)
+  await symlink(await program(join(work, 'pack'), '#!/bin/sh\n'), join(away, 'x0x-linked'))
+  assert.match(unheld(['tar', '-Ix0x-linked', '-cf', 'x.tar', 'own-sh']), /x0x-linked, which is a part of the word -Ix0x-linked/)
   // An interpreter that cannot be followed now may be another one when it runs.
   await program(join(work, 'lost-sh'), '#!bin/sh\n')
   assert.match(unheld(['env', await program(join(away, 'lost'), `#!${join(work, 'lost-sh')}\n`)]), /cannot be followed/)
@@ -233,6 +239,7 @@ test('a file that cannot be held cannot be allowed: behind /proc, in a part of a
     [['ruby', '-r./x.js', 'x.sh'], /a part of the word -r/],
     [['tar', '--use-compress-program=./tool', '-cf', 'x.tar', 'x.sh'], /a part of the word --use-compress-program=/],
     [['tar', '-I./tool', '-cf', 'x.tar', 'x.sh'], /a part of the word -I/],
+    [['tar', '-cvI./tool', '-f', 'x.tar', 'x.sh'], /a part of the word -cvI/],
     [['git', '-c', 'core.fsmonitor=./tool', 'status'], /a part of the word core.fsmonitor=/],
     [['env', ...Array<string>(4_096).fill('A'), 'sh', 'x.sh'], /more than the 4096 words/],
     [['sh', 'none.sh'], /cannot be followed/],
