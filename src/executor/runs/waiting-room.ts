@@ -11,51 +11,34 @@ import {
   QUESTIONS_PER_SECOND,
 } from '../../protocol/waiting-limits.ts'
 
+interface WaitingRun {
+  readonly agentId: AgentId
+  /** Bytes of its stdin that may be sent ahead. */
+  readonly ahead: number
+}
+
 /** How many runs wait to be allowed, of whom, and what of their stdin may be held back: they have no slot that would bound them. */
 export class WaitingRoom {
-  /** Waiting runs of each agent, on whatever machines. */
-  readonly #waitingOf = new Map<AgentId, number>()
-  readonly #questions: RateLimit
-  readonly #stdinOf = new Map<AgentId, number>()
-  #waiting = 0
-  #stdin = 0
+  readonly #rate: RateLimit
+  readonly #runs = new Set<WaitingRun>()
 
   constructor(components: { readonly clock: Clock }) {
-    this.#questions = new RateLimit(components, { burst: QUESTION_BURST, perSecond: QUESTIONS_PER_SECOND })
-  }
-
-  get waiting(): number {
-    return this.#waiting
+    this.#rate = new RateLimit(components, { burst: QUESTION_BURST, perSecond: QUESTIONS_PER_SECOND })
   }
 
   /** Answers how to leave, once; or why there is no room. `stdinLength`: as announced. */
   enter(agentId: AgentId, stdinLength: number): (() => void) | string {
-    const own = this.#waitingOf.get(agentId) ?? 0
+    const all = [...this.#runs]
+    const own = all.filter((run) => run.agentId === agentId)
     const ahead = Math.min(stdinLength, MAX_PIECES_UNACKED)
-    if (own >= MAX_WAITING_OF_AGENT) return `${own} runs of this agent wait for an approval already`
-    if (this.#waiting >= MAX_WAITING_RUNS) return `${this.#waiting} runs wait for an approval already`
-    if (this.#stdin + ahead > MAX_WAITING_STDIN || (this.#stdinOf.get(agentId) ?? 0) + ahead > MAX_WAITING_STDIN_OF_AGENT)
+    const stdinOf = (runs: readonly WaitingRun[]): number => runs.reduce((sum, run) => sum + run.ahead, ahead)
+    if (own.length >= MAX_WAITING_OF_AGENT) return `${own.length} runs of this agent wait for an approval already`
+    if (all.length >= MAX_WAITING_RUNS) return `${all.length} runs wait for an approval already`
+    if (stdinOf(all) > MAX_WAITING_STDIN || stdinOf(own) > MAX_WAITING_STDIN_OF_AGENT)
       return 'runs that wait for an approval hold all the stdin that they may'
-    if (!this.#questions.allows(agentId)) return 'this agent has asked for approvals too often; a moment later it may again'
-    this.#waitingOf.set(agentId, own + 1)
-    this.#waiting += 1
-    this.#hold(agentId, ahead)
-    let inside = true
-    return () => {
-      if (!inside) return
-      inside = false
-      this.#waiting -= 1
-      this.#hold(agentId, -ahead)
-      const left = (this.#waitingOf.get(agentId) ?? 0) - 1
-      if (left > 0) this.#waitingOf.set(agentId, left)
-      else this.#waitingOf.delete(agentId)
-    }
-  }
-
-  #hold(agentId: AgentId, bytes: number): void {
-    this.#stdin += bytes
-    const own = (this.#stdinOf.get(agentId) ?? 0) + bytes
-    if (own > 0) this.#stdinOf.set(agentId, own)
-    else this.#stdinOf.delete(agentId)
+    if (!this.#rate.allows(agentId)) return 'this agent has asked for approvals too often; a moment later it may again'
+    const run = { agentId, ahead }
+    this.#runs.add(run)
+    return () => void this.#runs.delete(run)
   }
 }

@@ -25,6 +25,7 @@ test('runs of one agent that wait with much stdin leave room for the stdin of ot
 })
 
 test('an agent has 16 waiting runs on all its machines together, and 256 wait in all', () => {
+  assert.deepEqual([MAX_WAITING_OF_AGENT, MAX_WAITING_RUNS], [16, 256])
   const room = new WaitingRoom({ clock: new ManualClock() })
   const enter = (agentId: AgentId): boolean => typeof room.enter(agentId, 0) === 'function'
   for (let agents = 0; agents < MAX_WAITING_RUNS / MAX_WAITING_OF_AGENT; agents++) {
