@@ -1,6 +1,7 @@
 import { homeDirectory } from '../base/home.ts'
 import { AppError } from '../base/errors.ts'
 import { rowProblem } from '../policy/approval/allowlist-row.ts'
+import { stricterFallback } from '../policy/modes/settings.ts'
 import type { Grant, HumanBody } from '../protocol/desk.ts'
 import type { LifecycleEvent } from '../protocol/lifecycle.ts'
 import { MAX_DESK_REPLY } from '../protocol/desk-limits.ts'
@@ -83,7 +84,7 @@ export class DeskRecords {
       together: modes.together(session, agent),
       security: row?.security ?? defaults.security,
       ask: row?.ask ?? defaults.ask,
-      ask_fallback: defaults.askFallback,
+      ask_fallback: stricterFallback(defaults.askFallback, row?.askFallback ?? defaults.askFallback),
     }
   }
 

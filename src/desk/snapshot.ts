@@ -4,9 +4,10 @@ import type { ModeOverride } from '../protocol/desk.ts'
 import type { Question } from '../protocol/question.ts'
 import type { Store, StoreAgent } from './store-shape.ts'
 
-const asJudged = ({ security, ask, allowlist }: StoreAgent): StoredAgent => ({
+const asJudged = ({ security, ask, askFallback, allowlist }: StoreAgent): StoredAgent => ({
   security: security ?? null,
   ask: ask ?? null,
+  ask_fallback: askFallback ?? null,
   allowlist: allowlist ?? [],
 })
 
@@ -19,7 +20,7 @@ export const snapshotOf = (store: Store, question: Question, override: ModeOverr
   const rows = new Map(Object.entries(store.agents).map(([name, row]) => [name, asJudged(row)]))
   const name = rowName(question)
   if (override !== null) {
-    const own = rows.get(name) ?? { security: null, ask: null, allowlist: [] }
+    const own = rows.get(name) ?? asJudged({})
     const modes = settingsOf(override)
     rows.set(name, { ...own, security: modes.security ?? own.security, ask: modes.ask ?? own.ask })
   }

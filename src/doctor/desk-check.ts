@@ -5,6 +5,7 @@ import { shownLine } from '../base/visible-text.ts'
 import { openDesk, type DeskHuman } from '../local-api/desk-human.ts'
 import type { DataPaths } from '../local-api/paths.ts'
 import { ineffectiveRows } from '../policy/approval/allowlist-row.ts'
+import { stricterFallback, type AskFallback } from '../policy/modes/settings.ts'
 import type { Fields } from '../protocol/json-table.ts'
 import { fail, ok, warn, type Finding } from './findings.ts'
 
@@ -25,7 +26,8 @@ const modeFindings = ({ defaults, agents }: Fields): Finding[] => {
   const rows = Object.entries(agents as Readonly<Record<string, Fields>>)
   const textOf = (row: Fields): string => {
     const of = { ...(defaults as Fields), ...row }
-    return `security ${String(of['security'])}, ask ${String(of['ask'])}, no approver connected: ${String((defaults as Fields)['askFallback'])}`
+    const fallback = stricterFallback((defaults as Fields)['askFallback'] as AskFallback, of['askFallback'] as AskFallback)
+    return `security ${String(of['security'])}, ask ${String(of['ask'])}, no approver connected: ${fallback}`
   }
   return [
     ok('modes', `of everybody: ${textOf({})}`),

@@ -9,6 +9,8 @@ import type { Question } from './question.ts'
 export interface StoredAgent {
   readonly security: Security | null
   readonly ask: Ask | null
+  /** Counts where it is stricter than that of the defaults. */
+  readonly ask_fallback: AskFallback | null
   readonly allowlist: readonly StoredPattern[]
 }
 
@@ -72,30 +74,18 @@ export const rowName = (question: Pick<Question, 'asker' | 'door' | 'target'>): 
 const isGiven = (door: Question['door']): boolean => door !== 'mesh' && isGivenLabel(door)
 
 const inForce = (question: Question, store: StoreSnapshot): InForce => {
-  const { asker, door } = question
-  const { defaults } = store
-  if (asker.kind === 'mesh') {
-    const row = rowOf(store, rowName(question))
-    // What another host says of who has asked it can but narrow.
-    const said = rowOf(store, asker.agent_id)
-    const security = stricterSecurity(question.security, row?.security ?? question.security)
-    const ask = stricterAsk(question.ask, row?.ask ?? question.ask)
-    return {
-      security: stricterSecurity(security, said?.security ?? security),
-      ask: stricterAsk(ask, said?.ask ?? ask),
-      fallback: 'deny',
-      patterns: [],
-    }
-  }
+  const { asker } = question
+  const isMesh = asker.kind === 'mesh'
   const row = rowOf(store, rowName(question))
-  const claimed = isGiven(door) ? null : rowOf(store, asker.label)
-  const security = stricterSecurity(question.security, row?.security ?? defaults.security)
-  const ask = stricterAsk(question.ask, row?.ask ?? defaults.ask)
+  // What a caller says of itself, or another host of its requester, can but narrow.
+  const said = rowOf(store, isMesh ? asker.agent_id : asker.label)
+  const { security, ask } = isMesh ? question : store.defaults
+  const fallbacks = [store.defaults, row, said].map((one) => one?.ask_fallback ?? question.ask_fallback)
   return {
-    security: stricterSecurity(security, claimed?.security ?? security),
-    ask: stricterAsk(ask, claimed?.ask ?? ask),
-    fallback: stricterFallback(question.ask_fallback, defaults.ask_fallback),
-    patterns: row?.allowlist ?? [],
+    security: stricterSecurity(question.security, row?.security ?? security, said?.security ?? question.security),
+    ask: stricterAsk(question.ask, row?.ask ?? ask, said?.ask ?? question.ask),
+    fallback: stricterFallback(question.ask_fallback, ...fallbacks),
+    patterns: isMesh ? [] : (row?.allowlist ?? []),
   }
 }
 

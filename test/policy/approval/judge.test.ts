@@ -9,7 +9,13 @@ import { ASK_FALLBACKS, ASKS, SECURITIES } from '../../../src/protocol/question.
 import { GRANT_SHA, meshQuestionOf, questionOf, storeOf } from '../../support/questions.ts'
 
 const NOW = 1_000
-const row = (fields: Partial<StoredAgent> = {}): StoredAgent => ({ security: null, ask: null, allowlist: [], ...fields })
+const row = (fields: Partial<StoredAgent> = {}): StoredAgent => ({
+  security: null,
+  ask: null,
+  ask_fallback: null,
+  allowlist: [],
+  ...fields,
+})
 const listing = (...patterns: string[]): StoredAgent => row({ allowlist: patterns.map((pattern) => ({ pattern })) })
 const granting = (fields: Partial<StoreSnapshot['grants'][number]> = {}): StoreSnapshot['grants'] => [
   {
@@ -188,6 +194,21 @@ test('B20 O9: without an approver the stricter of both fallbacks decides, and th
   ])
   assert.equal(fallen(questionOf({ ask_fallback: 'allowlist', programs: ['/bin/rm'] }), storeOf({ agents })), 'deny')
   assert.equal(fallen(questionOf({ security: 'deny', ask_fallback: 'full' }), storeOf({ agents })), 'deny')
+})
+
+test('the fallback of a row counts where it is stricter, also that of a name that a caller gives itself', () => {
+  const defaults = { security: 'full', ask: 'off', ask_fallback: 'full' } as const
+  for (const ask_fallback of ASK_FALLBACKS)
+    for (const [door, label, rows] of [
+      ['mcp', 'coder', { coder: row({ ask_fallback }) }],
+      ['stdio', 'coder', { coder: row({ ask_fallback }) }],
+      ['stdio', 'other', { main: row({ ask_fallback }) }],
+    ] as const) {
+      const question = questionOf({ door, asker: { kind: 'local', label }, ask: 'on-miss', ask_fallback: 'full' })
+      assert.equal(fallen(question, storeOf({ agents: rows, defaults })) === 'fallback:full', ask_fallback === 'full', `${door} ${label}`)
+      const none = { ...defaults, ask_fallback: 'deny' } as const
+      assert.equal(fallen(question, storeOf({ agents: rows, defaults: none })), 'deny')
+    }
 })
 
 test('of the mesh a grant or a human allows: no pattern, no default and no fallback of this host does', () => {

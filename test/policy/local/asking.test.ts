@@ -85,7 +85,7 @@ test('B12: a program behind `..` of a link is the one that runs, to a human and 
   assert.equal(resolve(program), '/usr/bin/sort')
   const question = questionOf(ask({ argv: [program] }))
   assert.deepEqual([question.executable, question.programs], [own, [own]])
-  const listed = { security: 'allowlist', ask: 'on-miss', allowlist: [{ pattern: '/usr/bin/sort' }] } as const
+  const listed = { security: 'allowlist', ask: 'on-miss', ask_fallback: null, allowlist: [{ pattern: '/usr/bin/sort' }] } as const
   const defaults = { security: 'deny', ask: 'on-miss', ask_fallback: 'deny' } as const
   assert.equal(judge(question, { defaults, agents: { coder: listed }, grants: [], home: '/root' }, 0).kind, 'ask')
 })
