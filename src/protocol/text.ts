@@ -24,12 +24,14 @@ export const fromBase64 = (text: string): Buffer | null => {
   return toBase64(Buffer.from(last, 'base64')) === last ? bytes : null
 }
 
-/** How many bytes at the end are the beginning of a character that goes on (RFC 3629). */
+/** A byte in the middle of a character (RFC 3629). */
+export const isContinuation = (byte: number | undefined): boolean => byte !== undefined && (byte & 0xc0) === 0x80
+
+/** How many bytes at the end are the beginning of a character that goes on. */
 export const unfinished = (bytes: Uint8Array): number => {
   for (let back = 1; back <= Math.min(3, bytes.length); back++) {
     const byte = bytes[bytes.length - back]!
-    // A byte in the middle of a character.
-    if ((byte & 0xc0) === 0x80) continue
+    if (isContinuation(byte)) continue
     const length = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc0 ? 2 : 1
     return length > back ? back : 0
   }

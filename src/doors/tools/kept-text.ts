@@ -1,4 +1,5 @@
-import { unfinished } from '../../protocol/text.ts'
+import { RingBuffer } from '../../protocol/ring-buffer.ts'
+import { isContinuation, unfinished } from '../../protocol/text.ts'
 
 /** A part of a text. Places are bytes of its UTF-8, from 0; no character is cut in two. */
 export interface TextPart {
@@ -17,76 +18,23 @@ export interface CutText {
   readonly cut: number
 }
 
-/** A byte in the middle of a character (RFC 3629). */
-const isInside = (byte: number | undefined): boolean => byte !== undefined && (byte & 0xc0) === 0x80
-
-const FIRST_CAPACITY = 1_024
-
-/** The last bytes of a stream, and its first where `max` is not reached. Holds at most twice what came, and never more than `max`. */
-class LastBytes {
-  readonly #max: number
-  #ring = Buffer.alloc(0)
-  #total = 0
-
-  constructor(init: { readonly max: number }) {
-    this.#max = init.max
-  }
-
-  get total(): number {
-    return this.#total
-  }
-
-  get capacity(): number {
-    return this.#ring.length
-  }
-
-  push(bytes: Uint8Array): void {
-    const last = bytes.subarray(Math.max(bytes.length - this.#max, 0))
-    this.#total += bytes.length - last.length
-    this.#grow(this.#total + last.length)
-    if (last.length === 0) return
-    const at = this.#total % this.#ring.length
-    const first = last.subarray(0, this.#ring.length - at)
-    this.#ring.set(first, at)
-    this.#ring.set(last.subarray(first.length), 0)
-    this.#total += last.length
-  }
-
-  /** From one place of the stream to another, both of which are kept. */
-  slice(from: number, to: number): Buffer {
-    if (to <= from) return Buffer.alloc(0)
-    const begin = from % this.#ring.length
-    const whole = this.#ring.subarray(begin, begin + to - from)
-    return Buffer.concat([whole, this.#ring.subarray(0, to - from - whole.length)])
-  }
-
-  /** Only what has not gone round yet is moved: it stands where it did. */
-  #grow(wanted: number): void {
-    const capacity = this.#ring.length
-    if (capacity === this.#max || wanted <= capacity) return
-    const grown = Buffer.alloc(Math.min(this.#max, Math.max(wanted, 2 * capacity, FIRST_CAPACITY)))
-    grown.set(this.#ring.subarray(0, Math.min(this.#total, capacity)))
-    this.#ring = grown
-  }
-}
-
 /**
  * Keeps the beginning and the end of a text of any length in bounded memory. What is kept depends on the text alone, and not on the
  * pieces in which it came.
  */
 export class KeptText {
   readonly #max: { readonly head: number; readonly tail: number }
-  readonly #head: LastBytes
+  readonly #head: RingBuffer
   /** All that is behind the head. */
-  readonly #tail: LastBytes
+  readonly #tail: RingBuffer
   /** No more goes into the head. */
   #headIsWhole = false
 
   /** In bytes. */
   constructor(init: { readonly head: number; readonly tail: number }) {
     this.#max = init
-    this.#head = new LastBytes({ max: init.head })
-    this.#tail = new LastBytes({ max: init.tail })
+    this.#head = new RingBuffer({ max: init.head })
+    this.#tail = new RingBuffer({ max: init.tail })
   }
 
   /** Bytes of all that came. */
@@ -146,7 +94,7 @@ export class KeptText {
     const tail = this.#tail.slice(Math.max(begin - behind, 0), end - behind)
     const bytes = Buffer.concat([head, tail])
     let from = 0
-    while (isInside(bytes[from])) from += 1
+    while (isContinuation(bytes[from])) from += 1
     const whole = bytes.subarray(from, bytes.length - unfinished(bytes))
     return { text: whole.toString(), from: begin + from, next: begin + from + whole.length }
   }
