@@ -1,7 +1,24 @@
 import { denialReason, exitStatus, hexId, requestId, signalNumber } from './api-fields.ts'
-import type { AgentId, MachineId, RequestId } from './ids.ts'
-import { count, oneOf, optional, orNull, record, text, texts, time, type Sent } from './json-table.ts'
-import { DETACHED_STATES, type DenialReason, type DetachedState } from './reasons.ts'
+import { MAX_ASKED_REQUESTS } from './asked-limits.ts'
+import { isRequestId, type RequestId } from './ids.ts'
+import { MAX_SIGNAL } from './limits.ts'
+import {
+  isText,
+  list,
+  matching,
+  tested,
+  wholeUpTo,
+  count,
+  oneOf,
+  optional,
+  orNull,
+  record,
+  text,
+  texts,
+  time,
+  type Sent,
+} from './json-table.ts'
+import { DENIAL_REASONS, DETACHED_STATES, type DetachedState } from './reasons.ts'
 
 /** Of a whole argv of which only the beginning is shown. */
 export const ARGV_CUT = { tokens: count, bytes: count, sha256: hexId }
@@ -13,41 +30,44 @@ export const ARGV_CUT = { tokens: count, bytes: count, sha256: hexId }
  */
 export type AskedState = DetachedState
 
-/** How it ended; all null where it has not, or where nobody knows. */
-interface AskedEnd {
-  readonly code: number | null
-  readonly signal: number | null
-  readonly denial_reason: DenialReason | null
-}
+const sha256 = matching(/^[0-9a-f]{64}$/, '64 lower-case hex digits')
 
-/** What was last heard of it. */
-export interface AskedNews extends AskedEnd {
-  readonly state: AskedState
+/** How it ended; all null where it has not, or where nobody knows. */
+const ENDED = {
+  code: orNull(exitStatus),
+  signal: orNull(wholeUpTo(MAX_SIGNAL)),
+  /** One that is not known here: the file is of a later release. */
+  denial_reason: orNull(oneOf(DENIAL_REASONS)),
 }
+/** What was last heard of it. */
+const NEWS = { state: oneOf(DETACHED_STATES), ...ENDED }
+export type AskedNews = Sent<typeof NEWS>
 
 /** A detached run that this daemon asked for, as its file has it, key for key. Never changed, only replaced. */
-export interface AskedRun extends AskedNews {
-  readonly request_id: RequestId
-  readonly agent_id: AgentId
-  readonly machine_id: MachineId
+export const ASKED_RUN = {
+  request_id: tested<RequestId>((value) => isText(value) && isRequestId(value), 'a UUID'),
+  agent_id: sha256,
+  machine_id: sha256,
   /** Its beginning, where it is long. */
-  readonly argv: readonly string[]
+  argv: texts,
   /** Of the whole argv; null: it is whole. */
-  readonly argv_cut: Sent<typeof ARGV_CUT> | null
+  argv_cut: orNull(record({ ...ARGV_CUT, sha256 })),
   /** Epoch milliseconds. */
-  readonly asked_at_ms: number
+  asked_at_ms: count,
   /** How long it was asked to be kept, and how much of its output; null: as its host has it. */
-  readonly lifetime_ms: number | null
-  readonly keep_bytes: number | null
+  lifetime_ms: orNull(count),
+  keep_bytes: orNull(count),
   /** Of the caller that asked; null: it gave none. */
-  readonly session: string | null
+  session: orNull(text),
+  ...NEWS,
   /** When `state` was heard, epoch milliseconds; null: never. */
-  readonly heard_at_ms: number | null
-  /** SHA-256 of all that a Request for it repeats, hex: another command under the same id has another. */
-  readonly digest: string
-  /** SHA-256 of each Request that was signed for it, hex, the newest last. */
-  readonly requests: readonly string[]
+  heard_at_ms: orNull(count),
+  /** Of all that a Request for it repeats: another command under the same id has another. */
+  digest: sha256,
+  /** Of each Request that was signed for it, the newest last. */
+  requests: list(sha256, { min: 1, max: MAX_ASKED_REQUESTS }),
 }
+export type AskedRun = Sent<typeof ASKED_RUN>
 
 /** Some of them, the oldest first. */
 export interface AskedPage {
@@ -60,7 +80,8 @@ export interface AskedPage {
 export const isOver = (state: AskedState): boolean => state === 'ended' || state === 'lost' || state === 'expired'
 
 /** Whether it is known how it ended. */
-export const hasEnd = ({ code, signal, denial_reason }: AskedEnd): boolean => code !== null || signal !== null || denial_reason !== null
+export const hasEnd = ({ code, signal, denial_reason }: Sent<typeof ENDED>): boolean =>
+  code !== null || signal !== null || denial_reason !== null
 
 /** What its host keeps of it. */
 export const KEPT_THERE = {
