@@ -33,12 +33,12 @@ export class BoundedMap<K, V> extends Map<K, V> {
   }
 
   /**
-   * If another source sets an entry again, the entry counts for the source that has fewer. A source can so take over entries of another
-   * until both have the same number, and no more.
+   * If another source sets an entry again, the entry counts for the source that has fewer others. A source can so take over entries of
+   * another until both have the same number, and never the only one.
    */
   override set(key: K, value: V, source = ''): this {
     const before = this.#sources.get(key) ?? source
-    const owner = this.#countOf(before) <= this.#countOf(source) ? before : source
+    const owner = this.#countOf(before) - 1 <= this.#countOf(source) ? before : source
     this.delete(key)
     const keys = this.#keys.get(owner) ?? new Set()
     this.#keys.delete(owner)

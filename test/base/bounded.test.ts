@@ -36,15 +36,19 @@ test('a source that sets entries without end makes nobody else’s be forgotten,
 })
 
 test('a source that sets an entry of another again cannot push it out, and one with fewer takes it over', () => {
-  assert.equal(filled(3, 'aA bB bA bC bD'), 'ACD')
+  assert.equal(filled(3, 'aA bB bA bC bD bE'), 'ADE')
+  // A source that has none takes over no only entry, and of two entries one.
+  assert.equal(filled(3, 'aA bA bC bD bE'), 'ADE')
+  assert.equal(filled(3, 'aA aB bA bB bC bD bE'), 'BDE')
   // mallory was first with the entry of a.
-  assert.equal(filled(3, 'mA mB aA mC mD'), 'ACD')
+  assert.equal(filled(3, 'mA mB aA mC mD mE'), 'ADE')
 })
 
 test('entries that are kept apart make no room and take none', () => {
   const isApart = (key: string): boolean => key < 'C'
   assert.equal(filled(2, 'aA aB bC bD bE', isApart), 'ABDE')
   assert.equal(filled(0, 'aA bC', isApart), 'A')
+  assert.equal(filled(2, 'aC bA bD bE bF', isApart), 'CAF')
   const apart = new Set(['A'])
   const map = new BoundedMap<string, number>({ max: 1, isApart: (key) => apart.has(key) })
   map.set('A', 1).set('B', 1)

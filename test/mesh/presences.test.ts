@@ -109,6 +109,16 @@ test('a neighbour that floods leaves room for others, and all strangers together
   assert.equal(presences.receive(said(), machineOf(1), 'mallory').verdict, 'accept')
 })
 
+test('a neighbour that brings many claims to be a contact leaves another neighbour its own', () => {
+  const { presences, said } = setUp()
+  let n = 100
+  const claim = (neighbour: string, agent_id = CONTACT): boolean =>
+    presences.receive(said({ agent_id }), machineOf(n++), neighbour).verdict === 'accept'
+  for (const neighbour of ['one', 'two']) while (claim(neighbour, AGENT));
+  assert.equal(Array.from({ length: 20 }, () => claim('mallory')).filter(Boolean).length, PRESENCES_PER_MINUTE)
+  assert.equal(claim('honest'), true)
+})
+
 test('who claims the id of a contact takes no place of anybody that we know, and no more than a share of a neighbour', async () => {
   const known = machineOf(1)
   const { clock, presences, said } = setUp([known])
@@ -138,16 +148,18 @@ test('of machines that claim one agent those come first that have said so longes
 })
 
 test('a neighbour that brings many machines pushes out none that another has brought', async () => {
-  const { clock, presences, said } = setUp()
+  const { clock, presences, said } = setUp([machineOf(2)])
   const bring = (neighbour: string, machine: number): void => {
     assert.equal(presences.receive(said({ holds_secs: 1_800 }), machineOf(machine), neighbour).verdict, 'accept')
   }
   bring('honest', 1)
+  bring('mallory', 2)
   for (let i = 0; i < MAX_HEARD_STRANGERS + 5; i++) {
     bring('mallory', 100 + i)
     await clock.advance(60_000 / RELAYED_PRESENCES_PER_MINUTE)
   }
-  assert.deepEqual([presences.size, presences.of(machineOf(1)) === null, presences.of(machineOf(100))], [MAX_HEARD_STRANGERS, false, null])
+  const [honest, known, oldest] = [1, 2, 100].map((machine) => presences.of(machineOf(machine)) !== null)
+  assert.deepEqual([presences.size, honest, known, oldest], [MAX_HEARD_STRANGERS + 1, true, true, false])
 })
 
 test('strangers push out strangers, the oldest first', async () => {
