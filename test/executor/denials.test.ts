@@ -113,7 +113,9 @@ test('a program that the kernel refuses to start is spawn_failed after its reque
   assert.equal(host.counters.activeSessions, 0)
   // No process began, so its id may be used again, also after a restart.
   const fields = { request_id: run.id }
-  assert.equal(await (await link.ask([host.program('hello')], { fields })).denial(), 'spawn_failed')
+  const unread = await link.ask([host.program('hello')], { fields, over: false })
+  await unread.frame('exit')
+  assert.equal(await (await link.ask([host.program('hello')], { fields })).denial(), 'spawn_failed', 'while an Exit is kept')
   await host.stop()
   await host.boot()
   const again = await (await host.connect()).link(link.peer)

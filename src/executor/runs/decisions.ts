@@ -167,10 +167,11 @@ export class Decisions {
     if (read.asks === 'approval' || read.asks === 'detached')
       return this.#decideAsk({ key, argv: [], requestSha256: read.sha256 }, principal, read, arrival)
     if (senderDenial(principal) === null) {
-      const kept = detached.find(link, request_id)
-      if (kept !== null && read.asks === 'detach' && isSameRun(kept, read.request) && !this.#isFree(kept, agent_id, name))
-        return detached.answer(kept, arrival.outlet)
-      if (isKnown(name) || this.hasUsed(agent_id, name) || (kept !== null && !this.#isFree(kept, agent_id, name))) {
+      const found = detached.find(link, request_id)
+      // One that was denied before a process began, as when no approver answered, leaves its ID free.
+      const kept = found?.isDenied === true ? null : found
+      if (kept !== null && read.asks === 'detach' && isSameRun(kept, read.request)) return detached.answer(kept, arrival.outlet)
+      if (isKnown(name) || this.hasUsed(agent_id, name) || kept !== null) {
         counters.count('requests_replayed')
         return this.#refused({ key, argv: read.request.argv, requestSha256: read.sha256 }, ID_USED)
       }
@@ -179,11 +180,6 @@ export class Decisions {
     // In the same turn, so that of two Requests with one id only one can begin.
     if ('admission' in decided) this.#senders.use(agent_id, name)
     return decided
-  }
-
-  /** A detached run that was denied before a process began, as when no approver answered: its ID may be used again. */
-  #isFree(kept: KeptRun, agentId: AgentId, name: string): boolean {
-    return kept.isDenied && !this.hasUsed(agentId, name)
   }
 
   /** Each answer costs a signature and a line of the journal, as a denial does: no more is verified than may be answered. */

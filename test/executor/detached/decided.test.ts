@@ -81,6 +81,19 @@ test('one that was denied while it waited may be asked for again under its ID, a
   assert.equal(events.filter((event) => event === 'started').length, 1)
 })
 
+test('an ID that a run in the foreground used after a denial is not told as denied any more', async (t) => {
+  const { pair, decide } = await asking(t)
+  const { target } = await begin(pair, 'quick')
+  await decide('deny')
+  await untilOver(pair, target)
+  const { request_id } = target
+  const spec = { agent_id: pair.responder.own.signer.agentId, argv: [pair.responder.program('quick')], request_id }
+  const ran = pair.runner.run({ ...spec, stdin: null, timeout_ms: null, cwd: null, clamp: false }, { event: () => undefined })
+  await decide('allow_once')
+  assert.equal((await ran).code, 0)
+  await assert.rejects(ask(pair, 'quick', { request_id, known_sha256: target.request_sha256 }), /answers request_id_used/)
+})
+
 test('it is cancelled while it waits, and the question goes away', async (t) => {
   const { pair, pending } = await asking(t)
   const { target } = await begin(pair, 'quick')
