@@ -54,8 +54,8 @@ export class Carrier {
   readonly #carried = new Map<Carried, CarriedStreams>()
   readonly #refused: Record<(typeof REFUSALS)[number], number> = { stranger: 0, full: 0, machine_full: 0 }
   #total = { connections: 0, bytes: 0 }
-  /** Bytes that came and are not paid for: while there are any, nobody may send more. */
-  #owed = 0
+  /** Unpaid bytes of each agent or machine that has dialled through us: while it owes any, nothing more is taken on its connections. Whoever was paid for last comes last. */
+  readonly #owed = new Map<string, number>()
   #paying: NodeJS.Timeout | undefined
   #notLooked = 0
 
@@ -83,10 +83,11 @@ export class Carrier {
   /** Once for each. The oldest of the same two makes room. It may be one too many all the same, since others were asked for meanwhile. */
   carry({ from, to, here, there }: CarriedEnds): void {
     const carried: Carried = { from, to, sinceMs: this.#parts.clock.monotonic(), bytes: 0 }
+    const holder = this.#holderOf(from)
     const streams = new CarriedStreams({
       ends: { here, there },
-      onBytes: (count) => this.#onBytes(carried, count),
-      isShort: () => this.#owed > 0,
+      onBytes: (count) => this.#onBytes(carried, holder, count),
+      isShort: () => this.#owed.has(holder),
       onEnd: () => this.#carried.delete(carried),
     })
     this.#total.connections += 1
@@ -133,20 +134,24 @@ export class Carrier {
 
   #noRoomFor(from: MachineId, to: MachineId): 'full' | 'machine_full' | null {
     if (this.#carried.size >= MAX_CARRIED) return 'full'
-    const holderOf = (machineId: MachineId): string => this.#parts.agentOf(machineId) ?? machineId
-    const holders = [...this.#carried.keys()].map((one) => [holderOf(one.from), holderOf(one.to)])
-    const of = (machineId: MachineId): number => holders.filter((ends) => ends.includes(holderOf(machineId))).length
+    const holders = [...this.#carried.keys()].map((one) => [this.#holderOf(one.from), this.#holderOf(one.to)])
+    const of = (machineId: MachineId): number => holders.filter((ends) => ends.includes(this.#holderOf(machineId))).length
     return Math.max(of(from), of(to)) >= MAX_CARRIED_OF_MACHINE ? 'machine_full' : null
+  }
+
+  /** All machines of one agent share. */
+  #holderOf(machineId: MachineId): string {
+    return this.#parts.agentOf(machineId) ?? machineId
   }
 
   #end(carried: Carried, reason: string): void {
     this.#carried.get(carried)?.abort(new AppError('rate_limited', reason))
   }
 
-  #onBytes(carried: Carried, count: number): void {
+  #onBytes(carried: Carried, holder: string, count: number): void {
     carried.bytes += count
     this.#total.bytes += count
-    this.#owed += count
+    this.#owed.set(holder, (this.#owed.get(holder) ?? 0) + count)
     this.#notLooked += count
     if (this.#notLooked >= LOOK_BYTES) this.#boundHeld()
     this.#pay()
@@ -165,13 +170,18 @@ export class Carrier {
   }
 
   #pay(): void {
-    while (this.#owed > 0 && this.#bucket.take(Math.min(this.#owed, PORTION))) this.#owed -= Math.min(this.#owed, PORTION)
-    if (this.#owed > 0) this.#paying ??= setTimeout(() => this.#payLater(), PAY_MS).unref()
+    for (const [holder, owed] of this.#owed) {
+      const paid = Math.min(owed, PORTION)
+      if (!this.#bucket.take(paid)) break
+      this.#owed.delete(holder)
+      if (owed > paid) this.#owed.set(holder, owed - paid)
+    }
+    if (this.#owed.size > 0) this.#paying ??= setTimeout(() => this.#payLater(), PAY_MS).unref()
   }
 
   #payLater(): void {
     this.#paying = undefined
     this.#pay()
-    if (this.#owed === 0) for (const streams of this.#carried.values()) streams.update()
+    for (const streams of this.#carried.values()) streams.update()
   }
 }

@@ -8,7 +8,7 @@ export interface CarriedInit {
   readonly ends: { readonly here: Stream; readonly there: Stream }
   /** So many bytes have come, from whichever end. */
   onBytes(count: number): void
-  /** Whether nobody may send more for now. */
+  /** Whether its senders may send no more for now. */
   isShort(): boolean
   /** Once. */
   onEnd(): void
@@ -46,7 +46,7 @@ export class CarriedStreams {
 
   /** Senders may send again: see `isShort`. */
   update(): void {
-    for (const update of this.#updates) update()
+    if (!this.#init.isShort()) for (const update of this.#updates) update()
   }
 
   abort(reason: AppError): void {

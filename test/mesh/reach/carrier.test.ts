@@ -123,6 +123,27 @@ test('who sends more than the rate gets no more window until it is paid for, and
   carrier.stop()
 })
 
+test('an agent with many connections that sends without end leaves others their share of the rate', async () => {
+  const [MIB, KIB] = [1024 * 1024, 1024]
+  const { agents, clock, carrier, carry } = setUp({ burst: 128 * KIB, perSecond: 128 * KIB })
+  for (const number of [1, 2]) agents.set(machine(number), 'hugo')
+  const greedy = Array.from({ length: MAX_CARRIED_OF_MACHINE }, (_, other) => carry((other % 2) + 1, 100 + other)!)
+  const honest = carry(3, 4)!
+  for (const [here] of greedy) here.bring(MIB)
+  // Whichever end sends: it is the agent that dialled through the relay.
+  for (let second = 0; second < 3; second++) {
+    const before = honest[0].updates
+    honest[1].bring(64 * KIB)
+    await clock.advance(1_000)
+    await until(() => honest[0].updates > before)
+  }
+  assert.equal(
+    greedy.every(([here, there]) => here.updates + there.updates === 0),
+    true,
+  )
+  carrier.stop()
+})
+
 test('where all together leave too much in a relay, those go that leave most, and no others', () => {
   const { carry, carrier, carried } = setUp({ burst: 2 * MAX_CARRIED_HELD, perSecond: 1 })
   const MIB = 1024 * 1024
