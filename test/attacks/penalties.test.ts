@@ -3,13 +3,14 @@ import { test } from 'node:test'
 
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { randomBytes } from '../../src/identity/hash.ts'
-import { DENIAL_BURST } from '../../src/protocol/limits.ts'
+import { DENIAL_BURST, LINK_VERSION } from '../../src/protocol/limits.ts'
+import { linkM1 } from '../../src/protocol/link.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { execPair } from '../support/exec-pair.ts'
 import { newParty } from '../support/fake-network.ts'
 import { connect, flip, handshake, signalOf } from '../support/hostile-link.ts'
 import { ManualClock } from '../support/manual-clock.ts'
-import { introduce, startPeer } from '../support/peer.ts'
+import { introduce, startPeer, type Peer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
 import { PENALTY_MS, MIN_PENALTY_MS } from '../../src/mesh/penalties.ts'
 
@@ -74,6 +75,30 @@ test('a machine that we know and that misbehaves is refused by itself', LIMIT, a
   await assert.rejects(async () => handshake(mallory, bob))
   assert.equal(bob.counters.get('links_opened'), opened)
   assert.equal((await alice.links.link(bob.agentId, signalOf())).agentId, bob.agentId)
+})
+
+test('a peer of another version that asks again and again is refused if it is unlisted, and never if it is known', LIMIT, async (t) => {
+  const [bob, dave, mallory] = [
+    await startPeer(t, { name: 'bob' }),
+    await startPeer(t, { name: 'dave' }),
+    await startPeer(t, { name: 'mallory' }),
+  ]
+  await introduce(dave, bob, 'trusted')
+  await introduce(bob, dave, 'trusted')
+  const ask = async (peer: Peer): Promise<void> => {
+    const failed = bob.counters.get('links_failed')
+    const sent = (frame: Uint8Array, at: number): Uint8Array =>
+      at === 0 ? linkM1.encode({ ...linkM1.decode(frame), versions: [LINK_VERSION - 1] }) : frame
+    await assert.rejects(handshake(peer, bob, { sent }))
+    await until(() => bob.counters.get('links_failed') > failed)
+  }
+  const refused = (): string[] => bob.node.refusals().penalties.flatMap((one) => (one.refused ? [one.source] : []))
+  for (let n = 0; n < 2 * (MIN_PENALTY_MS / PENALTY_MS.handshake_failed); n++) await ask(dave)
+  assert.deepEqual(bob.node.refusals().penalties, [])
+  // What comes while bob's event loop is late is pardoned.
+  for (let n = 0; n < 30 && refused().length === 0; n++) await ask(mallory)
+  assert.deepEqual(refused(), ['127.0.0.1'])
+  assert.equal((await dave.links.link(bob.agentId, signalOf())).agentId, bob.agentId)
 })
 
 test('a refusal of somebody whom the trust rules do not accept is reported as an offence, and no other', LIMIT, async (t) => {

@@ -45,7 +45,7 @@ export interface Dialled {
 export const connect = async (from: Peer, to: Dialled): Promise<MeshConnection> =>
   from.node.dial(to.machineId, to.node.addresses(), signalOf())
 
-/** A handshake of `from` with `to` by hand, on a stream of its own. */
+/** A handshake of `from` with `to` by hand, on a stream of its own, which ends if it fails. */
 export const handshake = async (
   from: Peer,
   to: Dialled,
@@ -56,8 +56,13 @@ export const handshake = async (
   const stream = await connection.openStream(LINK_PROTOCOL, signalOf())
   const frames = new TamperedFrames({ stream }, tamper)
   const components = { port: from.port, machineKey: from.machineKey, primitives: primitives(), ...parts, frames }
-  const result = await new LinkHandshake(components, { peer: to.machineId }).initiate(signalOf())
-  return { ...result, frames, connection }
+  try {
+    const result = await new LinkHandshake(components, { peer: to.machineId }).initiate(signalOf())
+    return { ...result, frames, connection }
+  } catch (error) {
+    frames.abort(error as Error)
+    throw error
+  }
 }
 
 /** The same bytes with one bit turned. */
