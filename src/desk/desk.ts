@@ -78,7 +78,7 @@ export class Desk implements Startable {
     this.#init = init
     this.#waiting = new WaitingQuestions(components)
     this.#watchers = new Watchers(components, { onNone: () => void this.#nobodyWatches() })
-    this.#floods = new FloodTelling({ ...components, waiting: this.#waiting, watchers: this.#watchers })
+    this.#floods = new FloodTelling({ ...components, watchers: this.#watchers })
     this.#answers = new Answers(components)
     this.modes = new DeskModes(components)
     this.#judging = new Judging({ ...components, modes: this.modes })
@@ -116,7 +116,7 @@ export class Desk implements Startable {
     const judged = await this.#judging.judged(question, judge)
     const mustWait = judged.kind === 'ask' && canAsk && this.#watchers.any
     if (mustWait && !this.#waiting.take(id, question, bytes)) {
-      this.#floods.counted(question)
+      this.#floods.count(question)
       return this.#answers.seal(id, question, tooMany())
     }
     try {
@@ -134,7 +134,7 @@ export class Desk implements Startable {
   /** What waits, oldest first, what was denied unseen, and how many windows of humans watch. */
   get waiting() {
     const questions: readonly PendingQuestion[] = this.#waiting.all.map(({ decider: _decider, ...pending }) => pending)
-    return { questions, floods: this.#waiting.floods, windows: this.#watchers.count }
+    return { questions, floods: this.#floods.all, windows: this.#watchers.count }
   }
 
   /** Answers what takes the watcher out again. */

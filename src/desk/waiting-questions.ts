@@ -2,12 +2,10 @@ import type { Clock } from '../base/clock.ts'
 import { RateLimit } from '../base/rate-limit.ts'
 import { isGivenLabel } from '../policy/modes/tools-settings.ts'
 import { provenAgent, type Question } from '../protocol/question.ts'
-import type { Flood, PendingQuestion } from '../protocol/desk.ts'
+import type { PendingQuestion } from '../protocol/desk.ts'
 import {
   MAX_CLAIMED_JSON,
   MAX_CLAIMED_QUESTIONS,
-  MAX_FLOOD_NAME,
-  MAX_FLOODS,
   MAX_QUESTIONS,
   MAX_QUESTIONS_OF_ASKER,
   MAX_WAITING_JSON,
@@ -48,16 +46,13 @@ export interface WaitingQuestion extends PendingQuestion {
   decider: string | null
 }
 
-/** What waits, oldest first, bounded for each asker and in all: what is too much is counted, and takes nothing from what is there. */
+/** What waits, oldest first, bounded for each asker and in all: what is too much takes nothing from what is there. */
 export class WaitingQuestions {
-  readonly #clock: Clock
   readonly #rate: RateLimit
   readonly #waiting = new Map<string, WaitingQuestion>()
   readonly #counted = new Map<string, Counted>()
-  readonly #floods = new Map<string, { count: number; last: number }>()
 
   constructor(components: { clock: Clock }) {
-    this.#clock = components.clock
     this.#rate = new RateLimit(components, QUESTION_RATE)
   }
 
@@ -65,11 +60,7 @@ export class WaitingQuestions {
     return [...this.#waiting.values()]
   }
 
-  get floods(): readonly Flood[] {
-    return [...this.#floods].map(([asker, { count, last }]) => ({ asker, count, last_at_ms: last }))
-  }
-
-  /** Keeps a place for it. `bytes`: of the question as JSON. False: there is none; it is counted. */
+  /** Keeps a place for it. `bytes`: of the question as JSON. False: there is none. */
   take(id: string, question: Question, bytes: number): boolean {
     const [source, claimed] = [sourceOf(question), isClaimed(question)]
     const all = [...this.#counted.values()]
@@ -81,7 +72,6 @@ export class WaitingQuestions {
       fits(all, bytes, MAX_QUESTIONS, MAX_WAITING_JSON) &&
       this.#rate.allows(source)
     if (isTaken) this.#counted.set(id, { source, claimed, bytes })
-    else this.#count(countedAs(question))
     return isTaken
   }
 
@@ -94,19 +84,5 @@ export class WaitingQuestions {
   delete(id: string): void {
     this.#waiting.delete(id)
     this.#counted.delete(id)
-  }
-
-  /** What was counted since the last call; it is shown no more. */
-  takeFloods(): readonly Flood[] {
-    const floods = this.floods
-    this.#floods.clear()
-    return floods
-  }
-
-  #count(asker: string): void {
-    const known = asker.slice(0, MAX_FLOOD_NAME)
-    // Whoever calls himself by ever new or long names takes no memory either, and no room of what waits in the list that humans get.
-    const name = this.#floods.has(known) || this.#floods.size < MAX_FLOODS ? known : 'others'
-    this.#floods.set(name, { count: (this.#floods.get(name)?.count ?? 0) + 1, last: this.#clock.now() })
   }
 }

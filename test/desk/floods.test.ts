@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 
+import { FloodTelling } from '../../src/desk/flood-telling.ts'
 import { WaitingQuestions } from '../../src/desk/waiting-questions.ts'
 import {
   DESK_REQUESTS,
@@ -17,34 +18,47 @@ import type { DeskNews } from '../../src/local-api/desk-human.ts'
 import { deskPlace } from '../support/desk-place.ts'
 import type { Question } from '../../src/protocol/question.ts'
 import { ManualClock } from '../support/manual-clock.ts'
+import { silent } from '../support/processes.ts'
 import { questionOf } from '../support/question.ts'
 
 const never = new AbortController().signal
 const nothing = (): void => undefined
+/** Questions that wait, and what was too much of them. */
+const counting = () => {
+  const components = { clock: new ManualClock(), log: silent }
+  const waiting = new WaitingQuestions(components)
+  const floods = new FloodTelling({ ...components, journal: { settled: async () => undefined }, watchers: { tell: nothing } })
+  const take = (id: string, question: Question): boolean => {
+    const isTaken = waiting.take(id, question, 100)
+    if (!isTaken) floods.count(question)
+    return isTaken
+  }
+  return { waiting, floods, take }
+}
 const of = (label: string) => questionOf({ asker: { kind: 'local', label } })
 
 test('an asker has 16 questions that wait, and the next is counted and takes nothing from those', () => {
   assert.equal(MAX_QUESTIONS_OF_ASKER, 16)
-  const waiting = new WaitingQuestions({ clock: new ManualClock() })
-  for (let n = 0; n < MAX_QUESTIONS_OF_ASKER; n++) assert.equal(waiting.take(`q_${n}`, of('loud'), 100), true)
-  for (let n = 0; n < 1_000; n++) assert.equal(waiting.take(`more_${n}`, of('loud'), 100), false)
-  assert.equal(waiting.take('other', of('quiet'), 100), true)
+  const { waiting, floods, take } = counting()
+  for (let n = 0; n < MAX_QUESTIONS_OF_ASKER; n++) assert.equal(take(`q_${n}`, of('loud')), true)
+  for (let n = 0; n < 1_000; n++) assert.equal(take(`more_${n}`, of('loud')), false)
+  assert.equal(take('other', of('quiet')), true)
   assert.deepEqual(
-    waiting.floods.map(({ asker, count }) => ({ asker, count })),
+    floods.all.map(({ asker, count }) => ({ asker, count })),
     [{ asker: 'loud', count: 1_000 }],
   )
   waiting.delete('q_0')
-  assert.equal(waiting.take('again', of('loud'), 100), true)
+  assert.equal(take('again', of('loud')), true)
 })
 
 test('all askers together have 256 questions that wait, and one that calls itself by ever new names takes no memory', () => {
-  const waiting = new WaitingQuestions({ clock: new ManualClock() })
+  const { floods, take } = counting()
   let taken = 0
-  for (let n = 0; n < 5_000; n++) if (waiting.take(`q_${n}`, of(`name ${n}`), 100)) taken += 1
+  for (let n = 0; n < 5_000; n++) if (take(`q_${n}`, of(`name ${n}`))) taken += 1
   assert.deepEqual([taken, MAX_QUESTIONS], [256, 256])
-  assert.ok(waiting.floods.length <= 1_025, String(waiting.floods.length))
+  assert.ok(floods.all.length <= 1_025, String(floods.all.length))
   assert.equal(
-    waiting.floods.reduce((sum, { count }) => sum + count, 0),
+    floods.all.reduce((sum, { count }) => sum + count, 0),
     5_000 - MAX_QUESTIONS,
   )
 })
@@ -128,17 +142,17 @@ test('a flood of one caller of an engine leaves turns and places to a quiet one'
 })
 
 test('a host that asks for approvals is counted itself, whoever it says has asked it', () => {
-  const waiting = new WaitingQuestions({ clock: new ManualClock() })
+  const { floods, take } = counting()
   const mesh = (digit: string) => ({ kind: 'mesh', agent_id: digit.repeat(64), machine_id: digit.repeat(64), name: null }) as const
   const ofHost = (asker: string) => questionOf({ door: 'mesh', asker: mesh(asker), target: { host: 'node', agent_id: 'e'.repeat(64) } })
   let taken = 0
-  for (let n = 0; n < 64; n++) if (waiting.take(`q_${n}`, ofHost(n % 2 === 0 ? 'a' : (n % 10).toString()), 100)) taken += 1
+  for (let n = 0; n < 64; n++) if (take(`q_${n}`, ofHost(n % 2 === 0 ? 'a' : (n % 10).toString()))) taken += 1
   assert.equal(taken, MAX_QUESTIONS_OF_ASKER)
   assert.deepEqual(
-    waiting.floods.map(({ asker }) => asker),
+    floods.all.map(({ asker }) => asker),
     ['e'.repeat(64)],
   )
-  assert.equal(waiting.take('own', questionOf({ door: 'mesh', asker: mesh('a') }), 100), true)
+  assert.equal(take('own', questionOf({ door: 'mesh', asker: mesh('a') })), true)
 })
 
 test('an asker whose questions are denied one by one is slowed down all the same', () => {
