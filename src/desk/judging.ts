@@ -42,7 +42,7 @@ export class Judging {
   }
 
   /** What a judgement comes to. `otherwise`: what a denial is called. */
-  ending(question: Question, judged: Judgement, otherwise: 'deny' | 'no_ui' | 'timeout'): Ending {
+  ending(question: Question, judged: Judgement, otherwise: 'deny' | 'no_ui'): Ending {
     if (judged.kind !== 'allow') return denial(otherwise, judged.kind === 'ask' ? judged.why : judged.reason)
     const { by, pattern, grant_id } = judged
     const { clock, store } = this.#components

@@ -40,11 +40,11 @@ export class PrivateCopies implements Startable {
   }
 
   /** Makes what stands in place of files. Throws the system's error, and an error for a file that is not what was hashed; nothing is left then. */
-  make({ executable }: Pick<Permit, 'executable'>, { argv0, words: standing }: StandIn): Starting & { remove(): void } {
+  make({ argv0, words: standing }: StandIn): Starting & { remove(): void } {
     const directory = join(this.#own, randomBytes(16).toString('hex'))
     try {
       const copies: string[] = []
-      const [program = executable.path, ...words] = standing.map((word, at) => {
+      const [program = '', ...words] = standing.map((word, at) => {
         if (typeof word === 'string') return word
         const copy = placeFor(word, join(directory, String(at)))
         copies.push(copy)

@@ -126,7 +126,7 @@ const copiesFor = (permit: Permit, { copies }: SpawnComponents): ReturnType<Priv
   const { stand_in, argv, executable } = permit
   if (stand_in === null) return { argv, executable, copies: [], remove: () => {} }
   if (copies === undefined) throw new AppError('internal', 'there is no directory for private copies')
-  return copies.make(permit, stand_in)
+  return copies.make(stand_in)
 }
 
 /** Settles when the child was reaped and its cell is empty; null where a wrapper never became the program. */

@@ -7,11 +7,10 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { identityText, ownIdentity } from '../../src/base/process-identity.ts'
-import type { HeldFile, Permit, StandIn } from '../../src/policy/permit.ts'
+import type { HeldFile, StandIn } from '../../src/policy/permit.ts'
 import { COPIES_DIRECTORY, PrivateCopies } from '../../src/process/private-copies.ts'
 import { needs } from '../support/containment.ts'
 import { asOtherUser } from '../support/other-user.ts'
-import { permitFor } from '../support/permit.ts'
 import { temporaryDirectory } from '../support/processes.ts'
 
 const held = async (path: string, name = 'tool'): Promise<HeldFile> => ({
@@ -22,11 +21,8 @@ const held = async (path: string, name = 'tool'): Promise<HeldFile> => ({
   name,
 })
 
-/** A permit of `sh`, and these words in place of its own. */
-const permitOf = (...words: readonly (string | HeldFile)[]): [Permit, StandIn] => [
-  permitFor(['sh']),
-  { argv0: 'sh', words: ['/bin/sh', ...words] },
-]
+/** `sh` with these words. */
+const standIn = (...words: readonly (string | HeldFile)[]): StandIn => ({ argv0: 'sh', words: ['/bin/sh', ...words] })
 
 const setUp = async (t: TestContext) => {
   const dir = await temporaryDirectory(t)
@@ -41,7 +37,7 @@ const setUp = async (t: TestContext) => {
 
 test('a copy has the bytes that were hashed, a path of its own, and is for this user alone; it is gone after its run', async (t) => {
   const { file, dataDir, copies, left } = await setUp(t)
-  const [one, other] = [copies.make(...permitOf(await held(file), 'a')), copies.make(...permitOf(await held(file)))]
+  const [one, other] = [copies.make(standIn(await held(file), 'a')), copies.make(standIn(await held(file)))]
   const path = one.argv[1] ?? ''
   assert.deepEqual([one.argv, one.executable.path], [['sh', path, 'a'], '/bin/sh'])
   assert.match(path, /\/run-copies\/[0-9a-f-]+\/[0-9a-f]{32}\/1\/tool$/)
@@ -59,7 +55,7 @@ test('a copy has the bytes that were hashed, a path of its own, and is for this 
 test('another user neither reads a copy nor puts something in its place', needs.root, async (t) => {
   const { file, dir, dataDir, copies } = await setUp(t)
   execFileSync('chmod', ['0755', dir, dataDir])
-  const [, path = ''] = copies.make(...permitOf(await held(file))).argv
+  const [, path = ''] = copies.make(standIn(await held(file))).argv
   for (const action of ['readFileSync(process.argv[1])', 'writeFileSync(process.argv[1], "")', 'readdirSync(process.argv[1] + "/..")'])
     assert.match(asOtherUser(['-e', `require('fs').${action}`, path]).stderr, /EACCES/)
   copies.stop()
@@ -67,7 +63,7 @@ test('another user neither reads a copy nor puts something in its place', needs.
 
 test('a link stands in place of a file to which only the way can be changed', async (t) => {
   const { copies } = await setUp(t)
-  const { argv, remove } = copies.make(...permitOf({ path: '/usr/bin/env', sha256: null, name: 'tool' }))
+  const { argv, remove } = copies.make(standIn({ path: '/usr/bin/env', sha256: null, name: 'tool' }))
   assert.equal(await readlink(argv[1] ?? ''), '/usr/bin/env')
   remove()
   assert.ok(existsSync('/usr/bin/env'))
@@ -78,7 +74,7 @@ test('other bytes than those that were hashed, and more bytes, are no copy, and 
   const first = await held(file)
   await appendFile(file, 'echo 2\n')
   const second = await held(file)
-  assert.throws(() => copies.make(...permitOf(second, first)), /file was changed after it was permitted/)
+  assert.throws(() => copies.make(standIn(second, first)), /file was changed after it was permitted/)
   assert.deepEqual(await left(), [])
 })
 
@@ -87,7 +83,7 @@ const { PrivateCopies } = await import(process.argv[1])
 const [, , dataDir, path, sha256] = process.argv
 const words = ['/bin/sh', { path, sha256, name: 'tool' }]
 try {
-  new PrivateCopies({ dataDir }).make({}, { argv0: 'sh', words })
+  new PrivateCopies({ dataDir }).make({ argv0: 'sh', words })
 } catch (error) {
   console.log(error.message)
 }

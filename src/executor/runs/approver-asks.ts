@@ -10,13 +10,7 @@ import { APPROVAL_REQUEST_DOMAIN, approvalRequest } from '../../protocol/approva
 import { execFrame } from '../../protocol/exec.ts'
 import { fromHex, type AgentId, type MachineId } from '../../protocol/ids.ts'
 import { NONCE_BYTES } from '../../protocol/limits.ts'
-import {
-  MAX_APPROVAL_QUESTION,
-  MAX_APPROVAL_WAIT_MS,
-  MAX_APPROVER_ASKS,
-  MAX_APPROVER_MACHINES,
-  MAX_MESH_APPROVERS,
-} from '../../protocol/waiting-limits.ts'
+import { MAX_APPROVAL_WAIT_MS, MAX_APPROVER_ASKS, MAX_APPROVER_MACHINES, MAX_MESH_APPROVERS } from '../../protocol/waiting-limits.ts'
 import type { PeerLink } from '../links/links.ts'
 import type { Signatures } from '../links/signatures.ts'
 import type { TrustJudge } from '../links/trust-judge.ts'
@@ -147,6 +141,3 @@ export class ApproverAsks {
     if (this.#asks.delete(number)) for (const carrier of this.#carriers) carrier.approvalWithdrawn(number)
   }
 }
-
-/** True where a frame can carry it beside its signature. */
-export const fitsFrame = (question: Question): boolean => Buffer.byteLength(JSON.stringify(question)) <= MAX_APPROVAL_QUESTION

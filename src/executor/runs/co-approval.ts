@@ -2,7 +2,8 @@ import type { Clock } from '../../base/clock.ts'
 import { countStatements, eligible, type AgentsApproval, type Statement, type StatementOf } from '../../policy/approval/statements.ts'
 import type { Question } from '../../policy/approval/question.ts'
 import { shortId, type AgentId } from '../../protocol/ids.ts'
-import { fitsFrame, type ApproverAsk, type ApproverAsks } from './approver-asks.ts'
+import { MAX_APPROVAL_QUESTION } from '../../protocol/waiting-limits.ts'
+import type { ApproverAsk, ApproverAsks } from './approver-asks.ts'
 
 export interface CoApprovalComponents {
   readonly approvers: Pick<ApproverAsks, 'open'>
@@ -80,7 +81,9 @@ export class CoApproval {
   #ask(): void {
     const { of, question } = this.#init
     const agents = eligible(of)
-    if (!fitsFrame(question)) return this.#settle({ reason: 'approval_denied', detail: 'it is too long to be shown to other agents' })
+    // Else no frame can carry it beside its signature.
+    if (Buffer.byteLength(JSON.stringify(question)) > MAX_APPROVAL_QUESTION)
+      return this.#settle({ reason: 'approval_denied', detail: 'it is too long to be shown to other agents' })
     for (const agentId of agents) {
       const onStatement: ApproverAsk['onStatement'] = (statement, isTrusted) => this.#take(agentId, { statement, isTrusted })
       const withdraw = this.#components.approvers.open({ agentId, of, question, onStatement })
