@@ -27,7 +27,7 @@ export const fileMark = (path: string): string => {
 /** The first file that is no more what it was; null: all are. */
 export const changedPin = (pins: readonly FilePin[]): string | null => pins.find(({ path, mark }) => fileMark(path) !== mark)?.path ?? null
 
-/** Largest script or program whose content is hashed. Policy reads it while other callers wait. */
+/** Bytes of scripts and programs that are hashed for one run. Policy reads them while other callers wait. */
 export const MAX_HASHED_BYTES = 64 * 1024 * 1024
 const PART_BYTES = 1024 * 1024
 
@@ -40,7 +40,7 @@ export interface HashedBytes extends Beginning {
  * SHA-256 of a plain file, with its size and its beginning. Reads it once, through one descriptor, and gives each part to `take`, whose errors it
  * throws. Null: it cannot be read, is too large, or changed meanwhile.
  */
-export const hashFile = (path: string, take?: (part: Uint8Array) => void): HashedBytes | null => {
+export const hashFile = (path: string, take?: (part: Uint8Array) => void, most = MAX_HASHED_BYTES): HashedBytes | null => {
   let descriptor: number
   try {
     // Never waits for the other end of a pipe.
@@ -50,7 +50,7 @@ export const hashFile = (path: string, take?: (part: Uint8Array) => void): Hashe
   }
   try {
     const before = fstatSync(descriptor, { bigint: true })
-    if (!before.isFile() || before.size > MAX_HASHED_BYTES) return null
+    if (!before.isFile() || before.size > most) return null
     const [hash, part] = [createHash('sha256'), Buffer.alloc(PART_BYTES)]
     let head = Buffer.alloc(0)
     let left = Number(before.size)
@@ -72,14 +72,17 @@ export const hashFile = (path: string, take?: (part: Uint8Array) => void): Hashe
   }
 }
 
-/** Files of one run without symbolic links. Each is hashed once, and its format is that of the hashed bytes. */
+/** Files of one run without symbolic links, `MAX_HASHED_BYTES` together. Each is hashed once, and its format is that of the hashed bytes. */
 export class HashedFiles {
   readonly #files = new Map<string, HashedBytes | null>()
+  #bytesLeft = MAX_HASHED_BYTES
 
   /** Null: it cannot be read whole. */
   hash(path: string): HashedBytes | null {
     const known = this.#files.get(path)
-    const file = known === undefined ? hashFile(path) : known
+    if (known !== undefined) return known
+    const file = hashFile(path, undefined, this.#bytesLeft)
+    this.#bytesLeft -= file?.size ?? 0
     this.#files.set(path, file)
     return file
   }

@@ -127,7 +127,7 @@ class Holder {
     const mayRun = unsure !== null && at > unsure
     if (scripts.includes(path) || (mayRun && isFile(place))) return this.#holdProgram(path, place) ?? word
     if (!mayRun && runsNoWord(executable.path, file?.real ?? executable.path)) return word
-    const glued = partsOf(word).flatMap((part) => [placeOf(part, cwd) ?? part, this.#find(part) ?? part])
+    const glued = partsOf(word).flatMap((part) => [placeOf(part, cwd) ?? part, (part.includes('/') ? null : this.#find(part)) ?? part])
     const part = glued.find((one) => isFile(one, mayRun ? 0 : 0o111) && this.#holdProgram(one, one) !== null)
     if (part !== undefined) throw new Unheld(`the requester can write ${part}, which is a part of the word ${word}`)
     if (word.startsWith('-')) return word

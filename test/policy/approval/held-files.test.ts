@@ -268,6 +268,19 @@ test('64 MiB of a file are copied, and not one byte more; nor do two files have 
   assert.match(ask([tool]).unheld ?? '', /tool, which cannot be read whole/)
 })
 
+test('no more than 64 MiB of all scripts of a command are read, whoever can write them', async (t) => {
+  const { away, ask } = await setUp(t)
+  const [one, other] = [join(away, 'one.sh'), join(away, 'other.sh')]
+  for (const path of [one, other]) await writeFile(path, '')
+  await truncate(one, MAX_HASHED_BYTES)
+  // A file is read once, however often it is named.
+  assert.doesNotMatch(ask(['env', 'sh', one, 'sh', one, 'sh', other]).opaque ?? '', /cannot be read whole/)
+  await truncate(other, 1)
+  const { opaque, grant_sha256 } = ask(['env', 'sh', one, 'sh', other])
+  assert.match(opaque ?? '', /other\.sh cannot be read whole/)
+  assert.equal(grant_sha256, null)
+})
+
 test('a directory on the way that is exchanged after the approval is a mismatch, and so is other content', async (t) => {
   const { work, ask, run } = await setUp(t)
   for (const [name, text] of [
