@@ -73,6 +73,14 @@ test('long questions of one asker leave room for those of others', () => {
   assert.equal(waiting.take('d', of('other'), half), true)
 })
 
+test('long questions of all askers together have 512 KiB', () => {
+  const waiting = new WaitingQuestions({ clock: new ManualClock() })
+  const bytes = MAX_WAITING_JSON_OF_ASKER / 2
+  let taken = 0
+  for (let n = 0; n < MAX_QUESTIONS; n++) if (waiting.take(`q_${n}`, of(`name ${n}`), bytes)) taken += 1
+  assert.equal(taken, Math.floor((512 * 1024) / bytes))
+})
+
 test('a caller that calls itself by the names of others, or by ever new ones, leaves their places to them', () => {
   const waiting = new WaitingQuestions({ clock: new ManualClock() })
   const agent_id = 'c'.repeat(64)
