@@ -182,7 +182,7 @@ test('everything ends with the session: by the end of standard input, SIGTERM, o
   }
 })
 
-test('no argument lets a command outlive its session, whatever the configuration grants: who gives one is told which there are', async (t) => {
+test('no command of this host outlives its session, whatever the configuration grants: an argument that asks for it is refused', async (t) => {
   const server = await startMcp(t, { security: 'allow_detach = true' })
   for (const { name, inputSchema } of (await server.client.listTools()).tools)
     assert.ok(!Object.hasOwn(inputSchema.properties ?? {}, 'stay'), name)

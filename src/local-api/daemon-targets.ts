@@ -1,11 +1,14 @@
-import { AppError, isAppError, type ErrorCode } from '../base/errors.ts'
-import type { SelectedTarget, TargetRequest, TargetRunner } from '../executor/local/target-program.ts'
+import { AppError, errorText, isAppError, type ErrorCode } from '../base/errors.ts'
+import type { SelectedTarget, TargetRequest, TargetRunner } from '../executor/local/target-runner.ts'
 import type { ReachedTarget } from '../executor/port/local-executor.ts'
-import { isTable, isText } from '../protocol/json-table.ts'
+import { ATTACHED_EVENTS, type AttachedEventJson } from '../protocol/attached-events.ts'
+import { eventReader, isTable, isText } from '../protocol/json-table.ts'
 import { isHexId, type RequestId } from '../protocol/ids.ts'
 import type { RulesJson } from '../protocol/rules-json.ts'
-import { RAW_RUN_TYPE, runEventsOf, type RunPart } from '../protocol/run-events.ts'
-import type { LocalApi } from './local-api.ts'
+import { linesOf } from '../protocol/lines.ts'
+import { lineTooLong, MAX_RUN_LINE, RAW_RUN_TYPE, runEventsOf, type RunPart, type RunResultJson } from '../protocol/run-events.ts'
+import { fromBase64 } from '../protocol/text.ts'
+import type { ApiCall, LocalApi } from './local-api.ts'
 import { runProver } from './operator.ts'
 import { askRules } from './rules.ts'
 import { selectPath } from './select-path.ts'
@@ -22,18 +25,20 @@ export class DaemonTargets implements TargetRunner {
   }
 
   async *run(
-    { target, argv, stdin, timeout_ms, request_id }: TargetRequest,
+    { target, argv, stdin, timeout_ms, request_id, detach }: TargetRequest,
     signal: AbortSignal,
   ): AsyncGenerator<RunPart, void, undefined> {
-    const asked = { agent: target, argv, clamp: true, request_id, timeout_ms }
-    const body = JSON.stringify(stdin === null ? asked : { ...asked, stdin_b64: Buffer.from(stdin).toString('base64') })
-    yield* runEventsOf(await this.#open(body, signal))
+    const asked = { agent: target, argv, clamp: true, request_id }
+    if (detach) return yield* this.#runDetached({ ...asked, detach: { lifetime_ms: timeout_ms } }, signal)
+    const given = stdin === null ? {} : { stdin_b64: Buffer.from(stdin).toString('base64') }
+    const call = this.#call({ ...asked, timeout_ms, ...given }, signal)
+    yield* runEventsOf(await this.#daemon().open(call).catch(withRemedy))
   }
 
-  async cancel(id: RequestId): Promise<void> {
+  async cancel({ request_id, detach }: Pick<TargetRequest, 'request_id' | 'detach'>): Promise<void> {
     // It may be over, or the daemon gone: what becomes of it is told by the run itself.
     await this.#daemon()
-      .json({ method: 'POST', path: '/exec/cancel', body: { request_id: id } })
+      .json({ method: 'POST', path: detach ? '/runs/cancel' : '/exec/cancel', body: { request_id } })
       .catch(() => undefined)
   }
 
@@ -65,11 +70,65 @@ export class DaemonTargets implements TargetRunner {
     return hosts.map(({ host, agent_id }) => ({ host, agent_id }))
   }
 
-  async #open(body: string, signal: AbortSignal): Promise<AsyncIterable<Uint8Array>> {
+  /** Begins a detached run, or finds the one that has its id, and follows its output from the beginning. */
+  async *#runDetached(
+    asked: { readonly request_id: RequestId; readonly detach: object },
+    signal: AbortSignal,
+  ): AsyncGenerator<RunPart, void, undefined> {
     const api = this.#daemon()
-    const proof = this.#asOperator ? runProver({ api })(body) : {}
-    const headers = { accept: RAW_RUN_TYPE, ...proof }
-    return api.open({ method: 'POST', path: '/exec/run', body, headers, signal }).catch(withRemedy)
+    const begun = await api.json<RunResultJson | object>(this.#call(asked, signal)).catch(withRemedy)
+    if ('stdout_b64' in begun) return yield { type: 'exit', ...begun }
+    const { request_id } = asked
+    const headers = { accept: 'application/x-ndjson' }
+    try {
+      const lines = linesOf(
+        await api.open({ method: 'GET', path: `/runs/${request_id}/output`, headers, signal }),
+        MAX_RUN_LINE,
+        lineTooLong,
+      )
+      for await (const line of lines) yield* partsOf(asAttachedEvent(JSON.parse(line.toString('utf8'))))
+    } catch (error) {
+      signal.throwIfAborted()
+      yield unknownEnd(request_id, errorText(error))
+    }
+  }
+
+  #call(request: object, signal: AbortSignal): ApiCall {
+    const body = JSON.stringify(request)
+    const proof = this.#asOperator ? runProver({ api: this.#daemon() })(body) : {}
+    return { method: 'POST', path: '/exec/run', body, headers: { accept: RAW_RUN_TYPE, ...proof }, signal }
+  }
+}
+
+const asAttachedEvent = eventReader('a detached run', ATTACHED_EVENTS)
+
+/** It has begun, and nobody says how it ended. */
+const unknownEnd = (request_id: RequestId, message: string): RunPart => ({
+  type: 'error',
+  request_id,
+  error: 'daemon_unreachable',
+  message,
+  data: { asked: true },
+})
+
+const partsOf = (event: AttachedEventJson): RunPart[] => {
+  switch (event.type) {
+    case 'state':
+    case 'reattached':
+      return []
+    case 'stdout':
+    case 'stderr':
+      return [{ type: event.type, data: fromBase64(event.data_b64) ?? new Uint8Array(0) }]
+    case 'end':
+      return [unknownEnd(event.request_id, `the detached run is ${event.state}: nobody knows how it ended`)]
+    case 'error':
+      return [unknownEnd(event.request_id, event.message)]
+    case 'exit': {
+      const { from: _from, next: _next, ...exit } = event
+      return [exit]
+    }
+    default:
+      return [event]
   }
 }
 

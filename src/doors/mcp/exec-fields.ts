@@ -78,6 +78,12 @@ export const EXEC_FIELDS = {
     .max(MAX_KEY_LENGTH)
     .optional()
     .describe('any text of yours for this one command: a call that repeats it runs nothing again and gets the same run'),
+  detach: z
+    .boolean()
+    .optional()
+    .describe(
+      'true, with target and idempotency_key: a detached run, which goes on when this session ends, for timeout_seconds at most; the same call in a later session follows it (default false)',
+    ),
   ...ANSWER_FIELD,
   ...MODE_FIELDS,
 }

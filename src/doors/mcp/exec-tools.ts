@@ -23,6 +23,7 @@ interface ExecInput {
   readonly timeout_seconds: number
   readonly target?: string | undefined
   readonly idempotency_key?: string | undefined
+  readonly detach?: boolean | undefined
   readonly answer_within_ms?: number | undefined
   readonly max_stdout_bytes?: number | undefined
   readonly max_stderr_bytes?: number | undefined
@@ -39,6 +40,18 @@ export const viewOf = (operation: string, { max_stdout_bytes, max_stderr_bytes }
     ? { stdout: 0, stderr: STATUS_STDERR_BYTES }
     : { stdout: max_stdout_bytes ?? DEFAULT_STDOUT_BYTES, stderr: max_stderr_bytes ?? DEFAULT_STDERR_BYTES }
 
+/** Throws `bad_request` where there can be no detached run. */
+const detaches = ({ detach = false, target, idempotency_key: key, stdin = '' }: ExecInput): boolean => {
+  if (!detach) return false
+  if (target === undefined)
+    throw new AppError('bad_request', 'detach: needs target, because a command of this host ends with its session', {
+      data: { next: "target may be this machine's own agent (x0x id), where its ACL has an entry for it with detach = true" },
+    })
+  if (key === undefined) throw new AppError('bad_request', 'detach: needs idempotency_key, by which a later session finds the run')
+  if (stdin !== '') throw new AppError('bad_request', 'detach: a detached run reads no stdin')
+  return true
+}
+
 const requestOf = (operation: ExecOperation, input: ExecInput): ToolRequest => {
   const { command, args, cwd = null, target = null, stdin = '', timeout_seconds: seconds } = input
   const bytes = commandSize([command, ...args], [])
@@ -47,9 +60,20 @@ const requestOf = (operation: ExecOperation, input: ExecInput): ToolRequest => {
       'bad_request',
       `args: ${bytes} bytes as JSON with the command, where ${MAX_COMMAND_JSON} are allowed; give the rest by stdin`,
     )
+  const detach = detaches(input)
   const wish = wishOf(input)
   if (wish !== null && target !== null) throw new AppError('bad_request', 'target: with host = "node" and node, or by itself; not both')
-  const asked = { operation, command, args, cwd, target, env: {}, stdin: Buffer.from(stdin), timeout_ms: seconds * 1_000 }
+  const asked = {
+    operation,
+    command,
+    args,
+    cwd,
+    target,
+    env: {},
+    stdin: Buffer.from(stdin),
+    timeout_ms: seconds * 1_000,
+    ...(detach && { detach }),
+  }
   return wish === null ? asked : { ...asked, wish }
 }
 

@@ -6,7 +6,7 @@ import type { LocalExecutor } from '../../executor/port/local-executor.ts'
 import type { ExecutorSession, ExecutorSessions } from '../executor-sessions.ts'
 import { KeyedRuns } from './keyed-runs.ts'
 import { recallInto } from './recall.ts'
-import { keyHash, requestHash, type ToolRequest } from './tool-request.ts'
+import { detachedIdOf, keyHash, requestHash, type ToolRequest } from './tool-request.ts'
 import type { RunRecorder } from './run-recorder.ts'
 import { ToolRun } from './tool-run.ts'
 
@@ -65,7 +65,10 @@ export class ToolRuns {
     if (key === null) return this.#begin(request, null)
     const hash = keyHash(this.#init.caller, key)
     const known = this.#keyed.get(hash)
-    if (known !== null) return known.requestHash === requestHash(request) ? known : this.#begin(request, null, otherCommand())
+    const isSame = known?.requestHash === requestHash(request)
+    if (known !== null && !isSame) return this.#begin(request, null, otherCommand())
+    // A detached run may go on although the daemon went away: it is asked again.
+    if (known !== null && !(request.detach === true && known.state === 'interrupted')) return known
     const run = this.#begin(request, hash)
     this.#keyed.keep(hash, run)
     return run
@@ -129,10 +132,10 @@ export class ToolRuns {
     return this.all.filter(({ state, request }) => state === 'queued' && request.target === target).indexOf(run)
   }
 
-  /** Ends all, and takes no more. */
+  /** Ends all but detached runs, which its sessions leave, and takes no more. */
   async close(): Promise<void> {
     this.#closing.abort(new AppError('shutting_down', 'the server is stopping'))
-    for (const run of this.all) if (!run.over) run.cancel()
+    for (const run of this.all) if (!run.over && run.request.detach !== true) run.cancel()
     await this.#components.sessions.close()
   }
 
@@ -152,6 +155,8 @@ export class ToolRuns {
     const known = await this.#components.executor.recall(key)
     if (known === null) return false
     if (known.call_sha256 === run.requestHash) {
+      // Its daemon knows more of it.
+      if (run.request.detach === true) return false
       // Asked again, it may have ended.
       if (known.end.kind === 'goes_on') this.#keyed.forget(key)
       await recallInto(run, known)
@@ -164,11 +169,12 @@ export class ToolRuns {
   async #runIn({ id, turns }: ExecutorSession, run: ToolRun, key: string | null): Promise<void> {
     await turns.within(run.leaving.signal, async () => {
       await this.#init.ready(run.leaving.signal)
-      const { command, args, cwd, env, timeout_ms, wish } = run.request
+      const { command, args, cwd, env, timeout_ms, wish, detach } = run.request
       const start = { session: id, argv: [command, ...args], shell: false, cwd, env, stdin: run.takeStdin(), input: false, timeout_ms }
       const tool = { operation: run.request.operation, key_sha256: key, call_sha256: run.requestHash }
       const limits = { tool, max_output_bytes: null, fail_on_limit: false, detach: false, terminal: null, ...(wish && { wish }) }
-      await run.follow(await this.#components.executor.start({ ...start, ...limits }, run, run.leaving.signal))
+      const detached = detach === true && key !== null ? { detached_id: detachedIdOf(key) } : {}
+      await run.follow(await this.#components.executor.start({ ...start, ...limits, ...detached }, run, run.leaving.signal))
     })
   }
 

@@ -25,7 +25,7 @@ import { boundedError } from '../port/port-error.ts'
 import { answerFileCall } from './file-calls.ts'
 import type { LocalEngine } from './local-engine.ts'
 import { startRun } from './start-run.ts'
-import type { TargetRunner } from './target-program.ts'
+import type { TargetRunner } from './target-runner.ts'
 
 const endOf = (end: JournalledRun['end']): RecalledEnd => {
   if (end.kind === 'refused') return { kind: 'refused', error: new AppError(errorCodeOf(end.code), end.detail) }

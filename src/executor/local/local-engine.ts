@@ -24,7 +24,7 @@ import type { LocalJournal } from './local-journal.ts'
 import { LocalSession, RunSet } from './local-session.ts'
 import type { DeskLink } from '../../desk/desk-link.ts'
 import { RunWatch } from '../run-watch.ts'
-import type { TargetRunner } from './target-program.ts'
+import type { TargetRunner } from './target-runner.ts'
 
 export interface LocalEngineComponents {
   readonly cells: CellSource

@@ -254,7 +254,7 @@ export class SessionRun implements LocalRun {
   }
 
   cancel(): void {
-    this.end('cancelled')
+    this.#parts?.execution.end('cancelled')
   }
 
   resize(size: TerminalSize): void {
@@ -265,7 +265,9 @@ export class SessionRun implements LocalRun {
     this.#parts?.execution.program?.hangUp()
   }
 
+  /** A detached run of a target is left. */
   end(cause: EndCause): void {
+    if (this.#parts?.target?.isDetached === true) return this.kill()
     this.#parts?.execution.end(cause)
     // Its door has stopped reading by then: a full queue must not hold the program.
     if (cause === 'daemon_stopping') this.#queue.close()

@@ -169,7 +169,8 @@ const beginThere = async (asked: Asked, rights: SessionRights, routed: Routed | 
   if (session.closed) throw new AppError('unknown_session')
   if (targets === null) throw new AppError('unsupported_capability', 'there is no mesh here', { data: { capability: 'target' } })
   const exec = routed && inForce(routed.place, session, start, routed.modes.tools)
-  const context = { rights, slots: session.slots, session_id: session.key.session_id, exec }
+  const may_detach = engine.components.policy.granted.has('exec.detach')
+  const context = { rights, slots: session.slots, session_id: session.key.session_id, may_detach, exec }
   const verdict = authorizeTargetRun(start, context, routed?.allowed?.approval ?? null)
   if (verdict.kind === 'refused') throw errorOf(verdict)
   if (verdict.kind === 'ask') return askAndBegin(asked, verdict.question, routed, null)
@@ -180,7 +181,10 @@ const beginThere = async (asked: Asked, rights: SessionRights, routed: Routed | 
     sink.waiting?.({ request_id: requestId, question_id: null, expires_at_ms: clock.now() + ms })
   }
   const stdin = start.stdin.length === 0 ? null : start.stdin
-  const target = new TargetProgram({ targets, clock }, { requestId, grant, stdin, onWaiting, gone: sink.gone })
+  const target = new TargetProgram(
+    { targets, clock },
+    { requestId: start.detached_id ?? requestId, grant, stdin, onWaiting, gone: sink.gone },
+  )
   const request = {
     argv: grant.argv,
     matched_acl: 'security.allow_targets',

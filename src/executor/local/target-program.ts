@@ -9,43 +9,12 @@ import { denialText } from '../../protocol/denial-text.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import { MAX_FRAME_DATA } from '../../protocol/limits.ts'
 import { TARGET_SILENCE_MS } from '../../protocol/local-limits.ts'
-import type { RulesJson } from '../../protocol/rules-json.ts'
 import type { RunPart } from '../../protocol/run-events.ts'
+import { MAX_APPROVAL_WAIT_MS } from '../../protocol/waiting-limits.ts'
 import { NO_BYTES } from '../../protocol/schema.ts'
-import type { ReachedTarget } from '../port/local-executor.ts'
 import type { Program } from '../runs/execution.ts'
 import { TargetPatience } from './target-patience.ts'
-
-/** A command for another agent, which its ACL allows or not. */
-export interface TargetRequest {
-  /** As `x0x exec` takes it: a name, an id or the beginning of one. */
-  readonly target: string
-  readonly argv: readonly string[]
-  /** Null: /dev/null. */
-  readonly stdin: Uint8Array | null
-  readonly timeout_ms: number
-  readonly request_id: RequestId
-}
-
-/** Where the mesh is asked: this host's daemon. */
-export interface TargetRunner {
-  /** What happens, in order; the last is an `exit` or an `error`. Aborting it gives the run up. Throws an `AppError`. */
-  run(request: TargetRequest, signal: AbortSignal): AsyncIterable<RunPart>
-  /** Ends the run; its `exit` still comes. */
-  cancel(id: RequestId): Promise<void>
-  /** Links with the target and proves both ends; runs nothing. Throws why it is not reached. */
-  reach(target: string, signal: AbortSignal): Promise<ReachedTarget>
-  /** Asks the target which commands it allows. Throws why it does not answer. */
-  rules(target: string, signal: AbortSignal): Promise<RulesJson>
-  /** Whom these words mean, as this host's contacts have it; asks none of them. Throws what is wrong with the words. */
-  select(words: readonly string[], signal: AbortSignal): Promise<readonly SelectedTarget[]>
-}
-
-/** An agent that some words mean. `host`: the contact's name, else the id. */
-export interface SelectedTarget {
-  readonly host: string
-  readonly agent_id: string
-}
+import type { TargetRunner } from './target-runner.ts'
 
 export interface TargetProgramComponents {
   readonly targets: TargetRunner
@@ -71,6 +40,8 @@ const ENDS: readonly ProcessSignal[] = ['SIGTERM', 'SIGINT', 'SIGKILL', 'SIGHUP'
 export class TargetProgram implements Program {
   readonly stdin = null
   readonly dead = null
+  /** It goes on without its session. */
+  readonly isDetached: boolean
   /** Set by `start`. */
   ended!: Promise<ProcessEnd>
   /** It did not run: `start` threw why. */
@@ -100,16 +71,19 @@ export class TargetProgram implements Program {
     })
     this.#init = init
     this.#left = init.grant.max_output_bytes
-    this.#cancels = new Due({ deliver: async () => this.#targets.cancel(init.requestId) })
+    this.isDetached = init.grant.detach ?? false
+    const asked = { request_id: init.requestId, detach: this.isDetached }
+    this.#cancels = new Due({ deliver: async () => this.#targets.cancel(asked) })
   }
 
   /** Asks the target. Throws why it does not run: `command_denied`, or why nobody could be asked. Who was asked and did not answer may run it. */
   async start(handlers: ProcessHandlers): Promise<{ readonly kind: 'started'; readonly process: TargetProgram }> {
     const { requestId, grant, stdin } = this.#init
     const { target, argv, timeout_ms } = grant
-    this.#patience.begin(timeout_ms + TARGET_SILENCE_MS)
+    // Whether an approver of the target is asked for a detached run is not told in time.
+    this.#patience.begin(timeout_ms + TARGET_SILENCE_MS + (this.isDetached ? MAX_APPROVAL_WAIT_MS : 0))
     try {
-      const asked = { target, argv, stdin, timeout_ms, request_id: requestId }
+      const asked = { target, argv, stdin, timeout_ms, request_id: requestId, detach: this.isDetached }
       const parts = this.#targets.run(asked, this.#givenUp.signal)[Symbol.asyncIterator]()
       const { first, warnings } = await this.#first(parts)
       if (first === null) return this.#unheard('the daemon did not say what became of the command')
@@ -155,7 +129,7 @@ export class TargetProgram implements Program {
 
   /** Gives the run up without waiting for its `exit`. */
   kill(): void {
-    this.#giveUp('its session was closed before the daemon said what became of the command')
+    this.#giveUp(this.isDetached ? GOES_ON : 'its session was closed before the daemon said what became of the command')
   }
 
   signal(signal: ProcessSignal): void {
@@ -277,11 +251,15 @@ export class TargetProgram implements Program {
   }
 }
 
+const GOES_ON = 'its session has ended, and the detached run goes on: the same call in a new session follows it'
 const WENT_AWAY = 'the daemon went away before it told how the command ended'
 
 /** The connection broke off behind the request, or something went wrong inside, which says nothing of the command. */
 const mayRun = (error: unknown): boolean =>
-  !(error instanceof AppError) || error.code === 'internal' || (error.code === 'daemon_unreachable' && error.data['asked'] === true)
+  !(error instanceof AppError) ||
+  error.code === 'internal' ||
+  error.data['may_run'] === true ||
+  (error.code === 'daemon_unreachable' && error.data['asked'] === true)
 
 const denied = ({ target, argv }: TargetGrant, { denial_reason, request_id }: Exit): AppError => {
   const { what, next } = denialText(String(denial_reason), { host: target, argv })

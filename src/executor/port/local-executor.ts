@@ -101,6 +101,8 @@ export interface RunStart {
   readonly max_output_bytes: number | null
   readonly fail_on_limit: boolean
   readonly detach: boolean
+  /** Begins a detached run of the target with this id, or follows the one that has it. Absent: the run ends with its session. */
+  readonly detached_id?: RequestId
   readonly terminal: Terminal | null
   /** Absent: its caller leaves where it runs, and who is asked, to the configuration. */
   readonly wish?: RunWish

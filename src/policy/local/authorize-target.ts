@@ -1,5 +1,5 @@
 import { MAX_ARGV_BYTES, MAX_ARGV_TOKENS } from '../../protocol/limits.ts'
-import { isHexId } from '../../protocol/ids.ts'
+import { isHexId, type RequestId } from '../../protocol/ids.ts'
 import type { Capability } from '../../protocol/rexd-names.ts'
 import {
   capsOf,
@@ -51,32 +51,38 @@ export interface TargetGrant {
   readonly argv: readonly string[]
   readonly timeout_ms: number
   readonly max_output_bytes: number
+  /** It goes on without its session. Absent: it does not. */
+  readonly detach?: true
 }
 
 export interface TargetContext {
   readonly rights: SessionRights
   readonly slots: Slots
   readonly session_id?: string
+  /** The configuration grants `exec.detach`. Absent: it does not. */
+  readonly may_detach?: boolean
   /** What is in force for this call; absent or null: the file says nothing of it. */
   readonly exec?: ExecInForce | null
 }
 
 /** May the mesh be asked for this? What there is on this host, a shell, variables and a directory, a target does not have. */
 export const authorizeTargetRun = (
-  intent: LocalRunIntent & { readonly cwd: string | null },
-  { rights, slots, session_id, exec = null }: TargetContext,
+  intent: LocalRunIntent & { readonly cwd: string | null; readonly detached_id?: RequestId },
+  { rights, slots, session_id, may_detach = false, exec = null }: TargetContext,
   approval: Approval | null = null,
 ): { readonly kind: 'permit'; readonly grant: TargetGrant; readonly slot: Slot } | LocalAsked | Refused => {
   const { target } = rights
   if (target === null) return ungranted('target')
   const problem = impossibleText(intent) ?? tooLongForMesh(intent) ?? missingCapability(intent, rights) ?? onlyHere(intent)
   if (problem !== null) return problem
+  const detach = intent.detached_id !== undefined
+  if (detach && !may_detach) return ungranted('exec.detach')
   const denial = exec === null ? null : deniedByMode(exec)
   if (denial !== null) return denial
-  const caps = capsOf(intent, rights.limits)
+  const caps = capsOf({ ...intent, detach }, rights.limits)
   if ('kind' in caps) return caps
   const { timeout_ms, max_output_bytes } = caps
-  const grant = Object.freeze({ target, argv: intent.argv, timeout_ms, max_output_bytes: max_output_bytes ?? 0 })
+  const grant = Object.freeze({ target, argv: intent.argv, timeout_ms, max_output_bytes: max_output_bytes ?? 0, ...(detach && { detach }) })
   const asked = exec === null ? null : askAbout(grant, exec, session_id ?? null, approval)
   if (asked !== null) return asked
   const slot = slots.reserve('')
@@ -110,8 +116,7 @@ const askAbout = (
     script: null,
     timeout_ms,
     max_output_bytes: grant.max_output_bytes,
-    // A target has no detached runs of a session.
-    outlives: false,
+    outlives: grant.detach ?? false,
     writable: [],
     unheld: null,
     always_ask,

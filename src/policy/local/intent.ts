@@ -64,7 +64,7 @@ export const ungranted = (capability: Capability, target: string | null = null):
 /** The key of the configuration that grants it, for the message. */
 const KEYS: Readonly<Partial<Record<Capability, string>>> = {
   'exec.shell': '; security.allow_shell grants it',
-  'exec.detach': '; security.allow_detach grants it, over HTTP and WebSocket',
+  'exec.detach': '; security.allow_detach grants it, over HTTP and WebSocket, and to x0x mcp for a target',
   pty: '; security.allow_pty grants it',
   'fs.write': '; security.allow_write grants it',
   target: '; security.allow_targets grants it',

@@ -8,7 +8,8 @@ import { AppError } from '../../../src/base/errors.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { LocalJournal, LocalReport } from '../../../src/executor/local/local-journal.ts'
 import { SessionRun } from '../../../src/executor/local/local-run.ts'
-import { TargetProgram, type TargetRunner } from '../../../src/executor/local/target-program.ts'
+import { TargetProgram } from '../../../src/executor/local/target-program.ts'
+import type { TargetRunner } from '../../../src/executor/local/target-runner.ts'
 import type { RequestId } from '../../../src/protocol/ids.ts'
 import { MAX_PORT_CALLS } from '../../../src/protocol/limits.ts'
 import { TARGET_SILENCE_MS } from '../../../src/protocol/local-limits.ts'
@@ -208,7 +209,7 @@ const watched = (parts: readonly unknown[], breaks: Error | null = null) => {
       await aborted(signal)
       throw new Error('aborted')
     },
-    cancel: async (id) => void cancels.push(id),
+    cancel: async ({ request_id }) => void cancels.push(request_id),
   }
   const grant = { target: 'bob', argv: ['sleep', '600'], timeout_ms: 1_000, max_output_bytes: 1_000 }
   const target = new TargetProgram({ targets, clock }, { requestId: ID, grant, stdin: null })

@@ -102,6 +102,20 @@ test('an argv that the mesh does not carry is refused with what it does carry', 
   refused(askTarget({ argv: Array.from({ length: MAX_ARGV_TOKENS + 1 }, () => 'xx') }), 'resource_limit', /^argv: 1025 texts/, many)
 })
 
+test('a detached run of a target needs exec.detach of the configuration, has its time limit, and is told to an approver', () => {
+  const rights = targetRights()
+  const intent = { ...ASKING, cwd: null, timeout_ms: 86_400_001, detached_id: '0198f3c2-0000-7000-8000-000000000000' }
+  const ask = (may_detach?: true) =>
+    authorizeTargetRun(intent, { rights, slots: slotsOf(rights.limits), ...(may_detach && { may_detach }) })
+  refused(ask(), 'unsupported_capability', /exec\.detach; security\.allow_detach grants it/, { capability: 'exec.detach' })
+  const allowed = ask(true)
+  assert.ok(allowed.kind === 'permit')
+  assert.deepEqual([allowed.grant.detach, allowed.grant.timeout_ms], [true, 86_400_000])
+  const attached = askTarget({ timeout_ms: 86_400_001 })
+  assert.ok(attached.kind === 'permit')
+  assert.ok(!('detach' in attached.grant) && attached.grant.timeout_ms < 86_400_000)
+})
+
 test('a session of this host gets nothing on a target', () => {
   const rights = rightsOf(policyOf(['/usr'], { security: EVERY_GRANT }))
   assert.equal(rights.target, null)

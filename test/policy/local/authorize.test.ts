@@ -137,7 +137,7 @@ test('each thing that a run may need is a capability of its own, and the refusal
     ['exec', {}, /^this session may not use exec$/],
     ['exec.input', { input: true }, /^this session may not use exec\.input$/],
     ['exec.shell', { shell: true, argv: ['/bin/sh', '-c', 'true'] }, /; security\.allow_shell grants it$/],
-    ['exec.detach', { detach: true }, /; security\.allow_detach grants it, over HTTP and WebSocket and to x0x mcp$/],
+    ['exec.detach', { detach: true }, /; security\.allow_detach grants it, over HTTP and WebSocket, and to x0x mcp for a target$/],
     ['pty', { terminal: size }, /; security\.allow_pty grants it$/],
   ]
   for (const [capability, intent, message] of asked) {
