@@ -4,6 +4,7 @@ import type { Acl } from '../../../policy/mesh/acl.ts'
 import { compareAcl, type AclComparison, type Beyond } from '../../../policy/mesh/compare-acl.ts'
 import { inspectAcl } from '../../../policy/mesh/load-acl.ts'
 import { quoteArgv } from '../../../policy/quote.ts'
+import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
 import { aclInForceHere } from './last-denial.ts'
 import { painter, printAnswer, printLine } from '../print.ts'
@@ -42,7 +43,8 @@ const loadedAcl = async (context: CliContext): Promise<Acl> => {
 }
 
 /** `x0x acl diff [[OLD] NEW]`: without a file, what the daemon has loaded beside the file that it reads. */
-export const runAclDiff = async (context: CliContext, first: string | null, second: string | null): Promise<number> => {
+export const runAclDiff = async (context: CliContext, { words }: CommandLine): Promise<number> => {
+  const [first = null, second = null] = words
   const old = first === null || second === null ? await loadedAcl(context) : await readAclFile(first)
   const comparison = compareAcl(old, await readAclFile(second ?? first ?? (await aclInForceHere(context)).file))
   const paint = painter(context.stdout, context.env)

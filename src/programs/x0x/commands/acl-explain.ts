@@ -7,6 +7,8 @@ import type { Acl } from '../../../policy/mesh/acl.ts'
 import { explain, explanationText, type Explanation, type Question } from '../../../policy/mesh/explain.ts'
 import { loadAcl } from '../../../policy/mesh/load-acl.ts'
 import { isHexId } from '../../../protocol/ids.ts'
+import { carriedCommand } from '../carried-command.ts'
+import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { printJson, printLine } from '../print.ts'
@@ -70,18 +72,14 @@ const explainBoth = async (context: CliContext, acl: AclInForce, asked: Asked, a
 const explainAsked = async (context: CliContext, acl: AclInForce, asked: Asked, about: About): Promise<number> =>
   acl.difference === null ? explainFile(context, acl.file, asked, about) : explainBoth(context, acl, asked, about)
 
-export interface ExplainOptions {
-  /** Null: the one that the daemon reads. */
-  readonly file: string | null
-  readonly agent: string
-  readonly machine: string
-  readonly argv: readonly string[]
-  /** It is to outlive its caller. */
-  readonly detach: boolean
-}
-
 /** `x0x acl explain`: 0 when it would be allowed, 1 when denied or when the file is not in force, 2 when the file itself would be refused. */
-export const runAclExplain = async (context: CliContext, { file, agent, machine, argv, detach }: ExplainOptions): Promise<number> => {
+export const runAclExplain = async (context: CliContext, line: CommandLine): Promise<number> => {
+  const [agent, machine] = [line.value('agent'), line.value('machine')]
+  const [file = null] = line.words
+  if (line.has('last') && line.behindDashes === null) return explainLast(context, file, agent)
+  if (line.has('last')) throw usageError('--last takes the command from the audit log: leave out the words after "--"')
+  if (agent === null || machine === null) throw usageError('name the requester: --agent ID --machine ID, or --last for the last denial')
+  const [argv, detach] = [carriedCommand(line, 1), line.has('detach')]
   const asked = { agent_id: checkId(agent, '--agent'), machine_id: checkId(machine, '--machine'), argv, detach }
   if (file !== null) return explainFile(context, file, asked, NOTHING)
   return explainAsked(context, await aclInForceHere(context), asked, NOTHING)
@@ -96,7 +94,7 @@ const nextOf = ({ reason, agent_id, machine_id, request_id }: DenialEvent, { dif
 }
 
 /** `x0x acl explain --last`: the last denial in the audit log of this machine, and what the ACL says of that request now. */
-export const runAclExplainLast = async (context: CliContext, file: string | null, agent: string | null): Promise<number> => {
+const explainLast = async (context: CliContext, file: string | null, agent: string | null): Promise<number> => {
   const acl = await aclInForceHere(context)
   const { denial, name } = await lastDenial(context, acl, { request: null, agent }, () => true)
   const { ts, request_id, agent_id, machine_id, argv, argv_cut, reason, detail } = denial

@@ -5,6 +5,7 @@ import { askRules } from '../../../local-api/rules.ts'
 import { parseToken, TEMPLATE_TEXT } from '../../../protocol/argv-template.ts'
 import type { ExecRule } from '../../../protocol/exec.ts'
 import type { RulesJson } from '../../../protocol/rules-json.ts'
+import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
 import { denialLines, EXIT_NOT_RUN, type RunFacts } from '../outcome.ts'
 import { printJson, printLine, printTable, printProblem } from '../print.ts'
@@ -12,7 +13,7 @@ import { printJson, printLine, printTable, printProblem } from '../print.ts'
 type Own = NonNullable<RunFacts['own']>
 
 /** `x0x acl mine AGENT`: what we may run there. 0 also where that is nothing; 255 where the agent would not say. */
-export const runAclMine = async (context: CliContext, agent: string): Promise<number> => {
+export const runAclMine = async (context: CliContext, { words: [agent = ''] }: CommandLine): Promise<number> => {
   const answer = await askRules(context.api, agent)
   if (context.json) await printJson(context, answer)
   else if (answer.denial_reason !== null) await printDenial(context, agent, answer.denial_reason)

@@ -7,9 +7,10 @@ import { inspectAcl } from '../../../policy/mesh/load-acl.ts'
 import { entryText, suggestionWarnings, unsuggestable } from '../../../policy/mesh/suggest.ts'
 import type { DenialReason } from '../../../protocol/reasons.ts'
 import { write } from '../../../supervision/program-output.ts'
+import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
 import { printJson } from '../print.ts'
-import { aclInForceHere, lastDenial, type DenialChoice } from './last-denial.ts'
+import { aclInForceHere, lastDenial } from './last-denial.ts'
 
 /** What an entry of the ACL would change. */
 export const ABOUT_THE_ACL: readonly DenialReason[] = ['argv_not_allowed', 'agent_machine_not_in_acl', 'detach_not_allowed']
@@ -41,7 +42,8 @@ const assertNew = async (acl: AclInForce, { agent_id, machine_id, argv }: Denial
 }
 
 /** `x0x acl suggest`: prints an entry for the operator to look at and to paste; changes nothing. */
-export const runAclSuggest = async (context: CliContext, choice: DenialChoice): Promise<number> => {
+export const runAclSuggest = async (context: CliContext, given: CommandLine): Promise<number> => {
+  const choice = { request: given.value('request'), agent: given.value('agent') }
   const acl = await aclInForceHere(context)
   const { denial, name } = await lastDenial(context, acl, choice, ({ reason }) => ABOUT_THE_ACL.includes(reason))
   assertHelps(denial)

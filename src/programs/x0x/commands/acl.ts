@@ -4,6 +4,7 @@ import { notInForceLines } from '../../../doctor/loaded-acl.ts'
 import { successorDoubts } from '../../../doctor/successor-check.ts'
 import type { EnforcementJudge } from '../../../policy/mesh/confinement.ts'
 import { Cells } from '../../../process/cells.ts'
+import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
 import { aclInForceHere } from './last-denial.ts'
 import { painter, printJson, printLine } from '../print.ts'
@@ -40,7 +41,8 @@ const countsText = (summary: AclCheck['summary']): string => {
 }
 
 /** `x0x acl check [FILE]`: 0 when a daemon would start with it, 2 when not. */
-export const runAclCheck = async (context: CliContext, named: string | null): Promise<number> => {
+export const runAclCheck = async (context: CliContext, { words }: CommandLine): Promise<number> => {
+  const [named = null] = words
   const inForce = named === null ? await aclInForceHere(context) : null
   const file = named ?? inForce!.file
   const [checked, successors] = [await checkHere(file), await successorDoubts(file, context.api.paths.contacts)]

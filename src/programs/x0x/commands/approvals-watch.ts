@@ -8,16 +8,12 @@ import { questionLines } from '../../../local-api/question-text.ts'
 import type { PendingQuestion } from '../../../protocol/desk.ts'
 import { untilEnded, write } from '../../../supervision/program-output.ts'
 import { isAtTerminal } from '../confirm.ts'
+import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
 import { printLine } from '../print.ts'
 import { deskPathsOf } from './approvals.ts'
 import { questionNotices } from './question-notice.ts'
 import { QuestionPrompt } from './question-prompt.ts'
-
-export interface WatchOptions {
-  readonly bell: boolean
-  readonly notify: boolean
-}
 
 /** How soon a desk that went away is looked for again. */
 const AGAIN_MS = 1_000
@@ -107,12 +103,12 @@ const follow = async (context: CliContext, window: Window, signal: AbortSignal):
 }
 
 /** `x0x approvals watch`: a window of a human, who decides by keys. */
-export const runWatch = async (context: CliContext, { bell, notify }: WatchOptions): Promise<number> =>
+export const runWatch = async (context: CliContext, line: CommandLine): Promise<number> =>
   untilEnded(context, async (signal) => {
-    const withNotices = (window: Window): Window => (notify ? noticing(window, questionNotices(context)) : window)
+    const withNotices = (window: Window): Window => (line.has('notify') ? noticing(window, questionNotices(context)) : window)
     if (context.json || !isAtTerminal(context)) return follow(context, withNotices(lineWindow(context)), signal)
     const ending = new AbortController()
-    const prompt = new QuestionPrompt({ stdin: context.stdin, stdout: context.stdout, bell, end: () => ending.abort() })
+    const prompt = new QuestionPrompt({ stdin: context.stdin, stdout: context.stdout, bell: line.has('bell'), end: () => ending.abort() })
     prompt.start()
     try {
       await follow(context, withNotices(prompt), AbortSignal.any([signal, ending.signal]))

@@ -15,6 +15,7 @@ import { counted } from '../../../base/counted.ts'
 import { AppError, isAppError } from '../../../base/errors.ts'
 import { write } from '../../../supervision/program-output.ts'
 import { confirmed, isAtTerminal } from '../confirm.ts'
+import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { painter, printAnswer, printDone, printLine, printTable } from '../print.ts'
@@ -81,15 +82,6 @@ export const runPending = async (context: CliContext): Promise<number> =>
     })
   })
 
-export interface DecideOptions {
-  readonly id: string
-  readonly decision: Decision
-  /** The permit that was shown before, or its beginning. */
-  readonly permit: string | null
-  readonly yes: boolean
-  readonly lasting: { readonly expires_in_ms?: number; readonly uses?: number }
-}
-
 const WORDS: Readonly<Record<Decision, { readonly ask: string; readonly done: string }>> = {
   allow_once: { ask: 'allow this once', done: 'allowed once' },
   allow_always: { ask: 'allow exactly this, now and from now on', done: 'allowed from now on' },
@@ -121,7 +113,8 @@ const checkOffered = ({ question_id: id, decisions }: PendingQuestion, decision:
 }
 
 /** Times and counts of `allow-always`. */
-export const lastingOf = (time: string | null, uses: string | null): DecideOptions['lasting'] => {
+const lastingOf = (line: CommandLine): { readonly expires_in_ms?: number; readonly uses?: number } => {
+  const [time, uses] = [line.value('for'), line.value('uses')]
   const ms = time === null ? null : durationOf(time)
   if (time !== null && (ms === null || ms > MAX_GRANT_MS))
     throw usageError(`--for: ${JSON.stringify(time)} is not a time such as 90s, 15m, 8h or 30d, of at most a year`)
@@ -137,32 +130,36 @@ const lastingText = ({ question: { opaque } }: PendingQuestion): string =>
     : ` (each run may do something else, so it ends in ${counted(OPAQUE_GRANT_MS / 3_600_000, 'hour')} unless --for says less or more)`
 
 /** `x0x approvals approve|deny|allow-always ID`: what is decided is shown whole first, and only that is decided. */
-export const runDecide = async (context: CliContext, options: DecideOptions): Promise<number> =>
-  atDesk(context, async (desk) => {
+const runDecide = async (context: CliContext, line: CommandLine, decision: Decision): Promise<number> => {
+  const [[id = ''], lasting] = [line.words, lastingOf(line)]
+  return atDesk(context, async (desk) => {
     const { questions } = await desk.pending()
-    const pending = oneOf(questions, ({ question_id }) => question_id, options.id, 'question')
-    checkPermit(pending, options.permit)
-    const { ask, done } = WORDS[options.decision]
-    checkShowable(pending.question, options.decision)
-    checkOffered(pending, options.decision)
-    const isAsked = isAtTerminal(context) && !options.yes
+    const pending = oneOf(questions, ({ question_id }) => question_id, id, 'question')
+    checkPermit(pending, line.value('permit'))
+    const { ask, done } = WORDS[decision]
+    checkShowable(pending.question, decision)
+    checkOffered(pending, decision)
+    const isAsked = isAtTerminal(context) && !line.has('yes')
     if (isAsked || !context.json) await write(context.json ? context.stderr : context.stdout, whole(pending, context))
-    if (isAsked && !(await confirmed(context, `${ask}${options.decision === 'allow_always' ? lastingText(pending) : ''}?`)))
+    if (isAsked && !(await confirmed(context, `${ask}${decision === 'allow_always' ? lastingText(pending) : ''}?`)))
       throw new AppError('conflict', 'nothing was decided: the question waits', { data: { next: '' } })
     const { permit_sha256 } = pending.question
-    const answer = await desk
-      .decide({ question_id: pending.question_id, permit_sha256, decision: options.decision, ...options.lasting })
-      .catch((error: unknown) => {
-        throw asLate(error)
-      })
+    const answer = await desk.decide({ question_id: pending.question_id, permit_sha256, decision, ...lasting }).catch((error: unknown) => {
+      throw asLate(error)
+    })
     const paint = painter(context.stdout, context.env)
     return printDone(context, { ok: true, ...answer, permit_sha256, question: pending.question }, async () =>
       printLine(
         context,
-        `${paint(options.decision === 'deny' ? 'red' : 'green', done)}: ${pending.question_id}${answer.grant_id === null ? '' : `, as ${answer.grant_id}; take it back: x0x approvals revoke ${answer.grant_id}`}`,
+        `${paint(decision === 'deny' ? 'red' : 'green', done)}: ${pending.question_id}${answer.grant_id === null ? '' : `, as ${answer.grant_id}; take it back: x0x approvals revoke ${answer.grant_id}`}`,
       ),
     )
   })
+}
+
+export const runApprove = async (context: CliContext, line: CommandLine): Promise<number> => runDecide(context, line, 'allow_once')
+export const runDeny = async (context: CliContext, line: CommandLine): Promise<number> => runDecide(context, line, 'deny')
+export const runAllowAlways = async (context: CliContext, line: CommandLine): Promise<number> => runDecide(context, line, 'allow_always')
 
 /** Who was faster, and how it was decided. */
 export const asLate = (error: unknown): unknown => {
@@ -199,7 +196,7 @@ export const runList = async (context: CliContext): Promise<number> =>
   })
 
 /** `x0x approvals revoke GRANT`. */
-export const runRevokeGrant = async (context: CliContext, id: string): Promise<number> =>
+export const runRevokeGrant = async (context: CliContext, { words: [id = ''] }: CommandLine): Promise<number> =>
   atDesk(context, async (desk) => {
     const grant = oneOf(await desk.grants(), (one) => one.id, id, 'grant')
     const { revoked } = await desk.revoke(grant.id)
@@ -210,12 +207,11 @@ export const runRevokeGrant = async (context: CliContext, id: string): Promise<n
   })
 
 /** `x0x approvals allowlist add|remove AGENT PATTERN`. */
-export const runAllowlist = async (
-  context: CliContext,
-  change: 'allowlist_add' | 'allowlist_remove',
-  { agent, pattern, opaque }: { readonly agent: string; readonly pattern: string; readonly opaque: boolean },
-): Promise<number> =>
+export const runAllowlist = async (context: CliContext, line: CommandLine): Promise<number> =>
   atDesk(context, async (desk) => {
+    const [agent = '', pattern = ''] = line.words
+    const change = line.command === 'approvals allowlist add' ? 'allowlist_add' : 'allowlist_remove'
+    const opaque = change === 'allowlist_add' && line.has('opaque')
     const problem = change === 'allowlist_add' ? rowProblem(agent, { pattern, opaque }, homeDirectory()) : null
     if (problem !== null)
       throw new AppError('bad_request', `${JSON.stringify(pattern)} is not added for ${agent}: ${problem.why}`, {
@@ -248,7 +244,8 @@ const historyRow = ({ ts, event, question_id, outcome, change, by, asker, argv, 
 ]
 
 /** `x0x approvals history`. */
-export const runHistory = async (context: CliContext, count: string): Promise<number> => {
+export const runHistory = async (context: CliContext, line: CommandLine): Promise<number> => {
+  const count = line.value('lines') ?? ''
   if (!/^[1-9][0-9]{0,4}$/.test(count) || Number(count) > MAX_HISTORY)
     throw usageError(`--lines: ${JSON.stringify(count)} is not a count from 1 to ${MAX_HISTORY}`)
   return atDesk(context, async (desk) => {

@@ -9,6 +9,7 @@ import { linesOf } from '../../../protocol/lines.ts'
 import { fromBase64 } from '../../../protocol/text.ts'
 import { exitOfSignal } from '../../../supervision/program-exit.ts'
 import { write } from '../../../supervision/program-output.ts'
+import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
 import { detachedCutLines } from '../cut-output.ts'
 import { failureLines, usageError } from '../failure.ts'
@@ -17,14 +18,6 @@ import { printJson, printNotice, printProblem } from '../print.ts'
 import { LiveOutput } from '../run-output.ts'
 import { statusAsExec } from '../status-as-exec.ts'
 import { findRun } from './find-run.ts'
-
-export interface AttachOptions {
-  readonly id: string
-  /** As typed. */
-  readonly from: string
-  readonly follow: boolean
-  readonly raw: boolean
-}
 
 /** A frame's data in base64, and what is around it. */
 const MAX_EVENT_LINE = 1024 * 1024
@@ -58,19 +51,19 @@ export const factsOf = (run: ShownRun, own: RunFacts['own'] = null): RunFacts =>
 /** One `x0x attach`: output as it comes, over restarts of the daemon, from the byte behind the last that was written. */
 class Attachment {
   readonly #context: CliContext
-  readonly #options: AttachOptions
+  readonly #line: CommandLine
   readonly #run: ShownRun
   readonly #output: LiveOutput
   readonly #leaving = new AbortController()
   #next: number
   #left: NodeJS.Signals | null = null
 
-  constructor(context: CliContext, init: { run: ShownRun; options: AttachOptions }) {
+  constructor(context: CliContext, init: { run: ShownRun; line: CommandLine; from: number }) {
     this.#context = context
     this.#run = init.run
-    this.#options = init.options
-    this.#next = fromOf(init.options.from)
-    this.#output = new LiveOutput(context, { raw: init.options.raw, agent: init.run.agent ?? init.run.agent_id })
+    this.#line = init.line
+    this.#next = init.from
+    this.#output = new LiveOutput(context, { raw: init.line.has('raw'), agent: init.run.agent ?? init.run.agent_id })
   }
 
   async run(): Promise<number> {
@@ -116,7 +109,7 @@ class Attachment {
   /** The exit status; null: the daemon ended the answer before the run was over. */
   async #follow(onHeard: () => void): Promise<number | null> {
     const { request_id: id } = this.#run
-    const path = `/runs/${id}/output?from=${this.#next}&follow=${this.#options.follow}`
+    const path = `/runs/${id}/output?from=${this.#next}&follow=${!this.#line.has('no-follow')}`
     const headers = { accept: 'application/x-ndjson' }
     const body = await this.#context.api.open({ method: 'GET', path, headers, signal: this.#leaving.signal })
     for await (const line of linesOf(body, MAX_EVENT_LINE, tooLong)) {
@@ -178,15 +171,15 @@ interface Gathered {
 }
 
 /** `x0x attach ID`. */
-export const runAttach = async (context: CliContext, options: AttachOptions): Promise<number> => {
-  const from = fromOf(options.from)
-  return statusAsExec(context, async () => attachFrom(context, options, from))
+export const runAttach = async (context: CliContext, line: CommandLine): Promise<number> => {
+  const from = fromOf(line.value('from') ?? '')
+  return statusAsExec(context, async () => attachFrom(context, line, from))
 }
 
-const attachFrom = async (context: CliContext, options: AttachOptions, from: number): Promise<number> => {
-  const run = await findRun(context, options.id)
-  if (!context.json) return new Attachment(context, { run, options }).run()
-  const path = `/runs/${run.request_id}/output?from=${from}&follow=${options.follow}`
+const attachFrom = async (context: CliContext, line: CommandLine, from: number): Promise<number> => {
+  const run = await findRun(context, line.words[0] ?? '')
+  if (!context.json) return new Attachment(context, { run, line, from }).run()
+  const path = `/runs/${run.request_id}/output?from=${from}&follow=${!line.has('no-follow')}`
   const answer = await context.api.json<Gathered>({ method: 'GET', path })
   await printJson(context, answer)
   if (answer.outcome !== null) {

@@ -7,6 +7,7 @@ import { signalName } from '../../../base/signal-name.ts'
 import { durationText } from '../../../doors/console/entry-text.ts'
 import { shortId } from '../../../protocol/ids.ts'
 import { write } from '../../../supervision/program-output.ts'
+import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
 import { drawingFor, widestOf, type Drawing } from '../drawing.ts'
 import { usageError } from '../failure.ts'
@@ -17,12 +18,6 @@ import { runningJournal } from './audit.ts'
 const MAX_READ_LINES = 10_000
 /** More rows are no picture. */
 const MAX_ROWS = 500
-
-export interface TimelineOptions {
-  readonly file: string | null
-  /** As typed. */
-  readonly count: string
-}
 
 const timesOf = ({ began_at, ended_at }: TimelineEntry): number[] => [began_at, ended_at ?? began_at].map(Date.parse)
 const shortTime = (ms: number): string => (ms < 1_000 ? `${ms} ms` : durationText(ms))
@@ -109,21 +104,23 @@ export const timelinePicture = ({ entries, suppressed, whose }: TimelinePicture,
 }
 
 /** `x0x audit timeline`. */
-export const runAuditTimeline = async (context: CliContext, options: TimelineOptions): Promise<number> => {
-  const max = Number(options.count)
-  if (!/^[1-9][0-9]{0,2}$/.test(options.count) || max > MAX_ROWS)
-    throw usageError(`--count: ${JSON.stringify(options.count)} is not a count from 1 to ${MAX_ROWS}`)
-  const path = options.file ?? (await runningJournal(context, 'x0x audit timeline', false))
+export const runAuditTimeline = async (context: CliContext, line: CommandLine): Promise<number> => {
+  const count = line.value('count') ?? ''
+  const [file = null] = line.words
+  const max = Number(count)
+  if (!/^[1-9][0-9]{0,2}$/.test(count) || max > MAX_ROWS)
+    throw usageError(`--count: ${JSON.stringify(count)} is not a count from 1 to ${MAX_ROWS}`)
+  const path = file ?? (await runningJournal(context, 'x0x audit timeline', false))
   const names =
-    options.file === null
+    file === null
       ? new Map(
           (await context.api.json<ContactsAnswer>({ method: 'GET', path: '/contacts' })).contacts.map((one) => [one.agent_id, one.name]),
         )
       : new Map<string, string>()
   const timeline = new Timeline({ max })
   for await (const text of tailJournal(path, { lines: MAX_READ_LINES, follow: false })) {
-    const line = parseLine(Buffer.from(text))
-    if (line !== null) timeline.add(line)
+    const entry = parseLine(Buffer.from(text))
+    if (entry !== null) timeline.add(entry)
   }
   const { entries, suppressed } = timeline
   const whose = ({ agent_id, client_name }: TimelineEntry): string =>

@@ -10,6 +10,7 @@ import { isHexId, shortId, type AgentId } from '../../../protocol/ids.ts'
 import type { AnyRunKey, JournalLine, LocalKey } from '../../../audit/events.ts'
 import type { RunKey } from '../../../audit/run-key.ts'
 import { loadPrimitives } from '../../../identity/primitives.ts'
+import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { painter, printJson, printLine, type Paint } from '../print.ts'
@@ -31,15 +32,6 @@ export const runningJournal = async (context: CliContext, command: string, outgo
 }
 
 const oneJournal = (): Error => usageError('--outgoing names a journal already: leave out the file')
-
-export interface TailOptions {
-  readonly file: string | null
-  /** Instead of a file: what this daemon asked of others. */
-  readonly outgoing: boolean
-  /** As typed. */
-  readonly lines: string
-  readonly follow: boolean
-}
 
 /** Keys and signatures are thousands of characters that nobody reads. */
 const withoutKeys = (line: JournalLine): JournalLine =>
@@ -66,30 +58,23 @@ const rendered = (text: string): string => {
 }
 
 /** `x0x audit tail`. */
-export const runAuditTail = async (context: CliContext, options: TailOptions): Promise<number> => {
-  if (!/^[0-9]{1,7}$/.test(options.lines)) throw usageError(`--lines: ${JSON.stringify(options.lines)} is not a count`)
-  if (options.outgoing && options.file !== null) throw oneJournal()
-  const path = options.file ?? (await runningJournal(context, 'x0x audit tail', options.outgoing))
+export const runAuditTail = async (context: CliContext, line: CommandLine): Promise<number> => {
+  const [lines, outgoing] = [line.value('lines') ?? '', line.has('outgoing')]
+  const [file = null] = line.words
+  if (!/^[0-9]{1,7}$/.test(lines)) throw usageError(`--lines: ${JSON.stringify(lines)} is not a count`)
+  if (outgoing && file !== null) throw oneJournal()
+  const path = file ?? (await runningJournal(context, 'x0x audit tail', outgoing))
   return untilEnded(context, async (signal) => {
-    for await (const line of tailJournal(path, { lines: Number(options.lines), follow: options.follow }, signal))
-      if (!(await write(context.stdout, `${context.json ? visibleJson(line) : rendered(line)}\n`))) break
+    for await (const one of tailJournal(path, { lines: Number(lines), follow: line.has('follow') }, signal))
+      if (!(await write(context.stdout, `${context.json ? visibleJson(one) : rendered(one)}\n`))) break
   })
 }
 
-export interface VerifyOptions {
-  readonly files: readonly string[]
-  /** Instead of files: what this daemon asked of others. */
-  readonly outgoing: boolean
-  /** Older files were rotated away. */
-  readonly continued: boolean
-  /** Id of who must have signed, as typed. */
-  readonly agent: string | null
-}
-
 /** Says who must have signed: whom the caller names, or the daemon whose journal it is; null: nobody was named. */
-const signerOf = async (context: CliContext, { agent, files }: VerifyOptions): Promise<AgentId | null> => {
+const signerOf = async (context: CliContext, line: CommandLine): Promise<AgentId | null> => {
+  const agent = line.value('agent')
   if (agent === null)
-    return files.length > 0 ? null : (await context.api.json<{ agent_id: AgentId }>({ method: 'GET', path: '/agent' })).agent_id
+    return line.words.length > 0 ? null : (await context.api.json<{ agent_id: AgentId }>({ method: 'GET', path: '/agent' })).agent_id
   if (!isHexId(agent)) throw usageError(`--agent: ${JSON.stringify(agent)} is not the 64 hex digits of an agent's id`)
   return agent
 }
@@ -109,20 +94,21 @@ const signedText = ({ signed, lines, torn_lines }: VerifyReport, agent: AgentId 
  * `x0x audit verify`: 0 when no break is found, 1 when there is one. The heads let a reader see with an older copy
  * whether the end was cut off.
  */
-export const runAuditVerify = async (context: CliContext, options: VerifyOptions): Promise<number> => {
-  if (options.outgoing && options.files.length > 0) throw oneJournal()
-  const agentId = await signerOf(context, options)
+export const runAuditVerify = async (context: CliContext, line: CommandLine): Promise<number> => {
+  const [files, outgoing] = [line.words, line.has('outgoing')]
+  if (outgoing && files.length > 0) throw oneJournal()
+  const agentId = await signerOf(context, line)
   await loadPrimitives()
-  const paths = options.files.length > 0 ? options.files : [await runningJournal(context, 'x0x audit verify', options.outgoing)]
+  const paths = files.length > 0 ? files : [await runningJournal(context, 'x0x audit verify', outgoing)]
   // What runs now has no end yet. Where the marks may not be read, such runs are shown as unfinished.
   const running = async (): Promise<AnyRunKey[]> => {
     const ofAgents = listRunningMarks(context.api.paths.runs).catch(() => [])
     const ofSessions = paths.map(async (path) => listLocalRuns(localMarksOf(path)))
     return (await Promise.all<AnyRunKey[]>([ofAgents, ...ofSessions])).flat()
   }
-  const report = await verifyJournal(paths, { running, continued: options.continued, agentId })
+  const report = await verifyJournal(paths, { running, continued: line.has('continued'), agentId })
   if (context.json) await printJson(context, report)
-  else for (const line of renderReport(report, agentId, painter(context.stdout, context.env))) await printLine(context, line)
+  else for (const text of renderReport(report, agentId, painter(context.stdout, context.env))) await printLine(context, text)
   return report.ok ? 0 : 1
 }
 

@@ -9,6 +9,7 @@ import { machinesOf } from '../../../local-api/machines.ts'
 import { instanceChoice } from '../../../local-api/paths.ts'
 import type { ShownRun } from '../../../protocol/asked-run.ts'
 import { write } from '../../../supervision/program-output.ts'
+import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 
@@ -103,7 +104,7 @@ const askedWords = async (context: CliContext, line: readonly string[], complete
 const lineOf = ([word, text]: Candidate): string => `${word}\t${shownLine(text).replaceAll(/[\t:]/g, ' ')}\n`
 
 /** `x0x completion SHELL`, and what the scripts of all shells ask: `x0x completion words -- LINE...`. */
-export const runCompletion = async (context: CliContext, what: string, line: readonly string[]): Promise<number> => {
+export const runCompletion = async (context: CliContext, { words: [what = ''], behindDashes }: CommandLine): Promise<number> => {
   const shell = SHELLS.find((name) => name === what)
   if (shell === undefined && what !== 'words')
     throw usageError(`${JSON.stringify(what)} is no shell that is known here`, `one of ${SHELLS.join(', ')}`)
@@ -111,6 +112,7 @@ export const runCompletion = async (context: CliContext, what: string, line: rea
     await write(context.stdout, COMPLETION_SCRIPTS[shell])
     return 0
   }
+  const line = behindDashes ?? []
   const found = completions(Object.values(PAGES).flat(), line)
   await write(context.stdout, [...found.candidates, ...(await askedWords(context, line, found))].map(lineOf).join(''))
   return 0

@@ -3,6 +3,7 @@ import { AppError, errorText, isAppError } from '../../../base/errors.ts'
 import { asCopied } from '../../../protocol/copied-text.ts'
 import { labelsText } from '../../../protocol/labels.ts'
 import { TRUST_LEVELS } from '../../../protocol/reasons.ts'
+import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { operate } from '../../../local-api/operator.ts'
@@ -47,12 +48,6 @@ const cutByTerminal = (card: string, error: AppError): AppError =>
     { cause: error, data: error.data },
   )
 
-export interface ImportOptions {
-  readonly name: string | null
-  readonly rename: boolean
-  readonly trust: string | null
-}
-
 const checkLevel = (level: string): string => {
   if ((TRUST_LEVELS as readonly string[]).includes(level)) return level
   throw usageError(`${JSON.stringify(level)} is no trust level`, `one of ${TRUST_LEVELS.join(', ')}`)
@@ -73,16 +68,17 @@ const textOf = async (stdin: CliContext['stdin']): Promise<string> => {
 }
 
 /** `x0x contacts import LINK`: trust and pins of a known contact stay as they are. */
-export const runContactsImport = async (context: CliContext, link: string, options: ImportOptions): Promise<number> => {
+export const runContactsImport = async (context: CliContext, line: CommandLine): Promise<number> => {
+  const [link, name, trust] = [line.words.join(''), line.value('as'), line.value('trust')]
   const card = asCopied(link === '-' ? await textOf(context.stdin) : link)
   const body = {
     card,
-    ...(options.name === null ? {} : { name: options.name }),
-    ...(options.rename && { rename: true }),
-    ...(options.trust === null ? {} : { trust_level: checkLevel(options.trust) }),
+    ...(name === null ? {} : { name }),
+    ...(line.has('rename') && { rename: true }),
+    ...(trust === null ? {} : { trust_level: checkLevel(trust) }),
   }
   try {
-    const before = options.rename ? (await listed(context)).contacts : []
+    const before = line.has('rename') ? (await listed(context)).contacts : []
     const answer = await operate<{ contact: Contact }>(context, '/agent/card/import', body)
     const old = before.find(({ agent_id }) => agent_id === answer.contact.agent_id)?.name ?? answer.contact.name
     await report(context, answer)
@@ -106,15 +102,19 @@ export const report = async (context: CliContext, answer: { contact?: Contact })
   })
 
 /** `x0x contacts trust NAME LEVEL`. */
-export const runContactsTrust = async (context: CliContext, contact: string, level: string): Promise<number> =>
+export const runContactsTrust = async (context: CliContext, { words: [contact = '', level = ''] }: CommandLine): Promise<number> =>
   report(context, await operate(context, '/contacts/trust', { contact, level: checkLevel(level) }))
 
-/** `x0x contacts pin|unpin NAME MACHINE`. */
-export const runContactsPin = async (context: CliContext, action: 'pin' | 'unpin', contact: string, machine: string): Promise<number> =>
-  report(context, await operate(context, `/contacts/${action}`, { contact, machine_id: machine }))
+/** `x0x contacts pin NAME MACHINE`. */
+export const runContactsPin = async (context: CliContext, { words: [contact = '', machine_id = ''] }: CommandLine): Promise<number> =>
+  report(context, await operate(context, '/contacts/pin', { contact, machine_id }))
+
+/** `x0x contacts unpin NAME MACHINE`. */
+export const runContactsUnpin = async (context: CliContext, { words: [contact = '', machine_id = ''] }: CommandLine): Promise<number> =>
+  report(context, await operate(context, '/contacts/unpin', { contact, machine_id }))
 
 /** `x0x contacts remove NAME`. */
-export const runContactsRemove = async (context: CliContext, contact: string): Promise<number> => {
+export const runContactsRemove = async (context: CliContext, { words: [contact = ''] }: CommandLine): Promise<number> => {
   const answer = await operate<object>(context, '/contacts/remove', { contact })
   return printDone(context, answer, async () => printLine(context, shownLine(`${contact}: removed`)))
 }

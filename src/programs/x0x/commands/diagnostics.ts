@@ -1,4 +1,5 @@
 import type { Route } from '../../../doors/rest/routes.ts'
+import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
 import { printAnswer, printTable, table } from '../print.ts'
 import { write } from '../../../supervision/program-output.ts'
@@ -53,9 +54,9 @@ const fieldLines = (fields: Fields, indent: string): string[] => {
   ]
 }
 
-/** `x0x diagnostics WHAT`. Counters at 0 are left out of the text; `--json` has them. */
-export const runDiagnostics = async (context: CliContext, what: 'exec' | 'dm' | 'mesh'): Promise<number> => {
-  const answer = await context.api.json<Fields>({ method: 'GET', path: `/diagnostics/${what}` })
+/** `x0x diagnostics exec|dm|mesh`. Counters at 0 are left out of the text; `--json` has them. */
+export const runDiagnostics = async (context: CliContext, { command }: CommandLine): Promise<number> => {
+  const answer = await context.api.json<Fields>({ method: 'GET', path: `/${command.replace(' ', '/')}` })
   return printAnswer(context, answer, async () => {
     const { ok: _ok, ...fields } = answer
     return write(context.stdout, `${fieldLines(fields, '').join('\n')}\n`)

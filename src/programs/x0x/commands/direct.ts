@@ -3,6 +3,7 @@ import { AppError } from '../../../base/errors.ts'
 import { shown, shownLine, visibleJson } from '../../../base/visible-text.ts'
 import { MAX_DIRECT_PAYLOAD } from '../../../protocol/limits.ts'
 import { linesOf } from '../../../protocol/lines.ts'
+import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
 import { printAnswer, printLine } from '../print.ts'
 import { untilEnded, write } from '../../../supervision/program-output.ts'
@@ -13,14 +14,9 @@ const NEXT: Readonly<Record<string, string>> = {
   rejected: 'the other side does not accept messages of this agent; there: x0x contacts trust NAME known (or trusted)',
 }
 
-export interface SendOptions {
-  /** Null or `-`: standard input. */
-  readonly text: string | null
-  readonly contentType: string
-}
-
-const payloadOf = async (context: CliContext, text: string | null): Promise<Buffer> => {
-  if (text !== null && text !== '-') return Buffer.from(text)
+/** `-`: standard input. */
+const payloadOf = async (context: CliContext, text: string): Promise<Buffer> => {
+  if (text !== '-') return Buffer.from(text)
   const parts: Buffer[] = []
   let size = 0
   for await (const part of context.stdin as AsyncIterable<Buffer>) {
@@ -32,10 +28,11 @@ const payloadOf = async (context: CliContext, text: string | null): Promise<Buff
 }
 
 /** `x0x direct send AGENT [TEXT]`: one message, answered when the other side has it. */
-export const runDirectSend = async (context: CliContext, agent: string, options: SendOptions): Promise<number> => {
-  const payload = await payloadOf(context, options.text)
+export const runDirectSend = async (context: CliContext, line: CommandLine): Promise<number> => {
+  const [agent = '', text = '-'] = line.words
+  const payload = await payloadOf(context, text)
   if (payload.length > MAX_DIRECT_PAYLOAD) throw new AppError('too_large', `a message has at most ${MAX_DIRECT_PAYLOAD} bytes (48 KiB)`)
-  const body = { agent, content_type: options.contentType, payload_b64: payload.toString('base64') }
+  const body = { agent, content_type: line.value('content-type') ?? '', payload_b64: payload.toString('base64') }
   const answer = await context.api.json<{ outcome?: string }>({ method: 'POST', path: '/direct/send', body })
   await printAnswer(context, answer, async () => {
     if (!context.quiet) await printLine(context, shownLine(answer.outcome ?? 'sent'))

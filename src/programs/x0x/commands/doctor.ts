@@ -1,8 +1,10 @@
 import { findingsText, isWell, warn, type Finding } from '../../../doctor/findings.ts'
 import { aclInForce } from '../../../doctor/loaded-acl.ts'
-import { relationFindings, type RelationQuestion } from '../../../doctor/relation.ts'
+import { relationFindings } from '../../../doctor/relation.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { write } from '../../../supervision/program-output.ts'
+import type { CommandLine } from '../../../command-line/parse.ts'
+import { carriedCommand } from '../carried-command.ts'
 import type { CliContext } from '../context.ts'
 import { printAnswer } from '../print.ts'
 
@@ -14,7 +16,8 @@ const aclFindings = async ({ api, instance, env }: CliContext): Promise<Finding[
 }
 
 /** `x0x doctor AGENT`: 0, or 1 where something fails. */
-export const runDoctor = async (context: CliContext, question: RelationQuestion): Promise<number> => {
+export const runDoctor = async (context: CliContext, line: CommandLine): Promise<number> => {
+  const question = { agent: line.words[0] ?? '', argv: line.behindDashes === null ? null : carriedCommand(line, 1) }
   const findings = [...(await relationFindings(context.api, question)), ...(await aclFindings(context))]
   const shown = findings.map((finding) => ({
     ...finding,

@@ -7,11 +7,11 @@ import { isDaemonGone } from '../../../local-api/local-api.ts'
 import { isHere, lifecycleProblem, lifecycleTextWithTail, type LifecycleEvent } from '../../../protocol/lifecycle.ts'
 import { linesOf } from '../../../protocol/lines.ts'
 import { untilEnded, write } from '../../../supervision/program-output.ts'
+import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
 import { printJson, printNotice } from '../print.ts'
 
-export interface EventsOptions {
-  readonly follow: boolean
+interface EventsOptions {
   /** Null: from the oldest that is kept. */
   readonly since: string | null
   /** Null: of all. */
@@ -161,8 +161,9 @@ const printDesk = async (context: CliContext, { session }: EventsOptions, desk: 
 }
 
 /** `x0x events`: what became of runs that this daemon asked for; with `follow` until it is ended, and of this host's engines as well. */
-export const runEvents = async (context: CliContext, options: EventsOptions): Promise<number> => {
-  if (!options.follow) return printKept(context, options)
+export const runEvents = async (context: CliContext, line: CommandLine): Promise<number> => {
+  const options = { since: sinceOf(line.value('since')), session: line.value('session') }
+  if (!line.has('follow')) return printKept(context, options)
   return untilEnded(context, async (signal) => {
     const desk = await deskOf(context)
     const over = new AbortController()
@@ -178,7 +179,7 @@ export const runEvents = async (context: CliContext, options: EventsOptions): Pr
 }
 
 /** Throws `bad_request` for what is no number of an event. */
-export const sinceOf = (text: string | null): string | null => {
+const sinceOf = (text: string | null): string | null => {
   if (text === null || /^([0-9a-f]{12}\.)?[0-9]{1,15}$/.test(text)) return text
   throw new AppError('bad_request', `--since: the number of an event, not ${JSON.stringify(text)}`)
 }

@@ -16,18 +16,11 @@ import {
 } from '../../../protocol/mode-command.ts'
 import { settingsOf } from '../../../policy/modes/tools-settings.ts'
 import { write } from '../../../supervision/program-output.ts'
+import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { printAnswer, printLine, printTable } from '../print.ts'
 import { atDesk } from './approvals.ts'
-
-export interface ModeOptions {
-  readonly words: readonly string[]
-  readonly agent: string | null
-  readonly session: string | null
-  /** Also takes back what is saved for the agent. */
-  readonly saved: boolean
-}
 
 /** Whose modes: a session, which goes by its agent's name where it has none of its own. */
 interface Whose {
@@ -35,7 +28,8 @@ interface Whose {
   readonly agent: string
 }
 
-const whoseOf = ({ agent, session }: ModeOptions): Whose => {
+const whoseOf = (line: CommandLine): Whose => {
+  const [agent, session] = [line.value('agent'), line.value('session')]
   const name = session ?? agent
   if (name === null || name === '')
     throw usageError(
@@ -133,18 +127,15 @@ const run = async (context: CliContext, whose: Whose, command: ModeCommand): Pro
 }
 
 /** `x0x exec-mode …`: what a human sets for the session of an agent. It narrows, or decides within what is configured. */
-export const runExecMode = async (
-  context: CliContext,
-  what: 'list' | 'show' | 'set' | 'off' | 'save' | 'words',
-  options: ModeOptions,
-): Promise<number> => {
+export const runExecMode = async (context: CliContext, line: CommandLine): Promise<number> => {
+  const what = line.command.slice('exec-mode '.length)
   if (what === 'list') return list(context)
   // A shell makes one word of what is quoted.
-  const words = options.words.flatMap((word) => word.split(' ')).filter((word) => word !== '')
+  const words = line.words.flatMap((word) => word.split(' ')).filter((word) => word !== '')
   const command =
-    what === 'words' && words.length > 0 ? readModeCommand(words) : what === 'set' ? readSettings(words) : { kind: 'show' as const }
+    what === '' && words.length > 0 ? readModeCommand(words) : what === 'set' ? readSettings(words) : { kind: 'show' as const }
   if (command.kind === 'problem') throw usageError(command.problem, 'how to use it: x0x exec-mode --help')
-  const whose = whoseOf(options)
-  if (what === 'off') return off(context, whose, options.saved)
+  const whose = whoseOf(line)
+  if (what === 'off') return off(context, whose, line.has('saved'))
   return what === 'save' ? save(context, whose) : run(context, whose, command)
 }

@@ -1,6 +1,7 @@
 import { AppError, isAppError } from '../../../base/errors.ts'
 import type { ShownRun } from '../../../protocol/asked-run.ts'
 import { isRequestId } from '../../../protocol/ids.ts'
+import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 
@@ -25,12 +26,6 @@ export const findRun = async (context: CliContext, id: string): Promise<ShownRun
   )
 }
 
-/** By whom several are meant: their ids, or the name that they were asked for with. */
-export interface RunWords {
-  readonly ids: readonly string[]
-  readonly session: string | null
-}
-
 /** What several words mean. */
 export interface FoundRuns {
   readonly runs: readonly ShownRun[]
@@ -39,7 +34,8 @@ export interface FoundRuns {
 }
 
 /** As `findRun`, of each, where one that is not known keeps no other from it, and throws when it is the only one; or all of a session, of which there must be one. */
-export const findRuns = async (context: CliContext, { ids, session }: RunWords): Promise<FoundRuns> => {
+export const findRuns = async (context: CliContext, line: CommandLine): Promise<FoundRuns> => {
+  const [ids, session] = [line.words, line.value('session')]
   if (ids.length > 0 === (session !== null)) throw usageError('name either ids of runs, or those of a session: --session NAME')
   if (session !== null) {
     const all = await listRuns(context, `?${new URLSearchParams({ session }).toString()}`)

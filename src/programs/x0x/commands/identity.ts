@@ -1,4 +1,5 @@
 import type { Fields } from '../../../protocol/json-table.ts'
+import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { operate } from '../../../local-api/operator.ts'
@@ -24,16 +25,11 @@ export const runCard = async (context: CliContext): Promise<number> => {
   return printAnswer(context, answer, async () => printLine(context, shownLine(answer.link)))
 }
 
-export interface RevokeOptions {
-  /** One machine of this agent, or null for the agent everywhere. */
-  readonly machine: string | null
-  readonly yes: boolean
-}
-
 /** `x0x id revoke`: a statement for ever, so it must be said twice. */
-export const runRevoke = async (context: CliContext, options: RevokeOptions): Promise<number> => {
-  const what = options.machine === null ? 'this agent on every machine' : `this agent on machine ${options.machine}`
-  if (!options.yes) throw usageError(`revoking ${what} cannot be undone`, 'when that is what you want, add --yes')
-  const answer = await operate<object>(context, '/agent/revoke', { machine_id: options.machine })
+export const runRevoke = async (context: CliContext, line: CommandLine): Promise<number> => {
+  const machine = line.value('machine')
+  const what = machine === null ? 'this agent on every machine' : `this agent on machine ${machine}`
+  if (!line.has('yes')) throw usageError(`revoking ${what} cannot be undone`, 'when that is what you want, add --yes')
+  const answer = await operate<object>(context, '/agent/revoke', { machine_id: machine })
   return printDone(context, answer, async () => printLine(context, `revoked: ${shownLine(what)}`))
 }

@@ -9,19 +9,19 @@ import { restartCommand } from '../../../supervision/restart-command.ts'
 import { shellWord } from '../../../base/shell-word.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { isAtTerminal } from '../confirm.ts'
+import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
 import { Dialogue } from '../dialogue.ts'
 import { usageError } from '../failure.ts'
 import { printAnswer, printDone, printLine, printNotice, printTable } from '../print.ts'
 
-export interface InitOptions {
+interface InitOptions {
   /** What the agent calls itself; null: not said. */
   readonly as: string | null
   /** Others may connect; null: not said. */
   readonly reachable: boolean | null
   /** By the system's service manager; null: not said. */
   readonly service: boolean | null
-  readonly dryRun: boolean
 }
 
 interface Wishes extends Omit<FirstWishes, 'name'> {
@@ -80,12 +80,15 @@ const nextFor = async (context: CliContext, flags: readonly string[], isNew: boo
 }
 
 /** `x0x init`: makes what is missing in the data directory, and changes nothing that is there. */
-export const runInit = async (context: CliContext, options: InitOptions): Promise<number> => {
-  const { service, ...wishes } = await wishesOf(context, options)
+export const runInit = async (context: CliContext, line: CommandLine): Promise<number> => {
+  const either = (yes: string, no: string): boolean | null => (line.has(yes) ? true : line.has(no) ? false : null)
+  const said = { as: line.value('as'), reachable: either('reachable', 'only-asks'), service: either('service', 'user') }
+  const { service, ...wishes } = await wishesOf(context, said)
+  const dryRun = line.has('dry-run')
   await loadPrimitives()
   const { paths } = context.api
   const { name } = context.instance
-  const files = await makeFirstFiles(paths, { ...wishes, name }, options)
+  const files = await makeFirstFiles(paths, { ...wishes, name }, { dryRun })
   const flags = instanceFlags(context.instance)
   const start = service
     ? `sudo systemctl enable --now x0xd   (deploy/x0xd.service; its files are in /etc/x0x and /var/lib/x0x)`
@@ -94,7 +97,7 @@ export const runInit = async (context: CliContext, options: InitOptions): Promis
         flags,
         files.some(({ state }) => state === 'made'),
       )
-  const print = options.dryRun ? printAnswer : printDone
+  const print = dryRun ? printAnswer : printDone
   return print(context, { ok: true, files, next: start }, async () => {
     await printTable(
       context,

@@ -16,6 +16,8 @@ import {
   type ReadLine,
 } from '../../../trust/invitation.ts'
 import { meetProblem, nameProblem, type Contact } from '../../../trust/contact.ts'
+import { carriedCommand } from '../carried-command.ts'
+import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
 import { Dialogue } from '../dialogue.ts'
 import { usageError } from '../failure.ts'
@@ -108,13 +110,15 @@ const met = (name: string, { agent_id, machine_id }: InvitedParty): string =>
   shownLine(`${name}: trusted, pinned to ${machine_id.slice(0, 12)}, agent ${agent_id}`)
 
 /** `x0x invite NAME [-- ARGV...]`: with a command, prints the entry of the ACL that allows it. */
-export const runInvite = async (context: CliContext, name: string, argv: readonly string[] | null): Promise<number> => {
+export const runInvite = async (context: CliContext, line: CommandLine): Promise<number> => {
+  const [name = ''] = line.words
+  const argv = line.behindDashes === null ? null : carriedCommand(line, 1)
   const problem = argv === null ? null : unsuggestable(argv)
   if (problem !== null) throw new AppError('bad_request', `no entry can allow this command: ${problem}`)
   assertName(name, 'NAME')
-  const { line, encoded } = makeInvitation(await ownParty(context), Date.now())
+  const { line: invitation, encoded } = makeInvitation(await ownParty(context), Date.now())
   const { party } = await inDialogue(context, async (dialogue) => {
-    await dialogue.say(`On the other machine, within the hour:\n\n  x0x join ${line}\n`)
+    await dialogue.say(`On the other machine, within the hour:\n\n  x0x join ${invitation}\n`)
     const reply = await askFor(dialogue, 'Paste the line that it prints: ', (text) => readReply(text, encoded, Date.now()), isReplyPart)
     await assertMeetable(context, name, reply.party)
     await compareAsInviter(dialogue, encoded, reply)
@@ -141,9 +145,9 @@ const compareAsInviter = async (dialogue: Dialogue, invited: Uint8Array, { encod
 }
 
 /** `x0x join LINE [--as NAME]`. */
-export const runJoin = async (context: CliContext, line: string, as: string | null): Promise<number> => {
-  const invitation = readInvitation(line, Date.now())
-  const name = as ?? invitation.party.name
+export const runJoin = async (context: CliContext, line: CommandLine): Promise<number> => {
+  const invitation = readInvitation(line.words.join(''), Date.now())
+  const name = line.value('as') ?? invitation.party.name
   assertName(name, '--as')
   await assertMeetable(context, name, invitation.party)
   const reply = makeReply(await ownParty(context), invitation.encoded)

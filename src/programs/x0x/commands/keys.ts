@@ -4,12 +4,13 @@ import { TOKEN_NAMES } from '../../../command-line/keys.ts'
 import { operate } from '../../../local-api/operator.ts'
 import { loadPrimitives } from '../../../identity/primitives.ts'
 import { rotateAgentKey } from '../../../supervision/rotate-agent-key.ts'
+import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { printDone, printLine } from '../print.ts'
 
 /** `x0x keys rotate-token [WHICH]`. */
-export const runRotateToken = async (context: CliContext, which: string): Promise<number> => {
+export const runRotateToken = async (context: CliContext, { words: [which = 'api-token'] }: CommandLine): Promise<number> => {
   const token = TOKEN_NAMES.find((name) => name === which)
   if (token === undefined)
     throw usageError(`${JSON.stringify(which)} is none of the secrets that callers have`, `one of ${TOKEN_NAMES.join(', ')}`)
@@ -25,8 +26,8 @@ const tell = (fields: object | string, text = ''): void => void process.stderr.w
 const TOLD: Logger = { debug: () => undefined, info: () => undefined, warn: tell, error: tell, child: () => TOLD }
 
 /** `x0x keys rotate`: in the data directory itself, which no daemon may have. */
-export const runRotate = async (context: CliContext, { yes }: { readonly yes: boolean }): Promise<number> => {
-  if (!yes)
+export const runRotate = async (context: CliContext, line: CommandLine): Promise<number> => {
+  if (!line.has('yes'))
     throw usageError(
       'this agent gets another id; contacts follow it, ACLs do not: whoever lists the old id has to list the new one',
       'when that is what you want, add --yes',

@@ -3,6 +3,7 @@ import { counted } from '../../../base/counted.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { operate } from '../../../local-api/operator.ts'
 import { labelsText } from '../../../protocol/labels.ts'
+import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { selectHosts } from '../fleet/select-hosts.ts'
@@ -10,7 +11,7 @@ import { printAnswer, printLine, printNotice } from '../print.ts'
 import { report, type Contact } from './contacts.ts'
 
 /** `x0x contacts label NAME key=value... key=`. */
-export const runContactsLabel = async (context: CliContext, contact: string, words: readonly string[]): Promise<number> => {
+export const runContactsLabel = async (context: CliContext, { words: [contact = '', ...words] }: CommandLine): Promise<number> => {
   const labels: Record<string, string | null> = {}
   for (const word of words) {
     const [, key, value] = /^([^=]+)=(.*)$/su.exec(word) ?? []
@@ -31,11 +32,11 @@ const lineOf = ({ host, labels, trust }: SelectedHost, width: number): string =>
   `${host.padEnd(width)}  ${labelsText(labels)}${trust === 'blocked' ? ' (blocked)' : ''}`.trimEnd()
 
 /** `x0x contacts select WHO...`. */
-export const runContactsSelect = async (context: CliContext, words: readonly string[], folded: boolean): Promise<number> => {
-  const answer = await selectHosts<Selected>(context, words)
+export const runContactsSelect = async (context: CliContext, line: CommandLine): Promise<number> => {
+  const answer = await selectHosts<Selected>(context, line.words)
   return printAnswer(context, answer, async () => {
     const { hosts, expression } = answer
-    if (folded) return printLine(context, shownLine(expression))
+    if (line.has('fold')) return printLine(context, shownLine(expression))
     const width = Math.max(...hosts.map(({ host }) => host.length))
     await printLine(context, hosts.map((host) => shownLine(lineOf(host, width))).join('\n'))
     return printNotice(context, `${counted(hosts.length, 'host')}: ${shownLine(expression)}`)

@@ -16,7 +16,7 @@ const LINES = 100_000
 
 const ID_BEGINNING = new RegExp(`^[0-9a-f]{${MIN_ID_PREFIX},64}$`)
 
-export interface DenialChoice {
+interface DenialChoice {
   /** Only this denial; null: the last one. */
   readonly request: string | null
   /** Only denials of this agent: a contact, an ID, or how an ID begins. */

@@ -1,6 +1,7 @@
 import type { AgentAnswer, ContactsAnswer, MeshCounts, PeerJson } from '../../../protocol/api-answers.ts'
 import { counted } from '../../../base/counted.ts'
 import { meshSizeText } from '../../../doctor/mesh-size.ts'
+import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
 import { drawingFor } from '../drawing.ts'
 import { printAnswer, printLine, printTable } from '../print.ts'
@@ -22,7 +23,8 @@ const wayOf = ({ connected, relayed_by: relay }: PeerJson, { contacts }: Contact
 }
 
 /** `x0x peers`: who is connected and who was discovered. */
-export const runPeers = async (context: CliContext, { graph }: { readonly graph: boolean }): Promise<number> => {
+export const runPeers = async (context: CliContext, line: CommandLine): Promise<number> => {
+  const graph = line.has('graph')
   const answer = await context.api.json<{ peers: readonly PeerJson[]; mesh: MeshCounts }>({ method: 'GET', path: '/peers' })
   return printAnswer(context, answer, async () => {
     await (graph ? drawPeers : printPeers)(context, answer.peers)

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 
 import { isAppError, type AppError } from '../../../base/errors.ts'
 import { shownLine } from '../../../base/visible-text.ts'
-import { millisecondsOf } from '../../../command-line/parse.ts'
+import { millisecondsOf, type CommandLine } from '../../../command-line/parse.ts'
 import { wayText } from '../../../local-api/way-text.ts'
 import { untilEnded } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
@@ -12,12 +12,6 @@ import { printJson, printLine, printProblem } from '../print.ts'
 
 const MAX_COUNT = 10_000
 const MIN_INTERVAL_MS = 100
-
-export interface PingOptions {
-  /** As typed. */
-  readonly count: string
-  readonly interval: string
-}
 
 const countOf = (text: string): number => {
   const count = /^[1-9][0-9]{0,4}$/.test(text) ? Number(text) : Infinity
@@ -74,8 +68,9 @@ const rttOf = (answered: readonly Pinged[]): { readonly min: number; readonly av
 }
 
 /** `x0x ping AGENT`. */
-export const runPing = async (context: CliContext, agent: string, options: PingOptions): Promise<number> => {
-  const wanted = { count: countOf(options.count), interval: intervalOf(options.interval) }
+export const runPing = async (context: CliContext, line: CommandLine): Promise<number> => {
+  const [agent = ''] = line.words
+  const wanted = { count: countOf(line.value('count') ?? ''), interval: intervalOf(line.value('interval') ?? '') }
   const answered: Pinged[] = []
   let [sent, failure]: [number, AppError | null] = [0, null]
   await untilEnded(context, async (signal) => {

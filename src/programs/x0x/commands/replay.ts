@@ -4,6 +4,7 @@ import { AppError, errorText, isAppError } from '../../../base/errors.ts'
 import { RecordDigest } from '../../../doors/tools/record-digest.ts'
 import { Replay, type Difference } from '../../../doors/tools/replay.ts'
 import { MAX_RECORD_LINE, parseRecordLine } from '../../../protocol/tool-record.ts'
+import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
 import { painter, printJson, printLine } from '../print.ts'
 import { write } from '../../../supervision/program-output.ts'
@@ -115,7 +116,7 @@ const notes = ({ interrupted, unchecked, complete }: Report): string[] => [
  * `x0x replay FILE`: 0 where every result follows from what was recorded, 1 where one does not, or the record is not whole; 2 where the
  * file is no record.
  */
-export const runReplay = async (context: CliContext, file: string): Promise<number> => {
+export const runReplay = async (context: CliContext, { words: [file = ''] }: CommandLine): Promise<number> => {
   const report = await replayed(file).catch(opened(file))
   const { difference, reason, runs, results } = report
   if (context.json) {

@@ -3,7 +3,7 @@ import { AppError, errorText, isAppError, nextOf } from '../../../base/errors.ts
 import { shellWords } from '../../../base/shell-word.ts'
 import { signalName } from '../../../base/signal-name.ts'
 import { shownLine } from '../../../base/visible-text.ts'
-import { millisecondsOf } from '../../../command-line/parse.ts'
+import { millisecondsOf, type CommandLine } from '../../../command-line/parse.ts'
 import { MAX_ASKED_AT_ONCE, MAX_WAITED_RUNS } from '../../../protocol/asked-limits.ts'
 import { hasEnd, isOver, type ShownRun } from '../../../protocol/asked-run.ts'
 import { exitOfSignal } from '../../../supervision/program-exit.ts'
@@ -15,7 +15,7 @@ import { denialLines, EXIT_NOT_RUN, outcomeLines, statusOf, type ExitEvent } fro
 import { printAnswer, printDone, printJson, printLine, printTable, printProblem } from '../print.ts'
 import { factsOf, lostLines } from './attach.ts'
 import { statusAsExec } from '../status-as-exec.ts'
-import { findRuns, type FoundRuns, type RunWords } from './find-run.ts'
+import { findRuns, type FoundRuns } from './find-run.ts'
 
 /** A run that was waited for. */
 export interface WaitedRun extends ShownRun {
@@ -36,7 +36,8 @@ const rowOf = (run: ShownRun): string[] => [run.request_id, whereOf(run), stateT
 const HEADER = ['RUN', 'ON', 'STATE', 'ASKED', 'COMMAND']
 
 /** `x0x runs`. */
-export const runRuns = async (context: CliContext, { refresh, session }: { refresh: boolean; session: string | null }): Promise<number> => {
+export const runRuns = async (context: CliContext, line: CommandLine): Promise<number> => {
+  const [refresh, session] = [line.has('refresh'), line.value('session')]
   const query = new URLSearchParams({ ...(refresh && { refresh: 'true' }), ...(session !== null && { session }) }).toString()
   const answer = await context.api.json<{ runs: readonly ShownRun[] }>({ method: 'GET', path: `/runs${query === '' ? '' : `?${query}`}` })
   return printAnswer(context, answer, async () => {
@@ -127,13 +128,14 @@ const tellUnknown = async (context: CliContext, unknown: FoundRuns['unknown']): 
 }
 
 /** `x0x runs wait ID...`. Whoever stops waiting ends nothing. */
-export const runWait = async (context: CliContext, words: RunWords, timeout: string | null): Promise<number> => {
+export const runWait = async (context: CliContext, line: CommandLine): Promise<number> => {
+  const timeout = line.value('timeout')
   const limit = timeout === null ? null : timeoutOf(timeout)
-  return statusAsExec(context, async () => waitUpTo(context, words, limit))
+  return statusAsExec(context, async () => waitUpTo(context, line, limit))
 }
 
-const waitUpTo = async (context: CliContext, words: RunWords, limit: number | null): Promise<number> => {
-  const found = await findRuns(context, words)
+const waitUpTo = async (context: CliContext, line: CommandLine, limit: number | null): Promise<number> => {
+  const found = await findRuns(context, line)
   const request_ids = found.runs.map(({ request_id }) => request_id)
   const failed = await tellUnknown(context, found.unknown)
   const leaving = new AbortController()
@@ -148,7 +150,7 @@ const waitUpTo = async (context: CliContext, words: RunWords, limit: number | nu
     if (context.json) await printJson(context, { ok: failed.length === 0, runs, ...(failed.length > 0 && { failed }) })
     if (run === undefined) return failed.length > 0 ? SOME_UNKNOWN : EXIT_NOT_RUN
     // A session that shrinks to one is told as before.
-    if (others.length > 0 || failed.length > 0 || words.session !== null) {
+    if (others.length > 0 || failed.length > 0 || line.value('session') !== null) {
       if (!context.json) await printTable(context, HEADER, runs.map(rowOf))
       for (const one of runs) await printProblem(context, detachedCutLines(one))
       return failed.length > 0 ? SOME_UNKNOWN : statusOfAll(runs)
@@ -167,11 +169,11 @@ const waitUpTo = async (context: CliContext, words: RunWords, limit: number | nu
 /** Does it with each of them, some at once; where it cannot be done with one that is said, and keeps no other from it. Of a single one its error is thrown. */
 const each = async (
   context: CliContext,
-  words: RunWords,
+  line: CommandLine,
   work: (run: ShownRun) => Promise<ShownRun>,
   done: (run: ShownRun) => string,
 ): Promise<number> => {
-  const { runs: found, unknown } = await findRuns(context, words)
+  const { runs: found, unknown } = await findRuns(context, line)
   const did = new Map<string, ShownRun>()
   const failed = await tellUnknown(context, unknown)
   let status = Math.max(0, ...unknown.map(({ error }) => exitStatusOf(error)))
@@ -196,30 +198,32 @@ const each = async (
 }
 
 /** `x0x runs cancel ID...`. Of a session, those that are known to be over are left alone. */
-export const runCancelDetached = async (context: CliContext, words: RunWords): Promise<number> =>
+export const runCancelDetached = async (context: CliContext, line: CommandLine): Promise<number> =>
   each(
     context,
-    words,
+    line,
     async (run) =>
-      words.session !== null && isOver(run.state)
+      line.value('session') !== null && isOver(run.state)
         ? run
         : context.api.json<ShownRun>({ method: 'POST', path: '/runs/cancel', body: { request_id: run.request_id } }),
     (run) => `${isOver(run.state) ? `over before, ${stateText(run)}` : 'asked to end'}: ${commandOf(run)}, on ${whereOf(run)}`,
   )
 
 /** `x0x runs forget ID...`. */
-export const runForget = async (context: CliContext, words: RunWords, here: boolean): Promise<number> =>
+export const runForget = async (context: CliContext, line: CommandLine): Promise<number> =>
   each(
     context,
-    words,
+    line,
     async ({ request_id }) =>
-      context.api.json<ShownRun>({ method: 'POST', path: '/runs/forget', body: { request_id, here } }).catch((error: unknown) => {
-        if (!isAppError(error, 'peer_unreachable')) throw error
-        const { code, message, data } = error
-        throw new AppError(code, message, {
-          cause: error,
-          data: { ...data, next: `to forget it here alone: x0x runs forget --here ${request_id}` },
-        })
-      }),
+      context.api
+        .json<ShownRun>({ method: 'POST', path: '/runs/forget', body: { request_id, here: line.has('here') } })
+        .catch((error: unknown) => {
+          if (!isAppError(error, 'peer_unreachable')) throw error
+          const { code, message, data } = error
+          throw new AppError(code, message, {
+            cause: error,
+            data: { ...data, next: `to forget it here alone: x0x runs forget --here ${request_id}` },
+          })
+        }),
     (run) => `forgotten: ${commandOf(run)}, on ${whereOf(run)}`,
   )

@@ -8,28 +8,24 @@ import { checkName } from '../../../audit/transcripts/transcript-names.ts'
 import { shownLine, visibleJson } from '../../../base/visible-text.ts'
 import { Asciicast } from '../../../doors/console/asciicast.ts'
 import { FILE_PAGE, pageOf, transcriptLineText } from '../../../doors/console/entry-text.ts'
+import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { printJson, printLine, printNotice } from '../print.ts'
 import { untilEnded, write } from '../../../supervision/program-output.ts'
 
-/** As typed: `--dir`; null for the place of all consoles. */
-type Directory = string | null
+const pathOf = (line: CommandLine): string => line.value('dir') ?? transcriptsDir()
 
-const pathOf = (dir: Directory): string => dir ?? transcriptsDir()
-
-const countOf = (text: string, flag: string): number => {
+const countOf = (line: CommandLine): number => {
+  const text = line.value('count') ?? ''
   if (/^[0-9]{1,6}$/.test(text)) return Number(text)
-  throw usageError(`${flag}: ${JSON.stringify(text)} is not a count`)
+  throw usageError(`--count: ${JSON.stringify(text)} is not a count`)
 }
 
 /** `x0x transcripts list`. */
-export const runTranscriptsList = async (
-  context: CliContext,
-  options: { readonly dir: Directory; readonly count: string },
-): Promise<number> => {
-  const directory = pathOf(options.dir)
-  const transcripts = await listTranscripts(directory, countOf(options.count, '--count'))
+export const runTranscriptsList = async (context: CliContext, line: CommandLine): Promise<number> => {
+  const directory = pathOf(line)
+  const transcripts = await listTranscripts(directory, countOf(line))
   if (context.json) await printJson(context, { directory, transcripts })
   else for (const { name, commands } of transcripts) await printLine(context, `${name} commands=${commands}`)
   return 0
@@ -48,26 +44,16 @@ const rendering = (context: CliContext): ((line: TranscriptLine) => string) => {
   return (line) => transcriptLineText(line, page)
 }
 
-export interface SearchOptions {
-  readonly dir: Directory
-  readonly text: string
-  /** Null: in all. */
-  readonly name: string | null
-  readonly ignoreCase: boolean
-  /** As typed. */
-  readonly count: string
-}
-
 /** `x0x transcripts search`: 0 where something was found, else 1. */
-export const runTranscriptsSearch = async (context: CliContext, options: SearchOptions): Promise<number> => {
-  const { text, name, ignoreCase } = options
+export const runTranscriptsSearch = async (context: CliContext, given: CommandLine): Promise<number> => {
+  const [text = '', name = null] = given.words
   if (text === '') throw usageError('nothing to search for', 'x0x transcripts search TEXT')
   if (name !== null) checkName(name)
-  const max = countOf(options.count, '--count')
+  const max = countOf(given)
   const matches: Match[] = []
   let found = 0
   let truncated = false
-  for await (const match of searchTranscripts(pathOf(options.dir), { text, name, ignoreCase })) {
+  for await (const match of searchTranscripts(pathOf(given), { text, name, ignoreCase: given.has('ignore-case') })) {
     truncated = found === max
     if (truncated) break
     found += 1
@@ -87,13 +73,6 @@ export const runTranscriptsSearch = async (context: CliContext, options: SearchO
 const FORMATS = ['asciicast', 'jsonl', 'text'] as const
 type Format = (typeof FORMATS)[number]
 
-export interface ExportOptions {
-  readonly dir: Directory
-  readonly name: string
-  /** As typed; null: asciicast, or jsonl with `--json`. */
-  readonly format: string | null
-}
-
 const asciicast = async (context: CliContext, name: string, lines: AsyncIterable<TranscriptLine>): Promise<void> => {
   const cast = new Asciicast()
   let isFirst = true
@@ -107,13 +86,13 @@ const asciicast = async (context: CliContext, name: string, lines: AsyncIterable
 }
 
 /** `x0x transcripts export`. */
-export const runTranscriptsExport = async (context: CliContext, options: ExportOptions): Promise<number> => {
-  const { name } = options
+export const runTranscriptsExport = async (context: CliContext, given: CommandLine): Promise<number> => {
+  const [name = ''] = given.words
   checkName(name)
-  const asked = options.format ?? (context.json ? 'jsonl' : 'asciicast')
+  const asked = given.value('format') ?? (context.json ? 'jsonl' : 'asciicast')
   const format = FORMATS.find((one) => one === asked)
   if (format === undefined) throw usageError(`--format: ${JSON.stringify(asked)} is no format`, `one of ${FORMATS.join(', ')}`)
-  const lines = readTranscript(pathOf(options.dir), name)
+  const lines = readTranscript(pathOf(given), name)
   if (format === 'asciicast') await asciicast(context, name, lines)
   else for await (const line of lines) if (!(await write(context.stdout, EXPORTED[format](line)))) break
   return 0
@@ -126,28 +105,24 @@ const EXPORTED: Readonly<Record<Exclude<Format, 'asciicast'>, (line: TranscriptL
 }
 
 /** `x0x transcripts remove`. */
-export const runTranscriptsRemove = async (context: CliContext, dir: Directory, names: readonly string[]): Promise<number> => {
+export const runTranscriptsRemove = async (context: CliContext, line: CommandLine): Promise<number> => {
+  const names = line.words
   for (const name of names) checkName(name)
-  for (const name of names) await removeTranscript(pathOf(dir), name)
+  for (const name of names) await removeTranscript(pathOf(line), name)
   if (context.json) await printJson(context, { removed: names })
   return 0
 }
 
-export interface PrintOptions {
-  readonly dir: Directory
-  /** As typed; null: the newest. */
-  readonly name: string | null
-  readonly follow: boolean
-}
-
 /** `x0x transcripts print` and `follow`: 0, also when Ctrl-C ended it. */
-export const runTranscriptsPrint = async (context: CliContext, options: PrintOptions): Promise<number> => {
-  if (options.name !== null) checkName(options.name)
-  const directory = pathOf(options.dir)
-  const name = options.name ?? (await newestTranscript(directory))
+export const runTranscriptsPrint = async (context: CliContext, given: CommandLine): Promise<number> => {
+  const [named = null] = given.words
+  if (named !== null) checkName(named)
+  const directory = pathOf(given)
+  const name = named ?? (await newestTranscript(directory))
   const rendered = rendering(context)
   return untilEnded(context, async (signal) => {
-    const lines = options.follow ? followTranscript(directory, name, signal) : readTranscript(directory, name, signal)
+    const follows = given.command === 'transcripts follow' || given.has('follow')
+    const lines = follows ? followTranscript(directory, name, signal) : readTranscript(directory, name, signal)
     for await (const line of lines) if (!(await write(context.stdout, rendered(line)))) break
   })
 }

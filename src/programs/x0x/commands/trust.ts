@@ -1,6 +1,7 @@
 import { shownLine } from '../../../base/visible-text.ts'
 import { CAUSE_TEXT, evaluateTrust, trustRemedy } from '../../../local-api/trust.ts'
 import type { TrustDecision } from '../../../protocol/reasons.ts'
+import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
 import { painter, printJson, printLine } from '../print.ts'
 
@@ -23,7 +24,7 @@ const MEANING: Readonly<Record<TrustDecision, string>> = {
 }
 
 /** `x0x trust evaluate AGENT MACHINE`. */
-export const runTrustEvaluate = async (context: CliContext, agent: string, machine: string): Promise<number> => {
+export const runTrustEvaluate = async (context: CliContext, { words: [agent = '', machine = ''] }: CommandLine): Promise<number> => {
   const evaluation = await evaluateTrust(context.api, agent, machine)
   const { decision, cause, contact, in_acl } = evaluation
   if (context.json) await printJson(context, evaluation)
