@@ -66,7 +66,8 @@ it('a question is shown whole, and allowed once by what was shown', async (t) =>
       uses: null,
     },
   ])
-  for (const listener of desk.listeners) listener.settled({ question_id: pending.question_id, decision: 'allow_once', by: 'human:x0x ui' })
+  for (const listener of desk.listeners)
+    listener({ type: 'settled', question_id: pending.question_id, decision: 'allow_once', by: 'human:x0x ui' })
   await page.getByText('allow once by human:x0x ui').waitFor()
   await until(async () => (await page.title()) === 'x0x')
   assert.deepEqual(complaints, [])
@@ -275,7 +276,7 @@ it('a flood of one asker is three questions, a line and a count, and hides nobod
   const { page, desk } = await signedIn(t)
   for (let at = 0; at < 12; at++) desk.ask(pendingOf(`f-${at}-`, { asker: { kind: 'local', label: 'flood' } }))
   desk.ask(pendingOf('late', { asker: { kind: 'local', label: 'quiet' } }))
-  for (const listener of desk.listeners) listener.flood({ asker: 'flood', count: 40, last_at_ms: Date.now() })
+  for (const listener of desk.listeners) listener({ type: 'flood', flood: { asker: 'flood', count: 40, last_at_ms: Date.now() } })
   await page.getByText('9 more of "flood" (a label), through mcp').waitFor()
   await page.getByText('40 more of flood').waitFor()
   assert.equal(await page.locator('article:visible').count(), 4)

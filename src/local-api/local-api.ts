@@ -4,6 +4,7 @@ import type { Readable } from 'node:stream'
 
 import { AppError, attempt, errnoOf, errorCodeOf, isAppError } from '../base/errors.ts'
 import type { Environment } from '../base/environment.ts'
+import { readUpTo } from '../base/read-up-to.ts'
 import { shellWords } from '../base/shell-word.ts'
 import { httpCall, type HttpAnswer, type HttpCall } from './http-call.ts'
 import {
@@ -155,14 +156,9 @@ const bodyOf = async (call: ApiCall, { status, body }: HttpAnswer): Promise<Asyn
 }
 
 const readAll = async (body: AsyncIterable<Uint8Array>): Promise<string> => {
-  const parts: Uint8Array[] = []
-  let size = 0
-  for await (const part of body) {
-    size += part.length
-    if (size > MAX_ANSWER) throw new AppError('too_large', 'the answer of the daemon is too large')
-    parts.push(part)
-  }
-  return Buffer.concat(parts).toString('utf8')
+  const bytes = await readUpTo(body, MAX_ANSWER)
+  if (bytes === null) throw new AppError('too_large', 'the answer of the daemon is too large')
+  return bytes.toString('utf8')
 }
 
 interface ErrorBody {

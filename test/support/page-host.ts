@@ -43,11 +43,11 @@ export class SpokenDesk implements PageDesk {
   }
 
   ask(pending: PendingQuestion): void {
-    for (const listener of this.listeners) listener.question(pending)
+    for (const listener of this.listeners) listener({ type: 'question', question: pending })
   }
 
   tell(event: LifecycleEvent): void {
-    for (const listener of this.listeners) listener.event(event)
+    for (const listener of this.listeners) listener({ type: 'event', event })
   }
 
   leave(why: string): void {

@@ -6,7 +6,7 @@ import { runOf, type LifecycleEvent } from '../../protocol/lifecycle.ts'
 import type { PageDecision, PageNews } from '../../protocol/page.ts'
 import { MAX_ASKERS, MAX_FOLLOWED_RUNS } from '../../protocol/desk-limits.ts'
 import { MAX_PAGE_EVENTS, MAX_PAGE_EVENTS_JSON, PAGE_FOLLOW_MS } from '../../protocol/page-limits.ts'
-import type { DeskListener, DeskWatch, PageDesk } from './page-desk.ts'
+import type { DeskWatch, PageDesk } from './page-desk.ts'
 
 /** How long until a desk that is gone is looked for again. */
 const AGAIN_MS = 1_000
@@ -61,7 +61,7 @@ export class DeskFeed {
     const until = this.#clock.monotonic() + PAGE_FOLLOW_MS
     for (const run of runs) this.#followed.set(run, until)
     const going = await this.#follow().catch(() => [])
-    for (const event of going) if (!this.#events.some((kept) => runOf(kept.event) === runOf(event))) this.#hear(event)
+    for (const event of going) if (!this.#events.some((kept) => runOf(kept.event) === runOf(event))) this.#hear({ type: 'event', event })
     return going.map(runOf)
   }
 
@@ -77,9 +77,12 @@ export class DeskFeed {
     return (await this.#asking) ?? []
   }
 
-  #hear(event: LifecycleEvent): void {
-    this.#keep(event)
-    this.#tell({ type: 'event', event })
+  #hear(news: PageNews): void {
+    if (news.type === 'question') this.#questions.set(news.question.question_id, news.question)
+    else if (news.type === 'settled') this.#questions.delete(news.question_id)
+    else if (news.type === 'flood') this.#floods.set(news.flood.asker, news.flood)
+    else if (news.type === 'event') this.#keep(news.event)
+    this.#tell(news)
   }
 
   #state(): PageNews {
@@ -95,7 +98,9 @@ export class DeskFeed {
     this.#trying = trying
     let problem: string
     try {
-      const watch = await this.#desk.watch(this.#listener(trying.signal))
+      const watch = await this.#desk.watch((news) => {
+        if (!trying.signal.aborted) this.#hear(news)
+      })
       if (trying.signal.aborted) return watch.close()
       this.#watch = watch
       this.#problem = null
@@ -109,30 +114,6 @@ export class DeskFeed {
     this.#problem = problem
     this.#tell(this.#state())
     this.#again = this.#clock.setTimeout(() => void this.#open(), AGAIN_MS, { unref: true })
-  }
-
-  #listener(signal: AbortSignal): DeskListener {
-    const tell = (news: PageNews): void => {
-      if (!signal.aborted) this.#tell(news)
-    }
-    return {
-      question: (question) => {
-        this.#questions.set(question.question_id, question)
-        tell({ type: 'question', question })
-      },
-      settled: (settled) => {
-        this.#questions.delete(settled.question_id)
-        tell({ type: 'settled', ...settled })
-      },
-      flood: (flood) => {
-        this.#floods.set(flood.asker, flood)
-        tell({ type: 'flood', flood })
-      },
-      event: (event) => {
-        this.#keep(event)
-        tell({ type: 'event', event })
-      },
-    }
   }
 
   /** The newest, as many as a page that comes can be told at once. */

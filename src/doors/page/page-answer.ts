@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 
-import { AppError, ERROR_TABLE, isAppError } from '../../base/errors.ts'
+import { AppError, attempt, ERROR_TABLE, isAppError } from '../../base/errors.ts'
+import { readUpTo } from '../../base/read-up-to.ts'
 import { isTable, type Fields } from '../../protocol/json-table.ts'
 import { MAX_PAGE_BODY } from '../../protocol/page-limits.ts'
 import { jsonText } from '../../protocol/lines.ts'
@@ -54,22 +55,9 @@ export const sendError = (response: ServerResponse, error: unknown): void => {
 /** The JSON object of a body. Throws `too_large`, `bad_request`. */
 export const readBody = async (request: IncomingMessage): Promise<Fields> => {
   if (request.headers['content-type'] !== 'application/json') throw new AppError('bad_request', 'the body must be application/json')
-  const parts: Buffer[] = []
-  let size = 0
-  for await (const part of request as AsyncIterable<Buffer>) {
-    size += part.length
-    if (size > MAX_PAGE_BODY) throw new AppError('too_large', `the body is larger than ${MAX_PAGE_BODY} bytes`)
-    parts.push(part)
-  }
-  const value = parsed(Buffer.concat(parts).toString())
+  const bytes = await readUpTo(request as AsyncIterable<Buffer>, MAX_PAGE_BODY)
+  if (bytes === null) throw new AppError('too_large', `the body is larger than ${MAX_PAGE_BODY} bytes`)
+  const value = attempt(() => JSON.parse(bytes.toString()) as unknown)
   if (!isTable(value)) throw new AppError('bad_request', 'the body is no JSON object')
   return value
-}
-
-const parsed = (text: string): unknown => {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return null
-  }
 }

@@ -1,14 +1,8 @@
-import type { Flood, PendingQuestion } from '../../protocol/desk.ts'
 import type { LifecycleEvent } from '../../protocol/lifecycle.ts'
-import type { PageDecision, PageSettled } from '../../protocol/page.ts'
+import type { PageDecision, PageNews } from '../../protocol/page.ts'
 
-/** What a desk tells a human who has subscribed. */
-export interface DeskListener {
-  question(question: PendingQuestion): void
-  settled(settled: PageSettled): void
-  flood(flood: Flood): void
-  event(event: LifecycleEvent): void
-}
+/** Hears what the approval service tells an approver who has subscribed. */
+export type DeskListener = (news: PageNews) => void
 
 /** A subscription: as long as it lives, somebody is there to be asked. */
 export interface DeskWatch {

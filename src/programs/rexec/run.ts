@@ -1,5 +1,6 @@
 import type { Environment } from '../../base/environment.ts'
 import { AppError } from '../../base/errors.ts'
+import { readUpTo } from '../../base/read-up-to.ts'
 import { replyOn } from '../../local-api/console-caller.ts'
 import { openConsole, type ConsoleLink } from '../../local-api/console-link.ts'
 import { MAX_CONSOLE_LINE, MAX_CONSOLE_STDIN, type ConsoleReply } from '../../protocol/console.ts'
@@ -13,16 +14,10 @@ import { EXIT_NO_HOST, noHost, tell } from './tell.ts'
 const ABORT_MS = 2_000
 
 const readInput = async (): Promise<string> => {
-  const chunks: Buffer[] = []
-  let bytes = 0
-  for await (const chunk of process.stdin as AsyncIterable<Buffer>) {
-    bytes += chunk.length
-    if (bytes > MAX_CONSOLE_STDIN)
-      throw new AppError('bad_request', `--read-stdin: at most ${MAX_CONSOLE_STDIN} bytes; give the command a file`)
-    chunks.push(chunk)
-  }
+  const bytes = await readUpTo(process.stdin as AsyncIterable<Buffer>, MAX_CONSOLE_STDIN)
+  if (bytes === null) throw new AppError('bad_request', `--read-stdin: at most ${MAX_CONSOLE_STDIN} bytes; give the command a file`)
   try {
-    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(Buffer.concat(chunks))
+    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes)
   } catch (error) {
     throw new AppError('bad_request', '--read-stdin: it is no UTF-8; give the command a file', { cause: error })
   }

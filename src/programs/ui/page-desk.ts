@@ -1,6 +1,8 @@
-import type { DeskListener, PageDesk } from '../../doors/page/page-desk.ts'
+import type { PageDesk } from '../../doors/page/page-desk.ts'
 import { openDesk, type DeskNews } from '../../local-api/desk-human.ts'
 import type { DataPaths } from '../../local-api/paths.ts'
+import type { Flood, PendingQuestion } from '../../protocol/desk.ts'
+import type { PageNews } from '../../protocol/page.ts'
 
 /** Who decides, in the desk's journal and to other humans. */
 const NAME = 'x0x ui'
@@ -8,21 +10,10 @@ const NAME = 'x0x ui'
 /** How often it is looked whether the desk still answers. */
 const LOOK_MS = 5_000
 
-const tell = (listener: DeskListener, news: DeskNews): void => {
-  switch (news.type) {
-    case 'question': {
-      const { type: _type, ...question } = news
-      return listener.question(question)
-    }
-    case 'settled':
-      return listener.settled({ question_id: news.question_id, decision: news.decision, by: news.by })
-    case 'flood':
-      return listener.flood({ asker: news.asker, count: news.count, last_at_ms: news.last_at_ms })
-    case 'event':
-      return listener.event(news.event)
-    default:
-      return news satisfies never
-  }
+const newsOf = (news: DeskNews): PageNews => {
+  const { type, ...fields } = news
+  if (type === 'question') return { type, question: fields as PendingQuestion }
+  return type === 'flood' ? { type, flood: fields as Flood } : (news as PageNews)
 }
 
 /** The desk of a data directory, as a human's window sees it. */
@@ -30,9 +21,9 @@ export const pageDesk = (paths: DataPaths): PageDesk => ({
   watch: async (listener) => {
     const desk = await openDesk(paths, NAME)
     try {
-      const { questions, floods } = await desk.subscribe((news) => tell(listener, news))
-      for (const question of questions) listener.question(question)
-      for (const flood of floods) listener.flood(flood)
+      const { questions, floods } = await desk.subscribe((news) => listener(newsOf(news)))
+      for (const question of questions) listener({ type: 'question', question })
+      for (const flood of floods) listener({ type: 'flood', flood })
     } catch (error) {
       desk.close()
       throw error

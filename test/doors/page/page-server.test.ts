@@ -458,7 +458,7 @@ test('who takes all connections of a page keeps nobody out who signs in, and end
   first!.write('GET / HT')
   await once(first!, 'close')
   assert.equal((await call(host, 'about', await signInTo(host))).status, 200)
-  for (const listener of host.desk.listeners) listener.flood({ asker: 'x', count: 1, last_at_ms: 1 })
+  for (const listener of host.desk.listeners) listener({ type: 'flood', flood: { asker: 'x', count: 1, last_at_ms: 1 } })
   let news = await page.next()
   while (news !== null && news['type'] !== 'flood') news = await page.next()
   assert.equal(news?.['type'], 'flood')

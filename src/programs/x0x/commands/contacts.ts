@@ -1,5 +1,6 @@
 import type { ContactRecord } from '../../../protocol/api-answers.ts'
 import { AppError, errorText, isAppError } from '../../../base/errors.ts'
+import { readUpTo } from '../../../base/read-up-to.ts'
 import { asCopied } from '../../../protocol/copied-text.ts'
 import { labelsText } from '../../../protocol/labels.ts'
 import { TRUST_LEVELS } from '../../../protocol/reasons.ts'
@@ -57,14 +58,9 @@ const checkLevel = (level: string): string => {
 const MAX_CARD_TEXT = 64 * 1024
 
 const textOf = async (stdin: CliContext['stdin']): Promise<string> => {
-  const parts: Uint8Array[] = []
-  let length = 0
-  for await (const part of stdin as AsyncIterable<Uint8Array>) {
-    length += part.length
-    if (length > MAX_CARD_TEXT) throw new AppError('too_large', `standard input is longer than ${MAX_CARD_TEXT} bytes, and no card is`)
-    parts.push(part)
-  }
-  return Buffer.concat(parts).toString('utf8')
+  const bytes = await readUpTo(stdin as AsyncIterable<Uint8Array>, MAX_CARD_TEXT)
+  if (bytes === null) throw new AppError('too_large', `standard input is longer than ${MAX_CARD_TEXT} bytes, and no card is`)
+  return bytes.toString('utf8')
 }
 
 /** `x0x contacts import LINK`: trust and pins of a known contact stay as they are. */

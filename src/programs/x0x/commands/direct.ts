@@ -1,5 +1,6 @@
 import type { ContactsAnswer } from '../../../protocol/api-answers.ts'
 import { AppError } from '../../../base/errors.ts'
+import { readUpTo } from '../../../base/read-up-to.ts'
 import { shown, shownLine, visibleJson } from '../../../base/visible-text.ts'
 import { MAX_DIRECT_PAYLOAD } from '../../../protocol/limits.ts'
 import { linesOf } from '../../../protocol/lines.ts'
@@ -14,25 +15,13 @@ const NEXT: Readonly<Record<string, string>> = {
   rejected: 'the other side does not accept messages of this agent; there: x0x contacts trust NAME known (or trusted)',
 }
 
-/** `-`: standard input. */
-const payloadOf = async (context: CliContext, text: string): Promise<Buffer> => {
-  if (text !== '-') return Buffer.from(text)
-  const parts: Buffer[] = []
-  let size = 0
-  for await (const part of context.stdin as AsyncIterable<Buffer>) {
-    parts.push(part)
-    size += part.length
-    if (size > MAX_DIRECT_PAYLOAD) break
-  }
-  return Buffer.concat(parts)
-}
-
 /** `x0x direct send AGENT [TEXT]`: one message, answered when the other side has it. */
 export const runDirectSend = async (context: CliContext, line: CommandLine): Promise<number> => {
   const [agent = '', text = '-'] = line.words
-  const payload = await payloadOf(context, text)
-  if (payload.length > MAX_DIRECT_PAYLOAD) throw new AppError('too_large', `a message has at most ${MAX_DIRECT_PAYLOAD} bytes (48 KiB)`)
-  const body = { agent, content_type: line.value('content-type') ?? '', payload_b64: payload.toString('base64') }
+  const given = text === '-' ? await readUpTo(context.stdin as AsyncIterable<Buffer>, MAX_DIRECT_PAYLOAD) : Buffer.from(text)
+  if (given === null || given.length > MAX_DIRECT_PAYLOAD)
+    throw new AppError('too_large', `a message has at most ${MAX_DIRECT_PAYLOAD} bytes (48 KiB)`)
+  const body = { agent, content_type: line.value('content-type') ?? '', payload_b64: given.toString('base64') }
   const answer = await context.api.json<{ outcome?: string }>({ method: 'POST', path: '/direct/send', body })
   await printAnswer(context, answer, async () => {
     if (!context.quiet) await printLine(context, shownLine(answer.outcome ?? 'sent'))
