@@ -11,14 +11,8 @@ import { FollowedRuns } from './followed-runs.ts'
 import type { DeskLink } from './desk-link.ts'
 import { LocalDeskLink } from './local-desk-link.ts'
 
-export interface DeskPlace {
-  readonly approvals: string
-  readonly approvalsSocket: string
-  readonly approvalsJournal: string
-}
-
 export interface OpenDeskInit {
-  readonly paths: DeskPlace
+  readonly paths: { readonly approvals: string; readonly approvalsSocket: string; readonly approvalsJournal: string }
   readonly operatorKey: () => Promise<Uint8Array>
   /** How long a human has. */
   readonly askTimeoutMs: number

@@ -9,18 +9,13 @@ import { isAccepted } from './link.ts'
 /** `body` is whole, prefix included. A throw ends the channel. */
 export type BodyHandler = (channel: DmChannel, requestId: RequestId, body: Uint8Array) => void
 
-export interface DispatcherComponents {
-  readonly counters: DmCounters
-  readonly log: Logger
-}
-
 /** Hands each body of a channel that a peer opened to the handler of its prefix. A body of another prefix is counted and dropped, and ends the channel of an agent that is not accepted. */
 export class Dispatcher {
   readonly #counters: DmCounters
   readonly #log: Logger
   readonly #routes = new Map<string, BodyHandler>()
 
-  constructor(components: DispatcherComponents) {
+  constructor(components: { readonly counters: DmCounters; readonly log: Logger }) {
     this.#counters = components.counters
     this.#log = components.log
   }

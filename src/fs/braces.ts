@@ -3,14 +3,8 @@ import { tooMuch } from './refusals.ts'
 /** Characters of all that the braces of a pattern stand for: it bounds what one name is compared with. */
 export const MAX_GLOB_EXPANDED = 16_384
 
-interface Braces {
-  readonly before: string
-  readonly choices: readonly string[]
-  readonly after: string
-}
-
 /** The first pair of braces with a comma directly in it; others are plain characters. */
-const firstBraces = (text: string): Braces | null => {
+const firstBraces = (text: string): { readonly before: string; readonly choices: readonly string[]; readonly after: string } | null => {
   for (let open = text.indexOf('{'); open !== -1; open = text.indexOf('{', open + 1)) {
     if (isEscaped(text, open)) continue
     const commas: number[] = []

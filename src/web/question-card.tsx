@@ -21,12 +21,7 @@ const Countdown = ({ until }: { readonly until: number }) => {
   )
 }
 
-interface FactProps {
-  readonly name: string
-  readonly children: ComponentChildren
-}
-
-const Fact = ({ name, children }: FactProps) => (
+const Fact = ({ name, children }: { readonly name: string; readonly children: ComponentChildren }) => (
   <>
     <dt>{name}</dt>
     <dd>{children}</dd>

@@ -54,12 +54,6 @@ export class PageSession {
   }
 }
 
-/** Both halves that a sign-in hands out. */
-export interface NewSession {
-  readonly cookie: string
-  readonly proof: string
-}
-
 export class PageSessions {
   readonly #clock: Clock
   /** By the digest of their cookies. */
@@ -69,7 +63,7 @@ export class PageSessions {
     this.#clock = components.clock
   }
 
-  open(): NewSession {
+  open(): { readonly cookie: string; readonly proof: string } {
     const [cookie, proof] = [newSecret(), newSecret()]
     const oldest = this.#sessions.values().next().value
     if (this.#sessions.size >= MAX_PAGE_SESSIONS) oldest?.end()

@@ -14,11 +14,7 @@ export class Base64 {
   }
 }
 
-interface ContentAnswer {
-  readonly result: { readonly content: Base64 }
-}
-
-const hasContent = (message: object): message is ContentAnswer =>
+const hasContent = (message: object): message is { readonly result: { readonly content: Base64 } } =>
   'result' in message &&
   typeof message.result === 'object' &&
   message.result !== null &&

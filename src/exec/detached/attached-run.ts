@@ -51,10 +51,6 @@ export const readExitOf = (
   return problem
 }
 
-export interface AttachedRunComponents {
-  readonly sink: DetachedSink
-}
-
 export interface AttachedRunInit {
   readonly target: DetachedTarget
   readonly from: number
@@ -73,7 +69,7 @@ export class AttachedRun {
   /** Of the next byte that is shown. */
   #shown: number
 
-  constructor(components: AttachedRunComponents, init: AttachedRunInit) {
+  constructor(components: { readonly sink: DetachedSink }, init: AttachedRunInit) {
     this.#sink = components.sink
     this.#init = init
     this.#shown = init.from

@@ -9,12 +9,6 @@ import type { AgentId } from '../../protocol/ids.ts'
 export const SIGNATURE_BURST = 4_000
 const SIGNATURES_PER_SECOND = 2_000
 
-export interface SignaturesComponents {
-  readonly signer: AgentSigner
-  readonly counters: ExecCounters
-  readonly clock: Clock
-}
-
 /** The agent key at work, counted. */
 export class Signatures implements AgentSigner {
   readonly publicKey: Uint8Array
@@ -25,7 +19,7 @@ export class Signatures implements AgentSigner {
   readonly #counters: ExecCounters
   readonly #bucket: TokenBucket
 
-  constructor(components: SignaturesComponents) {
+  constructor(components: { readonly signer: AgentSigner; readonly counters: ExecCounters; readonly clock: Clock }) {
     const { signer, counters, clock } = components
     this.#signer = signer
     this.#counters = counters

@@ -16,11 +16,6 @@ import type { Program } from '../runs/execution.ts'
 import { TargetPatience } from './target-patience.ts'
 import type { TargetRunner } from './target-runner.ts'
 
-export interface TargetProgramComponents {
-  readonly targets: TargetRunner
-  readonly clock: Clock
-}
-
 export interface TargetProgramInit {
   readonly requestId: RequestId
   readonly grant: TargetGrant
@@ -64,7 +59,7 @@ export class TargetProgram implements Program {
   /** One `cancel` is on its way at a time, however often the caller asks. */
   readonly #cancels: Due<'cancel'>
 
-  constructor(components: TargetProgramComponents, init: TargetProgramInit) {
+  constructor(components: { readonly targets: TargetRunner; readonly clock: Clock }, init: TargetProgramInit) {
     this.#targets = components.targets
     this.#patience = new TargetPatience(components, {
       onLate: () => this.#giveUp('the daemon did not say in time what became of the command'),

@@ -101,10 +101,6 @@ export interface Position {
   readonly stderr: number
 }
 
-export interface OutboxComponents {
-  readonly total: UnackedTotal
-}
-
 export interface OutboxInit {
   readonly requestId: RequestId
   /** Called once after each `push` that answered false, when output may be read again. */
@@ -134,7 +130,7 @@ export class Outbox {
   #waiting = false
   #closed = false
 
-  constructor(components: OutboxComponents, init: OutboxInit) {
+  constructor(components: { readonly total: UnackedTotal }, init: OutboxInit) {
     this.#total = components.total
     this.#init = init
   }

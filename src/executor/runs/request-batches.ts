@@ -10,10 +10,6 @@ interface Waiting {
   readonly answer: PromiseWithResolvers<Uint8Array>
 }
 
-export interface RequestBatchesComponents {
-  readonly signatures: Pick<Signatures, 'sign'>
-}
-
 /**
  * What is asked of many peers, signed together: while a signature is being made, whatever comes waits for the next one, which is for all of it.
  * So one Request alone waits for nothing, and those of a fan-out cost a signature for as many as come meanwhile.
@@ -23,7 +19,7 @@ export class RequestBatches {
   readonly #waiting: Waiting[] = []
   #isSigning = false
 
-  constructor(components: RequestBatchesComponents) {
+  constructor(components: { readonly signatures: Pick<Signatures, 'sign'> }) {
     this.#signatures = components.signatures
   }
 

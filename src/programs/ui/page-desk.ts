@@ -13,7 +13,7 @@ const LOOK_MS = 5_000
 const newsOf = (news: DeskNews): PageNews => {
   const { type, ...fields } = news
   if (type === 'question') return { type, question: fields as PendingQuestion }
-  return type === 'flood' ? { type, flood: fields as Flood } : (news as PageNews)
+  return type === 'flood' ? { type, flood: fields as Flood } : news
 }
 
 /** The desk of a data directory, as a human's window sees it. */
