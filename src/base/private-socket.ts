@@ -53,7 +53,8 @@ const claimPrivateSocket = async (path: string): Promise<void> => {
   await claimSocketPath(path)
 }
 
-const listening = async (server: Server, options: ListenOptions & { fd?: number }): Promise<void> => {
+/** Resolves when it listens; throws why it cannot. */
+export const listening = async (server: Server, options: ListenOptions & { fd?: number }): Promise<void> => {
   const { promise, resolve, reject } = Promise.withResolvers<void>()
   server.once('error', reject)
   server.listen(options, resolve)

@@ -2,7 +2,7 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileS
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-import { errnoOf } from '../base/errors.ts'
+import { attempt, errnoOf } from '../base/errors.ts'
 import { birthOf, isLiving } from '../base/proc-stat.ts'
 import { processOf, send } from './signals.ts'
 import { CELL_END_MS, CELL_LOOK_MS } from './process-tree.ts'
@@ -14,13 +14,8 @@ export const writeControl = (directory: string, file: string, value: string | nu
 export const hasControl = (directory: string, file: string): boolean => existsSync(join(directory, file))
 
 /** The words of a control file; none where it cannot be read. */
-export const readControl = (directory: string, file: string): string[] => {
-  try {
-    return readFileSync(join(directory, file), 'utf8').split(/\s+/).filter(Boolean)
-  } catch {
-    return []
-  }
-}
+export const readControl = (directory: string, file: string): string[] =>
+  attempt(() => readFileSync(join(directory, file), 'utf8').split(/\s+/).filter(Boolean)) ?? []
 
 /** The processes of this very group, never ourselves. 0 stands for one that our PID namespace does not show. */
 export const membersOf = (directory: string): number[] => [...walkMembers(directory)].filter((pid) => pid !== null)

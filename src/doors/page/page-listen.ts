@@ -1,7 +1,7 @@
-import { once } from 'node:events'
 import type { Server } from 'node:http'
 
 import { AppError, errnoOf } from '../../base/errors.ts'
+import { listening } from '../../base/private-socket.ts'
 import { addressOf, closeServer } from '../http-server.ts'
 
 export const LOOPBACK_IP = '127.0.0.1'
@@ -17,11 +17,6 @@ export interface LoopbackServers {
   readonly ip6: Server
 }
 
-const listen = async (server: Server, port: number, host: string): Promise<void> => {
-  server.listen({ port, host })
-  await once(server, 'listening')
-}
-
 /**
  * Listens on one port of both addresses of `localhost`. A browser connects to either, so another program that listens on one of
  * them could answer in place of the page. `port`: 0 for any. Throws `conflict` if the port is in use.
@@ -29,8 +24,8 @@ const listen = async (server: Server, port: number, host: string): Promise<void>
 export const listenOnLoopback = async ({ ip4, ip6 }: LoopbackServers, port: number): Promise<void> => {
   for (let attempt = 1; ; attempt++) {
     try {
-      await listen(ip4, port, LOOPBACK_IP)
-      await listen(ip6, addressOf(ip4).port, LOOPBACK_IP6)
+      await listening(ip4, { port, host: LOOPBACK_IP })
+      await listening(ip6, { port: addressOf(ip4).port, host: LOOPBACK_IP6 })
       return
     } catch (error) {
       const code = errnoOf(error)

@@ -5,6 +5,7 @@ import { replyOn } from '../../local-api/console-caller.ts'
 import { openConsole, type ConsoleLink } from '../../local-api/console-link.ts'
 import { MAX_CONSOLE_LINE, MAX_CONSOLE_STDIN, type ConsoleReply } from '../../protocol/console.ts'
 import { leftBehindText } from '../../protocol/left-behind.ts'
+import { utf8Text } from '../../protocol/text.ts'
 import { exitOfSignal, onStopSignal } from '../../supervision/program-exit.ts'
 import { write } from '../../supervision/program-output.ts'
 import type { RunFlags } from './run-flags.ts'
@@ -16,11 +17,9 @@ const ABORT_MS = 2_000
 const readInput = async (): Promise<string> => {
   const bytes = await readUpTo(process.stdin as AsyncIterable<Buffer>, MAX_CONSOLE_STDIN)
   if (bytes === null) throw new AppError('bad_request', `--read-stdin: at most ${MAX_CONSOLE_STDIN} bytes; give the command a file`)
-  try {
-    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes)
-  } catch (error) {
-    throw new AppError('bad_request', '--read-stdin: it is no UTF-8; give the command a file', { cause: error })
-  }
+  const text = utf8Text(bytes)
+  if (text === null) throw new AppError('bad_request', '--read-stdin: it is no UTF-8; give the command a file')
+  return text
 }
 
 const showReply = async (reply: ConsoleReply, { argv0, timeout }: RunFlags): Promise<number> => {

@@ -1,6 +1,7 @@
 import { structuredPatch } from 'diff'
 
 import { foldNodeSet } from '../../../protocol/node-set.ts'
+import { utf8Text } from '../../../protocol/text.ts'
 import type { OutputGroup } from './folded-outputs.ts'
 import { groupTitle, GroupView, INDENT, styleOf, writeWholeGroup } from './group-view.ts'
 import type { HeldOutput } from './held-output.ts'
@@ -33,12 +34,8 @@ const beginningOf = async (output: HeldOutput): Promise<Compared> => {
 }
 
 const textOf = ({ bytes }: Compared): string | null => {
-  try {
-    const text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes)
-    return text.includes('\0') ? null : text
-  } catch {
-    return null
-  }
+  const text = utf8Text(bytes)
+  return text?.includes('\0') === true ? null : text
 }
 
 const firstDifference = (a: Buffer, b: Buffer): number => {
