@@ -106,7 +106,6 @@ suite(`this release and the previous one${skip === false ? '' : ` (${skip})`}`, 
       for (const argv of [
         ['id'],
         ['card'],
-        ['peers'],
         ['contacts', 'list'],
         ['diagnostics', 'exec'],
         ['exec', 'sessions'],
