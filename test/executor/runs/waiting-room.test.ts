@@ -3,7 +3,7 @@ import { test } from 'node:test'
 
 import { WaitingRoom } from '../../../src/executor/runs/waiting-room.ts'
 import type { AgentId } from '../../../src/protocol/ids.ts'
-import { MAX_STDIN_BYTES } from '../../../src/protocol/limits.ts'
+import { MAX_PIECES_UNACKED, MAX_STDIN_BYTES } from '../../../src/protocol/limits.ts'
 import { MAX_WAITING_OF_AGENT, MAX_WAITING_RUNS } from '../../../src/protocol/waiting-limits.ts'
 import { newParty } from '../../support/fake-network.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
@@ -34,4 +34,28 @@ test('an agent has 16 waiting runs on all its machines together, and 256 wait in
     assert.equal(enter(agentId), false)
   }
   assert.equal(enter(newParty().signer.agentId), false)
+})
+
+test('an agent that is refused at once may ask 32 times in a row, and then once a second', () => {
+  const clock = new ManualClock()
+  const room = new WaitingRoom({ clock })
+  const { agentId } = newParty().signer
+  const asks = (agent: AgentId): boolean => {
+    const entered = room.enter(agent, 0)
+    if (typeof entered !== 'string') entered()
+    return typeof entered !== 'string'
+  }
+  for (let n = 0; n < 32; n++) assert.equal(asks(agentId), true, String(n))
+  assert.equal(asks(agentId), false)
+  assert.equal(asks(newParty().signer.agentId), true)
+  clock.advance(1_000)
+  assert.deepEqual([asks(agentId), asks(agentId)], [true, false])
+})
+
+test('all waiting runs together hold 32 MiB of stdin', () => {
+  const room = new WaitingRoom({ clock: new ManualClock() })
+  let held = 0
+  for (let n = 0; n < 64; n++)
+    if (typeof room.enter(newParty().signer.agentId, MAX_PIECES_UNACKED) === 'function') held += MAX_PIECES_UNACKED
+  assert.equal(held, 32 * 1024 * 1024)
 })
