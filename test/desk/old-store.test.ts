@@ -68,7 +68,7 @@ test('no agent may do more by an old store than before: one with saved modes run
   const pending = Promise.withResolvers<unknown>()
   const ending = new AbortController()
   const asked = place.link.ask(questionOf({ asker: { kind: 'local', label: 'other' } }), ending.signal, pending.resolve)
-  await pending.promise
+  await Promise.race([pending.promise, asked.then(({ by }) => assert.fail(`it was decided by ${by}`))])
   ending.abort(new Error('over'))
   await asked.catch(nothing)
   await place.stop()
