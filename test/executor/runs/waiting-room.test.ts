@@ -36,7 +36,7 @@ test('an agent has 16 waiting runs on all its machines together, and 256 wait in
   assert.equal(enter(newParty().signer.agentId), false)
 })
 
-test('an agent that is refused at once may ask 32 times in a row, and then once a second', () => {
+test('an agent that is refused at once may ask 32 times in a row, and then once a second', async () => {
   const clock = new ManualClock()
   const room = new WaitingRoom({ clock })
   const { agentId } = newParty().signer
@@ -48,7 +48,7 @@ test('an agent that is refused at once may ask 32 times in a row, and then once 
   for (let n = 0; n < 32; n++) assert.equal(asks(agentId), true, String(n))
   assert.equal(asks(agentId), false)
   assert.equal(asks(newParty().signer.agentId), true)
-  clock.advance(1_000)
+  await clock.advance(1_000)
   assert.deepEqual([asks(agentId), asks(agentId)], [true, false])
 })
 
