@@ -1,37 +1,26 @@
-import { ASKED_RUN, hasEnd, isOver, type AskedNews, type AskedPage, type AskedRun } from '../../protocol/asked-run.ts'
-import { ASKED_PAGE, MAX_ASKED_REQUESTS, MAX_ASKED_RUNS } from '../../protocol/asked-limits.ts'
-import type { RequestId } from '../../protocol/ids.ts'
-import { closedProblemOf } from '../../protocol/json-table.ts'
-import { type Place, fileOf, listOf, objectOf, readJsonFile, refuse, within, writeJsonFile } from '../../trust/json-file.ts'
 import { AppError, errorText, isAppError } from '../../base/errors.ts'
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
+import { ASKED_RUN, hasEnd, isOver, type AskedNews, type AskedPage, type AskedRun } from '../../protocol/asked-run.ts'
+import { ASKED_PAGE, MAX_ASKED_REQUESTS, MAX_ASKED_RUNS } from '../../protocol/asked-limits.ts'
+import type { RequestId } from '../../protocol/ids.ts'
+import { closedProblemOf, list, record } from '../../protocol/json-table.ts'
+import { fileOf, readJsonFile, refuse, writeJsonFile, type Place } from '../../trust/json-file.ts'
 
 const FILE_VERSION = 1
-
-const runOf = (value: unknown, place: Place): AskedRun => {
-  const row = objectOf(value, Object.keys(ASKED_RUN), place)
-  const problem = closedProblemOf(row, ASKED_RUN)
-  return problem === null ? (row as AskedRun) : refuse(place, problem)
-}
+const FILE = { runs: list(record(ASKED_RUN), { max: MAX_ASKED_RUNS }) }
 
 /** The runs of a parsed file, the oldest first. Throws `bad_runs` naming file and place. */
-export const askedRunsOf = (value: unknown, file: string): AskedRun[] => {
+export const askedRunsOf = (value: unknown, file: string): readonly AskedRun[] => {
   const place: Place = { file, code: 'bad_runs', path: '' }
-  const root = fileOf(value, FILE_VERSION, ['runs'], place)
-  const list = within(place, 'runs')
-  const runs = listOf(root.runs, list, runOf)
-  if (runs.length > MAX_ASKED_RUNS) refuse(list, `at most ${MAX_ASKED_RUNS}`)
-  const seen = new Set<string>()
-  runs.forEach(({ request_id }, index) => {
-    if (seen.has(request_id)) refuse(within(within(list, index), 'request_id'), 'appears twice')
-    seen.add(request_id)
-  })
-  return runs
+  const { runs } = fileOf(value, FILE_VERSION, ['runs'], place)
+  const problem = closedProblemOf({ runs }, FILE)
+  if (problem !== null) return refuse(place, problem)
+  const rows = runs as readonly AskedRun[]
+  const seen = new Set<RequestId>()
+  const twice = rows.findIndex(({ request_id }) => seen.size === seen.add(request_id).size)
+  return twice === -1 ? rows : refuse(place, `runs[${twice}].request_id appears twice`)
 }
-
-/** The contents of the file. */
-export const askedRunsFile = (runs: readonly AskedRun[]): unknown => ({ version: FILE_VERSION, runs })
 
 /** A run that is about to be asked for: its row, but for what nobody can know yet. */
 export type NewAskedRun = Omit<AskedRun, keyof AskedNews | 'heard_at_ms' | 'requests'> & { readonly request: string }
@@ -199,7 +188,7 @@ export class AskedRuns {
     await before
     this.#next = null
     try {
-      await writeJsonFile(this.#path, askedRunsFile([...this.#runs.values()]))
+      await writeJsonFile(this.#path, { version: FILE_VERSION, runs: [...this.#runs.values()] })
       this.#failing = false
     } catch (error) {
       const fields = { path: this.#path, error: errorText(error), next: 'make room on its disk, or mend who may write there' }

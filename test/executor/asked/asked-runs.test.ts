@@ -216,7 +216,7 @@ test('a file that cannot be used is said, is thrown by whatever needs it, and st
     ['{"version": 1, "runs": [', /detached-runs\.json/, 0o600],
     ['{"version": 2, "runs": [], "more": 1}', /version: version 2 is of a later x0x/, 0o600],
     ['{"version": 1, "runs": [], "more": 1}', /more: unknown key/, 0o600],
-    [JSON.stringify({ version: 1, runs: [row] }), /runs\[0\]\.agent_id: missing/, 0o600],
+    [JSON.stringify({ version: 1, runs: [row] }), /runs\[0\]\.agent_id is missing/, 0o600],
     ['{"version": 1, "runs": []}', /lets others in/, 0o644],
   ] as const) {
     await writeFile(path, text)
@@ -244,6 +244,20 @@ test('no other value of any field of a row is read as something that it is not',
     }
     assert.deepEqual(read, other, place)
   }
+})
+
+test('a file has at most so many runs, each with an ID of its own, and each run so many requests', () => {
+  const { request, ...row } = asked(1)
+  const run = { ...row, ...NEWS, heard_at_ms: null, requests: [request] }
+  const runs = Array.from({ length: MAX_ASKED_RUNS + 1 }, (_, n) => ({ ...run, request_id: idOf(n) }))
+  const read = (some: readonly object[]): number => askedRunsOf({ version: 1, runs: some }, 'f').length
+  const hashes = Array.from({ length: MAX_ASKED_REQUESTS + 1 }, (_, n) => hash(n))
+  assert.equal(read(runs.slice(1)), MAX_ASKED_RUNS)
+  assert.equal(read([{ ...run, requests: hashes.slice(1) }]), 1)
+  assert.throws(() => read(runs), refused('bad_runs', /^f: runs is not a list of 0 to 4096/))
+  assert.throws(() => read([run, run]), refused('bad_runs', /^f: runs\[1\]\.request_id appears twice/))
+  for (const requests of [[], hashes])
+    assert.throws(() => read([{ ...run, requests }]), refused('bad_runs', /^f: runs\[0\]\.requests is not/))
 })
 
 test('whatever stands there is read or refused', () => {
