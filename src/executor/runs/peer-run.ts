@@ -7,10 +7,9 @@ import type { RunState } from '../../protocol/reasons.ts'
 import type { RunStory } from '../../protocol/run-story.ts'
 import { Execution, reportTo, starterOf, type EndCause } from './execution.ts'
 import type { OutputStream } from './outbox.ts'
-import { warningFrame } from './run-frames.ts'
 import { RunWait, type Admitted, type Awaited } from './run-wait.ts'
 import type { StdinFeed } from './stdin-feed.ts'
-import type { Warning } from './warning-text.ts'
+import { warningFrame, type Warning } from './warning-text.ts'
 import type { ExecutorServices } from '../services.ts'
 
 /** Receives the output, the notes and the Exit of a run: its requester's stream, or the files of a detached run. */

@@ -1,14 +1,13 @@
 import { AppError, errorText } from '../../base/errors.ts'
 import type { Keepable } from '../../base/keeping.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
-import { execFrame, type SignedStdin } from '../../protocol/exec.ts'
+import { execFrame, type ExecFrame, type SignedStdin } from '../../protocol/exec.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import type { EndCause } from './execution.ts'
 import { Lease } from './lease.ts'
 import { Outbox, type OutputStream, type Position, type UnackedTotal } from './outbox.ts'
 import type { RunOutlet } from './outlet.ts'
 import { PeerRun, type PeerRunComponents, type PeerRunInit, type PeerRunOutput } from './peer-run.ts'
-import { greetingFrames } from './run-frames.ts'
 import { StdinFeed } from './stdin-feed.ts'
 import type { ExecutorServices } from '../services.ts'
 
@@ -123,7 +122,7 @@ export class RequesterStream implements PeerRunOutput, Keepable {
     this.#detach()
     try {
       if (!this.#resumes.take()) throw new AppError('rate_limited', 'too many resumes')
-      this.#outbox.attach(outlet, from, [...greetingFrames(this.#requestId, this.#stdin), ...this.run.waitingFrames])
+      this.#outbox.attach(outlet, from, [...this.#greeting(), ...this.run.waitingFrames])
     } catch (error) {
       this.violated(errorText(error))
       return false
@@ -181,6 +180,17 @@ export class RequesterStream implements PeerRunOutput, Keepable {
     this.#components.log.info({ request_id: this.#requestId, what }, 'a peer broke the protocol of a run')
     this.#giveUp('peer_disconnected')
     this.#detach()
+  }
+
+  /** How far stdin has come, and how much of it was taken: what a requester needs to go on. */
+  #greeting(): Uint8Array[] {
+    const { received, acked } = this.#stdin ?? { received: 0, acked: 0 }
+    const of = { request_id: this.#requestId }
+    const frames: ExecFrame[] = [
+      { type: 'resumed', ...of, stdin: received },
+      { type: 'ack', ...of, stdin: acked, stdout: 0, stderr: 0 },
+    ]
+    return frames.map((frame) => execFrame.encode(frame))
   }
 
   #detach(): void {

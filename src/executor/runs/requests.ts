@@ -25,6 +25,7 @@ import { sha256 } from '../../identity/hash.ts'
 import { MAX_ASKED_RUNS } from '../../protocol/asked-limits.ts'
 import { toHex, type MachineId, type RequestId } from '../../protocol/ids.ts'
 import { NONCE_BYTES } from '../../protocol/limits.ts'
+import type { Message } from '../../protocol/schema.ts'
 import type { PeerLink } from '../links/links.ts'
 import type { RequestProof, ToExecutor } from '../port/messages.ts'
 import type { Snapshot } from '../port/snapshot.ts'
@@ -108,19 +109,18 @@ export class Requests {
    * `rate_limited`, `journal_unavailable`; then no signature has left us.
    */
   async sign(call: Call<'sign_request'>, peer: PeerLink): Promise<Signed> {
-    const { signatures } = this.#components
-    const { request_id, argv, stdin, timeout_ms, cwd, clamp } = call
-    reach('sign_asked', request_id)
-    checkArgvSize(argv)
+    const { argv, stdin, timeout_ms, cwd, clamp } = call
     const request: ExecRequest = { ...this.#asked(call, peer), argv, stdin, timeout_ms, cwd, clamp }
-    // Before the journal line, so that the network half fills the disk no faster than it may have signatures; before the
-    // proof, which is good once: a caller that is refused here needs it again.
-    signatures.admit()
-    const content = (): Uint8Array => execRequest.encode({ ...request, stream_nonce: NO_NONCE, created_at_ms: 0 })
-    const proven = await this.#believed({ ...request, detach: null }, content, call)
-    const signed = await this.#signed(EXEC_REQUEST_DOMAIN, execRequest.encode(request), this.#record(request, call.fanout, proven))
-    reach('signed', request_id)
-    return signed
+    return this.#signRun({ domain: EXEC_REQUEST_DOMAIN, message: execRequest, request }, { ...request, detach: null }, call)
+  }
+
+  /** As `sign`, for a run that outlives us. */
+  async signDetach(call: Call<'sign_detach_request'>, peer: PeerLink): Promise<Signed> {
+    const { argv, cwd, clamp, lifetime_ms, keep_bytes } = call
+    const request: ExecDetachRequest = { ...this.#asked(call, peer), argv, cwd, clamp, lifetime_ms, keep_bytes }
+    const toSign = { ...request, stdin: null, timeout_ms: null, detach: { lifetime_ms, keep_bytes } }
+    const signed = { domain: EXEC_DETACH_REQUEST_DOMAIN, message: execDetachRequest, request }
+    return this.#signRun(signed, toSign, { ...call, fanout: null })
   }
 
   /**
@@ -136,24 +136,6 @@ export class Requests {
     return this.#signed(EXEC_RULES_REQUEST_DOMAIN, execRulesRequest.encode(question), this.#append(event))
   }
 
-  /** As `sign`, for a run that outlives us. */
-  async signDetach(call: Call<'sign_detach_request'>, peer: PeerLink): Promise<Signed> {
-    const { signatures } = this.#components
-    const { argv, cwd, clamp, lifetime_ms, keep_bytes } = call
-    reach('sign_asked', call.request_id)
-    checkArgvSize(argv)
-    const request: ExecDetachRequest = { ...this.#asked(call, peer), argv, cwd, clamp, lifetime_ms, keep_bytes }
-    signatures.admit()
-    const detach = { lifetime_ms, keep_bytes }
-    const content = (): Uint8Array => execDetachRequest.encode({ ...request, stream_nonce: NO_NONCE, created_at_ms: 0 })
-    const proven = await this.#believed({ ...request, stdin: null, timeout_ms: null, detach }, content, { ...call, fanout: null })
-    const { request_id, to_agent: agent_id, to_machine: machine_id } = request
-    const event = { event: 'asked', request_id, agent_id, machine_id, argv, stdin_bytes: 0, timeout_ms: null, proven, detach } as const
-    const signed = await this.#signed(EXEC_DETACH_REQUEST_DOMAIN, execDetachRequest.encode(request), this.#append(event))
-    reach('signed', request_id)
-    return signed
-  }
-
   /** Signs a question about a detached run of ours. It runs nothing, so no operator has to prove it. Throws as `signRules`. */
   async signDetachedAsk(call: Call<'sign_detached_ask'>, peer: PeerLink): Promise<Signed> {
     const { ask, from } = call
@@ -162,6 +144,32 @@ export class Requests {
     const { request_id, to_agent: agent_id, to_machine: machine_id } = question
     const event = { event: 'detached_asked', request_id, agent_id, machine_id, ask, from } as const
     return this.#signed(EXEC_DETACHED_ASK_DOMAIN, execDetachedAsk.encode(question), this.#append(event))
+  }
+
+  async #signRun<T extends ExecRulesRequest>(
+    { domain, message, request }: { readonly domain: string; readonly message: Pick<Message<T>, 'encode'>; readonly request: T },
+    toSign: RequestToSign,
+    call: ProvenCall,
+  ): Promise<Signed> {
+    const { request_id, to_agent: agent_id, to_machine: machine_id } = request
+    const { argv, stdin, timeout_ms, detach } = toSign
+    reach('sign_asked', request_id)
+    checkArgvSize(argv)
+    // Before the journal line, so that the network half fills the disk no faster than it may have signatures; before the
+    // proof, which is good once: a caller that is refused here needs it again.
+    this.#components.signatures.admit()
+    const content = (): Uint8Array => message.encode({ ...request, stream_nonce: NO_NONCE, created_at_ms: 0 })
+    const proven = await this.#believed(toSign, content, call)
+    const ofFanout = call.fanout === null ? {} : { fanout_id: call.fanout }
+    const asked = { argv, stdin_bytes: stdin?.len ?? 0, timeout_ms, proven, ...(detach && { detach }) }
+    const body = message.encode(request)
+    const signed = await this.#signed(
+      domain,
+      body,
+      this.#append({ event: 'asked', request_id, agent_id, machine_id, ...ofFanout, ...asked }),
+    )
+    reach('signed', request_id)
+    return signed
   }
 
   /** A cancel is not kept out by what else is asked: it has a bound of its own, which its line in the journal needs no other beside. */
@@ -226,13 +234,6 @@ export class Requests {
       this.#proven.delete(id)
     }
     return this.#proven.get(requestId)?.digest === digest && this.#proven.delete(requestId)
-  }
-
-  async #record(request: ExecRequest, fanout: RequestId | null, proven: boolean): Promise<void> {
-    const { to_agent, to_machine, request_id, argv, stdin, timeout_ms } = request
-    const key = { request_id, agent_id: to_agent, machine_id: to_machine }
-    const ofFanout = fanout === null ? {} : { fanout_id: fanout }
-    return this.#append({ event: 'asked', ...key, ...ofFanout, argv, stdin_bytes: stdin?.len ?? 0, timeout_ms, proven })
   }
 
   async #append(event: AskedEvent | RulesAskedEvent | DetachedAskedEvent): Promise<void> {

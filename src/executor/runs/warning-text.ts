@@ -1,4 +1,6 @@
 import type { RunCaps } from '../../policy/permit.ts'
+import type { ExecFrame } from '../../protocol/exec.ts'
+import type { RequestId } from '../../protocol/ids.ts'
 import { leftBehindText } from '../../protocol/left-behind.ts'
 import type { WarningKind } from '../../protocol/reasons.ts'
 
@@ -37,10 +39,17 @@ const nearEndText = ({ warn_duration_ms, timeout_ms }: RunCaps): string =>
   `the run has taken ${warn_duration_ms / 1000} s; it is ended at ${timeout_ms / 1000} s`
 
 /** `caps`: null where they are not known. */
-export const warningText = ({ kind, amount }: Warning, caps: RunCaps | null): string => {
+const warningText = ({ kind, amount }: Warning, caps: RunCaps | null): string => {
   if (kind === 'duration_approaching_cap' && caps !== null) return nearEndText(caps)
   return kind === 'descendants_ended' && amount !== null ? leftBehindText(amount) : WARNING_TEXT[kind]
 }
+
+export const warningFrame = (request_id: RequestId, warning: Warning, caps: RunCaps | null): ExecFrame => ({
+  type: 'warning',
+  request_id,
+  kind: warning.kind,
+  message: warningText(warning, caps),
+})
 
 /** The amount by its name, as the journal and diagnostics have it. */
 export const amountsOf = ({ kind, amount }: Warning): { readonly bytes: number | null; readonly processes?: number } =>
