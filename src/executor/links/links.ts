@@ -13,6 +13,7 @@ import type { TrustDecision } from '../../protocol/reasons.ts'
 import { pairKey, type Nonces } from './nonces.ts'
 import type { Signatures } from './signatures.ts'
 import type { TrustJudge } from './trust-judge.ts'
+import type { ExecutorServices } from '../services.ts'
 
 /** Handshakes under way: all that peers may begin (`HANDSHAKE_PLACES` of dm), and as many of our own. */
 export const MAX_HANDSHAKES = 256
@@ -53,11 +54,8 @@ interface Handshake {
   readonly reply: { readonly core: Uint8Array; readonly nonce: Uint8Array; readonly agentPublicKey: Uint8Array } | null
 }
 
-export interface LinksComponents {
-  readonly signatures: Signatures
-  readonly judge: TrustJudge
+export interface LinksComponents extends Pick<ExecutorServices, 'clock' | 'judge' | 'signatures'> {
   readonly nonces: Nonces
-  readonly clock: Clock
 }
 
 export interface LinksInit {

@@ -1,12 +1,9 @@
 import { unlessAborted } from '../../base/abortable.ts'
-import type { Clock } from '../../base/clock.ts'
 import { AppError, errorText, isAppError } from '../../base/errors.ts'
-import type { DeskLink } from '../../desk/desk-link.ts'
-import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import { SpentAnswers } from '../../policy/approval/open-approval.ts'
 import type { Approval, Question } from '../../policy/approval/question.ts'
 import type { AgentsApproval } from '../../policy/approval/statements.ts'
-import { authorize, type Asked, type PolicyContext, type Verdict } from '../../policy/mesh/authorize.ts'
+import { authorize, type Asked, type Verdict } from '../../policy/mesh/authorize.ts'
 import type { Intent } from '../../policy/mesh/intent.ts'
 import { ASK_TIMEOUT_MS, MAX_SHOWN_STDIN } from '../../protocol/desk-limits.ts'
 import type { ExecRequest } from '../../protocol/exec.ts'
@@ -16,7 +13,6 @@ import type { DenialReason } from '../../protocol/reasons.ts'
 import { MAX_APPROVAL_WAIT_MS } from '../../protocol/waiting-limits.ts'
 import { askApprovalService } from '../ask-approval-service.ts'
 import type { PeerLink } from '../links/links.ts'
-import type { TrustJudge } from '../links/trust-judge.ts'
 import type { ApproverAsks } from './approver-asks.ts'
 import { CoApproval } from './co-approval.ts'
 import type { EndCause } from './execution.ts'
@@ -24,15 +20,10 @@ import type { Reports, RunSubject } from './reports.ts'
 import type { Admitted, Awaited, Refused, WaitingState } from './run-wait.ts'
 import { WaitingRoom } from './waiting-room.ts'
 import { WARNING_TEXT } from './warning-text.ts'
+import type { ExecutorServices } from '../services.ts'
 
-export interface ApprovalsComponents {
+export interface ApprovalsComponents extends Pick<ExecutorServices, 'clock' | 'counters' | 'desk' | 'judge' | 'policy'> {
   readonly approvers: Pick<ApproverAsks, 'open'>
-  readonly clock: Clock
-  readonly counters: ExecCounters
-  /** Null: nobody can be asked, so that nothing runs that a human must allow. */
-  readonly desk: DeskLink | null
-  readonly judge: TrustJudge
-  readonly policy: PolicyContext
   readonly reports: Reports
 }
 

@@ -1,8 +1,6 @@
 import { BoundedMap } from '../../base/bounded.ts'
-import type { Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
 import { hasShare } from '../../base/share.ts'
-import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import { randomBytes } from '../../identity/hash.ts'
 import { claimedMachine, openStatement, type Statement, type StatementOf } from '../../policy/approval/statements.ts'
 import type { Question } from '../../protocol/question.ts'
@@ -12,9 +10,8 @@ import { fromHex, type AgentId, type MachineId } from '../../protocol/ids.ts'
 import { NONCE_BYTES } from '../../protocol/limits.ts'
 import { MAX_APPROVAL_WAIT_MS, MAX_APPROVER_ASKS, MAX_APPROVER_MACHINES, MAX_MESH_APPROVERS } from '../../protocol/waiting-limits.ts'
 import type { PeerLink } from '../links/links.ts'
-import type { Signatures } from '../links/signatures.ts'
-import type { TrustJudge } from '../links/trust-judge.ts'
 import type { ToExecutor } from '../port/messages.ts'
+import type { ExecutorServices } from '../services.ts'
 
 /** A network half that reaches approvers. */
 export interface ApproverCarrier {
@@ -42,12 +39,7 @@ interface OpenAsk extends ApproverAsk {
   readonly signed: BoundedMap<MachineId, Signed>
 }
 
-export interface ApproverAsksComponents {
-  readonly clock: Clock
-  readonly counters: ExecCounters
-  readonly judge: TrustJudge
-  readonly signatures: Signatures
-}
+export type ApproverAsksComponents = Pick<ExecutorServices, 'clock' | 'counters' | 'judge' | 'signatures'>
 
 export interface ApproverAsksInit {
   readonly agentId: AgentId

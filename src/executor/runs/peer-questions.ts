@@ -1,7 +1,4 @@
-import type { Clock } from '../../base/clock.ts'
 import { AppError, errorText } from '../../base/errors.ts'
-import type { Logger } from '../../base/log.ts'
-import type { DeskLink } from '../../desk/desk-link.ts'
 import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import { SpentAnswers } from '../../policy/approval/open-approval.ts'
 import { spendApproval } from '../../policy/approval/question.ts'
@@ -16,7 +13,6 @@ import type { Question } from '../../protocol/question.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 import { askApprovalService } from '../ask-approval-service.ts'
 import type { PeerLink } from '../links/links.ts'
-import type { Signatures } from '../links/signatures.ts'
 import type { TrustJudge } from '../links/trust-judge.ts'
 import type { EndCause } from './execution.ts'
 import { Lease } from './lease.ts'
@@ -25,15 +21,11 @@ import type { PeerRun } from './peer-run.ts'
 import type { Reports, RunSubject } from './reports.ts'
 import { WaitingRoom } from './waiting-room.ts'
 import { WARNING_TEXT } from './warning-text.ts'
+import type { ExecutorServices } from '../services.ts'
 
-export interface PeerQuestionsComponents {
-  readonly clock: Clock
-  readonly counters: ExecCounters
-  readonly desk: DeskLink | null
-  readonly log: Logger
+export interface PeerQuestionsComponents extends Pick<ExecutorServices, 'clock' | 'counters' | 'desk' | 'log' | 'signatures'> {
   readonly judge: Pick<TrustJudge, 'nameOf'>
   readonly reports: Reports
-  readonly signatures: Signatures
 }
 
 export interface PeerQuestionsInit {
