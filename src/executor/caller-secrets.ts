@@ -1,4 +1,4 @@
-import { type SeedFile, renewSeed } from '../identity/key-file.ts'
+import { renewSeed, type SeedFile } from '../identity/key-file.ts'
 import type { CallerTokens } from './port/messages.ts'
 import { AppError } from '../base/errors.ts'
 import { ROTATED_TOKENS } from '../protocol/reasons.ts'

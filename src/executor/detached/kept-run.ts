@@ -7,7 +7,7 @@ import { MAX_WARNINGS_PER_RUN } from '../../protocol/limits.ts'
 import type { OutputStream } from '../runs/outbox.ts'
 import type { PeerRun, PeerRunOutput } from '../runs/peer-run.ts'
 import type { DetachedRecord, RecordFiles } from './record-file.ts'
-import { SPOOL_START, SpoolIndex, type SpoolPlace, keptBefore } from './spool-format.ts'
+import { SPOOL_START, SpoolIndex, keptBefore, type SpoolPlace } from './spool-format.ts'
 import { SpoolReader } from './spool-reader.ts'
 import { Spool } from './spool.ts'
 

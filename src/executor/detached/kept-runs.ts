@@ -1,9 +1,8 @@
 import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
 
-import type { Clock, Timer } from '../../base/clock.ts'
+import type { Timer } from '../../base/clock.ts'
 import { errorText } from '../../base/errors.ts'
-import type { Logger } from '../../base/log.ts'
 import { hasShare, surplusOf } from '../../base/share.ts'
 import { sha256 } from '../../identity/hash.ts'
 import {
@@ -47,11 +46,8 @@ export const keptName = (agent: AgentId, machine: MachineId, request: RequestId)
 
 /** All detached runs of this host that run, are kept, or are remembered. */
 export class KeptRuns {
-  readonly #clock: Clock
-  readonly #log: Logger
   readonly #components: KeptRunsComponents
   readonly #files: RecordFiles
-  readonly #directory: string
   readonly #remembered: number
   readonly #runs = new Map<string, KeptRun>()
   /** Whose output could not be removed, which was said. */
@@ -61,11 +57,8 @@ export class KeptRuns {
 
   constructor(components: KeptRunsComponents, init: KeptRunsInit) {
     this.#components = components
-    this.#clock = components.clock
-    this.#log = components.log
-    this.#directory = join(init.dataDir, DETACHED_DIR)
     this.#remembered = init.remembered ?? MAX_DETACHED_REMEMBERED
-    this.#files = new RecordFiles({ log: components.log }, { directory: this.#directory })
+    this.#files = new RecordFiles(components, { directory: join(init.dataDir, DETACHED_DIR) })
   }
 
   /** Those that an executor before this one had: what it left running is lost, and what waited never began. Throws `loose_permissions`. */
@@ -73,11 +66,11 @@ export class KeptRuns {
     for (const [name, record] of await this.#files.load()) {
       const known = keptName(record.agent_id, record.machine_id, record.request_id) === name
       if (!known) {
-        this.#log.warn({ file: `${name}.run` }, 'the record of a detached run has the name of another, and is removed')
+        this.#components.log.warn({ file: `${name}.run` }, 'the record of a detached run has the name of another, and is removed')
         await this.#remove(name, record)
         continue
       }
-      const kept = new KeptRun({ clock: this.#clock, files: this.#files, log: this.#log }, { name, record })
+      const kept = new KeptRun({ ...this.#components, files: this.#files }, { name, record })
       this.#runs.set(name, kept)
       if (record.state === 'waiting') await kept.finish(await this.#components.neverBegan(record))
       else if (!kept.over) kept.lose((await stat(this.#files.outputOf(name)).catch(() => null))?.size ?? 0)
@@ -101,7 +94,7 @@ export class KeptRuns {
     const before = this.#runs.get(name)
     const replaced = before && this.drop(before)
     const discard = async (): Promise<void> => this.drop(kept)
-    const kept: KeptRun = new KeptRun({ clock: this.#clock, files: this.#files, log: this.#log }, { name, record, replaced, discard })
+    const kept: KeptRun = new KeptRun({ ...this.#components, files: this.#files }, { name, record, replaced, discard })
     this.#runs.set(name, kept)
     return kept
   }
@@ -119,7 +112,7 @@ export class KeptRuns {
         error: errorText(error),
         next: 'mend that, and it is forgotten when its owner asks again or its time is up',
       }
-      if (!this.#stuck.has(kept)) this.#log.error(fields, 'the output of a detached run cannot be removed, and is kept')
+      if (!this.#stuck.has(kept)) this.#components.log.error(fields, 'the output of a detached run cannot be removed, and is kept')
       this.#stuck.add(kept)
     }
   }
@@ -143,7 +136,7 @@ export class KeptRuns {
 
   async #remove(name: string, { request_id }: DetachedRecord): Promise<void> {
     await this.#files.remove(name).catch((error: unknown) => {
-      this.#log.warn({ request_id, error: errorText(error) }, 'files of a detached run could not be removed')
+      this.#components.log.warn({ request_id, error: errorText(error) }, 'files of a detached run could not be removed')
     })
   }
 
@@ -170,9 +163,9 @@ export class KeptRuns {
       const oldestFirst = remembered.toSorted((one, other) => (other.overFor ?? 0) - (one.overFor ?? 0))
       for (const kept of surplusOf(oldestFirst, ({ record }) => record.agent_id, this.#remembered)) await this.drop(kept)
     } catch (error) {
-      this.#log.error({ error: errorText(error) }, 'detached runs could not be forgotten')
+      this.#components.log.error({ error: errorText(error) }, 'detached runs could not be forgotten')
     }
-    if (!this.#stopped) this.#timer = this.#clock.setTimeout(() => void this.#look(), LOOK_EVERY_MS, { unref: true })
+    if (!this.#stopped) this.#timer = this.#components.clock.setTimeout(() => void this.#look(), LOOK_EVERY_MS, { unref: true })
   }
 
   async #lookAt(kept: KeptRun): Promise<void> {

@@ -1,9 +1,7 @@
 import { randomBytes } from 'node:crypto'
 
 import type { LocalKey } from '../../audit/events.ts'
-import type { Clock } from '../../base/clock.ts'
 import { AppError, isAppError } from '../../base/errors.ts'
-import type { Logger } from '../../base/log.ts'
 import type { Startable } from '../../base/startable.ts'
 import { TimeSharing } from '../../base/time-sharing.ts'
 import { filesProblem } from '../../fs/held.ts'
@@ -13,8 +11,6 @@ import type { Refused, SessionRights } from '../../policy/local/intent.ts'
 import type { Root } from '../../policy/local/file-permit.ts'
 import type { LocalLimits, LocalPolicy } from '../../policy/local/policy.ts'
 import { Slots } from '../../policy/slots.ts'
-import type { CellSource } from '../../process/cells.ts'
-import type { Guardian } from '../../process/guardian.ts'
 import type { PrivateCopies } from '../../process/private-copies.ts'
 import { terminalProblem } from '../../process/native-pty.ts'
 import { CAPABILITY_GROUPS, type Capability } from '../../protocol/rexd-names.ts'
@@ -24,16 +20,13 @@ import type { LocalJournal } from './local-journal.ts'
 import { LocalSession, RunSet } from './local-session.ts'
 import type { DeskLink } from '../../desk/desk-link.ts'
 import { RunWatch } from '../run-watch.ts'
+import type { ExecutorServices } from '../services.ts'
 import type { TargetRunner } from './target-runner.ts'
 
-export interface LocalEngineComponents {
-  readonly cells: CellSource
-  readonly clock: Clock
-  readonly guardian: Guardian
+export interface LocalEngineComponents extends Pick<ExecutorServices, 'cells' | 'clock' | 'guardian' | 'log'> {
   /** Absent: nobody is asked, so that no permit has a stand-in. */
   readonly copies?: PrivateCopies
   readonly journal: LocalJournal
-  readonly log: Logger
   readonly policy: LocalPolicy
   /** Asks the mesh; null: there is none. */
   readonly targets: TargetRunner | null
@@ -54,6 +47,9 @@ const rootAt = async (path: string, whole: SessionRights): Promise<Root> => {
   const { path: named, real, dev, ino } = directory
   return { path: named, real, dev, ino }
 }
+
+const eventOf = ({ key, rights: { roots, target } }: LocalSession, state: 'opened' | 'closed') =>
+  ({ event: 'session', ...key, state, roots: roots.map((root) => root.path), target }) as const
 
 /** Callers of this host's own doors: what each may do, and what it has running. */
 export class LocalEngine implements Startable {
@@ -91,13 +87,7 @@ export class LocalEngine implements Startable {
         new LocalSession({ clock, timeSharing }, { key, rights, tell: this.#teller(opening) }),
         policy.limits.max_concurrent_sessions,
       )
-      await journal.record({
-        event: 'session',
-        ...key,
-        state: 'opened',
-        roots: rights.roots.map((root) => root.path),
-        target: rights.target,
-      })
+      await journal.record(eventOf(session, 'opened'))
       return session
     } catch (error) {
       this.#sessions.delete(key.session_id)
@@ -129,14 +119,7 @@ export class LocalEngine implements Startable {
   async close(session: LocalSession, cause: 'cancelled' | 'daemon_stopping'): Promise<number> {
     const ended = await session.close(cause)
     if (session.slots.active > 0 && this.#sessions.has(session.key.session_id)) this.#outlived.push(session)
-    if (this.#sessions.delete(session.key.session_id))
-      await this.components.journal.note({
-        event: 'session',
-        ...session.key,
-        state: 'closed',
-        roots: session.rights.roots.map((root) => root.path),
-        target: session.rights.target,
-      })
+    if (this.#sessions.delete(session.key.session_id)) await this.components.journal.note(eventOf(session, 'closed'))
     return ended
   }
 

@@ -1,4 +1,4 @@
-import { type Clock, within } from '../../base/clock.ts'
+import { within, type Clock } from '../../base/clock.ts'
 import { MAX_FILE_PLACES, SESSION_CLOSE_MS } from '../../protocol/rexd-limits.ts'
 import type { EndCause } from '../runs/execution.ts'
 import type { LocalKey } from '../../audit/events.ts'

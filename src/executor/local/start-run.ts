@@ -18,7 +18,7 @@ import { wishFor, type EngineModes, type ExecPlace } from './exec-place.ts'
 import { workingDirectory, type HeldPlace } from './held-place.ts'
 import { errorOf, type LocalEngine } from './local-engine.ts'
 import { LocalReport, type LocalReportInit } from './local-journal.ts'
-import { type LocalRunInit, OpenStdin, SessionRun } from './local-run.ts'
+import { OpenStdin, SessionRun, type LocalRunInit } from './local-run.ts'
 import type { LocalSession } from './local-session.ts'
 import { TargetProgram } from './target-program.ts'
 

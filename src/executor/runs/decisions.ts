@@ -1,5 +1,4 @@
 import { BoundedMap } from '../../base/bounded.ts'
-import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import type { AgentId, RequestId } from '../../protocol/ids.ts'
 import {
   DENIALS_PER_SECOND,
@@ -8,19 +7,19 @@ import {
   STRANGERS_REQUESTS_PER_SECOND,
   STRANGERS_REQUEST_BURST,
 } from '../../protocol/limits.ts'
-import { type Arrival, type VerifyContext, intentOf, readArrival, senderProblem } from './arrival.ts'
+import { intentOf, readArrival, senderProblem, type Arrival, type VerifyContext } from './arrival.ts'
 import { RateLimit } from '../../base/rate-limit.ts'
 import type { TimeShare } from '../../base/time-sharing.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
-import { type Asked, type Permitted, type Principal, authorize, senderDenial } from '../../policy/mesh/authorize.ts'
+import { authorize, senderDenial, type Asked, type Permitted, type Principal } from '../../policy/mesh/authorize.ts'
 import { RuleBook } from '../../policy/mesh/tellable-rules.ts'
 import type { ExecDetachRequest } from '../../protocol/detached.ts'
 import type { SignedStdin } from '../../protocol/exec.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
-import { type Detached, isSameRun } from '../detached/detached.ts'
+import { isSameRun, type Detached } from '../detached/detached.ts'
 import type { KeptRun } from '../detached/kept-run.ts'
 import type { PeerLink } from '../links/links.ts'
-import { type Nonces, pairKey } from '../links/nonces.ts'
+import { pairKey, type Nonces } from '../links/nonces.ts'
 import type { Denial, Dropped, Told } from './answers.ts'
 import { Approvals, type ApprovalsComponents, type ApprovalsInit, type AskedRun, type NotAllowed } from './approvals.ts'
 import type { RunOutlet } from './outlet.ts'
@@ -30,46 +29,13 @@ import type { PeerRunInit } from './peer-run.ts'
 import type { ExecutorServices } from '../services.ts'
 
 /** What keeps a sender from being believed, as the journal says it. */
-export const SENDER_PROBLEMS = {
+const SENDER_PROBLEMS = {
   replayed: 'the nonce of its stream was used before, or never given out, or another one was signed',
   wrong_party: 'it names other parties than those of the link',
   wrong_signature: 'its signature does not fit',
 } as const
 
 const keyOf = (agentId: AgentId, name: string): string => `${agentId} ${name}`
-
-/** Who asks, and whether each id is used once. */
-export class Senders {
-  readonly #counters: ExecCounters
-  readonly #own: VerifyContext['own']
-  /** The ids of runs that each pair has begun, before this start too. A denial before a process began frees its id. Old ones are forgotten: a replay fails on its nonce already. */
-  readonly #used = new BoundedMap<string, true>({ max: MAX_RECENT_RUNS })
-
-  constructor(components: { readonly counters: ExecCounters }, init: VerifyContext['own']) {
-    this.#counters = components.counters
-    this.#own = init
-  }
-
-  /** One id never means two runs: from now on it is used. */
-  use(agentId: AgentId, name: string): void {
-    this.#used.set(keyOf(agentId, name), true, agentId)
-  }
-
-  /** Its run was denied before a process began. */
-  release(agentId: AgentId, name: string): void {
-    this.#used.delete(keyOf(agentId, name))
-  }
-
-  hasUsed(agentId: AgentId, name: string): boolean {
-    return this.#used.has(keyOf(agentId, name))
-  }
-
-  problemOf(read: Arrival, { link, nonces, streamNonce }: Omit<VerifyContext, 'own'>): keyof typeof SENDER_PROBLEMS | null {
-    const problem = senderProblem(read, { link, nonces, streamNonce, own: this.#own })
-    if (problem === 'replayed') this.#counters.count('requests_replayed')
-    return problem
-  }
-}
 
 /** A Request, a question for rules, or a Resume, that came on a stream of a link. */
 export interface RunArrival {
@@ -106,7 +72,9 @@ export const knownAs = (link: Pick<PeerLink, 'pair'>, requestId: RequestId): str
 export class Decisions {
   readonly #components: DecisionsComponents
   readonly #ruleBook: RuleBook
-  readonly #senders: Senders
+  readonly #own: VerifyContext['own']
+  /** The ids of runs that each pair has begun, before this start too. A denial before a process began frees its id. Old ones are forgotten: a replay fails on its nonce already. */
+  readonly #used = new BoundedMap<string, true>({ max: MAX_RECENT_RUNS })
   /** Denials and rules for each accepted agent: each costs a signature and a line of the audit log. */
   readonly #answers: RateLimit
   /** The same for all other agents together, because any peer can make another link. */
@@ -116,7 +84,7 @@ export class Decisions {
   /** `time`: of what may take long. */
   constructor(components: DecisionsComponents & { readonly time: TimeShare }, init: ApprovalsInit) {
     this.#components = components
-    this.#senders = new Senders(components, init)
+    this.#own = init
     this.#ruleBook = new RuleBook(components)
     this.#answers = new RateLimit(components, { burst: DENIAL_BURST, perSecond: DENIALS_PER_SECOND })
     this.#strangers = new TokenBucket(components, { burst: STRANGERS_REQUEST_BURST, perSecond: STRANGERS_REQUESTS_PER_SECOND })
@@ -126,17 +94,17 @@ export class Decisions {
   /** Those that ran before this start do not run again. */
   async load(): Promise<void> {
     for (const { agent_id, machine_id, request_id } of await this.#components.reports.lastBegun())
-      this.#senders.use(agent_id, knownAs({ pair: pairKey(agent_id, machine_id) }, request_id))
+      this.#use(agent_id, knownAs({ pair: pairKey(agent_id, machine_id) }, request_id))
   }
 
   /** A run of this id has begun before. */
   hasUsed(agentId: AgentId, name: string): boolean {
-    return this.#senders.hasUsed(agentId, name)
+    return this.#used.has(keyOf(agentId, name))
   }
 
   /** The run of this id was denied before a process began, so the id may be used again. */
   release(agentId: AgentId, name: string): void {
-    this.#senders.release(agentId, name)
+    this.#used.delete(keyOf(agentId, name))
   }
 
   /** `isFull`: as much is being answered as may be. `isKnown`: a run of this name is there, whoever asks. */
@@ -158,7 +126,8 @@ export class Decisions {
     }
     const { request_id } = read.request
     const name = knownAs(link, request_id)
-    const problem = this.#senders.problemOf(read, arrival)
+    const problem = senderProblem(read, { ...arrival, own: this.#own })
+    if (problem === 'replayed') counters.count('requests_replayed')
     const { agentId: agent_id, machineId: machine_id } = link
     const key = { agent_id, machine_id, request_id }
     const who = { name: judge.nameOf(agent_id), formerly: judge.formerlyOf(agent_id) }
@@ -178,8 +147,13 @@ export class Decisions {
     }
     const decided = this.#decideRun(read, principal, arrival, problem === null ? null : SENDER_PROBLEMS[problem])
     // In the same turn, so that of two Requests with one id only one can begin.
-    if ('admission' in decided) this.#senders.use(agent_id, name)
+    if ('admission' in decided) this.#use(agent_id, name)
     return decided
+  }
+
+  /** One id never means two runs: from now on it is used. */
+  #use(agentId: AgentId, name: string): void {
+    this.#used.set(keyOf(agentId, name), true, agentId)
   }
 
   /** Each answer costs a signature and a line of the journal, as a denial does: no more is verified than may be answered. */
