@@ -1,7 +1,6 @@
 import { shownToken } from '../base/visible-text.ts'
 import { MAX_SHOWN_QUESTION, MAX_SHOWN_STDIN, MAX_SHOWN_STDIN_JSON } from './desk-limits.ts'
 import type { Question } from './question.ts'
-import { utf8Text } from './text.ts'
 
 /** Every text of a question that others chose, but for stdin. */
 const textsOf = (question: Question): string[] => [
@@ -30,8 +29,12 @@ const isShort = (question: Question): boolean => {
 /** Stdin as an approver reads it; null: it is too long, or no text. */
 export const shownStdin = (bytes: Uint8Array): string | null => {
   if (bytes.length > MAX_SHOWN_STDIN || bytes.includes(0)) return null
-  const text = utf8Text(bytes)
-  return text !== null && JSON.stringify(text).length <= MAX_SHOWN_STDIN_JSON ? text : null
+  try {
+    const text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes)
+    return JSON.stringify(text).length <= MAX_SHOWN_STDIN_JSON ? text : null
+  } catch {
+    return null
+  }
 }
 
 /** The question with the text of its stdin, which the digests bind by its hash. */
