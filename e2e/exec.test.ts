@@ -200,7 +200,7 @@ test('sessions lists what runs, and cancel ends it from another terminal', async
   assert.equal(again.status, 1)
   assert.match(
     again.stderr,
-    /^x0x: no command and no fan-out that goes on has that id, be it ours or run here for another agent\n {5}what goes on: x0x exec sessions/,
+    /^x0x: no command and no fan-out that goes on has that id, be it ours or run here for another agent\n {5}what goes on: x0x --data-dir \S+ exec sessions/,
   )
 })
 

@@ -24,7 +24,7 @@ async function* entries(link: ConsoleLink, page: Page, signal: AbortSignal): Asy
 /** Prints commands as they end on the running host, until it ends or Ctrl-C. `colour`: null where no flag says. */
 export const attach = async (env: Environment, { colour }: { readonly colour: boolean | null }): Promise<number> => {
   const link = await openConsole(env)
-  if (link === null) return noHost()
+  if (link === null) return noHost(env)
   const page = pageOf(process.stdout, env, colour)
   link.send({ action: 'attach', ansi: page.look.colour })
   return untilEnded({ stdout: process.stdout, onSignal: onStopSignal }, async (signal) => {

@@ -49,7 +49,7 @@ export const runCommand = async (flags: RunFlags, env: Environment): Promise<num
   })
   try {
     link = await openConsole(env)
-    if (link === null) return noHost()
+    if (link === null) return noHost(env)
     const reply = await replyOn(link, request)
     if (reply === null) tell('rexec: the host ended before it replied; whether the command ran is not known')
     const status = reply === null ? EXIT_NO_HOST : await showReply(reply, flags)

@@ -1,9 +1,17 @@
+import { consoleSockets, SOCKET_VARIABLE } from '../../base/console-socket.ts'
+import type { Environment } from '../../base/environment.ts'
+import { shellWord } from '../../base/shell-word.ts'
+
 /** No host listens, or a command could not be run. */
 export const EXIT_NO_HOST = 127
 
 export const tell = (text: string): void => void process.stderr.write(`${text}\n`)
 
-export const noHost = (): number => {
-  tell('HOST NOT FOUND')
+/** Clients of other makes know the first line. */
+export const noHost = (env: Environment): number => {
+  const { own, shared } = consoleSockets(env, process.geteuid?.() ?? 0)
+  const named = env[SOCKET_VARIABLE] ? `${SOCKET_VARIABLE}=${shellWord(env[SOCKET_VARIABLE])} ` : ''
+  const places = [own, shared].filter((path) => path !== null).join(' and ')
+  tell(`HOST NOT FOUND\n  no console of this user listens at ${places}\n  Try, in another terminal: ${named}x0x console`)
   return EXIT_NO_HOST
 }
