@@ -93,7 +93,10 @@ for (const [words, problem] of [
   [['--start-host', '--dir', '.'], /'--dir <dir>' cannot be used with option '-s, --start-host'/],
   [['--start-host', '--list'], /cannot be used with/],
   [['--start-host', '--silent', '--watch-journal', 'f'], /'--silent' cannot be used with option '--watch-journal <file>'/],
-  [['--start-host', '--watch-journal', '/no-such-journal'], /--watch-journal: ENOENT: .*'\/no-such-journal': name the journal/],
+  [
+    ['--start-host', '--watch-journal', '/no-such-journal'],
+    /--watch-journal: \/no-such-journal: there is no such file \(ENOENT\)\n.* {2}Try: ls -ld \/\n/,
+  ],
   [['--start-host', 'true'], /--start-host takes no words: "true"/],
   [['--whoami', 'C', '--dir', '.', '--silent', '--', 'true'], /'--silent' goes with --start-host/],
   [['--mcp-stdio', '--whoami', 'C', '--timeout', '1'], /cannot be used with option '-m, --mcp-stdio'/],

@@ -2,7 +2,7 @@ import { constants } from 'node:fs'
 import { open, stat, type FileHandle } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-import { AppError, errorText } from '../base/errors.ts'
+import { unreadable } from '../base/bounded-file.ts'
 import { LINE_FEED, type Line } from '../protocol/lines.ts'
 import { LineReader } from './read-lines.ts'
 
@@ -91,9 +91,9 @@ export const openJournal = async (path: string): Promise<FileHandle> => {
     if ((await file.stat()).isFile()) return file
     await file.close()
   } catch (error) {
-    throw new AppError('not_found', `${path} cannot be read: ${errorText(error)}`, { cause: error, data: { file: path } })
+    throw unreadable('not_found', path, error)
   }
-  throw new AppError('not_found', `${path} cannot be read: it is no regular file`, { data: { file: path } })
+  throw unreadable('not_found', path, new Error('is no regular file'))
 }
 
 /** In the moment of a rotation there may be no file: then it is waited for. Null = the signal came. */

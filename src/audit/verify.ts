@@ -1,6 +1,6 @@
 import { stat } from 'node:fs/promises'
 
-import { AppError, errorText } from '../base/errors.ts'
+import { unreadable } from '../base/bounded-file.ts'
 import type { AgentId } from '../protocol/ids.ts'
 import { keyOf, type AnyRunKey, type JournalLine } from './events.ts'
 import { inOrder, partOf, type JournalPart } from './file-order.ts'
@@ -241,6 +241,6 @@ export const verifyJournal = async (paths: readonly string[], options: VerifyOpt
     return verifier.finish(ordered)
   } catch (error) {
     signal?.throwIfAborted()
-    throw new AppError('not_found', `${path} cannot be read: ${errorText(error)}`, { cause: error, data: { file: path } })
+    throw unreadable('not_found', path, error)
   }
 }

@@ -1,5 +1,9 @@
 import { constants } from 'node:fs'
 import { open } from 'node:fs/promises'
+import { dirname } from 'node:path'
+
+import { AppError, errnoOf, errorText, type ErrorCode } from './errors.ts'
+import { shellWord } from './shell-word.ts'
 
 const CHUNK = 64 * 1024
 
@@ -14,7 +18,9 @@ export interface BoundedRead {
 export const readBounded = async (path: string, { max, pipes = false }: BoundedRead): Promise<Buffer> => {
   const file = await open(path, constants.O_RDONLY | constants.O_NOCTTY | (pipes ? 0 : constants.O_NONBLOCK))
   try {
-    if (!pipes && !(await file.stat()).isFile()) throw new Error('is no regular file')
+    const info = await file.stat()
+    // To read a directory is an error of its own.
+    if (!pipes && !info.isFile() && !info.isDirectory()) throw new Error('is no regular file')
     const parts: Buffer[] = []
     for (let bytes = 0; ;) {
       const { bytesRead, buffer } = await file.read(Buffer.alloc(CHUNK), 0, CHUNK, null)
@@ -26,4 +32,21 @@ export const readBounded = async (path: string, { max, pipes = false }: BoundedR
   } finally {
     await file.close()
   }
+}
+
+const CAUSES: Readonly<Record<string, string>> = {
+  ENOENT: 'there is no such file',
+  ENOTDIR: 'a part of its path is no directory',
+  EACCES: 'this user may not read it, or may not enter a directory of its path',
+  EISDIR: 'is a directory: name a file',
+}
+
+/** Says that a file which a user named cannot be read, why, and what shows it. `name`: the file with the option that it is of. */
+export const unreadable = (code: ErrorCode, path: string, error: unknown, name = path): AppError => {
+  const errno = errnoOf(error) ?? ''
+  const [cause, shown] = [CAUSES[errno], errno === 'ENOENT' ? dirname(path) : path]
+  return new AppError(code, `${name}: ${cause === undefined ? errorText(error) : `${cause} (${errno})`}`, {
+    cause: error,
+    data: { file: path, ...(cause !== undefined && { next: `Try: ls -ld ${shellWord(shown)}` }) },
+  })
 }

@@ -118,6 +118,12 @@ export const attempt = <T>(work: () => T): T | null => {
 /** The text of anything thrown, for a log line or a user. */
 export const errorText = (error: unknown): string => (error instanceof Error ? error.message : String(error))
 
+/** What happened, and in further lines what to do next. */
+export const textWithNext = (error: unknown): string => {
+  const { next } = nextOf(error)
+  return next === undefined ? errorText(error) : `${errorText(error)}\n${next.replaceAll(/^/gm, '  ')}`
+}
+
 /** Whatever was thrown, as an error: what has a text alone is one with that text. */
 export const asError = (error: unknown): Error => (error instanceof Error ? error : new Error(String(error)))
 

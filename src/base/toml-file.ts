@@ -2,8 +2,8 @@ import { createHash } from 'node:crypto'
 
 import { parse, TomlError } from 'smol-toml'
 
-import { readBounded, type BoundedRead } from './bounded-file.ts'
-import { AppError, errorText, isMissing, type ErrorCode } from './errors.ts'
+import { readBounded, unreadable, type BoundedRead } from './bounded-file.ts'
+import { AppError, isMissing, type ErrorCode } from './errors.ts'
 import { linesOf, type KeyPath } from './toml-lines.ts'
 
 /** A TOML file whose syntax is right; what it means is for its reader to judge. */
@@ -53,7 +53,7 @@ export const readToml = async (
   try {
     bytes = await readBounded(path, { max: MAX_TOML_BYTES, pipes })
   } catch (error) {
-    throw new AppError(isMissing(error) ? 'not_found' : code, `${path}: ${errorText(error)}`, { cause: error, data: { file: path } })
+    throw unreadable(isMissing(error) ? 'not_found' : code, path, error)
   }
   let text: string
   try {

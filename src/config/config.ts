@@ -2,7 +2,7 @@ import { hostname } from 'node:os'
 import { dirname } from 'node:path'
 
 import { absolutePath } from '../base/home.ts'
-import { AppError, errorText, isAppError } from '../base/errors.ts'
+import { AppError, isAppError, textWithNext } from '../base/errors.ts'
 import { writableByOthers } from '../base/file-rights.ts'
 import { readToml, tomlError, type TomlDocument } from '../base/toml-file.ts'
 import { didYouMean } from '../base/nearest.ts'
@@ -141,7 +141,7 @@ const readConfigFile = async (path: string, explicit: boolean, problems: string[
     problems.push(...writableByOthers(path))
     return document
   } catch (error) {
-    if (!(isAppError(error, 'not_found') && !explicit)) problems.push(errorText(error))
+    if (!(isAppError(error, 'not_found') && !explicit)) problems.push(textWithNext(error))
     return null
   }
 }

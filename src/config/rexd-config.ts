@@ -1,5 +1,5 @@
 import { absolutePath } from '../base/home.ts'
-import { AppError, errorText, isAppError } from '../base/errors.ts'
+import { AppError, textWithNext, isAppError } from '../base/errors.ts'
 import { journalPlaceProblems, writableByOthers } from '../base/file-rights.ts'
 import { readToml, type TomlDocument } from '../base/toml-file.ts'
 import { LOG_LEVELS, type LogLevel } from '../base/log-level.ts'
@@ -55,7 +55,7 @@ export const readRexdConfig = async (file: string, env: Environment): Promise<Re
   } catch (error) {
     const missing = isAppError(error, 'not_found')
     const remedy = `${path}: there is no configuration; write one (docs/rexd.md begins with one of six lines; for an agent x0x mcp --init makes one), or name another by --config, rexd_config of x0xd`
-    return { config: null, problems: [missing ? remedy : errorText(error)], warnings: [] }
+    return { config: null, problems: [missing ? remedy : textWithNext(error)], warnings: [] }
   }
   const toml = new TomlReader(document, 'bad_config')
   const config = read(toml, env)

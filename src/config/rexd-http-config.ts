@@ -1,7 +1,7 @@
 import { isIP } from 'node:net'
 import { isAbsolute } from 'node:path'
 
-import { readBounded } from '../base/bounded-file.ts'
+import { readBounded, unreadable } from '../base/bounded-file.ts'
 import { AppError, errorText } from '../base/errors.ts'
 import type { ListenAddress } from '../base/private-socket.ts'
 import type { TomlReader, TomlTable } from '../base/toml-reader.ts'
@@ -122,7 +122,7 @@ export const readTlsMaterial = async ({ tls }: RexdHttpConfig): Promise<TlsMater
     try {
       return (await readBounded(file, { max: MAX_PEM_BYTES })).toString()
     } catch (error) {
-      throw new AppError('bad_config', `server.${key}: ${errorText(error)}`, { cause: error })
+      throw unreadable('bad_config', file, error, `server.${key}: ${file}`)
     }
   }
   const [cert, key] = [await read('tls_cert', tls.cert), await read('tls_key', tls.key)]

@@ -27,6 +27,8 @@ export interface DataDirLockInit extends LockPaths {
   readonly what?: string
   /** What the holder is called there. */
   readonly holder?: string
+  /** The command that ends a holder of this host. */
+  readonly restart?: string
 }
 
 /** Whether a daemon has this data directory; `unknown`: we may not look. `holder`: who it said it was. */
@@ -67,16 +69,16 @@ export class DataDirLock implements Startable {
 
   /** Throws `conflict`, naming the holder where it is known. */
   async start(): Promise<void> {
-    const { lock, pid, apiSocket, what = 'the data directory is in use', holder = 'daemon' } = this.#paths
+    const { lock, pid, apiSocket } = this.#paths
     await makeFile(lock)
     const before = await readPidFile(pid)
     const database = take(lock)
-    if (database === null) throw inUse(`${what} by ${holderText(before, holder)}`, lock)
+    if (database === null) throw inUse(this.#paths, before, lock)
     try {
       // A file system that carries no locks from one container or host to the other may still carry sockets. And somebody
       // may have taken the file for a leftover and removed it: then the lock that we have is another's than its holder has.
       if (apiSocket !== null && before !== null && lifeOf(before) !== 'gone' && (await answers(apiSocket)))
-        throw inUse(`${what} by ${holderText(before, holder)}`, apiSocket)
+        throw inUse(this.#paths, before, apiSocket)
       await writePidFile(pid, process.pid)
     } catch (error) {
       database.close()
@@ -121,4 +123,13 @@ const take = (path: string): DatabaseSync | null => {
 export const holderText = (holder: ProcessIdentity | null, name = 'daemon'): string =>
   holder !== null && lifeOf(holder) === 'alive' ? `the ${name} with pid ${holder.pid}` : `a ${name} of another container or host`
 
-const inUse = (what: string, file: string): AppError => new AppError('conflict', `${what} (${file})`, { data: { file } })
+const inUse = (
+  { what = 'the data directory is in use', holder: name, restart }: DataDirLockInit,
+  holder: ProcessIdentity | null,
+  file: string,
+): AppError => {
+  const isHere = restart !== undefined && holder !== null && lifeOf(holder) === 'alive'
+  return new AppError('conflict', `${what} by ${holderText(holder, name)} (${file})`, {
+    data: { file, ...(isHere && { next: `Try: ${restart}   (ends that one and starts this one)` }) },
+  })
+}

@@ -1,6 +1,6 @@
 import { constants } from 'node:os'
 
-import { ERROR_TABLE, errorText, isAppError } from '../base/errors.ts'
+import { ERROR_TABLE, errorText, isAppError, textWithNext } from '../base/errors.ts'
 import { NONE_GIVEN, pasteable, type GivenOptions } from '../base/hint.ts'
 import type { Logger } from '../base/log.ts'
 import type { StopFailure } from '../base/startable.ts'
@@ -36,7 +36,7 @@ export const programExitStatus = (error: unknown, failure = EXIT_FAILURE): numbe
 
 /** Writes to standard error why the program ends, each line behind its name, and answers the exit status; `failure`: for all but a wrong command line or configuration. */
 export const printFailure = (program: string, error: unknown, failure = EXIT_FAILURE, given = NONE_GIVEN): number => {
-  const lines = errorText(error).split('\n')
+  const lines = textWithNext(error).split('\n')
   process.stderr.write(`${lines.map((line) => `${program}: ${pasteable(line, given)}`).join('\n')}\n`)
   return programExitStatus(error, failure)
 }

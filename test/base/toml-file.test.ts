@@ -54,7 +54,7 @@ test('a semantic error names file, line and key', () => {
 
 test('a missing TOML file is not_found; a directory or bytes that are not UTF-8 are bad', async () => {
   await rejectsWith(readToml(join(dir, 'none.toml'), 'bad_acl'), 'not_found', /none\.toml/)
-  await rejectsWith(readToml(dir, 'bad_acl'), 'bad_acl', /is no regular file/)
+  await rejectsWith(readToml(dir, 'bad_acl'), 'bad_acl', /is a directory: name a file \(EISDIR\)/)
   await writeFile(join(dir, 'b.toml'), Buffer.from([0x61, 0x3d, 0x22, 0xff, 0x22]))
   await rejectsWith(readToml(join(dir, 'b.toml'), 'bad_acl'), 'bad_acl', /UTF-8/)
 })

@@ -82,7 +82,7 @@ test('a file that is missing, no text or no TOML is refused, each with what is w
   const dir = await tempDir(t)
   const cases: [string, RegExp][] = [
     [join(dir, 'gone.toml'), /gone\.toml: ./],
-    [dir, /is no regular file/],
+    [dir, /is a directory: name a file \(EISDIR\)/],
     [await fileOf(t, Buffer.from([0xff, 0xfe])), /config\.toml: not valid UTF-8$/],
     [await fileOf(t, 'a = \n'), /config\.toml:1:\d+: /],
     [await fileOf(t, '[server]\n[server]\n'), /config\.toml:2:/],

@@ -3,7 +3,8 @@ import { open, readdir, type FileHandle } from 'node:fs/promises'
 import { join } from 'node:path'
 
 import { homeDirectory } from '../../base/home.ts'
-import { AppError, errnoOf, errorText, isMissing } from '../../base/errors.ts'
+import { AppError, errnoOf, isMissing } from '../../base/errors.ts'
+import { unreadable } from '../../base/bounded-file.ts'
 import { assertOursAlone, ensurePrivateDir, writableByOthers } from '../../base/file-rights.ts'
 import { nameOfFile } from './transcript-names.ts'
 
@@ -34,7 +35,7 @@ export const transcriptNames = async (directory: string): Promise<string[]> => {
   checkTranscriptsDir(directory)
   const files = await readdir(directory).catch((error: unknown) => {
     if (isMissing(error)) return []
-    throw new AppError('not_found', `${directory} cannot be read: ${errorText(error)}`, { cause: error, data: { file: directory } })
+    throw unreadable('not_found', directory, error)
   })
   return files
     .flatMap((file) => nameOfFile(file) ?? [])
@@ -51,7 +52,7 @@ export const openTranscriptFile = async (directory: string, file: string): Promi
   const handle = await open(path, flags).catch((error: unknown) => {
     if (isMissing(error)) return null
     if (errnoOf(error) === 'ELOOP') throw loose(path, 'is a link')
-    throw new AppError('not_found', `${path} cannot be read: ${errorText(error)}`, { cause: error, data: { file: path } })
+    throw unreadable('not_found', path, error)
   })
   if (handle === null) return null
   try {

@@ -1,6 +1,9 @@
+import { constants } from 'node:fs'
+import { access } from 'node:fs/promises'
 import { arch, freemem, loadavg, platform, release, totalmem, uptime } from 'node:os'
 
 import type { Environment } from '../../base/environment.ts'
+import { unreadable } from '../../base/bounded-file.ts'
 import { AppError, isAppError } from '../../base/errors.ts'
 import { VERSION } from '../../base/version.ts'
 import { readConfig, type DaemonConfig } from '../../config/config.ts'
@@ -73,7 +76,10 @@ export const collect = async (
   stdin: () => NodeJS.ReadStream,
 ): Promise<string> => {
   const log = flags.log === null ? null : flags.log === '-' ? await linesOfStream(stdin()) : await linesOfFile(flags.log)
-  if (flags.log !== null && log === null) throw new AppError('not_found', `--log: ${flags.log} cannot be read`)
+  if (flags.log !== null && log === null) {
+    const why: unknown = await access(flags.log, constants.R_OK).catch((error: unknown) => error)
+    throw unreadable('not_found', flags.log, why ?? new Error('is no regular file'), `--log: ${flags.log}`)
+  }
   const reading = await readConfig(flags, env)
   const { config } = reading
   const api = new LocalApi({ instance: { name: config.name, dataDir: config.paths.dir }, url: null, env })

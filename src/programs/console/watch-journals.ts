@@ -3,9 +3,8 @@ import { accessSync, constants } from 'node:fs'
 import type { JournalLine } from '../../audit/events.ts'
 import { parseLine } from '../../audit/parse-line.ts'
 import { tailJournal } from '../../audit/tail.ts'
+import { unreadable } from '../../base/bounded-file.ts'
 import { errorText } from '../../base/errors.ts'
-import { badFlags } from '../../command-line/program-line.ts'
-import { REXEC } from '../../command-line/rexec.ts'
 import type { OrderedScreen } from '../../doors/console/screen/console-screen.ts'
 import { JournalRuns } from './journal-runs.ts'
 
@@ -29,7 +28,7 @@ export const checkJournals = (files: readonly string[]): void => {
     try {
       accessSync(file, constants.R_OK)
     } catch (error) {
-      throw badFlags(`--watch-journal: ${errorText(error)}: name the journal of a program that runs, or has run`, REXEC.name)
+      throw unreadable('bad_config', file, error, `--watch-journal: ${file}`)
     }
 }
 

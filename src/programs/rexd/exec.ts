@@ -1,7 +1,8 @@
 import { readFile } from 'node:fs/promises'
 import { constants } from 'node:os'
 
-import { errnoOf, errorText } from '../../base/errors.ts'
+import { unreadable } from '../../base/bounded-file.ts'
+import { errnoOf, textWithNext } from '../../base/errors.ts'
 import { shownLine } from '../../base/visible-text.ts'
 import { connect } from '../../client/client.ts'
 import type { ConnectionState } from '../../client/connection.ts'
@@ -27,7 +28,7 @@ const CLIENT_NAME = 'rexd exec'
 
 const readToken = async (file: string): Promise<string> => {
   const text = await readFile(file, 'utf8').catch((error: unknown) => {
-    throw new Error(`--token-file: ${errorText(error)}`, { cause: error })
+    throw new Error(textWithNext(unreadable('bad_config', file, error, `--token-file: ${file}`)), { cause: error })
   })
   const token = text.trim()
   // Anything else is no value of a header (RFC 9110, 5.5).

@@ -4,10 +4,10 @@ import { Socket } from 'node:net'
 import { Readable } from 'node:stream'
 import { isatty, ReadStream } from 'node:tty'
 
-import { AppError, errorText, isMissing } from '../../base/errors.ts'
+import { unreadable } from '../../base/bounded-file.ts'
+import { AppError } from '../../base/errors.ts'
 import { toHex } from '../../protocol/ids.ts'
 import { MAX_STDIN_BYTES, MAX_STDIN_SPOOL } from '../../protocol/limits.ts'
-import { usageError } from './failure.ts'
 
 /** What follows the request object in a streamed body. */
 export interface CliStdin {
@@ -94,11 +94,11 @@ export const openStdin = async (path: string, own: Readable, signal: AbortSignal
   if (path === '-') return new PipedStdin(() => own)
   try {
     const info = await stat(path)
-    if (info.isDirectory()) throw new Error('is a directory')
-    if (info.isFile()) return await fromFile(path, signal)
+    // To read a directory is an error of its own.
+    if (info.isFile() || info.isDirectory()) return await fromFile(path, signal)
     return new PipedStdin(() => openPipe(path, info.isFIFO()))
   } catch (error) {
-    throw usageError(`--stdin-file: ${path}: ${isMissing(error) ? 'there is no such file' : errorText(error)}`)
+    throw unreadable('bad_request', path, error, `--stdin-file: ${path}`)
   }
 }
 

@@ -27,9 +27,10 @@ import { Revocations } from '../../trust/revocations.ts'
 import { loadSuccessions } from '../../trust/successions.ts'
 import type { DaemonConfig } from '../../config/config.ts'
 import { shareWithGroup } from '../../config/group-sharing.ts'
-import type { DataPaths } from '../../local-api/paths.ts'
+import { instanceAt, type DataPaths } from '../../local-api/paths.ts'
 import { AclCopy } from '../../supervision/acl-copy.ts'
 import { DeskHost } from '../../supervision/desk-host.ts'
+import { restartCommand } from '../../supervision/restart-command.ts'
 import { DataDirLock } from '../../supervision/lock.ts'
 import { copyToSyslog } from '../../supervision/journal-copy.ts'
 import { networkSettings, tokensOf } from '../../supervision/network-settings.ts'
@@ -99,12 +100,9 @@ export const startDaemon = async (config: DaemonConfig, log: Logger, watchdogMs 
   if (config.rexd_config !== null) await checkServedRexdConfig(config.rexd_config, process.env, config.paths.dir)
   const user = await chooseUser(config, log)
   await ensurePrivateDir(config.paths.dir, dataDirMode(config))
-  const lock = [
-    {
-      name: 'data directory',
-      startable: new DataDirLock({ ...config.paths, apiSocket: config.executor_socket === null ? config.paths.apiSocket : null }),
-    },
-  ]
+  const apiSocket = config.executor_socket === null ? config.paths.apiSocket : null
+  const restart = await restartCommand(instanceAt(config), config.paths)
+  const lock = [{ name: 'data directory', startable: new DataDirLock({ ...config.paths, apiSocket, restart }) }]
   await startAll(lock)
   return startParts({ config, log, watchdogMs }, lock, user).catch(async (error: unknown) => {
     await stopAll(lock)

@@ -53,7 +53,10 @@ test('a second daemon on the same data directory is refused and told who holds i
   await daemon.start()
   const second = await runDaemonCommand(['--data-dir', daemon.dir, '--api-port', '0', '--listen', '/ip4/127.0.0.1/tcp/0'])
   assert.equal(second.status, 1)
-  assert.match(second.stderr, new RegExp(`in use by the daemon with pid ${daemon.pid}`))
+  assert.match(
+    second.stderr,
+    new RegExp(`in use by the daemon with pid ${daemon.pid} .*\nx0xd: {3}Try: x0xd --data-dir \\S+ .*--replace &`),
+  )
   assert.equal((await daemon.cli(['id'])).status, 0, 'the first goes on')
 })
 

@@ -1,6 +1,7 @@
 import { readLines } from '../../../audit/read-lines.ts'
 import { counted } from '../../../base/counted.ts'
-import { AppError, errorText, isAppError } from '../../../base/errors.ts'
+import { unreadable } from '../../../base/bounded-file.ts'
+import { AppError, isAppError } from '../../../base/errors.ts'
 import { RecordDigest } from '../../../doors/tools/record-digest.ts'
 import { Replay, type Difference } from '../../../doors/tools/replay.ts'
 import { MAX_RECORD_LINE, parseRecordLine } from '../../../protocol/tool-record.ts'
@@ -89,7 +90,7 @@ const opened =
   (file: string) =>
   (error: unknown): never => {
     if (isAppError(error)) throw error
-    throw new AppError('bad_request', `${file} cannot be read: ${errorText(error)}`, { cause: error, data: { file } })
+    throw unreadable('bad_request', file, error)
   }
 
 /** A value around the place at which it differs from another. */

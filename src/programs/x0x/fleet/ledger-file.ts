@@ -3,8 +3,8 @@ import { open, type FileHandle } from 'node:fs/promises'
 import { dirname } from 'node:path'
 
 import { syncDirectory } from '../../../base/atomic-file.ts'
-import { readBounded } from '../../../base/bounded-file.ts'
-import { errnoOf, errorText, isMissing, type AppError } from '../../../base/errors.ts'
+import { readBounded, unreadable } from '../../../base/bounded-file.ts'
+import { errnoOf, errorText, type AppError } from '../../../base/errors.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { FANOUT_HOSTS_PER_EVENT } from '../../../protocol/fanout-limits.ts'
 import { usageError } from '../failure.ts'
@@ -32,7 +32,7 @@ const broken = (path: string, line: number, why: string): AppError =>
 /** Throws `bad_request` for what is no ledger, or not one that can be believed. */
 export const readLedger = async (path: string): Promise<ReadLedger> => {
   const bytes = await readBounded(path, { max: MAX_LEDGER_BYTES }).catch((error: unknown) => {
-    throw usageError(`${shownLine(path)}: ${isMissing(error) ? 'there is no such file' : errorText(error)}`)
+    throw unreadable('bad_request', path, error)
   })
   if (bytes.length === 0) throw broken(path, 1, 'it is empty')
   const end = bytes.lastIndexOf(0x0a) + 1
