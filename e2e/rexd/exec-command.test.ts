@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { spawn, type ChildProcess } from 'node:child_process'
 import { createHash, randomBytes } from 'node:crypto'
 import { once } from 'node:events'
-import { readFile, writeFile } from 'node:fs/promises'
+import { chmod, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -100,6 +100,10 @@ test('a rexd that listens is reached by its address or its socket, with the toke
     255,
   )
   assert.equal((await run(['--url', socket, '--token-file', onSocket.tokenFile, '--', 'echo', 'here'])).stdout.toString(), 'here\n')
+  await chmod(join(place.dir, 'socket', 'rexd.sock'), 0o666)
+  await chmod(join(place.dir, 'socket'), 0o755)
+  const open = await run(['--url', socket, '--token-file', onSocket.tokenFile, '--', 'true'])
+  assert.deepEqual([open.status, /rexd\.sock lets others connect \(mode 0666\)/.test(open.stderr)], [255, true], open.stderr)
   const wrong = join(server.dir, 'wrong')
   await writeFile(wrong, 'f'.repeat(64))
   const refused = await run(['--url', server.url, '--token-file', wrong, '--', 'true'])

@@ -15,10 +15,12 @@ const HEADER = 'x0x-machine-id-hash-v1'
 const pathIn = (dataDir: string): string => join(dataDir, 'machine-id.hash')
 
 /**
- * Hash of `/etc/machine-id` for one machine key; null where there is no valid ID, as in most containers. machine-id(5) asks
+ * Hash of `/etc/machine-id` for one machine key; null where there is no valid ID, and in a container. machine-id(5) asks
  * programs to store a keyed hash only. The ID is the key of the HMAC.
  */
 const hashFor = async (machine: MachineId): Promise<string | null> => {
+  // Container managers set it, and may make another ID at each start.
+  if (process.env['container']) return null
   const text = await readFile(MACHINE_ID_FILE, 'latin1').catch(() => '')
   const id = text.trim()
   if (!/^[0-9a-f]{32}$/.test(id) || /^0+$/.test(id)) return null

@@ -220,18 +220,23 @@ test(
     for (const [at, [isTold, program]] of cases.entries()) {
       const daemon = mesh.add(`alice${at}`, { program: ['unshare', '--pid', '--fork', '--kill-child', '--mount-proc', ...program] })
       await daemon.start()
-      const [inside = ''] = (await readFile(`/proc/${daemon.pid}/task/${daemon.pid}/children`, 'utf8')).split(' ')
-      const argv = ['--target', inside, '--mount', '--pid', process.execPath, dist('x0xd.mjs'), '--doctor', '--data-dir', daemon.dir]
-      const { stdout, stderr } = spawnSync('nsenter', argv, { encoding: 'utf8', env: env() })
-      assert.match(stdout, /ok {4}daemon +runs with pid/, stderr)
-      assert.equal(told.test(stdout), isTold, stdout)
-      await daemon.stop('SIGKILL')
+      // unshare(1) ignores what ends it in peace.
+      try {
+        const [inside = ''] = (await readFile(`/proc/${daemon.pid}/task/${daemon.pid}/children`, 'utf8')).split(' ')
+        const argv = ['--target', inside, '--mount', '--pid', process.execPath, dist('x0xd.mjs'), '--doctor', '--data-dir', daemon.dir]
+        const { stdout, stderr } = spawnSync('nsenter', argv, { encoding: 'utf8', env: env(), timeout: 60_000 })
+        assert.match(stdout, /ok {4}daemon +runs with pid/, stderr)
+        assert.equal(told.test(stdout), isTold, stdout)
+      } finally {
+        await daemon.stop('SIGKILL')
+      }
     }
     // Before it runs: this process is what a start would be.
     const words = ['--doctor', '--data-dir', join(mesh.root, 'none'), ...quiet]
     const first = spawnSync('unshare', ['--pid', '--fork', '--mount-proc', process.execPath, launcher, ...words], {
       encoding: 'utf8',
       env: env(),
+      timeout: 60_000,
     })
     assert.match(first.stdout, told, first.stderr)
     assert.doesNotMatch(await doctor(join(mesh.root, 'none'), ...quiet), told)

@@ -28,12 +28,12 @@ interface Machine {
   examine(mode: '--check' | '--doctor', place?: { readonly readOnly: boolean }): string
 }
 
-const machineOf = async (t: TestContext, id: string): Promise<Machine> => {
+const machineOf = async (t: TestContext, id: string, variables: readonly string[] = []): Promise<Machine> => {
   const file = join(await tempDir(t), 'machine-id')
   await writeFile(file, id)
   const mesh = await MeshOfDaemons.create()
   t.after(async () => mesh.stop())
-  const daemon = mesh.add('alice', { program: ['unshare', '-m', 'sh', '-c', MOUNT, file, process.execPath, DAEMON] })
+  const daemon = mesh.add('alice', { program: ['env', ...variables, 'unshare', '-m', 'sh', '-c', MOUNT, file, process.execPath, DAEMON] })
   return {
     daemon,
     id: async (text) => writeFile(file, text),
@@ -41,7 +41,7 @@ const machineOf = async (t: TestContext, id: string): Promise<Machine> => {
       const program = [process.execPath, DAEMON, mode, '--api-port', '0', '--listen', '/ip4/127.0.0.1/tcp/0', '--data-dir', daemon.dir]
       const mounted = readOnly ? [MOUNT_READ_ONLY, file, daemon.dir] : [MOUNT, file]
       const argv = ['-m', 'sh', '-c', ...mounted, ...program]
-      const { status, stdout, stderr } = spawnSync('unshare', argv, { encoding: 'utf8', env: cleanEnvironment() })
+      const { status, stdout, stderr } = spawnSync('env', [...variables, 'unshare', ...argv], { encoding: 'utf8', env: cleanEnvironment() })
       // A data directory that cannot be written has findings of its own.
       assert.equal(readOnly ? 0 : status, 0, stdout + stderr)
       return stdout
@@ -121,6 +121,14 @@ test('an installation from before has its hash stored at the next start, and ano
   await rm(join(daemon.dir, 'machine.key'))
   await daemon.start()
   assert.doesNotMatch(daemon.ready, SPOKEN)
+  assert.doesNotMatch(examine('--check'), SPOKEN)
+})
+
+test('a container that has another ID at each start is told nothing', options, async (t) => {
+  const { daemon, id, examine } = await machineOf(t, ONE, ['container=podman'])
+  await daemon.start()
+  await id(OTHER)
+  assert.doesNotMatch(await restarted(daemon), SPOKEN)
   assert.doesNotMatch(examine('--check'), SPOKEN)
 })
 

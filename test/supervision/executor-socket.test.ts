@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
-import { chmod, mkdir, readdir, stat, writeFile } from 'node:fs/promises'
-import { connect } from 'node:net'
+import { chmod, chown, mkdir, readdir, stat, writeFile } from 'node:fs/promises'
+import { connect, createServer } from 'node:net'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { fileURLToPath } from 'node:url'
@@ -102,6 +102,33 @@ test('where others could reach its socket the executor does not start, and takes
   assert.equal(status, 2, stderr)
   assert.match(stderr, /open lets others in \(mode 0755\): the socket wants a directory of its own/)
   assert.deepEqual(await readdir(open), [])
+})
+
+test('the network half speaks to no socket that may be of another user', async (t) => {
+  const made = await placeOf(t)
+  const shared = join(made.dir, '..', 'shared')
+  await mkdir(shared)
+  await chmod(shared, 0o755)
+  const place = { ...made, socket: join(shared, 'executor.sock') }
+  let connections = 0
+  const server = createServer((socket) => {
+    connections += 1
+    socket.destroy()
+  })
+  server.listen(place.socket)
+  await once(server, 'listening')
+  t.after(() => server.close())
+  await chmod(place.socket, 0o666)
+  const open = startNetwork(t, place)
+  const [said] = (await once(open.stderr!, 'data')) as [Buffer]
+  assert.equal(await ended(open), 2)
+  assert.match(String(said), /^x0xd-network: \S+executor\.sock lets others connect \(mode 0666\)$/m)
+  await chmod(place.socket, 0o600)
+  if (process.getuid?.() === 0) {
+    await chown(place.socket, 65_534, 65_534)
+    assert.equal(await ended(startNetwork(t, place)), 2)
+  }
+  assert.equal(connections, 0)
 })
 
 test('the network half ends at once when its executor is killed, and says how it is started', async (t) => {

@@ -3,6 +3,7 @@ import { constants } from 'node:os'
 
 import { unreadable } from '../../base/bounded-file.ts'
 import { errnoOf, textWithNext } from '../../base/errors.ts'
+import { assertOwnSocket } from '../../base/own-socket.ts'
 import { shownLine } from '../../base/visible-text.ts'
 import { connect } from '../../client/client.ts'
 import type { ConnectionState } from '../../client/connection.ts'
@@ -26,6 +27,9 @@ const MAX_TYPED = 64 * 1024
 
 const CLIENT_NAME = 'rexd exec'
 
+/** An URL of a socket on this host. */
+const UNIX = 'unix:'
+
 const readToken = async (file: string): Promise<string> => {
   const text = await readFile(file, 'utf8').catch((error: unknown) => {
     throw new Error(textWithNext(unreadable('bad_config', file, error, `--token-file: ${file}`)), { cause: error })
@@ -39,6 +43,7 @@ const readToken = async (file: string): Promise<string> => {
 const transportOf = async ({ ssh, url, tokenFile, config }: RexdExecFlags): Promise<TransportFactory> => {
   if (url !== null && tokenFile !== null) {
     // Nothing of HTTP is loaded for standard input and output.
+    if (url.startsWith(UNIX)) await assertOwnSocket(url.slice(UNIX.length))
     const { webSocket } = await import('../../client/web-socket.ts')
     return webSocket({ url, token: async () => readToken(tokenFile) })
   }

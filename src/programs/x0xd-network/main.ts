@@ -1,11 +1,11 @@
-import { connect, Socket } from 'node:net'
-import { once } from 'node:events'
+import { Socket } from 'node:net'
 import { parseArgs } from 'node:util'
 
 import { AppError, asAppError, errorText, isAppError } from '../../base/errors.ts'
 import { createLogger } from '../../base/log.ts'
 import { logStages } from '../../base/stages.ts'
 import { systemClock } from '../../base/clock.ts'
+import { dial, dialService } from '../../base/own-socket.ts'
 import { startAll, stopAll } from '../../base/startable.ts'
 import { loadPrimitives } from '../../identity/primitives.ts'
 import type { ApiSocket } from '../../doors/rest/components.ts'
@@ -36,6 +36,14 @@ const USAGE = `${NAME} is the network's half of x0xd, which starts it. Alone: no
 /** `--of`: who started us, with the two descriptors; its value is for the list of processes alone. */
 const OPTIONS = { of: { type: 'string' }, executor: { type: 'string' }, 'api-socket': { type: 'string' } } as const
 
+/** Connects to an executor of this user. The units of deploy/ let the runtime look at no file; the directory of their socket is root's. */
+const executorAt = async (path: string): Promise<Socket> => {
+  const isHidden = process.permission?.has('fs.read', path) === false
+  const socket = await (isHidden ? dial(path) : dialService(path))
+  if (socket === null) throw new AppError('shutting_down', `no executor: nobody listens at ${path}`)
+  return socket
+}
+
 const placeOf = async (argv: readonly string[]): Promise<Place> => {
   const { values } = parseArgs({ args: [...argv], options: OPTIONS })
   if (values.of !== undefined) return { channel: new Socket({ fd: CHANNEL_FD }), apiSocket: { fd: API_SOCKET_FD }, standsAlone: false }
@@ -43,10 +51,7 @@ const placeOf = async (argv: readonly string[]): Promise<Place> => {
   const path = values['api-socket']
   const apiSocket: ApiSocket | null = path !== undefined ? { path } : activated === null ? null : { fd: activated }
   if (values.executor === undefined || apiSocket === null) throw new AppError('bad_config', USAGE)
-  const channel = connect(values.executor)
-  await once(channel, 'connect').catch((cause: unknown) => {
-    throw new AppError('shutting_down', `no executor: ${errorText(cause)}`, { cause })
-  })
+  const channel = await executorAt(values.executor)
   return { channel, apiSocket, standsAlone: true }
 }
 
