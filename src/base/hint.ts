@@ -16,7 +16,7 @@ const OWN = ['api', 'config', 'exec-acl']
 const WITHOUT_INSTANCE = ['x0x mcp', 'x0x rexd', 'x0x console', 'rexd', 'rexec']
 
 const COMMAND =
-  /(?<=\b(?:Try|[Nn]ext|its output|whether it started|end one|what (?:goes on|runs here for others)|to rename it|what is wrong|ask again where it certainly did not run|how they are|until all are over): |-> |&& )(?:x0x (?:ui|desk|bundle|mcp|rexd|console)|x0xd?|rexd|rexec)(?= )/g
+  /(?<=\b(?:Try|[Nn]ext|its output|whether it started|end one|what (?:goes on|runs here for others)|to rename it|what is wrong|ask again where it certainly did not run|it may run twice|how they are|until all are over): |-> |&& )(?:x0x (?:ui|desk|bundle|mcp|rexd|console)|x0xd?|rexd|rexec)(?= )/g
 
 export const givenOptions = (
   program: string,

@@ -21,6 +21,7 @@ import { UI } from '../../src/command-line/ui.ts'
 import { X0X } from '../../src/command-line/x0x.ts'
 import { X0XD } from '../../src/command-line/x0xd.ts'
 import { OTHER_COMMANDS } from '../../src/programs/x0x/other-commands.ts'
+import { RELEASED, VERSION } from '../../src/base/version.ts'
 import { commandInPath } from '../support/command-in-path.ts'
 import { fakeDaemon, json, runCli } from '../support/fake-daemon.ts'
 import { until } from '../support/processes.ts'
@@ -215,4 +216,10 @@ test('a shell that is not known is refused by the names of those that are', asyn
   const { status, stderr } = await runCli(['completion', 'tcsh'])
   assert.equal(status, 2)
   assert.match(stderr, /one of bash, zsh, fish/)
+})
+
+test('each manual page begins with its program, the day of the release and the version', () => {
+  for (const page of [[X0X], [X0XD], [REXD, REXD_EXEC], [REXEC]] as const)
+    assert.match(manualPage(page), new RegExp(`^\\.TH ${page[0].name.toUpperCase()} 1 "20\\d\\d-[01]\\d-[0-3]\\d" "x0x ${VERSION}"\n`))
+  assert.ok(new Date(RELEASED).getTime() > Date.parse('2026-01-01'))
 })

@@ -163,3 +163,17 @@ for (const name of ['x0xd', 'x0xd-network'] as const)
     )
     assert.ok(!Object.keys(metafile.inputs).some((path) => path.endsWith('.node') || path.includes('cbor-extract')))
   })
+
+test('the copyright file of the Debian package names what is not ours', () => {
+  const text = readFileSync(join(ROOT, 'deploy/packages/debian/copyright'), 'utf8')
+  for (const [files, license] of [
+    ['*', 'Apache-2.0'],
+    ['usr/lib/x0x/dist/*', 'Apache-2.0 and bundled'],
+    ['usr/lib/x0x/bin/node', 'Expat and others'],
+    ['usr/lib/x0x/node_modules/@lydell/*', 'Expat'],
+  ] as const) {
+    const paragraph = text.split('\n\n').find((one) => one.startsWith(`Files: ${files}\n`)) ?? assert.fail(files)
+    assert.match(paragraph, /^Copyright: \S/m, files)
+    assert.ok(paragraph.includes(`\nLicense: ${license}`), paragraph)
+  }
+})

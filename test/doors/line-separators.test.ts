@@ -6,6 +6,7 @@ import { test } from 'node:test'
 import type { FastifyReply } from 'fastify'
 
 import { createLogger } from '../../src/base/log.ts'
+import { Calls } from '../../src/client/calls.ts'
 import { Seal } from '../../src/desk/seal.ts'
 import type { DeskFeed } from '../../src/doors/page/desk-feed.ts'
 import { streamNews } from '../../src/doors/page/page-stream.ts'
@@ -41,6 +42,14 @@ test('the console, the approval service and the log write none', () => {
   let logged = ''
   createLogger({ name: 'test', destination: { write: (line) => void (logged += line) } }).error({ file: TEXT }, 'a message')
   assertWhole(logged)
+})
+
+test('the client writes none into its requests', () => {
+  const calls = new Calls()
+  void calls.add({ method: 'fs.stat', params: { session_id: 's_1', path: TEXT }, accept: () => null })
+  const text = calls.take({}) ?? ''
+  assertWhole(text)
+  assert.doesNotMatch(text, /\n/)
 })
 
 test('REST answers and errors have none', async (t) => {

@@ -1,8 +1,8 @@
 import { AppError, ERROR_TABLE, errorText, isAppError } from '../../base/errors.ts'
 import type { CliContext } from './context.ts'
-import { visibleJson } from '../../base/visible-text.ts'
+import { pasteable } from '../../base/hint.ts'
+import { shownLine, visibleJson } from '../../base/visible-text.ts'
 import { rejectionText } from '../../protocol/denial-text.ts'
-import { printProblem } from './print.ts'
 import { write } from '../../supervision/program-output.ts'
 
 /** A command line that makes no sense: exit status 2. */
@@ -130,6 +130,10 @@ const failureJson = (error: unknown): object => ({
   message: errorText(error),
   ...(isAppError(error) && Object.keys(error.data).length > 0 ? { data: error.data } : {}),
 })
+
+/** On standard error: what happened, then what to do next. */
+export const printProblem = async ({ stderr, given }: Pick<CliContext, 'stderr' | 'given'>, lines: readonly string[]): Promise<boolean> =>
+  write(stderr, lines.map((line, at) => `${at === 0 ? 'x0x: ' : '     '}${shownLine(pasteable(line, given))}\n`).join(''))
 
 /** Tells people on stderr and, with `--json`, programs on stdout. */
 export const reportFailure = async (

@@ -1,3 +1,4 @@
+import { unreadable } from '../../base/bounded-file.ts'
 import type { Environment } from '../../base/environment.ts'
 import { VERSION } from '../../base/version.ts'
 import type { CommandPath } from '../../command-line/command.ts'
@@ -6,7 +7,7 @@ import { givenOptions, NONE_GIVEN, type GivenOptions } from '../../base/hint.ts'
 import { parseCommandLine, type CommandLine } from '../../command-line/parse.ts'
 import { X0X } from '../../command-line/x0x.ts'
 import { contextOf, type CliContext, type CliIo } from './context.ts'
-import { exitStatusOf, reportFailure, usageError } from './failure.ts'
+import { exitStatusOf, printProblem, reportFailure, usageError } from './failure.ts'
 import { outcomeLines } from './outcome.ts'
 import { noteUnsentStdin } from './unsent-stdin.ts'
 import { write } from '../../supervision/program-output.ts'
@@ -15,7 +16,7 @@ import { write } from '../../supervision/program-output.ts'
 type Command = (context: CliContext, line: CommandLine) => Promise<number>
 
 /** Loaded by a plain `exec` that needs them. */
-export { exitStatusOf, noteUnsentStdin, outcomeLines, reportFailure }
+export { exitStatusOf, noteUnsentStdin, outcomeLines, printProblem, reportFailure, unreadable }
 
 const NO_STDIN = 'a detached run has none'
 

@@ -1,6 +1,5 @@
 import type { Environment } from '../../base/environment.ts'
 import type { CliContext } from './context.ts'
-import { pasteable } from '../../base/hint.ts'
 import { shownLine, visibleJson } from '../../base/visible-text.ts'
 import { write, type Output } from '../../supervision/program-output.ts'
 
@@ -31,7 +30,7 @@ export const printDone = async (context: CliContext, answer: unknown, forPeople:
 
 /** On standard error, beside a result; not where that alone is wanted. */
 export const printNotice = async (context: CliContext, text: string): Promise<boolean> =>
-  context.quiet || write(context.stderr, `x0x: ${pasteable(text, context.given)}\n`)
+  context.quiet || write(context.stderr, `x0x: ${text}\n`)
 
 /** Columns padded to their widest cell; every cell is foreign text and shown as such. */
 export const table = (header: readonly string[], rows: readonly (readonly string[])[]): string[] => {
@@ -50,7 +49,3 @@ export const printTable = async (context: CliContext, header: readonly string[],
   const paint = painter(context.stdout, context.env)
   await write(context.stdout, `${[paint('dim', first), ...rest].join('\n')}\n`)
 }
-
-/** On standard error: what happened, then what to do next. */
-export const printProblem = async ({ stderr, given }: Pick<CliContext, 'stderr' | 'given'>, lines: readonly string[]): Promise<boolean> =>
-  write(stderr, lines.map((line, at) => `${at === 0 ? 'x0x: ' : '     '}${shownLine(pasteable(line, given))}\n`).join(''))

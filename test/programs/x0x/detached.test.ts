@@ -459,7 +459,7 @@ test('many hosts are detached at once: an id and its host of each that started, 
     stderr,
     /^ {5}denied \(1\): web2: argv_not_allowed: .*\n {7}Try: x0x --data-dir \S+ acl mine web2\n {7}Try, on web2: x0x acl explain --last$/m,
   )
-  assert.match(stderr, /^ {5}unreachable \(1\): web3: gone.*\n {7}what is wrong: x0x doctor web3$/m)
+  assert.match(stderr, /^ {5}unreachable \(1\): web3: gone.*\n {7}what is wrong: x0x --data-dir \S+ doctor web3$/m)
   assert.match(stderr, /^ {5}unknown \(1\): web4: gone/m)
   assert.ok(!stderr.includes('\u001b'))
   const asked = seen.filter(({ path }) => path === '/exec/run').map(({ body }) => JSON.parse(body) as Record<string, unknown>)
@@ -472,7 +472,7 @@ test('many hosts are detached at once: an id and its host of each that started, 
   assert.match(
     stderr,
     new RegExp(
-      `^ {5}how they are: x0x runs --refresh --session ${session}\n {5}until all are over: x0x runs wait --session ${session}\n`,
+      `^ {5}how they are: x0x --data-dir \\S+ runs --refresh --session ${session}\n {5}until all are over: x0x --data-dir \\S+ runs wait --session ${session}\n`,
       'm',
     ),
   )
@@ -486,7 +486,10 @@ test('the name of the caller is that of all that it detaches at once; where noth
   )
   const { status, stderr } = await runCli(['--data-dir', dir, '-q', 'exec', '@all', '--detach', '--session', 'night', '--', 'make'])
   assert.equal(status, 3)
-  assert.equal(stderr, 'x0x: 0 of 4 started, 4 unreachable\n     unreachable (4): web[1-4]: gone\n       what is wrong: x0x doctor web1\n')
+  assert.equal(
+    stderr,
+    `x0x: 0 of 4 started, 4 unreachable\n     unreachable (4): web[1-4]: gone\n       what is wrong: x0x --data-dir ${dir} doctor web1\n`,
+  )
   for (const { body } of seen.filter(({ path }) => path === '/exec/run'))
     assert.equal((JSON.parse(body) as { session: string }).session, 'night')
 })

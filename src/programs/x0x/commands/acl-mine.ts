@@ -8,7 +8,8 @@ import type { RulesJson } from '../../../protocol/rules-json.ts'
 import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
 import { denialLines, EXIT_NOT_RUN, type RunFacts } from '../outcome.ts'
-import { printJson, printLine, printTable, printProblem } from '../print.ts'
+import { printJson, printLine, printTable } from '../print.ts'
+import { printProblem } from '../failure.ts'
 
 type Own = NonNullable<RunFacts['own']>
 

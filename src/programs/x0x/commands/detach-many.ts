@@ -1,4 +1,5 @@
 import { v7 as uuidv7 } from 'uuid'
+import { printProblem } from '../failure.ts'
 
 import { errorText, isAppError, nextOf } from '../../../base/errors.ts'
 import { shellWords } from '../../../base/shell-word.ts'
@@ -10,7 +11,7 @@ import { statusAsExec } from '../status-as-exec.ts'
 import { fleetStatus } from '../fleet/fleet-status.ts'
 import { unsuccessfulLines, type EndedHost } from '../fleet/fleet-summary.ts'
 import type { RunFacts } from '../outcome.ts'
-import { printJson, printLine, printProblem } from '../print.ts'
+import { printJson, printLine } from '../print.ts'
 import { askDetached, isDenied, mayRun } from './detached-request.ts'
 
 /** What became of asking one host: exactly one of them. */

@@ -9,10 +9,11 @@ import { sizeOf } from '../../../command-line/size.ts'
 import type { ShownRun } from '../../../protocol/asked-run.ts'
 import { exitOfSignal } from '../../../supervision/program-exit.ts'
 import { carriedCommand } from '../carried-command.ts'
+import { pasteable } from '../../../base/hint.ts'
 import type { CliContext } from '../context.ts'
-import { reportFailure, usageError } from '../failure.ts'
+import { reportFailure, usageError, printProblem } from '../failure.ts'
 import { denialLines, EXIT_NOT_RUN, type RunFacts } from '../outcome.ts'
-import { printJson, printLine, printNotice, printProblem } from '../print.ts'
+import { printJson, printLine, printNotice } from '../print.ts'
 import { askDetached, isDenied, mayRun, type DetachedAnswer } from './detached-request.ts'
 
 interface DetachOptions {
@@ -87,7 +88,7 @@ const told = async (context: CliContext, { agent, argv }: DetachOptions, answer:
   await printLine(context, answer.request_id)
   const where = shownLine(answer.agent ?? agent)
   const what = answer.state === 'waiting' ? `waits to be allowed on ${where}` : `goes on without you on ${where}`
-  await printNotice(context, `${what}; its output: x0x attach ${answer.request_id}`)
+  await printNotice(context, pasteable(`${what}; its output: x0x attach ${answer.request_id}`, context.given))
   for (const cut of cutsOf(answer)) await printNotice(context, `warning: ${cut}`)
   return 0
 }

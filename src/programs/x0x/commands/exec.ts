@@ -12,7 +12,6 @@ import { usageError, withAgent } from '../failure.ts'
 import type { RunProver } from '../../../local-api/operator.ts'
 import { exitOfSignal } from '../../../supervision/program-exit.ts'
 import { EXIT_NOT_RUN, endLines, statusOf, type ExitEvent, type RunFacts } from '../outcome.ts'
-import { printProblem } from '../print.ts'
 import { ID_BEGINNING, proverOf } from '../proven.ts'
 import { write } from '../../../supervision/program-output.ts'
 import { CollectedOutput, LiveOutput, type RunOutput } from '../run-output.ts'
@@ -193,7 +192,8 @@ class ExecCommand {
     await this.#output.exit(event)
     // What explains a denial is loaded for that alone.
     const linesOf = event.denial_reason === null ? endLines : (await import('../other-commands.ts')).outcomeLines
-    if (!this.#context.json) await printProblem(this.#context, linesOf(event, await this.#facts(event)))
+    const lines = this.#context.json ? [] : linesOf(event, await this.#facts(event))
+    if (lines.length > 0) await (await import('../other-commands.ts')).printProblem(this.#context, lines)
     return this.#outputLost ? EXIT_NOT_RUN : statusOf(event)
   }
 

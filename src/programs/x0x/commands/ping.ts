@@ -7,8 +7,8 @@ import { millisecondsOf, type CommandLine } from '../../../command-line/parse.ts
 import { wayText } from '../../../local-api/way-text.ts'
 import { untilEnded } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
-import { exitStatusOf, failureLines, usageError } from '../failure.ts'
-import { printJson, printLine, printProblem } from '../print.ts'
+import { exitStatusOf, failureLines, usageError, printProblem } from '../failure.ts'
+import { printJson, printLine } from '../print.ts'
 
 const MAX_COUNT = 10_000
 const MIN_INTERVAL_MS = 100

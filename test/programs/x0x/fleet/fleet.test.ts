@@ -127,7 +127,7 @@ test('the summary names every host that did not succeed, with its reason and wha
     /^ {7}Try, on each host: x0x acl explain --last$/,
     /^ {7}Try, on each host: x0x acl suggest$/,
     /^ {5}unreachable \(1\): web5: no address answered$/,
-    /^ {7}what is wrong: x0x doctor web5$/,
+    /^ {7}what is wrong: x0x --data-dir \S+ doctor web5$/,
     /^ {5}unreachable \(1\): web9: it is old$/,
     /^ {7}update it$/,
     /^ {5}not started \(1\): web6: the first failed$/,
