@@ -169,7 +169,7 @@ test('what may have run once is not said to have certainly not run, whatever a l
     const { status, stderr } = await here.exec('--retry-unknown', here.file)
     assert.deepEqual([status, (await endsOf(here))[3]], [4, 'web4 unknown'], end!.end)
     assert.match(stderr, /\nx0x: the whole ledger: 5 hosts asked: 3 ran, 1 denied, 0 unreachable, 0 not started, 0 cancelled, 1 unknown\n/)
-    assert.ok(stderr.includes(`x0x exec --retry-unknown ${here.file}\n`), stderr)
+    assert.ok(stderr.includes(`exec --retry-unknown ${here.file}\n`), stderr)
   }
   await here.exec('--retry', here.file)
   assert.deepEqual(here.asked.at(-1)?.hosts, ['web2'])
