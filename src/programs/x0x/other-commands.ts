@@ -1,4 +1,3 @@
-import { unreadable } from '../../base/bounded-file.ts'
 import type { Environment } from '../../base/environment.ts'
 import { VERSION } from '../../base/version.ts'
 import type { CommandPath } from '../../command-line/command.ts'
@@ -16,7 +15,7 @@ import { write } from '../../supervision/program-output.ts'
 type Command = (context: CliContext, line: CommandLine) => Promise<number>
 
 /** Loaded by a plain `exec` that needs them. */
-export { exitStatusOf, noteUnsentStdin, outcomeLines, printProblem, reportFailure, unreadable }
+export { exitStatusOf, noteUnsentStdin, outcomeLines, printProblem, reportFailure }
 
 const NO_STDIN = 'a detached run has none'
 

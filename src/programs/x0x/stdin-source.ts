@@ -4,6 +4,7 @@ import { Socket } from 'node:net'
 import { Readable } from 'node:stream'
 import { isatty, ReadStream } from 'node:tty'
 
+import { unreadable } from '../../base/bounded-file.ts'
 import { AppError } from '../../base/errors.ts'
 import { toHex } from '../../protocol/ids.ts'
 import { MAX_STDIN_BYTES, MAX_STDIN_SPOOL } from '../../protocol/limits.ts'
@@ -97,7 +98,6 @@ export const openStdin = async (path: string, own: Readable, signal: AbortSignal
     if (info.isFile() || info.isDirectory()) return await fromFile(path, signal)
     return new PipedStdin(() => openPipe(path, info.isFIFO()))
   } catch (error) {
-    const { unreadable } = await import('./other-commands.ts')
     throw unreadable('bad_request', path, error, `--stdin-file: ${path}`)
   }
 }
