@@ -318,6 +318,8 @@ test('an old link is renewed by its opener, and ends when its last channel does'
   echo(bob)
   const old = await alice.links.openChannel(bob.agentId, signalOf())
   assert.equal(await ask(old, 'before'), 'before')
+  // Their greetings have a time limit by the same clock.
+  await until(() => alice.counters.get('streams_opened') === SPARE_STREAMS)
   await clock.advance(LINK_RENEW_MS)
   await until(() => alice.counters.get('links_opened') === 2)
   assert.equal(alice.links.list().length, 2)
