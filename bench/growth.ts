@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { writeFile } from 'node:fs/promises'
 
-import { Chain, prepareLine } from '../src/audit/line.ts'
+import { Chain, prepareLine } from '../src/journal/line.ts'
 import { toHex } from '../src/protocol/ids.ts'
 import { randomBytes } from '../src/identity/hash.ts'
 import type { TestDaemon } from '../test/support/mesh-of-daemons.ts'

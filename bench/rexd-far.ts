@@ -1,8 +1,8 @@
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 
-import { connect } from '../src/client/client.ts'
-import { webSocket } from '../src/client/web-socket.ts'
+import { connect } from '../src/sdk/client.ts'
+import { webSocket } from '../src/sdk/web-socket.ts'
 import { startRexd, type rexdPlace } from '../test/support/rexd-server.ts'
 import { throughput } from './bulk.ts'
 import { DelayProxy } from './delay-proxy.ts'

@@ -76,7 +76,7 @@ export const TARGETS = {
   'rexec-colours': { ...LOADED, entry: 'src/doors/console/coloured-entry.ts', out: 'dist/rexec-colours.cjs' },
   // What programs import as x0x/client.
   client: {
-    entry: 'src/client/entry.ts',
+    entry: 'src/sdk/entry.ts',
     out: 'dist/client.mjs',
     format: 'esm',
     target: 'node20',

@@ -6,9 +6,9 @@ import { text } from 'node:stream/consumers'
 import { fileURLToPath } from 'node:url'
 
 import { shellWords } from '../src/base/shell-word.ts'
-import { connect } from '../src/client/client.ts'
-import { RexdError } from '../src/client/errors.ts'
-import { stdio } from '../src/client/stdio.ts'
+import { connect } from '../src/sdk/client.ts'
+import { RexdError } from '../src/sdk/errors.ts'
+import { stdio } from '../src/sdk/stdio.ts'
 import { cleanEnvironment, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 import type { Stage } from './stage.ts'
 

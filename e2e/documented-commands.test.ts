@@ -5,9 +5,9 @@ import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 
 import { AppError } from '../src/base/errors.ts'
-import { parseCommandLine, type CommandLine } from '../src/command-line/parse.ts'
-import { rexecLine } from '../src/command-line/rexec.ts'
-import { X0X } from '../src/command-line/x0x.ts'
+import { parseCommandLine, type CommandLine } from '../src/cli/parse.ts'
+import { rexecLine } from '../src/cli/rexec.ts'
+import { X0X } from '../src/cli/x0x.ts'
 import { parseBundleFlags } from '../src/programs/bundle/flags.ts'
 import { parseDeskFlags } from '../src/programs/desk/flags.ts'
 import { parseMcpFlags } from '../src/programs/mcp/flags.ts'
@@ -34,7 +34,7 @@ const NOT_RUN: Readonly<Record<string, string>> = {
   journalctl: 'needs a unit of ours in a journal of systemd',
   jq: 'reads what x0x prints',
   less: 'needs a reader',
-  man: 'shows a page that test/command-line/table.test.ts has a formatter take',
+  man: 'shows a page that test/cli/table.test.ts has a formatter take',
   mkdir: 'of a restore, which e2e/keys.test.ts does',
   mv: 'renames a file for a collector',
   npm: 'demo and test are steps of .ci/run, its packages are installed by npm run packages -- --check',

@@ -4,7 +4,7 @@ import { test, type TestContext } from 'node:test'
 
 import { acquaint, proxiedPair } from '../test/support/proxied-pair.ts'
 import { TurnProxy } from '../test/support/turn-proxy.ts'
-import { SPARE_STREAMS } from '../src/dm/stream-pool.ts'
+import { SPARE_STREAMS } from '../src/links/stream-pool.ts'
 
 // Round trips are counted, not timed. A proxy sees none of TCP's own handshake, which is one more.
 

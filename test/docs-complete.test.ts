@@ -3,7 +3,7 @@ import { existsSync, globSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { JOURNAL_EVENTS } from '../src/audit/events.ts'
+import { JOURNAL_EVENTS } from '../src/journal/events.ts'
 import { ERROR_TABLE } from '../src/base/errors.ts'
 import { NETWORK_METRICS } from '../src/doors/rest/metrics.ts'
 import { ROUTES } from '../src/doors/rest/routes.ts'

@@ -6,10 +6,10 @@ import { test } from 'node:test'
 import { SCENES } from '../e2e/pictures/scenes.ts'
 import { svgRows } from '../e2e/pictures/terminal-svg.ts'
 import { AppError } from '../src/base/errors.ts'
-import { helpText } from '../src/command-line/help.ts'
-import { parseCommandLine } from '../src/command-line/parse.ts'
-import { X0X } from '../src/command-line/x0x.ts'
-import { X0XD } from '../src/command-line/x0xd.ts'
+import { helpText } from '../src/cli/help.ts'
+import { parseCommandLine } from '../src/cli/parse.ts'
+import { X0X } from '../src/cli/x0x.ts'
+import { X0XD } from '../src/cli/x0xd.ts'
 
 const ROOT = join(import.meta.dirname, '..')
 const IMAGES = join(ROOT, 'docs/images')

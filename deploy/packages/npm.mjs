@@ -32,7 +32,7 @@ export const makeClient = async () => {
     keywords,
     license,
     type: 'module',
-    exports: { '.': { types: './types/client/entry.d.ts', default: './client.mjs' }, './package.json': './package.json' },
+    exports: { '.': { types: './types/sdk/entry.d.ts', default: './client.mjs' }, './package.json': './package.json' },
     engines: manifest.engines,
   }
   writeFileSync(join(place, 'package.json'), `${JSON.stringify(own, null, 2)}\n`)

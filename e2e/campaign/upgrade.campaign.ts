@@ -4,7 +4,7 @@ import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { after, before, suite, test } from 'node:test'
 
-import { verifyJournal } from '../../src/audit/verify.ts'
+import { verifyJournal } from '../../src/journal/verify.ts'
 import { NETWORK_RIGHTS } from '../../src/supervision/network-process.ts'
 import { DIST, MeshOfDaemons, startCli, until, type AclEntry, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
 import { buildPreviousRelease, noPreviousRelease, start, type PreviousRelease, type Started } from '../../test/support/previous-release.ts'

@@ -3,7 +3,7 @@ import { existsSync, readFileSync, readlinkSync } from 'node:fs'
 import { readdir, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 
-import { endsRun } from '../../src/audit/run-marks.ts'
+import { endsRun } from '../../src/journal/run-marks.ts'
 import { groupsBelow } from '../../src/process/cgroup-files.ts'
 import { readContainmentRecord } from '../../src/process/containment-record.ts'
 import { descendantsOf } from '../../src/process/process-tree.ts'

@@ -3,7 +3,7 @@ import { chmod, mkdir, rename, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
-import type { LocalRequestEvent } from '../../src/audit/events.ts'
+import type { LocalRequestEvent } from '../../src/journal/events.ts'
 import type { ToolResult } from '../../src/doors/tools/tool-result.ts'
 import { deskPlace, type DeskPlaceHandle, type DeskPlaceInit } from '../../test/support/desk-place.ts'
 import { decide, watching } from '../../test/support/desk-watcher.ts'

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { after, before, test, type TestContext } from 'node:test'
 
-import type { LocalRequestEvent } from '../../src/audit/events.ts'
+import type { LocalRequestEvent } from '../../src/journal/events.ts'
 import { startMcp, type McpServer } from '../../test/support/mcp-server.ts'
 import { WatchingHuman } from '../../test/support/mesh-approvals.ts'
 import { aliceBobCharlie, MeshOfDaemons, until, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'

@@ -5,7 +5,7 @@ import { chmod, readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
-import { pathsIn, type DataPaths } from '../../src/local-api/paths.ts'
+import { pathsIn, type DataPaths } from '../../src/clients/paths.ts'
 import { startMcp, X0X, type McpServer } from '../../test/support/mcp-server.ts'
 import { tempDir } from '../../test/support/temp-dir.ts'
 import { linkOf, startUi } from '../../test/support/ui-program.ts'

@@ -10,7 +10,7 @@ import { fileURLToPath } from 'node:url'
 
 import { WebSocketServer } from 'ws'
 
-import { proxied, type Proxied } from '../../test/client/web-server.ts'
+import { proxied, type Proxied } from '../../test/sdk/web-server.ts'
 import { until } from '../../test/support/processes.ts'
 import { NO_TERMINALS } from './server.ts'
 

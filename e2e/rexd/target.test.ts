@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 
-import { localMarksOf } from '../../src/audit/local-marks.ts'
+import { localMarksOf } from '../../src/journal/local-marks.ts'
 import { MAX_RPC_PENDING } from '../../src/protocol/rexd-limits.ts'
 import { WatchingHuman } from '../../test/support/mesh-approvals.ts'
 import { aliceBobCharlie, MeshOfDaemons, until, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'

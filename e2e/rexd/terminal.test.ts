@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 
-import { streams } from '../../src/client/byte-transport.ts'
-import { connect, type RexdClient } from '../../src/client/client.ts'
-import type { RexdSession } from '../../src/client/session.ts'
+import { streams } from '../../src/sdk/byte-transport.ts'
+import { connect, type RexdClient } from '../../src/sdk/client.ts'
+import type { RexdSession } from '../../src/sdk/session.ts'
 import { isRunning, until } from '../../test/support/mesh-of-daemons.ts'
 import { watching } from '../../test/support/terminal-text.ts'
 import { startRexd } from './server.ts'

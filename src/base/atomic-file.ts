@@ -1,7 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { link, open, readdir, rename, rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
-
 import { errnoOf } from './errors.ts'
 
 const TEMPORARY = /^\.(?<of>.+)\.[0-9a-f]{12}\.tmp$/

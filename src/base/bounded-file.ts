@@ -1,8 +1,7 @@
 import { constants } from 'node:fs'
 import { open } from 'node:fs/promises'
 import { dirname } from 'node:path'
-
-import { AppError, errnoOf, errorText, type ErrorCode } from './errors.ts'
+import { AppError, type ErrorCode, errnoOf, errorText } from './errors.ts'
 import { shellWord } from './shell-word.ts'
 
 const CHUNK = 64 * 1024

@@ -1,6 +1,5 @@
 import { lstatSync } from 'node:fs'
 import { join } from 'node:path'
-
 import type { Environment } from './environment.ts'
 import { AppError, errorText, isMissing } from './errors.ts'
 import { octal } from './octal.ts'

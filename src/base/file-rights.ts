@@ -1,7 +1,6 @@
-import { constants, type Stats } from 'node:fs'
+import { type Stats, constants } from 'node:fs'
 import { mkdir, open, stat } from 'node:fs/promises'
 import { dirname } from 'node:path'
-
 import { AppError, errnoOf, errorText, isMissing } from './errors.ts'
 import { octal } from './octal.ts'
 import { shellWord } from './shell-word.ts'

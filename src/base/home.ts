@@ -1,6 +1,5 @@
 import { homedir } from 'node:os'
 import { resolve } from 'node:path'
-
 import { AppError, attempt } from './errors.ts'
 
 /** Why a relative path cannot be used. */

@@ -1,5 +1,4 @@
 import { fstatSync } from 'node:fs'
-
 import type { Environment } from './environment.ts'
 import { LOG_LEVELS, type LogLevel } from './log-level.ts'
 

@@ -1,4 +1,4 @@
-import { Waiters, type Patience } from './waiters.ts'
+import { type Patience, Waiters } from './waiters.ts'
 
 /** An event as it is kept. */
 export interface Numbered {

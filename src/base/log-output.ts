@@ -1,6 +1,5 @@
 import { closeSync, constants, fstatSync, openSync, writeSync } from 'node:fs'
 import { isatty } from 'node:tty'
-
 import { attempt } from './errors.ts'
 
 /** Bytes of log lines that are kept in memory while the log cannot be written. Later lines are dropped and counted. */

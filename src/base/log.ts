@@ -1,5 +1,4 @@
 import { pino, stdTimeFunctions } from 'pino'
-
 import { leadsToJournald, withPriority } from './journald.ts'
 import type { LogLevel } from './log-level.ts'
 import { LogOutput, standardErrorLog } from './log-output.ts'

@@ -1,7 +1,6 @@
 import { statSync } from 'node:fs'
-import { connect, type Socket } from 'node:net'
+import { type Socket, connect } from 'node:net'
 import { dirname } from 'node:path'
-
 import { foreignSocket } from './console-socket.ts'
 import { AppError, attempt } from './errors.ts'
 import { socketDirProblems } from './private-socket.ts'

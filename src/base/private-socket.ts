@@ -3,7 +3,6 @@ import { lstatSync, unlinkSync } from 'node:fs'
 import { chmod, link, lstat, mkdir, rename, rm, stat } from 'node:fs/promises'
 import type { ListenOptions, Server } from 'node:net'
 import { dirname, join } from 'node:path'
-
 import { AppError, attempt, errnoOf } from './errors.ts'
 import { writableByOthers } from './file-rights.ts'
 import { octal } from './octal.ts'

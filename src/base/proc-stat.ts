@@ -1,5 +1,4 @@
 import { readFileSync } from 'node:fs'
-
 import { attempt } from './errors.ts'
 
 /** The fields of proc_pid_stat(5) behind the name; empty when the process is gone, hidden, or this system has no /proc. */

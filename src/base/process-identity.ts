@@ -1,7 +1,6 @@
 import { createHash } from 'node:crypto'
 import { readFileSync, readlinkSync } from 'node:fs'
 import { hostname } from 'node:os'
-
 import { attempt, errnoOf } from './errors.ts'
 import { birthOf, bootId, isLiving } from './proc-stat.ts'
 

@@ -1,6 +1,5 @@
 import { monitorEventLoopDelay, performance } from 'node:perf_hooks'
-
-import { counter, gauge, type Metric, type Sample } from './exposition.ts'
+import { type Metric, type Sample, counter, gauge } from './exposition.ts'
 import { lostLogLines } from './log-output.ts'
 
 /** How often the delay of the event loop is measured. */

@@ -1,5 +1,4 @@
-import { closeSync, constants, fstatSync, openSync, readdirSync, readSync } from 'node:fs'
-
+import { closeSync, constants, fstatSync, openSync, readSync, readdirSync } from 'node:fs'
 import { attempt, errnoOf } from './errors.ts'
 
 /** As much of a program as execve(2) looks at for `#!`, and the ELF header with its program headers. */

@@ -1,5 +1,4 @@
 import { channel } from 'node:diagnostics_channel'
-
 import type { Logger } from './log.ts'
 
 /**

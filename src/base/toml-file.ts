@@ -1,10 +1,8 @@
 import { createHash } from 'node:crypto'
-
-import { parse, TomlError } from 'smol-toml'
-
-import { readBounded, unreadable, type BoundedRead } from './bounded-file.ts'
-import { AppError, isMissing, type ErrorCode } from './errors.ts'
-import { linesOf, type KeyPath } from './toml-lines.ts'
+import { TomlError, parse } from 'smol-toml'
+import { type BoundedRead, readBounded, unreadable } from './bounded-file.ts'
+import { AppError, type ErrorCode, isMissing } from './errors.ts'
+import { type KeyPath, linesOf } from './toml-lines.ts'
 
 /** A TOML file whose syntax is right; what it means is for its reader to judge. */
 export interface TomlDocument {

@@ -1,7 +1,6 @@
 import { isAbsolute } from 'node:path'
-
 import type { ErrorCode } from './errors.ts'
-import { tomlError, type TomlDocument } from './toml-file.ts'
+import { type TomlDocument, tomlError } from './toml-file.ts'
 import { isVisible } from './visible-text.ts'
 
 export type TomlPath = readonly (string | number)[]

@@ -1,6 +1,5 @@
 import { lstat, unlink } from 'node:fs/promises'
 import { connect } from 'node:net'
-
 import { AppError } from './errors.ts'
 
 /** Where the system keeps a socket's path: 104 bytes on macOS, 108 on Linux, one of them the end. */

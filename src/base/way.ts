@@ -1,6 +1,5 @@
-import { lstatSync, readlinkSync, type Stats } from 'node:fs'
+import { type Stats, lstatSync, readlinkSync } from 'node:fs'
 import { isAbsolute, join } from 'node:path'
-
 import { isMissing } from './errors.ts'
 
 /** The kernel's own bound on links in one path (path_resolution(7)). */

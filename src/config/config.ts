@@ -1,16 +1,15 @@
 import { hostname } from 'node:os'
 import { dirname } from 'node:path'
-
-import { absolutePath } from '../base/home.ts'
+import type { Environment } from '../base/environment.ts'
 import { AppError, isAppError, textWithNext } from '../base/errors.ts'
 import { writableByOthers } from '../base/file-rights.ts'
-import { readToml, tomlError, type TomlDocument } from '../base/toml-file.ts'
+import { absolutePath } from '../base/home.ts'
 import { didYouMean } from '../base/nearest.ts'
-import type { Environment } from '../base/environment.ts'
+import { type TomlDocument, readToml, tomlError } from '../base/toml-file.ts'
+import { type DataPaths, dataDirOf, defaultAclPath, instanceChoice, pathsIn, socketPathProblem } from '../clients/paths.ts'
 import { ASK_TIMEOUT_MS } from '../protocol/desk-limits.ts'
 import { DEFAULT_API_PORT } from '../protocol/local-limits.ts'
-import { dataDirOf, defaultAclPath, instanceChoice, pathsIn, socketPathProblem, type DataPaths } from '../local-api/paths.ts'
-import { OTHER_VARIABLES, SETTING_KEYS, SETTINGS, variableOf, type SettingKey, type Settings } from './settings.ts'
+import { OTHER_VARIABLES, SETTINGS, SETTING_KEYS, type SettingKey, type Settings, variableOf } from './settings.ts'
 
 /** Everything the daemon was told, checked, with where it came from. */
 export interface DaemonConfig extends Settings {

@@ -1,12 +1,12 @@
+import { statSync } from 'node:fs'
 import { createFileAtomic } from '../base/atomic-file.ts'
 import { attempt } from '../base/errors.ts'
 import { ensurePrivateDir } from '../base/file-rights.ts'
-import { statSync } from 'node:fs'
+import type { DataPaths } from '../clients/paths.ts'
 import { loadOrCreateAgentKey } from '../identity/agent-key.ts'
 import { loadOrCreateSeed } from '../identity/key-file.ts'
 import { rememberMachineId } from '../identity/machine-id-hash.ts'
 import { loadOrCreateMachineKey } from '../identity/machine-key.ts'
-import type { DataPaths } from '../local-api/paths.ts'
 import { defaultListen } from './config.ts'
 
 /** What somebody says of a new daemon. */

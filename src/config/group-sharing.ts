@@ -1,9 +1,8 @@
 import { constants } from 'node:fs'
-import { open, stat, type FileHandle } from 'node:fs/promises'
-
+import { type FileHandle, open, stat } from 'node:fs/promises'
 import { AppError, errnoOf, errorText } from '../base/errors.ts'
 import { shellWord } from '../base/shell-word.ts'
-import type { DataPaths } from '../local-api/paths.ts'
+import type { DataPaths } from '../clients/paths.ts'
 import type { Settings } from './settings.ts'
 
 /** What a member of the group reads, and with which mode; the socket and `api.port` are made anew at each start. */

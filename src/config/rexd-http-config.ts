@@ -1,6 +1,5 @@
 import { isIP } from 'node:net'
 import { isAbsolute } from 'node:path'
-
 import { readBounded, unreadable } from '../base/bounded-file.ts'
 import { AppError, errorText } from '../base/errors.ts'
 import type { ListenAddress } from '../base/private-socket.ts'

@@ -1,13 +1,13 @@
-import { absolutePath } from '../base/home.ts'
 import { AppError } from '../base/errors.ts'
 import { writableByOthers } from '../base/file-rights.ts'
+import { absolutePath } from '../base/home.ts'
 import { readToml } from '../base/toml-file.ts'
-import { deepFreeze, nameOf, TomlReader, type TomlPath, type TomlTable } from '../base/toml-reader.ts'
+import { type TomlPath, TomlReader, type TomlTable, deepFreeze, nameOf } from '../base/toml-reader.ts'
 import { readAlwaysAsk } from '../policy/approval/always-ask.ts'
 import type { ModeTable, ToolsSettings } from '../policy/modes/tools-settings.ts'
 import { readSandboxSettings } from '../policy/sandbox/sandbox-settings.ts'
 import { MAX_NAME } from '../protocol/limits.ts'
-import { ASK_FALLBACKS, ASKS, HOSTS, SECURITIES, type Host } from '../protocol/question.ts'
+import { ASKS, ASK_FALLBACKS, HOSTS, type Host, SECURITIES } from '../protocol/question.ts'
 
 /** The sections of a file that `readTools` reads. */
 export const TOOLS_SECTIONS = ['tools', 'agents'] as const

@@ -1,10 +1,10 @@
 import type { Clock } from '../base/clock.ts'
-import { errorText, type AppError } from '../base/errors.ts'
+import { type AppError, errorText } from '../base/errors.ts'
 import { ANSWER_FRESH_MS, sealAnswer } from '../policy/approval/open-approval.ts'
 import type { Question, SealedAnswer } from '../protocol/question.ts'
-import { storeProblem, type ApprovalStore } from './approval-store.ts'
+import { type ApprovalStore, storeProblem } from './approval-store.ts'
 import type { DeskJournal } from './desk-journal.ts'
-import { unavailable, type Ending } from './endings.ts'
+import { type Ending, unavailable } from './endings.ts'
 import { newNonce } from './seal.ts'
 import { tokenBytes } from './store-shape.ts'
 

@@ -1,10 +1,9 @@
 import type { Socket } from 'node:net'
-
-import { systemClock, type Clock } from '../base/clock.ts'
+import { type Clock, systemClock } from '../base/clock.ts'
 import { AppError, errorCodeOf } from '../base/errors.ts'
 import { PendingReplies } from '../base/pending-replies.ts'
-import { readHello, type DeskRole, type ToEngineBody, type ToHumanBody } from '../protocol/desk.ts'
 import { DESK_OPEN_MS } from '../protocol/desk-limits.ts'
+import { type DeskRole, type ToEngineBody, type ToHumanBody, readHello } from '../protocol/desk.ts'
 import { linesOf } from '../protocol/lines.ts'
 import { Seal } from './seal.ts'
 

@@ -1,13 +1,12 @@
 import type { Socket } from 'node:net'
-
 import type { Clock, Timer } from '../base/clock.ts'
 import { AppError, errorText } from '../base/errors.ts'
 import { TokenBucket } from '../base/token-bucket.ts'
 import { DESK_LINES, DESK_OPEN_MS, MAX_DESK_EVENTS_UNREAD, MAX_DESK_LINE, MAX_DESK_UNREAD } from '../protocol/desk-limits.ts'
-import { DESK_ROLES, DESK_VERSION, readEngineBody, readHumanBody, type DeskRole } from '../protocol/desk.ts'
-import { jsonText, LineSplitter } from '../protocol/lines.ts'
+import { DESK_ROLES, DESK_VERSION, type DeskRole, readEngineBody, readHumanBody } from '../protocol/desk.ts'
+import { LineSplitter, jsonText } from '../protocol/lines.ts'
 import type { DeskSession } from './engine-session.ts'
-import { newHelloNonce, Seal } from './seal.ts'
+import { Seal, newHelloNonce } from './seal.ts'
 import { isEvent, isOutput } from './watchers.ts'
 
 const HANG_UP_MS = 1_000

@@ -4,11 +4,11 @@ import {
   type ApprovalOutcome,
   type DeskRefusedEvent,
   type StoreChangedEvent,
-} from '../audit/desk-events.ts'
-import type { Journal } from '../audit/journal.ts'
-import { lastLines } from '../audit/last-lines.ts'
-import { parseLine } from '../audit/parse-line.ts'
-import { cutOf } from '../audit/refusals.ts'
+} from '../journal/desk-events.ts'
+import type { Journal } from '../journal/journal.ts'
+import { lastLines } from '../journal/last-lines.ts'
+import { parseLine } from '../journal/parse-line.ts'
+import { cutOf } from '../journal/refusals.ts'
 import { HISTORY_BYTES, MAX_SHOWN_QUESTION, RECOVERY_BYTES } from '../protocol/desk-limits.ts'
 import type { Question } from '../protocol/question.ts'
 import { askerName } from './waiting-questions.ts'

@@ -1,13 +1,13 @@
 import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
 import { together } from '../policy/modes/tools-settings.ts'
-import type { ModeOverride, RowSettings, SessionModes } from '../protocol/desk.ts'
 import { MAX_OVERRIDES } from '../protocol/desk-limits.ts'
+import type { ModeOverride, RowSettings, SessionModes } from '../protocol/desk.ts'
 import { overrideText } from '../protocol/mode-command.ts'
 import type { ApprovalStore } from './approval-store.ts'
+import type { DeskJournal } from './desk-journal.ts'
 import { withSaved } from './store-changes.ts'
 import type { Store } from './store-shape.ts'
-import type { DeskJournal } from './desk-journal.ts'
 
 export interface DeskModesComponents {
   readonly clock: Clock

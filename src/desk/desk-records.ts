@@ -1,14 +1,14 @@
-import { homeDirectory } from '../base/home.ts'
 import { AppError } from '../base/errors.ts'
+import { homeDirectory } from '../base/home.ts'
 import { rowProblem } from '../policy/approval/allowlist-row.ts'
 import { stricterFallback } from '../policy/modes/settings.ts'
+import { MAX_DESK_REPLY } from '../protocol/desk-limits.ts'
 import type { Grant, HumanBody } from '../protocol/desk.ts'
 import type { LifecycleEvent } from '../protocol/lifecycle.ts'
-import { MAX_DESK_REPLY } from '../protocol/desk-limits.ts'
 import type { ApprovalStore } from './approval-store.ts'
 import type { DeskJournal } from './desk-journal.ts'
 import type { DeskModes } from './desk-modes.ts'
-import { withoutGrant, withoutPattern, withPattern } from './store-changes.ts'
+import { withPattern, withoutGrant, withoutPattern } from './store-changes.ts'
 
 export interface DeskRecordsComponents {
   readonly store: ApprovalStore

@@ -1,5 +1,5 @@
 import { unlessAborted } from '../base/abortable.ts'
-import { systemClock, type Clock } from '../base/clock.ts'
+import { type Clock, systemClock } from '../base/clock.ts'
 import { AppError, errorText, isAppError } from '../base/errors.ts'
 import { FairTurns } from '../base/fair-turns.ts'
 import { dialOwn } from '../base/own-socket.ts'
@@ -13,12 +13,12 @@ import {
   MAX_DESK_UNREAD,
   MAX_TOLD_RUNNING,
 } from '../protocol/desk-limits.ts'
-import { readToEngineBody, type EngineBody, type ModeOverride, type ToEngineBody } from '../protocol/desk.ts'
+import { type EngineBody, type ModeOverride, type ToEngineBody, readToEngineBody } from '../protocol/desk.ts'
 import type { LifecycleEvent } from '../protocol/lifecycle.ts'
 import type { Question, SealedAnswer } from '../protocol/question.ts'
 import { DeskChannel } from './desk-channel.ts'
-import { checkOldModes } from './desk-modes.ts'
 import type { DeskLink, RunsFollowed, Waiting } from './desk-link.ts'
+import { checkOldModes } from './desk-modes.ts'
 import { loadStore } from './store-file.ts'
 import { tokenBytes } from './store-shape.ts'
 import { callerOf } from './waiting-questions.ts'

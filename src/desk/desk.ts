@@ -3,20 +3,23 @@ import type { Clock, Timer } from '../base/clock.ts'
 import { AppError, errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
-import { judge, judgeFallback, type Judgement } from '../policy/approval/judge.ts'
-import { closedProblemOf } from '../protocol/json-table.ts'
+import { type Judgement, judge, judgeFallback } from '../policy/approval/judge.ts'
+import { MAX_QUESTION_JSON, MAX_SETTLED, MAX_WHY_ASKED } from '../protocol/desk-limits.ts'
 import { QUESTION_FIELDS } from '../protocol/desk-question.ts'
 import type { PendingQuestion } from '../protocol/desk.ts'
-import { MAX_QUESTION_JSON, MAX_SETTLED, MAX_WHY_ASKED } from '../protocol/desk-limits.ts'
+import { closedProblemOf } from '../protocol/json-table.ts'
 import type { LifecycleEvent } from '../protocol/lifecycle.ts'
 import { unallowable } from '../protocol/question-size.ts'
 import type { Question, SealedAnswer } from '../protocol/question.ts'
 import { Answers } from './answers.ts'
 import type { ApprovalStore } from './approval-store.ts'
-import type { Waiting } from './desk-link.ts'
 import type { DeskJournal } from './desk-journal.ts'
+import type { Waiting } from './desk-link.ts'
 import { DeskModes } from './desk-modes.ts'
 import {
+  type Ending,
+  type HumanDecision,
+  type Settled,
   checkDecision,
   decidedBy,
   decisionsFor,
@@ -28,15 +31,12 @@ import {
   unanswered,
   unavailable,
   withdrawn,
-  type Ending,
-  type HumanDecision,
-  type Settled,
 } from './endings.ts'
 import { FloodTelling } from './flood-telling.ts'
 import { Judging } from './judging.ts'
 import { newNonce } from './seal.ts'
-import { WaitingQuestions, type WaitingQuestion } from './waiting-questions.ts'
-import { Watchers, type Watcher } from './watchers.ts'
+import { type WaitingQuestion, WaitingQuestions } from './waiting-questions.ts'
+import { type Watcher, Watchers } from './watchers.ts'
 
 export interface DeskComponents {
   readonly clock: Clock

@@ -1,9 +1,9 @@
-import type { ApprovalOutcome } from '../audit/desk-events.ts'
 import { AppError } from '../base/errors.ts'
+import type { ApprovalOutcome } from '../journal/desk-events.ts'
+import { MAX_OPAQUE_GRANT_MS, grantBounds } from '../protocol/desk-limits.ts'
 import type { PendingQuestion } from '../protocol/desk.ts'
-import { grantBounds, MAX_OPAQUE_GRANT_MS } from '../protocol/desk-limits.ts'
 import { unallowable } from '../protocol/question-size.ts'
-import { DECISIONS, type Answer, type Decision } from '../protocol/question.ts'
+import { type Answer, DECISIONS, type Decision } from '../protocol/question.ts'
 
 /** What a human decides about exactly the permit that was shown. */
 export interface HumanDecision {

@@ -1,7 +1,7 @@
 import { errorText, isAppError } from '../base/errors.ts'
 import { hasShare } from '../base/share.ts'
 import { MAX_QUESTIONS_OF_ENGINE } from '../protocol/desk-limits.ts'
-import { readEngineBody, type EngineBody, type ToEngineBody } from '../protocol/desk.ts'
+import { type EngineBody, type ToEngineBody, readEngineBody } from '../protocol/desk.ts'
 import type { Desk } from './desk.ts'
 import type { EngineRuns, FollowedRuns } from './followed-runs.ts'
 import { callerOf } from './waiting-questions.ts'

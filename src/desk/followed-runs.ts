@@ -1,7 +1,7 @@
 import { BoundedMap } from '../base/bounded.ts'
 import type { Clock } from '../base/clock.ts'
 import { FOLLOW_TELL_MS, MAX_KNOWN_RUNS } from '../protocol/desk-limits.ts'
-import { isOver, runOf, type LifecycleEvent } from '../protocol/lifecycle.ts'
+import { type LifecycleEvent, isOver, runOf } from '../protocol/lifecycle.ts'
 
 /** An engine is told which of its runs are followed. */
 type Tell = (runs: readonly string[]) => void

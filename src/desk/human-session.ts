@@ -1,12 +1,12 @@
 import { errorText, isAppError } from '../base/errors.ts'
 import { MAX_DESK_REPLY, MAX_HUMAN_REQUESTS } from '../protocol/desk-limits.ts'
-import { readHumanBody, type HumanBody, type ToHumanBody } from '../protocol/desk.ts'
-import type { Desk } from './desk.ts'
-import type { FollowedRuns } from './followed-runs.ts'
-import type { DeskRecords } from './desk-records.ts'
-import { isOutput, type News } from './watchers.ts'
-import type { DeskSession } from './engine-session.ts'
+import { type HumanBody, type ToHumanBody, readHumanBody } from '../protocol/desk.ts'
 import { jsonText } from '../protocol/lines.ts'
+import type { DeskRecords } from './desk-records.ts'
+import type { Desk } from './desk.ts'
+import type { DeskSession } from './engine-session.ts'
+import type { FollowedRuns } from './followed-runs.ts'
+import { type News, isOutput } from './watchers.ts'
 
 type Request = Exclude<HumanBody, { type: 'open' }>
 

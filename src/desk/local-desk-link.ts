@@ -1,10 +1,10 @@
+import { AppError } from '../base/errors.ts'
 import type { ModeOverride } from '../protocol/desk.ts'
 import type { LifecycleEvent } from '../protocol/lifecycle.ts'
 import type { Question, SealedAnswer } from '../protocol/question.ts'
-import { AppError } from '../base/errors.ts'
-import { storeProblem, type ApprovalStore } from './approval-store.ts'
-import type { Desk } from './desk.ts'
+import { type ApprovalStore, storeProblem } from './approval-store.ts'
 import type { DeskLink, RunsFollowed, Waiting } from './desk-link.ts'
+import type { Desk } from './desk.ts'
 import type { EngineRuns, FollowedRuns } from './followed-runs.ts'
 import { tokenBytes } from './store-shape.ts'
 

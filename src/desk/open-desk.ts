@@ -1,14 +1,14 @@
-import type { ApprovalOutcome } from '../audit/desk-events.ts'
-import { Journal, type JournalComponents } from '../audit/journal.ts'
 import type { StartableEntry } from '../base/startable.ts'
 import type { AgentSigner } from '../identity/signing.ts'
+import type { ApprovalOutcome } from '../journal/desk-events.ts'
+import { Journal, type JournalComponents } from '../journal/journal.ts'
 import { ApprovalStore } from './approval-store.ts'
 import { DeskJournal } from './desk-journal.ts'
+import type { DeskLink } from './desk-link.ts'
 import { DeskRecords } from './desk-records.ts'
 import { DeskServer } from './desk-server.ts'
 import { Desk } from './desk.ts'
 import { FollowedRuns } from './followed-runs.ts'
-import type { DeskLink } from './desk-link.ts'
 import { LocalDeskLink } from './local-desk-link.ts'
 
 export interface OpenDeskInit {

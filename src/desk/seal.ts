@@ -1,7 +1,7 @@
 import { equalBytes, hmac, randomBytes, sha256 } from '../identity/hash.ts'
-import { fromHex, toHex } from '../protocol/ids.ts'
-import { HUMAN_KEY_TEXT, readSealed, sealedText, type DeskDirection, type DeskRole, type SealedLine } from '../protocol/desk.ts'
 import { DESK_FRESH_MS, MAX_DESK_NONCES } from '../protocol/desk-limits.ts'
+import { type DeskDirection, type DeskRole, HUMAN_KEY_TEXT, type SealedLine, readSealed, sealedText } from '../protocol/desk.ts'
+import { fromHex, toHex } from '../protocol/ids.ts'
 import { jsonText } from '../protocol/lines.ts'
 
 const NONCE_BYTES = 16

@@ -1,4 +1,4 @@
-import { rowName, type StoredAgent, type StoreSnapshot } from '../policy/approval/judge.ts'
+import { type StoreSnapshot, type StoredAgent, rowName } from '../policy/approval/judge.ts'
 import { settingsOf } from '../policy/modes/tools-settings.ts'
 import type { ModeOverride } from '../protocol/desk.ts'
 import type { Question } from '../protocol/question.ts'

@@ -1,13 +1,12 @@
 import { constants } from 'node:fs'
-import { open, type FileHandle } from 'node:fs/promises'
-
+import { type FileHandle, open } from 'node:fs/promises'
 import { writeFileAtomic } from '../base/atomic-file.ts'
 import { AppError, errnoOf, isMissing } from '../base/errors.ts'
 import { assertOursAlone } from '../base/file-rights.ts'
-import { toHex } from '../protocol/ids.ts'
-import { MAX_STORE_BYTES } from '../protocol/desk-limits.ts'
 import { sha256 } from '../identity/hash.ts'
-import { readStore, storeText, type Store } from './store-shape.ts'
+import { MAX_STORE_BYTES } from '../protocol/desk-limits.ts'
+import { toHex } from '../protocol/ids.ts'
+import { type Store, readStore, storeText } from './store-shape.ts'
 
 const PRIVATE = 0o600
 

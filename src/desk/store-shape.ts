@@ -1,6 +1,19 @@
 import { AppError } from '../base/errors.ts'
 import { versionProblem } from '../base/file-version.ts'
 import {
+  MAX_ALLOWLIST,
+  MAX_GRANTS,
+  MAX_LAST_USED_COMMAND,
+  MAX_PATTERN,
+  MAX_QUESTION_TEXT,
+  MAX_STORE_AGENTS,
+} from '../protocol/desk-limits.ts'
+import { askText, fallbackText, securityText } from '../protocol/desk-question.ts'
+import { type Grant, agentName, grantCheck, overrideCheck } from '../protocol/desk.ts'
+import { parseTable } from '../protocol/json-shape.ts'
+import {
+  type Field,
+  type Sent,
   closedProblemOf,
   flag,
   isText,
@@ -11,20 +24,7 @@ import {
   tested,
   textUpTo,
   wholeUpTo,
-  type Field,
-  type Sent,
 } from '../protocol/json-table.ts'
-import {
-  MAX_ALLOWLIST,
-  MAX_GRANTS,
-  MAX_LAST_USED_COMMAND,
-  MAX_PATTERN,
-  MAX_QUESTION_TEXT,
-  MAX_STORE_AGENTS,
-} from '../protocol/desk-limits.ts'
-import { agentName, grantCheck, overrideCheck, type Grant } from '../protocol/desk.ts'
-import { fallbackText, askText, securityText } from '../protocol/desk-question.ts'
-import { parseTable } from '../protocol/json-shape.ts'
 import { fromBase64 } from '../protocol/text.ts'
 
 /** Of the token that engines and desk share. */

@@ -1,8 +1,6 @@
 import type { Clock } from '../base/clock.ts'
 import { RateLimit } from '../base/rate-limit.ts'
 import { isGivenLabel } from '../policy/modes/tools-settings.ts'
-import { provenAgent, type Question } from '../protocol/question.ts'
-import type { PendingQuestion } from '../protocol/desk.ts'
 import {
   MAX_CLAIMED_JSON,
   MAX_CLAIMED_QUESTIONS,
@@ -12,6 +10,8 @@ import {
   MAX_WAITING_JSON_OF_ASKER,
   QUESTION_RATE,
 } from '../protocol/desk-limits.ts'
+import type { PendingQuestion } from '../protocol/desk.ts'
+import { type Question, provenAgent } from '../protocol/question.ts'
 
 /** One text for each asker: an agent of the mesh, or what a local one calls itself. */
 export const askerName = ({ asker }: Pick<Question, 'asker'>): string => (asker.kind === 'mesh' ? asker.agent_id : asker.label)

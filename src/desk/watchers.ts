@@ -1,6 +1,6 @@
 import type { Clock, Timer } from '../base/clock.ts'
-import type { ToHumanBody } from '../protocol/desk.ts'
 import { UI_GRACE_MS } from '../protocol/desk-limits.ts'
+import type { ToHumanBody } from '../protocol/desk.ts'
 
 /** What a watching human is told without having asked. */
 export type News = Extract<ToHumanBody, { type: 'question' | 'settled' | 'flood' | 'event' }>

@@ -1,13 +1,12 @@
 import { join } from 'node:path'
-
 import { errorText } from '../base/errors.ts'
 import { silentLogger } from '../base/log.ts'
+import type { DaemonConfig } from '../config/config.ts'
 import type { EnforcementJudge } from '../policy/mesh/confinement.ts'
 import { CONTAINMENT_FILE, Cells } from '../process/cells.ts'
+import { type ContainmentRecord, readContainmentRecord } from '../process/containment-record.ts'
 import { missingTools } from '../process/guardian.ts'
-import { readContainmentRecord, type ContainmentRecord } from '../process/containment-record.ts'
-import type { DaemonConfig } from '../config/config.ts'
-import { fail, ok, warn, type Finding } from './findings.ts'
+import { type Finding, fail, ok, warn } from './findings.ts'
 
 const REMEDY = 'see "Containment" in docs/config.md'
 

@@ -1,9 +1,12 @@
 import { stat } from 'node:fs/promises'
 import { createServer } from 'node:net'
-
-import { systemClock, type Clock } from '../base/clock.ts'
+import { type Clock, systemClock } from '../base/clock.ts'
+import type { Environment } from '../base/environment.ts'
 import { errorText, isAppError } from '../base/errors.ts'
 import { silentLogger } from '../base/log.ts'
+import type { DataPaths } from '../clients/paths.ts'
+import type { ConfigReading, DaemonConfig } from '../config/config.ts'
+import { dataDirMode } from '../config/settings.ts'
 import { AskedRuns } from '../executor/asked/asked-runs.ts'
 import { agentSignerOf } from '../identity/agent-key.ts'
 import { loadSeed } from '../identity/key-file.ts'
@@ -11,32 +14,28 @@ import { machineIdOfKeyFile } from '../identity/machine-key.ts'
 import { peerIdOf } from '../identity/peer-id.ts'
 import { primitives } from '../identity/primitives.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
+import { lookAtLock } from '../supervision/lock.ts'
 import { Contacts } from '../trust/contacts.ts'
 import { Revocations } from '../trust/revocations.ts'
+import { runningContainment } from './check-containment.ts'
 import {
   checkConfig,
   checkDataDir,
+  checkGroups,
   checkMachineId,
   checkNetworkUser,
   checkProcessOne,
   checkRuns,
   checkSharing,
   checkSyslog,
-  checkGroups,
 } from './check.ts'
-import { runningContainment } from './check-containment.ts'
-import type { Environment } from '../base/environment.ts'
-import type { ConfigReading, DaemonConfig } from '../config/config.ts'
-import type { Examiner } from './examiner.ts'
 import { deskFindings } from './desk-check.ts'
+import type { Examiner } from './examiner.ts'
 import { checkExecFiles, checkOutgoing } from './exec-files.ts'
-import { fail, ok, warn, type Finding } from './findings.ts'
-import { lookAtLock } from '../supervision/lock.ts'
-import type { DataPaths } from '../local-api/paths.ts'
-import { askWhoRuns, checkRunning } from './running.ts'
+import { type Finding, fail, ok, warn } from './findings.ts'
 import { checkRexdSocket, checkServedRexd, rexdListen } from './rexd-check.ts'
+import { askWhoRuns, checkRunning } from './running.ts'
 import { checkSuccessors } from './successor-check.ts'
-import { dataDirMode } from '../config/settings.ts'
 
 const checkRuntime = (): Finding => {
   const { name } = primitives()

@@ -1,5 +1,4 @@
 import { stat } from 'node:fs/promises'
-
 import { isMissing } from '../base/errors.ts'
 import { readPasswd } from '../base/passwd.ts'
 import { userNameOf } from '../supervision/network-user.ts'

@@ -1,12 +1,11 @@
 import { constants } from 'node:fs'
 import { access, stat } from 'node:fs/promises'
 import { dirname } from 'node:path'
-
 import { errorText } from '../base/errors.ts'
 import { shellWord } from '../base/shell-word.ts'
 import { inspectAcl } from '../policy/mesh/load-acl.ts'
-import { fail, ok, type Finding } from './findings.ts'
 import { ownName } from '../supervision/network-user.ts'
+import { type Finding, fail, ok } from './findings.ts'
 
 const isThere = async (path: string): Promise<boolean> => (await stat(path).catch(() => null)) !== null
 

@@ -1,11 +1,11 @@
-import { isAppError } from '../base/errors.ts'
 import type { Environment } from '../base/environment.ts'
+import { isAppError } from '../base/errors.ts'
+import type { LocalApi } from '../clients/local-api.ts'
+import type { InstanceChoice } from '../clients/paths.ts'
 import { readConfig } from '../config/config.ts'
-import type { ExecDiagnostics, ExecState } from '../diagnostics/exec-counters.ts'
-import type { LocalApi } from '../local-api/local-api.ts'
-import type { InstanceChoice } from '../local-api/paths.ts'
-import { closedAcl, type Acl } from '../policy/mesh/acl.ts'
-import { inspectAcl, type AclInspection } from '../policy/mesh/load-acl.ts'
+import type { ExecDiagnostics, ExecState } from '../executor/exec-counters.ts'
+import { type Acl, closedAcl } from '../policy/mesh/acl.ts'
+import { type AclInspection, inspectAcl } from '../policy/mesh/load-acl.ts'
 import { restartCommand } from '../supervision/restart-command.ts'
 
 /** Why the file is not what the daemon enforces; null where it is. */

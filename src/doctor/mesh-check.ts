@@ -1,5 +1,5 @@
 import { counted } from '../base/counted.ts'
-import { ok, warn, type Finding } from './findings.ts'
+import { type Finding, ok, warn } from './findings.ts'
 import { meshSizeText } from './mesh-size.ts'
 
 /** Of `/peers`. */

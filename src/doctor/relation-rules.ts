@@ -1,11 +1,11 @@
 import { counted } from '../base/counted.ts'
 import { errorText } from '../base/errors.ts'
 import { shellWord, shellWords } from '../base/shell-word.ts'
-import type { LocalApi } from '../local-api/local-api.ts'
-import { askRules } from '../local-api/rules.ts'
+import type { LocalApi } from '../clients/local-api.ts'
+import { askRules } from '../clients/rules.ts'
 import { findMetacharacter, matchesToken, parseForeignArgv } from '../protocol/argv-template.ts'
 import type { ExecRule } from '../protocol/exec.ts'
-import { fail, ok, warn, type Finding } from './findings.ts'
+import { type Finding, fail, ok, warn } from './findings.ts'
 
 interface RuleQuestion {
   /** As a person names it. */

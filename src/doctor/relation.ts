@@ -1,12 +1,12 @@
-import type { ContactRecord, ContactsAnswer, PeersAnswer, Pinged } from '../protocol/api-answers.ts'
 import { AppError, errorText, isAppError, nextOf } from '../base/errors.ts'
-import type { LocalApi } from '../local-api/local-api.ts'
-import { CAUSE_TEXT, evaluateTrust, trustRemedy } from '../local-api/trust.ts'
-import { wayText } from '../local-api/way-text.ts'
+import type { LocalApi } from '../clients/local-api.ts'
+import { CAUSE_TEXT, evaluateTrust, trustRemedy } from '../clients/trust.ts'
+import { wayText } from '../clients/way-text.ts'
+import type { ContactRecord, ContactsAnswer, PeersAnswer, Pinged } from '../protocol/api-answers.ts'
 import { isHexId } from '../protocol/ids.ts'
 import { MAX_CLOCK_SKEW_MS } from '../protocol/limits.ts'
 import { findContact } from '../trust/contact.ts'
-import { fail, ok, warn, type Finding } from './findings.ts'
+import { type Finding, fail, ok, warn } from './findings.ts'
 import { ruleFindings } from './relation-rules.ts'
 
 /** Above this somebody looks at a clock; above MAX_CLOCK_SKEW_MS cards and presences are refused. */

@@ -1,13 +1,13 @@
-import { errorText } from '../base/errors.ts'
-import { socketDirProblems, type ListenAddress } from '../base/private-socket.ts'
-import { answers } from '../base/unix-socket.ts'
 import type { Environment } from '../base/environment.ts'
-import { checkRexdJournal } from './exec-files.ts'
-import { fail, ok, warn, type Finding } from './findings.ts'
-import { placeFindings } from './modes-check.ts'
+import { errorText } from '../base/errors.ts'
+import { type ListenAddress, socketDirProblems } from '../base/private-socket.ts'
+import { answers } from '../base/unix-socket.ts'
 import type { DaemonConfig } from '../config/config.ts'
-import { readRexdConfig, withoutHttp, type RexdConfig } from '../config/rexd-config.ts'
-import { readTlsMaterial, type RexdHttpConfig } from '../config/rexd-http-config.ts'
+import { type RexdConfig, readRexdConfig, withoutHttp } from '../config/rexd-config.ts'
+import { type RexdHttpConfig, readTlsMaterial } from '../config/rexd-http-config.ts'
+import { checkRexdJournal } from './exec-files.ts'
+import { type Finding, fail, ok, warn } from './findings.ts'
+import { placeFindings } from './modes-check.ts'
 
 export interface RexdInspection {
   /** Null where the file cannot be read at all. */

@@ -1,8 +1,8 @@
+import type { DaemonConfig } from '../config/config.ts'
 import { entriesOfBefore, newKeyLine, newKeyText } from '../policy/mesh/authorize.ts'
 import { inspectAcl } from '../policy/mesh/load-acl.ts'
 import { Contacts } from '../trust/contacts.ts'
-import type { DaemonConfig } from '../config/config.ts'
-import { warn, type Finding } from './findings.ts'
+import { type Finding, warn } from './findings.ts'
 
 /** Entries of an ACL for keys that a contact had before, each with the line to write; what is wrong with either file is told elsewhere. */
 export const successorDoubts = async (

@@ -1,5 +1,4 @@
 import type { IncomingMessage } from 'node:http'
-
 import { AppError } from '../base/errors.ts'
 import { plainText } from '../base/visible-text.ts'
 import { equalBytes, sha256 } from '../identity/hash.ts'

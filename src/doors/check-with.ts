@@ -1,7 +1,6 @@
 import type * as z from 'zod'
-
 import { AppError } from '../base/errors.ts'
-import { describeIssue, MAX_ISSUES_SHOWN } from './describe-issue.ts'
+import { MAX_ISSUES_SHOWN, describeIssue } from './describe-issue.ts'
 
 const isObject = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null
 

@@ -1,5 +1,4 @@
 import * as z from 'zod'
-
 import { didYouMean } from '../base/nearest.ts'
 import { MAX_NAME } from '../protocol/limits.ts'
 

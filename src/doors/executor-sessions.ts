@@ -1,5 +1,5 @@
 import { Turnstile } from '../base/turnstile.ts'
-import type { LocalExecutor, SessionOpening } from '../executor/port/local-executor.ts'
+import type { LocalExecutor, SessionOpening } from '../executor-api/local-executor.ts'
 import type { SessionGrant } from '../protocol/rexd-answers.ts'
 
 export interface ExecutorSessionsComponents {

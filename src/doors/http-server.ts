@@ -1,7 +1,6 @@
-import { createServer, type Server } from 'node:http'
-import { createServer as createTlsServer, Server as TlsServer } from 'node:https'
+import { type Server, createServer } from 'node:http'
+import { Server as TlsServer, createServer as createTlsServer } from 'node:https'
 import type { AddressInfo } from 'node:net'
-
 import { AppError, errorText } from '../base/errors.ts'
 import type { ListenAddress } from '../base/private-socket.ts'
 import type { Listener } from './access.ts'

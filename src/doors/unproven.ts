@@ -1,5 +1,4 @@
-import { isIPv6, type Socket } from 'node:net'
-
+import { type Socket, isIPv6 } from 'node:net'
 import { networkOf } from '../base/ip-network.ts'
 
 const LOOPBACK = /^(?:::ffff:)?127\.|^::1$/

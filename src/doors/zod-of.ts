@@ -1,5 +1,4 @@
 import * as z from 'zod'
-
 import type { Field, FieldTable, Kind } from '../protocol/json-table.ts'
 
 type Bounds = { readonly min?: number; readonly max?: number }

@@ -1,9 +1,9 @@
-import type { SelectedHost } from '../protocol/api-answers.ts'
 import { AppError } from '../base/errors.ts'
 import { didYouMean } from '../base/nearest.ts'
-import type { Snapshot } from '../executor/port/snapshot.ts'
+import type { Snapshot } from '../executor-api/snapshot.ts'
+import type { SelectedHost } from '../protocol/api-answers.ts'
 import { ContactIndex } from '../protocol/contact-index.ts'
-import { isHexId, type AgentId } from '../protocol/ids.ts'
+import { type AgentId, isHexId } from '../protocol/ids.ts'
 import { MIN_ID_PREFIX } from '../protocol/limits.ts'
 import { groupsByName, selectHosts, wildcardHint } from '../protocol/select-hosts.ts'
 

@@ -1,7 +1,7 @@
 import { errorText } from '../base/errors.ts'
 import { equalBytes } from '../identity/hash.ts'
 import { verifyAgent } from '../identity/signing.ts'
-import { EXEC_EXIT_DOMAIN, execExit, type ExecExit } from '../protocol/exec.ts'
+import { EXEC_EXIT_DOMAIN, type ExecExit, execExit } from '../protocol/exec.ts'
 import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
 import type { WarningKind } from '../protocol/reasons.ts'
 import type { OutputName, ReceivedStream } from './received.ts'

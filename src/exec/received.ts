@@ -1,8 +1,7 @@
-import { createHash, type Hash } from 'node:crypto'
-
+import { type Hash, createHash } from 'node:crypto'
 import type { ExecFrame } from '../protocol/exec.ts'
-import type { WarningKind } from '../protocol/reasons.ts'
 import { MAX_WARNINGS_PER_RUN } from '../protocol/limits.ts'
+import type { WarningKind } from '../protocol/reasons.ts'
 import { MAX_WAITING_FRAMES } from '../protocol/waiting-limits.ts'
 import type { RunEvent } from './run-spec.ts'
 import type { RunPeer } from './transport.ts'

@@ -8,7 +8,7 @@ import { EXIT_WAIT_SLACK_MS, KILL_GRACE_MS, MAX_UNACKED_PER_RUN, UNACKED_SLACK }
 import { MAX_APPROVAL_WAIT_MS } from '../protocol/waiting-limits.ts'
 import type { RequesterCounters } from './counters.ts'
 import { Delivery } from './delivery.ts'
-import { compareOutput, outcomeOf, readExit, type Expected, type SignedBody } from './exit.ts'
+import { type Expected, type SignedBody, compareOutput, outcomeOf, readExit } from './exit.ts'
 import { ReceivedRun } from './received.ts'
 import { ResumableTransport } from './resumable-transport.ts'
 import type { ResumableTransportComponents } from './resume-contract.ts'

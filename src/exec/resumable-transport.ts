@@ -3,7 +3,7 @@ import { AppError, errorText, isAppError } from '../base/errors.ts'
 import { NamedTimers } from '../base/named-timers.ts'
 import type { ExecFrame } from '../protocol/exec.ts'
 import { LEASE_EXPIRES_MS, RESUME_ATTEMPT_MS } from '../protocol/limits.ts'
-import { Liveness, LIVENESS_CHECK_MS } from './liveness.ts'
+import { LIVENESS_CHECK_MS, Liveness } from './liveness.ts'
 import type { Reopen, ResumableTransportComponents, ResumableTransportInit } from './resume-contract.ts'
 import type { RunPeer, RunTransport } from './transport.ts'
 

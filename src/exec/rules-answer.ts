@@ -2,8 +2,8 @@ import { AppError } from '../base/errors.ts'
 import { replaceInvisible } from '../base/visible-text.ts'
 import { verifyAgent } from '../identity/signing.ts'
 import { parseForeignArgv } from '../protocol/argv-template.ts'
-import { checkArgvSize, EXEC_RULES_DOMAIN, execDetachRules, type ExecRule, type ExecRules } from '../protocol/exec.ts'
-import { partiesProblem, type Expected, type SignedBody } from './exit.ts'
+import { EXEC_RULES_DOMAIN, type ExecRule, type ExecRules, checkArgvSize, execDetachRules } from '../protocol/exec.ts'
+import { type Expected, type SignedBody, partiesProblem } from './exit.ts'
 
 type Rules = Pick<ExecRules, 'rules' | 'left_out'>
 

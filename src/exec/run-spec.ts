@@ -1,4 +1,4 @@
-import type { RequestProof } from '../executor/port/messages.ts'
+import type { RequestProof } from '../executor-api/messages.ts'
 import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
 import type { WaitingReason, WarningKind } from '../protocol/reasons.ts'
 import type { RunResultJson } from '../protocol/run-events.ts'

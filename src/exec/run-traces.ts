@@ -1,14 +1,13 @@
 import { randomBytes } from 'node:crypto'
-
 import type { Clock, Timer } from '../base/clock.ts'
+import { type StageReached, nowUs, onStage } from '../base/stages.ts'
 import type { Startable } from '../base/startable.ts'
-import { nowUs, onStage, type StageReached } from '../base/stages.ts'
 import type { RequestId } from '../protocol/ids.ts'
 import { KILL_GRACE_MS, LEASE_EXPIRES_MS } from '../protocol/limits.ts'
 import { MAX_TRACED_DETACHED, MAX_TRACED_RUNS } from '../protocol/local-limits.ts'
 import { SPAN_ID_BYTES, TRACE_ID_BYTES, type TraceContext } from '../protocol/trace-context.ts'
 import type { RequesterCounters } from './counters.ts'
-import { TracedRun, type SpanAttributes } from './run-spans.ts'
+import { type SpanAttributes, TracedRun } from './run-spans.ts'
 
 /** A run that nobody resumes is ended by then: its lease, and the five seconds that a program has after SIGTERM. */
 const LOST_MS = LEASE_EXPIRES_MS + KILL_GRACE_MS

@@ -1,10 +1,10 @@
-import type { RunSession } from '../protocol/api-answers.ts'
 import { BoundedSet } from '../base/bounded.ts'
 import type { Clock } from '../base/clock.ts'
 import { AppError, isAppError } from '../base/errors.ts'
+import type { RunSession } from '../protocol/api-answers.ts'
 import type { MachineId, RequestId } from '../protocol/ids.ts'
-import { MAX_RECENT_RUNS } from '../protocol/limits.ts'
 import type { LifecycleFacts } from '../protocol/lifecycle.ts'
+import { MAX_RECENT_RUNS } from '../protocol/limits.ts'
 import type { RunStory } from '../protocol/run-story.ts'
 import type { RunSpec } from './run-spec.ts'
 

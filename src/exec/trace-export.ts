@@ -1,6 +1,5 @@
 import { Agent, request } from 'node:http'
-
-import { within, type Clock, type Timer } from '../base/clock.ts'
+import { type Clock, type Timer, within } from '../base/clock.ts'
 import { errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import { nowUs } from '../base/stages.ts'
@@ -8,7 +7,7 @@ import type { Startable } from '../base/startable.ts'
 import { MAX_TRACED_RUNS } from '../protocol/local-limits.ts'
 import type { RequesterCounters } from './counters.ts'
 import type { TracedRun } from './run-spans.ts'
-import { newSpanId, type TraceSink } from './run-traces.ts'
+import { type TraceSink, newSpanId } from './run-traces.ts'
 
 /** What has ended is collected for so long; a word of its requester that comes late still counts. */
 export const EXPORT_EVERY_MS = 1_000

@@ -1,10 +1,10 @@
 import { isAppError } from '../base/errors.ts'
 import type { ExecFrame } from '../protocol/exec.ts'
-import { fromHex, toHex, type RequestId } from '../protocol/ids.ts'
+import { type RequestId, fromHex, toHex } from '../protocol/ids.ts'
 import type { TraceContext } from '../protocol/trace-context.ts'
 import type { SpanAttributes } from './run-spans.ts'
-import type { RunTraces } from './run-traces.ts'
 import type { RunOutcome } from './run-spec.ts'
+import type { RunTraces } from './run-traces.ts'
 import type { RunPeer } from './transport.ts'
 import { OWN_LINK } from './transports.ts'
 

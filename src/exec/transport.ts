@@ -1,7 +1,7 @@
 import { AppError } from '../base/errors.ts'
-import type { ExecutorClient } from '../executor/port/client.ts'
-import type { RunPort } from '../executor/port/run-port.ts'
-import { decodeExecBody, EXEC_PREFIX, execFrame, type ExecFrame } from '../protocol/exec.ts'
+import type { ExecutorClient } from '../executor-api/client.ts'
+import type { RunPort } from '../executor-api/run-port.ts'
+import { EXEC_PREFIX, type ExecFrame, decodeExecBody, execFrame } from '../protocol/exec.ts'
 import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
 
 /** Who answers on a transport, as the link proved it. */

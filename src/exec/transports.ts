@@ -1,5 +1,5 @@
 import { AppError } from '../base/errors.ts'
-import type { ExecutorClient } from '../executor/port/client.ts'
+import type { ExecutorClient } from '../executor-api/client.ts'
 import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
 import type { Reopen } from './resume-contract.ts'
 import { ChannelTransport, PortTransport, type RunChannel, type RunTransport } from './transport.ts'

@@ -1,10 +1,10 @@
-import type { AuthorityEvent } from '../audit/authority-event.ts'
-import type { Journal } from '../audit/journal.ts'
 import { AppError, errorText, isAppError } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import { plainText } from '../base/visible-text.ts'
-import type { ExecCounters } from '../diagnostics/exec-counters.ts'
-import type { HttpRefused } from './port/messages.ts'
+import type { HttpRefused } from '../executor-api/messages.ts'
+import type { AuthorityEvent } from '../journal/authority-event.ts'
+import type { Journal } from '../journal/journal.ts'
+import type { ExecCounters } from './exec-counters.ts'
 
 export interface AuthorityJournalComponents {
   readonly counters: ExecCounters

@@ -1,6 +1,6 @@
-import { renewSeed, type SeedFile } from '../identity/key-file.ts'
-import type { CallerTokens } from './port/messages.ts'
 import { AppError } from '../base/errors.ts'
+import type { CallerTokens } from '../executor-api/messages.ts'
+import { type SeedFile, renewSeed } from '../identity/key-file.ts'
 import { ROTATED_TOKENS } from '../protocol/reasons.ts'
 import type { OperatorGate } from './operator-gate.ts'
 

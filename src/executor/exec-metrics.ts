@@ -1,9 +1,9 @@
-import type { JournalStatus } from '../audit/journal.ts'
-import { byLabel, counter, counterMetrics, gauge, histogramSamples, type Metric } from '../base/exposition.ts'
-import { usageMetrics, type ProcessUsage } from '../base/process-usage.ts'
+import { type Metric, byLabel, counter, counterMetrics, gauge, histogramSamples } from '../base/exposition.ts'
+import { type ProcessUsage, usageMetrics } from '../base/process-usage.ts'
 import type { DeskCounts } from '../desk/open-desk.ts'
-import { EXEC_COUNTERS, type ExecDiagnostics } from '../diagnostics/exec-counters.ts'
+import type { JournalStatus } from '../journal/journal.ts'
 import { DENIAL_REASONS } from '../protocol/reasons.ts'
+import { EXEC_COUNTERS, type ExecDiagnostics } from './exec-counters.ts'
 
 export type JournalPlace = Pick<JournalStatus, 'path' | 'writable'>
 

@@ -1,6 +1,6 @@
-import type { IncomingRun } from '../protocol/api-answers.ts'
-import { cutOf } from '../audit/refusals.ts'
 import { AppError } from '../base/errors.ts'
+import { cutOf } from '../journal/refusals.ts'
+import type { IncomingRun } from '../protocol/api-answers.ts'
 import type { AgentId, RequestId } from '../protocol/ids.ts'
 import { OWN_LINK } from './links/links.ts'
 import type { TrustJudge } from './links/trust-judge.ts'

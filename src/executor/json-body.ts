@@ -1,5 +1,5 @@
 import { AppError, errorText } from '../base/errors.ts'
-import { closedProblemOf, isTable, withoutNulls, type FieldTable, type Sent } from '../protocol/json-table.ts'
+import { type FieldTable, type Sent, closedProblemOf, isTable, withoutNulls } from '../protocol/json-table.ts'
 
 /** A JSON object with exactly these fields; null means that an optional one is absent. Throws `bad_request`, which names the field. */
 export const parseBody = <T extends FieldTable>(bytes: Uint8Array, stated: T): Sent<T> => {

@@ -1,9 +1,9 @@
 import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
+import type { Operation } from '../executor-api/messages.ts'
 import { checkOperatorProof } from '../identity/check-operator-proof.ts'
 import type { FANOUT_OPERATION, RUN_OPERATION } from '../identity/operator-proof.ts'
 import { OPERATOR_PROOF_MS } from '../protocol/local-limits.ts'
-import type { Operation } from './port/messages.ts'
 
 /** Proofs remembered so that none is good twice: a thousand a second for as long as one may be fresh. */
 export const MAX_USED_PROOFS = 131_072

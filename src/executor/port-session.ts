@@ -1,32 +1,31 @@
 import type { Duplex } from 'node:stream'
-
 import { AppError, errorText, isAppError } from '../base/errors.ts'
 import { onStage } from '../base/stages.ts'
+import { PortChannel, headOf } from '../executor-api/codec.ts'
+import {
+  type CallerTokens,
+  type NetworkSettings,
+  RUN_TAGS,
+  type ToExecutor,
+  type ToNetwork,
+  UNANSWERED_TAGS,
+  toExecutor,
+  toNetwork,
+} from '../executor-api/messages.ts'
+import { failedAnswer, portError } from '../executor-api/port-error.ts'
 import { MAX_PORT_CALLS, MAX_SNAPSHOT_PART, PORT_FINISH_MS } from '../protocol/limits.ts'
 import type { Call, Calls } from './calls.ts'
 import type { Links, PeerLink } from './links/links.ts'
 import type { Nonces } from './links/nonces.ts'
 import type { PeerRevocations } from './links/peer-revocations.ts'
 import type { PeerSuccessions } from './links/peer-successions.ts'
-import { headOf, PortChannel } from './port/codec.ts'
-import { failedAnswer, portError } from './port/port-error.ts'
-import {
-  RUN_TAGS,
-  toExecutor,
-  toNetwork,
-  UNANSWERED_TAGS,
-  type CallerTokens,
-  type NetworkSettings,
-  type ToExecutor,
-  type ToNetwork,
-} from './port/messages.ts'
 import type { ApproverAsks } from './runs/approver-asks.ts'
-import type { Carried } from './runs/peer-questions.ts'
-import { RunOutlet } from './runs/outlet.ts'
 import type { RunArrival } from './runs/decisions.ts'
+import { RunOutlet } from './runs/outlet.ts'
+import type { Carried } from './runs/peer-questions.ts'
 import type { Runs } from './runs/runs.ts'
-import type { Views } from './views.ts'
 import type { ExecutorServices } from './services.ts'
+import type { Views } from './views.ts'
 
 /** Whoever started a network half: the settings for it, and callbacks for how its start went. */
 export interface NetworkHost {

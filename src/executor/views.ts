@@ -1,13 +1,13 @@
-import type { ContactRecord, TrustEvaluation } from '../protocol/api-answers.ts'
-import type { JournalStatus } from '../audit/journal.ts'
-import { EXEC_METRICS, type ExecutorDiagnostics, type JournalPlace } from './exec-metrics.ts'
 import { familiesOf } from '../base/exposition.ts'
 import { processUsage } from '../base/process-usage.ts'
+import type { Query } from '../executor-api/messages.ts'
+import type { Snapshot } from '../executor-api/snapshot.ts'
+import type { JournalStatus } from '../journal/journal.ts'
+import type { ContactRecord, TrustEvaluation } from '../protocol/api-answers.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import type { Group } from '../trust/groups.ts'
+import { EXEC_METRICS, type ExecutorDiagnostics, type JournalPlace } from './exec-metrics.ts'
 import { contactRecord } from './operations.ts'
-import type { Query } from './port/messages.ts'
-import type { Snapshot } from './port/snapshot.ts'
 import type { ExecutorServices } from './services.ts'
 
 export type ViewsComponents = Pick<

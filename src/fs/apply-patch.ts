@@ -1,5 +1,4 @@
 import { isUtf8 } from 'node:buffer'
-
 import { AppError, errnoOf } from '../base/errors.ts'
 import type { TimeShare } from '../base/time-sharing.ts'
 import type { FileAccess, FilePermit } from '../policy/local/file-permit.ts'
@@ -8,10 +7,10 @@ import { beneath } from './beneath.ts'
 import { MAX_EDIT_BYTES, readWhole } from './content.ts'
 import { exclusively } from './exclusive.ts'
 import type { Standing } from './held.ts'
-import { carryOut, type Effect } from './patch-effects.ts'
+import { type Effect, carryOut } from './patch-effects.ts'
 import { applyHunks } from './patch-hunks.ts'
 import type { Hunk, PatchChange } from './patch-text.ts'
-import { namingPath, conflict, pathOf, requirePermit, requireRegular, systemError, tooMuch } from './refusals.ts'
+import { conflict, namingPath, pathOf, requirePermit, requireRegular, systemError, tooMuch } from './refusals.ts'
 import { Sequence } from './sequence.ts'
 
 /** Files that one patch names. */

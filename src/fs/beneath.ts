@@ -1,11 +1,10 @@
 import { mkdir, readlink, rmdir } from 'node:fs/promises'
-
 import { AppError, errnoOf } from '../base/errors.ts'
 import { MAX_PATH_LINKS, namesOf } from '../base/way.ts'
 import type { FilePermit, Root } from '../policy/local/file-permit.ts'
-import { holdRoot, type Found, type Held } from './held.ts'
-import { forbidden, pathOf, systemError, tooMuch } from './refusals.ts'
 import { utf8Text } from '../protocol/text.ts'
+import { type Found, type Held, holdRoot } from './held.ts'
+import { forbidden, pathOf, systemError, tooMuch } from './refusals.ts'
 
 /** Directories below a root that one walk holds open, to go back to on `..`. */
 const MAX_WALK_DEPTH = 128

@@ -1,6 +1,5 @@
 import { constants } from 'node:fs'
 import type { FileHandle } from 'node:fs/promises'
-
 import type { Found } from './held.ts'
 import { tooMuch } from './refusals.ts'
 

@@ -1,5 +1,4 @@
 import { isUtf8 } from 'node:buffer'
-
 import { AppError } from '../base/errors.ts'
 import type { TimeShare } from '../base/time-sharing.ts'
 import type { FilePermit } from '../policy/local/file-permit.ts'
@@ -10,7 +9,7 @@ import { exclusively } from './exclusive.ts'
 import type { Standing } from './held.ts'
 import { mtimeOf, statBehind } from './mtime.ts'
 import { overwrite } from './overwrite.ts'
-import { namingPath, conflict, pathOf, requirePermit, requireRegular, requireUnchangedSince, systemError, tooMuch } from './refusals.ts'
+import { conflict, namingPath, pathOf, requirePermit, requireRegular, requireUnchangedSince, systemError, tooMuch } from './refusals.ts'
 import { Sequence } from './sequence.ts'
 import { writeFile } from './write-file.ts'
 

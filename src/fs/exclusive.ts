@@ -1,5 +1,4 @@
 import type { BigIntStats } from 'node:fs'
-
 import { Turnstile } from '../base/turnstile.ts'
 import type { Found } from './held.ts'
 

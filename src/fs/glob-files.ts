@@ -1,12 +1,11 @@
 import { posix } from 'node:path'
-
 import type { TimeShare } from '../base/time-sharing.ts'
 import type { FilePermit } from '../policy/local/file-permit.ts'
 import type { Result } from '../protocol/rexd-answers.ts'
 import { MAX_LISTED } from '../protocol/rexd-limits.ts'
 import { beneath } from './beneath.ts'
-import { globOf, GlobWork, type GlobPosition } from './glob-pattern.ts'
-import { namingPath, forbidden, pathOf, requireCount, requirePermit, systemError, tooMuch } from './refusals.ts'
+import { type GlobPosition, GlobWork, globOf } from './glob-pattern.ts'
+import { forbidden, namingPath, pathOf, requireCount, requirePermit, systemError, tooMuch } from './refusals.ts'
 import { BoundedEntries, entriesBelow } from './tree.ts'
 
 /** Names that one pattern is held against: a large tree of sources has a tenth of that. */

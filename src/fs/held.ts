@@ -1,7 +1,6 @@
-import { closeSync, constants, fstat, lstatSync, open, stat, type BigIntStats } from 'node:fs'
-import { open as openHandle, readlink, type FileHandle } from 'node:fs/promises'
+import { type BigIntStats, closeSync, constants, fstat, lstatSync, open, stat } from 'node:fs'
+import { type FileHandle, open as openHandle, readlink } from 'node:fs/promises'
 import { promisify } from 'node:util'
-
 import { AppError, errnoOf } from '../base/errors.ts'
 import type { Root } from '../policy/local/file-permit.ts'
 import { mtimeText } from './mtime.ts'

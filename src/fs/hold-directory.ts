@@ -1,12 +1,11 @@
 import type { BigIntStats } from 'node:fs'
 import { realpath, stat } from 'node:fs/promises'
-
-import { isFilePermit, type FilePermit, type Root } from '../policy/local/file-permit.ts'
 import { AppError } from '../base/errors.ts'
 import { namesBelow } from '../policy/local/authorize.ts'
+import { type FilePermit, type Root, isFilePermit } from '../policy/local/file-permit.ts'
 import { beneath } from './beneath.ts'
 import { filesProblem } from './held.ts'
-import { namingPath, forbidden, pathOf, systemError } from './refusals.ts'
+import { forbidden, namingPath, pathOf, systemError } from './refusals.ts'
 
 /** A directory below a root; `path` is as the caller knows it. Dispose of it when done. */
 export interface HeldDirectory extends Root, Disposable {

@@ -1,6 +1,5 @@
 import { lstat } from 'node:fs/promises'
 import { posix } from 'node:path'
-
 import { errnoOf } from '../base/errors.ts'
 import type { TimeShare } from '../base/time-sharing.ts'
 import type { FilePermit } from '../policy/local/file-permit.ts'
@@ -9,7 +8,7 @@ import { MAX_LISTED } from '../protocol/rexd-limits.ts'
 import { beneath } from './beneath.ts'
 import { mtimeOf } from './mtime.ts'
 import { namingPath, pathOf, requireCount, requirePermit, systemError, tooMuch } from './refusals.ts'
-import { BoundedEntries, entriesBelow, entryTypeOf, type TreeEntry } from './tree.ts'
+import { BoundedEntries, type TreeEntry, entriesBelow, entryTypeOf } from './tree.ts'
 
 export interface ListOptions {
   /** Also what stands in its directories, down to MAX_TREE_DEPTH. */

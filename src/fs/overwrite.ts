@@ -1,8 +1,7 @@
-import { constants, fchmodSync, fstatSync, ftruncateSync, writeSync, type BigIntStats } from 'node:fs'
+import { type BigIntStats, constants, fchmodSync, fstatSync, ftruncateSync, writeSync } from 'node:fs'
 import type { FileHandle } from 'node:fs/promises'
-
 import { AppError, errnoOf, errorText } from '../base/errors.ts'
-import { requireSame, type Standing } from './held.ts'
+import { type Standing, requireSame } from './held.ts'
 import { refusalOf } from './refusals.ts'
 
 /** As much is written synchronously, right behind the check that the file is unchanged. */

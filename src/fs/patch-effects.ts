@@ -1,15 +1,14 @@
-import { lstatSync, renameSync, unlinkSync, type BigIntStats } from 'node:fs'
+import { type BigIntStats, lstatSync, renameSync, unlinkSync } from 'node:fs'
 import { unlink } from 'node:fs/promises'
-
 import { AppError, errorText } from '../base/errors.ts'
 import type { FilePermit } from '../policy/local/file-permit.ts'
-import { beneath, removeMade, type Made } from './beneath.ts'
+import { type Made, beneath, removeMade } from './beneath.ts'
 import { exclusively } from './exclusive.ts'
-import { isAt, requireSame, type Held, type Standing } from './held.ts'
+import { type Held, type Standing, isAt, requireSame } from './held.ts'
 import { timeBehind } from './mtime.ts'
 import { overwrite } from './overwrite.ts'
 import { namingPath, pathOf, systemError, tooMuch } from './refusals.ts'
-import { requireWritable, stage, stageMove, temporaryName, type Staged } from './staged.ts'
+import { type Staged, requireWritable, stage, stageMove, temporaryName } from './staged.ts'
 
 /** Directories that one patch makes: each is held open until all is done. */
 export const MAX_PATCH_DIRECTORIES = 256

@@ -1,11 +1,10 @@
 import { constants } from 'node:fs'
-
 import { NEVER } from '../base/abortable.ts'
 import type { FilePermit } from '../policy/local/file-permit.ts'
 import { beneath } from './beneath.ts'
 import { readFrom } from './content.ts'
 import { exclusively } from './exclusive.ts'
-import { mtimeOf, type Mtime } from './mtime.ts'
+import { type Mtime, mtimeOf } from './mtime.ts'
 import { namingPath, pathOf, requireCount, requirePermit, requireRegular, systemError, tooMuch } from './refusals.ts'
 
 export interface ReadOptions {

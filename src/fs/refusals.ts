@@ -2,9 +2,8 @@ import type { BigIntStats } from 'node:fs'
 import { constants } from 'node:os'
 import { posix } from 'node:path'
 import { getSystemErrorMessage } from 'node:util'
-
 import { AppError } from '../base/errors.ts'
-import { isFilePermit, type FileAccess, type FilePermit } from '../policy/local/file-permit.ts'
+import { type FileAccess, type FilePermit, isFilePermit } from '../policy/local/file-permit.ts'
 import { isTime, mtimeText } from './mtime.ts'
 
 /** The first line of every operation: nothing is done without a permit that policy made for just that. */

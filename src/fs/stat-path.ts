@@ -1,9 +1,8 @@
 import { readlink } from 'node:fs/promises'
-
 import { isAppError } from '../base/errors.ts'
 import type { FilePermit } from '../policy/local/file-permit.ts'
-import { beneath } from './beneath.ts'
 import type { Result } from '../protocol/rexd-answers.ts'
+import { beneath } from './beneath.ts'
 import { mtimeOf } from './mtime.ts'
 import { namingPath, requirePermit } from './refusals.ts'
 import { entryTypeOf } from './tree.ts'

@@ -1,16 +1,15 @@
 import type { BigIntStats } from 'node:fs'
-
-import { errnoOf, isAppError } from '../base/errors.ts'
 import { NEVER } from '../base/abortable.ts'
+import { errnoOf, isAppError } from '../base/errors.ts'
 import type { FilePermit } from '../policy/local/file-permit.ts'
 import type { Result } from '../protocol/rexd-answers.ts'
-import { beneath, removeMade, type Place } from './beneath.ts'
+import { type Place, beneath, removeMade } from './beneath.ts'
 import { exclusively } from './exclusive.ts'
 import type { Held, Standing } from './held.ts'
 import { mtimeOf, statBehind } from './mtime.ts'
 import { append, overwrite } from './overwrite.ts'
 import { namingPath, pathOf, requirePermit, requireRegular, requireUnchangedSince, systemError } from './refusals.ts'
-import { requireWritable, stage, type Staged } from './staged.ts'
+import { type Staged, requireWritable, stage } from './staged.ts'
 
 /** Times that a file which comes and goes is looked for again before a write gives up. */
 const MAX_WRITE_TRIES = 8

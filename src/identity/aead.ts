@@ -1,6 +1,6 @@
 import { AppError } from '../base/errors.ts'
-import { primitives } from './primitives.ts'
 import type { OpaqueSecret } from './primitives-interface.ts'
+import { primitives } from './primitives.ts'
 
 const NONCE_BYTES = 12
 const COUNTER_AT = 4

@@ -1,4 +1,4 @@
-import { toHex, type AgentId } from '../protocol/ids.ts'
+import { type AgentId, toHex } from '../protocol/ids.ts'
 import { sha256 } from './hash.ts'
 
 const AGENT_ID_DOMAIN = new TextEncoder().encode('x0x-agent-id-v1')

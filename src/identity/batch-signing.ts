@@ -1,6 +1,6 @@
 import { AGENT_SIGNATURE_BYTES, MAX_BATCH } from '../protocol/limits.ts'
 import { sha256 } from './hash.ts'
-import { statement, verifyAgent, type AgentSigner } from './signing.ts'
+import { type AgentSigner, statement, verifyAgent } from './signing.ts'
 
 /** Domain of the signature over a batch: its size in one byte, and its root. */
 const BATCH_DOMAIN = 'x0x-batch-v1'

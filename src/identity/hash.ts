@@ -1,12 +1,12 @@
 import {
+  type Hash,
+  type KeyObject,
   createHash,
   createHmac,
   createSecretKey,
   hkdfSync,
   randomBytes as systemRandomBytes,
   timingSafeEqual,
-  type Hash,
-  type KeyObject,
 } from 'node:crypto'
 
 /** SHA-256 of the parts one after the other, 32 bytes. The caller sees to it that the parts cannot be cut differently. */

@@ -1,9 +1,8 @@
 import { basename, dirname, join } from 'node:path'
-
-import { AppError, isAppError } from '../base/errors.ts'
 import { createFileAtomic, writeFileAtomic } from '../base/atomic-file.ts'
-import { laterVersion } from '../base/file-version.ts'
+import { AppError, isAppError } from '../base/errors.ts'
 import { ensurePrivateDir, readPrivateFile } from '../base/file-rights.ts'
+import { laterVersion } from '../base/file-version.ts'
 import { fromHex, toHex } from '../protocol/ids.ts'
 import { SEED_BYTES } from '../protocol/limits.ts'
 import { randomBytes } from './hash.ts'

@@ -1,8 +1,6 @@
-import { closeSync, openSync, readSync } from 'node:fs'
-
 import { hmac } from '@noble/hashes/hmac.js'
 import { sha256 } from '@noble/hashes/sha2.js'
-
+import { closeSync, openSync, readSync } from 'node:fs'
 import { AppError } from '../base/errors.ts'
 
 // What the command line needs of cryptography before it can ask anything. To load node:crypto takes a

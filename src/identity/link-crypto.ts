@@ -1,12 +1,12 @@
+import type { MachineId } from '../protocol/ids.ts'
 import { LINK_ID_BYTES } from '../protocol/limits.ts'
 import {
   LINK_CONFIRM_INITIATOR_INFO,
   LINK_CONFIRM_RESPONDER_INFO,
   LINK_SECRET_INFO,
-  linkTranscript,
   STREAM_KEY_INFO,
+  linkTranscript,
 } from '../protocol/link.ts'
-import type { MachineId } from '../protocol/ids.ts'
 import { hkdf, hmac, sha256 } from './hash.ts'
 
 /** The two ends of the connection, as Noise proved them to each. */

@@ -1,9 +1,8 @@
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-
 import { writeFileAtomic } from '../base/atomic-file.ts'
 import { readBounded } from '../base/bounded-file.ts'
-import { fromHex, toHex, type MachineId } from '../protocol/ids.ts'
+import { type MachineId, fromHex, toHex } from '../protocol/ids.ts'
 import { hmac } from './hash.ts'
 
 /** ID of this installation of the operating system (machine-id(5)). */

@@ -1,8 +1,7 @@
 import { createPrivateKey, createPublicKey, sign } from 'node:crypto'
 import { join } from 'node:path'
-
-import { fromHex, toHex, type MachineId } from '../protocol/ids.ts'
-import { loadGivenOrCreateSeed, loadSeed, type SeedFile } from './key-file.ts'
+import { type MachineId, fromHex, toHex } from '../protocol/ids.ts'
+import { type SeedFile, loadGivenOrCreateSeed, loadSeed } from './key-file.ts'
 import { statement } from './signing.ts'
 
 /** The machine's Ed25519 key (RFC 8032): libp2p's identity, and the machine's half of a link's signatures. */

@@ -1,4 +1,5 @@
 import {
+  type KeyObject,
   createCipheriv,
   createDecipheriv,
   createPrivateKey,
@@ -9,13 +10,11 @@ import {
   generateKeyPairSync,
   sign,
   verify,
-  type KeyObject,
 } from 'node:crypto'
-
 import { BoundedMap } from '../base/bounded.ts'
 import { fromHex } from '../protocol/ids.ts'
 import { AEAD_TAG_BYTES } from '../protocol/limits.ts'
-import { guarded, type OpaqueSecret } from './primitives-interface.ts'
+import { type OpaqueSecret, guarded } from './primitives-interface.ts'
 
 /** Agents' public keys kept in the form in which they check signatures, 9 KB each: those of a fleet of a thousand, all of whom a fan-out hears in turn. */
 export const MAX_PUBLIC_KEYS = 2_048

@@ -1,9 +1,8 @@
 import { chacha20poly1305 } from '@noble/ciphers/chacha.js'
 import { ml_dsa65 } from '@noble/post-quantum/ml-dsa.js'
 import { ml_kem768 } from '@noble/post-quantum/ml-kem.js'
-
 import { AEAD_TAG_BYTES } from '../protocol/limits.ts'
-import { guarded, type OpaqueSecret } from './primitives-interface.ts'
+import { type OpaqueSecret, guarded } from './primitives-interface.ts'
 
 const opaque = <Kind extends 'dsa' | 'kem' | 'aead'>(key: Uint8Array): OpaqueSecret<Kind> => key as unknown as OpaqueSecret<Kind>
 const transparent = (secret: OpaqueSecret<'dsa' | 'kem' | 'aead'>): Uint8Array => secret as unknown as Uint8Array

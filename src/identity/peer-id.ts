@@ -1,4 +1,4 @@
-import { fromHex, type MachineId } from '../protocol/ids.ts'
+import { type MachineId, fromHex } from '../protocol/ids.ts'
 import { MACHINE_ID_BYTES } from '../protocol/limits.ts'
 
 const BASE58 = '123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz'

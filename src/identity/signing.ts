@@ -1,6 +1,5 @@
 import { createPublicKey, verify } from 'node:crypto'
-
-import { fromHex, isHexId, type AgentId, type MachineId } from '../protocol/ids.ts'
+import { type AgentId, type MachineId, fromHex, isHexId } from '../protocol/ids.ts'
 import { MACHINE_SIGNATURE_BYTES } from '../protocol/limits.ts'
 import { primitives } from './primitives.ts'
 

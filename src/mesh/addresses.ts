@@ -1,8 +1,6 @@
-import { BlockList } from 'node:net'
-
 import type { PeerId } from '@libp2p/interface'
 import type { Multiaddr } from '@multiformats/multiaddr'
-
+import { BlockList } from 'node:net'
 import { networkOf } from '../base/ip-network.ts'
 import { addressProblem, dialProblem } from '../identity/address.ts'
 import { machineIdOfText, peerIdOf } from '../identity/peer-id.ts'

@@ -9,7 +9,7 @@ import { MAX_PRESENCE_ADDRESSES, MAX_PRESENCE_BYTES, MAX_PRESENCE_SECS, PRESENCE
 import { announceable } from './addresses.ts'
 import type { MeshNode } from './node.ts'
 import type { OwnCard } from './own-card.ts'
-import { MAX_HEARD_STRANGERS, PRESENCES_PER_SECOND, type Heard, type Presences } from './presences.ts'
+import { type Heard, MAX_HEARD_STRANGERS, PRESENCES_PER_SECOND, type Presences } from './presences.ts'
 import type { Reach } from './reach.ts'
 
 /** Presences of this machine: a burst and a rate, together no more than others accept of one machine in any minute. */

@@ -2,7 +2,7 @@ import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import { TokenBucket } from '../base/token-bucket.ts'
-import { shortId, type AgentId, type MachineId } from '../protocol/ids.ts'
+import { type AgentId, type MachineId, shortId } from '../protocol/ids.ts'
 import {
   CARRIED_BURST,
   CARRIED_BYTES_PER_SECOND,

@@ -1,13 +1,12 @@
 import type { Connection, Stream } from '@libp2p/interface'
-
 import type { Clock } from '../base/clock.ts'
 import { AppError, errorText } from '../base/errors.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import { MAX_STREAMS_PER_CONNECTION } from '../protocol/limits.ts'
 import { hostOf, relayOfText } from './addresses.ts'
 import { roundTripOf } from './libp2p/heartbeat.ts'
-import { isEarlyProtocol } from './libp2p/negotiation.ts'
 import { openProposed, trafficMeterOf } from './libp2p/muxer.ts'
+import { isEarlyProtocol } from './libp2p/negotiation.ts'
 import type { Traffic, TrafficMeter } from './libp2p/traffic-meter.ts'
 import { MeshStream } from './stream.ts'
 

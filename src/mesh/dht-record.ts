@@ -1,11 +1,10 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
-
 import { BoundedMap } from '../base/bounded.ts'
 import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
-import { verifyCard, type VerifiedCard } from '../identity/card.ts'
+import { type VerifiedCard, verifyCard } from '../identity/card.ts'
 import { ANNOUNCE_DOMAIN, signedCard } from '../protocol/card.ts'
-import { isHexId, type AgentId } from '../protocol/ids.ts'
+import { type AgentId, isHexId } from '../protocol/ids.ts'
 import { MAX_CARD_BYTES } from '../protocol/limits.ts'
 
 /** The namespace of our records in the hash table, as its engine has it: the first word of a key. */

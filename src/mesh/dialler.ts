@@ -1,12 +1,10 @@
-import { setTimeout as sleep } from 'node:timers/promises'
-
 import type { Connection } from '@libp2p/interface'
-import { multiaddr, type Multiaddr } from '@multiformats/multiaddr'
-
+import { type Multiaddr, multiaddr } from '@multiformats/multiaddr'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { BoundedMap } from '../base/bounded.ts'
 import { AppError, errorText } from '../base/errors.ts'
 import { Turnstile } from '../base/turnstile.ts'
-import { shortId, type MachineId } from '../protocol/ids.ts'
+import { type MachineId, shortId } from '../protocol/ids.ts'
 import {
   ADDRESS_DIAL_MS,
   DIAL_MS,

@@ -1,5 +1,4 @@
 import type { ConnectionGater, MultiaddrConnection, PeerId } from '@libp2p/interface'
-
 import { AppError } from '../base/errors.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import { MAX_CONNECTIONS, MAX_STRANGER_CONNECTIONS } from '../protocol/limits.ts'

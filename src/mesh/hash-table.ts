@@ -1,13 +1,12 @@
 import type { KadDHT } from '@libp2p/kad-dht'
-
 import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
 import { RateLimit } from '../base/rate-limit.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import { perMinute } from '../protocol/meter-limits.ts'
 import type { RecordJudge } from './dht-record.ts'
-import type { TableInit } from './libp2p/dht.ts'
 import { guardHashTable, machinesOf, putValue, valuesOf } from './libp2p/dht-inside.ts'
+import type { TableInit } from './libp2p/dht.ts'
 import { RecordStore } from './libp2p/record-store.ts'
 import type { TableWays } from './libp2p/table-ways.ts'
 

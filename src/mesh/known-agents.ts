@@ -1,6 +1,6 @@
 import { BoundedMap } from '../base/bounded.ts'
 import type { Clock } from '../base/clock.ts'
-import { verifyCard, type VerifiedCard } from '../identity/card.ts'
+import { type VerifiedCard, verifyCard } from '../identity/card.ts'
 import { ANNOUNCE_DOMAIN, signedCard } from '../protocol/card.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import type { Heard } from './presences.ts'

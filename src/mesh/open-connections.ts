@@ -1,5 +1,4 @@
 import type { Connection } from '@libp2p/interface'
-
 import type { Clock } from '../base/clock.ts'
 import { AppError, errorText } from '../base/errors.ts'
 import type { MachineId } from '../protocol/ids.ts'

@@ -1,5 +1,5 @@
 import type { Clock } from '../base/clock.ts'
-import { signedCard, cardBody, type SignedCard } from '../protocol/card.ts'
+import { type SignedCard, cardBody, signedCard } from '../protocol/card.ts'
 import { MAX_CARD_ADDRESSES, RECORD_TTL_MS } from '../protocol/limits.ts'
 import { announceable } from './addresses.ts'
 import type { MeshNode } from './node.ts'

@@ -1,6 +1,5 @@
 import type { PeerId } from '@libp2p/interface'
-
-import { toHex, type MachineId } from '../protocol/ids.ts'
+import { type MachineId, toHex } from '../protocol/ids.ts'
 import { MACHINE_ID_BYTES } from '../protocol/limits.ts'
 
 /** Null when the peer's key is not an Ed25519 key: such a peer has no MachineId. */

@@ -2,9 +2,9 @@ import { BoundedMap } from '../base/bounded.ts'
 import type { Clock } from '../base/clock.ts'
 import { MAX_METERED_SOURCES, RateLimit, type RateLimitComponents } from '../base/rate-limit.ts'
 import type { MachineId } from '../protocol/ids.ts'
-import { LONGEST_REFILL_MS, METERED, RATES, type Metered, type Standing } from '../protocol/meter-limits.ts'
+import { LONGEST_REFILL_MS, METERED, type Metered, RATES, type Standing } from '../protocol/meter-limits.ts'
 import { Lateness } from './lateness.ts'
-import { OFFENCES, Penalties, type Offence, type PenaltyJson } from './penalties.ts'
+import { OFFENCES, type Offence, Penalties, type PenaltyJson } from './penalties.ts'
 
 /** All strangers together may do so many times what one of their hosts may … */
 export const CROWD_FACTOR = 4

@@ -1,5 +1,5 @@
 import type { Startable } from '../base/startable.ts'
-import type { ExecutorClient } from '../executor/port/client.ts'
+import type { ExecutorClient } from '../executor-api/client.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import type { Standing } from '../protocol/meter-limits.ts'
 import type { AddressBook } from './address-book.ts'

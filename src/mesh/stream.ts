@@ -1,5 +1,4 @@
 import type { Stream } from '@libp2p/interface'
-
 import { AppError, asError } from '../base/errors.ts'
 import { ReplyStripper } from './libp2p/negotiation.ts'
 

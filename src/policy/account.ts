@@ -1,7 +1,6 @@
 import { isAbsolute } from 'node:path'
-
 import { errorText } from '../base/errors.ts'
-import { readPasswd, type PasswdEntry } from '../base/passwd.ts'
+import { type PasswdEntry, readPasswd } from '../base/passwd.ts'
 
 /** A user that programs may be run as. Supplementary groups are not taken along. */
 export interface Account {

@@ -1,6 +1,5 @@
 import { homedir } from 'node:os'
 import { isAbsolute } from 'node:path'
-
 import { AppError, attempt } from '../base/errors.ts'
 
 /** Where programs are looked for, whatever the daemon's own PATH says. */

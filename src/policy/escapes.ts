@@ -1,5 +1,4 @@
 import { posix } from 'node:path'
-
 import { attempt } from '../base/errors.ts'
 import { realPath } from '../base/real-path.ts'
 import { isTransparentFile, isTransparentName } from './approval/transparent.ts'

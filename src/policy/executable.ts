@@ -1,11 +1,10 @@
 import { accessSync, constants, statSync } from 'node:fs'
 import { basename, dirname, isAbsolute, join } from 'node:path'
-
 import { attempt, errorText } from '../base/errors.ts'
 import { writableByOthers } from '../base/file-rights.ts'
 import { realPath } from '../base/real-path.ts'
 import { SCRUBBED_PATH } from './environment.ts'
-import { interpreterProblems, type FindProgram } from './interpreters.ts'
+import { type FindProgram, interpreterProblems } from './interpreters.ts'
 import type { Executable } from './permit.ts'
 
 export type ExecutableLookup =

@@ -1,8 +1,7 @@
 import { posix } from 'node:path'
-
 import { isMissing } from '../base/errors.ts'
 import { writableByOthers } from '../base/file-rights.ts'
-import { programFormat, type ProgramFormat } from '../base/program-head.ts'
+import { type ProgramFormat, programFormat } from '../base/program-head.ts'
 
 /** Interpreters of interpreters of a script that are followed, as the kernel does. */
 export const MAX_INTERPRETERS = 5

@@ -1,7 +1,6 @@
 import { isAbsolute } from 'node:path'
-
 import type { TomlPath, TomlReader } from '../base/toml-reader.ts'
-import { findMetacharacter, literalOf, parseToken, type PatternToken } from '../protocol/argv-template.ts'
+import { type PatternToken, findMetacharacter, literalOf, parseToken } from '../protocol/argv-template.ts'
 
 /** The argv of a command; empty where it cannot be read, which is a problem of the reader's. */
 export const readArgv = (toml: TomlReader, path: TomlPath, value: unknown): string[] => {

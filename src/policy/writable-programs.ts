@@ -1,15 +1,14 @@
 import { accessSync, constants } from 'node:fs'
 import { basename, dirname, isAbsolute, join } from 'node:path'
-
 import { attempt } from '../base/errors.ts'
 import type { TomlPath, TomlReader } from '../base/toml-reader.ts'
 import { wayTo } from '../base/way.ts'
 import { runsNoWord } from './approval/transparent.ts'
 import { interpreterName, mayRunOthers } from './escapes.ts'
-import { findExecutable, finderIn, MULTI_CALL } from './executable.ts'
-import type { Root } from './local/file-permit.ts'
+import { MULTI_CALL, findExecutable, finderIn } from './executable.ts'
 import { pathsIn, scriptOf } from './given-script.ts'
 import { interpretersOf } from './interpreters.ts'
+import type { Root } from './local/file-permit.ts'
 import type { CommandRule, LocalPolicy } from './local/policy.ts'
 
 /**

@@ -1,13 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-
-import { Due } from '../base/due.ts'
 import { NEVER } from '../base/abortable.ts'
+import { Due } from '../base/due.ts'
 import type { TimeShare, TimeSharing } from '../base/time-sharing.ts'
 import type { Containment } from '../protocol/reasons.ts'
 import type { CgroupLeaf } from './cgroup-leaf.ts'
 import type { PidNamespace } from './pid-namespace.ts'
 import { ENDS, ProcessTree, type RunMark } from './process-tree.ts'
-import { mayNotSignal, send, signalAll, type ProcessSignal } from './signals.ts'
+import { type ProcessSignal, mayNotSignal, send, signalAll } from './signals.ts'
 
 /** How long processes that a program left behind may take to end by themselves before they are killed. */
 export const LEFT_BEHIND_MS = 200

@@ -1,11 +1,10 @@
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, readdirSync, rmdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-
 import { attempt, errnoOf } from '../base/errors.ts'
 import { birthOf, isLiving } from '../base/proc-stat.ts'
-import { processOf, send } from './signals.ts'
 import { CELL_END_MS, CELL_LOOK_MS } from './process-tree.ts'
+import { processOf, send } from './signals.ts'
 
 /** A control file; the kernel takes or refuses a write as a whole. Throws its error. */
 export const writeControl = (directory: string, file: string, value: string | number): void =>

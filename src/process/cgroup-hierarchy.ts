@@ -1,6 +1,5 @@
 import { rmdirSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
-
 import { errorText } from '../base/errors.ts'
 import { makeGroup, membersOf, readControl, writeControl } from './cgroup-files.ts'
 import type { CgroupPlace } from './cgroup-places.ts'

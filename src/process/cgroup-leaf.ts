@@ -1,5 +1,4 @@
 import { rmdirSync } from 'node:fs'
-
 import { errnoOf } from '../base/errors.ts'
 import { statOf } from '../base/proc-stat.ts'
 import { endGroup, hasControl, killGroup, livingIn, readControl, walkMembers, writeControl } from './cgroup-files.ts'

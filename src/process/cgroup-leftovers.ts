@@ -1,12 +1,11 @@
 import { statSync } from 'node:fs'
 import { stat } from 'node:fs/promises'
 import { basename, dirname } from 'node:path'
-
 import { lifeOf, ownIdentity } from '../base/process-identity.ts'
 import { randomBytes, sha256 } from '../identity/hash.ts'
 import { toHex } from '../protocol/ids.ts'
 import { endGroup, groupsBelow } from './cgroup-files.ts'
-import { findCgroupPlaces, type CgroupPlace } from './cgroup-places.ts'
+import { type CgroupPlace, findCgroupPlaces } from './cgroup-places.ts'
 
 /**
  * How the parents of our groups are called, in every hierarchy: the name is the only record of whose they are. Each start

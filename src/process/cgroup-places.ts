@@ -1,6 +1,5 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-
 import { attempt } from '../base/errors.ts'
 
 /** Where this process lives in one hierarchy of control groups. */

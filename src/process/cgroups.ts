@@ -1,6 +1,5 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-
 import { errorText } from '../base/errors.ts'
 import { findExecutable } from '../policy/executable.ts'
 import { Hierarchy, type LimitController } from './cgroup-hierarchy.ts'

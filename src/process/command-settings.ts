@@ -1,6 +1,5 @@
 import { execFile } from 'node:child_process'
 import { promisify } from 'node:util'
-
 import type { Environment } from '../base/environment.ts'
 import { errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'

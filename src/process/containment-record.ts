@@ -1,5 +1,4 @@
 import { readFile } from 'node:fs/promises'
-
 import { writeFileAtomic } from '../base/atomic-file.ts'
 import { CONTAINMENTS, type Containment } from '../protocol/reasons.ts'
 

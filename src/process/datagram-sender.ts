@@ -1,7 +1,6 @@
-import { spawn, type ChildProcess } from 'node:child_process'
+import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
-
 import type { Clock } from '../base/clock.ts'
 import { AppError, errorText } from '../base/errors.ts'
 import type { Startable } from '../base/startable.ts'

@@ -1,6 +1,5 @@
 import { spawn } from 'node:child_process'
 import { isAbsolute } from 'node:path'
-
 import type { Environment } from '../base/environment.ts'
 import { findExecutable } from '../policy/executable.ts'
 

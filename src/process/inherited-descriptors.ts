@@ -1,4 +1,4 @@
-import { closeSync, readdirSync, readFileSync } from 'node:fs'
+import { closeSync, readFileSync, readdirSync } from 'node:fs'
 
 /** O_CLOEXEC as fdinfo shows it, proc_pid_fdinfo(5); the same on every architecture we run on. */
 const CLOSE_ON_EXEC = 0o2000000

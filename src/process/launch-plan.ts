@@ -1,12 +1,11 @@
-import { spawn, type ChildProcess, type StdioOptions } from 'node:child_process'
+import { type ChildProcess, type StdioOptions, spawn } from 'node:child_process'
 import { Writable } from 'node:stream'
-
-import { needsNamespace, umaskOf, type Confinement } from '../policy/mesh/confinement.ts'
 import { findExecutable } from '../policy/executable.ts'
+import { type Confinement, needsNamespace, umaskOf } from '../policy/mesh/confinement.ts'
 import type { Permit } from '../policy/permit.ts'
 import { commandLimit } from './open-files.ts'
 import { MARK_VARIABLE } from './run-mark.ts'
-import { planSandbox, type SandboxPlan } from './sandbox/sandbox-plan.ts'
+import { type SandboxPlan, planSandbox } from './sandbox/sandbox-plan.ts'
 import { terminalFiles, terminalWords } from './terminal-words.ts'
 
 /** From SIGXCPU at `max_cpu_secs` to SIGKILL, in seconds of processor time. */

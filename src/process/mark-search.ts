@@ -1,12 +1,11 @@
 import { open, readdir } from 'node:fs/promises'
 import { join } from 'node:path'
-
-import { statOf } from '../base/proc-stat.ts'
 import { unlessAborted } from '../base/abortable.ts'
+import { statOf } from '../base/proc-stat.ts'
 import type { TimeShare, TimeSharing } from '../base/time-sharing.ts'
 import { givenSince, readForks, readPidNumbers } from './pid-numbers.ts'
 import { marksIn } from './run-mark.ts'
-import { isOurUsers, type Member } from './signals.ts'
+import { type Member, isOurUsers } from './signals.ts'
 
 /** How long one look through all processes of the host may take: enough for some 10,000 new ones. */
 const MARK_LOOK_MS = 1_000

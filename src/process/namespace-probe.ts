@@ -1,11 +1,10 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { Duplex } from 'node:stream'
-
 import { errorText } from '../base/errors.ts'
 import type { Account } from '../policy/account.ts'
-import type { Confinement } from '../policy/mesh/confinement.ts'
 import { findExecutable } from '../policy/executable.ts'
+import type { Confinement } from '../policy/mesh/confinement.ts'
 import { findTool, namespaceArguments } from './launch-plan.ts'
 import { MAX_WRAPPER_TEXT } from './pid-namespace.ts'
 

@@ -1,5 +1,4 @@
 import { createRequire } from 'node:module'
-
 import { errorText } from '../base/errors.ts'
 import { heldModule } from './held-module.ts'
 

@@ -1,6 +1,5 @@
 import { readFileSync, readlinkSync } from 'node:fs'
 import { basename } from 'node:path'
-
 import type { Environment } from '../base/environment.ts'
 import { attempt } from '../base/errors.ts'
 

@@ -1,6 +1,5 @@
-import { createHash, type Hash } from 'node:crypto'
+import { type Hash, createHash } from 'node:crypto'
 import type { Readable } from 'node:stream'
-
 import { MAX_FRAME_DATA } from '../protocol/limits.ts'
 
 /** Bytes that several streams may still forward together. */

@@ -1,10 +1,9 @@
 import { constants } from 'node:os'
 import type { Readable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
-
-import { CELL_END_MS, CELL_LOOK_MS, descendantsOf } from './process-tree.ts'
 import { birthOf, isLiving } from '../base/proc-stat.ts'
-import { childrenOf, isChildOrIn, nameOf, send, type Member, type ProcessExit } from './signals.ts'
+import { CELL_END_MS, CELL_LOOK_MS, descendantsOf } from './process-tree.ts'
+import { type Member, type ProcessExit, childrenOf, isChildOrIn, nameOf, send } from './signals.ts'
 
 /** Of what bwrap says when it fails, this much is kept. */
 export const MAX_WRAPPER_TEXT = 4_096

@@ -1,6 +1,5 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-
 import { attempt } from '../base/errors.ts'
 
 /** What the kernel says of the numbers that it has given to processes and threads. */

@@ -1,7 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { chmodSync, closeSync, mkdirSync, openSync, readdirSync, rmSync, statSync, symlinkSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
-
 import { attempt } from '../base/errors.ts'
 import { identityFrom, identityText, lifeOf, ownIdentity } from '../base/process-identity.ts'
 import type { Startable } from '../base/startable.ts'

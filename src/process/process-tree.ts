@@ -1,11 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-
-import { Due } from '../base/due.ts'
 import { NEVER } from '../base/abortable.ts'
+import { Due } from '../base/due.ts'
 import { birthOf, isLiving, statOf } from '../base/proc-stat.ts'
 import type { TimeShare } from '../base/time-sharing.ts'
 import type { MarkSearch } from './mark-search.ts'
-import { childrenOf, exists, inTurns, mayNotSignal, send, type Member } from './signals.ts'
+import { type Member, childrenOf, exists, inTurns, mayNotSignal, send } from './signals.ts'
 
 /** How long the end of a run waits for a killed process that the kernel does not let go of. */
 export const CELL_END_MS = 2_000

@@ -1,6 +1,5 @@
 import { accessSync, constants, statSync } from 'node:fs'
 import { dirname } from 'node:path'
-
 import { attempt, errorText } from '../base/errors.ts'
 import { programFormat } from '../base/program-head.ts'
 import { realPath } from '../base/real-path.ts'

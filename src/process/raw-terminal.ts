@@ -1,7 +1,6 @@
 import { spawn, spawnSync } from 'node:child_process'
 import { closeSync, constants as files, openSync, readSync } from 'node:fs'
 import { constants } from 'node:os'
-
 import { SCRUBBED_PATH } from '../policy/environment.ts'
 import type { NativePty } from './native-pty.ts'
 

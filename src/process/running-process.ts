@@ -1,14 +1,13 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
-
-import { within, type Clock, type Timer } from '../base/clock.ts'
+import { type Clock, type Timer, within } from '../base/clock.ts'
 import type { Permit, TerminalSize } from '../policy/permit.ts'
 import { DRAIN_MS, FRAME_COST, KILL_GRACE_MS } from '../protocol/limits.ts'
 import { MAX_LEFT_IN_PIPES } from '../protocol/local-limits.ts'
 import type { Containment, WarningKind } from '../protocol/reasons.ts'
 import { DurationLimit, type DurationLimits } from './duration.ts'
-import { OutputPump, type OutputLimits, type OutputTotals } from './output.ts'
+import { type OutputLimits, OutputPump, type OutputTotals } from './output.ts'
 import type { ProcessExit, ProcessSignal } from './signals.ts'
-import { spawnPermitted, type Child, type SpawnComponents, type SpawnFailure } from './spawn.ts'
+import { type Child, type SpawnComponents, type SpawnFailure, spawnPermitted } from './spawn.ts'
 import { StdinSink } from './stdin.ts'
 
 /** From SIGKILL to the moment when a program that lives, and is another user's by now, is given up. */

@@ -1,5 +1,4 @@
-import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
-
+import { readFileSync, readdirSync, readlinkSync } from 'node:fs'
 import { attempt, errnoOf } from '../base/errors.ts'
 import { birthOf, statOf } from '../base/proc-stat.ts'
 import type { TimeShare } from '../base/time-sharing.ts'

@@ -1,7 +1,6 @@
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-
 import { attempt } from '../base/errors.ts'
 import type { Terminal } from '../policy/permit.ts'
 import { isOneFile } from './held-module.ts'

@@ -1,6 +1,7 @@
 import { hexId, requestId } from './api-fields.ts'
 import { ARGV_CUT } from './asked-run.ts'
 import {
+  type Sent,
   count,
   flag,
   integer,
@@ -15,7 +16,6 @@ import {
   texts,
   time,
   yes,
-  type Sent,
 } from './json-table.ts'
 import { RUN_STATES, TRUST_CAUSES, TRUST_DECISIONS, TRUST_LEVELS } from './reasons.ts'
 

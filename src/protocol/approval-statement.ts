@@ -1,6 +1,6 @@
 import { PARTIES } from './exec.ts'
 import { NONCE_BYTES } from './limits.ts'
-import { bytes, id32, literal, oneOf, record, text, uint, type ValueOf } from './schema.ts'
+import { type ValueOf, bytes, id32, literal, oneOf, record, text, uint } from './schema.ts'
 import { MAX_APPROVAL_QUESTION, MAX_APPROVAL_WAIT_MS } from './waiting-limits.ts'
 
 /** Domain of the agent key's signature over the exact bytes of an encoded `approval-request`. */

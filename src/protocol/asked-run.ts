@@ -1,23 +1,23 @@
 import { denialReason, exitStatus, hexId, requestId, signalNumber } from './api-fields.ts'
 import { MAX_ASKED_REQUESTS } from './asked-limits.ts'
-import { isRequestId, type RequestId } from './ids.ts'
-import { MAX_SIGNAL } from './limits.ts'
+import { type RequestId, isRequestId } from './ids.ts'
 import {
+  type Sent,
+  count,
   isText,
   list,
   matching,
-  tested,
-  wholeUpTo,
-  count,
   oneOf,
   optional,
   orNull,
   record,
+  tested,
   text,
   texts,
   time,
-  type Sent,
+  wholeUpTo,
 } from './json-table.ts'
+import { MAX_SIGNAL } from './limits.ts'
 import { DENIAL_REASONS, DETACHED_STATES, type DetachedState } from './reasons.ts'
 
 /** Of a whole argv of which only the beginning is shown. */

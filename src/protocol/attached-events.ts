@@ -1,6 +1,6 @@
-import { KEPT_THERE } from './asked-run.ts'
 import { base64, requestId } from './api-fields.ts'
-import { count, flag, oneOf, orNull, record, yes, type EventOf, type FieldTable } from './json-table.ts'
+import { KEPT_THERE } from './asked-run.ts'
+import { type EventOf, type FieldTable, count, flag, oneOf, orNull, record, yes } from './json-table.ts'
 import { DETACHED_STATES } from './reasons.ts'
 import { ERROR_TOLD, RUN_OUTCOME, STARTED, WARNING } from './run-events.ts'
 

@@ -1,4 +1,5 @@
 import { attempt } from '../base/errors.ts'
+import { decodeCbor } from './cbor.ts'
 import {
   AGENT_PUBLIC_KEY_BYTES,
   AGENT_SIGNATURE_BYTES,
@@ -9,8 +10,7 @@ import {
   MAX_PRESENCE_ADDRESSES,
   MAX_PRESENCE_SECS,
 } from './limits.ts'
-import { decodeCbor } from './cbor.ts'
-import { bytes, id32, list, literal, range, record, text, uint, type ValueOf } from './schema.ts'
+import { type ValueOf, bytes, id32, list, literal, range, record, text, uint } from './schema.ts'
 
 export const CARD_LINK_PREFIX = 'x0x://agent/'
 /** Domain of a card that is handed over by a human. */

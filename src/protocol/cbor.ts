@@ -1,9 +1,9 @@
-// Not the package's main entry, which loads native code where it finds any.
 import { Encoder } from 'cbor-x/encode'
 import { AppError } from '../base/errors.ts'
 import { MAX_CBOR_DEPTH, MAX_CBOR_ITEMS } from './limits.ts'
 import { utf8Text } from './text.ts'
 
+// Not the package's main entry, which loads native code where it finds any.
 /** What our messages are made of: a deliberately small part of CBOR (RFC 8949). */
 export type CborValue = number | bigint | string | boolean | null | Uint8Array | readonly CborValue[]
 

@@ -1,10 +1,10 @@
 import { isVisible } from '../base/visible-text.ts'
 import { commandSize } from './command-size.ts'
-import { isTable, type Fields } from './json-table.ts'
+import { type Fields, isTable } from './json-table.ts'
+import { jsonText } from './lines.ts'
 import { MAX_COMMAND_JSON } from './local-limits.ts'
 import { ASKS, HOSTS, SECURITIES } from './question.ts'
-import { wishOf, type RanOn, type RunWish } from './run-place.ts'
-import { jsonText } from './lines.ts'
+import { type RanOn, type RunWish, wishOf } from './run-place.ts'
 
 /**
  * The protocol of the console (docs/console.md): one JSON object a line. Sizes are bytes, times are milliseconds; each with its reason.

@@ -1,6 +1,6 @@
-import { either, flag, listUpTo, matching, oneOf, orNull, record, textUpTo, wholeUpTo, type Field } from './json-table.ts'
 import { MAX_QUESTION_TEXT, MAX_SHOWN_QUESTION, MAX_SHOWN_STDIN } from './desk-limits.ts'
-import { ANSWERS, ASK_FALLBACKS, ASKS, HOSTS, SECURITIES, type Question, type SealedAnswer } from './question.ts'
+import { type Field, either, flag, listUpTo, matching, oneOf, orNull, record, textUpTo, wholeUpTo } from './json-table.ts'
+import { ANSWERS, ASKS, ASK_FALLBACKS, HOSTS, type Question, SECURITIES, type SealedAnswer } from './question.ts'
 import { LOCAL_DOORS } from './reasons.ts'
 
 /** Words of a command, and names of variables: what Linux takes is less than the bytes of a question allow. */

@@ -1,5 +1,22 @@
 import { isVisible } from '../base/visible-text.ts'
 import {
+  DESK_SHAPE,
+  MAX_DESK_CONNECTIONS,
+  MAX_DESK_NAME,
+  MAX_FOLLOWED_RUNS,
+  MAX_GRANT_MS,
+  MAX_GRANT_USES,
+  MAX_HISTORY,
+  MAX_PATTERN,
+  MAX_QUESTION_TEXT,
+  MAX_RUN_NAME,
+  MAX_SESSION_NAME,
+} from './desk-limits.ts'
+import { ANSWER_FIELDS, QUESTION_FIELDS, answerCheck, askText, hostText, questionCheck, securityText, sha256Text } from './desk-question.ts'
+import { parseTable } from './json-shape.ts'
+import {
+  type FieldTable,
+  type Sent,
   closedProblemOf,
   fits,
   flag,
@@ -16,25 +33,8 @@ import {
   textUpTo,
   wholeUpTo,
   withoutNulls,
-  type FieldTable,
-  type Sent,
 } from './json-table.ts'
-import {
-  DESK_SHAPE,
-  MAX_DESK_CONNECTIONS,
-  MAX_DESK_NAME,
-  MAX_FOLLOWED_RUNS,
-  MAX_GRANT_MS,
-  MAX_GRANT_USES,
-  MAX_HISTORY,
-  MAX_PATTERN,
-  MAX_QUESTION_TEXT,
-  MAX_RUN_NAME,
-  MAX_SESSION_NAME,
-} from './desk-limits.ts'
-import { ANSWER_FIELDS, answerCheck, askText, hostText, QUESTION_FIELDS, questionCheck, securityText, sha256Text } from './desk-question.ts'
-import { parseTable } from './json-shape.ts'
-import { lifecycleProblem, type LifecycleEvent } from './lifecycle.ts'
+import { type LifecycleEvent, lifecycleProblem } from './lifecycle.ts'
 import { DECISIONS } from './question.ts'
 
 /**

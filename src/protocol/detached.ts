@@ -1,6 +1,6 @@
 import { PARTIES } from './exec.ts'
 import { MAX_ARGV_BYTES, MAX_ARGV_TOKENS, MAX_TEXT, NONCE_BYTES } from './limits.ts'
-import { bool, bytes, list, nullable, oneOf, record, text, uint, type ValueOf } from './schema.ts'
+import { type ValueOf, bool, bytes, list, nullable, oneOf, record, text, uint } from './schema.ts'
 
 /** Domain of the agent key's signature over the exact bytes of an encoded `exec-detach-request`. */
 export const EXEC_DETACH_REQUEST_DOMAIN = 'x0x-exec-detach-request-v1'

@@ -1,13 +1,13 @@
 import {
-  AGENT_SIGNATURE_BYTES,
   AGENT_PUBLIC_KEY_BYTES,
+  AGENT_SIGNATURE_BYTES,
   MAX_CARD_BYTES,
   MAX_DIRECT_PAYLOAD,
   MAX_NAME,
   MAX_REVOCATIONS_PER_LINK,
   MAX_SEALED_FRAME,
 } from './limits.ts'
-import { bytes, id32, list, literal, nullable, oneOf, record, requestId, text, uint, type ValueOf } from './schema.ts'
+import { type ValueOf, bytes, id32, list, literal, nullable, oneOf, record, requestId, text, uint } from './schema.ts'
 
 /** A message between two agents, sealed under the stream's keys. `request_id` groups what belongs together. */
 export const envelope = record('dm-envelope', {

@@ -16,10 +16,10 @@ import {
   NONCE_BYTES,
   STDIN_PIECE_BYTES,
 } from './limits.ts'
-import { SPAN_ID_BYTES, TRACE_ID_BYTES } from './trace-context.ts'
 import { DENIAL_REASONS, DETACHED_STATES, WAITING_REASONS, WARNING_KINDS } from './reasons.ts'
-import { MAX_APPROVAL_WAIT_MS, MAX_MESH_APPROVERS } from './waiting-limits.ts'
 import {
+  type Field,
+  type ValueOf,
   bool,
   bytes,
   id32,
@@ -33,9 +33,9 @@ import {
   text,
   uint,
   union,
-  type Field,
-  type ValueOf,
 } from './schema.ts'
+import { SPAN_ID_BYTES, TRACE_ID_BYTES } from './trace-context.ts'
+import { MAX_APPROVAL_WAIT_MS, MAX_MESH_APPROVERS } from './waiting-limits.ts'
 
 /** The first twelve bytes of a direct message that belongs to exec. */
 export const EXEC_PREFIX: Uint8Array = new TextEncoder().encode('x0x-exec-v1\0')

@@ -1,6 +1,8 @@
 import { AppError } from '../base/errors.ts'
 import { base64, denialReason, exitStatus, hexId, requestId, signalNumber, warningKind } from './api-fields.ts'
 import {
+  type EventOf,
+  type Sent,
   count,
   eventReader,
   flag,
@@ -12,11 +14,9 @@ import {
   record,
   text,
   yes,
-  type EventOf,
-  type Sent,
 } from './json-table.ts'
 import { linesOf } from './lines.ts'
-import { ERROR_TOLD, lineTooLong, MAX_RUN_LINE, STARTED, WAITING, WARNING } from './run-events.ts'
+import { ERROR_TOLD, MAX_RUN_LINE, STARTED, WAITING, WARNING, lineTooLong } from './run-events.ts'
 
 /** What became of one host: exactly one of these. */
 export const FANOUT_ENDS = ['ran', 'denied', 'unreachable', 'not_started', 'cancelled', 'unknown'] as const

@@ -3,7 +3,7 @@ import { MAX_FANOUT_HOSTS } from './fanout-limits.ts'
 import { MAX_HOST_WORDS } from './fleet-limits.ts'
 import { labelProblem } from './labels.ts'
 import { MAX_NAME } from './limits.ts'
-import { parseNodeSet, type NodeSet } from './node-set.ts'
+import { type NodeSet, parseNodeSet } from './node-set.ts'
 
 /** One part of what says whom is meant. */
 export type HostPart =

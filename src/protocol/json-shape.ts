@@ -1,4 +1,4 @@
-import { isTable, type Fields } from './json-table.ts'
+import { type Fields, isTable } from './json-table.ts'
 
 const [QUOTE, BACKSLASH] = [0x22, 0x5c]
 /** What a byte says outside of a string; 0: nothing. */

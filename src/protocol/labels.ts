@@ -1,4 +1,4 @@
-import { MAX_LABEL_TEXT, MAX_LABELS } from './fleet-limits.ts'
+import { MAX_LABELS, MAX_LABEL_TEXT } from './fleet-limits.ts'
 
 /** What an operator calls a contact beside its name: `role: "db"`. */
 export type Labels = Readonly<Record<string, string>>

@@ -1,7 +1,7 @@
 import { KeptEvents, type Look } from '../base/kept-events.ts'
 import type { Patience } from '../base/waiters.ts'
 import { EVENT_COST, MAX_EVENT_SESSIONS, MAX_KEPT_CHARACTERS, MAX_KEPT_EVENTS, MAX_KEPT_IN_ALL } from './lifecycle-limits.ts'
-import { lifecycleEvent, type LifecycleEvent, type LifecycleFacts } from './lifecycle.ts'
+import { type LifecycleEvent, type LifecycleFacts, lifecycleEvent } from './lifecycle.ts'
 
 /** Characters of an event that are kept: those of its tail, and a bound of the rest. */
 const costOf = ({ tail }: LifecycleEvent): number => EVENT_COST + (tail?.length ?? 0)

@@ -1,4 +1,5 @@
 import {
+  type Sent,
   closedProblemOf,
   count,
   flag,
@@ -11,7 +12,6 @@ import {
   text,
   textOf,
   textUpTo,
-  type Sent,
 } from './json-table.ts'
 import { MAX_EVENT_TAIL } from './lifecycle-limits.ts'
 import { LOCAL_DOORS } from './reasons.ts'

@@ -10,7 +10,7 @@ import {
   MAX_LINK_FRAME,
   NONCE_BYTES,
 } from './limits.ts'
-import { bytes, id32, list, record, uint, type ValueOf } from './schema.ts'
+import { type ValueOf, bytes, id32, list, record, uint } from './schema.ts'
 
 /** Throws `upgrade`, with what to do as `data.next`, unless the peer lists our version of the link. `who` names the peer. */
 export const demandLinkVersion = (versions: readonly number[], who = 'the other machine'): void => {

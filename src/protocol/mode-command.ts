@@ -1,5 +1,5 @@
-import type { ModeOverride } from './desk.ts'
 import { MAX_SESSION_NAME } from './desk-limits.ts'
+import type { ModeOverride } from './desk.ts'
 import { isTable } from './json-table.ts'
 import { ASKS, HOSTS, SECURITIES } from './question.ts'
 

@@ -1,5 +1,5 @@
-import { RingBuffer } from './ring-buffer.ts'
 import { MAX_EVENT_TAIL, TRUNCATED_SUFFIX } from './lifecycle-limits.ts'
+import { RingBuffer } from './ring-buffer.ts'
 import { isContinuation } from './text.ts'
 
 /** As many bytes as MAX_EVENT_TAIL characters can have, and what may be left of one before them. */

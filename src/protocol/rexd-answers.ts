@@ -1,4 +1,4 @@
-import { any, count, ENCODING, flag, integer, list, oneOf, optional, orNull, record, text, textOf, type Sent } from './json-table.ts'
+import { ENCODING, type Sent, any, count, flag, integer, list, oneOf, optional, orNull, record, text, textOf } from './json-table.ts'
 import { HOSTS } from './question.ts'
 import type { Method } from './rexd-methods.ts'
 import type { CapabilityName, LimitName } from './rexd-names.ts'

@@ -1,9 +1,10 @@
-import { MAX_ARGV_TOKENS, MAX_NAME, MAX_TEXT } from './limits.ts'
 import {
+  ENCODING,
+  type Received,
+  type Sent,
   byDefault,
   count,
   either,
-  ENCODING,
   flag,
   integer,
   list,
@@ -15,9 +16,8 @@ import {
   text,
   textOf,
   wholeUpTo,
-  type Received,
-  type Sent,
 } from './json-table.ts'
+import { MAX_ARGV_TOKENS, MAX_NAME, MAX_TEXT } from './limits.ts'
 import { ASKS, HOSTS, SECURITIES } from './question.ts'
 import { MAX_EVENTS_WAIT_MS, MAX_PATH, MAX_ROOTS, MAX_SIGNAL_NAME, MAX_TERMINAL_SIDE, MAX_VARIABLES } from './rexd-limits.ts'
 import type { CapabilityName } from './rexd-names.ts'

@@ -1,6 +1,6 @@
-import type { ExecRule } from './exec.ts'
 import { denialReason, hexId, requestId } from './api-fields.ts'
-import { count, flag, list, orNull, record, text, texts, type Sent } from './json-table.ts'
+import type { ExecRule } from './exec.ts'
+import { type Sent, count, flag, list, orNull, record, text, texts } from './json-table.ts'
 
 const DETACH = { lifetime_ms: count, keep_bytes: count.says('of its output, both streams together') }
 

@@ -1,5 +1,8 @@
 import { base64, denialReason, exitStatus, hexId, requestId, signalNumber, warningKind } from './api-fields.ts'
 import {
+  type EventOf,
+  type FieldTable,
+  type Sent,
   count,
   eventReader,
   flag,
@@ -10,9 +13,6 @@ import {
   table,
   text,
   yes,
-  type EventOf,
-  type FieldTable,
-  type Sent,
 } from './json-table.ts'
 import { LINE_FEED, LineSplitter } from './lines.ts'
 import { WAITING_REASONS } from './reasons.ts'

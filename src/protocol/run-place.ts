@@ -1,4 +1,4 @@
-import { oneOf, orNull, record, text, type Sent } from './json-table.ts'
+import { type Sent, oneOf, orNull, record, text } from './json-table.ts'
 import { ASKS, HOSTS, SECURITIES } from './question.ts'
 
 const WISH = { host: orNull(oneOf(HOSTS)), security: orNull(oneOf(SECURITIES)), ask: orNull(oneOf(ASKS)), node: orNull(text) }

@@ -1,4 +1,4 @@
-import { lifecycleLabel, lifecycleName, runOf, type LifecycleEvent, type LifecycleFacts } from './lifecycle.ts'
+import { type LifecycleEvent, type LifecycleFacts, lifecycleLabel, lifecycleName, runOf } from './lifecycle.ts'
 import { OutputTail } from './output-tail.ts'
 
 /** How a run ended. */

@@ -1,6 +1,6 @@
 import { AppError } from '../base/errors.ts'
-import { decodeCbor, encodeCbor, encodeCborHead, type CborValue } from './cbor.ts'
-import { fromHex, requestIdFromBytes, requestIdToBytes, toHex, type RequestId } from './ids.ts'
+import { type CborValue, decodeCbor, encodeCbor, encodeCborHead } from './cbor.ts'
+import { type RequestId, fromHex, requestIdFromBytes, requestIdToBytes, toHex } from './ids.ts'
 
 /**
  * One codec for every message of the wire and of the executor's port: a message is declared once, as

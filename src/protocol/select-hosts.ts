@@ -1,14 +1,14 @@
-import type { SelectedHost } from './api-answers.ts'
 import { AppError } from '../base/errors.ts'
 import { didYouMean } from '../base/nearest.ts'
+import type { SelectedHost } from './api-answers.ts'
+import type { ContactIndex } from './contact-index.ts'
 import { MAX_FANOUT_HOSTS } from './fanout-limits.ts'
 import { MAX_CHOICE_STEPS, MAX_ID_PREFIXES, MAX_SHOWN_NAMES } from './fleet-limits.ts'
-import { parseHostExpression, type HostExpression, type HostPart } from './host-expression.ts'
-import { isHexId, type AgentId } from './ids.ts'
+import { type HostExpression, type HostPart, parseHostExpression } from './host-expression.ts'
+import { type AgentId, isHexId } from './ids.ts'
 import { NO_LABELS } from './labels.ts'
 import { MIN_ID_PREFIX } from './limits.ts'
 import { expandNodeSet, foldNodeSet } from './node-set.ts'
-import type { ContactIndex } from './contact-index.ts'
 
 export interface Known {
   readonly index: ContactIndex

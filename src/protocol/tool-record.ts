@@ -1,5 +1,9 @@
 import { laterVersion } from '../base/file-version.ts'
+import { parseTable } from './json-shape.ts'
 import {
+  type FieldTable,
+  type Fields,
+  type Sent,
   count,
   flag,
   integer,
@@ -15,12 +19,8 @@ import {
   table,
   text,
   texts,
-  type FieldTable,
-  type Fields,
-  type Sent,
 } from './json-table.ts'
 import { cutWish, ranOn, runWish } from './run-place.ts'
-import { parseTable } from './json-shape.ts'
 
 /** Of a record, in bytes: a result with both streams, each byte of them escaped. */
 export const MAX_RECORD_LINE = 16 * 1024 * 1024

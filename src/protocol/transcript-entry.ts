@@ -1,6 +1,6 @@
-import { count, flag, integer, isText, list, map, optional, problemOf, tested, text, type Field, type Sent } from './json-table.ts'
-import { ranOn } from './run-place.ts'
 import { parseTable } from './json-shape.ts'
+import { type Field, type Sent, count, flag, integer, isText, list, map, optional, problemOf, tested, text } from './json-table.ts'
+import { ranOn } from './run-place.ts'
 
 /** Milliseconds since the command began, and how many bytes of the output (in UTF-8) came then. */
 export type OutputTiming = readonly (readonly [ms: number, bytes: number])[]

@@ -1,5 +1,4 @@
 import { rm } from 'node:fs/promises'
-
 import { writeFileAtomic } from '../base/atomic-file.ts'
 import { errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'

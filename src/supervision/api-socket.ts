@@ -1,8 +1,7 @@
 import { renameSync } from 'node:fs'
 import { rm } from 'node:fs/promises'
-import { createServer, type Server } from 'node:net'
+import { type Server, createServer } from 'node:net'
 import { dirname, join } from 'node:path'
-
 import { AppError } from '../base/errors.ts'
 import { listenPrivately } from '../base/private-socket.ts'
 import { claimSocketPath } from '../base/unix-socket.ts'

@@ -1,5 +1,4 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-
 import { AppError, errnoOf } from '../base/errors.ts'
 import { lifeOf } from '../base/process-identity.ts'
 import type { DaemonConfig } from '../config/config.ts'

@@ -1,9 +1,9 @@
-import { SyslogCopy } from '../audit/syslog-copy.ts'
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'
 import type { StartableEntry } from '../base/startable.ts'
-import type { ExecCounters } from '../diagnostics/exec-counters.ts'
-import { checkDatagrams, DatagramSocket } from '../process/datagram-sender.ts'
+import type { ExecCounters } from '../executor/exec-counters.ts'
+import { SyslogCopy } from '../journal/syslog-copy.ts'
+import { DatagramSocket, checkDatagrams } from '../process/datagram-sender.ts'
 
 export interface JournalCopy {
   /** As of `JournalComponents`. */

@@ -1,8 +1,7 @@
 import { open, rm, stat } from 'node:fs/promises'
 import { DatabaseSync } from 'node:sqlite'
-
 import { AppError, errnoOf, errorText } from '../base/errors.ts'
-import { lifeOf, type ProcessIdentity } from '../base/process-identity.ts'
+import { type ProcessIdentity, lifeOf } from '../base/process-identity.ts'
 import type { Startable } from '../base/startable.ts'
 import { answers } from '../base/unix-socket.ts'
 import { readPidFile, writePidFile } from './pid-file.ts'

@@ -1,12 +1,11 @@
 import { closeSync, existsSync, fstatSync, openSync } from 'node:fs'
 import { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
-
 import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
 import { standardErrorLog } from '../base/log-output.ts'
-import { cannotStart, type NetworkUser } from './network-user.ts'
-import { fromSources, ownProgram, programArguments, startOwnProcess, type OwnProcess } from './own-process.ts'
+import { type NetworkUser, cannotStart } from './network-user.ts'
+import { type OwnProcess, fromSources, ownProgram, programArguments, startOwnProcess } from './own-process.ts'
 import { relayLog } from './relayed-log.ts'
 
 /** Where its channel is among its descriptors; the API's socket is the next. */

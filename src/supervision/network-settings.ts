@@ -1,8 +1,8 @@
 import type { DaemonConfig } from '../config/config.ts'
 import { dataDirMode } from '../config/settings.ts'
+import type { NetworkSettings } from '../executor-api/messages.ts'
 import { HeldTokens } from '../executor/caller-secrets.ts'
-import type { NetworkSettings } from '../executor/port/messages.ts'
-import { loadOrCreateSeed, type SeedFile } from '../identity/key-file.ts'
+import { type SeedFile, loadOrCreateSeed } from '../identity/key-file.ts'
 import type { MachineKey } from '../identity/machine-key.ts'
 
 export interface NetworkSettingsSources {

@@ -1,20 +1,19 @@
 import { rm } from 'node:fs/promises'
-
+import { writeFileAtomic } from '../base/atomic-file.ts'
 import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
-import { writeFileAtomic } from '../base/atomic-file.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
+import type { DataPaths } from '../clients/paths.ts'
+import type { NetworkSettings } from '../executor-api/messages.ts'
 import type { PortSession } from '../executor/port-session.ts'
 import type { Executor } from '../executor/server.ts'
-import type { NetworkSettings } from '../executor/port/messages.ts'
 import { NETWORK_STOP_MS } from '../protocol/local-limits.ts'
 import { HandedSocket } from './api-socket.ts'
-import { NetworkProgram, startNetworkProcess, type NetworkProcess } from './network-process.ts'
+import { type NetworkProcess, NetworkProgram, startNetworkProcess } from './network-process.ts'
 import type { NetworkUser } from './network-user.ts'
-import type { DataPaths } from '../local-api/paths.ts'
 import { Pulse } from './pulse.ts'
-import { Supervisor, type Child } from './supervisor.ts'
+import { type Child, Supervisor } from './supervisor.ts'
 
 /** How long the network half may live on when its channel is closed. */
 const NETWORK_EXIT_MS = 1_000

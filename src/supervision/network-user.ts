@@ -1,8 +1,7 @@
 import { stat } from 'node:fs/promises'
 import { userInfo } from 'node:os'
-
 import { AppError, attempt, errorText } from '../base/errors.ts'
-import { readPasswd, type PasswdEntry } from '../base/passwd.ts'
+import { type PasswdEntry, readPasswd } from '../base/passwd.ts'
 import { shellWord } from '../base/shell-word.ts'
 import { sha256 } from '../identity/hash.ts'
 import { startOwnProcess } from './own-process.ts'

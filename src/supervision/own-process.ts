@@ -1,7 +1,6 @@
-import { spawn, type ChildProcess, type StdioOptions } from 'node:child_process'
+import { type ChildProcess, type StdioOptions, spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
-
 import { errorText } from '../base/errors.ts'
 
 /** Another program of this package, running beside us. */

@@ -1,7 +1,6 @@
 import { readFile } from 'node:fs/promises'
-
 import { writeFileAtomic } from '../base/atomic-file.ts'
-import { identityFrom, identityOf, identityText, type ProcessIdentity } from '../base/process-identity.ts'
+import { type ProcessIdentity, identityFrom, identityOf, identityText } from '../base/process-identity.ts'
 
 /** Says which process is meant, for whoever looks and for the next start: its pid, and what tells it from any other. */
 export const writePidFile = async (path: string, pid: number): Promise<void> => {

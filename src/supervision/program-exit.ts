@@ -1,7 +1,6 @@
 import { constants } from 'node:os'
-
 import { ERROR_TABLE, errorText, isAppError, textWithNext } from '../base/errors.ts'
-import { NONE_GIVEN, pasteable, type GivenOptions } from '../base/hint.ts'
+import { type GivenOptions, NONE_GIVEN, pasteable } from '../base/hint.ts'
 import type { Logger } from '../base/log.ts'
 import type { StopFailure } from '../base/startable.ts'
 

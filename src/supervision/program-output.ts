@@ -1,5 +1,4 @@
 import type { Writable } from 'node:stream'
-
 import { shownLine } from '../base/visible-text.ts'
 import { exitOfSignal } from './program-exit.ts'
 

@@ -1,5 +1,4 @@
 import type { Readable } from 'node:stream'
-
 import type { Clock } from '../base/clock.ts'
 import { leadsToJournald, withPriority } from '../base/journald.ts'
 import { TokenBucket } from '../base/token-bucket.ts'

@@ -1,8 +1,7 @@
 import { readFile } from 'node:fs/promises'
-
 import { lifeOf } from '../base/process-identity.ts'
 import { shellWords } from '../base/shell-word.ts'
-import { instanceFlags, type DataPaths, type InstanceChoice } from '../local-api/paths.ts'
+import { type DataPaths, type InstanceChoice, instanceFlags } from '../clients/paths.ts'
 import { readPidFile } from './pid-file.ts'
 
 /** A unit of systemd in the path of a control group, and what stands before it. */

@@ -1,14 +1,13 @@
 import type { Readable } from 'node:stream'
-
 import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
-import { REXD_START_MS, REXD_STOP_MS } from '../protocol/local-limits.ts'
-import { ownProgram, programArguments, startOwnProcess, type OwnProcess } from './own-process.ts'
-import type { DataPaths } from '../local-api/paths.ts'
+import type { DataPaths } from '../clients/paths.ts'
 import { loadHttpRexdConfig } from '../config/rexd-config.ts'
-import { Supervisor, type Child } from './supervisor.ts'
+import { REXD_START_MS, REXD_STOP_MS } from '../protocol/local-limits.ts'
+import { type OwnProcess, ownProgram, programArguments, startOwnProcess } from './own-process.ts'
+import { type Child, Supervisor } from './supervisor.ts'
 
 export interface RexdSupervisorInit {
   /** REXD's own configuration. */

@@ -1,6 +1,5 @@
 import { write } from 'node:fs'
-
-import { systemClock, type Clock } from '../base/clock.ts'
+import { type Clock, systemClock } from '../base/clock.ts'
 import type { Environment } from '../base/environment.ts'
 import { errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'

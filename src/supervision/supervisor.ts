@@ -1,6 +1,5 @@
 import { rm } from 'node:fs/promises'
-
-import { within, type Clock } from '../base/clock.ts'
+import { type Clock, within } from '../base/clock.ts'
 import { errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import { lifeOf } from '../base/process-identity.ts'

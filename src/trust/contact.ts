@@ -1,11 +1,11 @@
 import { AppError } from '../base/errors.ts'
 import { didYouMean } from '../base/nearest.ts'
-import { isHexId, type AgentId, type MachineId } from '../protocol/ids.ts'
-import { labelsProblem, NO_LABELS, type Labels } from '../protocol/labels.ts'
+import { type AgentId, type MachineId, isHexId } from '../protocol/ids.ts'
+import { isTable } from '../protocol/json-table.ts'
+import { type Labels, NO_LABELS, labelsProblem } from '../protocol/labels.ts'
 import { MAX_ADDRESS_TEXT, MAX_CARD_ADDRESSES, MAX_NAME, MIN_ID_PREFIX } from '../protocol/limits.ts'
 import { TRUST_LEVELS, type TrustLevel } from '../protocol/reasons.ts'
-import { isTable } from '../protocol/json-table.ts'
-import { fileOf, listOf, objectOf, refuse, textOf, within, type Place } from './json-file.ts'
+import { type Place, fileOf, listOf, objectOf, refuse, textOf, within } from './json-file.ts'
 
 /** One agent as the operator knows it: an entry of `contacts.json`, key for key. Never changed, only replaced. */
 export interface Contact {

@@ -1,10 +1,10 @@
 import { AppError } from '../base/errors.ts'
 import type { VerifiedCard } from '../identity/card.ts'
-import { isHexId, shortId, type AgentId, type MachineId } from '../protocol/ids.ts'
-import { labelsProblem, NO_LABELS, sortedLabels } from '../protocol/labels.ts'
+import { type AgentId, type MachineId, isHexId, shortId } from '../protocol/ids.ts'
+import { NO_LABELS, labelsProblem, sortedLabels } from '../protocol/labels.ts'
 import { MAX_SUCCESSIONS } from '../protocol/limits.ts'
 import type { TrustLevel } from '../protocol/reasons.ts'
-import { contactsFile, contactsOf, findContact, meetProblem, nameProblem, type Contact } from './contact.ts'
+import { type Contact, contactsFile, contactsOf, findContact, meetProblem, nameProblem } from './contact.ts'
 import { readJsonFile, writeJsonFile } from './json-file.ts'
 
 /** What the operator says while importing a card. */

@@ -1,8 +1,8 @@
 import { AppError, errorText, isAppError } from '../base/errors.ts'
 import { writableByOthers } from '../base/file-rights.ts'
-import { readToml, type TomlDocument } from '../base/toml-file.ts'
+import { type TomlDocument, readToml } from '../base/toml-file.ts'
 import { TomlReader, type TomlTable } from '../base/toml-reader.ts'
-import { MAX_GROUP_WORDS, MAX_GROUPS } from '../protocol/fleet-limits.ts'
+import { MAX_GROUPS, MAX_GROUP_WORDS } from '../protocol/fleet-limits.ts'
 import { groupNameProblem, parseHostExpression } from '../protocol/host-expression.ts'
 
 /** What the operator calls several contacts at once. */

@@ -2,17 +2,17 @@ import { AppError, attempt } from '../base/errors.ts'
 import { addressProblem, dialable } from '../identity/address.ts'
 import { equalBytes, hmac, randomBytes, sha256 } from '../identity/hash.ts'
 import { peerIdOf } from '../identity/peer-id.ts'
+import { asCopied } from '../protocol/copied-text.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import {
   INVITATION_MS,
   INVITATION_NONCE_BYTES,
   INVITATION_PREFIX,
-  invitation,
-  invitationReply,
   MAX_INVITED_ADDRESSES,
   REPLY_PREFIX,
+  invitation,
+  invitationReply,
 } from '../protocol/invitation.ts'
-import { asCopied } from '../protocol/copied-text.ts'
 import type { Message } from '../protocol/schema.ts'
 
 /** One of two agents that are about to know each other. */

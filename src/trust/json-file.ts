@@ -1,7 +1,7 @@
-import { AppError, errorText, isAppError, type ErrorCode } from '../base/errors.ts'
 import { writeFileAtomic } from '../base/atomic-file.ts'
-import { versionProblem } from '../base/file-version.ts'
+import { AppError, type ErrorCode, errorText, isAppError } from '../base/errors.ts'
 import { readPrivateFile } from '../base/file-rights.ts'
+import { versionProblem } from '../base/file-version.ts'
 
 /** Where in a file a value stands, and how to refuse it. */
 export interface Place {

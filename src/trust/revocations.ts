@@ -1,11 +1,11 @@
 import { AppError, errorText, isAppError } from '../base/errors.ts'
 import { agentIdOf } from '../identity/agent-id.ts'
-import { verifyAgent, type AgentSigner } from '../identity/signing.ts'
-import { revocation, REVOCATION_DOMAIN, revocationBody } from '../protocol/dm.ts'
+import { type AgentSigner, verifyAgent } from '../identity/signing.ts'
+import { REVOCATION_DOMAIN, revocation, revocationBody } from '../protocol/dm.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import { MAX_CARD_BYTES } from '../protocol/limits.ts'
 import type { ValueOf } from '../protocol/schema.ts'
-import { fileOf, listOf, readJsonFile, refuse, textOf, within, writeJsonFile, type Place } from './json-file.ts'
+import { type Place, fileOf, listOf, readJsonFile, refuse, textOf, within, writeJsonFile } from './json-file.ts'
 
 /** Machines that one agent may revoke one by one; an agent that revokes more counts as revoked everywhere. */
 export const MAX_REVOKED_MACHINES = 64

@@ -1,11 +1,11 @@
 import { AppError, errorText, isAppError } from '../base/errors.ts'
 import { agentIdOf } from '../identity/agent-id.ts'
-import { verifyAgent, type AgentSigner } from '../identity/signing.ts'
-import { succession, SUCCESSION_DOMAIN, successionBody } from '../protocol/dm.ts'
+import { type AgentSigner, verifyAgent } from '../identity/signing.ts'
+import { SUCCESSION_DOMAIN, succession, successionBody } from '../protocol/dm.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import { MAX_CARD_BYTES, MAX_SUCCESSIONS } from '../protocol/limits.ts'
 import type { ValueOf } from '../protocol/schema.ts'
-import { fileOf, listOf, readJsonFile, refuse, textOf, within, writeJsonFile, type Place } from './json-file.ts'
+import { type Place, fileOf, listOf, readJsonFile, refuse, textOf, within, writeJsonFile } from './json-file.ts'
 
 const FILE_VERSION = 1
 

@@ -1,5 +1,4 @@
 import { useEffect, useState } from 'preact/hooks'
-
 import type { PageAbout } from '../protocol/page.ts'
 import { call, forgetProof } from './api.ts'
 import { ApprovalsView } from './approvals-view.tsx'
@@ -8,9 +7,9 @@ import { useKeys } from './keyboard.ts'
 import { PeersView } from './peers-view.tsx'
 import { PolicyView } from './policy-view.tsx'
 import { RunsView } from './runs-view.tsx'
-import { waitingOf, type PageState } from './store.ts'
-import { useNotice } from './use-notice.ts'
+import { type PageState, waitingOf } from './store.ts'
 import { useNews } from './use-news.ts'
+import { useNotice } from './use-notice.ts'
 import { usePolled } from './use-polled.ts'
 import { Name } from './visible.tsx'
 

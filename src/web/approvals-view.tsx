@@ -1,9 +1,8 @@
 import { useRef, useState } from 'preact/hooks'
-
-import { groupsOf } from './question-facts.ts'
 import { QuestionCard } from './question-card.tsx'
+import { groupsOf } from './question-facts.ts'
+import { type Action, type PageState, type ShownQuestion, waitingOf } from './store.ts'
 import { Name } from './visible.tsx'
-import { waitingOf, type Action, type PageState, type ShownQuestion } from './store.ts'
 
 /** Questions of one asker that are shown each by itself; of more there is a line and a count. */
 const SHOWN_OF_ASKER = 3

@@ -1,7 +1,6 @@
 import { useState } from 'preact/hooks'
-
+import { MAX_GRANT_USES, grantBounds } from '../protocol/desk-limits.ts'
 import type { PendingQuestion } from '../protocol/desk.ts'
-import { grantBounds, MAX_GRANT_USES } from '../protocol/desk-limits.ts'
 import type { PageDecision } from '../protocol/page.ts'
 import { unallowable } from '../protocol/question-size.ts'
 import { call } from './api.ts'

@@ -1,5 +1,4 @@
 import { useEffect, useState } from 'preact/hooks'
-
 import type { Fields } from '../protocol/json-table.ts'
 import type { PageJournal } from '../protocol/page.ts'
 import { usePolled } from './use-polled.ts'

@@ -1,5 +1,4 @@
 import { useLayoutEffect, useRef, useState } from 'preact/hooks'
-
 import { Output } from './visible.tsx'
 
 /** What a run has written so far, which comes again and again: it is followed to its end, or stands still to be read. */

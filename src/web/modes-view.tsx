@@ -1,5 +1,4 @@
 import { useState } from 'preact/hooks'
-
 import type { PageAgentModes, PageModes, PageSetModes } from '../protocol/page.ts'
 import { call } from './api.ts'
 import { More } from './more.tsx'

@@ -1,5 +1,4 @@
 import { useState } from 'preact/hooks'
-
 import type { PageExplanation, PagePolicy } from '../protocol/page.ts'
 import { call } from './api.ts'
 import { ModesView } from './modes-view.tsx'

@@ -1,6 +1,5 @@
 import type { ComponentChildren } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
-
 import type { PendingQuestion } from '../protocol/desk.ts'
 import { OUTLIVES_REQUESTER, REQUESTER_CAN_WRITE } from '../protocol/question.ts'
 import { Decide } from './decide.tsx'

@@ -1,9 +1,9 @@
-import { isOver, lifecycleText, runOf, type LifecycleEvent } from '../protocol/lifecycle.ts'
 import { MAX_FOLLOWED_RUNS } from '../protocol/desk-limits.ts'
+import { type LifecycleEvent, isOver, lifecycleText, runOf } from '../protocol/lifecycle.ts'
+import type { PageRun, PageRuns } from '../protocol/page.ts'
 import { LiveOutput } from './live-output.tsx'
 import { More } from './more.tsx'
-import type { PageRun, PageRuns } from '../protocol/page.ts'
-import { isSilent, lastOfEach, type PageState } from './store.ts'
+import { type PageState, isSilent, lastOfEach } from './store.ts'
 import { usePolled } from './use-polled.ts'
 import { Name, Output, Token } from './visible.tsx'
 

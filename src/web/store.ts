@@ -1,5 +1,5 @@
 import type { Flood, PendingQuestion } from '../protocol/desk.ts'
-import { runOf, type LifecycleEvent } from '../protocol/lifecycle.ts'
+import { type LifecycleEvent, runOf } from '../protocol/lifecycle.ts'
 import type { PageNews, PageSettled } from '../protocol/page.ts'
 
 /** A question on the page: it keeps its place when it is settled, so that nothing moves below a finger. */

@@ -1,8 +1,7 @@
 import { useEffect, useReducer } from 'preact/hooks'
-
 import { PAGE_SILENCE_MS } from '../protocol/page-limits.ts'
-import { call, CallError, follow, forgetProof } from './api.ts'
-import { FIRST_STATE, reduce, type Action, type PageState } from './store.ts'
+import { CallError, call, follow, forgetProof } from './api.ts'
+import { type Action, FIRST_STATE, type PageState, reduce } from './store.ts'
 
 /** Less than the desk waits for a window to come back: what waits is not denied for a moment's loss. */
 const AGAIN_MS = 300

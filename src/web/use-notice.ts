@@ -1,5 +1,4 @@
 import { useEffect, useRef } from 'preact/hooks'
-
 import type { ShownQuestion } from './store.ts'
 
 /** Tells a person who looks elsewhere; of the command nothing, for others may see the screen. */

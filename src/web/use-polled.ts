@@ -1,5 +1,4 @@
 import { useEffect, useRef, useState } from 'preact/hooks'
-
 import { call } from './api.ts'
 
 export interface Polled<T> {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { test, type TestContext } from 'node:test'
 
-import type { DeskHuman } from '../../src/local-api/desk-human.ts'
+import type { DeskHuman } from '../../src/clients/desk-human.ts'
 import {
   APPROVAL_REQUEST_DOMAIN,
   APPROVAL_STATEMENT_DOMAIN,

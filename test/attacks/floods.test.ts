@@ -14,7 +14,7 @@ import { handshake, signalOf } from '../support/hostile-link.ts'
 import { introduce, startPeer, type Peer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
 import { firstMessage, muxerHead, openGossip, push, resets, Stranger, wronglySigned } from '../support/stranger.ts'
-import { HANDSHAKE_PLACES, MAX_HANDSHAKES_PER_MACHINE } from '../../src/dm/handshake-budget.ts'
+import { HANDSHAKE_PLACES, MAX_HANDSHAKES_PER_MACHINE } from '../../src/links/handshake-budget.ts'
 import { REFUSED_CONNECTION_COST } from '../../src/mesh/sources.ts'
 import { MAX_CONNECTIONS_PER_STRANGER, MAX_CONNECTIONS_PER_MACHINE } from '../../src/mesh/gater.ts'
 

@@ -5,7 +5,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { isAppError } from '../../src/base/errors.ts'
-import { toExecutor, toNetwork, type ToExecutor, type ToNetwork } from '../../src/executor/port/messages.ts'
+import { toExecutor, toNetwork, type ToExecutor, type ToNetwork } from '../../src/executor-api/messages.ts'
 import { encodeFrame, FrameDecoder } from '../../src/protocol/framing.ts'
 import { MAX_PORT_MESSAGE } from '../../src/protocol/limits.ts'
 import type { Message } from '../../src/protocol/schema.ts'

@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-import type { ToExecutor } from '../../src/executor/port/messages.ts'
+import type { ToExecutor } from '../../src/executor-api/messages.ts'
 import { execFrame, type ExecFrame } from '../../src/protocol/exec.ts'
 import { STDIN_PIECE_BYTES } from '../../src/protocol/limits.ts'
 import { SplitDaemon, type Tap } from '../support/captured-network.ts'

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { FrameStream } from '../../src/dm/frame-stream.ts'
+import { FrameStream } from '../../src/links/frame-stream.ts'
 import { newRequestId } from '../../src/identity/request-id.ts'
 import { MAX_LINK_FRAME, MAX_RUNS_PER_PEER, STRANGERS_REQUEST_BURST } from '../../src/protocol/limits.ts'
 import { DM_PROTOCOL, LINK_PROTOCOL } from '../../src/protocol/link.ts'
@@ -11,10 +11,10 @@ import { connect, handshake, signalOf } from '../support/hostile-link.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { introduce, startPeer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
-import { MAX_REFUSED_ARGV } from '../../src/audit/refusals.ts'
+import { MAX_REFUSED_ARGV } from '../../src/journal/refusals.ts'
 import { STRANGER_REQUEST_BURST } from '../../src/executor/links/links.ts'
-import { MAX_LINKS_PER_CONNECTION } from '../../src/dm/link-table.ts'
-import { MAX_STRANGER_STREAMS } from '../../src/dm/stream-acceptor.ts'
+import { MAX_LINKS_PER_CONNECTION } from '../../src/links/link-table.ts'
+import { MAX_STRANGER_STREAMS } from '../../src/links/stream-acceptor.ts'
 
 const LIMIT = { timeout: 60_000 }
 

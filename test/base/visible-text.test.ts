@@ -2,8 +2,8 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { isVisible, replaceInvisible, shown, shownLine, shownToken, strangeLetters, visibleJson } from '../../src/base/visible-text.ts'
-import { quote as clientQuote } from '../../src/client/errors.ts'
-import { argvSummary } from '../../src/diagnostics/exec-counters.ts'
+import { quote as clientQuote } from '../../src/sdk/errors.ts'
+import { argvSummary } from '../../src/executor/exec-counters.ts'
 import { quote } from '../../src/policy/quote.ts'
 
 /** Unicode's own classes, one code point at a time; what is assigned, as fonts of tomorrow show what is not. */

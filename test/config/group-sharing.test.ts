@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { shareWithGroup } from '../../src/config/group-sharing.ts'
-import { pathsIn, type DataPaths } from '../../src/local-api/paths.ts'
+import { pathsIn, type DataPaths } from '../../src/clients/paths.ts'
 import { NOBODY } from '../support/other-user.ts'
 import { tempDir } from '../support/temp-dir.ts'
 

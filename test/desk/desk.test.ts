@@ -3,7 +3,7 @@ import { stat } from 'node:fs/promises'
 import { test } from 'node:test'
 
 import { openApproval, SpentAnswers } from '../../src/policy/approval/open-approval.ts'
-import type { DeskNews } from '../../src/local-api/desk-human.ts'
+import type { DeskNews } from '../../src/clients/desk-human.ts'
 import { deskPlace, questionWaiting } from '../support/desk-place.ts'
 import { questionOf } from '../support/question.ts'
 import { patient } from '../support/patience.ts'

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import type { DeskNews } from '../../src/local-api/desk-human.ts'
+import type { DeskNews } from '../../src/clients/desk-human.ts'
 import { lifecycleEvent, runOf, type LifecycleEvent } from '../../src/protocol/lifecycle.ts'
 import { deskPlace } from '../support/desk-place.ts'
 import { questionOf } from '../support/question.ts'

@@ -14,7 +14,7 @@ import {
   MAX_WAITING_JSON_OF_ASKER,
   QUESTION_RATE,
 } from '../../src/protocol/desk-limits.ts'
-import type { DeskNews } from '../../src/local-api/desk-human.ts'
+import type { DeskNews } from '../../src/clients/desk-human.ts'
 import { deskPlace } from '../support/desk-place.ts'
 import type { Question } from '../../src/protocol/question.ts'
 import { ManualClock } from '../support/manual-clock.ts'

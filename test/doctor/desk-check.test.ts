@@ -3,7 +3,7 @@ import { rm, writeFile } from 'node:fs/promises'
 import { test } from 'node:test'
 
 import { deskFindings } from '../../src/doctor/desk-check.ts'
-import { pathsIn } from '../../src/local-api/paths.ts'
+import { pathsIn } from '../../src/clients/paths.ts'
 import { deskPlace } from '../support/desk-place.ts'
 import { watching } from '../support/desk-watcher.ts'
 import { questionOf } from '../support/question.ts'

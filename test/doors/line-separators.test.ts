@@ -6,7 +6,7 @@ import { test } from 'node:test'
 import type { FastifyReply } from 'fastify'
 
 import { createLogger } from '../../src/base/log.ts'
-import { Calls } from '../../src/client/calls.ts'
+import { Calls } from '../../src/sdk/calls.ts'
 import { Seal } from '../../src/desk/seal.ts'
 import type { DeskFeed } from '../../src/doors/page/desk-feed.ts'
 import { streamNews } from '../../src/doors/page/page-stream.ts'

@@ -2,15 +2,15 @@ import assert from 'node:assert/strict'
 import { mkdir, rename, rmdir } from 'node:fs/promises'
 import { test, type TestContext } from 'node:test'
 
-import type { AuthorityEvent } from '../../src/audit/authority-event.ts'
-import type { JournalEvent, JournalLine } from '../../src/audit/events.ts'
-import { verifyJournal } from '../../src/audit/verify.ts'
+import type { AuthorityEvent } from '../../src/journal/authority-event.ts'
+import type { JournalEvent, JournalLine } from '../../src/journal/events.ts'
+import { verifyJournal } from '../../src/journal/verify.ts'
 import { isAppError } from '../../src/base/errors.ts'
-import type { Operation } from '../../src/executor/port/messages.ts'
+import type { Operation } from '../../src/executor-api/messages.ts'
 import { ExecutorHost, type HostOptions } from '../support/executor-host.ts'
 import type { FakeNetwork } from '../support/fake-network.ts'
 import { linesOf } from '../support/journal.ts'
-import { REFUSAL_LINES } from '../../src/audit/refusals.ts'
+import { REFUSAL_LINES } from '../../src/journal/refusals.ts'
 
 interface Operator {
   readonly host: ExecutorHost

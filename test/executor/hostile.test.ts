@@ -7,7 +7,7 @@ import fc from 'fast-check'
 
 import { isAppError } from '../../src/base/errors.ts'
 import { isVisible } from '../../src/base/visible-text.ts'
-import { PortChannel } from '../../src/executor/port/codec.ts'
+import { PortChannel } from '../../src/executor-api/codec.ts'
 import {
   OPERATIONS,
   PORT_VERSION,
@@ -16,7 +16,7 @@ import {
   toNetwork,
   type ToExecutor,
   type ToNetwork,
-} from '../../src/executor/port/messages.ts'
+} from '../../src/executor-api/messages.ts'
 import { encodeCbor } from '../../src/protocol/cbor.ts'
 import { execFrame } from '../../src/protocol/exec.ts'
 import { encodeFrame } from '../../src/protocol/framing.ts'
@@ -25,7 +25,7 @@ import { HTTP_REFUSALS } from '../../src/protocol/reasons.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { FakeLink, newParty } from '../support/fake-network.ts'
 import { until } from '../support/processes.ts'
-import { REFUSAL_LINES } from '../../src/audit/refusals.ts'
+import { REFUSAL_LINES } from '../../src/journal/refusals.ts'
 
 const HEX = '00'.repeat(32)
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057'

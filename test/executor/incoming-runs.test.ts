@@ -4,7 +4,7 @@ import { randomUUID } from 'node:crypto'
 import { constants } from 'node:os'
 import { test } from 'node:test'
 
-import type { Operation } from '../../src/executor/port/messages.ts'
+import type { Operation } from '../../src/executor-api/messages.ts'
 
 import { deskPlace } from '../support/desk-place.ts'
 import { ExecutorHost } from '../support/executor-host.ts'

@@ -4,8 +4,8 @@ import { test, type TestContext } from 'node:test'
 
 import { AppError } from '../../src/base/errors.ts'
 import { silentLogger } from '../../src/base/log.ts'
-import { ExecutorClient } from '../../src/executor/port/client.ts'
-import type { NetworkSettings } from '../../src/executor/port/messages.ts'
+import { ExecutorClient } from '../../src/executor-api/client.ts'
+import type { NetworkSettings } from '../../src/executor-api/messages.ts'
 import type { PortSession } from '../../src/executor/port-session.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { isAppError, type ErrorCode } from '../../src/base/errors.ts'
-import type { Operation } from '../../src/executor/port/messages.ts'
+import type { Operation } from '../../src/executor-api/messages.ts'
 import { agentIdOf } from '../../src/identity/agent-id.ts'
 import { decodeCardLink, encodeCardLink, signCard, verifyCard } from '../../src/identity/card.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'

@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto'
 import { mkdir, rename, rmdir } from 'node:fs/promises'
 import { test } from 'node:test'
 
-import { REFUSAL_LINES } from '../../src/audit/refusals.ts'
+import { REFUSAL_LINES } from '../../src/journal/refusals.ts'
 import {
   EXEC_REQUEST_DOMAIN,
   EXEC_RULES_REQUEST_DOMAIN,

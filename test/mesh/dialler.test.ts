@@ -11,7 +11,7 @@ import type { AppError } from '../../src/base/errors.ts'
 import { Dialler, type DialFailure } from '../../src/mesh/dialler.ts'
 import type { MachineId } from '../../src/protocol/ids.ts'
 import { ADDRESS_DIAL_MS, MAX_CONNECTIONS, MAX_PARALLEL_DIALS } from '../../src/protocol/limits.ts'
-import { RESUME_OTHER_ADDRESS_MS } from '../../src/dm/link-dialler.ts'
+import { RESUME_OTHER_ADDRESS_MS } from '../../src/links/link-dialler.ts'
 
 interface Dial {
   readonly answer: () => void

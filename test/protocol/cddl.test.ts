@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { readdir, readFile } from 'node:fs/promises'
 import { test } from 'node:test'
-import * as port from '../../src/executor/port/messages.ts'
+import * as port from '../../src/executor-api/messages.ts'
 import * as approval from '../../src/protocol/approval-statement.ts'
 import * as card from '../../src/protocol/card.ts'
 import * as detached from '../../src/protocol/detached.ts'

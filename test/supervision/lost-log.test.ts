@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import type { Readable } from 'node:stream'
 import { test, type TestContext } from 'node:test'
 
-import { pathsIn } from '../../src/local-api/paths.ts'
+import { pathsIn } from '../../src/clients/paths.ts'
 import { loadPty } from '../../src/process/native-pty.ts'
 import { ConsolePlace } from '../support/console-place.ts'
 import { DIST, MeshOfDaemons, until, type TestDaemon } from '../support/mesh-of-daemons.ts'

@@ -8,7 +8,7 @@ import { duplexPair, type Duplex } from 'node:stream'
 import { fileURLToPath } from 'node:url'
 
 import { NETWORK_RIGHTS } from '../../src/supervision/network-process.ts'
-import { PORT_VERSION, toExecutor, toNetwork, type ToExecutor, type ToNetwork } from '../../src/executor/port/messages.ts'
+import { PORT_VERSION, toExecutor, toNetwork, type ToExecutor, type ToNetwork } from '../../src/executor-api/messages.ts'
 import { decodeOperatorKey, proveOperation } from '../../src/identity/operator-proof.ts'
 import { encodeFrame, FrameDecoder } from '../../src/protocol/framing.ts'
 import { MAX_PORT_MESSAGE } from '../../src/protocol/limits.ts'

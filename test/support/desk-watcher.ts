@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 
-import type { DeskHuman } from '../../src/local-api/desk-human.ts'
+import type { DeskHuman } from '../../src/clients/desk-human.ts'
 import type { PendingQuestion } from '../../src/protocol/desk.ts'
 import type { Decision } from '../../src/protocol/question.ts'
 import type { DeskPlaceHandle } from './desk-place.ts'

@@ -2,7 +2,7 @@ import { readFile, writeFile } from 'node:fs/promises'
 import type { TestContext } from 'node:test'
 
 import { systemClock } from '../../src/base/clock.ts'
-import type { ExecutorClient } from '../../src/executor/port/client.ts'
+import type { ExecutorClient } from '../../src/executor-api/client.ts'
 import { RequesterCounters } from '../../src/exec/counters.ts'
 import { ExecClient } from '../../src/exec/client.ts'
 import { DetachedClient, type DetachedClientComponents } from '../../src/exec/detached/detached-client.ts'

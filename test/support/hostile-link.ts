@@ -1,5 +1,5 @@
-import { FrameStream } from '../../src/dm/frame-stream.ts'
-import { LinkHandshake, type Handshake, type HandshakeComponents } from '../../src/dm/link-handshake.ts'
+import { FrameStream } from '../../src/links/frame-stream.ts'
+import { LinkHandshake, type Handshake, type HandshakeComponents } from '../../src/links/link-handshake.ts'
 import { primitives } from '../../src/identity/primitives.ts'
 import type { MeshConnection } from '../../src/mesh/connection.ts'
 import type { MeshStream } from '../../src/mesh/stream.ts'

@@ -11,7 +11,7 @@ fs.rename = async (from, to) => {
 syncBuiltinESMExports()
 
 const { loadPrimitives } = await import('../../src/identity/primitives.ts')
-const { pathsIn } = await import('../../src/local-api/paths.ts')
+const { pathsIn } = await import('../../src/clients/paths.ts')
 const { rotateAgentKey } = await import('../../src/supervision/rotate-agent-key.ts')
 const { silent } = await import('./processes.ts')
 

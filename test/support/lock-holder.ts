@@ -3,7 +3,7 @@ import { createInterface } from 'node:readline'
 
 import { errorText } from '../../src/base/errors.ts'
 import { DataDirLock } from '../../src/supervision/lock.ts'
-import { pathsIn } from '../../src/local-api/paths.ts'
+import { pathsIn } from '../../src/clients/paths.ts'
 
 let lock: DataDirLock | null = null
 for await (const line of createInterface({ input: process.stdin })) {

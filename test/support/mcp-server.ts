@@ -8,7 +8,7 @@ import type { TestContext } from 'node:test'
 import { Client, type CallToolResult, type RequestOptions } from '@modelcontextprotocol/client'
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio'
 
-import type { JournalLine } from '../../src/audit/events.ts'
+import type { JournalLine } from '../../src/journal/events.ts'
 import type { ToolResult } from '../../src/doors/tools/tool-result.ts'
 import { isLifeEvent, wholeLines } from './journal.ts'
 

@@ -1,5 +1,5 @@
-import { openDesk, type DeskHuman, type DeskNews } from '../../src/local-api/desk-human.ts'
-import { pathsIn } from '../../src/local-api/paths.ts'
+import { openDesk, type DeskHuman, type DeskNews } from '../../src/clients/desk-human.ts'
+import { pathsIn } from '../../src/clients/paths.ts'
 import type { PendingQuestion } from '../../src/protocol/desk.ts'
 import type { Decision } from '../../src/protocol/question.ts'
 import { until, type TestDaemon } from './mesh-of-daemons.ts'

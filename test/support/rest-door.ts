@@ -7,7 +7,7 @@ import type { TestContext } from 'node:test'
 import { systemClock } from '../../src/base/clock.ts'
 import { createLogger } from '../../src/base/log.ts'
 import type { RestComponents, RestInit } from '../../src/doors/rest/components.ts'
-import { NO_SNAPSHOT } from '../../src/executor/port/snapshot.ts'
+import { NO_SNAPSHOT } from '../../src/executor-api/snapshot.ts'
 import { RestDoor } from '../../src/doors/rest/server.ts'
 import { newLifecycleLog } from './lifecycle.ts'
 

@@ -5,7 +5,7 @@ import { createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 
-import { pathsIn, type DataPaths } from '../../src/local-api/paths.ts'
+import { pathsIn, type DataPaths } from '../../src/clients/paths.ts'
 import { DESK_VERSION } from '../../src/protocol/desk.ts'
 import { LineSplitter } from '../../src/protocol/lines.ts'
 import { tempDir } from './temp-dir.ts'

@@ -16,8 +16,9 @@ export interface Source {
   readonly path: string
   readonly text: string
   readonly imports: readonly Import[]
+  /** Without blank lines and comments. */
   readonly lines: number
-  /** Every function with a body: its name, and how many lines it takes. */
+  /** Every function with a body: its name, and how many lines it takes, without blank ones and comments. */
   readonly functions: readonly { readonly name: string; readonly lines: number }[]
   /** Free-standing uses that a rule may forbid: `Date.now`, `process`, `shell: true`, … */
   readonly uses: ReadonlySet<string>
@@ -29,7 +30,14 @@ export interface Source {
 
 type Parsed = ReturnType<typeof parseSync>
 
-const lineCount = (text: string): number => text.split('\n').length - (text.endsWith('\n') ? 1 : 0)
+const lineCount = (code: string): number => code.split('\n').filter((line) => line.trim() !== '').length
+
+/** The text with spaces where its comments were. */
+const codeOf = (text: string, { comments }: Parsed): string => {
+  let code = ''
+  for (const { start, end } of comments) code += text.slice(code.length, start) + text.slice(start, end).replaceAll(/[^\n]/g, ' ')
+  return code + text.slice(code.length)
+}
 
 const importsOf = (path: string, text: string, { module }: Parsed): Import[] => {
   const found: [string, string[]][] = []
@@ -48,11 +56,11 @@ const importsOf = (path: string, text: string, { module }: Parsed): Import[] => 
   return found.map(([from, names]) => ({ from, names, file: from.startsWith('.') ? posix.join(posix.dirname(path), from) : undefined }))
 }
 
-const inspect = (text: string, { program }: Parsed) => {
+const inspect = (code: string, { program }: Parsed) => {
   const functions: { name: string; lines: number }[] = []
   const uses = new Set<string>()
   const measure = (name: string, node: { start: number; end: number }): void => {
-    functions.push({ name, lines: lineCount(text.slice(node.start, node.end)) })
+    functions.push({ name, lines: lineCount(code.slice(node.start, node.end)) })
   }
   new Visitor({
     FunctionDeclaration: (node) => measure(node.id?.name ?? 'function', node),
@@ -89,13 +97,14 @@ export const parseSource = (path: string, text: string): Source => {
   const parsed = parseSync(path, text)
   if (parsed.errors.length > 0) throw new Error(`${path}: ${parsed.errors[0]?.message}`)
   const { body } = parsed.program
+  const code = codeOf(text, parsed)
   const own = body.filter((node) => !REEXPORTS.has(node.type) || (node.type === 'ExportNamedDeclaration' && node.declaration !== null))
   return {
     path,
     text,
     imports: importsOf(path, text, parsed),
-    lines: lineCount(text),
-    ...inspect(text, parsed),
+    lines: lineCount(code),
+    ...inspect(code, parsed),
     topLevelEffects: body.filter((node) => EFFECTS.has(node.type)).length,
     onlyReexports: body.length > 0 && own.length === 0,
     hasDefaultExport: body.some((node) => node.type === 'ExportDefaultDeclaration'),

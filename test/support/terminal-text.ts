@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 
-import type { RemoteTerminal } from '../../src/client/remote-process.ts'
+import type { RemoteTerminal } from '../../src/sdk/remote-process.ts'
 
 /** Waits until a pattern is in what a terminal has shown since the last that was found, and answers what it found. */
 export const watching = (terminal: RemoteTerminal): ((pattern: RegExp) => Promise<RegExpExecArray>) => {

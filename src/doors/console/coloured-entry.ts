@@ -1,5 +1,5 @@
 import type { TranscriptEntry } from '../../protocol/transcript-entry.ts'
-import { linesAround, linesText, type Page } from './entry-text.ts'
+import { type Page, linesAround, linesText } from './entry-text.ts'
 import { RunView } from './screen/run-view.ts'
 
 /** What a view takes at once. */

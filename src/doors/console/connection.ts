@@ -1,20 +1,19 @@
 import type { Socket } from 'node:net'
-
 import type { Clock, Timer } from '../../base/clock.ts'
 import { AppError, errorText } from '../../base/errors.ts'
 import {
   CONSOLE_LINE_MS,
   CONSOLE_REPLY_MS,
   CONSOLE_REST_MS,
-  consoleLine,
-  MAX_CONSOLE_ATTACHED,
-  MAX_CONSOLE_LINE,
-  PONG,
-  readConsoleLine,
-  refusalOf,
   type ConsoleMessage,
   type ConsoleReply,
   type ConsoleRequest,
+  MAX_CONSOLE_ATTACHED,
+  MAX_CONSOLE_LINE,
+  PONG,
+  consoleLine,
+  readConsoleLine,
+  refusalOf,
 } from '../../protocol/console.ts'
 import { LineSplitter } from '../../protocol/lines.ts'
 import type { TranscriptEntry } from '../../protocol/transcript-entry.ts'

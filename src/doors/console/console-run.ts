@@ -1,6 +1,6 @@
 import type { Clock, Timer } from '../../base/clock.ts'
 import { AppError, errorText, isAppError } from '../../base/errors.ts'
-import type { LocalExecutor, LocalOutcome, LocalRun, LocalRunEvent, RunStart, RunWaiting } from '../../executor/port/local-executor.ts'
+import type { LocalExecutor, LocalOutcome, LocalRun, LocalRunEvent, RunStart, RunWaiting } from '../../executor-api/local-executor.ts'
 import { CONSOLE_GRACE_MS, CONSOLE_TERMINAL, type ConsoleRequest } from '../../protocol/console.ts'
 import { leftBehindText } from '../../protocol/left-behind.ts'
 import type { RanOn } from '../../protocol/run-place.ts'

@@ -4,8 +4,8 @@ import { signalName } from '../../base/signal-name.ts'
 import { isVisible, replaceInvisible, shown, shownLine } from '../../base/visible-text.ts'
 import type { ParsedEntry, TranscriptEntry } from '../../protocol/transcript-entry.ts'
 import { closed, fromLeft } from './screen/direction.ts'
-import { rowsOf, type Line } from './screen/line.ts'
-import { inColourOf, lookOf, marksOf, PLAIN_LOOK, styled, type Look } from './screen/look.ts'
+import { type Line, rowsOf } from './screen/line.ts'
+import { type Look, PLAIN_LOOK, inColourOf, lookOf, marksOf, styled } from './screen/look.ts'
 
 /** What a banner says of a command. */
 type Banner = Pick<TranscriptEntry, 'time' | 'whoami' | 'dir' | 'exec'> & {

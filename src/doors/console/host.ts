@@ -1,14 +1,14 @@
-import { within, type Clock } from '../../base/clock.ts'
+import { type Clock, within } from '../../base/clock.ts'
 import { errorText } from '../../base/errors.ts'
 import { Turnstile } from '../../base/turnstile.ts'
 import { Waiters } from '../../base/waiters.ts'
-import type { LocalExecutor } from '../../executor/port/local-executor.ts'
+import type { LocalExecutor } from '../../executor-api/local-executor.ts'
 import {
+  type ConsoleReply,
+  type ConsoleRequest,
   MAX_CONSOLE_ATTACHED,
   MAX_CONSOLE_RUNS,
   TRANSCRIPT_WAIT_MS,
-  type ConsoleReply,
-  type ConsoleRequest,
 } from '../../protocol/console.ts'
 import { HIDDEN_VALUE, type TranscriptEntry } from '../../protocol/transcript-entry.ts'
 import type { EndedCommand } from '../../protocol/transcript-output.ts'

@@ -1,12 +1,11 @@
 import { unlink } from 'node:fs/promises'
-import { createServer, type Server, type Socket } from 'node:net'
-
+import { type Server, type Socket, createServer } from 'node:net'
 import type { Clock } from '../../base/clock.ts'
-import { foreignSocket, squatted, type ConsoleSockets } from '../../base/console-socket.ts'
+import { type ConsoleSockets, foreignSocket, squatted } from '../../base/console-socket.ts'
 import { AppError, isAppError } from '../../base/errors.ts'
 import { listenAt, listenPrivately } from '../../base/private-socket.ts'
 import { answers } from '../../base/unix-socket.ts'
-import { consoleLine, MAX_CONSOLE_CONNECTIONS, refusalOf } from '../../protocol/console.ts'
+import { MAX_CONSOLE_CONNECTIONS, consoleLine, refusalOf } from '../../protocol/console.ts'
 import { ConsoleConnection, type ConsoleService } from './connection.ts'
 
 const IN_USE = 'another host of this user listens there'

@@ -1,6 +1,6 @@
 import type { Clock } from '../../base/clock.ts'
 import { TerminalFilter } from '../../base/terminal-filter.ts'
-import { TranscriptOutput, type RecordedOutput } from '../../protocol/transcript-output.ts'
+import { type RecordedOutput, TranscriptOutput } from '../../protocol/transcript-output.ts'
 
 /** What is kept of a run's output, which is bounded: for its agent without what a terminal obeys, and as it came. */
 export class RunOutput {

@@ -1,21 +1,19 @@
-import type { Readable, Writable } from 'node:stream'
-
-import { McpServer, type CallToolResult, type ServerContext } from '@modelcontextprotocol/server'
+import { type CallToolResult, McpServer, type ServerContext } from '@modelcontextprotocol/server'
 import { serveStdio } from '@modelcontextprotocol/server/stdio'
+import type { Readable, Writable } from 'node:stream'
 import * as z from 'zod'
-
 import { aborted } from '../../base/abortable.ts'
 import type { Clock } from '../../base/clock.ts'
 import { AppError, errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
-import { VERSION } from '../../base/version.ts'
 import { Turnstile } from '../../base/turnstile.ts'
-import { readConsoleLine, type ConsoleReply } from '../../protocol/console.ts'
+import { VERSION } from '../../base/version.ts'
+import { type ConsoleReply, readConsoleLine } from '../../protocol/console.ts'
 import { PROGRESS_MS } from '../../protocol/tool-limits.ts'
 import { parseWith } from '../check-with.ts'
 import { nullIsAbsent } from '../null-is-absent.ts'
 import { LineTransport } from './line-transport.ts'
-import { callOf, NO_VALIDATOR, refusalOf, unchecked } from './mcp-server.ts'
+import { NO_VALIDATOR, callOf, refusalOf, unchecked } from './mcp-server.ts'
 import type { ToolCall } from './tool.ts'
 
 /** The way to the console of this user. */

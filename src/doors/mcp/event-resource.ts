@@ -1,12 +1,11 @@
-import { ProtocolError, ProtocolErrorCode, ResourceTemplate, type McpServer, type ReadResourceResult } from '@modelcontextprotocol/server'
-
+import { type McpServer, ProtocolError, ProtocolErrorCode, type ReadResourceResult, ResourceTemplate } from '@modelcontextprotocol/server'
 import type { Clock } from '../../base/clock.ts'
 import { TerminalFilter } from '../../base/terminal-filter.ts'
 import { shown } from '../../base/visible-text.ts'
 import { Waiters } from '../../base/waiters.ts'
 import { EVENTS_TOLD_MS, MAX_EVENTS_AT_ONCE, MAX_EVENTS_TEXT } from '../../protocol/lifecycle-limits.ts'
 import type { LifecycleLog } from '../../protocol/lifecycle-log.ts'
-import { lifecycleTextWithTail, type LifecycleEvent } from '../../protocol/lifecycle.ts'
+import { type LifecycleEvent, lifecycleTextWithTail } from '../../protocol/lifecycle.ts'
 import { framed } from '../tools/untrusted-frame.ts'
 
 const EVENTS_URI = 'x0x://events'

@@ -1,5 +1,7 @@
 import * as z from 'zod'
-
+import { MAX_NAME } from '../../protocol/limits.ts'
+import { ASKS, HOSTS, SECURITIES } from '../../protocol/question.ts'
+import { MAX_PATH } from '../../protocol/rexd-limits.ts'
 import {
   DEFAULT_STDERR_BYTES,
   DEFAULT_STDOUT_BYTES,
@@ -11,9 +13,6 @@ import {
   MAX_TOOL_STDIN,
   MAX_VIEW_BYTES,
 } from '../../protocol/tool-limits.ts'
-import { MAX_NAME } from '../../protocol/limits.ts'
-import { MAX_PATH } from '../../protocol/rexd-limits.ts'
-import { ASKS, HOSTS, SECURITIES } from '../../protocol/question.ts'
 import { TOOL_RESULT } from '../tools/tool-result.ts'
 import { zodOf } from '../zod-of.ts'
 

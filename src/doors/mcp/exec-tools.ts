@@ -1,16 +1,15 @@
 import * as z from 'zod'
-
 import { AppError } from '../../base/errors.ts'
 import { commandSize } from '../../protocol/command-size.ts'
 import { MAX_COMMAND_JSON } from '../../protocol/local-limits.ts'
+import { type RunWish, wishOf } from '../../protocol/run-place.ts'
 import { DEFAULT_STDERR_BYTES, DEFAULT_STDOUT_BYTES, STATUS_STDERR_BYTES } from '../../protocol/tool-limits.ts'
-import { wishOf, type RunWish } from '../../protocol/run-place.ts'
 import type { ToolRequest } from '../tools/tool-request.ts'
 import type { ExecOperation } from '../tools/tool-result.ts'
 import type { View } from '../tools/tool-run.ts'
 import { EXEC_FIELDS, RESULT, STDIN_FIELD, VIEW_FIELDS } from './exec-fields.ts'
+import { type Answer, type Tool, type ToolCall, type ToolContext, tool } from './tool.ts'
 import { answerOnceDue } from './wait-for.ts'
-import { tool, type Answer, type Tool, type ToolCall, type ToolContext } from './tool.ts'
 
 /** A command may do anything that the configuration lets it. */
 const RUNS_COMMANDS = { readOnlyHint: false, destructiveHint: true, idempotentHint: false, openWorldHint: true }

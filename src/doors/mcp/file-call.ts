@@ -1,6 +1,6 @@
 import { within } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
-import type { FileAnswer, FileCall } from '../../executor/port/local-executor.ts'
+import type { FileAnswer, FileCall } from '../../executor-api/local-executor.ts'
 import type { SessionGrant } from '../../protocol/rexd-answers.ts'
 import { fileRefusal } from '../tools/file-refusal.ts'
 import type { ToolCall, ToolContext } from './tool.ts'

@@ -1,5 +1,4 @@
 import * as z from 'zod'
-
 import { MAX_FILE_CHUNK, MAX_PATH } from '../../protocol/rexd-limits.ts'
 import { DEFAULT_LISTED, MAX_TOOL_LISTED } from '../../protocol/tool-limits.ts'
 

@@ -1,16 +1,15 @@
 import * as z from 'zod'
-
 import { AppError } from '../../base/errors.ts'
 import { shownLine } from '../../base/visible-text.ts'
-import { RESULTS, type Result } from '../../protocol/rexd-answers.ts'
 import { text } from '../../protocol/json-table.ts'
+import { RESULTS, type Result } from '../../protocol/rexd-answers.ts'
 import { toBase64, unfinished } from '../../protocol/text.ts'
 import { DEFAULT_READ_BYTES, MAX_VIEW_BYTES } from '../../protocol/tool-limits.ts'
 import { fileText } from '../tools/file-text.ts'
-import { callFiles } from './file-call.ts'
-import { LOOKS, MAX_LISTED_FIELD, PATH_FIELD, CHANGED, pathField } from './file-fields.ts'
 import { zodOf } from '../zod-of.ts'
-import { tool, type Tool } from './tool.ts'
+import { callFiles } from './file-call.ts'
+import { CHANGED, LOOKS, MAX_LISTED_FIELD, PATH_FIELD, pathField } from './file-fields.ts'
+import { type Tool, tool } from './tool.ts'
 
 const FILE_TYPES = z.enum(['file', 'dir', 'symlink', 'other'])
 

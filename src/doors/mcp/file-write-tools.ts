@@ -1,13 +1,12 @@
 import * as z from 'zod'
-
-import { RESULTS, type Result } from '../../protocol/rexd-answers.ts'
 import { text } from '../../protocol/json-table.ts'
+import { RESULTS, type Result } from '../../protocol/rexd-answers.ts'
 import { MAX_FILE_CHUNK } from '../../protocol/rexd-limits.ts'
 import { contentBytes } from '../content-bytes.ts'
+import { zodOf } from '../zod-of.ts'
 import { callFiles } from './file-call.ts'
 import { CHANGED, CHANGES, MTIME_FIELD, PATH_FIELD, pathField, textField } from './file-fields.ts'
-import { zodOf } from '../zod-of.ts'
-import { tool, type Tool } from './tool.ts'
+import { type Tool, tool } from './tool.ts'
 
 export const writeFileTool: Tool = tool({
   name: 'write_file',

@@ -1,6 +1,6 @@
 import * as z from 'zod'
-
 import { AppError } from '../../base/errors.ts'
+import type { MeantTarget } from '../../executor-api/local-executor.ts'
 import { commandSize } from '../../protocol/command-size.ts'
 import { failuresAllowed } from '../../protocol/fanout.ts'
 import {
@@ -14,18 +14,17 @@ import {
   MAX_FLEET_STDIN,
   MAX_FLEET_TOTAL,
   MAX_FLEET_VIEW,
-  MAX_FLEET_WORD_BYTES,
   MAX_FLEET_WORDS,
+  MAX_FLEET_WORD_BYTES,
 } from '../../protocol/fleet-tool-limits.ts'
 import { count, flag, number, oneOf, text, texts } from '../../protocol/json-table.ts'
-import type { MeantTarget } from '../../executor/port/local-executor.ts'
 import { MAX_COMMAND_JSON } from '../../protocol/local-limits.ts'
 import { wishOf } from '../../protocol/run-place.ts'
 import { MAX_TOOL_SECONDS } from '../../protocol/tool-limits.ts'
 import { FLEET_RESULT, type FleetRequest, type ToolFleet } from '../tools/tool-fleet.ts'
-import { ANSWER_FIELD, EXEC_FIELDS, MODE_FIELDS, STDIN_FIELD } from './exec-fields.ts'
 import { zodOf } from '../zod-of.ts'
-import { tool, type Answer, type Tool, type ToolCall, type ToolContext } from './tool.ts'
+import { ANSWER_FIELD, EXEC_FIELDS, MODE_FIELDS, STDIN_FIELD } from './exec-fields.ts'
+import { type Answer, type Tool, type ToolCall, type ToolContext, tool } from './tool.ts'
 import { inTime, waitForAny } from './wait-for.ts'
 
 const whole = (min: number, max: number, text: string) => z.int().min(min).max(max).describe(`a whole number: ${text}`)

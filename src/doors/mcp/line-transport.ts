@@ -1,23 +1,21 @@
-import type { Readable, Writable } from 'node:stream'
-import { setImmediate } from 'node:timers/promises'
-
 import {
+  type JSONRPCMessage,
+  type Transport,
   isJSONRPCErrorResponse,
   isJSONRPCNotification,
   isJSONRPCRequest,
   isJSONRPCResultResponse,
-  type JSONRPCMessage,
-  type Transport,
 } from '@modelcontextprotocol/server'
-
+import type { Readable, Writable } from 'node:stream'
+import { setImmediate } from 'node:timers/promises'
 import type { Clock } from '../../base/clock.ts'
 import { AppError, ERROR_TABLE } from '../../base/errors.ts'
 import { Turnstile } from '../../base/turnstile.ts'
 import { Waiters } from '../../base/waiters.ts'
-import { jsonText, LineSplitter, type Line } from '../../protocol/lines.ts'
+import { type Line, LineSplitter, jsonText } from '../../protocol/lines.ts'
 import { SkippedId } from '../../protocol/skipped-id.ts'
 import { utf8Text } from '../../protocol/text.ts'
-import { MAX_MCP_BACKLOG, MAX_MCP_CALL_BYTES, MAX_MCP_CALLS, MAX_MCP_MESSAGE } from '../../protocol/tool-limits.ts'
+import { MAX_MCP_BACKLOG, MAX_MCP_CALLS, MAX_MCP_CALL_BYTES, MAX_MCP_MESSAGE } from '../../protocol/tool-limits.ts'
 import { BATCH_VERSION, Batches, MAX_MCP_BATCH } from './batches.ts'
 
 type RequestId = string | number

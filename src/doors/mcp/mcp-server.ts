@@ -1,5 +1,4 @@
-import { McpServer, type CallToolResult, type RegisteredTool, type ServerContext } from '@modelcontextprotocol/server'
-
+import { type CallToolResult, McpServer, type RegisteredTool, type ServerContext } from '@modelcontextprotocol/server'
 import { isAppError } from '../../base/errors.ts'
 import { VERSION } from '../../base/version.ts'
 import { shown } from '../../base/visible-text.ts'

@@ -1,16 +1,15 @@
 import * as z from 'zod'
-
 import { isAppError } from '../../base/errors.ts'
-import { shown } from '../../base/visible-text.ts'
 import { shellWords } from '../../base/shell-word.ts'
 import { VERSION } from '../../base/version.ts'
+import { shown } from '../../base/visible-text.ts'
 import { ALLOWED_ARGUMENTS, type CommandLookup } from '../../protocol/command-lookup.ts'
 import { MAX_NAME } from '../../protocol/limits.ts'
 import type { RulesJson } from '../../protocol/rules-json.ts'
 import { shownNext } from '../tools/run-end.ts'
 import { LAUNCH_ERROR, type ToolAnswer } from '../tools/tool-result.ts'
 import { zodOf } from '../zod-of.ts'
-import { tool, type Tool, type ToolCall, type ToolContext } from './tool.ts'
+import { type Tool, type ToolCall, type ToolContext, tool } from './tool.ts'
 import { inTime } from './wait-for.ts'
 
 const targetField = (text: string) => z.string().min(1).max(MAX_NAME).optional().describe(text)

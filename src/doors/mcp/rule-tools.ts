@@ -1,5 +1,4 @@
 import * as z from 'zod'
-
 import { within } from '../../base/clock.ts'
 import { shellWord } from '../../base/shell-word.ts'
 import { shownLine } from '../../base/visible-text.ts'
@@ -11,7 +10,7 @@ import { TargetRules, type TargetRulesComponents } from '../tools/target-rules.t
 import { EXEC_FIELDS, RESULT, VIEW_FIELDS } from './exec-fields.ts'
 import { viewOf } from './exec-tools.ts'
 import { execKill, execList, execOutput, execWait } from './run-tools.ts'
-import { tool, type Answer, type Tool, type ToolCall, type ToolContext } from './tool.ts'
+import { type Answer, type Tool, type ToolCall, type ToolContext, tool } from './tool.ts'
 import { answerOnceDue } from './wait-for.ts'
 
 /** They go on with a command, however it was started. */

@@ -1,13 +1,12 @@
 import * as z from 'zod'
-
 import { shellWords } from '../../base/shell-word.ts'
 import { DEFAULT_STDOUT_BYTES, MAX_LISTED_RUNS, MAX_VIEW_BYTES, MIN_PART_BYTES } from '../../protocol/tool-limits.ts'
-import { answerOf, OUTPUT_PART, RUN_STATES } from '../tools/tool-result.ts'
-import { zodOf } from '../zod-of.ts'
+import { OUTPUT_PART, RUN_STATES, answerOf } from '../tools/tool-result.ts'
 import { STREAMS, type ToolRun } from '../tools/tool-run.ts'
+import { zodOf } from '../zod-of.ts'
 import { ANSWER_FIELD, RESULT, VIEW_FIELDS } from './exec-fields.ts'
 import { viewOf } from './exec-tools.ts'
-import { tool, type Tool } from './tool.ts'
+import { type Tool, tool } from './tool.ts'
 import { answerOnceDue, waitFor } from './wait-for.ts'
 
 /** A look at a run changes nothing. */

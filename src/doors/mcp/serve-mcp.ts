@@ -1,12 +1,10 @@
-import type { Readable, Writable } from 'node:stream'
-
 import { serveStdio } from '@modelcontextprotocol/server/stdio'
-
+import type { Readable, Writable } from 'node:stream'
 import { aborted } from '../../base/abortable.ts'
-import { within, type Clock } from '../../base/clock.ts'
+import { type Clock, within } from '../../base/clock.ts'
 import { errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
-import type { LocalExecutor, SessionOpening } from '../../executor/port/local-executor.ts'
+import type { LocalExecutor, SessionOpening } from '../../executor-api/local-executor.ts'
 import type { LifecycleLog } from '../../protocol/lifecycle-log.ts'
 import type { LifecycleFacts } from '../../protocol/lifecycle.ts'
 import { LAST_ANSWERS_MS } from '../../protocol/tool-limits.ts'
@@ -16,7 +14,7 @@ import { ToolFleets } from '../tools/tool-fleets.ts'
 import { ToolRuns } from '../tools/tool-runs.ts'
 import { EventResource } from './event-resource.ts'
 import { LineTransport } from './line-transport.ts'
-import { mcpServer, type McpOffer } from './mcp-server.ts'
+import { type McpOffer, mcpServer } from './mcp-server.ts'
 
 /** Sessions of targets that are kept while nobody uses them. */
 const MAX_IDLE_TARGETS = 4

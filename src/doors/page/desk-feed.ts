@@ -1,11 +1,11 @@
 import { BoundedMap } from '../../base/bounded.ts'
 import type { Clock, Timer } from '../../base/clock.ts'
 import { AppError, errorText } from '../../base/errors.ts'
-import type { Flood, PendingQuestion } from '../../protocol/desk.ts'
-import { runOf, type LifecycleEvent } from '../../protocol/lifecycle.ts'
-import type { PageDecision, PageNews } from '../../protocol/page.ts'
 import { MAX_ASKERS, MAX_FOLLOWED_RUNS } from '../../protocol/desk-limits.ts'
+import type { Flood, PendingQuestion } from '../../protocol/desk.ts'
+import { type LifecycleEvent, runOf } from '../../protocol/lifecycle.ts'
 import { MAX_PAGE_EVENTS, MAX_PAGE_EVENTS_JSON, PAGE_FOLLOW_MS } from '../../protocol/page-limits.ts'
+import type { PageDecision, PageNews } from '../../protocol/page.ts'
 import type { DeskWatch, PageDesk } from './page-desk.ts'
 
 /** How long until a desk that is gone is looked for again. */

@@ -1,10 +1,9 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
-
-import { AppError, attempt, ERROR_TABLE, isAppError } from '../../base/errors.ts'
+import { AppError, ERROR_TABLE, attempt, isAppError } from '../../base/errors.ts'
 import { readUpTo } from '../../base/read-up-to.ts'
-import { isTable, type Fields } from '../../protocol/json-table.ts'
-import { MAX_PAGE_BODY } from '../../protocol/page-limits.ts'
+import { type Fields, isTable } from '../../protocol/json-table.ts'
 import { jsonText } from '../../protocol/lines.ts'
+import { MAX_PAGE_BODY } from '../../protocol/page-limits.ts'
 
 /** Nothing from elsewhere, nothing inline, in nobody's frame. */
 const POLICY = [

@@ -1,5 +1,9 @@
 import { AppError } from '../../base/errors.ts'
+import { MAX_FOLLOWED_RUNS, MAX_GRANT_MS, MAX_GRANT_USES, MAX_RUN_NAME, MAX_SESSION_NAME } from '../../protocol/desk-limits.ts'
+import { isHexId } from '../../protocol/ids.ts'
 import {
+  type FieldTable,
+  type Fields,
   closedProblemOf,
   isText,
   listUpTo,
@@ -9,11 +13,7 @@ import {
   text,
   textUpTo,
   wholeUpTo,
-  type FieldTable,
-  type Fields,
 } from '../../protocol/json-table.ts'
-import { MAX_GRANT_MS, MAX_FOLLOWED_RUNS, MAX_GRANT_USES, MAX_RUN_NAME, MAX_SESSION_NAME } from '../../protocol/desk-limits.ts'
-import { isHexId } from '../../protocol/ids.ts'
 import type { PageDecision, PageExplainQuery, PageJournalQuery, PageRunsQuery } from '../../protocol/page.ts'
 import { DECISIONS } from '../../protocol/question.ts'
 import type { DeskFeed } from './desk-feed.ts'

@@ -1,6 +1,5 @@
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-
 import { AppError } from '../../base/errors.ts'
 
 const NAMES = ['page.html', 'sign-in.html', 'page.js', 'sign-in.js', 'page.css', 'icon.svg'] as const

@@ -1,5 +1,4 @@
 import type { IncomingMessage } from 'node:http'
-
 import { AppError } from '../../base/errors.ts'
 import { PAGE_PROOF_HEADER } from '../../protocol/page.ts'
 import type { PageSession, PageSessions } from './page-sessions.ts'

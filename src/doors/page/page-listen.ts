@@ -1,5 +1,4 @@
 import type { Server } from 'node:http'
-
 import { AppError, errnoOf } from '../../base/errors.ts'
 import { listening } from '../../base/private-socket.ts'
 import { addressOf, closeServer } from '../http-server.ts'

@@ -1,10 +1,9 @@
 import type { ServerResponse } from 'node:http'
-
 import type { Clock, Timer } from '../../base/clock.ts'
-import type { PageNews } from '../../protocol/page.ts'
-import { MAX_PAGE_BEHIND, MAX_PAGE_EVENTS_BEHIND, PAGE_BEAT_MS } from '../../protocol/page-limits.ts'
-import type { DeskFeed } from './desk-feed.ts'
 import { jsonText } from '../../protocol/lines.ts'
+import { MAX_PAGE_BEHIND, MAX_PAGE_EVENTS_BEHIND, PAGE_BEAT_MS } from '../../protocol/page-limits.ts'
+import type { PageNews } from '../../protocol/page.ts'
+import type { DeskFeed } from './desk-feed.ts'
 
 /** Streams what the desk tells to one page, until it goes or its session is over. */
 export const streamNews = (

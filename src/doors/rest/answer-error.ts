@@ -1,5 +1,4 @@
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify'
-
 import { AppError, ERROR_TABLE, errorText, isAppError } from '../../base/errors.ts'
 import { httpRefusalOf } from '../access.ts'
 import type { RestComponents } from './components.ts'

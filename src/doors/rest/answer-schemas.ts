@@ -1,7 +1,6 @@
 import * as z from 'zod'
-
-import { DENIAL_REASONS, TRUST_DECISIONS, WARNING_KINDS } from '../../protocol/reasons.ts'
 import { AGENT, CONTACTS, PEERS, SESSIONS } from '../../protocol/api-answers.ts'
+import { DENIAL_REASONS, TRUST_DECISIONS, WARNING_KINDS } from '../../protocol/reasons.ts'
 import { zodOf } from '../zod-of.ts'
 import { contactRecord } from './operator-schemas.ts'
 import { hexId, requestId } from './schemas.ts'

@@ -1,5 +1,5 @@
+import type { CallerTokens } from '../../executor-api/messages.ts'
 import { toHex } from '../../protocol/ids.ts'
-import type { CallerTokens } from '../../executor/port/messages.ts'
 import { TokenCheck } from '../access.ts'
 import type { RestExecutor, RestInit } from './components.ts'
 

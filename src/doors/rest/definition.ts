@@ -1,6 +1,5 @@
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import type * as z from 'zod'
-
 import type { RouteKey } from './routes.ts'
 import type { StreamedBody } from './run-request.ts'
 

@@ -1,11 +1,9 @@
-import type { ServerResponse } from 'node:http'
-
 import type { FastifyReply } from 'fastify'
-
+import type { ServerResponse } from 'node:http'
 import type { Clock, Timer } from '../../base/clock.ts'
 import { inOneWrite } from '../../base/one-write.ts'
-import { RAW_RUN_TYPE } from '../../protocol/run-events.ts'
 import { jsonText } from '../../protocol/lines.ts'
+import { RAW_RUN_TYPE } from '../../protocol/run-events.ts'
 
 /** Silence after which a server-sent event stream gets a comment, so that nothing in between cuts it. */
 export const SSE_HEARTBEAT_MS = 15_000

@@ -3,20 +3,20 @@ import type { FanoutHost } from '../../exec/fleet/host-end.ts'
 import type { RunEvent } from '../../exec/run-spec.ts'
 import { FANOUT_HOSTS_PER_EVENT, FANOUT_READER_MS } from '../../protocol/fanout-limits.ts'
 import {
-  sumsOf,
   type FanoutEventJson,
   type FanoutHostJson,
   type FanoutHostResultJson,
   type FanoutLedgerJson,
   type FanoutResultJson,
+  sumsOf,
 } from '../../protocol/fanout.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import { MAX_AGGREGATED_OUTPUT } from '../../protocol/limits.ts'
+import { jsonText } from '../../protocol/lines.ts'
 import { toBase64 } from '../../protocol/text.ts'
 import { errorFields } from './error-fields.ts'
 import type { EventStream, StreamFormat } from './event-stream.ts'
 import { KeptOutput, outputHead, streamFormat } from './run-response.ts'
-import { jsonText } from '../../protocol/lines.ts'
 
 /** Many hosts write to one reader, each when those before it have been taken: what waits is held there and not in the answer's buffer. */
 class InTurn {

@@ -1,7 +1,6 @@
 import * as z from 'zod'
-
-import { FANOUT_EVENTS, FANOUT_RESULT, PERCENTAGE } from '../../protocol/fanout.ts'
 import { MAX_FANOUT_HOSTS, MAX_FANOUT_PARALLEL } from '../../protocol/fanout-limits.ts'
+import { FANOUT_EVENTS, FANOUT_RESULT, PERCENTAGE } from '../../protocol/fanout.ts'
 import { MAX_TEXT } from '../../protocol/limits.ts'
 import { zodOf } from '../zod-of.ts'
 import { hostWord } from './fleet-schemas.ts'

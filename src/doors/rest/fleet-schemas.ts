@@ -1,8 +1,7 @@
 import * as z from 'zod'
-
+import { SELECTED_HOSTS } from '../../protocol/api-answers.ts'
 import { MAX_FANOUT_HOSTS } from '../../protocol/fanout-limits.ts'
 import { MAX_HOST_WORDS } from '../../protocol/fleet-limits.ts'
-import { SELECTED_HOSTS } from '../../protocol/api-answers.ts'
 import { zodOf } from '../zod-of.ts'
 import { agentName } from './schemas.ts'
 

@@ -1,11 +1,11 @@
-import { byLabel, counter, counterMetrics, exposition, familiesOf, gauge, merged, type Family, type Metric } from '../../base/exposition.ts'
 import { ERROR_TABLE } from '../../base/errors.ts'
-import { processUsage, usageMetrics, type ProcessUsage } from '../../base/process-usage.ts'
-import { DM_COUNTERS, type DmCounters, type DmDiagnostics } from '../../dm/counters.ts'
-import type { Links } from '../../dm/links.ts'
+import { type Family, type Metric, byLabel, counter, counterMetrics, exposition, familiesOf, gauge, merged } from '../../base/exposition.ts'
+import { type ProcessUsage, processUsage, usageMetrics } from '../../base/process-usage.ts'
 import type { ExecClient } from '../../exec/client.ts'
-import type { ExecutorClient } from '../../executor/port/client.ts'
 import { REQUESTER_COUNTERS, type RequesterCounter } from '../../exec/counters.ts'
+import type { ExecutorClient } from '../../executor-api/client.ts'
+import { DM_COUNTERS, type DmCounters, type DmDiagnostics } from '../../links/counters.ts'
+import type { Links } from '../../links/links.ts'
 import type { MeshDiagnostics, MeshView } from '../../mesh/view.ts'
 
 interface NetworkFacts {

@@ -1,6 +1,6 @@
 import type { Clock } from '../../base/clock.ts'
 import { attempt, isAppError } from '../../base/errors.ts'
-import { isHexId, type AgentId } from '../../protocol/ids.ts'
+import { type AgentId, isHexId } from '../../protocol/ids.ts'
 import { FOLLOW_MS } from '../../protocol/limits.ts'
 import type { RestDirectory } from './components.ts'
 import { targetOf } from './run-request.ts'

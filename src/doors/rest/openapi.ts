@@ -1,5 +1,4 @@
 import * as z from 'zod'
-
 import { OPERATOR_PROOF_HEADER } from '../../identity/operator-proof.ts'
 import { DEFAULT_API_PORT } from '../../protocol/local-limits.ts'
 import type { Definition } from './definition.ts'

@@ -1,8 +1,7 @@
 import type * as z from 'zod'
-
-import type { Operation } from '../../executor/port/messages.ts'
+import type { Operation } from '../../executor-api/messages.ts'
 import type { RestExecutor } from './components.ts'
-import { define, type Definition } from './definition.ts'
+import { type Definition, define } from './definition.ts'
 
 /** What an operator alone may do: it goes to the executor as it came, since that alone can check the proof. */
 export const operatorRoute = (executor: RestExecutor, operation: Operation, body: z.ZodType, response: z.ZodType): Definition =>

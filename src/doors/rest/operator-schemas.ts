@@ -1,5 +1,4 @@
 import * as z from 'zod'
-
 import { CONTACT, INCOMING_RUN, PINGED, TRUST_EVALUATION } from '../../protocol/api-answers.ts'
 import { yes } from '../../protocol/json-table.ts'
 import { ROTATED_TOKENS } from '../../protocol/reasons.ts'

@@ -1,20 +1,19 @@
 import type { Readable } from 'node:stream'
-
 import type { Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
-import { Gathered } from '../../protocol/gathered.ts'
 import { heldStdin } from '../../exec/held-stdin.ts'
 import type { RunSpec, StdinSource } from '../../exec/run-spec.ts'
 import { pieceHashesInTurns } from '../../identity/hashes-in-turns.ts'
 import { PieceHashes } from '../../identity/piece-hashes.ts'
 import { stdinPieces } from '../../protocol/exec.ts'
-import { fromHex, type AgentId } from '../../protocol/ids.ts'
+import { Gathered } from '../../protocol/gathered.ts'
+import { type AgentId, fromHex } from '../../protocol/ids.ts'
 import { MAX_STDIN_SPOOL } from '../../protocol/limits.ts'
+import { parseWith } from '../check-with.ts'
 import type { RestDirectory } from './components.ts'
 import type { HeldBody } from './held-bodies.ts'
 import { bodyLines, decodeBase64, parseJson } from './ndjson.ts'
-import { parseWith } from '../check-with.ts'
-import { stdinLine, type RunRequest } from './schemas.ts'
+import { type RunRequest, stdinLine } from './schemas.ts'
 
 /** How long what a caller still sends is read and dropped, so that it gets to read its answer. */
 const DISCARD_MS = 2_000

@@ -1,11 +1,9 @@
-import type { ServerResponse } from 'node:http'
-
 import type { FastifyReply } from 'fastify'
-
+import type { ServerResponse } from 'node:http'
 import { AppError } from '../../base/errors.ts'
 import type { RunEvent, RunOutcome, RunSink } from '../../exec/run-spec.ts'
-import type { RequestId } from '../../protocol/ids.ts'
 import { denialText } from '../../protocol/denial-text.ts'
+import type { RequestId } from '../../protocol/ids.ts'
 import { MAX_AGGREGATED_OUTPUT } from '../../protocol/limits.ts'
 import type { WarningKind } from '../../protocol/reasons.ts'
 import { RAW_RUN_TYPE, type RunEventJson, type RunResultJson } from '../../protocol/run-events.ts'

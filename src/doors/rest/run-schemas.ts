@@ -1,5 +1,4 @@
 import * as z from 'zod'
-
 import { MAX_WAITED_RUNS } from '../../protocol/asked-limits.ts'
 import { SHOWN_RUN } from '../../protocol/asked-run.ts'
 import { ATTACHED_EVENTS, ATTACHED_OUTPUT, RAW_ATTACHED_EVENTS, WAITED } from '../../protocol/attached-events.ts'

@@ -1,13 +1,12 @@
 import * as z from 'zod'
-
-import { MAX_ADDRESS_TEXT, MAX_CARD_ADDRESSES, MAX_NAME, MAX_STDIN_BYTES, MAX_STDIN_PIECES, MAX_TEXT } from '../../protocol/limits.ts'
+import * as fields from '../../protocol/api-fields.ts'
+import { type FieldTable, oneOf, orNull, text, time } from '../../protocol/json-table.ts'
 import { MAX_SESSION_NAME } from '../../protocol/lifecycle-limits.ts'
 import { LIFECYCLE_FIELDS, LIFECYCLE_TYPES } from '../../protocol/lifecycle.ts'
+import { MAX_ADDRESS_TEXT, MAX_CARD_ADDRESSES, MAX_NAME, MAX_STDIN_BYTES, MAX_STDIN_PIECES, MAX_TEXT } from '../../protocol/limits.ts'
 import { DENIAL_REASONS, TRUST_DECISIONS, TRUST_LEVELS } from '../../protocol/reasons.ts'
 import { RULES } from '../../protocol/rules-json.ts'
 import { ERROR_TOLD, RAW_RUN_EVENTS, RUN_EVENTS, RUN_RESULT } from '../../protocol/run-events.ts'
-import { oneOf, orNull, text, time, type FieldTable } from '../../protocol/json-table.ts'
-import * as fields from '../../protocol/api-fields.ts'
 import { nullIsAbsent } from '../null-is-absent.ts'
 import { shapeOf, zodFor, zodOf } from '../zod-of.ts'
 

@@ -1,7 +1,5 @@
-import type { IncomingMessage, RequestListener, Server } from 'node:http'
-
 import type { FastifyInstance } from 'fastify'
-
+import type { IncomingMessage, RequestListener, Server } from 'node:http'
 import { AppError, errorText } from '../../base/errors.ts'
 import { listenAt } from '../../base/private-socket.ts'
 import type { Startable } from '../../base/startable.ts'

@@ -1,10 +1,9 @@
 import type * as z from 'zod'
-
 import { shortId } from '../../protocol/ids.ts'
-import type { RestComponents, RestInit } from './components.ts'
-import { define, type Definitions } from './definition.ts'
-import { ROUTES } from './routes.ts'
 import { health, routesAnswer } from './answer-schemas.ts'
+import type { RestComponents, RestInit } from './components.ts'
+import { type Definitions, define } from './definition.ts'
+import { ROUTES } from './routes.ts'
 import { openapiDocument } from './schemas.ts'
 
 export const statusRoutes = (components: RestComponents, init: RestInit, document: () => object) => {

@@ -1,13 +1,13 @@
+import { NEVER } from '../../base/abortable.ts'
 import { ERROR_TABLE, errorText, isAppError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
-import { NEVER } from '../../base/abortable.ts'
 import { BatchAnswers } from './batch-answers.ts'
 import type { CallPlaces, Place } from './call-places.ts'
-import { failure, isCall, METHOD_NOT_FOUND, methodNotFound, success, type RpcCall, type RpcMessage, type RpcResponse } from './message.ts'
+import { METHOD_NOT_FOUND, type RpcCall, type RpcMessage, type RpcResponse, failure, isCall, methodNotFound, success } from './message.ts'
 import type { Methods } from './methods.ts'
 import type { RpcMetrics } from './metrics.ts'
+import { METHODS, isMethod } from './schemas.ts'
 import type { Answered } from './session-methods.ts'
-import { isMethod, METHODS } from './schemas.ts'
 
 /** What a message is answered. It has a place among the calls in work until `taken` or `lost` is called. */
 export interface MessageAnswer {

@@ -1,6 +1,6 @@
 import { AppError } from '../../base/errors.ts'
-import { failure, type RpcResponse } from './message.ts'
 import { jsonText } from '../../protocol/lines.ts'
+import { type RpcResponse, failure } from './message.ts'
 
 /** Characters of the answers to all batches of one connection that are not answered yet: two of the longest, a file of nothing but control characters. */
 export const MAX_RPC_BATCH_ANSWER = 32 * 1024 * 1024

@@ -4,8 +4,8 @@ import { answerMessage } from './answer.ts'
 import { CallPlaces } from './call-places.ts'
 import type { RpcMessage } from './message.ts'
 import { Methods } from './methods.ts'
-import type { MethodsComponents, MethodsInit } from './session-methods.ts'
 import type { Send } from './session-events.ts'
+import type { MethodsComponents, MethodsInit } from './session-methods.ts'
 
 export interface ConnectionComponents extends Omit<MethodsComponents, 'send'> {
   readonly log: Logger

@@ -1,4 +1,4 @@
-import { AppError, ERROR_TABLE, isAppError, type ErrorCode } from '../../base/errors.ts'
+import { AppError, ERROR_TABLE, type ErrorCode, isAppError } from '../../base/errors.ts'
 import type { JsonShape } from '../../protocol/json-shape.ts'
 import { MAX_RPC_BATCH, MAX_RPC_ID } from '../../protocol/rexd-limits.ts'
 

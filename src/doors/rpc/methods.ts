@@ -1,28 +1,26 @@
-import { unfinished } from '../../protocol/text.ts'
 import { isUtf8 } from 'node:buffer'
-
 import type * as z from 'zod'
-
 import { AppError } from '../../base/errors.ts'
 import { giveBack } from '../../base/give-back.ts'
-import type { FileCall, LocalRun, TerminalSize } from '../../executor/port/local-executor.ts'
+import type { FileCall, LocalRun, TerminalSize } from '../../executor-api/local-executor.ts'
 import { MAX_FILE_CHUNK, MAX_INLINE_STDIN } from '../../protocol/rexd-limits.ts'
 import type { FullParams as Params, Method } from '../../protocol/rexd-methods.ts'
+import { unfinished } from '../../protocol/text.ts'
 import { parseWith } from '../check-with.ts'
 import { contentBytes } from '../content-bytes.ts'
-import { argvOf, runOf } from './run-start.ts'
-import {
-  callerLeft,
-  SessionMethods,
-  type Answered,
-  type CallSubject,
-  type CallContext,
-  type MethodsComponents,
-  type MethodsInit,
-} from './session-methods.ts'
 import { RpcProcess } from './rpc-process.ts'
 import type { RpcSession } from './rpc-session.ts'
+import { argvOf, runOf } from './run-start.ts'
 import { paramsOf } from './schemas.ts'
+import {
+  type Answered,
+  type CallContext,
+  type CallSubject,
+  type MethodsComponents,
+  type MethodsInit,
+  SessionMethods,
+  callerLeft,
+} from './session-methods.ts'
 import { Base64 } from './written.ts'
 
 /** How long a program is held, and `exec.wait` without a time goes on, while nobody asks over HTTP for what it wrote. */

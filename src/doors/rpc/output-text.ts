@@ -1,7 +1,6 @@
 import { isUtf8 } from 'node:buffer'
-
-import { toBase64, unfinished } from '../../protocol/text.ts'
 import { jsonText } from '../../protocol/lines.ts'
+import { toBase64, unfinished } from '../../protocol/text.ts'
 
 export interface EncodedOutput {
   readonly data: string

@@ -1,10 +1,9 @@
 import { randomUUID } from 'node:crypto'
-
 import { giveBack } from '../../base/give-back.ts'
 import { hasShape } from '../../protocol/json-shape.ts'
 import { MAX_RPC_SHAPE } from '../../protocol/rexd-limits.ts'
 import { fromBase64, utf8Text } from '../../protocol/text.ts'
-import { isCall, isParseFailure, parseFailure, parseMessage, tooManyValues, type RpcMessage } from './message.ts'
+import { type RpcMessage, isCall, isParseFailure, parseFailure, parseMessage, tooManyValues } from './message.ts'
 
 /** A shorter message is parsed whole sooner than anything is looked for in it. */
 const LONG = 64 * 1024

@@ -1,6 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Duplex } from 'node:stream'
-
 import { AppError } from '../../base/errors.ts'
 import { MAX_RPC_PENDING } from '../../protocol/rexd-limits.ts'
 

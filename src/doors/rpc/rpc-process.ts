@@ -2,10 +2,10 @@ import type { Clock } from '../../base/clock.ts'
 import { AppError, ERROR_TABLE } from '../../base/errors.ts'
 import { signalName } from '../../base/signal-name.ts'
 import { Waiters } from '../../base/waiters.ts'
-import type { LocalOutcome, LocalRun, LocalRunEvent, LocalRunSink, RunWaiting } from '../../executor/port/local-executor.ts'
+import type { LocalOutcome, LocalRun, LocalRunEvent, LocalRunSink, RunWaiting } from '../../executor-api/local-executor.ts'
 import type { ProcessStatus } from '../../protocol/rexd-answers.ts'
 import type { RpcId } from './message.ts'
-import { OutputText, type EncodedOutput } from './output-text.ts'
+import { type EncodedOutput, OutputText } from './output-text.ts'
 
 /** Says an event to whoever has the session; a promise while the reader is behind. */
 export type Emit = (method: string, params: Readonly<Record<string, unknown>>) => void | Promise<void>

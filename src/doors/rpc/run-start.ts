@@ -1,5 +1,5 @@
 import { AppError } from '../../base/errors.ts'
-import type { RunStart, TerminalSize } from '../../executor/port/local-executor.ts'
+import type { RunStart, TerminalSize } from '../../executor-api/local-executor.ts'
 import { MAX_ARGV_BYTES, MAX_ARGV_TOKENS } from '../../protocol/limits.ts'
 import { MAX_INLINE_STDIN, MAX_VARIABLE_TEXT } from '../../protocol/rexd-limits.ts'
 import type { FullParams as Params } from '../../protocol/rexd-methods.ts'

@@ -1,8 +1,7 @@
 import type * as z from 'zod'
-
-import { nullIsAbsent } from '../null-is-absent.ts'
 import type { FieldTable } from '../../protocol/json-table.ts'
-import { METHODS as STATED, type FullParams, type Method } from '../../protocol/rexd-methods.ts'
+import { type FullParams, METHODS as STATED, type Method } from '../../protocol/rexd-methods.ts'
+import { nullIsAbsent } from '../null-is-absent.ts'
 import { zodOf } from '../zod-of.ts'
 
 /** What a record may hold as it arrives, and nothing besides. */

@@ -1,7 +1,7 @@
 import type { Clock } from '../../base/clock.ts'
 import { AppError, isAppError } from '../../base/errors.ts'
 import { VERSION } from '../../base/version.ts'
-import type { LocalExecutor } from '../../executor/port/local-executor.ts'
+import type { LocalExecutor } from '../../executor-api/local-executor.ts'
 import type { LocalDoor } from '../../protocol/reasons.ts'
 import { PROTOCOL } from '../../protocol/rexd-answers.ts'
 import type { FullParams as Params, Method } from '../../protocol/rexd-methods.ts'

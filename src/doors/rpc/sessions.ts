@@ -1,8 +1,7 @@
 import { randomBytes } from 'node:crypto'
-
 import type { Clock, Timer } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
-import type { LocalExecutor } from '../../executor/port/local-executor.ts'
+import type { LocalExecutor } from '../../executor-api/local-executor.ts'
 import { equalBytes, sha256 } from '../../identity/hash.ts'
 import { KnownProcesses } from './known-processes.ts'
 import type { RpcProcess } from './rpc-process.ts'

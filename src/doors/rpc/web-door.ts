@@ -1,14 +1,13 @@
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
-
 import { AppError, ERROR_TABLE, errorText, isAppError } from '../../base/errors.ts'
 import { METRICS_TYPE } from '../../base/exposition.ts'
-import { Gathered } from '../../protocol/gathered.ts'
 import type { Logger } from '../../base/log.ts'
-import { listenAt, type ListenAddress } from '../../base/private-socket.ts'
+import { type ListenAddress, listenAt } from '../../base/private-socket.ts'
 import type { Startable } from '../../base/startable.ts'
 import { Turnstile } from '../../base/turnstile.ts'
+import { Gathered } from '../../protocol/gathered.ts'
 import {
   HTTP_TRANSFER_MS,
   MAX_RPC_MESSAGE,
@@ -17,19 +16,19 @@ import {
   MAX_UNPROVEN_PER_ADDRESS,
 } from '../../protocol/rexd-limits.ts'
 import { CAPABILITY_NAMES } from '../../protocol/rexd-names.ts'
-import { checkHost, httpRefusalOf, TokenCheck, type AllowedNames, type HttpRefusal } from '../access.ts'
-import { closeServer, listenerOf, makeServer, renewCertificates, urlOf, type Tls } from '../http-server.ts'
-import { answerMessage, type MessageAnswer } from './answer.ts'
+import { type AllowedNames, type HttpRefusal, TokenCheck, checkHost, httpRefusalOf } from '../access.ts'
+import { type Tls, closeServer, listenerOf, makeServer, renewCertificates, urlOf } from '../http-server.ts'
+import { Unproven } from '../unproven.ts'
+import { type MessageAnswer, answerMessage } from './answer.ts'
 import { CallPlaces } from './call-places.ts'
 import { failure, tooLong } from './message.ts'
 import { Methods } from './methods.ts'
 import { RpcMetrics } from './metrics.ts'
 import { parseBytes } from './parse-bytes.ts'
-import { callerLeft, type MethodsComponents } from './session-methods.ts'
-import { Sessions } from './sessions.ts'
 import { PipelinedRequests } from './pipelined-requests.ts'
-import { Unproven } from '../unproven.ts'
-import { tokenOf, WebSockets } from './websockets.ts'
+import { type MethodsComponents, callerLeft } from './session-methods.ts'
+import { Sessions } from './sessions.ts'
+import { WebSockets, tokenOf } from './websockets.ts'
 import { written } from './written.ts'
 
 export interface WebDoorComponents extends Omit<MethodsComponents, 'sessions' | 'metrics' | 'send'> {

@@ -1,13 +1,11 @@
 import type { IncomingMessage } from 'node:http'
 import type { Duplex } from 'node:stream'
-
-import { WebSocketServer, type WebSocket } from 'ws'
-
+import { type WebSocket, WebSocketServer } from 'ws'
 import type { Timer } from '../../base/clock.ts'
 import { inOneWrite } from '../../base/one-write.ts'
 import { MAX_RPC_BACKLOG, MAX_RPC_MESSAGE } from '../../protocol/rexd-limits.ts'
 import type { Capability } from '../../protocol/rexd-names.ts'
-import { RpcConnection, type ConnectionComponents } from './connection.ts'
+import { type ConnectionComponents, RpcConnection } from './connection.ts'
 import { parseBytes } from './parse-bytes.ts'
 import type { Arrived } from './session-events.ts'
 import { written } from './written.ts'

@@ -1,5 +1,5 @@
-import { toBase64 } from '../../protocol/text.ts'
 import { jsonText } from '../../protocol/lines.ts'
+import { toBase64 } from '../../protocol/text.ts'
 
 /** Bytes that an answer has as base64. In JSON that is what it is: nobody has to look at each character for what must be escaped. */
 export class Base64 {

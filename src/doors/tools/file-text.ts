@@ -1,5 +1,4 @@
 import { isUtf8 } from 'node:buffer'
-
 import { TerminalFilter } from '../../base/terminal-filter.ts'
 import { shown } from '../../base/visible-text.ts'
 

@@ -1,9 +1,8 @@
 import { createHash } from 'node:crypto'
-
-import { count, flag, integer, orNull, text, type Sent } from '../../protocol/json-table.ts'
+import { type Sent, count, flag, integer, orNull, text } from '../../protocol/json-table.ts'
 import { foldNodeSet } from '../../protocol/node-set.ts'
-import { STREAMS, type ToolRun, type View } from './tool-run.ts'
 import { DESCENDANTS_ENDED, type ToolResult } from './tool-result.ts'
+import { STREAMS, type ToolRun, type View } from './tool-run.ts'
 
 /** What hosts answered alike. */
 export const FLEET_ANSWER = {

@@ -1,6 +1,6 @@
 import { isAppError, nextOf } from '../../base/errors.ts'
-import { NOT_BEGUN, type FanoutHost } from '../../exec/fleet/host-end.ts'
-import { NO_FACTS, type FanoutEnd, type FanoutHostJson } from '../../protocol/fanout.ts'
+import { type FanoutHost, NOT_BEGUN } from '../../exec/fleet/host-end.ts'
+import { type FanoutEnd, type FanoutHostJson, NO_FACTS } from '../../protocol/fanout.ts'
 import type { RunEnd } from './run-end.ts'
 import type { ToolRun } from './tool-run.ts'
 

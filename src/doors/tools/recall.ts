@@ -1,4 +1,4 @@
-import type { LocalOutcome, RecalledEnd, RecalledRun } from '../../executor/port/local-executor.ts'
+import type { LocalOutcome, RecalledEnd, RecalledRun } from '../../executor-api/local-executor.ts'
 import { RUNS_ELSEWHERE } from './run-end.ts'
 import { INERT, type ToolRun } from './tool-run.ts'
 

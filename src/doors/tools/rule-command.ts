@@ -1,9 +1,8 @@
 import { createHash } from 'node:crypto'
 import { basename } from 'node:path'
-
-import { matchesToken, parseToken, type PatternToken } from '../../protocol/argv-template.ts'
-import { isHexId } from '../../protocol/ids.ts'
+import { type PatternToken, matchesToken, parseToken } from '../../protocol/argv-template.ts'
 import type { ExecRule } from '../../protocol/exec.ts'
+import { isHexId } from '../../protocol/ids.ts'
 
 /** Longest name of a tool. MCP clients put `mcp__SERVER__` before it, and function names of some models end at 60 characters. */
 export const MAX_TOOL_NAME = 40

@@ -1,7 +1,7 @@
-import { isAppError, nextOf, type AppError } from '../../base/errors.ts'
+import { type AppError, isAppError, nextOf } from '../../base/errors.ts'
 import { signalName } from '../../base/signal-name.ts'
 import { shown } from '../../base/visible-text.ts'
-import type { LocalOutcome } from '../../executor/port/local-executor.ts'
+import type { LocalOutcome } from '../../executor-api/local-executor.ts'
 import { MAX_NEXT } from '../../protocol/tool-limits.ts'
 import type { LaunchError, ToolResult } from './tool-result.ts'
 

@@ -1,13 +1,12 @@
 import { createHash } from 'node:crypto'
-
 import type { Clock } from '../../base/clock.ts'
 import { isAppError } from '../../base/errors.ts'
 import { VERSION } from '../../base/version.ts'
 import { visibleJson } from '../../base/visible-text.ts'
-import type { LocalRun } from '../../executor/port/local-executor.ts'
+import type { LocalRun } from '../../executor-api/local-executor.ts'
 import { RECORD_VERSION, type RecordLine, type RunRecordEvent } from '../../protocol/tool-record.ts'
-import { requestHash, type ToolRequest } from './tool-request.ts'
-import { answerOf, type ToolResult } from './tool-result.ts'
+import { type ToolRequest, requestHash } from './tool-request.ts'
+import { type ToolResult, answerOf } from './tool-result.ts'
 import { framed } from './untrusted-frame.ts'
 
 /** Hears what happens to runs of tools, in the order in which it happens. */

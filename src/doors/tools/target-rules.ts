@@ -1,7 +1,7 @@
 import type { Clock } from '../../base/clock.ts'
-import { AppError, errorText, isAppError, nextOf, type ErrorCode } from '../../base/errors.ts'
+import { AppError, type ErrorCode, errorText, isAppError, nextOf } from '../../base/errors.ts'
 import type { RulesJson } from '../../protocol/rules-json.ts'
-import { ruleCommands, type RuleCommand } from './rule-command.ts'
+import { type RuleCommand, ruleCommands } from './rule-command.ts'
 
 /** A target is asked no more often than that, whoever wants to know. */
 export const RULES_REFRESH_MS = 2_000

@@ -1,12 +1,11 @@
 import { randomBytes } from 'node:crypto'
-
 import type { Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
 import { Turnstile } from '../../base/turnstile.ts'
-import type { MeantTarget } from '../../executor/port/local-executor.ts'
+import type { MeantTarget } from '../../executor-api/local-executor.ts'
 import { failuresAllowed } from '../../protocol/fanout.ts'
 import { MAX_FLEETS_ENDED, MAX_FLEETS_GOING, MAX_FLEET_HOSTS, MAX_FLEET_PARALLEL } from '../../protocol/fleet-tool-limits.ts'
-import { fleetHash, ToolFleet, type FleetRequest } from './tool-fleet.ts'
+import { type FleetRequest, ToolFleet, fleetHash } from './tool-fleet.ts'
 import type { ToolRuns } from './tool-runs.ts'
 
 export interface ToolFleetsComponents {

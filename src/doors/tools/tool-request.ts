@@ -1,5 +1,4 @@
 import { createHash } from 'node:crypto'
-
 import type { RequestId } from '../../protocol/ids.ts'
 import type { RecordedRequest } from '../../protocol/tool-record.ts'
 

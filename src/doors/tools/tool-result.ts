@@ -1,5 +1,5 @@
-import { count, flag, integer, list, number, oneOf, optional, orNull, record, text, texts, type Sent } from '../../protocol/json-table.ts'
-import { cutWish, RAN_ON } from '../../protocol/run-place.ts'
+import { type Sent, count, flag, integer, list, number, oneOf, optional, orNull, record, text, texts } from '../../protocol/json-table.ts'
+import { RAN_ON, cutWish } from '../../protocol/run-place.ts'
 
 /** Bounded tools that run a command, from the most bounded to the least. */
 export const EXEC_OPERATIONS = ['exec_status', 'exec_capture', 'exec_with_input', 'exec'] as const

@@ -1,10 +1,10 @@
 import { AppError } from '../../base/errors.ts'
-import type { LocalRun, LocalRunEvent, LocalRunSink, RunWaiting } from '../../executor/port/local-executor.ts'
+import type { LocalRun, LocalRunEvent, LocalRunSink, RunWaiting } from '../../executor-api/local-executor.ts'
 import { shownText } from './kept-text.ts'
 import { ModelText } from './model-text.ts'
-import { endOf, NO_END, refusalOf, RUNS_ELSEWHERE, shownNext, type RunEnd } from './run-end.ts'
-import { refusalEvent, requestEvent, resultEvent, startedEvent, type RunRecorder } from './run-recorder.ts'
-import { requestHash, type ToolRequest } from './tool-request.ts'
+import { NO_END, RUNS_ELSEWHERE, type RunEnd, endOf, refusalOf, shownNext } from './run-end.ts'
+import { type RunRecorder, refusalEvent, requestEvent, resultEvent, startedEvent } from './run-recorder.ts'
+import { type ToolRequest, requestHash } from './tool-request.ts'
 import type { OutputPart, RunState, ToolResult } from './tool-result.ts'
 
 /** How much of each stream a caller wants to see, in bytes. */

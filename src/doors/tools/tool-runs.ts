@@ -1,13 +1,12 @@
 import { randomBytes } from 'node:crypto'
-
 import type { Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
-import type { LocalExecutor } from '../../executor/port/local-executor.ts'
+import type { LocalExecutor } from '../../executor-api/local-executor.ts'
 import type { ExecutorSession, ExecutorSessions } from '../executor-sessions.ts'
 import { KeyedRuns } from './keyed-runs.ts'
 import { recallInto } from './recall.ts'
-import { detachedIdOf, keyHash, requestHash, type ToolRequest } from './tool-request.ts'
 import type { RunRecorder } from './run-recorder.ts'
+import { type ToolRequest, detachedIdOf, keyHash, requestHash } from './tool-request.ts'
 import { ToolRun } from './tool-run.ts'
 
 export interface ToolRunsComponents {

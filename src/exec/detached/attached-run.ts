@@ -1,15 +1,14 @@
-import { createHash, type Hash } from 'node:crypto'
-
+import { type Hash, createHash } from 'node:crypto'
 import { AppError } from '../../base/errors.ts'
 import { equalBytes, sha256 } from '../../identity/hash.ts'
 import type { ExecExit, ExecFrame } from '../../protocol/exec.ts'
 import { fromHex, toHex } from '../../protocol/ids.ts'
 import { MAX_WARNINGS_PER_RUN } from '../../protocol/limits.ts'
 import type { WarningKind } from '../../protocol/reasons.ts'
-import { compareOutput, outcomeOf, readExit, type SignedBody } from '../exit.ts'
+import { type SignedBody, compareOutput, outcomeOf, readExit } from '../exit.ts'
 import type { RunEvent, RunOutcome } from '../run-spec.ts'
 import type { RunPeer } from '../transport.ts'
-import { infoOf, type DetachedEvent, type DetachedInfo, type DetachedSink, type DetachedTarget } from './detached-types.ts'
+import { type DetachedEvent, type DetachedInfo, type DetachedSink, type DetachedTarget, infoOf } from './detached-types.ts'
 
 type FrameOf<T extends ExecFrame['type']> = Extract<ExecFrame, { type: T }>
 export type Own = { readonly agentId: string; readonly machineId: string }

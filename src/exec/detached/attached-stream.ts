@@ -4,7 +4,7 @@ import type { ExecFrame } from '../../protocol/exec.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import { MAX_UNACKED_PER_RUN, UNACKED_SLACK } from '../../protocol/limits.ts'
 import { Delivery } from '../delivery.ts'
-import { Liveness, LIVENESS_CHECK_MS } from '../liveness.ts'
+import { LIVENESS_CHECK_MS, Liveness } from '../liveness.ts'
 import type { RunEvent } from '../run-spec.ts'
 import type { RunTransport } from '../transport.ts'
 

@@ -1,4 +1,4 @@
-import type { RequestProof } from '../../executor/port/messages.ts'
+import type { RequestProof } from '../../executor-api/messages.ts'
 import type { ExecFrame } from '../../protocol/exec.ts'
 import type { AgentId, MachineId, RequestId } from '../../protocol/ids.ts'
 import type { DetachedState } from '../../protocol/reasons.ts'

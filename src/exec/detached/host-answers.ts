@@ -3,8 +3,8 @@ import type { ExecFrame } from '../../protocol/exec.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 import type { SignedBody } from '../exit.ts'
 import type { RunPeer } from '../transport.ts'
-import { readExitOf, unknownRun, type Own } from './attached-run.ts'
-import { infoOf, type DetachedInfo, type DetachedTarget } from './detached-types.ts'
+import { type Own, readExitOf, unknownRun } from './attached-run.ts'
+import { type DetachedInfo, type DetachedTarget, infoOf } from './detached-types.ts'
 
 export const wrong = (what: string): AppError => new AppError('peer_rejected', `the answer is not to be believed: ${what}`)
 

@@ -1,8 +1,8 @@
 import { NEVER } from '../../base/abortable.ts'
 import type { Clock } from '../../base/clock.ts'
 import { Turnstile } from '../../base/turnstile.ts'
-import { FanoutSums, isSuccess, type FanoutHostJson, type FanoutLedgerJson, type NotStartedReason } from '../../protocol/fanout.ts'
-import { hostNotStarted, hostStopped, type FanoutHost } from './host-end.ts'
+import { type FanoutHostJson, type FanoutLedgerJson, FanoutSums, type NotStartedReason, isSuccess } from '../../protocol/fanout.ts'
+import { type FanoutHost, hostNotStarted, hostStopped } from './host-end.ts'
 
 /** One host's run. */
 export interface HostRun {

@@ -4,7 +4,7 @@ import type { ExecClient } from '../client.ts'
 import { heldStdin } from '../held-stdin.ts'
 import type { RunEvent, RunSpec } from '../run-spec.ts'
 import type { HostRun } from './fanout.ts'
-import { hostCancelled, hostOfError, hostOfOutcome, type FanoutHost } from './host-end.ts'
+import { type FanoutHost, hostCancelled, hostOfError, hostOfOutcome } from './host-end.ts'
 
 /** What is to run on each host. */
 export interface FanoutCommand extends Pick<RunSpec, 'argv' | 'timeout_ms' | 'cwd' | 'clamp' | 'session' | 'trace'> {

@@ -1,6 +1,6 @@
 import type { Clock } from '../../base/clock.ts'
 import { Waiters } from '../../base/waiters.ts'
-import { FANOUT_LEAST_RUNS, MAX_FANOUT_RUNS, MAX_FANOUTS } from '../../protocol/fanout-limits.ts'
+import { FANOUT_LEAST_RUNS, MAX_FANOUTS, MAX_FANOUT_RUNS } from '../../protocol/fanout-limits.ts'
 import type { Places } from './fanout.ts'
 
 /** What all that may go on need to have their least: who has its least takes none of these. */

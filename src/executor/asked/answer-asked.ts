@@ -1,7 +1,7 @@
-import { cutOf } from '../../audit/refusals.ts'
 import type { Clock } from '../../base/clock.ts'
-import type { ASKED_ANSWERS } from '../port/asked-messages.ts'
-import type { ToExecutor } from '../port/messages.ts'
+import type { ASKED_ANSWERS } from '../../executor-api/asked-messages.ts'
+import type { ToExecutor } from '../../executor-api/messages.ts'
+import { cutOf } from '../../journal/refusals.ts'
 import type { AskedRuns } from './asked-runs.ts'
 
 export type AskedCall = Extract<ToExecutor, { type: keyof typeof ASKED_ANSWERS }>

@@ -1,11 +1,11 @@
-import { AppError, errorText, isAppError } from '../../base/errors.ts'
 import type { Clock } from '../../base/clock.ts'
+import { AppError, errorText, isAppError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
-import { ASKED_RUN, hasEnd, isOver, type AskedNews, type AskedPage, type AskedRun } from '../../protocol/asked-run.ts'
 import { ASKED_PAGE, MAX_ASKED_REQUESTS, MAX_ASKED_RUNS } from '../../protocol/asked-limits.ts'
+import { ASKED_RUN, type AskedNews, type AskedPage, type AskedRun, hasEnd, isOver } from '../../protocol/asked-run.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import { closedProblemOf, list, record } from '../../protocol/json-table.ts'
-import { fileOf, readJsonFile, refuse, writeJsonFile, type Place } from '../../trust/json-file.ts'
+import { type Place, fileOf, readJsonFile, refuse, writeJsonFile } from '../../trust/json-file.ts'
 
 const FILE_VERSION = 1
 const FILE = { runs: list(record(ASKED_RUN), { max: MAX_ASKED_RUNS }) }

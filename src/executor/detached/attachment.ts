@@ -5,10 +5,10 @@ import { Lease } from '../runs/lease.ts'
 import { Outbox, type UnackedTotal } from '../runs/outbox.ts'
 import type { RunOutlet } from '../runs/outlet.ts'
 import type { Carried } from '../runs/peer-questions.ts'
+import type { ExecutorServices } from '../services.ts'
 import type { KeptRun } from './kept-run.ts'
 import { keptBefore } from './spool-format.ts'
 import type { SpoolReader } from './spool-reader.ts'
-import type { ExecutorServices } from '../services.ts'
 
 export interface AttachmentComponents extends Pick<ExecutorServices, 'clock' | 'counters' | 'log'> {
   readonly total: UnackedTotal

@@ -1,6 +1,5 @@
 import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
-
 import type { Timer } from '../../base/clock.ts'
 import { errorText } from '../../base/errors.ts'
 import { hasShare, surplusOf } from '../../base/share.ts'
@@ -16,10 +15,10 @@ import {
   MAX_DETACHED_REMEMBERED,
   MAX_DETACHED_RUNS,
 } from '../../protocol/detach-limits.ts'
-import { toHex, type AgentId, type MachineId, type RequestId } from '../../protocol/ids.ts'
-import { KeptRun } from './kept-run.ts'
-import { DETACHED_DIR, RecordFiles, type DetachedRecord } from './record-file.ts'
+import { type AgentId, type MachineId, type RequestId, toHex } from '../../protocol/ids.ts'
 import type { ExecutorServices } from '../services.ts'
+import { KeptRun } from './kept-run.ts'
+import { DETACHED_DIR, type DetachedRecord, RecordFiles } from './record-file.ts'
 
 /** How often it is looked which are to be forgotten. */
 const LOOK_EVERY_MS = 60_000

@@ -1,10 +1,9 @@
 import { constants } from 'node:fs'
-import { open, type FileHandle } from 'node:fs/promises'
-
+import { type FileHandle, open } from 'node:fs/promises'
 import { assertOursAlone } from '../../base/file-rights.ts'
 import { MAX_FRAME_DATA } from '../../protocol/limits.ts'
 import type { OutputStream } from '../runs/outbox.ts'
-import { SpoolIndex, keptBefore, pieceAt, placeBehind, type SpoolPiece, type SpoolPlace } from './spool-format.ts'
+import { SpoolIndex, type SpoolPiece, type SpoolPlace, keptBefore, pieceAt, placeBehind } from './spool-format.ts'
 
 /** Above the longest piece with its head, so that each read has a whole one. */
 const BLOCK = 256 * 1024

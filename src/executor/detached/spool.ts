@@ -1,12 +1,11 @@
 import { constants } from 'node:fs'
-import { open, type FileHandle } from 'node:fs/promises'
+import { type FileHandle, open } from 'node:fs/promises'
 import { dirname } from 'node:path'
-
-import { diskRoom } from '../../audit/disk-room.ts'
+import { diskRoom } from '../../journal/disk-room.ts'
 import { MAX_SPOOL_QUEUE } from '../../protocol/detach-limits.ts'
 import { FRAME_COST } from '../../protocol/limits.ts'
 import type { OutputStream } from '../runs/outbox.ts'
-import { SPOOL_START, SpoolIndex, spoolLength, spoolPieces, type SpoolPlace } from './spool-format.ts'
+import { SPOOL_START, SpoolIndex, type SpoolPlace, spoolLength, spoolPieces } from './spool-format.ts'
 
 const FLAGS = constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW
 /** Floors of free space that are left to the journals: what is kept of one run must not keep others from running. */

@@ -1,6 +1,6 @@
 import { BoundedMap, BoundedSet } from '../../base/bounded.ts'
 import { randomBytes } from '../../identity/hash.ts'
-import { toHex, type AgentId, type MachineId } from '../../protocol/ids.ts'
+import { type AgentId, type MachineId, toHex } from '../../protocol/ids.ts'
 import { MAX_NONCES_PER_PEER, NONCE_BYTES } from '../../protocol/limits.ts'
 
 /** Pairs of which void nonces are remembered, 128 each: then a Request that never came is known as such. 8 MiB at most; of more, the agent with most pairs loses its oldest. */

@@ -1,9 +1,9 @@
 import { errorText, isAppError } from '../../base/errors.ts'
-import { shortId, type AgentId } from '../../protocol/ids.ts'
+import { type AgentId, shortId } from '../../protocol/ids.ts'
 import { MAX_REVOCATIONS_PER_LINK } from '../../protocol/limits.ts'
 import type { Statement } from '../../trust/revocations.ts'
-import type { PeerLink } from './links.ts'
 import type { ExecutorServices } from '../services.ts'
+import type { PeerLink } from './links.ts'
 
 export type PeerRevocationsComponents = Pick<ExecutorServices, 'contacts' | 'counters' | 'inForce' | 'log' | 'revocations'>
 

@@ -2,9 +2,9 @@ import { AppError, errorText, isAppError } from '../../base/errors.ts'
 import { shortId } from '../../protocol/ids.ts'
 import { MAX_SUCCESSIONS } from '../../protocol/limits.ts'
 import type { Contact } from '../../trust/contact.ts'
-import { decodeSuccession, verifySuccession, wayBack, type Succession } from '../../trust/successions.ts'
-import type { PeerLink } from './links.ts'
+import { type Succession, decodeSuccession, verifySuccession, wayBack } from '../../trust/successions.ts'
 import type { ExecutorServices } from '../services.ts'
+import type { PeerLink } from './links.ts'
 
 export type PeerSuccessionsComponents = Pick<ExecutorServices, 'authority' | 'contacts' | 'counters' | 'log' | 'revocations'>
 

@@ -1,9 +1,9 @@
 import type { Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
-import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import type { AgentSigner } from '../../identity/signing.ts'
 import type { AgentId } from '../../protocol/ids.ts'
+import type { ExecCounters } from '../exec-counters.ts'
 
 /** Signatures that the network's half may ask for: a burst and a rate per second. */
 export const SIGNATURE_BURST = 4_000

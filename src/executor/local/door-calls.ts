@@ -1,4 +1,3 @@
-import type { RecalledRun as JournalledRun } from '../../audit/recalled-runs.ts'
 import { AppError, errorCodeOf, errorText, isAppError } from '../../base/errors.ts'
 import type {
   FileAnswer,
@@ -13,7 +12,9 @@ import type {
   RecalledRun,
   RunStart,
   SessionOpening,
-} from '../port/local-executor.ts'
+} from '../../executor-api/local-executor.ts'
+import { boundedError } from '../../executor-api/port-error.ts'
+import type { RecalledRun as JournalledRun } from '../../journal/recalled-runs.ts'
 import { targetNameOf } from '../../policy/local/authorize-target.ts'
 import { lookUpCommand } from '../../policy/local/look-up-command.ts'
 import type { CommandLookup } from '../../protocol/command-lookup.ts'
@@ -21,7 +22,6 @@ import { MAX_PORT_CALLS } from '../../protocol/limits.ts'
 import type { SessionGrant } from '../../protocol/rexd-answers.ts'
 import { capabilityNamesOf } from '../../protocol/rexd-names.ts'
 import type { RulesJson } from '../../protocol/rules-json.ts'
-import { boundedError } from '../port/port-error.ts'
 import { answerFileCall } from './file-calls.ts'
 import type { LocalEngine } from './local-engine.ts'
 import { startRun } from './start-run.ts'

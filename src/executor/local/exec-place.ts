@@ -1,16 +1,15 @@
 import { hostname } from 'node:os'
-
 import { AppError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { DeskLink } from '../../desk/desk-link.ts'
-import { narrowedBy, NO_SETTINGS, resolveExec, type ResolvedExec } from '../../policy/modes/settings.ts'
-import { isGivenLabel, placesOf, settingsOf, type ToolsSettings } from '../../policy/modes/tools-settings.ts'
-import type { LocalKey } from '../../audit/events.ts'
-import type { RanOn, RunWish } from '../../protocol/run-place.ts'
-import { sandboxPlace, type SandboxPlace } from '../../policy/sandbox/sandbox-grant.ts'
-import { ImageStore } from '../../process/sandbox/image-store.ts'
+import type { LocalKey } from '../../journal/events.ts'
 import { SpentAnswers } from '../../policy/approval/open-approval.ts'
-import { selectNode, type KnownNode, type SelectedNode } from './select-node.ts'
+import { NO_SETTINGS, type ResolvedExec, narrowedBy, resolveExec } from '../../policy/modes/settings.ts'
+import { type ToolsSettings, isGivenLabel, placesOf, settingsOf } from '../../policy/modes/tools-settings.ts'
+import { type SandboxPlace, sandboxPlace } from '../../policy/sandbox/sandbox-grant.ts'
+import { ImageStore } from '../../process/sandbox/image-store.ts'
+import type { RanOn, RunWish } from '../../protocol/run-place.ts'
+import { type KnownNode, type SelectedNode, selectNode } from './select-node.ts'
 
 /** Who knows the agents of the mesh. */
 export interface NodeDirectory {

@@ -1,8 +1,8 @@
 import { join } from 'node:path'
-
 import { AppError, isAppError } from '../../base/errors.ts'
 import type { TimeShare } from '../../base/time-sharing.ts'
-import { applyPatch, type PermitFor } from '../../fs/apply-patch.ts'
+import type { FileAnswer, FileCall } from '../../executor-api/local-executor.ts'
+import { type PermitFor, applyPatch } from '../../fs/apply-patch.ts'
 import { editFile } from '../../fs/edit-file.ts'
 import { globFiles } from '../../fs/glob-files.ts'
 import { splitPattern } from '../../fs/glob-pattern.ts'
@@ -18,8 +18,7 @@ import { MAX_JOURNALLED_PATTERN } from '../../protocol/local-limits.ts'
 import { FILE_CALL_PLACES, FILE_LOOK_PLACES, MAX_LISTED } from '../../protocol/rexd-limits.ts'
 import { NO_BYTES } from '../../protocol/schema.ts'
 import { utf8Text } from '../../protocol/text.ts'
-import type { FileAnswer, FileCall } from '../port/local-executor.ts'
-import { errorOf, type LocalEngine } from './local-engine.ts'
+import { type LocalEngine, errorOf } from './local-engine.ts'
 import type { LocalSession } from './local-session.ts'
 
 const CHANGES: readonly FileCall['method'][] = ['fs.write', 'fs.edit', 'fs.patch']

@@ -1,5 +1,5 @@
 import { holdDirectory } from '../../fs/hold-directory.ts'
-import { authorizeFile, type WorkingDirectory } from '../../policy/local/authorize.ts'
+import { type WorkingDirectory, authorizeFile } from '../../policy/local/authorize.ts'
 import { errorOf } from './local-engine.ts'
 import type { LocalSession } from './local-session.ts'
 

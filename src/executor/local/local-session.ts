@@ -1,13 +1,13 @@
-import { within, type Clock } from '../../base/clock.ts'
-import { MAX_FILE_PLACES, SESSION_CLOSE_MS } from '../../protocol/rexd-limits.ts'
-import type { EndCause } from '../runs/execution.ts'
-import type { LocalKey } from '../../audit/events.ts'
+import { type Clock, within } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
 import type { TimeShare, TimeSharing } from '../../base/time-sharing.ts'
 import { Turnstile } from '../../base/turnstile.ts'
+import type { LocalKey } from '../../journal/events.ts'
 import type { SessionRights } from '../../policy/local/intent.ts'
 import { Slots } from '../../policy/slots.ts'
 import type { LifecycleFacts } from '../../protocol/lifecycle.ts'
+import { MAX_FILE_PLACES, SESSION_CLOSE_MS } from '../../protocol/rexd-limits.ts'
+import type { EndCause } from '../runs/execution.ts'
 
 interface SessionRun {
   readonly over: boolean

@@ -1,5 +1,4 @@
 import { isIPv4, isIPv6 } from 'node:net'
-
 import { AppError } from '../../base/errors.ts'
 import { isHexId } from '../../protocol/ids.ts'
 import { MIN_ID_PREFIX } from '../../protocol/limits.ts'

@@ -1,8 +1,8 @@
 import type { TellableRules } from '../../policy/mesh/tellable-rules.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 import type { PeerLink } from '../links/links.ts'
-import type { RunSubject } from './reports.ts'
 import type { PeerRun } from './peer-run.ts'
+import type { RunSubject } from './reports.ts'
 
 export interface Denial {
   readonly subject: RunSubject

@@ -1,31 +1,31 @@
 import { isAppError } from '../../base/errors.ts'
-import { equalBytes, sha256 } from '../../identity/hash.ts'
 import { verifyInBatch } from '../../identity/batch-signing.ts'
-import { APPROVAL_REQUEST_DOMAIN, approvalRequest, type ApprovalRequest } from '../../protocol/approval-statement.ts'
+import { equalBytes, sha256 } from '../../identity/hash.ts'
+import type { Intent } from '../../policy/mesh/intent.ts'
+import { APPROVAL_REQUEST_DOMAIN, type ApprovalRequest, approvalRequest } from '../../protocol/approval-statement.ts'
 import {
-  checkArgvSize,
+  EXEC_DETACHED_ASK_DOMAIN,
+  EXEC_DETACH_REQUEST_DOMAIN,
+  type ExecDetachRequest,
+  type ExecDetachedAsk,
+  execDetachRequest,
+  execDetachedAsk,
+} from '../../protocol/detached.ts'
+import {
   EXEC_REQUEST_DOMAIN,
   EXEC_RULES_REQUEST_DOMAIN,
-  execFrame,
-  execRequest,
-  execRulesRequest,
   type ExecFrame,
   type ExecRequest,
   type ExecRulesRequest,
+  checkArgvSize,
+  execFrame,
+  execRequest,
+  execRulesRequest,
 } from '../../protocol/exec.ts'
-import {
-  EXEC_DETACH_REQUEST_DOMAIN,
-  EXEC_DETACHED_ASK_DOMAIN,
-  execDetachedAsk,
-  execDetachRequest,
-  type ExecDetachedAsk,
-  type ExecDetachRequest,
-} from '../../protocol/detached.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
-import type { Intent } from '../../policy/mesh/intent.ts'
-import { stdinDigest } from './run-facts.ts'
 import type { PeerLink } from '../links/links.ts'
 import type { Nonces } from '../links/nonces.ts'
+import { stdinDigest } from './run-facts.ts'
 
 /** A Request, or a question for rules, for an approval or about a detached run, as it came, readable but not believed. */
 export type Arrival = ArrivedBytes &

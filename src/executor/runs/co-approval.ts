@@ -1,7 +1,7 @@
 import type { Clock } from '../../base/clock.ts'
-import { countStatements, eligible, type AgentsApproval, type Statement, type StatementOf } from '../../policy/approval/statements.ts'
 import type { Question } from '../../policy/approval/question.ts'
-import { shortId, type AgentId } from '../../protocol/ids.ts'
+import { type AgentsApproval, type Statement, type StatementOf, countStatements, eligible } from '../../policy/approval/statements.ts'
+import { type AgentId, shortId } from '../../protocol/ids.ts'
 import { MAX_APPROVAL_QUESTION } from '../../protocol/waiting-limits.ts'
 import type { ApproverAsk, ApproverAsks } from './approver-asks.ts'
 

@@ -1,17 +1,17 @@
-import type { Slot } from '../../policy/slots.ts'
 import type { Permit } from '../../policy/permit.ts'
+import type { Slot } from '../../policy/slots.ts'
 import {
-  startProcess,
   type ProcessComponents,
   type ProcessEnd,
   type ProcessHandlers,
   type RunningProcess,
+  startProcess,
 } from '../../process/running-process.ts'
 import type { ProgramStart, SpawnFailure } from '../../process/spawn.ts'
 import type { StdinSink } from '../../process/stdin.ts'
 import type { DenialReason, WarningKind } from '../../protocol/reasons.ts'
 import type { RunStory } from '../../protocol/run-story.ts'
-import { factsOf, neverRan, type ExitFacts } from './run-facts.ts'
+import { type ExitFacts, factsOf, neverRan } from './run-facts.ts'
 import type { Warning } from './warning-text.ts'
 
 /** Why a run was ended before its program was done. Each is also a warning. */

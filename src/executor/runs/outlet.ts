@@ -1,6 +1,6 @@
+import type { PortChannel } from '../../executor-api/codec.ts'
+import type { ToExecutor, ToNetwork } from '../../executor-api/messages.ts'
 import { NO_BYTES } from '../../protocol/schema.ts'
-import type { PortChannel } from '../port/codec.ts'
-import type { ToExecutor, ToNetwork } from '../port/messages.ts'
 
 type OutletChannel = Pick<PortChannel<ToExecutor, ToNetwork>, 'closed' | 'full' | 'send' | 'drained'>
 

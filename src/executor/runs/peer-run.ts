@@ -1,16 +1,16 @@
 import { errorText } from '../../base/errors.ts'
 import type { RunCaps } from '../../policy/permit.ts'
 import type { RunningProcess } from '../../process/running-process.ts'
-import { execFrame, type ExecFrame } from '../../protocol/exec.ts'
+import { type ExecFrame, execFrame } from '../../protocol/exec.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import type { RunState } from '../../protocol/reasons.ts'
 import type { RunStory } from '../../protocol/run-story.ts'
-import { Execution, reportTo, starterOf, type EndCause } from './execution.ts'
-import type { OutputStream } from './outbox.ts'
-import { RunWait, type Admitted, type Awaited } from './run-wait.ts'
-import type { StdinFeed } from './stdin-feed.ts'
-import { warningFrame, type Warning } from './warning-text.ts'
 import type { ExecutorServices } from '../services.ts'
+import { type EndCause, Execution, reportTo, starterOf } from './execution.ts'
+import type { OutputStream } from './outbox.ts'
+import { type Admitted, type Awaited, RunWait } from './run-wait.ts'
+import type { StdinFeed } from './stdin-feed.ts'
+import { type Warning, warningFrame } from './warning-text.ts'
 
 /** Receives the output, the notes and the Exit of a run: its requester's stream, or the files of a detached run. */
 export interface PeerRunOutput {

@@ -1,14 +1,14 @@
-import { any, count, optional, table, text, texts } from '../../protocol/json-table.ts'
 import { BoundedMap } from '../../base/bounded.ts'
 import type { Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
-import { MAX_FANOUTS } from '../../protocol/fanout-limits.ts'
+import type { Snapshot } from '../../executor-api/snapshot.ts'
 import { ContactIndex } from '../../protocol/contact-index.ts'
+import { MAX_FANOUTS } from '../../protocol/fanout-limits.ts'
 import type { AgentId, RequestId } from '../../protocol/ids.ts'
+import { any, count, optional, table, text, texts } from '../../protocol/json-table.ts'
 import { groupsByName, selectHosts } from '../../protocol/select-hosts.ts'
 import { parseBody } from '../json-body.ts'
-import type { Snapshot } from '../port/snapshot.ts'
-import { agentNamed, COMMAND_FIELDS, commandOf, differencesOf, refused, type ProvenCommand, type RequestToSign } from './proven-request.ts'
+import { COMMAND_FIELDS, type ProvenCommand, type RequestToSign, agentNamed, commandOf, differencesOf, refused } from './proven-request.ts'
 
 /** How long after its proof a fan-out may still ask hosts whose turn comes late, where it has no earlier deadline of its own. */
 export const PROVEN_FANOUT_MS = 24 * 60 * 60 * 1000

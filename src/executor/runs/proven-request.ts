@@ -1,13 +1,13 @@
 import { AppError } from '../../base/errors.ts'
 import { equalBytes } from '../../identity/hash.ts'
 import { pieceHashes } from '../../identity/piece-hashes.ts'
-import { stdinPieces, type ExecRequest } from '../../protocol/exec.ts'
-import { fromHex, isHexId, type AgentId } from '../../protocol/ids.ts'
+import { type ExecRequest, stdinPieces } from '../../protocol/exec.ts'
+import { type AgentId, fromHex, isHexId } from '../../protocol/ids.ts'
+import { type Sent, any, count, either, flag, optional, orNull, record, text, texts } from '../../protocol/json-table.ts'
 import { MIN_ID_PREFIX } from '../../protocol/limits.ts'
 import { fromBase64 } from '../../protocol/text.ts'
 import type { Contact } from '../../trust/contact.ts'
 import { parseBody } from '../json-body.ts'
-import { any, count, either, flag, optional, orNull, record, text, texts, type Sent } from '../../protocol/json-table.ts'
 
 /** What is to be signed, as far as a request object can say it. */
 export interface RequestToSign extends Pick<ExecRequest, 'request_id' | 'to_agent' | 'argv' | 'stdin' | 'timeout_ms' | 'cwd' | 'clamp'> {

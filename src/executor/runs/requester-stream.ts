@@ -1,15 +1,15 @@
 import { AppError, errorText } from '../../base/errors.ts'
 import type { Keepable } from '../../base/keeping.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
-import { execFrame, type ExecFrame, type SignedStdin } from '../../protocol/exec.ts'
+import { type ExecFrame, type SignedStdin, execFrame } from '../../protocol/exec.ts'
 import type { RequestId } from '../../protocol/ids.ts'
+import type { ExecutorServices } from '../services.ts'
 import type { EndCause } from './execution.ts'
 import { Lease } from './lease.ts'
 import { Outbox, type OutputStream, type Position, type UnackedTotal } from './outbox.ts'
 import type { RunOutlet } from './outlet.ts'
 import { PeerRun, type PeerRunComponents, type PeerRunInit, type PeerRunOutput } from './peer-run.ts'
 import { StdinFeed } from './stdin-feed.ts'
-import type { ExecutorServices } from '../services.ts'
 
 /** Resumes of one run that are answered: a burst and a rate, both above what a requester that pauses can reach. */
 export const RESUME_BURST = 32

@@ -1,38 +1,38 @@
-import type { DetachedAskedEvent } from '../../audit/detached-events.ts'
-import type { AskedEvent, RulesAskedEvent } from '../../audit/events.ts'
 import { AppError, errorText, isAppError } from '../../base/errors.ts'
 import { reach } from '../../base/stages.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
+import type { RequestProof, ToExecutor } from '../../executor-api/messages.ts'
+import type { Snapshot } from '../../executor-api/snapshot.ts'
+import { sha256 } from '../../identity/hash.ts'
 import { FANOUT_OPERATION, RUN_OPERATION } from '../../identity/operator-proof.ts'
+import type { DetachedAskedEvent } from '../../journal/detached-events.ts'
+import type { AskedEvent, RulesAskedEvent } from '../../journal/events.ts'
+import { MAX_ASKED_RUNS } from '../../protocol/asked-limits.ts'
 import {
-  checkArgvSize,
+  type DetachedAsk,
+  EXEC_DETACHED_ASK_DOMAIN,
+  EXEC_DETACH_REQUEST_DOMAIN,
+  type ExecDetachRequest,
+  execDetachRequest,
+  execDetachedAsk,
+} from '../../protocol/detached.ts'
+import {
   EXEC_REQUEST_DOMAIN,
   EXEC_RULES_REQUEST_DOMAIN,
-  execRequest,
-  execRulesRequest,
   type ExecRequest,
   type ExecRulesRequest,
+  checkArgvSize,
+  execRequest,
+  execRulesRequest,
 } from '../../protocol/exec.ts'
-import {
-  EXEC_DETACH_REQUEST_DOMAIN,
-  EXEC_DETACHED_ASK_DOMAIN,
-  execDetachedAsk,
-  execDetachRequest,
-  type DetachedAsk,
-  type ExecDetachRequest,
-} from '../../protocol/detached.ts'
-import { sha256 } from '../../identity/hash.ts'
-import { MAX_ASKED_RUNS } from '../../protocol/asked-limits.ts'
-import { toHex, type MachineId, type RequestId } from '../../protocol/ids.ts'
+import { type MachineId, type RequestId, toHex } from '../../protocol/ids.ts'
 import { NONCE_BYTES } from '../../protocol/limits.ts'
 import type { Message } from '../../protocol/schema.ts'
 import type { PeerLink } from '../links/links.ts'
-import type { RequestProof, ToExecutor } from '../port/messages.ts'
-import type { Snapshot } from '../port/snapshot.ts'
-import { ProvenFanouts } from './proven-fanouts.ts'
-import { RequestBatches } from './request-batches.ts'
-import { checkProvenRequest, type RequestToSign } from './proven-request.ts'
 import type { ExecutorServices } from '../services.ts'
+import { ProvenFanouts } from './proven-fanouts.ts'
+import { type RequestToSign, checkProvenRequest } from './proven-request.ts'
+import { RequestBatches } from './request-batches.ts'
 
 /** How long after its signature a proven Request may be signed once more, for another stream of the same peer: all the time that a lost run is looked for. */
 export const SIGN_AGAIN_MS = 15_000

@@ -1,9 +1,9 @@
-import type { ExitEvent } from '../../audit/events.ts'
-import type { RunKey } from '../../audit/run-key.ts'
-import type { ProcessEnd } from '../../process/running-process.ts'
 import { sha256 } from '../../identity/hash.ts'
-import type { ExecExit } from '../../protocol/exec.ts'
+import type { ExitEvent } from '../../journal/events.ts'
+import type { RunKey } from '../../journal/run-key.ts'
 import type { Permit } from '../../policy/permit.ts'
+import type { ProcessEnd } from '../../process/running-process.ts'
+import type { ExecExit } from '../../protocol/exec.ts'
 import { toHex } from '../../protocol/ids.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 

@@ -7,8 +7,8 @@ import {
   MAX_WAITING_RUNS,
   MAX_WAITING_STDIN,
   MAX_WAITING_STDIN_OF_AGENT,
-  QUESTION_BURST,
   QUESTIONS_PER_SECOND,
+  QUESTION_BURST,
 } from '../../protocol/waiting-limits.ts'
 
 interface WaitingRun {

@@ -1,5 +1,4 @@
 import type { Stream } from '@libp2p/interface'
-
 import type { AppError } from '../../base/errors.ts'
 import { MAX_CARRIED_BACKLOG } from '../../protocol/relay-limits.ts'
 import { holdWindow } from './muxer.ts'

@@ -1,6 +1,5 @@
-import type { KadDHT } from '@libp2p/kad-dht'
 import type { PeerId, PeerInfo, Stream } from '@libp2p/interface'
-
+import type { KadDHT } from '@libp2p/kad-dht'
 import { AppError } from '../../base/errors.ts'
 import type { MachineId } from '../../protocol/ids.ts'
 import { addressesTo } from '../addresses.ts'

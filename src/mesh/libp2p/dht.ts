@@ -1,8 +1,4 @@
-import { kadDHT, type KadDHT } from '@libp2p/kad-dht'
 import {
-  peerDiscoverySymbol,
-  peerRoutingSymbol,
-  serviceCapabilities,
   type Connection,
   type PeerId,
   type PeerStore,
@@ -10,16 +6,19 @@ import {
   type StreamHandler,
   type StreamHandlerOptions,
   type Topology,
+  peerDiscoverySymbol,
+  peerRoutingSymbol,
+  serviceCapabilities,
 } from '@libp2p/interface'
+import { type KadDHT, kadDHT } from '@libp2p/kad-dht'
 import type { Multiaddr } from '@multiformats/multiaddr'
-
 import { AppError } from '../../base/errors.ts'
 import type { MachineId } from '../../protocol/ids.ts'
 import { DIAL_MS, MAX_CARD_BYTES } from '../../protocol/limits.ts'
 import { addressesTo } from '../addresses.ts'
 import { RECORD_NAMESPACE, type RecordJudge } from '../dht-record.ts'
 import { machineIdOf } from '../peer-ids.ts'
-import { boundAnswers, MAX_TABLE_UPDATES } from './dht-inside.ts'
+import { MAX_TABLE_UPDATES, boundAnswers } from './dht-inside.ts'
 import { withOwn } from './guarded.ts'
 import { directOnes } from './peer-store.ts'
 import { NO_WAYS, type TableWays } from './table-ways.ts'

@@ -1,6 +1,6 @@
 import { AppError } from '../../base/errors.ts'
 import { MAX_MUXER_FRAME } from '../../protocol/limits.ts'
-import { noTraffic, type Traffic } from './traffic-meter.ts'
+import { type Traffic, noTraffic } from './traffic-meter.ts'
 
 /** A frame's head in the yamux specification: version, type, flags, stream, and the length of what only data has behind it. */
 export const HEAD_BYTES = 12

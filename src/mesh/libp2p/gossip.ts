@@ -1,8 +1,6 @@
-import { hash } from 'node:crypto'
-
-import { gossipsub, type GossipSub, type Message, TopicValidatorResult } from '@libp2p/gossipsub'
+import { type GossipSub, type Message, TopicValidatorResult, gossipsub } from '@libp2p/gossipsub'
 import type { PeerId } from '@libp2p/interface'
-
+import { hash } from 'node:crypto'
 import { PRESENCE_TOPIC } from '../../protocol/card.ts'
 import type { MachineId } from '../../protocol/ids.ts'
 import { machineIdOf } from '../peer-ids.ts'

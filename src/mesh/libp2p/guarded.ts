@@ -1,5 +1,4 @@
 import type { Connection, PeerId, Stream, StreamHandler, StreamHandlerOptions, Topology } from '@libp2p/interface'
-
 import { AppError } from '../../base/errors.ts'
 import type { MachineId } from '../../protocol/ids.ts'
 import { machineIdOf } from '../peer-ids.ts'

@@ -1,5 +1,4 @@
 import type { AbortOptions, MessageStream, StreamMuxer } from '@libp2p/interface'
-
 import { AppError } from '../../base/errors.ts'
 
 /** Of a connection that is silent for so long while a ping waits for its answer, that is the end. */

@@ -1,11 +1,10 @@
 import type { MessageStream, Stream, StreamMessageEvent, StreamMuxer, StreamMuxerFactory } from '@libp2p/interface'
-
 import { AppError, asError } from '../../base/errors.ts'
 import { MAX_CONNECTION_BACKLOG } from '../../protocol/limits.ts'
 import { FrameCutter, HEAD_BYTES } from './frame-cutter.ts'
 import { endUnanswered } from './heartbeat.ts'
 import { isEarlyProtocol, negotiation } from './negotiation.ts'
-import { noTraffic, TrafficMeter } from './traffic-meter.ts'
+import { TrafficMeter, noTraffic } from './traffic-meter.ts'
 
 /** A window update is sent once the peer has used this much of the window: more than any small message, less than a frame of bulk. */
 export const QUIET_WINDOW = 32 * 1024

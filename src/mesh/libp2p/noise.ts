@@ -1,6 +1,5 @@
-import { noise, type ICryptoInterface } from '@chainsafe/libp2p-noise'
+import { type ICryptoInterface, noise } from '@chainsafe/libp2p-noise'
 import { defaultCrypto } from '@chainsafe/libp2p-noise/crypto'
-
 import { AppError } from '../../base/errors.ts'
 import { secretKeyOf } from '../../identity/hash.ts'
 import { AEAD_TAG_BYTES } from '../../protocol/limits.ts'

@@ -1,14 +1,13 @@
 import { yamux } from '@chainsafe/libp2p-yamux'
 import { generateKeyPairFromSeed } from '@libp2p/crypto/keys'
 import type { GossipSub } from '@libp2p/gossipsub'
-import { identify, type Identify } from '@libp2p/identify'
+import { type Identify, identify } from '@libp2p/identify'
 import type { ConnectionGater, Logger as LibraryLogger } from '@libp2p/interface'
-import { mdns } from '@libp2p/mdns'
 import type { KadDHT } from '@libp2p/kad-dht'
+import { mdns } from '@libp2p/mdns'
 import { tcp } from '@libp2p/tcp'
 import { MemoryDatastore } from 'datastore-core'
 import type { Libp2pOptions } from 'libp2p'
-
 import { MDNS_SERVICE } from '../../protocol/card.ts'
 import {
   ADDRESS_DIAL_MS,
@@ -16,17 +15,17 @@ import {
   MAX_CONNECTIONS,
   MAX_DIAL_ADDRESSES,
   MAX_PARALLEL_DIALS,
-  MAX_STREAM_WRITE_BUFFER,
   MAX_STREAMS_PER_CONNECTION,
+  MAX_STREAM_WRITE_BUFFER,
 } from '../../protocol/limits.ts'
-import { claimPing, hashTable, type TableInit } from './dht.ts'
+import { type TableInit, claimPing, hashTable } from './dht.ts'
 import { gossip } from './gossip.ts'
 import { guardedMuxer } from './muxer.ts'
 import { noiseEncrypter } from './noise.ts'
-import { boundPeerStore, KEEP_ADDRESSES } from './peer-store.ts'
-import { reachServices, type ReachRules, type Ways } from './reach-services.ts'
-import type { RelayClient } from './relay-client.ts'
+import { KEEP_ADDRESSES, boundPeerStore } from './peer-store.ts'
+import { type ReachRules, type Ways, reachServices } from './reach-services.ts'
 import type { RecordStore } from './record-store.ts'
+import type { RelayClient } from './relay-client.ts'
 import { betweenSocketAndNoise } from './socket.ts'
 
 /** Inbound connections being upgraded at once: more than one host may begin (`meter-limits.ts`) within `INBOUND_UPGRADE_MS`; libp2p's default of 10 is used up by one CI job. */

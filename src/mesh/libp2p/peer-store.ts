@@ -1,9 +1,8 @@
 import { KEEP_ALIVE, type Libp2p, type PeerData, type PeerId, type PeerInfo, type PeerStore } from '@libp2p/interface'
 import type { Multiaddr } from '@multiformats/multiaddr'
-
 import { BoundedMap } from '../../base/bounded.ts'
-import { MAX_CARD_ADDRESSES } from '../../protocol/limits.ts'
 import type { MachineId } from '../../protocol/ids.ts'
+import { MAX_CARD_ADDRESSES } from '../../protocol/limits.ts'
 import { addressesTo, isDirect } from '../addresses.ts'
 import { machineIdOf } from '../peer-ids.ts'
 

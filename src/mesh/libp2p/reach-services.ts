@@ -1,11 +1,10 @@
-import { autoNATv2, type AutoNATv2Components } from '@libp2p/autonat-v2'
+import { type AutoNATv2Components, autoNATv2 } from '@libp2p/autonat-v2'
 import type { CircuitRelayServerComponents } from '@libp2p/circuit-relay-v2'
-import { dcutr, type DCUtRServiceComponents } from '@libp2p/dcutr'
+import { type DCUtRServiceComponents, dcutr } from '@libp2p/dcutr'
 import type { Connection } from '@libp2p/interface'
 import type { Multiaddr } from '@multiformats/multiaddr'
-
-import { guarded, withOwn, type MayUse, type OnReview } from './guarded.ts'
-import { relayServer, type RelayServerRules } from './relay-server.ts'
+import { type MayUse, type OnReview, guarded, withOwn } from './guarded.ts'
+import { type RelayServerRules, relayServer } from './relay-server.ts'
 
 export interface ReachRules {
   /** Whom we tell, and whom we believe, at which addresses a machine may be reached directly, and whom we dial for that: contacts. */

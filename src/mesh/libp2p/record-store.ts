@@ -1,7 +1,6 @@
 import { MemoryDatastore } from 'datastore-core'
-
 import { BoundedMap } from '../../base/bounded.ts'
-import { agentOfKey, type RecordJudge } from '../dht-record.ts'
+import { type RecordJudge, agentOfKey } from '../dht-record.ts'
 
 /** Records of the hash table that we keep for others, 6 KB each, beside those of named agents. The engine itself has no bound. */
 export const MAX_RECORDS = 1_024

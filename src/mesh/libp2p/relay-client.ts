@@ -1,13 +1,12 @@
-import { circuitRelayTransport, RELAY_V2_HOP_CODEC, type CircuitRelayTransportComponents } from '@libp2p/circuit-relay-v2'
+import { type CircuitRelayTransportComponents, RELAY_V2_HOP_CODEC, circuitRelayTransport } from '@libp2p/circuit-relay-v2'
 import type { PeerId, Transport } from '@libp2p/interface'
 import { peerIdFromString } from '@libp2p/peer-id'
-
 import { AppError } from '../../base/errors.ts'
 import { peerIdOf } from '../../identity/peer-id.ts'
 import type { MachineId } from '../../protocol/ids.ts'
 import { MAX_CARRIED_OF_MACHINE } from '../../protocol/relay-limits.ts'
 import { machineIdOf } from '../peer-ids.ts'
-import { guarded, type MayUse } from './guarded.ts'
+import { type MayUse, guarded } from './guarded.ts'
 
 /** The latest time that a `Date` can be: a relay may say any. */
 const LAST_DATE_MS = 8.64e15

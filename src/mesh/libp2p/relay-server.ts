@@ -1,6 +1,5 @@
-import { circuitRelayServer, type CircuitRelayServerComponents, type CircuitRelayService } from '@libp2p/circuit-relay-v2'
+import { type CircuitRelayServerComponents, type CircuitRelayService, circuitRelayServer } from '@libp2p/circuit-relay-v2'
 import type { Connection, Stream } from '@libp2p/interface'
-
 import type { MachineId } from '../../protocol/ids.ts'
 import {
   HOP_MS,

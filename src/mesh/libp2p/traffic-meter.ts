@@ -1,5 +1,5 @@
 import { AppError } from '../../base/errors.ts'
-import { type Metered } from '../../protocol/meter-limits.ts'
+import type { Metered } from '../../protocol/meter-limits.ts'
 
 /** Data is metered in portions: to ask for each frame would cost a run with much output more than it must. */
 const METER_EVERY_BYTES = 256 * 1024

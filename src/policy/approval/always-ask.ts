@@ -1,8 +1,7 @@
 import { basename } from 'node:path'
-
 import type { TomlPath, TomlReader } from '../../base/toml-reader.ts'
+import { type PatternToken, matchesToken } from '../../protocol/argv-template.ts'
 import { filesCalled } from '../executable.ts'
-import { matchesToken, type PatternToken } from '../../protocol/argv-template.ts'
 import { readArgv, readToken } from '../read-token.ts'
 import type { AlwaysAskRule, CommandPattern } from './ask-rules.ts'
 import type { Meaning, Word } from './meanings.ts'

@@ -1,18 +1,17 @@
 import { basename } from 'node:path'
-
 import { attempt } from '../../base/errors.ts'
 import { realPath } from '../../base/real-path.ts'
 import { wayTo } from '../../base/way.ts'
 import type { HashedFile } from '../../protocol/question.ts'
 import { SCRUBBED_PATH } from '../environment.ts'
-import { finderIn } from '../executable.ts'
 import { interpreterCalled } from '../escapes.ts'
-import { MAX_HASHED_BYTES, type HashedFiles } from '../file-mark.ts'
+import { finderIn } from '../executable.ts'
+import { type HashedFiles, MAX_HASHED_BYTES } from '../file-mark.ts'
 import { isUnderstood, scriptOf } from '../given-script.ts'
-import { interpretersOf, type Interpretation } from '../interpreters.ts'
+import { type Interpretation, interpretersOf } from '../interpreters.ts'
 import type { HeldFile, PermitFields, StandIn } from '../permit.ts'
 import { programPlace, seenIn } from '../sandbox/seen-from.ts'
-import { isFile, placeOf, type Meaning } from './meanings.ts'
+import { type Meaning, isFile, placeOf } from './meanings.ts'
 import { runsNoWord } from './transparent.ts'
 
 /** Whether the requester can write, rename or replace what stands at a place, which is a path without links but for its last name. */

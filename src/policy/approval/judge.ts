@@ -1,8 +1,8 @@
-import { stricterAsk, stricterFallback, stricterSecurity, type Ask, type AskFallback, type Security } from '../modes/settings.ts'
-import { isGivenLabel } from '../modes/tools-settings.ts'
-import { matchesPath, parsePathPattern, tooWide } from './path-pattern.ts'
 import { grantBounds } from '../../protocol/desk-limits.ts'
 import { provenAgent } from '../../protocol/question.ts'
+import { type Ask, type AskFallback, type Security, stricterAsk, stricterFallback, stricterSecurity } from '../modes/settings.ts'
+import { isGivenLabel } from '../modes/tools-settings.ts'
+import { matchesPath, parsePathPattern, tooWide } from './path-pattern.ts'
 import type { Question } from './question.ts'
 
 /** What the store says of one agent; null: what its defaults say. */

@@ -1,8 +1,7 @@
 import { createHmac, timingSafeEqual } from 'node:crypto'
-
 import type { SealedAnswer } from '../../protocol/question.ts'
 import { Framed } from './framed.ts'
-import { sealApproval, type Approval } from './question.ts'
+import { type Approval, sealApproval } from './question.ts'
 
 /** How long an answer of a desk is worth anything: it is used at once, or not. */
 export const ANSWER_FRESH_MS = 10_000

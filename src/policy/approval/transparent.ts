@@ -1,5 +1,4 @@
 import { basename, dirname } from 'node:path'
-
 import { writableByOthers } from '../../base/file-rights.ts'
 
 /**

@@ -1,26 +1,26 @@
+import { type RequestId, isHexId } from '../../protocol/ids.ts'
 import { MAX_ARGV_BYTES, MAX_ARGV_TOKENS } from '../../protocol/limits.ts'
-import { isHexId, type RequestId } from '../../protocol/ids.ts'
 import type { Capability } from '../../protocol/rexd-names.ts'
-import {
-  capsOf,
-  impossibleText,
-  missingCapability,
-  noSlot,
-  refused,
-  ungranted,
-  type LocalRunIntent,
-  type Refused,
-  type SessionIntent,
-  type SessionRights,
-} from './intent.ts'
-import { askLocally, deniedByMode, type ExecInForce, type LocalAsked } from './local-asking.ts'
-import type { LocalPolicy } from './policy.ts'
 import { alwaysAskOf } from '../approval/always-ask.ts'
 import { Framed } from '../approval/framed.ts'
 import { meaningOf } from '../approval/meanings.ts'
 import type { Approval } from '../approval/question.ts'
 import { SCRUBBED_PATH } from '../environment.ts'
 import type { Slot, Slots } from '../slots.ts'
+import {
+  type LocalRunIntent,
+  type Refused,
+  type SessionIntent,
+  type SessionRights,
+  capsOf,
+  impossibleText,
+  missingCapability,
+  noSlot,
+  refused,
+  ungranted,
+} from './intent.ts'
+import { type ExecInForce, type LocalAsked, askLocally, deniedByMode } from './local-asking.ts'
+import type { LocalPolicy } from './policy.ts'
 
 /** What another agent's ACL can be asked for: a command, whole, with its output. */
 export const THROUGH_THE_MESH: readonly Capability[] = ['exec', 'events']

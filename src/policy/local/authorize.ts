@@ -1,11 +1,22 @@
 import { isAbsolute, posix } from 'node:path'
-
-import { capabilitiesOf, type Capability } from '../../protocol/rexd-names.ts'
-import { forbiddenTarget, THROUGH_THE_MESH } from './authorize-target.ts'
-import { findExecutable, isApplet, isCalled, type ExecutableLookup } from '../executable.ts'
-import { askLocally, deniedByMode, type ExecInForce, type LocalAsked } from './local-asking.ts'
-import { sealFilePermit, type FileAccess, type FilePermit, type Root } from './file-permit.ts'
+import { unheldText } from '../../protocol/question-size.ts'
+import { type Capability, capabilitiesOf } from '../../protocol/rexd-names.ts'
+import { permitFacts } from '../approval/permit-facts.ts'
+import { type Approval, allowsAnything } from '../approval/question.ts'
+import { SCRUBBED_PATH } from '../environment.ts'
+import { type ExecutableLookup, findExecutable, isApplet, isCalled } from '../executable.ts'
+import { UNCONFINED } from '../mesh/confinement.ts'
+import { firstMismatch } from '../mesh/match.ts'
+import { type Executable, type Permit, type PermitFields, type SandboxGrant, type SandboxImage, sealPermit } from '../permit.ts'
+import { findInImage, namesInImage } from '../sandbox/image-program.ts'
+import type { Slot, Slots } from '../slots.ts'
+import { THROUGH_THE_MESH, forbiddenTarget } from './authorize-target.ts'
+import { type FileAccess, type FilePermit, type Root, sealFilePermit } from './file-permit.ts'
 import {
+  type LocalRunIntent,
+  type Refused,
+  type SessionIntent,
+  type SessionRights,
   capsOf,
   impossibleText,
   isAmount,
@@ -15,23 +26,11 @@ import {
   refused,
   tooLong,
   ungranted,
-  type LocalRunIntent,
-  type Refused,
-  type SessionIntent,
-  type SessionRights,
 } from './intent.ts'
+import { type ExecInForce, type LocalAsked, askLocally, deniedByMode } from './local-asking.ts'
 import type { CommandRule, LocalLimits, LocalPolicy } from './policy.ts'
-import { permitFacts } from '../approval/permit-facts.ts'
-import { allowsAnything, type Approval } from '../approval/question.ts'
-import { unheldText } from '../../protocol/question-size.ts'
 import { writesOf } from './requester-writes.ts'
-import { firstMismatch } from '../mesh/match.ts'
 import { unattendedVariables } from './unattended.ts'
-import { UNCONFINED } from '../mesh/confinement.ts'
-import { sealPermit, type Executable, type Permit, type PermitFields, type SandboxGrant, type SandboxImage } from '../permit.ts'
-import { SCRUBBED_PATH } from '../environment.ts'
-import { findInImage, namesInImage } from '../sandbox/image-program.ts'
-import type { Slot, Slots } from '../slots.ts'
 
 /** Where it is to start: a directory below a root, held open. */
 export interface WorkingDirectory {

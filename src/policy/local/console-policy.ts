@@ -1,5 +1,4 @@
 import { statSync } from 'node:fs'
-
 import type { Environment } from '../../base/environment.ts'
 import { MAX_CONSOLE_CONNECTIONS, MAX_CONSOLE_RUNS } from '../../protocol/console.ts'
 import { DEFAULT_LOCAL_LIMITS, type LocalPolicy } from './policy.ts'

@@ -2,9 +2,9 @@ import type { ErrorCode } from '../../base/errors.ts'
 import { commandSize } from '../../protocol/command-size.ts'
 import { MAX_COMMAND_JSON } from '../../protocol/local-limits.ts'
 import type { Capability } from '../../protocol/rexd-names.ts'
+import type { RunCaps, Terminal } from '../permit.ts'
 import type { Root } from './file-permit.ts'
 import type { LocalLimits } from './policy.ts'
-import type { RunCaps, Terminal } from '../permit.ts'
 
 /** What a caller asks of a session; null = all that there is. */
 export interface SessionIntent {

@@ -1,10 +1,10 @@
 import type { LocalDoor } from '../../protocol/reasons.ts'
 import type { AlwaysAskRule } from '../approval/ask-rules.ts'
 import type { PermitFacts } from '../approval/permit-facts.ts'
-import { spendApproval, type Approval, type AskedStdin, type Question } from '../approval/question.ts'
+import { type Approval, type AskedStdin, type Question, spendApproval } from '../approval/question.ts'
 import type { ResolvedExec } from '../modes/settings.ts'
 import type { PermitFields } from '../permit.ts'
-import { refused, type Refused } from './intent.ts'
+import { type Refused, refused } from './intent.ts'
 
 /** What the configuration, the session and the call together say of one run. */
 export interface ExecInForce extends Pick<ResolvedExec, 'host' | 'security' | 'ask' | 'ask_fallback'> {

@@ -1,12 +1,11 @@
 import { posix } from 'node:path'
-
-import { attempt, type ErrorCode } from '../../base/errors.ts'
+import { type ErrorCode, attempt } from '../../base/errors.ts'
 import { realPath } from '../../base/real-path.ts'
 import type { CommandLookup } from '../../protocol/command-lookup.ts'
 import { SCRUBBED_PATH } from '../environment.ts'
-import { findExecutable, type ExecutableLookup } from '../executable.ts'
+import { type ExecutableLookup, findExecutable } from '../executable.ts'
 import { denies, fits } from './authorize.ts'
-import { ungranted, type SessionRights } from './intent.ts'
+import { type SessionRights, ungranted } from './intent.ts'
 import type { CommandRule, LocalPolicy } from './policy.ts'
 
 /** The rule about the program alone, whatever its arguments. */

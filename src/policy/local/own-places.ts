@@ -1,6 +1,5 @@
 import { existsSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
-
 import { realPath } from '../../base/real-path.ts'
 import { namesBelow } from './authorize.ts'
 import type { LocalPolicy } from './policy.ts'

@@ -1,18 +1,17 @@
 import { lstatSync, statSync } from 'node:fs'
 import { isAbsolute, normalize } from 'node:path'
-
 import type { Environment } from '../../base/environment.ts'
 import { errnoOf, errorText } from '../../base/errors.ts'
-import type { TomlReader, TomlPath, TomlTable } from '../../base/toml-reader.ts'
 import { realPath } from '../../base/real-path.ts'
+import type { TomlPath, TomlReader, TomlTable } from '../../base/toml-reader.ts'
 import { MAX_NAME } from '../../protocol/limits.ts'
 import { MAX_FILE_CHUNK } from '../../protocol/rexd-limits.ts'
 import type { Capability } from '../../protocol/rexd-names.ts'
 import { isHarmless, scrubbedEnvironment } from '../environment.ts'
-import type { Root } from './file-permit.ts'
-import { DEFAULT_LOCAL_LIMITS, type CommandRule, type LocalLimits, type LocalPolicy } from './policy.ts'
 import { readArgv, readToken } from '../read-token.ts'
 import { judgeWritablePrograms } from '../writable-programs.ts'
+import type { Root } from './file-permit.ts'
+import { type CommandRule, DEFAULT_LOCAL_LIMITS, type LocalLimits, type LocalPolicy } from './policy.ts'
 
 /** Each key that grants something, what, and whether it does where the file does not say. */
 const GRANTS: readonly (readonly [key: string, capability: Capability, isDefault: boolean])[] = [

@@ -1,5 +1,4 @@
 import { dirname } from 'node:path'
-
 import type { CanWrite } from '../approval/held-files.ts'
 import { sandboxGrant, sandboxPlace } from '../sandbox/sandbox-grant.ts'
 import { DEFAULT_SANDBOX } from '../sandbox/sandbox-settings.ts'

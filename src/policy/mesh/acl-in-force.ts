@@ -1,5 +1,5 @@
 import type { Acl } from './acl.ts'
-import { compareAcl, type AclComparison } from './compare-acl.ts'
+import { type AclComparison, compareAcl } from './compare-acl.ts'
 import type { LoadedAcl } from './load-acl.ts'
 
 /** The ACL that decides. What takes its place while a daemon runs allows nothing that it does not. */

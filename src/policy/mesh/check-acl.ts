@@ -1,17 +1,16 @@
 import { statSync } from 'node:fs'
 import { isAbsolute } from 'node:path'
-
 import { errorText } from '../../base/errors.ts'
 import { writableByOthers } from '../../base/file-rights.ts'
 import { isVisible } from '../../base/visible-text.ts'
-import { isStdinOpen, type Acl, type AllowedCommand, type AllowEntry } from './acl.ts'
-import type { EnforcementJudge } from './confinement.ts'
 import { interpreterName, opaqueNote } from '../escapes.ts'
 import { pathsIn, scriptOf } from '../given-script.ts'
-import { inspectAcl } from './load-acl.ts'
-import { countAsking, lintAsking, type AskingCounts } from './lint-asking.ts'
-import { coversAll } from './match.ts'
 import { quote, quoteArgv } from '../quote.ts'
+import { type Acl, type AllowEntry, type AllowedCommand, isStdinOpen } from './acl.ts'
+import type { EnforcementJudge } from './confinement.ts'
+import { type AskingCounts, countAsking, lintAsking } from './lint-asking.ts'
+import { inspectAcl } from './load-acl.ts'
+import { coversAll } from './match.ts'
 
 /** What `acl check` answers, in the shape that `--json` prints. */
 export interface AclCheck {

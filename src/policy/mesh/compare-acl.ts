@@ -1,7 +1,7 @@
-import { isStdinOpen, type Acl, type AllowedCommand, type AllowEntry, type AskPattern, type EntryAsking, type RunLimits } from './acl.ts'
-import { umaskOf, type Confinement } from './confinement.ts'
+import { type Acl, type AllowEntry, type AllowedCommand, type AskPattern, type EntryAsking, type RunLimits, isStdinOpen } from './acl.ts'
+import { type Confinement, umaskOf } from './confinement.ts'
 import { outlivesLonger } from './detaching.ts'
-import { coversAll, overlap, type CommandPlace } from './match.ts'
+import { type CommandPlace, coversAll, overlap } from './match.ts'
 
 /** What one ACL allows beyond another. */
 export interface Beyond {

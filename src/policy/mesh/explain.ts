@@ -1,15 +1,15 @@
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
-import type { Acl } from './acl.ts'
-import { authorize, GATES, type Gate, type Verdict } from './authorize.ts'
-import { confinementText, type Confinement } from './confinement.ts'
-import type { Intent } from './intent.ts'
-import { scrubbedEnvironment } from '../environment.ts'
-import { describeMismatch, type CommandPlace } from './match.ts'
 import type { Question as AskedQuestion } from '../approval/question.ts'
+import { scrubbedEnvironment } from '../environment.ts'
 import type { RunCaps } from '../permit.ts'
 import { quote, quoteArgv } from '../quote.ts'
 import { Slots } from '../slots.ts'
+import type { Acl } from './acl.ts'
+import { GATES, type Gate, type Verdict, authorize } from './authorize.ts'
+import { type Confinement, confinementText } from './confinement.ts'
+import type { Intent } from './intent.ts'
+import { type CommandPlace, describeMismatch } from './match.ts'
 
 /** A question about a file: what would happen if this agent on this machine, proven and trusted, asked this now? */
 export interface Question {

@@ -1,9 +1,9 @@
 import { alwaysAskOf } from '../approval/always-ask.ts'
 import type { CommandPattern } from '../approval/ask-rules.ts'
-import { meaningOf, type Meaning } from '../approval/meanings.ts'
+import { type Meaning, meaningOf } from '../approval/meanings.ts'
 import { SCRUBBED_PATH } from '../environment.ts'
 import { quoteArgv } from '../quote.ts'
-import type { Acl, AllowedCommand, AllowEntry, AskPattern } from './acl.ts'
+import type { Acl, AllowEntry, AllowedCommand, AskPattern } from './acl.ts'
 import { coversAll } from './match.ts'
 
 /** How much of a file asks somebody. */

@@ -1,6 +1,6 @@
-import { matchesToken, TEMPLATE_TEXT, type PatternToken } from '../../protocol/argv-template.ts'
-import type { AllowedCommand, AllowEntry } from './acl.ts'
+import { type PatternToken, TEMPLATE_TEXT, matchesToken } from '../../protocol/argv-template.ts'
 import { quote } from '../quote.ts'
+import type { AllowEntry, AllowedCommand } from './acl.ts'
 
 /**
  * Token by token, of equal length, byte for byte but for the templates. The index of the first token

@@ -1,11 +1,9 @@
-import type { PermitFacts } from '../approval/permit-facts.ts'
-import { permitFacts } from '../approval/permit-facts.ts'
-import { spendApproval, type Approval, type AskedStdin, type Question } from '../approval/question.ts'
-import { spendAgentsApproval, type AgentsApproval } from '../approval/statements.ts'
+import { type PermitFacts, permitFacts } from '../approval/permit-facts.ts'
+import { type Approval, type AskedStdin, type Question, spendApproval } from '../approval/question.ts'
+import { type AgentsApproval, spendAgentsApproval } from '../approval/statements.ts'
 import type { PermitFields } from '../permit.ts'
-import type { Acl } from './acl.ts'
-import { firstMismatch, type CommandPlace } from './match.ts'
-import type { AskPattern } from './acl.ts'
+import type { Acl, AskPattern } from './acl.ts'
+import { type CommandPlace, firstMismatch } from './match.ts'
 
 /** True where it takes a look at the run to know whether somebody must be asked. */
 export const mayAsk = ({ entry }: CommandPlace, { always_ask }: Acl, isMiss: boolean): boolean =>

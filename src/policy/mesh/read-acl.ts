@@ -1,14 +1,14 @@
 import type { TomlDocument } from '../../base/toml-file.ts'
-import { deepFreeze, nameOf, TomlReader, type TomlPath as Path, type TomlTable as Table } from '../../base/toml-reader.ts'
+import { type TomlPath as Path, TomlReader, type TomlTable as Table, deepFreeze, nameOf } from '../../base/toml-reader.ts'
 import type { PatternToken } from '../../protocol/argv-template.ts'
 import { isHexId } from '../../protocol/ids.ts'
 import { MAX_DESCRIPTION_BYTES, MAX_STDIN_BYTES } from '../../protocol/limits.ts'
-import { DEFAULT_CAPS, type Acl, type AllowedCommand, type AllowEntry, type Caps, type RunLimits } from './acl.ts'
 import { readAlwaysAsk } from '../approval/always-ask.ts'
 import { readArgv, readToken, warnOfMetacharacter } from '../read-token.ts'
-import { ASKING_KEYS, readAsking } from './read-asking.ts'
+import { type Acl, type AllowEntry, type AllowedCommand, type Caps, DEFAULT_CAPS, type RunLimits } from './acl.ts'
+import { CONFINEMENT_KEYS, type Contain, readConfinement, readContain } from './confinement.ts'
 import { DETACHING_KEYS, readDetaching } from './detaching.ts'
-import { CONFINEMENT_KEYS, readConfinement, readContain, type Contain } from './confinement.ts'
+import { ASKING_KEYS, readAsking } from './read-asking.ts'
 
 const EXEC_KEYS = [
   'enabled',

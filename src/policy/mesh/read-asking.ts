@@ -1,5 +1,5 @@
 import type { TomlPath, TomlReader, TomlTable } from '../../base/toml-reader.ts'
-import { isHexId, type AgentId } from '../../protocol/ids.ts'
+import { type AgentId, isHexId } from '../../protocol/ids.ts'
 import { MAX_MESH_APPROVERS } from '../../protocol/waiting-limits.ts'
 import { readPattern } from '../approval/always-ask.ts'
 import { warnOfMetacharacter } from '../read-token.ts'

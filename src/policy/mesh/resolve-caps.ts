@@ -1,6 +1,6 @@
 import type { DenialReason } from '../../protocol/reasons.ts'
 import type { RunCaps } from '../permit.ts'
-import { isStdinOpen, type RunLimits } from './acl.ts'
+import { type RunLimits, isStdinOpen } from './acl.ts'
 import type { Detaching } from './detaching.ts'
 import type { DetachIntent, Intent } from './intent.ts'
 import type { CommandPlace } from './match.ts'

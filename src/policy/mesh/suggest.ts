@@ -1,5 +1,4 @@
 import { isAbsolute } from 'node:path'
-
 import { findMetacharacter, parseToken } from '../../protocol/argv-template.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import { opaqueNote } from '../escapes.ts'

@@ -3,9 +3,9 @@ import { findMetacharacter, literalOf } from '../../protocol/argv-template.ts'
 import type { ExecRule } from '../../protocol/exec.ts'
 import { MAX_ARGV_BYTES, MAX_ARGV_TOKENS, MAX_RULES, MAX_RULES_BYTES, MAX_RULES_ITEMS } from '../../protocol/limits.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
-import { isStdinOpen, type Acl, type AllowEntry } from './acl.ts'
-import { senderDenial, type Principal } from './authorize.ts'
-import { coversAll, overlap, type CommandPlace } from './match.ts'
+import { type Acl, type AllowEntry, isStdinOpen } from './acl.ts'
+import { type Principal, senderDenial } from './authorize.ts'
+import { type CommandPlace, coversAll, overlap } from './match.ts'
 
 /** What a pair may be told of what it may run. */
 export interface TellableRules {

@@ -1,4 +1,4 @@
-import { ASK_FALLBACKS, ASKS, SECURITIES, type Ask, type AskFallback, type Host, type Security } from '../../protocol/question.ts'
+import { ASKS, ASK_FALLBACKS, type Ask, type AskFallback, type Host, SECURITIES, type Security } from '../../protocol/question.ts'
 
 export type { Ask, AskFallback, Host, Security } from '../../protocol/question.ts'
 

@@ -1,9 +1,9 @@
 import type { ModeOverride } from '../../protocol/desk.ts'
-import { ASK_FALLBACKS, ASKS, SECURITIES } from '../../protocol/question.ts'
+import { ASKS, ASK_FALLBACKS, SECURITIES } from '../../protocol/question.ts'
 import type { LocalDoor } from '../../protocol/reasons.ts'
 import type { AlwaysAskRule } from '../approval/ask-rules.ts'
 import type { SandboxSettings } from '../sandbox/sandbox-settings.ts'
-import { DEFAULT_SETTINGS, NO_SETTINGS, type ExecSettings, type Host, type SettingPlaces } from './settings.ts'
+import { DEFAULT_SETTINGS, type ExecSettings, type Host, NO_SETTINGS, type SettingPlaces } from './settings.ts'
 
 /** What one table says of where commands run. */
 export interface ModeTable extends ExecSettings {

@@ -1,7 +1,6 @@
 import { readdirSync, readlinkSync } from 'node:fs'
 import { userInfo } from 'node:os'
 import { basename, dirname, join, resolve } from 'node:path'
-
 import { attempt } from '../../base/errors.ts'
 import { readPasswd } from '../../base/passwd.ts'
 import { realPath } from '../../base/real-path.ts'

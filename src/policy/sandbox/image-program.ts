@@ -1,6 +1,5 @@
 import { accessSync, constants, statSync } from 'node:fs'
 import { basename, posix } from 'node:path'
-
 import { attempt } from '../../base/errors.ts'
 import type { ExecutableLookup } from '../executable.ts'
 import type { Executable, SandboxGrant } from '../permit.ts'

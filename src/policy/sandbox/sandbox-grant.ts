@@ -1,10 +1,9 @@
 import { existsSync, readdirSync } from 'node:fs'
 import { homedir, userInfo } from 'node:os'
 import { isAbsolute, join } from 'node:path'
-
 import { attempt } from '../../base/errors.ts'
+import { type Refused, refused } from '../local/intent.ts'
 import type { SandboxGrant, SandboxImage } from '../permit.ts'
-import { refused, type Refused } from '../local/intent.ts'
 import { autostartProblem, homesBeside, isWithin, whereTo } from './autostart-places.ts'
 import type { SandboxSettings } from './sandbox-settings.ts'
 

@@ -1,5 +1,4 @@
 import { isAbsolute } from 'node:path'
-
 import type { TomlPath, TomlReader } from '../../base/toml-reader.ts'
 import { MAX_SANDBOX_READABLE } from '../../protocol/sandbox-limits.ts'
 import { MAX_PROCESSES, MIN_MEMORY_BYTES } from '../mesh/confinement.ts'

@@ -1,6 +1,5 @@
 import { lstatSync, readlinkSync } from 'node:fs'
 import { dirname, join, posix } from 'node:path'
-
 import { attempt } from '../../base/errors.ts'
 import { MAX_SANDBOX_LINKS } from '../../protocol/sandbox-limits.ts'
 import type { Permit, SandboxGrant } from '../permit.ts'

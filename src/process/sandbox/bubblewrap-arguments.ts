@@ -1,6 +1,5 @@
 import { accessSync, constants, existsSync, lstatSync, readdirSync, readlinkSync, statSync } from 'node:fs'
 import { join } from 'node:path'
-
 import { attempt } from '../../base/errors.ts'
 import type { SandboxGrant } from '../../policy/permit.ts'
 import { SANDBOX_TMP_BYTES } from '../../protocol/sandbox-limits.ts'

@@ -1,6 +1,5 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-
 import { IMAGE_ASK_MS } from '../../protocol/sandbox-limits.ts'
 import { MAX_WRAPPER_TEXT } from '../pid-namespace.ts'
 

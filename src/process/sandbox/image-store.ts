@@ -5,7 +5,6 @@ import { mkdir, mkdtemp, rename, utimes } from 'node:fs/promises'
 import { join } from 'node:path'
 import { Transform } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
-
 import { AppError, attempt, errnoOf, errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { findExecutable } from '../../policy/executable.ts'
@@ -16,7 +15,7 @@ import { MAX_WRAPPER_TEXT } from '../pid-namespace.ts'
 import { bubblewrapArguments } from './bubblewrap-arguments.ts'
 import { callFilter } from './call-filter.ts'
 import { ask, engineEnv } from './image-engine.ts'
-import { containerOf, discard, dropUnused, NEW } from './kept-images.ts'
+import { NEW, containerOf, discard, dropUnused } from './kept-images.ts'
 
 /** What becomes the name of a container that is never started, where the image has no command. */
 const NO_COMMAND = '/x0x-never-started'

@@ -1,6 +1,5 @@
-import { readdir, readFile, rm, stat } from 'node:fs/promises'
+import { readFile, readdir, rm, stat } from 'node:fs/promises'
 import { basename, join } from 'node:path'
-
 import { IMAGE_KEPT_MS, IMAGE_LEFT_MS, IMAGE_SPARED_MS, MAX_IMAGES_KEPT } from '../../protocol/sandbox-limits.ts'
 import { ask } from './image-engine.ts'
 

@@ -1,5 +1,4 @@
 import { randomBytes } from 'node:crypto'
-
 import type { Permit, SandboxGrant } from '../../policy/permit.ts'
 import { bubblewrapArguments, isOfSystem } from './bubblewrap-arguments.ts'
 import { callFilter } from './call-filter.ts'

@@ -1,11 +1,10 @@
 import { randomBytes } from 'node:crypto'
 import { readFileSync, statSync } from 'node:fs'
-
 import { attempt } from '../../base/errors.ts'
 import type { SandboxGrant } from '../../policy/permit.ts'
-import { bwrapComplaint, PROBE_MS } from '../namespace-probe.ts'
-import { findTool } from '../launch-plan.ts'
 import { SANDBOX_RETRY_MS } from '../../protocol/sandbox-limits.ts'
+import { findTool } from '../launch-plan.ts'
+import { PROBE_MS, bwrapComplaint } from '../namespace-probe.ts'
 import { bubblewrapArguments } from './bubblewrap-arguments.ts'
 import { callFilter } from './call-filter.ts'
 

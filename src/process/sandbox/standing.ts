@@ -1,11 +1,10 @@
-import { closeSync, existsSync, fstatSync, openSync, readlinkSync, statSync, type BigIntStats } from 'node:fs'
+import { type BigIntStats, closeSync, existsSync, fstatSync, openSync, readlinkSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-
 import { attempt, errorText } from '../../base/errors.ts'
 import { programFormat } from '../../base/program-head.ts'
-import type { Permit } from '../../policy/permit.ts'
 import { MAX_INTERPRETERS } from '../../policy/interpreters.ts'
+import type { Permit } from '../../policy/permit.ts'
 import { seenFrom } from '../../policy/sandbox/seen-from.ts'
 import { SANDBOX_START_MS } from '../../protocol/sandbox-limits.ts'
 import type { PidNamespace } from '../pid-namespace.ts'

@@ -1,11 +1,10 @@
 import { readFile } from 'node:fs/promises'
 import { hostname, userInfo } from 'node:os'
-
 import { attempt } from '../../base/errors.ts'
 import { readPasswd } from '../../base/passwd.ts'
 import type { DaemonConfig } from '../../config/config.ts'
-import { inspectGroups } from '../../trust/groups.ts'
 import type { Acl } from '../../policy/mesh/acl.ts'
+import { inspectGroups } from '../../trust/groups.ts'
 
 type Fields = Readonly<Record<string, unknown>>
 

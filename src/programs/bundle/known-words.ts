@@ -1,9 +1,9 @@
-import { JOURNAL_EVENTS } from '../../audit/events.ts'
 import { ERROR_TABLE } from '../../base/errors.ts'
 import { LOG_LEVELS } from '../../base/log-level.ts'
 import { VERSION } from '../../base/version.ts'
 import { SETTING_KEYS } from '../../config/settings.ts'
-import { OPERATIONS } from '../../executor/port/messages.ts'
+import { OPERATIONS } from '../../executor-api/messages.ts'
+import { JOURNAL_EVENTS } from '../../journal/events.ts'
 import {
   CONTAINMENTS,
   CONTAINMENT_CHOICES,

@@ -1,15 +1,14 @@
 import { open, rm } from 'node:fs/promises'
-
-import { absolutePath } from '../../base/home.ts'
 import type { Environment } from '../../base/environment.ts'
 import { AppError, errnoOf, errorText } from '../../base/errors.ts'
+import { absolutePath } from '../../base/home.ts'
 import { instanceOf } from '../../config/config.ts'
 import { examinerOf } from '../../doctor/examiner.ts'
 import { loadPrimitives } from '../../identity/primitives.ts'
+import { jsonText } from '../../protocol/lines.ts'
 import { runProgram } from '../../supervision/program-exit.ts'
 import { collect } from './collect.ts'
-import { parseBundleFlags, type BundleFlags } from './flags.ts'
-import { jsonText } from '../../protocol/lines.ts'
+import { type BundleFlags, parseBundleFlags } from './flags.ts'
 
 const defaultFile = (): string => `x0x-bundle-${new Date().toISOString().replaceAll(/[:.]/g, '-')}.json`
 

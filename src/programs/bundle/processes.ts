@@ -1,10 +1,9 @@
 import { access, readFile, readdir, stat } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
-
 import { attempt } from '../../base/errors.ts'
 import { lifeOf } from '../../base/process-identity.ts'
-import type { DataPaths } from '../../local-api/paths.ts'
+import type { DataPaths } from '../../clients/paths.ts'
 import { readPidFile } from '../../supervision/pid-file.ts'
 
 /** Names of the units that a package brings. */

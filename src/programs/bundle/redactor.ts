@@ -1,5 +1,4 @@
 import { createHmac, randomBytes } from 'node:crypto'
-
 import type { KnownNames } from './known-names.ts'
 import { KNOWN_WORDS } from './known-words.ts'
 

@@ -1,7 +1,6 @@
 import { readFile } from 'node:fs/promises'
-
 import { AppError } from '../../base/errors.ts'
-import type { DataPaths } from '../../local-api/paths.ts'
+import type { DataPaths } from '../../clients/paths.ts'
 
 /** Files whose content is nobody's but their owner's. */
 const SECRET_FILES = ['agentKey', 'machineKey', 'operatorKey', 'apiToken', 'metricsToken'] as const satisfies readonly (keyof DataPaths)[]

@@ -1,8 +1,7 @@
 import { stat } from 'node:fs/promises'
 import type { Readable } from 'node:stream'
-
-import { lastLines } from '../../audit/last-lines.ts'
 import { attempt } from '../../base/errors.ts'
+import { lastLines } from '../../journal/last-lines.ts'
 
 /** Lines that are told of each, and what is looked at of the end for them. */
 const MAX_LINES = 200

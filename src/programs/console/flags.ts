@@ -1,4 +1,4 @@
-import { colourOf, rexecLine } from '../../command-line/rexec.ts'
+import { colourOf, rexecLine } from '../../cli/rexec.ts'
 
 /** What the command line says of the host. */
 export interface HostFlags {

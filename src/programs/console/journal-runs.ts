@@ -1,7 +1,7 @@
-import { keyOf, type AnyRunKey, type ExitEvent, type JournalLine } from '../../audit/events.ts'
 import { BoundedMap } from '../../base/bounded.ts'
 import { bannerText, endText, nameText, wordsText } from '../../doors/console/entry-text.ts'
-import { inColourOf, styled, type Look } from '../../doors/console/screen/look.ts'
+import { type Look, inColourOf, styled } from '../../doors/console/screen/look.ts'
+import { type AnyRunKey, type ExitEvent, type JournalLine, keyOf } from '../../journal/events.ts'
 
 /** Runs whose end is awaited; of one that is forgotten the end says no command. */
 const MAX_RUNS = 1_000

@@ -1,11 +1,10 @@
 import { accessSync, constants } from 'node:fs'
-
-import type { JournalLine } from '../../audit/events.ts'
-import { parseLine } from '../../audit/parse-line.ts'
-import { tailJournal } from '../../audit/tail.ts'
 import { unreadable } from '../../base/bounded-file.ts'
 import { errorText } from '../../base/errors.ts'
 import type { OrderedScreen } from '../../doors/console/screen/console-screen.ts'
+import type { JournalLine } from '../../journal/events.ts'
+import { parseLine } from '../../journal/parse-line.ts'
+import { tailJournal } from '../../journal/tail.ts'
 import { JournalRuns } from './journal-runs.ts'
 
 const follow = async (file: string, screen: OrderedScreen, signal: AbortSignal): Promise<void> => {

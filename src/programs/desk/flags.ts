@@ -1,7 +1,7 @@
 import type { Environment } from '../../base/environment.ts'
-import { DESK } from '../../command-line/desk.ts'
-import { badFlags, programLine } from '../../command-line/program-line.ts'
-import { dataDirOf, instanceChoice } from '../../local-api/paths.ts'
+import { DESK } from '../../cli/desk.ts'
+import { badFlags, programLine } from '../../cli/program-line.ts'
+import { dataDirOf, instanceChoice } from '../../clients/paths.ts'
 import { MAX_ASK_TIMEOUT_MS } from '../../protocol/desk-limits.ts'
 
 /** What the command line of `x0x desk` says. */

@@ -1,13 +1,13 @@
 import { systemClock } from '../../base/clock.ts'
 import type { Environment } from '../../base/environment.ts'
 import { AppError, isAppError } from '../../base/errors.ts'
-import { createLogger } from '../../base/log.ts'
 import { printAtStart } from '../../base/log-output.ts'
+import { createLogger } from '../../base/log.ts'
 import { stopAll } from '../../base/startable.ts'
-import { pathsIn } from '../../local-api/paths.ts'
+import { pathsIn } from '../../clients/paths.ts'
 import { hostDesk } from '../../supervision/desk-host.ts'
 import { logStopFailures, runProgram, stopConditions } from '../../supervision/program-exit.ts'
-import { parseDeskFlags, type DeskFlags } from './flags.ts'
+import { type DeskFlags, parseDeskFlags } from './flags.ts'
 
 /** Mode of a data directory that is made here. */
 const PRIVATE_DIR = 0o700

@@ -1,8 +1,8 @@
 import { isVisible } from '../../base/visible-text.ts'
-import { MCP } from '../../command-line/mcp.ts'
-import { badFlags, programLine } from '../../command-line/program-line.ts'
+import { MCP } from '../../cli/mcp.ts'
+import { badFlags, programLine } from '../../cli/program-line.ts'
+import { DEFAULT_REXD_CONFIG } from '../../clients/paths.ts'
 import { answerWithinProblem } from '../../config/rexd-config.ts'
-import { DEFAULT_REXD_CONFIG } from '../../local-api/paths.ts'
 import { MAX_NAME } from '../../protocol/limits.ts'
 
 /** What the command line of `x0x mcp` says. */

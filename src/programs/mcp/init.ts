@@ -1,15 +1,14 @@
 import { fstatSync, readlinkSync, statSync } from 'node:fs'
 import { mkdir, unlink, writeFile } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
-
-import { absolutePath } from '../../base/home.ts'
 import type { Environment } from '../../base/environment.ts'
 import { AppError, attempt, errnoOf } from '../../base/errors.ts'
+import { absolutePath } from '../../base/home.ts'
 import { realPath } from '../../base/real-path.ts'
+import { configHome, dataDirOf, instanceChoice } from '../../clients/paths.ts'
 import { loadRexdConfig } from '../../config/rexd-config.ts'
-import { configHome, dataDirOf, instanceChoice } from '../../local-api/paths.ts'
-import type { McpFlags } from './flags.ts'
 import { standsIn } from '../../policy/local/own-places.ts'
+import type { McpFlags } from './flags.ts'
 
 /** Commands that read no file which an agent could write, and take no argument from it. */
 const FIRST_COMMANDS: readonly (readonly string[])[] = [['true'], ['date'], ['pwd'], ['ls', '-la']]

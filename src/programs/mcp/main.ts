@@ -1,6 +1,6 @@
 import type { Environment } from '../../base/environment.ts'
 import { runProgram } from '../../supervision/program-exit.ts'
-import { parseMcpFlags, type McpFlags } from './flags.ts'
+import { type McpFlags, parseMcpFlags } from './flags.ts'
 
 /** Loads what the flags ask for. */
 const start = async (flags: McpFlags, env: Environment): Promise<number> => {

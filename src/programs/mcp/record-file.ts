@@ -1,9 +1,9 @@
-import { AppendedFile } from '../../audit/appended-file.ts'
 import { errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { RecordDigest } from '../../doors/tools/record-digest.ts'
-import { MAX_RECORD, type RecordLine } from '../../protocol/tool-record.ts'
+import { AppendedFile } from '../../journal/appended-file.ts'
 import { jsonText } from '../../protocol/lines.ts'
+import { MAX_RECORD, type RecordLine } from '../../protocol/tool-record.ts'
 
 /** Lines that wait for the disk, in bytes; beyond this it does not keep up. */
 const MAX_HELD = 16 * 1024 * 1024

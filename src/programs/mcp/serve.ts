@@ -1,7 +1,7 @@
-import { absolutePath } from '../../base/home.ts'
 import { systemClock } from '../../base/clock.ts'
 import type { Environment } from '../../base/environment.ts'
 import { AppError } from '../../base/errors.ts'
+import { absolutePath } from '../../base/home.ts'
 import { createLogger } from '../../base/log.ts'
 import { loadRexdConfig } from '../../config/rexd-config.ts'
 import { serveMcp } from '../../doors/mcp/serve-mcp.ts'

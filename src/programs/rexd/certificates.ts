@@ -1,8 +1,7 @@
 import { X509Certificate } from 'node:crypto'
-
 import { AppError, errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
-import { readTlsMaterial, type RexdHttpConfig, type TlsMaterial } from '../../config/rexd-http-config.ts'
+import { type RexdHttpConfig, type TlsMaterial, readTlsMaterial } from '../../config/rexd-http-config.ts'
 
 /** Reads the files of the certificates again, and answers what became of it, for a line of status. What cannot be used changes nothing. */
 export const renewCertificates = async (

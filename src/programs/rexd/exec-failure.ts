@@ -1,6 +1,6 @@
 import { errorText } from '../../base/errors.ts'
 import { shownLine } from '../../base/visible-text.ts'
-import { RexdError } from '../../client/errors.ts'
+import { RexdError } from '../../sdk/errors.ts'
 
 /** What went wrong, then what to do next where the server says so. Both may be its own words: a terminal obeys nothing of them, and no line of them stands where ours do. */
 export const failureText = (error: unknown): string => {

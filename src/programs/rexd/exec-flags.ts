@@ -1,10 +1,10 @@
-import type { PlaceOptions } from '../../client/commands.ts'
-import { present } from '../../client/fields.ts'
-import { millisecondsOf } from '../../command-line/parse.ts'
-import { badFlags, programLine } from '../../command-line/program-line.ts'
-import { REXD_EXEC } from '../../command-line/rexd.ts'
-import { DEFAULT_REXD_CONFIG } from '../../local-api/paths.ts'
+import { millisecondsOf } from '../../cli/parse.ts'
+import { badFlags, programLine } from '../../cli/program-line.ts'
+import { REXD_EXEC } from '../../cli/rexd.ts'
+import { DEFAULT_REXD_CONFIG } from '../../clients/paths.ts'
 import { ASKS, HOSTS, SECURITIES } from '../../protocol/question.ts'
+import type { PlaceOptions } from '../../sdk/commands.ts'
+import { present } from '../../sdk/fields.ts'
 
 /** One command to be run through a rexd, and the way there. */
 export interface RexdExecFlags {

@@ -1,23 +1,22 @@
 import { readFile } from 'node:fs/promises'
 import { constants } from 'node:os'
-
 import { unreadable } from '../../base/bounded-file.ts'
 import { errnoOf, textWithNext } from '../../base/errors.ts'
 import { assertOwnSocket } from '../../base/own-socket.ts'
 import { shownLine } from '../../base/visible-text.ts'
-import { connect } from '../../client/client.ts'
-import type { ConnectionState } from '../../client/connection.ts'
-import { RexdDisconnected } from '../../client/errors.ts'
-import type { RemoteProcess, RemoteTerminal } from '../../client/remote-process.ts'
-import type { RexdSession } from '../../client/session.ts'
-import { stdio } from '../../client/stdio.ts'
-import type { TransportFactory } from '../../client/transport.ts'
 import { leftBehindText } from '../../protocol/left-behind.ts'
+import { connect } from '../../sdk/client.ts'
+import type { ConnectionState } from '../../sdk/connection.ts'
+import { RexdDisconnected } from '../../sdk/errors.ts'
+import type { RemoteProcess, RemoteTerminal } from '../../sdk/remote-process.ts'
+import type { RexdSession } from '../../sdk/session.ts'
+import { stdio } from '../../sdk/stdio.ts'
+import type { TransportFactory } from '../../sdk/transport.ts'
 import { ownProgram, programArguments } from '../../supervision/own-process.ts'
 import { exitOfSignal } from '../../supervision/program-exit.ts'
 import { failureText } from './exec-failure.ts'
+import { type RexdExecFlags, parseRexdExecFlags } from './exec-flags.ts'
 import { EXIT_FAILED, Interrupts } from './exec-interrupts.ts'
-import { parseRexdExecFlags, type RexdExecFlags } from './exec-flags.ts'
 
 /** What a shell reports of a program that wrote to nobody. */
 const EXIT_NOT_READ = exitOfSignal('SIGPIPE')
@@ -44,7 +43,7 @@ const transportOf = async ({ ssh, url, tokenFile, config }: RexdExecFlags): Prom
   if (url !== null && tokenFile !== null) {
     // Nothing of HTTP is loaded for standard input and output.
     if (url.startsWith(UNIX)) await assertOwnSocket(url.slice(UNIX.length))
-    const { webSocket } = await import('../../client/web-socket.ts')
+    const { webSocket } = await import('../../sdk/web-socket.ts')
     return webSocket({ url, token: async () => readToken(tokenFile) })
   }
   if (ssh !== null) return stdio({ command: ['ssh', '-T', '--', ssh, 'rexd', '--stdio'] })

@@ -1,6 +1,6 @@
-import { badFlags, programLine } from '../../command-line/program-line.ts'
-import { REXD } from '../../command-line/rexd.ts'
-import { DEFAULT_REXD_CONFIG } from '../../local-api/paths.ts'
+import { badFlags, programLine } from '../../cli/program-line.ts'
+import { REXD } from '../../cli/rexd.ts'
+import { DEFAULT_REXD_CONFIG } from '../../clients/paths.ts'
 
 /** What the command line of `rexd` says. */
 export interface RexdFlags {

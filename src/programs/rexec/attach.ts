@@ -1,10 +1,10 @@
 import type { Environment } from '../../base/environment.ts'
-import { entryText, pageOf, type Page } from '../../doors/console/entry-text.ts'
-import { openConsole, type ConsoleLink } from '../../local-api/console-link.ts'
-import { parseEntry, type TranscriptEntry } from '../../protocol/transcript-entry.ts'
-import { noHost, tell } from './tell.ts'
+import { type ConsoleLink, openConsole } from '../../clients/console-link.ts'
+import { type Page, entryText, pageOf } from '../../doors/console/entry-text.ts'
+import { type TranscriptEntry, parseEntry } from '../../protocol/transcript-entry.ts'
 import { onStopSignal } from '../../supervision/program-exit.ts'
 import { untilEnded, write } from '../../supervision/program-output.ts'
+import { noHost, tell } from './tell.ts'
 
 /** Loaded where colours are wanted: it holds a terminal. */
 const coloured = async (entry: TranscriptEntry, page: Page): Promise<AsyncGenerator<string>> =>

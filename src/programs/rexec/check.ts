@@ -1,6 +1,6 @@
 import { consoleSockets, foreignSocket, onlyOwn } from '../../base/console-socket.ts'
 import type { Environment } from '../../base/environment.ts'
-import { openConsole } from '../../local-api/console-link.ts'
+import { openConsole } from '../../clients/console-link.ts'
 import { write } from '../../supervision/program-output.ts'
 import { EXIT_NO_HOST, tell } from './tell.ts'
 

@@ -1,11 +1,10 @@
 import { mkdir, realpath } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
-
 import { writeFileAtomic } from '../../base/atomic-file.ts'
 import type { Environment } from '../../base/environment.ts'
 import { AppError } from '../../base/errors.ts'
 import { isVisible } from '../../base/visible-text.ts'
-import { configHome } from '../../local-api/paths.ts'
+import { configHome } from '../../clients/paths.ts'
 import { write } from '../../supervision/program-output.ts'
 
 /** One word of a command in a unit (systemd.service(5), systemd.syntax(7)). Throws `bad_config` for what no line can hold. */

@@ -1,6 +1,6 @@
 import type { Environment } from '../../base/environment.ts'
-import type { CommandLine } from '../../command-line/parse.ts'
-import { rexecLine } from '../../command-line/rexec.ts'
+import type { CommandLine } from '../../cli/parse.ts'
+import { rexecLine } from '../../cli/rexec.ts'
 import { runProgram } from '../../supervision/program-exit.ts'
 import { OutputWatch } from '../../supervision/program-output.ts'
 import { checkHost } from './check.ts'

@@ -1,8 +1,8 @@
-import { absolutePath } from '../../base/home.ts'
 import type { AppError } from '../../base/errors.ts'
-import { badFlags } from '../../command-line/program-line.ts'
-import type { CommandLine } from '../../command-line/parse.ts'
-import { REXEC } from '../../command-line/rexec.ts'
+import { absolutePath } from '../../base/home.ts'
+import type { CommandLine } from '../../cli/parse.ts'
+import { badFlags } from '../../cli/program-line.ts'
+import { REXEC } from '../../cli/rexec.ts'
 import { readConsoleLine, whoamiProblem } from '../../protocol/console.ts'
 
 /** A request as it goes to the host, but for stdin. */

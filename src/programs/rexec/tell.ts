@@ -1,4 +1,4 @@
-import { consoleSockets, SOCKET_VARIABLE } from '../../base/console-socket.ts'
+import { SOCKET_VARIABLE, consoleSockets } from '../../base/console-socket.ts'
 import type { Environment } from '../../base/environment.ts'
 import { shellWord } from '../../base/shell-word.ts'
 

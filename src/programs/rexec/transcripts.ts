@@ -1,14 +1,14 @@
-import { followTranscript } from '../../audit/transcripts/follow-transcript.ts'
-import { listTranscripts } from '../../audit/transcripts/list-transcripts.ts'
-import { readTranscript } from '../../audit/transcripts/read-transcript.ts'
-import { transcriptsDir } from '../../audit/transcripts/transcript-directory.ts'
-import { badFlags } from '../../command-line/program-line.ts'
-import type { CommandLine } from '../../command-line/parse.ts'
-import { REXEC } from '../../command-line/rexec.ts'
 import type { Environment } from '../../base/environment.ts'
+import type { CommandLine } from '../../cli/parse.ts'
+import { badFlags } from '../../cli/program-line.ts'
+import { REXEC } from '../../cli/rexec.ts'
 import { pageOf, transcriptLineText } from '../../doors/console/entry-text.ts'
-import { untilEnded, write } from '../../supervision/program-output.ts'
 import { onStopSignal } from '../../supervision/program-exit.ts'
+import { untilEnded, write } from '../../supervision/program-output.ts'
+import { followTranscript } from '../../transcripts/follow-transcript.ts'
+import { listTranscripts } from '../../transcripts/list-transcripts.ts'
+import { readTranscript } from '../../transcripts/read-transcript.ts'
+import { transcriptsDir } from '../../transcripts/transcript-directory.ts'
 
 /** `--list [N]`: newest first. */
 export const printList = async (line: CommandLine): Promise<number> => {

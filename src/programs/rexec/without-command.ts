@@ -1,6 +1,6 @@
 import type { Environment } from '../../base/environment.ts'
-import type { CommandLine } from '../../command-line/parse.ts'
-import { colourOf } from '../../command-line/rexec.ts'
+import type { CommandLine } from '../../cli/parse.ts'
+import { colourOf } from '../../cli/rexec.ts'
 import { printFailure } from '../../supervision/program-exit.ts'
 import { attach } from './attach.ts'
 import { installUnit } from './install.ts'

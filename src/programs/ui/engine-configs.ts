@@ -1,10 +1,9 @@
 import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
-
 import type { Environment } from '../../base/environment.ts'
 import { attempt } from '../../base/errors.ts'
-import { readRexdConfig, type RexdConfigReading } from '../../config/rexd-config.ts'
-import { configHome, DEFAULT_REXD_CONFIG } from '../../local-api/paths.ts'
+import { DEFAULT_REXD_CONFIG, configHome } from '../../clients/paths.ts'
+import { type RexdConfigReading, readRexdConfig } from '../../config/rexd-config.ts'
 
 /** Configurations that are looked at. */
 const MAX_CONFIGS = 32

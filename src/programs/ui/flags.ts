@@ -1,7 +1,7 @@
 import type { Environment } from '../../base/environment.ts'
-import { badFlags, programLine } from '../../command-line/program-line.ts'
-import { UI } from '../../command-line/ui.ts'
-import { instanceChoice, type InstanceChoice } from '../../local-api/paths.ts'
+import { badFlags, programLine } from '../../cli/program-line.ts'
+import { UI } from '../../cli/ui.ts'
+import { type InstanceChoice, instanceChoice } from '../../clients/paths.ts'
 
 /** What the command line of `x0x ui` says. */
 export interface UiFlags {

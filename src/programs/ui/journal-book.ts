@@ -1,11 +1,11 @@
-import { lastLines } from '../../audit/last-lines.ts'
 import { AppError, attempt, errorText } from '../../base/errors.ts'
 import { Turnstile } from '../../base/turnstile.ts'
-import type { EngineConfigs } from './engine-configs.ts'
-import type { LocalApi } from '../../local-api/local-api.ts'
-import { isTable, type Fields } from '../../protocol/json-table.ts'
-import type { PageJournal, PageJournalQuery } from '../../protocol/page.ts'
+import type { LocalApi } from '../../clients/local-api.ts'
+import { lastLines } from '../../journal/last-lines.ts'
+import { type Fields, isTable } from '../../protocol/json-table.ts'
 import { MAX_PAGE_JOURNAL_BYTES, MAX_PAGE_LINES, MAX_PAGE_SEARCHED } from '../../protocol/page-limits.ts'
+import type { PageJournal, PageJournalQuery } from '../../protocol/page.ts'
+import type { EngineConfigs } from './engine-configs.ts'
 
 const NAMES = ['approvals', 'runs here', 'asked of others'] as const
 

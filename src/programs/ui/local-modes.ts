@@ -1,19 +1,19 @@
 import { errorText } from '../../base/errors.ts'
-import { openDesk, type DeskHuman } from '../../local-api/desk-human.ts'
-import type { DataPaths } from '../../local-api/paths.ts'
+import { type DeskHuman, openDesk } from '../../clients/desk-human.ts'
+import type { DataPaths } from '../../clients/paths.ts'
 import {
+  type Ask,
+  type AskFallback,
   NO_SETTINGS,
+  type ResolvedExec,
+  type Security,
+  type SettingSource,
   resolveExec,
   stricterAsk,
   stricterFallback,
   stricterSecurity,
-  type Ask,
-  type AskFallback,
-  type ResolvedExec,
-  type Security,
-  type SettingSource,
 } from '../../policy/modes/settings.ts'
-import { placesOf, settingsOf, type ToolsSettings } from '../../policy/modes/tools-settings.ts'
+import { type ToolsSettings, placesOf, settingsOf } from '../../policy/modes/tools-settings.ts'
 import type { ModeOverride } from '../../protocol/desk.ts'
 import { isTable } from '../../protocol/json-table.ts'
 import { overrideIn, overrideText } from '../../protocol/mode-command.ts'

@@ -1,6 +1,6 @@
+import { type DeskNews, openDesk } from '../../clients/desk-human.ts'
+import type { DataPaths } from '../../clients/paths.ts'
 import type { PageDesk } from '../../doors/page/page-desk.ts'
-import { openDesk, type DeskNews } from '../../local-api/desk-human.ts'
-import type { DataPaths } from '../../local-api/paths.ts'
 import type { Flood, PendingQuestion } from '../../protocol/desk.ts'
 import type { PageNews } from '../../protocol/page.ts'
 

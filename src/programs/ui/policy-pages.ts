@@ -1,8 +1,8 @@
 import { errorText } from '../../base/errors.ts'
-import { notInForceLines, type AclInForce } from '../../doctor/loaded-acl.ts'
+import { type AclInForce, notInForceLines } from '../../doctor/loaded-acl.ts'
 import type { Acl, AllowEntry } from '../../policy/mesh/acl.ts'
 import { explain, explanationText } from '../../policy/mesh/explain.ts'
-import { loadAcl, type LoadAclInit } from '../../policy/mesh/load-acl.ts'
+import { type LoadAclInit, loadAcl } from '../../policy/mesh/load-acl.ts'
 import type { PageExplainQuery, PageExplanation, PagePolicy, PageRule } from '../../protocol/page.ts'
 
 interface Named {

@@ -1,7 +1,7 @@
 import { errorText } from '../../base/errors.ts'
-import type { LocalApi } from '../../local-api/local-api.ts'
-import { isText, type Fields } from '../../protocol/json-table.ts'
+import type { LocalApi } from '../../clients/local-api.ts'
 import { shortId } from '../../protocol/ids.ts'
+import { type Fields, isText } from '../../protocol/json-table.ts'
 import type { PageRun, PageRuns } from '../../protocol/page.ts'
 import type { JournalBook, LastOf } from './journal-book.ts'
 

@@ -1,19 +1,18 @@
 import { fileURLToPath } from 'node:url'
-
 import { systemClock } from '../../base/clock.ts'
-import { createLogger } from '../../base/log.ts'
 import { printAtStart, standardErrorLog } from '../../base/log-output.ts'
+import { createLogger } from '../../base/log.ts'
 import { startAll, stopAll } from '../../base/startable.ts'
+import { LocalApi } from '../../clients/local-api.ts'
 import { loadPageFiles } from '../../doors/page/page-files.ts'
 import { PageServer } from '../../doors/page/page-server.ts'
-import { LocalApi } from '../../local-api/local-api.ts'
+import { jsonText } from '../../protocol/lines.ts'
 import { PAGE_LINK_MS } from '../../protocol/page-limits.ts'
 import { fromSources } from '../../supervision/own-process.ts'
 import { logStopFailures, stopConditions } from '../../supervision/program-exit.ts'
 import type { UiFlags } from './flags.ts'
 import { pageDesk } from './page-desk.ts'
 import { pageSources } from './page-sources.ts'
-import { jsonText } from '../../protocol/lines.ts'
 
 /** What the browser loads stands beside us. */
 const pageDirectory = (): string => fileURLToPath(new URL(fromSources ? '../../../dist/page' : './page', import.meta.url))

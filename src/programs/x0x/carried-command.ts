@@ -1,4 +1,4 @@
-import type { CommandLine } from '../../command-line/parse.ts'
+import type { CommandLine } from '../../cli/parse.ts'
 import { usageError } from './failure.ts'
 
 /** The command that a line carries to another host, behind its two dashes; `own` words stand before them. */

@@ -1,5 +1,4 @@
 import { createInterface } from 'node:readline'
-
 import { write } from '../../supervision/program-output.ts'
 import type { CliContext } from './context.ts'
 

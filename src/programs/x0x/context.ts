@@ -1,11 +1,10 @@
 import type { Readable } from 'node:stream'
-
 import { systemClock } from '../../base/clock.ts'
 import type { Environment } from '../../base/environment.ts'
-import { givenOptions, type GivenOptions } from '../../base/hint.ts'
-import type { CommandLine } from '../../command-line/parse.ts'
-import { LocalApi, type ApiCall, type LocalApiInit } from '../../local-api/local-api.ts'
-import { instanceChoice, type InstanceChoice } from '../../local-api/paths.ts'
+import { type GivenOptions, givenOptions } from '../../base/hint.ts'
+import type { CommandLine } from '../../cli/parse.ts'
+import { type ApiCall, LocalApi, type LocalApiInit } from '../../clients/local-api.ts'
+import { type InstanceChoice, instanceChoice } from '../../clients/paths.ts'
 import type { Output } from '../../supervision/program-output.ts'
 import { Progress } from './progress.ts'
 

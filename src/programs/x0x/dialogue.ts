@@ -1,5 +1,4 @@
-import { createInterface, type Interface } from 'node:readline'
-
+import { type Interface, createInterface } from 'node:readline'
 import { AppError } from '../../base/errors.ts'
 import { write } from '../../supervision/program-output.ts'
 import type { CliContext } from './context.ts'

@@ -2,7 +2,7 @@ import type { Environment } from '../../base/environment.ts'
 import { plainText, shownSentence } from '../../base/visible-text.ts'
 import { cutTo, textWidth } from '../../doors/console/screen/fitted-text.ts'
 import type { Output } from '../../supervision/program-output.ts'
-import { painter, type Paint } from './print.ts'
+import { type Paint, painter } from './print.ts'
 
 /** Of what is no terminal, or one that does not say. */
 const DEFAULT_COLUMNS = 80

@@ -1,15 +1,15 @@
 import type { Environment } from '../../base/environment.ts'
+import { type GivenOptions, NONE_GIVEN, givenOptions } from '../../base/hint.ts'
 import { VERSION } from '../../base/version.ts'
-import type { CommandPath } from '../../command-line/command.ts'
-import { helpText } from '../../command-line/help.ts'
-import { givenOptions, NONE_GIVEN, type GivenOptions } from '../../base/hint.ts'
-import { parseCommandLine, type CommandLine } from '../../command-line/parse.ts'
-import { X0X } from '../../command-line/x0x.ts'
-import { contextOf, type CliContext, type CliIo } from './context.ts'
+import type { CommandPath } from '../../cli/command.ts'
+import { helpText } from '../../cli/help.ts'
+import { type CommandLine, parseCommandLine } from '../../cli/parse.ts'
+import { X0X } from '../../cli/x0x.ts'
+import { write } from '../../supervision/program-output.ts'
+import { type CliContext, type CliIo, contextOf } from './context.ts'
 import { exitStatusOf, printProblem, reportFailure, usageError } from './failure.ts'
 import { outcomeLines } from './outcome.ts'
 import { noteUnsentStdin } from './unsent-stdin.ts'
-import { write } from '../../supervision/program-output.ts'
 
 /** Answers the exit status. */
 type Command = (context: CliContext, line: CommandLine) => Promise<number>

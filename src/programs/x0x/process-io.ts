@@ -1,6 +1,5 @@
 import { fstatSync } from 'node:fs'
 import { isatty } from 'node:tty'
-
 import { attempt } from '../../base/errors.ts'
 import { onStopSignal } from '../../supervision/program-exit.ts'
 import type { CliIo } from './context.ts'

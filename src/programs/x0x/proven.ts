@@ -1,5 +1,5 @@
-import { isAppError, type AppError } from '../../base/errors.ts'
-import { runProver, type RunProver } from '../../local-api/operator.ts'
+import { type AppError, isAppError } from '../../base/errors.ts'
+import { type RunProver, runProver } from '../../clients/operator.ts'
 import type { CliContext } from './context.ts'
 
 /** The beginning of an id may mean a stranger, whom a proof has to name by the whole id. */

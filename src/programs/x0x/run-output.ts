@@ -1,12 +1,12 @@
+import { systemClock } from '../../base/clock.ts'
+import { shownLine, visibleJson } from '../../base/visible-text.ts'
 import type { OutputPart, RunEventJson, RunResultJson } from '../../protocol/run-events.ts'
+import { type Output, write } from '../../supervision/program-output.ts'
 import type { CliContext } from './context.ts'
 import { CUT_WARNINGS } from './cut-output.ts'
-import { KILLED_BY, type ExitEvent } from './outcome.ts'
-import { shownLine, visibleJson } from '../../base/visible-text.ts'
-import { WaitingLine, type WaitingEvent } from './waiting-line.ts'
-import { systemClock } from '../../base/clock.ts'
-import { type Output, write } from '../../supervision/program-output.ts'
+import { type ExitEvent, KILLED_BY } from './outcome.ts'
 import { TerminalText } from './terminal-text.ts'
+import { type WaitingEvent, WaitingLine } from './waiting-line.ts'
 
 export type WarningEvent = Extract<RunEventJson, { type: 'warning' }>
 

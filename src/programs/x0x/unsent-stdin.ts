@@ -1,6 +1,5 @@
-import { constants, fstatSync, openSync, readdirSync, readFileSync, readlinkSync } from 'node:fs'
+import { constants, fstatSync, openSync, readFileSync, readdirSync, readlinkSync } from 'node:fs'
 import { Socket } from 'node:net'
-
 import { attempt } from '../../base/errors.ts'
 import { write } from '../../supervision/program-output.ts'
 import type { CliContext } from './context.ts'

@@ -1,7 +1,7 @@
 import type { Clock } from '../../base/clock.ts'
 import { shownLine } from '../../base/visible-text.ts'
 import type { RunEventJson } from '../../protocol/run-events.ts'
-import { clockText, CountdownLine } from '../../supervision/countdown-line.ts'
+import { CountdownLine, clockText } from '../../supervision/countdown-line.ts'
 import type { Output } from '../../supervision/program-output.ts'
 
 export type WaitingEvent = Extract<RunEventJson, { type: 'waiting_for_approval' }>

@@ -1,6 +1,6 @@
-import { givenOptions, type GivenOptions } from '../../base/hint.ts'
-import { programLine } from '../../command-line/program-line.ts'
-import { X0XD } from '../../command-line/x0xd.ts'
+import { type GivenOptions, givenOptions } from '../../base/hint.ts'
+import { programLine } from '../../cli/program-line.ts'
+import { X0XD } from '../../cli/x0xd.ts'
 import type { ConfigFlags } from '../../config/config.ts'
 
 /** What the command line of `x0xd` says; null or empty where it is silent. */

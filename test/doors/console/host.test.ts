@@ -5,7 +5,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import { AppError } from '../../../src/base/errors.ts'
 import { ConsoleHost, type Transcript } from '../../../src/doors/console/host.ts'
 import { silentScreen } from '../../../src/doors/console/screen/silent-screen.ts'
-import type { LocalExecutor, LocalOutcome, LocalRun, LocalRunSink, RunStart } from '../../../src/executor/port/local-executor.ts'
+import type { LocalExecutor, LocalOutcome, LocalRun, LocalRunSink, RunStart } from '../../../src/executor-api/local-executor.ts'
 import {
   MAX_CONSOLE_ATTACHED,
   MAX_CONSOLE_RUNS,

@@ -8,7 +8,7 @@ import { LATEST_PROTOCOL_VERSION } from '@modelcontextprotocol/client'
 
 import { serveMcp } from '../../../src/doors/mcp/serve-mcp.ts'
 import { instructionsFor, toolsFor } from '../../../src/doors/mcp/tools.ts'
-import type { LocalExecutor } from '../../../src/executor/port/local-executor.ts'
+import type { LocalExecutor } from '../../../src/executor-api/local-executor.ts'
 import { CAPABILITY_NAMES } from '../../../src/protocol/rexd-names.ts'
 import { LocalHost, soon } from '../../support/local-engine.ts'
 import { ManualClock } from '../../support/manual-clock.ts'

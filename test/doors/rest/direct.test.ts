@@ -3,8 +3,8 @@ import { once } from 'node:events'
 import { test } from 'node:test'
 
 import { AppError } from '../../../src/base/errors.ts'
-import type { DirectEvent } from '../../../src/dm/messages.ts'
-import { EventFeed } from '../../../src/dm/event-feed.ts'
+import type { DirectEvent } from '../../../src/links/messages.ts'
+import { EventFeed } from '../../../src/links/event-feed.ts'
 import { MAX_DIRECT_PAYLOAD } from '../../../src/protocol/limits.ts'
 import { MACHINE, OTHER_AGENT, readAnswer, response, startDoor } from '../../support/rest-door.ts'
 

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 
 import { RpcProcess, type WaitInit } from '../../../src/doors/rpc/rpc-process.ts'
-import type { LocalRun } from '../../../src/executor/port/local-executor.ts'
+import type { LocalRun } from '../../../src/executor-api/local-executor.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 
 const UNREAD_MS = 1_000

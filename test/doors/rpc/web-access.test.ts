@@ -5,12 +5,12 @@ import { connect as connectTcp } from 'node:net'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { verifyJournal } from '../../../src/audit/verify.ts'
+import { verifyJournal } from '../../../src/journal/verify.ts'
 import { linesOf } from '../../support/journal.ts'
 import { ask, connect, refusedSocket, type Asking } from '../../support/rexd-callers.ts'
 import { startRexd, type RexdServer } from '../../support/rexd-server.ts'
 import { until } from '../../support/processes.ts'
-import { REFUSAL_LINES } from '../../../src/audit/refusals.ts'
+import { REFUSAL_LINES } from '../../../src/journal/refusals.ts'
 
 // Who is heard at all: against the real program.
 

@@ -12,7 +12,7 @@ import { LineRecorder } from '../../../src/doors/tools/run-recorder.ts'
 import type { ToolRequest } from '../../../src/doors/tools/tool-request.ts'
 import { ToolRuns, type ToolRunsComponents } from '../../../src/doors/tools/tool-runs.ts'
 import type { ToolRun } from '../../../src/doors/tools/tool-run.ts'
-import type { LocalRun, LocalRunSink, RunStart } from '../../../src/executor/port/local-executor.ts'
+import type { LocalRun, LocalRunSink, RunStart } from '../../../src/executor-api/local-executor.ts'
 import { parseRecordLine } from '../../../src/protocol/tool-record.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 

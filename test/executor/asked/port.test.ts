@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { AppError, type ErrorCode } from '../../../src/base/errors.ts'
-import { MAX_REFUSED_ARGV } from '../../../src/audit/refusals.ts'
+import { MAX_REFUSED_ARGV } from '../../../src/journal/refusals.ts'
 import { ASKED_PAGE } from '../../../src/protocol/asked-limits.ts'
 import { MAX_ARGV_BYTES } from '../../../src/protocol/limits.ts'
 import { ExecutorHost } from '../../support/executor-host.ts'

@@ -20,7 +20,7 @@ import { test, type TestContext } from 'node:test'
 
 import { isAppError } from '../../../src/base/errors.ts'
 import type { Logger } from '../../../src/base/log.ts'
-import { ExecCounters } from '../../../src/diagnostics/exec-counters.ts'
+import { ExecCounters } from '../../../src/executor/exec-counters.ts'
 import type { DetachedTarget } from '../../../src/exec/detached/detached-types.ts'
 import { Attachment } from '../../../src/executor/detached/attachment.ts'
 import type { KeptRun } from '../../../src/executor/detached/kept-run.ts'

@@ -3,8 +3,8 @@ import { test } from 'node:test'
 
 import { AppError } from '../../../src/base/errors.ts'
 import { SinkQueue } from '../../../src/executor/local/local-run.ts'
-import { boundedError } from '../../../src/executor/port/port-error.ts'
-import type { LocalRunEvent } from '../../../src/executor/port/local-executor.ts'
+import { boundedError } from '../../../src/executor-api/port-error.ts'
+import type { LocalRunEvent } from '../../../src/executor-api/local-executor.ts'
 import {
   FRAME_COST,
   MAX_FRAME_DATA,

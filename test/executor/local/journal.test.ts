@@ -5,9 +5,9 @@ import { mkdir, readFile, rename, rm, rmdir, stat, writeFile } from 'node:fs/pro
 import { dirname, join } from 'node:path'
 import { test } from 'node:test'
 
-import { verifyJournal } from '../../../src/audit/verify.ts'
+import { verifyJournal } from '../../../src/journal/verify.ts'
 import { isAppError } from '../../../src/base/errors.ts'
-import type { FileAnswer } from '../../../src/executor/port/local-executor.ts'
+import type { FileAnswer } from '../../../src/executor-api/local-executor.ts'
 import { NO_BYTES } from '../../../src/protocol/schema.ts'
 import { refuses } from '../../support/file-permit.ts'
 import { LocalHost, soon } from '../../support/local-engine.ts'

@@ -4,13 +4,13 @@ import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { verifyJournal } from '../../../src/audit/verify.ts'
+import { verifyJournal } from '../../../src/journal/verify.ts'
 import { longOrShort } from '../../support/campaign.ts'
 import { LocalHost, soon } from '../../support/local-engine.ts'
 import { ruleText } from '../../support/local-policy.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { hasProc } from '../../support/processes.ts'
-import { REFUSAL_SUMMARY_MS } from '../../../src/audit/refusals.ts'
+import { REFUSAL_SUMMARY_MS } from '../../../src/journal/refusals.ts'
 
 const linuxOnly = { skip: !hasProc && 'needs /proc' }
 /** Each that leaves something shows by itself; what thousands leave, the bench measures. */

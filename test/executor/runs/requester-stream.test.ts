@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 
 import { systemClock } from '../../../src/base/clock.ts'
-import { ExecCounters } from '../../../src/diagnostics/exec-counters.ts'
+import { ExecCounters } from '../../../src/executor/exec-counters.ts'
 import { UnackedTotal } from '../../../src/executor/runs/outbox.ts'
 import { RunOutlet } from '../../../src/executor/runs/outlet.ts'
 import { RequesterStream } from '../../../src/executor/runs/requester-stream.ts'

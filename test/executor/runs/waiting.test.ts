@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 
-import type { DeskHuman } from '../../../src/local-api/desk-human.ts'
+import type { DeskHuman } from '../../../src/clients/desk-human.ts'
 import type { PendingQuestion } from '../../../src/protocol/desk.ts'
 import type { LifecycleEvent } from '../../../src/protocol/lifecycle.ts'
 import type { Decision } from '../../../src/protocol/question.ts'

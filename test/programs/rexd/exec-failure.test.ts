@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { RexdError } from '../../../src/client/errors.ts'
+import { RexdError } from '../../../src/sdk/errors.ts'
 import { failureText } from '../../../src/programs/rexd/exec-failure.ts'
 
 test('what a server refuses with is said with what to do next, and a terminal obeys none of it', () => {

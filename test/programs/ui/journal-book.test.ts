@@ -3,7 +3,7 @@ import { readdir, readlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { LocalApi } from '../../../src/local-api/local-api.ts'
+import { LocalApi } from '../../../src/clients/local-api.ts'
 import type { EngineConfigs } from '../../../src/programs/ui/engine-configs.ts'
 import { JournalBook } from '../../../src/programs/ui/journal-book.ts'
 import { MAX_PAGE_LINES } from '../../../src/protocol/page-limits.ts'

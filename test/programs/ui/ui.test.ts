@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 
 import type { PageExplanation, PageJournal, PagePolicy, PageRuns } from '../../../src/protocol/page.ts'
-import { pathsIn } from '../../../src/local-api/paths.ts'
+import { pathsIn } from '../../../src/clients/paths.ts'
 import { fakeDaemon, json } from '../../support/fake-daemon.ts'
 import { askPage, pageHeaders } from '../../support/page-host.ts'
 import { tempDir } from '../../support/temp-dir.ts'

@@ -3,7 +3,7 @@ import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { test } from 'node:test'
 
-import { verifyJournal } from '../../../src/audit/verify.ts'
+import { verifyJournal } from '../../../src/journal/verify.ts'
 import { parseRecordLine } from '../../../src/protocol/tool-record.ts'
 import { MeshOfDaemons, runDaemonCommand } from '../../support/mesh-of-daemons.ts'
 import { tempDir } from '../../support/temp-dir.ts'

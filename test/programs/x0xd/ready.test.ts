@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { ReadStream } from 'node:tty'
 
-import { LocalApi } from '../../../src/local-api/local-api.ts'
+import { LocalApi } from '../../../src/clients/local-api.ts'
 import { loadPty } from '../../../src/process/native-pty.ts'
 import { MeshOfDaemons, until } from '../../support/mesh-of-daemons.ts'
 import { tempDir } from '../../support/temp-dir.ts'

@@ -4,12 +4,12 @@ import { request as httpRequest } from 'node:http'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
-import type { HttpRefusedEvent, JournalLine } from '../../../src/audit/events.ts'
+import type { HttpRefusedEvent, JournalLine } from '../../../src/journal/events.ts'
 import { linesOf } from '../../support/journal.ts'
 import { MeshOfDaemons, type TestDaemon } from '../../support/mesh-of-daemons.ts'
 import { until } from '../../support/processes.ts'
 import { readAnswer, response } from '../../support/rest-door.ts'
-import { REFUSAL_LINES } from '../../../src/audit/refusals.ts'
+import { REFUSAL_LINES } from '../../../src/journal/refusals.ts'
 
 const TIMEOUT = { timeout: 120_000 }
 

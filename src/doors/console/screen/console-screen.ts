@@ -1,16 +1,16 @@
-import { within, type Clock, type Timer } from '../../../base/clock.ts'
-import { errorText } from '../../../base/errors.ts'
 import { BoundedSet } from '../../../base/bounded.ts'
+import { type Clock, type Timer, within } from '../../../base/clock.ts'
+import { errorText } from '../../../base/errors.ts'
 import { Waiters } from '../../../base/waiters.ts'
 import { endText, firstWords, keptBanner, noteText, oursLine } from '../entry-text.ts'
 import type { ConsoleControls, ConsoleScreen, ShownEnd, ShownRun } from '../screen.ts'
-import { LiveDisplay, PlainDisplay, type Bottom, type Display, type ScreenOutput } from './display.ts'
+import { type Bottom, type Display, LiveDisplay, PlainDisplay, type ScreenOutput } from './display.ts'
 import { HeldBytes, HeldOutput } from './held-output.ts'
-import { HELP, Keys, type KeyTargets } from './keys.ts'
+import { HELP, type KeyTargets, Keys } from './keys.ts'
 import type { Line } from './line.ts'
-import { marksOf, styled, type Look } from './look.ts'
+import { type Look, marksOf, styled } from './look.ts'
 import { RunView } from './run-view.ts'
-import { barText, statusText, type ScreenState } from './status-line.ts'
+import { type ScreenState, barText, statusText } from './status-line.ts'
 
 /** Output that waits for the screen, of all commands together. */
 const MAX_HELD_BYTES = 16 * 1024 * 1024

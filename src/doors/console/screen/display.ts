@@ -1,9 +1,8 @@
 import type { Writable } from 'node:stream'
-
 import type { Clock, Timer } from '../../../base/clock.ts'
 import { Waiters } from '../../../base/waiters.ts'
 import { cutLine } from './fitted-text.ts'
-import { rowsOf, type Line } from './line.ts'
+import { type Line, rowsOf } from './line.ts'
 
 /** The human's terminal, or whatever stands in its place. */
 export type ScreenOutput = Writable & { readonly isTTY?: boolean; readonly columns?: number; readonly rows?: number }

@@ -1,6 +1,6 @@
 import type { Clock, Timer } from '../../../base/clock.ts'
-import type { ConsoleControls } from '../screen.ts'
 import { nameText, wordsText } from '../entry-text.ts'
+import type { ConsoleControls } from '../screen.ts'
 import { TypedLine } from './typed-line.ts'
 
 /** A question is asked no longer than this: what is pressed later means something else. */

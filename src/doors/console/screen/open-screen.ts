@@ -1,5 +1,4 @@
 import type { Readable } from 'node:stream'
-
 import type { Clock } from '../../../base/clock.ts'
 import type { Environment } from '../../../base/environment.ts'
 import type { ConsoleControls } from '../screen.ts'

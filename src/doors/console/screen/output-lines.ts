@@ -1,6 +1,6 @@
 import type { Line } from './line.ts'
-import { inColourOf, marksOf, type Look } from './look.ts'
-import { trimmed, type Cell, type Row } from './run-terminal.ts'
+import { type Look, inColourOf, marksOf } from './look.ts'
+import { type Cell, type Row, trimmed } from './run-terminal.ts'
 
 /** Of one line: what goes on beyond is printed as a line that goes on. */
 const MAX_CELLS = 4_096

@@ -1,5 +1,4 @@
 import type { IBufferLine, Terminal } from '@xterm/headless'
-
 import { CONSOLE_TERMINAL } from '../../../protocol/console.ts'
 import { sgrOf } from './cell-style.ts'
 import { characterWidth } from './character-width.ts'

@@ -3,7 +3,7 @@ import type { Line } from './line.ts'
 import type { Look } from './look.ts'
 import { OutputFilter } from './output-filter.ts'
 import { OutputLines } from './output-lines.ts'
-import { RunTerminal, type Row } from './run-terminal.ts'
+import { type Row, RunTerminal } from './run-terminal.ts'
 
 /** What the filter gave, in its order; null: the screen is erased. */
 type Step = string | null

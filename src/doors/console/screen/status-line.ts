@@ -1,7 +1,7 @@
-import { cutTo, textWidth } from './fitted-text.ts'
-import { closed, fromLeft } from './direction.ts'
 import { nameText, wordsText } from '../entry-text.ts'
-import { styled, type Look } from './look.ts'
+import { closed, fromLeft } from './direction.ts'
+import { cutTo, textWidth } from './fitted-text.ts'
+import { type Look, styled } from './look.ts'
 
 export interface ScreenState {
   /** Whose output is being printed; null: nobody's. */

@@ -1,13 +1,13 @@
+import { AppError, isAppError } from '../../../base/errors.ts'
 import { shownLine } from '../../../base/visible-text.ts'
-import { isAppError, AppError } from '../../../base/errors.ts'
+import type { CommandLine } from '../../../cli/parse.ts'
 import type { Acl } from '../../../policy/mesh/acl.ts'
-import { compareAcl, type AclComparison, type Beyond } from '../../../policy/mesh/compare-acl.ts'
+import { type AclComparison, type Beyond, compareAcl } from '../../../policy/mesh/compare-acl.ts'
 import { inspectAcl } from '../../../policy/mesh/load-acl.ts'
 import { quoteArgv } from '../../../policy/quote.ts'
-import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
-import { aclInForceHere } from './last-denial.ts'
 import { painter, printAnswer, printLine } from '../print.ts'
+import { aclInForceHere } from './last-denial.ts'
 
 /** Exit statuses that no failure has. */
 const STATUS = { equal: 0, narrows: 3, widens: 4 } as const

@@ -1,15 +1,15 @@
 import { counted } from '../../../base/counted.ts'
 import { shellWord } from '../../../base/shell-word.ts'
 import { shownLine } from '../../../base/visible-text.ts'
-import { askRules } from '../../../local-api/rules.ts'
-import { parseToken, TEMPLATE_TEXT } from '../../../protocol/argv-template.ts'
+import type { CommandLine } from '../../../cli/parse.ts'
+import { askRules } from '../../../clients/rules.ts'
+import { TEMPLATE_TEXT, parseToken } from '../../../protocol/argv-template.ts'
 import type { ExecRule } from '../../../protocol/exec.ts'
 import type { RulesJson } from '../../../protocol/rules-json.ts'
-import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
-import { denialLines, EXIT_NOT_RUN, type RunFacts } from '../outcome.ts'
-import { printJson, printLine, printTable } from '../print.ts'
 import { printProblem } from '../failure.ts'
+import { EXIT_NOT_RUN, type RunFacts, denialLines } from '../outcome.ts'
+import { printJson, printLine, printTable } from '../print.ts'
 
 type Own = NonNullable<RunFacts['own']>
 

@@ -1,14 +1,14 @@
 import { counted } from '../../../base/counted.ts'
-import { checkAclFile, type AclCheck } from '../../../policy/mesh/check-acl.ts'
+import { shownLine } from '../../../base/visible-text.ts'
+import type { CommandLine } from '../../../cli/parse.ts'
 import { notInForceLines } from '../../../doctor/loaded-acl.ts'
 import { successorDoubts } from '../../../doctor/successor-check.ts'
+import { type AclCheck, checkAclFile } from '../../../policy/mesh/check-acl.ts'
 import type { EnforcementJudge } from '../../../policy/mesh/confinement.ts'
 import { Cells } from '../../../process/cells.ts'
-import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
-import { aclInForceHere } from './last-denial.ts'
 import { painter, printJson, printLine } from '../print.ts'
-import { shownLine } from '../../../base/visible-text.ts'
+import { aclInForceHere } from './last-denial.ts'
 
 /** Tries what entries ask of this host, when one does. */
 const checkHere = async (file: string): Promise<AclCheck> => {

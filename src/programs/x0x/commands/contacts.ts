@@ -1,15 +1,15 @@
-import type { ContactRecord } from '../../../protocol/api-answers.ts'
 import { AppError, errorText, isAppError } from '../../../base/errors.ts'
 import { readUpTo } from '../../../base/read-up-to.ts'
+import { shownLine } from '../../../base/visible-text.ts'
+import type { CommandLine } from '../../../cli/parse.ts'
+import { operate } from '../../../clients/operator.ts'
+import type { ContactRecord } from '../../../protocol/api-answers.ts'
 import { asCopied } from '../../../protocol/copied-text.ts'
 import { labelsText } from '../../../protocol/labels.ts'
 import { TRUST_LEVELS } from '../../../protocol/reasons.ts'
-import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
-import { operate } from '../../../local-api/operator.ts'
 import { printAnswer, printDone, printLine, printNotice, printTable } from '../print.ts'
-import { shownLine } from '../../../base/visible-text.ts'
 
 export type Contact = ContactRecord
 

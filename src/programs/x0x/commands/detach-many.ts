@@ -1,17 +1,16 @@
 import { v7 as uuidv7 } from 'uuid'
-import { printProblem } from '../failure.ts'
-
 import { errorText, isAppError, nextOf } from '../../../base/errors.ts'
 import { shellWords } from '../../../base/shell-word.ts'
 import { DEFAULT_FANOUT_PARALLEL } from '../../../protocol/fanout-limits.ts'
 import { exitOfSignal } from '../../../supervision/program-exit.ts'
 import type { CliContext } from '../context.ts'
-import { selectedHosts } from '../fleet/select-hosts.ts'
-import { statusAsExec } from '../status-as-exec.ts'
+import { printProblem } from '../failure.ts'
 import { fleetStatus } from '../fleet/fleet-status.ts'
-import { unsuccessfulLines, type EndedHost } from '../fleet/fleet-summary.ts'
+import { type EndedHost, unsuccessfulLines } from '../fleet/fleet-summary.ts'
+import { selectedHosts } from '../fleet/select-hosts.ts'
 import type { RunFacts } from '../outcome.ts'
 import { printJson, printLine } from '../print.ts'
+import { statusAsExec } from '../status-as-exec.ts'
 import { askDetached, isDenied, mayRun } from './detached-request.ts'
 
 /** What became of asking one host: exactly one of them. */

@@ -1,20 +1,19 @@
 import { v7 as uuidv7 } from 'uuid'
-
 import { isAppError } from '../../../base/errors.ts'
+import { pasteable } from '../../../base/hint.ts'
 import { shownLine } from '../../../base/visible-text.ts'
-import { durationOf } from '../../../command-line/duration.ts'
-import type { CommandLine } from '../../../command-line/parse.ts'
-import { MANY_HOSTS } from '../../../command-line/plain-exec.ts'
-import { sizeOf } from '../../../command-line/size.ts'
+import { durationOf } from '../../../cli/duration.ts'
+import type { CommandLine } from '../../../cli/parse.ts'
+import { MANY_HOSTS } from '../../../cli/plain-exec.ts'
+import { sizeOf } from '../../../cli/size.ts'
 import type { ShownRun } from '../../../protocol/asked-run.ts'
 import { exitOfSignal } from '../../../supervision/program-exit.ts'
 import { carriedCommand } from '../carried-command.ts'
-import { pasteable } from '../../../base/hint.ts'
 import type { CliContext } from '../context.ts'
-import { reportFailure, usageError, printProblem } from '../failure.ts'
-import { denialLines, EXIT_NOT_RUN, type RunFacts } from '../outcome.ts'
+import { printProblem, reportFailure, usageError } from '../failure.ts'
+import { EXIT_NOT_RUN, type RunFacts, denialLines } from '../outcome.ts'
 import { printJson, printLine, printNotice } from '../print.ts'
-import { askDetached, isDenied, mayRun, type DetachedAnswer } from './detached-request.ts'
+import { type DetachedAnswer, askDetached, isDenied, mayRun } from './detached-request.ts'
 
 interface DetachOptions {
   readonly agent: string

@@ -1,9 +1,9 @@
+import { shownLine } from '../../../base/visible-text.ts'
+import type { CommandLine } from '../../../cli/parse.ts'
 import type { Route } from '../../../doors/rest/routes.ts'
-import type { CommandLine } from '../../../command-line/parse.ts'
+import { write } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
 import { printAnswer, printTable, table } from '../print.ts'
-import { write } from '../../../supervision/program-output.ts'
-import { shownLine } from '../../../base/visible-text.ts'
 
 type Fields = Readonly<Record<string, unknown>>
 

@@ -1,13 +1,13 @@
-import type { ContactsAnswer } from '../../../protocol/api-answers.ts'
 import { AppError } from '../../../base/errors.ts'
 import { readUpTo } from '../../../base/read-up-to.ts'
 import { shown, shownLine, visibleJson } from '../../../base/visible-text.ts'
+import type { CommandLine } from '../../../cli/parse.ts'
+import type { ContactsAnswer } from '../../../protocol/api-answers.ts'
 import { MAX_DIRECT_PAYLOAD } from '../../../protocol/limits.ts'
 import { linesOf } from '../../../protocol/lines.ts'
-import type { CommandLine } from '../../../command-line/parse.ts'
+import { untilEnded, write } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
 import { printAnswer, printLine } from '../print.ts'
-import { untilEnded, write } from '../../../supervision/program-output.ts'
 
 /** What to do where a message was not delivered. */
 const NEXT: Readonly<Record<string, string>> = {

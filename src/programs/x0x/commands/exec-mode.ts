@@ -1,22 +1,22 @@
 import { counted } from '../../../base/counted.ts'
 import { AppError } from '../../../base/errors.ts'
 import { shownLine } from '../../../base/visible-text.ts'
-import type { DeskHuman } from '../../../local-api/desk-human.ts'
-import type { ModeOverride } from '../../../protocol/desk.ts'
+import type { CommandLine } from '../../../cli/parse.ts'
+import type { DeskHuman } from '../../../clients/desk-human.ts'
+import { settingsOf } from '../../../policy/modes/tools-settings.ts'
 import { MAX_SESSION_NAME } from '../../../protocol/desk-limits.ts'
+import type { ModeOverride } from '../../../protocol/desk.ts'
 import {
-  changedOverride,
+  type ModeChange,
+  type ModeCommand,
   NOTHING_SET,
+  changedOverride,
   overrideIn,
   overrideText,
   readModeCommand,
   readSettings,
-  type ModeChange,
-  type ModeCommand,
 } from '../../../protocol/mode-command.ts'
-import { settingsOf } from '../../../policy/modes/tools-settings.ts'
 import { write } from '../../../supervision/program-output.ts'
-import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { printAnswer, printLine, printTable } from '../print.ts'

@@ -1,13 +1,13 @@
-import type { FanoutSession, IncomingRun, RunSession } from '../../../protocol/api-answers.ts'
 import { counted } from '../../../base/counted.ts'
 import { AppError, isAppError } from '../../../base/errors.ts'
 import { shellWords } from '../../../base/shell-word.ts'
 import { shownLine } from '../../../base/visible-text.ts'
-import { operate } from '../../../local-api/operator.ts'
+import { operate } from '../../../clients/operator.ts'
+import type { FanoutSession, IncomingRun, RunSession } from '../../../protocol/api-answers.ts'
 import { isRequestId } from '../../../protocol/ids.ts'
 import type { CliContext } from '../context.ts'
-import { wholeId } from './find-run.ts'
 import { printAnswer, printDone, printLine, printTable } from '../print.ts'
+import { wholeId } from './find-run.ts'
 
 interface Going {
   readonly sessions: readonly RunSession[]

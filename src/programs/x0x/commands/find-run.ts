@@ -1,7 +1,7 @@
 import { AppError, isAppError } from '../../../base/errors.ts'
+import type { CommandLine } from '../../../cli/parse.ts'
 import type { ShownRun } from '../../../protocol/asked-run.ts'
 import { isRequestId } from '../../../protocol/ids.ts'
-import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 

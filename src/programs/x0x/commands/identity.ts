@@ -1,10 +1,10 @@
+import { shownLine } from '../../../base/visible-text.ts'
+import type { CommandLine } from '../../../cli/parse.ts'
+import { operate } from '../../../clients/operator.ts'
 import type { Fields } from '../../../protocol/json-table.ts'
-import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
-import { operate } from '../../../local-api/operator.ts'
 import { painter, printAnswer, printDone, printLine } from '../print.ts'
-import { shownLine } from '../../../base/visible-text.ts'
 
 const fact = (value: unknown): string => (Array.isArray(value) ? value.join(' ') : String(value))
 

@@ -1,29 +1,29 @@
 import { AppError, errorText, isAppError } from '../../../base/errors.ts'
 import { shownLine } from '../../../base/visible-text.ts'
-import { operate } from '../../../local-api/operator.ts'
+import type { CommandLine } from '../../../cli/parse.ts'
+import { operate } from '../../../clients/operator.ts'
 import { entryText, suggestionWarnings, unsuggestable } from '../../../policy/mesh/suggest.ts'
+import { write } from '../../../supervision/program-output.ts'
+import { restartCommand } from '../../../supervision/restart-command.ts'
+import { type Contact, meetProblem, nameProblem } from '../../../trust/contact.ts'
 import {
+  CutLine,
+  type InvitedParty,
+  MAX_LINE,
+  type ReadLine,
+  SpokenCodes,
   codeProblem,
+  isReplyPart,
   makeInvitation,
   makeReply,
   readInvitation,
-  CutLine,
-  isReplyPart,
-  MAX_LINE,
   readReply,
-  SpokenCodes,
-  type InvitedParty,
-  type ReadLine,
 } from '../../../trust/invitation.ts'
-import { meetProblem, nameProblem, type Contact } from '../../../trust/contact.ts'
 import { carriedCommand } from '../carried-command.ts'
-import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
 import { Dialogue } from '../dialogue.ts'
 import { usageError } from '../failure.ts'
 import { printJson, printLine } from '../print.ts'
-import { write } from '../../../supervision/program-output.ts'
-import { restartCommand } from '../../../supervision/restart-command.ts'
 
 /** How often a line or a code may be mistyped. */
 const TRIES = 3

@@ -1,14 +1,14 @@
-import type { SelectedHost } from '../../../protocol/api-answers.ts'
 import { counted } from '../../../base/counted.ts'
 import { shownLine } from '../../../base/visible-text.ts'
-import { operate } from '../../../local-api/operator.ts'
+import type { CommandLine } from '../../../cli/parse.ts'
+import { operate } from '../../../clients/operator.ts'
+import type { SelectedHost } from '../../../protocol/api-answers.ts'
 import { labelsText } from '../../../protocol/labels.ts'
-import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { selectHosts } from '../fleet/select-hosts.ts'
 import { printAnswer, printLine, printNotice } from '../print.ts'
-import { report, type Contact } from './contacts.ts'
+import { type Contact, report } from './contacts.ts'
 
 /** `x0x contacts label NAME key=value... key=`. */
 export const runContactsLabel = async (context: CliContext, { words: [contact = '', ...words] }: CommandLine): Promise<number> => {

@@ -1,8 +1,8 @@
-import { manualPage } from '../../../command-line/man.ts'
-import { PAGES } from '../../../command-line/pages.ts'
-import { referencePage } from '../../../command-line/reference.ts'
+import { manualPage } from '../../../cli/man.ts'
+import { PAGES } from '../../../cli/pages.ts'
+import type { CommandLine } from '../../../cli/parse.ts'
+import { referencePage } from '../../../cli/reference.ts'
 import { write } from '../../../supervision/program-output.ts'
-import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 

@@ -1,5 +1,5 @@
 import type { PeerJson } from '../../../protocol/api-answers.ts'
-import { widestOf, type Drawing } from '../drawing.ts'
+import { type Drawing, widestOf } from '../drawing.ts'
 
 /** The nearest; more are no picture. */
 const MAX_DRAWN_PEERS = 100

@@ -1,11 +1,11 @@
-import type { AgentAnswer, ContactsAnswer, MeshCounts, PeerJson } from '../../../protocol/api-answers.ts'
 import { counted } from '../../../base/counted.ts'
+import type { CommandLine } from '../../../cli/parse.ts'
 import { meshSizeText } from '../../../doctor/mesh-size.ts'
-import type { CommandLine } from '../../../command-line/parse.ts'
+import type { AgentAnswer, ContactsAnswer, MeshCounts, PeerJson } from '../../../protocol/api-answers.ts'
+import { write } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
 import { drawingFor } from '../drawing.ts'
 import { printAnswer, printLine, printTable } from '../print.ts'
-import { write } from '../../../supervision/program-output.ts'
 import { peersGraph } from './peers-graph.ts'
 
 const stateOf = (peer: PeerJson): string => (peer.linked ? 'linked' : peer.connected ? 'connected' : 'announced')

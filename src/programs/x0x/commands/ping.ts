@@ -1,13 +1,12 @@
-import type { Pinged } from '../../../protocol/api-answers.ts'
 import { setTimeout as sleep } from 'node:timers/promises'
-
-import { isAppError, type AppError } from '../../../base/errors.ts'
+import { type AppError, isAppError } from '../../../base/errors.ts'
 import { shownLine } from '../../../base/visible-text.ts'
-import { millisecondsOf, type CommandLine } from '../../../command-line/parse.ts'
-import { wayText } from '../../../local-api/way-text.ts'
+import { type CommandLine, millisecondsOf } from '../../../cli/parse.ts'
+import { wayText } from '../../../clients/way-text.ts'
+import type { Pinged } from '../../../protocol/api-answers.ts'
 import { untilEnded } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
-import { exitStatusOf, failureLines, usageError, printProblem } from '../failure.ts'
+import { exitStatusOf, failureLines, printProblem, usageError } from '../failure.ts'
 import { printJson, printLine } from '../print.ts'
 
 const MAX_COUNT = 10_000

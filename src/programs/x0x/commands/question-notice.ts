@@ -1,6 +1,6 @@
 import { plainText } from '../../../base/visible-text.ts'
-import type { PendingQuestion } from '../../../protocol/desk.ts'
 import { desktopNotice } from '../../../process/desktop-notice.ts'
+import type { PendingQuestion } from '../../../protocol/desk.ts'
 import type { CliContext } from '../context.ts'
 
 /** Questions within this time are one notice: the window has them all. */

@@ -1,14 +1,13 @@
 import type { Readable } from 'node:stream'
-
 import { counted } from '../../../base/counted.ts'
 import { errorText, isAppError } from '../../../base/errors.ts'
 import { shownSentence } from '../../../base/visible-text.ts'
-import type { DeskHuman, DeskNews, Waiting } from '../../../local-api/desk-human.ts'
-import { countdown, questionLines } from '../../../local-api/question-text.ts'
+import type { DeskHuman, DeskNews, Waiting } from '../../../clients/desk-human.ts'
+import { countdown, questionLines } from '../../../clients/question-text.ts'
 import { OPAQUE_GRANT_MS } from '../../../protocol/desk-limits.ts'
 import type { Flood, PendingQuestion } from '../../../protocol/desk.ts'
-import type { Decision } from '../../../protocol/question.ts'
 import { unallowable } from '../../../protocol/question-size.ts'
+import type { Decision } from '../../../protocol/question.ts'
 import type { Output } from '../../../supervision/program-output.ts'
 import { asLate } from './approvals.ts'
 

@@ -1,15 +1,15 @@
-import { readLines } from '../../../audit/read-lines.ts'
-import { counted } from '../../../base/counted.ts'
 import { unreadable } from '../../../base/bounded-file.ts'
+import { counted } from '../../../base/counted.ts'
 import { AppError, isAppError } from '../../../base/errors.ts'
+import { shownLine } from '../../../base/visible-text.ts'
+import type { CommandLine } from '../../../cli/parse.ts'
 import { RecordDigest } from '../../../doors/tools/record-digest.ts'
-import { Replay, type Difference } from '../../../doors/tools/replay.ts'
+import { type Difference, Replay } from '../../../doors/tools/replay.ts'
+import { readLines } from '../../../journal/read-lines.ts'
 import { MAX_RECORD_LINE, parseRecordLine } from '../../../protocol/tool-record.ts'
-import type { CommandLine } from '../../../command-line/parse.ts'
+import { write } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
 import { painter, printJson, printLine } from '../print.ts'
-import { write } from '../../../supervision/program-output.ts'
-import { shownLine } from '../../../base/visible-text.ts'
 
 /** Characters of a value that are shown of a difference. */
 const MAX_SHOWN = 300

@@ -1,7 +1,7 @@
 import { shownLine } from '../../../base/visible-text.ts'
-import { CAUSE_TEXT, evaluateTrust, trustRemedy } from '../../../local-api/trust.ts'
+import type { CommandLine } from '../../../cli/parse.ts'
+import { CAUSE_TEXT, evaluateTrust, trustRemedy } from '../../../clients/trust.ts'
 import type { TrustDecision } from '../../../protocol/reasons.ts'
-import type { CommandLine } from '../../../command-line/parse.ts'
 import type { CliContext } from '../context.ts'
 import { painter, printJson, printLine } from '../print.ts'
 

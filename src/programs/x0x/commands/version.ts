@@ -1,6 +1,6 @@
 import { isAppError } from '../../../base/errors.ts'
-import { shownLine } from '../../../base/visible-text.ts'
 import { VERSION } from '../../../base/version.ts'
+import { shownLine } from '../../../base/visible-text.ts'
 import type { CliContext } from '../context.ts'
 import { printAnswer, printLine } from '../print.ts'
 

@@ -1,9 +1,8 @@
 import { structuredPatch } from 'diff'
-
 import { foldNodeSet } from '../../../protocol/node-set.ts'
 import { utf8Text } from '../../../protocol/text.ts'
 import type { OutputGroup } from './folded-outputs.ts'
-import { groupTitle, GroupView, INDENT, styleOf, writeWholeGroup } from './group-view.ts'
+import { GroupView, INDENT, groupTitle, styleOf, writeWholeGroup } from './group-view.ts'
 import type { HeldOutput } from './held-output.ts'
 import { linesOfWhole } from './line-pieces.ts'
 import type { Stream } from './shown-lines.ts'

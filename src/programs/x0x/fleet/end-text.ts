@@ -1,8 +1,8 @@
 import { errnoOf, errorText } from '../../../base/errors.ts'
 import { signalName } from '../../../base/signal-name.ts'
+import type { FanoutHostJson } from '../../../protocol/fanout.ts'
 import { cutText } from '../cut-output.ts'
 import { killedBy } from '../outcome.ts'
-import type { FanoutHostJson } from '../../../protocol/fanout.ts'
 
 type Ended = Pick<FanoutHostJson, 'end' | 'code' | 'signal' | 'incomplete' | 'warnings'>
 

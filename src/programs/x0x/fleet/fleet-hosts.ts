@@ -1,4 +1,4 @@
-import { sumsOf, type FanoutEventJson, type FanoutHostJson, type FanoutLedgerJson } from '../../../protocol/fanout.ts'
+import { type FanoutEventJson, type FanoutHostJson, type FanoutLedgerJson, sumsOf } from '../../../protocol/fanout.ts'
 import { unheardEnd } from './ledger-state.ts'
 
 interface Host {

@@ -2,9 +2,9 @@ import type { Clock, Timer } from '../../../base/clock.ts'
 import type { Environment } from '../../../base/environment.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { cutTo } from '../../../doors/console/screen/fitted-text.ts'
-import { FanoutSums, type FanoutHostJson } from '../../../protocol/fanout.ts'
+import { type FanoutHostJson, FanoutSums } from '../../../protocol/fanout.ts'
 import type { Output } from '../../../supervision/program-output.ts'
-import { painter, type Paint } from '../print.ts'
+import { type Paint, painter } from '../print.ts'
 
 /** At most ten times in a second: more is not read, and costs a terminal far away. */
 const REDRAW_MS = 100

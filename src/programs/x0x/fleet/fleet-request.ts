@@ -1,7 +1,5 @@
 import { createHash } from 'node:crypto'
-
 import { v7 as uuidv7 } from 'uuid'
-
 import { AppError, isAppError } from '../../../base/errors.ts'
 import { shellWords } from '../../../base/shell-word.ts'
 import { MAX_STDIN_SPOOL } from '../../../protocol/limits.ts'
@@ -10,7 +8,7 @@ import { usageError } from '../failure.ts'
 import { openStdin } from '../stdin-source.ts'
 import type { FleetLine, RetryOf } from './fleet-line.ts'
 import { LedgerFile } from './ledger-file.ts'
-import { LEDGER_VERSION, type AskedHost } from './ledger-lines.ts'
+import { type AskedHost, LEDGER_VERSION } from './ledger-lines.ts'
 import type { LedgerState } from './ledger-state.ts'
 import { selectedHosts } from './select-hosts.ts'
 

@@ -1,33 +1,33 @@
 import { counted } from '../../../base/counted.ts'
 import { AppError, errorCodeOf, isAppError } from '../../../base/errors.ts'
 import { shownLine } from '../../../base/visible-text.ts'
+import { runProver } from '../../../clients/operator.ts'
 import { FANOUT_OPERATION } from '../../../identity/operator-proof.ts'
-import { runProver } from '../../../local-api/operator.ts'
 import {
   FANOUT_ENDS,
-  fanoutEventsOf,
-  ledgerProblem,
   type FanoutEventJson,
   type FanoutHostJson,
   type FanoutLedgerJson,
+  fanoutEventsOf,
+  ledgerProblem,
 } from '../../../protocol/fanout.ts'
 import { MAX_PROVEN_REQUEST } from '../../../protocol/local-limits.ts'
 import { exitOfSignal } from '../../../supervision/program-exit.ts'
 import { isGone, write } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
-import { reportFailure, printProblem } from '../failure.ts'
+import { printProblem, reportFailure } from '../failure.ts'
 import { EXIT_NOT_RUN, type RunFacts } from '../outcome.ts'
 import { traceHeader } from '../trace-header.ts'
 import { waitingText } from '../waiting-line.ts'
-import { brokenBy, WENT_AWAY } from './end-text.ts'
+import { WENT_AWAY, brokenBy } from './end-text.ts'
 import { FleetHosts } from './fleet-hosts.ts'
-import { retryLine, type FleetLine } from './fleet-line.ts'
+import { type FleetLine, retryLine } from './fleet-line.ts'
 import type { FleetProgress } from './fleet-progress.ts'
 import type { FleetRequest } from './fleet-request.ts'
 import { fleetStatus } from './fleet-status.ts'
 import { countsLine, fittedLines, summaryLines } from './fleet-summary.ts'
-import { FleetWarnings } from './fleet-warnings.ts'
 import type { FleetView } from './fleet-view.ts'
+import { FleetWarnings } from './fleet-warnings.ts'
 import type { HeldOutputs } from './held-output.ts'
 
 interface FleetRunComponents {

@@ -1,4 +1,4 @@
-import { isSuccess, type FanoutHostJson } from '../../../protocol/fanout.ts'
+import { type FanoutHostJson, isSuccess } from '../../../protocol/fanout.ts'
 import type { OutputPart } from '../../../protocol/run-events.ts'
 import type { HeldOutput, HeldOutputs } from './held-output.ts'
 import type { Stream } from './shown-lines.ts'

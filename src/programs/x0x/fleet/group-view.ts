@@ -1,4 +1,4 @@
-import { isSuccess, type FanoutHostJson } from '../../../protocol/fanout.ts'
+import { type FanoutHostJson, isSuccess } from '../../../protocol/fanout.ts'
 import { foldNodeSet } from '../../../protocol/node-set.ts'
 import type { OutputPart } from '../../../protocol/run-events.ts'
 import { endText } from './end-text.ts'

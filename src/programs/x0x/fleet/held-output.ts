@@ -1,5 +1,4 @@
-import { createHash, type Hash } from 'node:crypto'
-
+import { type Hash, createHash } from 'node:crypto'
 import { errorText } from '../../../base/errors.ts'
 import { Gathered } from '../../../protocol/gathered.ts'
 import type { Extent, SpillFile } from './spill-file.ts'

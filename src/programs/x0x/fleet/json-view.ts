@@ -5,10 +5,10 @@ import type { OutputPart } from '../../../protocol/run-events.ts'
 import { write } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
 import { cutText } from '../cut-output.ts'
+import { printProblem } from '../failure.ts'
 import type { FleetView } from './fleet-view.ts'
 import type { HeldOutput, HeldOutputs } from './held-output.ts'
 import type { Stream } from './shown-lines.ts'
-import { printProblem } from '../failure.ts'
 
 /** Of each output of one host; more is cut, and said. Who reads one object has all of it in memory. */
 export const MAX_JSON_OUTPUT = 1024 * 1024

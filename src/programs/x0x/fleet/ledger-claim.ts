@@ -1,8 +1,7 @@
 import { open, readdir, realpath, rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
-
 import { errnoOf, errorText, isAppError, isMissing } from '../../../base/errors.ts'
-import { identityFrom, identityText, lifeOf, ownIdentity, type ProcessIdentity } from '../../../base/process-identity.ts'
+import { type ProcessIdentity, identityFrom, identityText, lifeOf, ownIdentity } from '../../../base/process-identity.ts'
 import { shellWord } from '../../../base/shell-word.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { usageError } from '../failure.ts'

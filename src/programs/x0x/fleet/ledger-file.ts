@@ -1,16 +1,15 @@
 import { constants } from 'node:fs'
-import { open, type FileHandle } from 'node:fs/promises'
+import { type FileHandle, open } from 'node:fs/promises'
 import { dirname } from 'node:path'
-
 import { syncDirectory } from '../../../base/atomic-file.ts'
 import { readBounded, unreadable } from '../../../base/bounded-file.ts'
-import { errnoOf, errorText, type AppError } from '../../../base/errors.ts'
+import { type AppError, errnoOf, errorText } from '../../../base/errors.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { FANOUT_HOSTS_PER_EVENT } from '../../../protocol/fanout-limits.ts'
 import { usageError } from '../failure.ts'
 import { retryLine } from './fleet-line.ts'
 import { claimLedger } from './ledger-claim.ts'
-import { LedgerChain, type AskedHost, type LedgerHead, type LedgerRecord } from './ledger-lines.ts'
+import { type AskedHost, LedgerChain, type LedgerHead, type LedgerRecord } from './ledger-lines.ts'
 import { LedgerState } from './ledger-state.ts'
 
 /** Of a file that is read: a fan-out of the most hosts, asked again some ten times. */

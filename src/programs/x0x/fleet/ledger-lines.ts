@@ -1,7 +1,10 @@
 import { createHash } from 'node:crypto'
-
 import { visibleJson } from '../../../base/visible-text.ts'
+import { type FanoutEventJson, asFanoutEvent } from '../../../protocol/fanout.ts'
 import {
+  type FieldTable,
+  type Fields,
+  type Sent,
   closedProblemOf,
   count,
   isTable,
@@ -12,11 +15,7 @@ import {
   record,
   text,
   texts,
-  type FieldTable,
-  type Fields,
-  type Sent,
 } from '../../../protocol/json-table.ts'
-import { asFanoutEvent, type FanoutEventJson } from '../../../protocol/fanout.ts'
 
 /** Of the file. One of a later version is refused as that. */
 export const LEDGER_VERSION = 1

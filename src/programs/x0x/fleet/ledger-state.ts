@@ -1,4 +1,4 @@
-import { FANOUT_ENDS, NO_FACTS, sumsOf, type FanoutHostJson, type FanoutLedgerJson } from '../../../protocol/fanout.ts'
+import { FANOUT_ENDS, type FanoutHostJson, type FanoutLedgerJson, NO_FACTS, sumsOf } from '../../../protocol/fanout.ts'
 import type { AskedHost, LedgerHead, LedgerRecord, LedgerRetry } from './ledger-lines.ts'
 
 interface HostState extends AskedHost {

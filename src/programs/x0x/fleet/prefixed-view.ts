@@ -1,5 +1,5 @@
-import { textWidth } from '../../../doors/console/screen/fitted-text.ts'
 import { shownLine } from '../../../base/visible-text.ts'
+import { textWidth } from '../../../doors/console/screen/fitted-text.ts'
 import type { FanoutHostJson } from '../../../protocol/fanout.ts'
 import type { OutputPart } from '../../../protocol/run-events.ts'
 import type { FleetView } from './fleet-view.ts'

@@ -1,5 +1,5 @@
+import { selectPath } from '../../../clients/select-path.ts'
 import type { SelectedHosts } from '../../../protocol/api-answers.ts'
-import { selectPath } from '../../../local-api/select-path.ts'
 import type { CliContext } from '../context.ts'
 
 /** The daemon's answer to whom the words mean. */

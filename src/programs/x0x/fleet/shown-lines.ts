@@ -1,7 +1,7 @@
 import { shown, shownLine } from '../../../base/visible-text.ts'
-import { write, type Output } from '../../../supervision/program-output.ts'
+import { type Output, write } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
-import { painter, type Paint } from '../print.ts'
+import { type Paint, painter } from '../print.ts'
 
 export type Stream = 'stdout' | 'stderr'
 

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { open, unlink, type FileHandle } from 'node:fs/promises'
+import { type FileHandle, open, unlink } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 

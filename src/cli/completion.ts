@@ -1,0 +1,138 @@
+import { basename } from 'node:path'
+import {
+  type AskedWords,
+  type CommandPath,
+  type CommandSpec,
+  type Completes,
+  HELP_OPTION,
+  type OptionSpec,
+  isVariadic,
+  optionParts,
+  optionsOf,
+} from './command.ts'
+import type { Shell } from './shells.ts'
+
+const ASK = 'x0x completion words --'
+
+/**
+ * Each hands the words up to the cursor to `x0x completion words`; where that has no answer, files are completed.
+ * bash splits a word at `@`, `=` and `:` as well: what stands side by side is joined again, without its quotes, and of an answer it
+ * gets what it means to replace, which is `$2`.
+ */
+export const COMPLETION_SCRIPTS: Readonly<Record<Shell, string>> = {
+  bash: `_x0x() {
+  local IFS=$'\\n' rest=\${COMP_LINE:0:COMP_POINT} words=() at begun
+  for ((at = 0; at <= COMP_CWORD; at++)); do
+    if ((at == 0)) || [[ $rest == [[:blank:]]* ]]; then words+=(''); fi
+    rest=\${rest#"\${rest%%[![:blank:]]*}"}
+    begun=\${COMP_WORDS[at]:0:\${#rest}}
+    words[\${#words[@]}-1]+=$begun
+    rest=\${rest:\${#begun}}
+  done
+  begun=\${words[\${#words[@]}-1]#[\\'\\"]}
+  begun=\${begun//\\\\/}
+  words[\${#words[@]}-1]=$begun
+  COMPREPLY=($(${ASK} "\${words[@]}" 2>/dev/null | cut -f1))
+  COMPREPLY=("\${COMPREPLY[@]#"\${begun%"$2"}"}")
+}
+complete -o default -F _x0x x0x x0xd rexd rexec
+`,
+  zsh: `#compdef x0x x0xd rexd rexec
+_x0x() {
+  local -a found
+  found=("\${(@f)$(${ASK} "\${(@)words[1,CURRENT]}" 2>/dev/null | tr '\\t' ':')}")
+  if [[ -n $found[1] ]]; then _describe x0x found; else _files; fi
+}
+if [[ $funcstack[1] == _x0x ]]; then _x0x "$@"; else compdef _x0x x0x x0xd rexd rexec; fi
+`,
+  fish: `function __x0x_words
+    ${ASK} (commandline -opc) (commandline -ct) 2>/dev/null
+end
+for program in x0x x0xd rexd rexec
+    complete -c $program -f -n 'count (__x0x_words) >/dev/null' -a '(__x0x_words)'
+end
+`,
+}
+
+export type Candidate = readonly [word: string, text: string]
+
+/** What may stand last in a line. */
+export interface Completions {
+  readonly candidates: readonly Candidate[]
+  /** The daemon knows more. */
+  readonly asked: AskedWords | null
+  /** What there is of the last word. */
+  readonly begun: string
+  /** The words of the command before it, options not counted. */
+  readonly before: readonly string[]
+}
+
+const NOTHING: Completions = { candidates: [], asked: null, begun: '', before: [] }
+
+const optionCandidates = (path: CommandPath): Candidate[] =>
+  [...optionsOf(path), HELP_OPTION].map((option) => [`--${optionParts(option).name}`, option.text])
+
+const valueOption = (path: CommandPath, word: string): OptionSpec | null =>
+  optionsOf(path).find((option) => {
+    const { name, short, takesValue } = optionParts(option)
+    return takesValue && (word === `--${name}` || word === `-${short}`)
+  }) ?? null
+
+/** How far a line has come. */
+interface Read {
+  readonly path: CommandPath
+  readonly before: readonly string[]
+  /** Its value is next. */
+  readonly option: OptionSpec | null
+}
+
+const readLine = (program: CommandSpec, words: readonly string[]): Read => {
+  let read: Read = { path: [program], before: [], option: null }
+  for (const word of words) {
+    const { path, before, option } = read
+    if (option !== null) read = { ...read, option: null }
+    else if (word.startsWith('-')) read = { ...read, option: valueOption(path, word) }
+    else {
+      const below = before.length === 0 ? path.at(-1)?.commands?.find(({ name }) => name === word) : undefined
+      read = below === undefined ? { ...read, before: [...before, word] } : { ...read, path: [...path, below] }
+    }
+  }
+  return read
+}
+
+/** Of an argument that takes all that is left, again and again. */
+const completesAt = ({ arguments: words = [] }: CommandSpec, at: number): Completes | undefined => {
+  const last = words.at(-1)
+  return (words[at] ?? (last !== undefined && isVariadic(last) ? last : undefined))?.completes
+}
+
+/** The commands below, where none is named yet, and the programs of this name: `x0x mcp`. */
+const commandsAfter = (programs: readonly CommandSpec[], { path, before }: Read, isFirst: boolean): Candidate[] => {
+  if (before.length > 0) return []
+  const [program] = path
+  const others = isFirst ? programs.filter(({ name }) => name.startsWith(`${program.name} `)) : []
+  return [...(path.at(-1)?.commands ?? []), ...others].map(({ name, summary, text }) => [name.split(' ').at(-1) ?? '', summary ?? text])
+}
+
+/**
+ * What may stand last in a command line: `words` are all up to the cursor, the program's name first, the last one
+ * begun or empty. Nothing where that is not ours to say: a value, a file, a command behind two dashes.
+ */
+export const completions = (programs: readonly CommandSpec[], words: readonly string[]): Completions => {
+  const line = [basename(words[0] ?? ''), ...words.slice(1)]
+  const begun = line.length < 2 ? '' : (line.pop() ?? '')
+  const program = programs.filter(({ name }) => name.split(' ').every((word, at) => word === line[at])).at(-1)
+  if (program === undefined || line.includes('--')) return NOTHING
+  const read = readLine(program, line.slice(program.name.split(' ').length))
+  const { path, before, option } = read
+  const isOption = option === null && begun.startsWith('-')
+  const completes = option === null ? completesAt(path.at(-1)!, before.length) : option.completes
+  const fixed: Candidate[] = typeof completes === 'object' ? completes.map((word) => [word, '']) : []
+  const commands = option === null ? commandsAfter(programs, read, line.length === 1) : []
+  return {
+    candidates: (isOption ? optionCandidates(path) : [...commands, ...fixed]).filter(([word]) => word.startsWith(begun)),
+    asked: !isOption && typeof completes === 'string' ? completes : null,
+    begun,
+    before,
+  }
+}

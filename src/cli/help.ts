@@ -1,0 +1,61 @@
+import { type CommandPath, type CommandSpec, HELP_OPTION, type OptionSpec, argumentName, pathText, usageOf } from './command.ts'
+
+const DEFAULT_COLUMNS = 80
+/** A text is not broken into columns narrower than this. */
+const MIN_COLUMNS = 40
+
+/** A name and what is said of it. */
+export type Row = readonly [term: string, text: string]
+
+export const optionRow = ({ flags, text, default: value }: OptionSpec): Row => [
+  flags,
+  value === undefined ? text : `${text} (default: ${JSON.stringify(value)})`,
+]
+
+const commandRow = ({ name, summary, text, options, arguments: words = [] }: CommandSpec): Row => [
+  [name, ...(options === undefined ? [] : ['[options]']), ...words.map(({ flags }) => flags)].join(' '),
+  summary ?? text,
+]
+
+/** Breaks a text at its spaces. */
+export const wrapped = (text: string, columns: number): string[] => {
+  if (columns < MIN_COLUMNS) return [text]
+  const lines: string[] = []
+  let line = ''
+  for (const chunk of text.match(/\s*\S+/g) ?? []) {
+    if (line !== '' && line.length + chunk.length > columns) {
+      lines.push(line)
+      line = chunk.trimStart()
+    } else line += chunk
+  }
+  return [...lines, line]
+}
+
+/** The options of a command in the order of its help. */
+export const helpOptions = ({ options = [] }: CommandSpec): readonly OptionSpec[] => [...options, HELP_OPTION]
+
+/** What `--help` prints. `columns`: of the terminal, where it is one. */
+export const helpText = (path: CommandPath, columns = DEFAULT_COLUMNS): string => {
+  const command = path.at(-1)!
+  const { text, arguments: words = [], commands = [], examples = [], notes = [] } = command
+  const helpCommand: Row[] = commands.length === 0 ? [] : [['help [command]', 'display help for command']]
+  const sections: [string, Row[]][] = [
+    ['Arguments:', words.some((word) => word.text !== undefined) ? words.map((word) => [argumentName(word), word.text ?? '']) : []],
+    ['Options:', helpOptions(command).map(optionRow)],
+    ['Commands:', [...commands.map(commandRow), ...helpCommand]],
+  ]
+  const width = Math.max(...sections.flatMap(([, rows]) => rows.map(([term]) => term.length)))
+  const indent = `\n${' '.repeat(width + 4)}`
+  const row = ([term, about]: Row): string =>
+    `  ${about === '' ? term : `${term.padEnd(width)}  ${wrapped(about, columns - width - 4).join(indent)}`}\n`
+  const parts = [
+    `Usage: ${pathText(path)} ${usageOf(command)}\n`,
+    `${wrapped(text, columns).join('\n')}\n`,
+    ...sections.filter(([, rows]) => rows.length > 0).map(([title, rows]) => `${title}\n${rows.map(row).join('')}`),
+    ...(examples.length === 0 && notes.length === 0 ? [] : [afterText(examples, notes)]),
+  ]
+  return parts.join('\n')
+}
+
+const afterText = (examples: readonly string[], notes: readonly string[]): string =>
+  [`Example${examples.length === 1 ? '' : 's'}:`, ...examples.map((line) => `  ${line}`), ...notes, ''].join('\n')

@@ -1,0 +1,248 @@
+import { parseArgs } from 'node:util'
+import type { AppError } from '../base/errors.ts'
+import { shellWords } from '../base/shell-word.ts'
+import {
+  type CommandPath,
+  type CommandSpec,
+  HELP_OPTION,
+  type OptionSpec,
+  VERSION_OPTION,
+  argumentName,
+  isVariadic,
+  optionParts,
+  optionsOf,
+  pathText,
+} from './command.ts'
+import { didYouMean } from './similar.ts'
+
+/** Makes the error of a line that makes no sense; `command` is what to ask for help. */
+export type UsageError = (problem: string, command: string) => AppError
+
+/** A word that is meant, as ` (Did you mean exec?)`, or nothing. */
+type Suggest = typeof didYouMean
+
+type Values = ReadonlyMap<string, readonly string[]>
+
+/** What a line says: a command, its options and its words. */
+export class CommandLine {
+  /** The words of the command behind the program's name, `contacts pin`; empty for the program itself. */
+  readonly command: string
+  readonly words: readonly string[]
+  /** What stands behind `--`; null where there is none. */
+  readonly behindDashes: readonly string[] | null
+  readonly #path: CommandPath
+  readonly #values: Values
+
+  constructor(path: CommandPath, values: Values, words: readonly string[], behindDashes: readonly string[] | null) {
+    this.#path = path
+    this.command = path
+      .slice(1)
+      .map(({ name }) => name)
+      .join(' ')
+    this.words = words
+    this.behindDashes = behindDashes
+    this.#values = values
+  }
+
+  has(name: string): boolean {
+    return this.#values.has(name)
+  }
+
+  /** The last one given, or the default. */
+  value(name: string): string | null {
+    return this.#values.get(name)?.at(-1) ?? optionsOf(this.#path).find((option) => optionParts(option).name === name)?.default ?? null
+  }
+
+  /** All that were given. */
+  values(name: string): readonly string[] {
+    return this.#values.get(name) ?? []
+  }
+}
+
+/** `1.5` seconds are 1500; null for what is no time above 0. */
+export const millisecondsOf = (seconds: string): number | null =>
+  /^[0-9]{1,9}(?:\.[0-9]{1,3})?$/.test(seconds) ? Math.round(Number(seconds) * 1000) || null : null
+
+/** A line that is to be run, or one whose answer is text. `asked`: help that was not asked for is a failure. */
+export type ParsedLine =
+  | { readonly kind: 'line'; readonly line: CommandLine }
+  | { readonly kind: 'help'; readonly path: CommandPath; readonly asked: boolean }
+  | { readonly kind: 'version' }
+
+/** The words behind one command, up to the name of a command below it. */
+interface Level {
+  readonly words: readonly string[]
+  readonly behindDashes: readonly string[] | null
+  readonly values: ReadonlyMap<string, readonly string[]>
+  readonly problem: string | null
+  readonly asks: 'help' | 'version' | null
+  readonly below: { readonly command: CommandSpec; readonly rest: readonly string[] } | null
+}
+
+const tokensOf = (args: readonly string[], options: readonly OptionSpec[]) => {
+  const config = options.map((option) => {
+    const { name, short, takesValue } = optionParts(option)
+    return [name, { type: takesValue ? 'string' : 'boolean', ...(short === undefined ? {} : { short }) }] as const
+  })
+  return parseArgs({ args: [...args], options: Object.fromEntries(config), strict: false, tokens: true }).tokens
+}
+
+const unknownOption = (flag: string, { hint }: CommandSpec, options: readonly OptionSpec[], suggest: Suggest): string => {
+  const similar = flag.startsWith('--')
+    ? suggest(
+        flag.slice(2),
+        options.map((option) => optionParts(option).name),
+        '--',
+      )
+    : ''
+  return `unknown option '${flag}'${similar}${hint === undefined ? '' : `; ${hint}`}`
+}
+
+/** Told of an option that stands behind the first word of a command for somebody else: to read it as ours would answer another question. */
+const foreignOption = ([program]: CommandPath, argv: readonly string[], at: number): string =>
+  `missing "--" before the command\nTry: ${program.name} ${shellWords([...argv.slice(0, at), '--', ...argv.slice(at)])}`
+
+/** Reads what follows the first `from` words, which lead to the last command of the path. */
+const readLevel = (path: CommandPath, argv: readonly string[], from: number, suggest: Suggest): Level => {
+  const args = argv.slice(from)
+  const command = path.at(-1)!
+  // Before two dashes, of a command that carries another, every word is its own.
+  const isCarrier = command.carries === true && !args.includes('--')
+  const own = isCarrier || command.hint !== undefined ? (command.arguments ?? []).filter((one) => !isVariadic(one)).length : Infinity
+  const options = [...optionsOf(path), HELP_OPTION]
+  const byName = new Map(options.map((option) => [optionParts(option).name, option]))
+  const [words, places, values]: [string[], number[], Map<string, string[]>] = [[], [], new Map()]
+  let problem: string | null = null
+  let asks: Level['asks'] = null
+  for (const token of tokensOf(args, options)) {
+    if (token.kind === 'option-terminator') return { words, behindDashes: args.slice(token.index + 1), values, problem, asks, below: null }
+    if (token.kind === 'positional') {
+      const below = words.length === 0 && problem === null ? command.commands?.find(({ name }) => name === token.value) : undefined
+      if (below !== undefined && asks === null)
+        return { words, behindDashes: null, values, problem, asks, below: { command: below, rest: args.slice(token.index + 1) } }
+      words.push(token.value)
+      places.push(token.index)
+      continue
+    }
+    const option = byName.get(token.name)
+    const takesValue = option !== undefined && optionParts(option).takesValue
+    const foreign = words[own]
+    if (foreign !== undefined && (option === undefined || option === HELP_OPTION || option === VERSION_OPTION))
+      problem ??= foreignOption(path, argv, from + places[own]!)
+    else if (option === undefined || (!takesValue && token.value !== undefined))
+      problem ??= unknownOption(token.inlineValue === true ? `${token.rawName}=${token.value}` : token.rawName, command, options, suggest)
+    else if (option === HELP_OPTION) asks ??= 'help'
+    else if (option === VERSION_OPTION) asks ??= 'version'
+    else if (takesValue && (token.value === undefined || (token.value === '--' && !token.inlineValue)))
+      problem ??= `option '${option.flags}' argument missing`
+    else values.set(token.name, [...(values.get(token.name) ?? []), token.value ?? ''])
+  }
+  return { words, behindDashes: null, values, problem, asks, below: null }
+}
+
+const optionProblem = (options: readonly OptionSpec[], values: Values): string | null => {
+  const given = (name: string): boolean => values.has(name)
+  for (const option of options) {
+    const { name } = optionParts(option)
+    if (!given(name)) continue
+    const { conflicts = [], goesWith } = option
+    const other = options.find((one) => one !== option && conflicts.includes(optionParts(one).name) && given(optionParts(one).name))
+    if (other !== undefined) return `option '${option.flags}' cannot be used with option '${other.flags}'`
+    if (goesWith?.some(given) === false) return `option '${option.flags}' goes with ${goesWith.map((one) => `--${one}`).join(' or ')}`
+  }
+  return null
+}
+
+const wordsProblem = (path: CommandPath, words: readonly string[]): string | null => {
+  const missing = path.at(-1)!.arguments?.find(({ flags }, at) => flags.startsWith('<') && at >= words.length)
+  return missing === undefined ? tooManyWords(path, words) : `missing required argument '${argumentName(missing)}'`
+}
+
+const tooManyWords = (path: CommandPath, words: readonly string[]): string | null => {
+  const { arguments: expected = [], name } = path.at(-1)!
+  if (words.length <= expected.length || expected.some(isVariadic)) return null
+  return `too many arguments${path.length === 1 ? '' : ` for '${name}'`}: it takes ${expected.length}, and not ${words.length}`
+}
+
+/** `help [command]` below a command that has others. */
+const helpBelow = (path: CommandPath, [about, ...rest]: readonly string[], usage: UsageError): ParsedLine => {
+  if (about === undefined) return helpOf(path)
+  const below = path.at(-1)!.commands?.find(({ name }) => name === about)
+  if (below === undefined) throw unknownCommand(path, about, usage)
+  return helpBelow([...path, below], below.commands === undefined ? [] : rest, usage)
+}
+
+const unknownCommand = (path: CommandPath, word: string, usage: UsageError): AppError => {
+  const { commands = [], programs = [], elsewhere = false } = path.at(-1)!
+  if (elsewhere && programs.includes(word))
+    return usage(`'${word}' is not in this single file: it comes with the npm or Debian package`, pathText(path))
+  if (programs.includes(word))
+    return usage(`'${word}' is a program of its own: it stands first, and takes its options behind it`, `${pathText(path)} ${word}`)
+  const names = [...commands.map(({ name }) => name), ...(elsewhere ? [] : programs)]
+  return usage(`unknown command '${word}'${didYouMean(word, names)}`, pathText(path))
+}
+
+/** Reads the words behind a program's name. Throws what `usage` makes of a line that makes no sense. */
+export const parseCommandLine = (program: CommandSpec, argv: readonly string[], usage: UsageError): ParsedLine =>
+  parseWith(program, argv, usage, { suggest: didYouMean, asked, helpBelow, unknownCommand })
+
+const helpOf = (path: CommandPath): ParsedLine => ({ kind: 'help', path, asked: true })
+
+/** As `parseCommandLine`, for a caller whose user never reads what is wrong. */
+export const parseQuietly = (program: CommandSpec, argv: readonly string[], usage: UsageError): ParsedLine =>
+  parseWith(program, argv, usage, {
+    suggest: () => '',
+    asked: helpOf,
+    helpBelow: helpOf,
+    unknownCommand: () => usage('', ''),
+  })
+
+/** What `--help` asks for. Throws for words that are wrong without it, too. */
+const asked = (path: CommandPath, words: readonly string[], usage: UsageError): ParsedLine => {
+  const command = path.at(-1)!
+  const surplus = command.group === true ? null : tooManyWords(path, words)
+  if (surplus !== null) throw usage(surplus, pathText(path))
+  if (command.group === true) helpBelow(path, words, usage)
+  return helpOf(path)
+}
+
+/** What only a user reads: a caller without one leaves it out. */
+interface Telling {
+  readonly suggest: Suggest
+  readonly asked: typeof asked
+  readonly helpBelow: typeof helpBelow
+  readonly unknownCommand: typeof unknownCommand
+}
+
+const parseWith = (program: CommandSpec, argv: readonly string[], usage: UsageError, telling: Telling): ParsedLine => {
+  const values = new Map<string, readonly string[]>()
+  let path: CommandPath = [program]
+  for (let args = argv; ;) {
+    const level = readLevel(path, argv, argv.length - args.length, telling.suggest)
+    const { below, words, behindDashes, asks } = level
+    for (const [name, given] of level.values) values.set(name, [...(values.get(name) ?? []), ...given])
+    if (below !== null) {
+      path = [...path, below.command]
+      const stray = [...values.keys()].find((name) => !optionsOf(path).some((option) => optionParts(option).name === name))
+      if (stray !== undefined) throw usage(`unknown option '--${stray}'`, pathText(path))
+      args = below.rest
+      continue
+    }
+    const command = path.at(-1)!
+    // Of a program that stands behind our options, its own are none of ours.
+    if (level.problem !== null && !command.programs?.includes(words[0]!)) throw usage(level.problem, pathText(path))
+    if (asks === 'help') return telling.asked(path, words, usage)
+    if (asks === 'version') return { kind: 'version' }
+    // With a command behind two dashes, `help` is an agent of that name.
+    if (words[0] === 'help' && command.commands !== undefined && behindDashes === null)
+      return telling.helpBelow(path, words.slice(1), usage)
+    if (command.group === true) {
+      if (words[0] === undefined) return { kind: 'help', path, asked: false }
+      throw telling.unknownCommand(path, words[0], usage)
+    }
+    const own = command.carries === true ? words : [...words, ...(behindDashes ?? [])]
+    const problem = optionProblem(optionsOf(path), values) ?? wordsProblem(path, own)
+    if (problem !== null) throw usage(problem, pathText(path))
+    return { kind: 'line', line: new CommandLine(path, values, own, behindDashes) }
+  }
+}

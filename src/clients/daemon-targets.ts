@@ -1,0 +1,148 @@
+import { AppError, type ErrorCode, errorText, isAppError } from '../base/errors.ts'
+import type { ReachedTarget } from '../executor-api/local-executor.ts'
+import type { SelectedTarget, TargetRequest, TargetRunner } from '../executor/local/target-runner.ts'
+import { ATTACHED_EVENTS, type AttachedEventJson } from '../protocol/attached-events.ts'
+import { type RequestId, isHexId } from '../protocol/ids.ts'
+import { eventReader, isTable, isText } from '../protocol/json-table.ts'
+import { linesOf } from '../protocol/lines.ts'
+import type { RulesJson } from '../protocol/rules-json.ts'
+import { MAX_RUN_LINE, RAW_RUN_TYPE, type RunPart, type RunResultJson, lineTooLong, runEventsOf } from '../protocol/run-events.ts'
+import { fromBase64 } from '../protocol/text.ts'
+import type { ApiCall, LocalApi } from './local-api.ts'
+import { runProver } from './operator.ts'
+import { askRules } from './rules.ts'
+import { selectPath } from './select-path.ts'
+
+/** Asks this host's daemon for runs of others, as `x0x exec` does. */
+export class DaemonTargets implements TargetRunner {
+  readonly #daemon: () => LocalApi
+  readonly #asOperator: boolean
+
+  /** `daemon` is asked when there is something to run there: which one is meant may be said wrongly, and concerns no run of this host. */
+  constructor(components: { daemon: () => LocalApi }, init: { asOperator: boolean }) {
+    this.#daemon = components.daemon
+    this.#asOperator = init.asOperator
+  }
+
+  async *run(
+    { target, argv, stdin, timeout_ms, request_id, detach }: TargetRequest,
+    signal: AbortSignal,
+  ): AsyncGenerator<RunPart, void, undefined> {
+    const asked = { agent: target, argv, clamp: true, request_id }
+    if (detach) return yield* this.#runDetached({ ...asked, detach: { lifetime_ms: timeout_ms } }, signal)
+    const given = stdin === null ? {} : { stdin_b64: Buffer.from(stdin).toString('base64') }
+    const call = this.#call({ ...asked, timeout_ms, ...given }, signal)
+    yield* runEventsOf(await this.#daemon().open(call).catch(withRemedy))
+  }
+
+  async cancel({ request_id, detach }: Pick<TargetRequest, 'request_id' | 'detach'>): Promise<void> {
+    // It may be over, or the daemon gone: what becomes of it is told by the run itself.
+    await this.#daemon()
+      .json({ method: 'POST', path: detach ? '/runs/cancel' : '/exec/cancel', body: { request_id } })
+      .catch(() => undefined)
+  }
+
+  async reach(target: string, signal: AbortSignal): Promise<ReachedTarget> {
+    const api = this.#daemon()
+    const call = { method: 'POST', path: '/agents/connect', body: { agent: target }, signal } as const
+    try {
+      const { agent_id, machine_id, decision } = await api.json<ReachedTarget>(call)
+      return { agent_id, machine_id, decision }
+    } catch (error) {
+      // Nobody links with himself, and runs go to him all the same.
+      const own = isAppError(error, 'bad_request') ? await api.json<ReachedTarget>({ method: 'GET', path: '/agent', signal }) : null
+      if (own?.agent_id.startsWith(target) !== true) return withRemedy(error)
+      return { agent_id: own.agent_id, machine_id: own.machine_id, decision: 'accept' }
+    }
+  }
+
+  async rules(target: string, signal: AbortSignal): Promise<RulesJson> {
+    return askRules(this.#daemon(), target, signal).catch(withRemedy)
+  }
+
+  async select(words: readonly string[], signal: AbortSignal): Promise<readonly SelectedTarget[]> {
+    const answer = await this.#daemon()
+      .json<unknown>({ method: 'GET', path: selectPath(words), signal })
+      .catch(withRemedy)
+    const hosts = isTable(answer) ? answer['hosts'] : null
+    if (!Array.isArray(hosts) || !hosts.every(isSelected))
+      throw new AppError('daemon_unreachable', 'what answers is no daemon: its answer has no hosts')
+    return hosts.map(({ host, agent_id }) => ({ host, agent_id }))
+  }
+
+  /** Begins a detached run, or finds the one that has its id, and follows its output from the beginning. */
+  async *#runDetached(
+    asked: { readonly request_id: RequestId; readonly detach: object },
+    signal: AbortSignal,
+  ): AsyncGenerator<RunPart, void, undefined> {
+    const api = this.#daemon()
+    const begun = await api.json<RunResultJson | object>(this.#call(asked, signal)).catch(withRemedy)
+    if ('stdout_b64' in begun) return yield { type: 'exit', ...begun }
+    const { request_id } = asked
+    const headers = { accept: 'application/x-ndjson' }
+    try {
+      const lines = linesOf(
+        await api.open({ method: 'GET', path: `/runs/${request_id}/output`, headers, signal }),
+        MAX_RUN_LINE,
+        lineTooLong,
+      )
+      for await (const line of lines) yield* partsOf(asAttachedEvent(JSON.parse(line.toString('utf8'))))
+    } catch (error) {
+      signal.throwIfAborted()
+      yield unknownEnd(request_id, errorText(error))
+    }
+  }
+
+  #call(request: object, signal: AbortSignal): ApiCall {
+    const body = JSON.stringify(request)
+    const proof = this.#asOperator ? runProver({ api: this.#daemon() })(body) : {}
+    return { method: 'POST', path: '/exec/run', body, headers: { accept: RAW_RUN_TYPE, ...proof }, signal }
+  }
+}
+
+const asAttachedEvent = eventReader('a detached run', ATTACHED_EVENTS)
+
+/** It has begun, and nobody says how it ended. */
+const unknownEnd = (request_id: RequestId, message: string): RunPart => ({
+  type: 'error',
+  request_id,
+  error: 'daemon_unreachable',
+  message,
+  data: { asked: true },
+})
+
+const partsOf = (event: AttachedEventJson): RunPart[] => {
+  switch (event.type) {
+    case 'state':
+    case 'reattached':
+      return []
+    case 'stdout':
+    case 'stderr':
+      return [{ type: event.type, data: fromBase64(event.data_b64) ?? new Uint8Array(0) }]
+    case 'end':
+      return [unknownEnd(event.request_id, `the detached run is ${event.state}: nobody knows how it ended`)]
+    case 'error':
+      return [unknownEnd(event.request_id, event.message)]
+    case 'exit': {
+      const { from: _from, next: _next, ...exit } = event
+      return [exit]
+    }
+    default:
+      return [event]
+  }
+}
+
+/** Read again: an API may be anywhere. */
+const isSelected = (value: unknown): value is SelectedTarget =>
+  isTable(value) && isText(value['host']) && isText(value['agent_id']) && isHexId(value['agent_id'])
+
+const withRemedy = (error: unknown): never => {
+  const next = isAppError(error) ? REMEDIES[error.code] : undefined
+  if (!isAppError(error) || next === undefined) throw error
+  throw new AppError(error.code, `${error.message}; ${next}`, { cause: error, data: { ...error.data } })
+}
+
+const REMEDIES: Partial<Record<ErrorCode, string>> = {
+  daemon_unreachable: 'a target is asked for through x0xd of this host: start it, or say which by X0X_DATA_DIR',
+  operator_proof_required: "callers of rexd speak with the operator's word where its configuration has security.targets_as_operator = true",
+}

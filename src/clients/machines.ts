@@ -1,0 +1,37 @@
+import { AppError } from '../base/errors.ts'
+import type { ContactRecord, PeerJson } from '../protocol/api-answers.ts'
+import { isHexId } from '../protocol/ids.ts'
+import { MIN_ID_PREFIX } from '../protocol/limits.ts'
+
+export interface KnownMachine {
+  readonly machine_id: string
+  /** What is known of it: a name that it gave itself, or that it is pinned. */
+  readonly name: string | null
+}
+
+type KnownContact = Pick<ContactRecord, 'name' | 'agent_id' | 'machines'>
+type KnownPeer = Pick<PeerJson, 'agent_id' | 'machine_id' | 'name'>
+
+/** Those that the agent is pinned to or was seen on. `agent`: a contact's name, an id or its first characters. */
+export const machinesOf = (agent: string, contacts: readonly KnownContact[], peers: readonly KnownPeer[]): KnownMachine[] => {
+  const begins = (id: string | null): boolean => id !== null && agent.length >= MIN_ID_PREFIX && id.startsWith(agent)
+  const contact = contacts.find(({ name }) => name === agent) ?? contacts.find(({ agent_id }) => begins(agent_id))
+  const seen = peers.filter(({ agent_id }) => (contact === undefined ? begins(agent_id) : agent_id === contact.agent_id))
+  const pinned = (contact?.machines ?? []).map((machine_id) => ({ machine_id, name: 'pinned' }))
+  return [...pinned, ...seen]
+}
+
+/**
+ * The machine that a person means: 64 hex characters stand for themselves; else the name that a machine of this agent goes by, or
+ * the first six or more characters of its id. Throws `bad_request` for none and for several.
+ */
+export const machineNamed = (text: string, known: readonly KnownMachine[]): string => {
+  if (isHexId(text)) return text
+  const fitting = known.filter(({ machine_id, name }) => name === text || (text.length >= MIN_ID_PREFIX && machine_id.startsWith(text)))
+  const [first, ...others] = new Set(fitting.map(({ machine_id }) => machine_id))
+  if (first !== undefined && others.length === 0) return first
+  const ids = [...new Set((fitting.length > 0 ? fitting : known).map(({ machine_id }) => machine_id))]
+  const which = ids.length === 0 ? 'none of this agent is known: give all 64 characters' : `known: ${ids.join(', ')}`
+  const why = first === undefined ? `is no machine of this agent by its name or its first ${MIN_ID_PREFIX} characters` : 'could be several'
+  throw new AppError('bad_request', `machine: ${JSON.stringify(text)} ${why}; ${which}`)
+}

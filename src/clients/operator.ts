@@ -1,0 +1,59 @@
+import { readFileSync } from 'node:fs'
+import { AppError, errnoOf } from '../base/errors.ts'
+import { OPERATOR_PROOF_HEADER, RUN_OPERATION, decodeOperatorKey, proveOperation } from '../identity/operator-proof.ts'
+import type { LocalApi } from './local-api.ts'
+
+/** Routes for operators alone, and the operation that each proof names. */
+const OPERATION_OF = {
+  '/agent/card/import': 'card_import',
+  '/agent/revoke': 'identity_revoke',
+  '/keys/rotate-token': 'token_rotate',
+  '/contacts/meet': 'contact_meet',
+  '/contacts/trust': 'contact_trust',
+  '/contacts/pin': 'contact_pin',
+  '/contacts/unpin': 'contact_unpin',
+  '/contacts/label': 'contact_label',
+  '/contacts/remove': 'contact_remove',
+  '/exec/incoming': 'exec_incoming',
+  '/exec/incoming/cancel': 'exec_incoming_cancel',
+} as const
+
+export const operatorKey = (path: string): Uint8Array => {
+  let text: string
+  try {
+    text = readFileSync(path, 'utf8')
+  } catch (error) {
+    const missing = errnoOf(error) === 'ENOENT'
+    throw new AppError('operator_proof_required', `${path} ${missing ? 'is missing' : 'may not be read by this user'}`, { cause: error })
+  }
+  const key = decodeOperatorKey(text)
+  if (key === null) throw new AppError('bad_key_file', `${path} is not an operator key`)
+  return key
+}
+
+/** A word of the operator: the body goes out with a proof, over its exact bytes, that only who can read `operator.key` can make. */
+export const operate = async <T>({ api }: { readonly api: LocalApi }, path: keyof typeof OPERATION_OF, body: object): Promise<T> => {
+  if (!api.isLocal)
+    throw new AppError(
+      'operator_proof_required',
+      'an operator proves changes on the machine of the daemon only, not through --api to another',
+    )
+  const text = JSON.stringify(body)
+  const proof = proveOperation(operatorKey(api.paths.operatorKey), OPERATION_OF[path], Buffer.from(text), Date.now())
+  return api.json<T>({ method: 'POST', path, body: text, headers: { [OPERATOR_PROOF_HEADER]: proof } })
+}
+
+/** The header that proves a request object, made over its exact text. */
+export type RunProver = (request: string) => Readonly<Record<string, string>>
+
+/** What proves runs, or with `operation` what else is asked of others. Throws why there is none: `operator_proof_required`, `bad_key_file`. */
+export const runProver = ({ api }: { readonly api: LocalApi }, operation: string = RUN_OPERATION): RunProver => {
+  // Another daemon would take the proof of ours for a wrong one, and refuse what it may allow without any.
+  if (!api.isOwn)
+    throw new AppError(
+      'operator_proof_required',
+      'that daemon asks others for operators only, and --api leads to another daemon than that of this data directory: leave it out there',
+    )
+  const key = operatorKey(api.paths.operatorKey)
+  return (request) => ({ [OPERATOR_PROOF_HEADER]: proveOperation(key, operation, Buffer.from(request), Date.now()) })
+}

@@ -1,0 +1,25 @@
+import { AppError } from '../base/errors.ts'
+import { parseForeignArgv } from '../protocol/argv-template.ts'
+import { isHexId } from '../protocol/ids.ts'
+import { isTable, problemOf } from '../protocol/json-table.ts'
+import { RULES, type RulesJson } from '../protocol/rules-json.ts'
+import type { LocalApi } from './local-api.ts'
+
+/**
+ * Asks an agent, through the daemon, which commands we may run there. `agent`: as a person names it. Throws the daemon's
+ * errors, and `daemon_unreachable` for an answer that no daemon gives.
+ */
+export const askRules = async (api: Pick<LocalApi, 'json'>, agent: string, signal?: AbortSignal): Promise<RulesJson> => {
+  const path = `/exec/rules?agent=${encodeURIComponent(agent)}`
+  const answer = await api.json<unknown>({ method: 'GET', path, ...(signal && { signal }) })
+  if (!isRules(answer)) throw new AppError('daemon_unreachable', 'what answers is no daemon: its answer has no rules')
+  return answer
+}
+
+/** Checked here too: an API may be anywhere, and tools are made of the rules. */
+const isRules = (value: unknown): value is RulesJson =>
+  isTable(value) &&
+  problemOf(value, RULES) === null &&
+  value['ok'] === (value['denial_reason'] === null) &&
+  [value['agent_id'], value['machine_id']].every((id) => isHexId(String(id))) &&
+  (value as unknown as RulesJson).rules.every(({ argv }) => typeof parseForeignArgv([...argv]) !== 'string')

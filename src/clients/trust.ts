@@ -1,0 +1,60 @@
+import { shellWord } from '../base/shell-word.ts'
+import type { ContactsAnswer, PeersAnswer, TrustEvaluation } from '../protocol/api-answers.ts'
+import { isHexId } from '../protocol/ids.ts'
+import type { TrustCause } from '../protocol/reasons.ts'
+import { findContact } from '../trust/contact.ts'
+import type { LocalApi } from './local-api.ts'
+import { machineNamed, machinesOf } from './machines.ts'
+
+const machineIdOf = async (api: Pick<LocalApi, 'json'>, agent: string, machine: string): Promise<string> => {
+  if (isHexId(machine)) return machine
+  const [{ contacts }, { peers }] = await Promise.all([
+    api.json<ContactsAnswer>({ method: 'GET', path: '/contacts' }),
+    api.json<PeersAnswer>({ method: 'GET', path: '/peers' }),
+  ])
+  const known = machinesOf(agent, contacts, peers)
+  if (known.length === 0 && !isHexId(agent)) findContact(contacts, agent)
+  return machineNamed(machine, known)
+}
+
+/** Asks the daemon what its trust rules say of a pair; either as a person names it. */
+export const evaluateTrust = async (api: Pick<LocalApi, 'json'>, agent: string, machine: string): Promise<TrustEvaluation> => {
+  const path = `/trust/evaluate?agent=${encodeURIComponent(agent)}&machine_id=${await machineIdOf(api, agent, machine)}`
+  return api.json<TrustEvaluation>({ method: 'GET', path })
+}
+
+/** Why, for people. */
+export const CAUSE_TEXT: Readonly<Record<TrustCause, string>> = {
+  own_agent: 'it is this agent itself, on this machine',
+  revoked: 'it has declared its key, or its presence on that machine, void for ever',
+  no_contact: 'it is no contact',
+  blocked: 'its trust level is blocked',
+  pinned_elsewhere: 'it is pinned, and not to that machine',
+  level_unknown: 'it is a contact whose trust level is unknown',
+  known: 'its trust level is known, and it is not pinned to that machine',
+  known_and_pinned: 'its trust level is known, and it is pinned to that machine',
+  trusted: 'its trust level is trusted, on any machine: it is not pinned',
+  trusted_and_pinned: 'its trust level is trusted, and it is pinned to that machine',
+}
+
+/** The command that would let its commands go on to the ACL, or that makes that safer; null: none is needed, or none helps. */
+export const trustRemedy = ({ cause, contact, machine_id }: Pick<TrustEvaluation, 'cause' | 'contact' | 'machine_id'>): string | null => {
+  const name = contact === null ? 'NAME' : shellWord(contact.name)
+  switch (cause) {
+    case 'own_agent':
+    case 'known_and_pinned':
+    case 'trusted_and_pinned':
+      return null
+    case 'revoked':
+      return 'it has to make a new identity; import the card of that: x0x contacts import LINK'
+    case 'no_contact':
+      return 'x0x contacts import LINK --as NAME (there: x0x card), then x0x contacts trust NAME trusted'
+    case 'pinned_elsewhere':
+    case 'trusted':
+      return `x0x contacts pin ${name} ${machine_id}`
+    case 'blocked':
+    case 'level_unknown':
+    case 'known':
+      return `x0x contacts trust ${name} trusted`
+  }
+}

@@ -1,0 +1,297 @@
+import type { Duplex } from 'node:stream'
+import { AppError, errorText } from '../base/errors.ts'
+import type { Logger } from '../base/log.ts'
+import { PendingReplies } from '../base/pending-replies.ts'
+import { reachedThere } from '../base/stages.ts'
+import type { Startable } from '../base/startable.ts'
+import type { TrustEvaluation } from '../protocol/api-answers.ts'
+import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
+import { MAX_TEXT } from '../protocol/limits.ts'
+import type { TrustDecision } from '../protocol/reasons.ts'
+import { ANSWERS, type Answer, type Arguments, type CallType } from './answers.ts'
+import { AskedCalls } from './asked-calls.ts'
+import { PortChannel } from './codec.ts'
+import { Listeners } from './listeners.ts'
+import {
+  type CallerTokens,
+  type HttpRefused,
+  NO_PROOF,
+  type NetworkSettings,
+  type Operation,
+  PORT_VERSION,
+  type Query,
+  type RequestProof,
+  type ToExecutor,
+  type ToNetwork,
+  toExecutor,
+  toNetwork,
+} from './messages.ts'
+import { portError } from './port-error.ts'
+import { OpenRun, type RunPort } from './run-port.ts'
+import { NO_SNAPSHOT, type Snapshot } from './snapshot.ts'
+
+export interface PortIdentity {
+  readonly agentId: AgentId
+  readonly machineId: MachineId
+  readonly agentPublicKey: Uint8Array
+}
+
+/** The network's half of the executor's port: calls as promises, runs as frames, and what is pushed. */
+export class ExecutorClient implements Startable {
+  readonly linkOpen = this.#caller('link_open')
+  readonly linkConfirm = this.#caller('link_confirm')
+  readonly linkAccept = this.#caller('link_accept')
+  readonly linkFinish = this.#caller('link_finish')
+  readonly signCard = this.#caller('sign_card')
+  readonly signApprovalRequest = this.#caller('sign_approval_request')
+  readonly settings = async (): Promise<NetworkSettings> => this.#call('settings', {})
+  readonly signDetachRequest = this.#caller('sign_detach_request')
+  readonly signDetachedAsk = this.#caller('sign_detached_ask')
+  readonly signRulesRequest = this.#caller('sign_rules_request')
+  readonly asked = new AskedCalls(async (type, call) => this.#call(type, call))
+  readonly #channel: PortChannel<ToNetwork, ToExecutor>
+  readonly #log: Logger
+  readonly #replies = new PendingReplies<Extract<ToNetwork, { id: number }>>()
+  readonly #runs = new Map<number, OpenRun>()
+  readonly #onSnapshot = new Listeners<[snapshot: Snapshot]>()
+  readonly onSnapshot = this.#onSnapshot.add
+  readonly #onDecision = new Listeners<[link: number, decision: TrustDecision]>()
+  readonly onLinkDecision = this.#onDecision.add
+  readonly #onRevocations = new Listeners<[link: number, items: readonly Uint8Array[]]>()
+  readonly onLinkRevocations = this.#onRevocations.add
+  readonly #onTokens = new Listeners<[tokens: CallerTokens]>()
+  readonly onTokens = this.#onTokens.add
+  readonly #onApprovalAsk = new Listeners<[ask: number, agentId: AgentId | null]>()
+  /** `agentId`: whom to ask; null: that ask is withdrawn. */
+  readonly onApprovalAsk = this.#onApprovalAsk.add
+  readonly #closed = Promise.withResolvers<Error | null>()
+  readonly #stopAsked = Promise.withResolvers<void>()
+  /** Resolves when the port is gone: null when it ended cleanly. Without it this half can do nothing. */
+  readonly closed = this.#closed.promise
+  /** Resolves when the executor wants this half to give its callers their outcomes and end. */
+  readonly stopAsked = this.#stopAsked.promise
+  /** Of the next snapshot, as far as it came. */
+  readonly #snapshotParts: Uint8Array[] = []
+  #lastRun = 0
+  #identity: PortIdentity | null = null
+  #tokens: CallerTokens | null = null
+  #snapshot = NO_SNAPSHOT
+
+  constructor(components: { readonly duplex: Duplex; readonly log: Logger }) {
+    this.#log = components.log
+    this.#channel = new PortChannel(
+      { duplex: components.duplex, incoming: toNetwork, outgoing: toExecutor },
+      {
+        onMessage: (message) => this.#guard(() => this.#receive(message)),
+        onMalformed: (_payload, error) => this.#channel.close(new AppError('malformed', errorText(error))),
+        onClosed: (error) => this.#end(error),
+        holdWhenBehind: false,
+      },
+    )
+  }
+
+  /** Says hello. Afterwards `identity` is known, and the first snapshot is on its way behind it. */
+  async start(): Promise<void> {
+    const welcome = await this.#call('hello', { version: PORT_VERSION })
+    if (welcome.version !== PORT_VERSION) throw new AppError('internal', `the executor speaks version ${welcome.version} of the port`)
+    this.#identity = { agentId: welcome.agent_id, machineId: welcome.machine_id, agentPublicKey: welcome.agent_public_key }
+  }
+
+  stop(): void {
+    this.#channel.close()
+  }
+
+  get identity(): PortIdentity {
+    if (this.#identity === null) throw new AppError('internal', 'the executor was not greeted yet')
+    return this.#identity
+  }
+
+  /** The latest snapshot: for display, dialling and budgets, never for a decision. */
+  get snapshot(): Snapshot {
+    return this.#snapshot
+  }
+
+  /** What was said of them since the settings; null: nothing. */
+  get tokens(): CallerTokens | null {
+    return this.#tokens
+  }
+
+  /** This half listens. */
+  ready(apiPort: number): void {
+    this.#channel.send({ type: 'network_ready', api_port: apiPort })
+  }
+
+  /** This half cannot begin: the last message; answers when the executor has it, or is gone. */
+  async failed(error: AppError): Promise<void> {
+    this.#channel.send({ type: 'network_failed', code: error.code, message: error.message.slice(0, MAX_TEXT / 4) })
+    this.#channel.finish()
+    await this.closed
+  }
+
+  /** For the journal. What comes faster than the executor reads is left out: it would not write all of that either. */
+  httpRefused(refusal: HttpRefused): void {
+    if (!this.#channel.full) this.#channel.send({ type: 'http_refused', ...refusal })
+  }
+
+  /** `frame` is what the approver answered, encoded. */
+  approvalAnswer(ask: number, frame: Uint8Array): void {
+    this.#channel.send({ type: 'approval_answer', ask, frame })
+  }
+
+  linkDropped(handle: number): void {
+    this.#channel.send({ type: 'link_dropped', handle })
+  }
+
+  linkClosed(link: number): void {
+    this.#channel.send({ type: 'link_closed', link })
+  }
+
+  async mintNonces(link: number, count: number): Promise<Uint8Array[]> {
+    return (await this.#call('mint_nonces', { link, count })).nonces
+  }
+
+  dropNonces(link: number, nonces: Uint8Array[]): void {
+    this.#channel.send({ type: 'drop_nonces', link, nonces })
+  }
+
+  async signRequest(
+    call: Omit<Arguments<'sign_request'>, keyof RequestProof | 'fanout'>,
+    proof: RequestProof = NO_PROOF,
+    fanout: RequestId | null = null,
+  ): Promise<Answer<'sign_request'>> {
+    return this.#call('sign_request', { ...call, ...proof, fanout })
+  }
+
+  /** Throws `operator_proof_required`, `bad_request`, `rate_limited`. */
+  async proveFanout(fanout: RequestId, proof: RequestProof): Promise<void> {
+    await this.#call('prove_fanout', { fanout, ...proof })
+  }
+
+  async fanoutOver(fanout: RequestId): Promise<void> {
+    await this.#call('fanout_over', { fanout })
+  }
+
+  /** `body` is the JSON exactly as proven; `proof` the header's text, "" where there is none. */
+  async operate(operation: Operation, body: Uint8Array, proof: string): Promise<unknown> {
+    return parseResult(await this.#call('operate', { operation, body, proof }))
+  }
+
+  async query(what: Query): Promise<unknown> {
+    return parseResult(await this.#call('query', { what }))
+  }
+
+  async evaluateTrust(agent: AgentId, machine: MachineId): Promise<TrustEvaluation> {
+    return parseResult(await this.#call('evaluate_trust', { agent, machine })) as TrustEvaluation
+  }
+
+  /** How many of the peer's revocations were new and concern us. */
+  async revocations(link: number, items: Uint8Array[]): Promise<number> {
+    const result = parseResult(await this.#call('revocations', { link, items })) as { accepted: number }
+    return result.accepted
+  }
+
+  /** `frame` is the peer's encoded `request` or `rules_request` frame, `streamNonce` ours of the stream it came on. */
+  openRun(link: number, streamNonce: Uint8Array, frame: Uint8Array): RunPort {
+    return this.#newRun('run_open', link, streamNonce, frame)
+  }
+
+  /** `frame` is the peer's encoded `resume` frame: a run that goes on on another stream. */
+  resumeRun(link: number, streamNonce: Uint8Array, frame: Uint8Array): RunPort {
+    return this.#newRun('run_resume', link, streamNonce, frame)
+  }
+
+  #newRun(type: 'run_open' | 'run_resume', link: number, streamNonce: Uint8Array, frame: Uint8Array): RunPort {
+    const run = ++this.#lastRun
+    const port = new OpenRun({ channel: this.#channel }, { run })
+    if (this.#channel.closed) {
+      queueMicrotask(() => port.ended())
+      return port
+    }
+    this.#runs.set(run, port)
+    this.#channel.send({ type, run, link, stream_nonce: streamNonce, frame })
+    return port
+  }
+
+  /** Resolves when the channel has room again, or is closed. */
+  async drained(): Promise<void> {
+    return this.#channel.drained()
+  }
+
+  #caller<C extends CallType>(type: C): (call: Arguments<C>) => Promise<Answer<C>> {
+    return async (call) => this.#call(type, call)
+  }
+
+  async #call<C extends CallType>(type: C, call: Arguments<C>): Promise<Answer<C>> {
+    if (this.#channel.closed) throw new AppError('shutting_down', 'the executor is gone')
+    const { id, reply } = this.#replies.begin(null)
+    this.#channel.send({ type, id, ...call } as unknown as ToExecutor)
+    const { type: given, id: _id, ...answer } = await reply
+    if (given !== ANSWERS[type]) throw new AppError('internal', `the executor answered ${given} instead of ${ANSWERS[type]}`)
+    return answer as unknown as Answer<C>
+  }
+
+  /** A listener that throws is a mistake of its own; the channel and the other listeners go on. */
+  #guard(work: () => void): void {
+    try {
+      work()
+    } catch (error) {
+      this.#log.error({ err: errorText(error) }, 'a listener of the port failed')
+    }
+  }
+
+  #receive(message: ToNetwork): void {
+    switch (message.type) {
+      case 'run_frame':
+        this.#runs.get(message.run)?.onFrame(message.frame)
+        return
+      case 'run_closed':
+        this.#closeRun(message.run)
+        return
+      case 'snapshot':
+        return this.#takeSnapshot(message)
+      case 'link_decision':
+        return this.#onDecision.tell(message.link, message.decision)
+      case 'link_revocations':
+        return this.#onRevocations.tell(message.link, message.items)
+      case 'approval_ask':
+        return this.#onApprovalAsk.tell(message.ask, message.agent_id)
+      case 'approval_withdrawn':
+        return this.#onApprovalAsk.tell(message.ask, null)
+      case 'run_stage':
+        return reachedThere(message)
+      case 'caller_tokens':
+        this.#tokens = message
+        return this.#onTokens.tell(message)
+      case 'stop':
+        return this.#stopAsked.resolve()
+      case 'ping':
+        return void this.#channel.send({ type: 'pong' })
+      default: {
+        const { id, type } = message
+        const waited = type === 'failed' ? this.#replies.reject(id, portError(message)) : this.#replies.resolve(id, message)
+        if (!waited) this.#log.warn({ id, type }, 'an answer to no call of ours')
+      }
+    }
+  }
+
+  #takeSnapshot({ part, last }: Extract<ToNetwork, { type: 'snapshot' }>): void {
+    this.#snapshotParts.push(part)
+    if (!last) return
+    this.#snapshot = JSON.parse(Buffer.concat(this.#snapshotParts.splice(0)).toString()) as Snapshot
+    this.#onSnapshot.tell(this.#snapshot)
+  }
+
+  #closeRun(run: number): void {
+    const port = this.#runs.get(run)
+    this.#runs.delete(run)
+    port?.ended()
+  }
+
+  #end(error: Error | null): void {
+    this.#replies.close(new AppError('shutting_down', 'the executor is gone', { cause: error }))
+    for (const run of this.#runs.keys()) this.#guard(() => this.#closeRun(run))
+    this.#closed.resolve(error)
+  }
+}
+
+const parseResult = (answer: { json: string }): unknown => JSON.parse(answer.json)

@@ -1,0 +1,288 @@
+import { LOG_LEVELS } from '../base/log-level.ts'
+import { STAGES } from '../base/stages.ts'
+import { DETACHED_ASKS } from '../protocol/detached.ts'
+import { signedStdin } from '../protocol/exec.ts'
+import {
+  AGENT_PUBLIC_KEY_BYTES,
+  AGENT_SIGNATURE_BYTES,
+  KEM_CIPHERTEXT_BYTES,
+  KEM_PUBLIC_KEY_BYTES,
+  MAX_ADDRESS_TEXT,
+  MAX_ARGV_BYTES,
+  MAX_ARGV_TOKENS,
+  MAX_BATCH_SIGNATURE_BYTES,
+  MAX_CARD_ADDRESSES,
+  MAX_CARD_BYTES,
+  MAX_KEPT_AGENTS,
+  MAX_LINK_FRAME,
+  MAX_NAME,
+  MAX_NONCES_PER_PEER,
+  MAX_PORT_MESSAGE,
+  MAX_REVOCATIONS_PER_LINK,
+  MAX_SEALED_FRAME,
+  MAX_SNAPSHOT_PART,
+  MAX_TEXT,
+  NONCE_BYTES,
+  SEED_BYTES,
+} from '../protocol/limits.ts'
+import { MAX_CONFIG_ADDRESSES, MAX_PROVEN_REQUEST, MAX_REFUSED_HTTP_TEXT } from '../protocol/local-limits.ts'
+import { DHT_CHOICES, HTTP_REFUSALS, TRUST_DECISIONS } from '../protocol/reasons.ts'
+import { NO_BYTES, type ValueOf, bool, bytes, id32, list, nullable, oneOf, requestId, text, uint, union } from '../protocol/schema.ts'
+import { ASKED_MESSAGES } from './asked-messages.ts'
+
+const MAX_TCP_PORT = 65_535
+const address = text(MAX_ADDRESS_TEXT)
+const httpText = text(MAX_REFUSED_HTTP_TEXT)
+
+/** Version of this channel; both halves are one release, so anything else is refused. */
+export const PORT_VERSION = 10
+
+/** Answers carry the `id` of the call they answer. */
+const call = { id: uint() }
+/** A link's number on this channel, given by the executor. 0 is the daemon's link to itself. */
+const link = { link: uint() }
+/** A run's number on this channel, given by the network's half when it opens the run. */
+const run = { run: uint() }
+
+const callerTokens = {
+  /** What a caller of the API must show, in hex. */
+  api_token: bytes(SEED_BYTES),
+  /** What opens GET /metrics and nothing else; null: only the token above does. */
+  metrics_token: nullable(bytes(SEED_BYTES)),
+}
+
+/** What an operator may do, each carrying a proof that the network's half cannot make. */
+export const OPERATIONS = [
+  'card_import',
+  'contact_meet',
+  'contact_trust',
+  'contact_pin',
+  'contact_unpin',
+  'contact_label',
+  'contact_remove',
+  'identity_revoke',
+  'exec_incoming',
+  'exec_incoming_cancel',
+  'token_rotate',
+] as const
+export type Operation = (typeof OPERATIONS)[number]
+
+/** What the network's half may read as JSON. */
+export const QUERIES = ['exec_diagnostics', 'contacts', 'acl_status', 'metrics'] as const
+export type Query = (typeof QUERIES)[number]
+
+/** From the network's half to the executor. */
+export const toExecutor = union('to-executor', {
+  hello: [0, { ...call, version: uint() }],
+  /** Begin a link as initiator: the executor mints the nonce and writes M1. Answer: link_opened. */
+  link_open: [1, { ...call, peer_machine: id32, kem_public_key: bytes(KEM_PUBLIC_KEY_BYTES) }],
+  /** Initiator got M2 (MAC already checked). The executor verifies both signatures and signs. Answer: link_ready. */
+  link_confirm: [2, { ...call, handle: uint(), m2: bytes(1, MAX_LINK_FRAME) }],
+  /** Responder got M1. The executor mints the nonce, writes M2's core and signs. Answer: link_accepted. */
+  link_accept: [3, { ...call, peer_machine: id32, m1: bytes(1, MAX_LINK_FRAME), kem_ciphertext: bytes(KEM_CIPHERTEXT_BYTES) }],
+  /** Responder got M3 (MAC already checked); `m2` is what was sent. Answer: link_ready. */
+  link_finish: [4, { ...call, handle: uint(), m2: bytes(1, MAX_LINK_FRAME), m3: bytes(1, MAX_LINK_FRAME) }],
+  /** A handshake that failed or was given up. */
+  link_dropped: [5, { handle: uint() }],
+  /** The connection of a link is gone: its nonces are void. Its runs end with their own streams. */
+  link_closed: [6, link],
+  /** Fresh stream nonces for the peer of a link. Answer: nonces. */
+  mint_nonces: [7, { ...call, ...link, count: uint(MAX_NONCES_PER_PEER) }],
+  /** Streams closed unused. */
+  drop_nonces: [8, { ...link, nonces: list(bytes(NONCE_BYTES), MAX_NONCES_PER_PEER) }],
+  /**
+   * Sign an outgoing Request to the peer of a link (link 0: to ourselves). `proven` is the request object
+   * exactly as an operator proved it, `proof` the header's text; both empty where there is none, and for a part of the
+   * fan-out `fanout`, which is proven as a whole. Answer: signed.
+   */
+  sign_request: [
+    9,
+    {
+      ...call,
+      ...link,
+      request_id: requestId,
+      stream_nonce: bytes(NONCE_BYTES),
+      argv: list(text(MAX_ARGV_BYTES), MAX_ARGV_TOKENS),
+      stdin: nullable(signedStdin),
+      timeout_ms: nullable(uint()),
+      cwd: nullable(text(MAX_TEXT)),
+      clamp: bool,
+      proven: bytes(0, MAX_PROVEN_REQUEST),
+      proof: text(MAX_TEXT),
+      fanout: nullable(requestId),
+    },
+  ],
+  /** Sign our own card: for people, or as `announcement` for other daemons. Answer: signed. */
+  sign_card: [
+    10,
+    {
+      ...call,
+      kind: oneOf(['card', 'announcement']),
+      name: text(MAX_NAME),
+      addresses: list(text(MAX_ADDRESS_TEXT), MAX_CARD_ADDRESSES),
+      ttl_ms: uint(),
+    },
+  ],
+  /** A peer's Request, or its question for its rules, arrived on a stream: `frame` is an encoded exec-frame. run_frame answers follow until run_closed. */
+  run_open: [11, { ...run, ...link, stream_nonce: bytes(NONCE_BYTES), frame: bytes(1, MAX_SEALED_FRAME) }],
+  /** Any later frame of the peer for this run. */
+  run_frame: [12, { ...run, frame: bytes(1, MAX_SEALED_FRAME) }],
+  /** The run's stream was lost. The run goes on for the rest of its lease, and may be resumed. */
+  run_lost: [13, run],
+  /** A change by an operator: `body` is the JSON exactly as proven, `proof` the header's text ("" = none). Answer: result. */
+  operate: [14, { ...call, operation: oneOf(OPERATIONS), body: bytes(0, MAX_SEALED_FRAME), proof: text(MAX_TEXT) }],
+  /** Answer: result. */
+  query: [15, { ...call, what: oneOf(QUERIES) }],
+  /** Revocations that a peer handed over. Answer: result with the number accepted. */
+  revocations: [16, { ...call, ...link, items: list(bytes(1, MAX_CARD_BYTES), MAX_REVOCATIONS_PER_LINK) }],
+  /** A peer's Resume arrived on a new stream: `frame` is an encoded exec-frame. Answers as for run_open. */
+  run_resume: [17, { ...run, ...link, stream_nonce: bytes(NONCE_BYTES), frame: bytes(1, MAX_SEALED_FRAME) }],
+  /** The peer is done with the run: it closed the stream in peace, because it has the Exit or wants none, or it broke the protocol. */
+  run_over: [18, run],
+  /** Everything that this half has to be told, since it opens no file. Answer: settings. */
+  settings: [19, call],
+  /** It listens; `api_port` is the TCP port of its API. */
+  network_ready: [20, { api_port: uint(MAX_TCP_PORT) }],
+  /** It could not begin: a code of the error table and its text. It ends after this. */
+  network_failed: [21, { code: text(MAX_NAME), message: text(MAX_TEXT) }],
+  /** A call of the REST API was refused at the gate, or because there were too many: for the journal. */
+  http_refused: [
+    22,
+    {
+      code: oneOf(HTTP_REFUSALS),
+      method: httpText,
+      path: httpText,
+      host: nullable(httpText),
+      origin: nullable(httpText),
+      remote: nullable(httpText),
+    },
+  ],
+  /** Sign a question to the peer of a link (link 0: to ourselves): which commands may this agent run there? Answer: signed. */
+  sign_rules_request: [23, { ...call, ...link, request_id: requestId, stream_nonce: bytes(NONCE_BYTES) }],
+  /** Sign the question of an `approval_ask` to the peer of a link. Answer: signed. */
+  sign_approval_request: [24, { ...call, ...link, ask: uint(), request_id: requestId, stream_nonce: bytes(NONCE_BYTES) }],
+  /** What the approver of an `approval_ask` answered: an encoded exec-frame. */
+  approval_answer: [25, { ask: uint(), frame: bytes(1, MAX_SEALED_FRAME) }],
+  /** Answers `ping`: this half works on its events. */
+  pong: [26, {}],
+  /** What would the trust rules say of this pair now, and why? Answer: result. */
+  evaluate_trust: [27, { ...call, agent: id32, machine: id32 }],
+  ...ASKED_MESSAGES,
+  /**
+   * An operator proved this fan-out: `proven` is its object exactly as it came. Each of its hosts may then be asked once, until
+   * `fanout_over`. Answer: result.
+   */
+  prove_fanout: [33, { ...call, fanout: requestId, proven: bytes(1, MAX_PROVEN_REQUEST), proof: text(MAX_TEXT) }],
+  /** No more of its hosts is to be asked. Answer: result. */
+  fanout_over: [34, { ...call, fanout: requestId }],
+  /** As sign_request, for a run that is to outlive its caller. Answer: signed. */
+  sign_detach_request: [
+    35,
+    {
+      ...call,
+      ...link,
+      request_id: requestId,
+      stream_nonce: bytes(NONCE_BYTES),
+      argv: list(text(MAX_ARGV_BYTES), MAX_ARGV_TOKENS),
+      cwd: nullable(text(MAX_TEXT)),
+      clamp: bool,
+      lifetime_ms: nullable(uint()),
+      keep_bytes: nullable(uint()),
+      proven: bytes(0, MAX_PROVEN_REQUEST),
+      proof: text(MAX_TEXT),
+    },
+  ],
+  /** Sign a question to the peer of a link about a detached run of ours there. Answer: signed. */
+  sign_detached_ask: [
+    36,
+    { ...call, ...link, request_id: requestId, stream_nonce: bytes(NONCE_BYTES), ask: oneOf(DETACHED_ASKS), from: uint() },
+  ],
+})
+/** Of the messages above, those whose number is a run's, and those that nobody waits for. */
+export const RUN_TAGS: readonly number[] = [11, 12, 13, 17, 18]
+export const UNANSWERED_TAGS: readonly number[] = [5, 6, 8, 20, 21, 22, 25, 26]
+export type ToExecutor = ValueOf<typeof toExecutor>
+
+export type HttpRefused = Omit<Extract<ToExecutor, { type: 'http_refused' }>, 'type'>
+
+/** An operator's proof of a run, as `sign_request` carries it. */
+export type RequestProof = Pick<Extract<ToExecutor, { type: 'sign_request' }>, 'proven' | 'proof'>
+export const NO_PROOF: RequestProof = { proven: NO_BYTES, proof: '' }
+
+/** From the executor to the network's half. */
+export const toNetwork = union('to-network', {
+  welcome: [
+    0,
+    {
+      ...call,
+      version: uint(),
+      agent_id: id32,
+      machine_id: id32,
+      agent_public_key: bytes(AGENT_PUBLIC_KEY_BYTES),
+    },
+  ],
+  /** `handle` names the handshake until link_ready. */
+  link_opened: [1, { ...call, handle: uint(), m1: bytes(1, MAX_LINK_FRAME) }],
+  link_accepted: [2, { ...call, handle: uint(), m2_core: bytes(1, MAX_LINK_FRAME), agent_signature: bytes(AGENT_SIGNATURE_BYTES) }],
+  /** Both signatures hold. `agent_signature` is ours for M3 when we are the initiator, else empty. */
+  link_ready: [3, { ...call, ...link, agent_id: id32, decision: oneOf(TRUST_DECISIONS), agent_signature: bytes(0, AGENT_SIGNATURE_BYTES) }],
+  nonces: [4, { ...call, nonces: list(bytes(NONCE_BYTES), MAX_NONCES_PER_PEER) }],
+  signed: [5, { ...call, body: bytes(1, MAX_SEALED_FRAME), signature: bytes(AGENT_SIGNATURE_BYTES, MAX_BATCH_SIGNATURE_BYTES) }],
+  /** JSON text. */
+  result: [6, { ...call, json: text(MAX_PORT_MESSAGE) }],
+  /** The call failed: a code of the error table, its text, and its data as JSON. */
+  failed: [7, { ...call, code: text(MAX_NAME), message: text(MAX_TEXT), data: text(MAX_SEALED_FRAME) }],
+  /** A frame for the peer, in order. */
+  run_frame: [8, { ...run, frame: bytes(1, MAX_SEALED_FRAME) }],
+  /** Nothing more comes for this run; its stream may be closed. */
+  run_closed: [9, run],
+  /** After hello and after every change: a `Snapshot` as JSON in UTF-8, in parts behind one another. */
+  snapshot: [10, { part: bytes(1, MAX_SNAPSHOT_PART), last: bool }],
+  /** A link's standing changed; anything but accept, accept_with_flag or unknown means: close it now. */
+  link_decision: [11, { ...link, decision: oneOf(TRUST_DECISIONS) }],
+  /** Revocations of ours and of those we know, to hand to the peer of a link. */
+  link_revocations: [12, { ...link, items: list(bytes(1, MAX_CARD_BYTES), MAX_REVOCATIONS_PER_LINK) }],
+  /** The settings of docs/config.md by their names, and the two secrets that this half needs: Noise's and the API's. */
+  settings: [
+    13,
+    {
+      ...call,
+      display_name: text(MAX_NAME),
+      api_port: uint(MAX_TCP_PORT),
+      listen: list(address, MAX_CONFIG_ADDRESSES),
+      announce: list(address, MAX_CONFIG_ADDRESSES),
+      bootstrap: list(address, MAX_CONFIG_ADDRESSES),
+      keep: list(id32, MAX_KEPT_AGENTS),
+      relay: bool,
+      relays: list(address, MAX_CONFIG_ADDRESSES),
+      dht: oneOf(DHT_CHOICES),
+      mdns: bool,
+      strangers: bool,
+      log_level: oneOf(LOG_LEVELS),
+      /** The seed of the machine's Ed25519 key. */
+      machine_seed: bytes(SEED_BYTES),
+      ...callerTokens,
+      /** Where traces go; null: none are kept. */
+      otlp: nullable(text(MAX_ADDRESS_TEXT)),
+    },
+  ],
+  /** Give callers their outcomes and end: every program is over. */
+  stop: [14, {}],
+  /** Reach this agent and have the question of this number signed for the stream to it: its word is needed for a run that waits. */
+  approval_ask: [15, { ask: uint(), agent_id: id32 }],
+  /** Its word is not needed any more: close the stream. */
+  approval_withdrawn: [16, { ask: uint() }],
+  /** Answer: pong, at once. */
+  ping: [17, {}],
+  /** A run has reached a stage here; only where traces are kept. */
+  run_stage: [18, { request_id: requestId, stage: oneOf(STAGES), at_us: uint() }],
+  /** What callers of the API must show from now on, in place of what `settings` said. */
+  caller_tokens: [19, callerTokens],
+})
+export type ToNetwork = ValueOf<typeof toNetwork>
+
+/** What the executor tells a network half of the daemon's configuration. */
+export type NetworkSettings = Omit<Extract<ToNetwork, { type: 'settings' }>, 'type' | 'id'>
+
+/** What callers of the API must show. */
+export type CallerTokens = Omit<Extract<ToNetwork, { type: 'caller_tokens' }>, 'type'>

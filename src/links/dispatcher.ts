@@ -1,0 +1,51 @@
+import { AppError, asError, errorText } from '../base/errors.ts'
+import type { Logger } from '../base/log.ts'
+import { BODY_PREFIX_BYTES } from '../protocol/dm.ts'
+import { type RequestId, shortId } from '../protocol/ids.ts'
+import type { DmChannel } from './channel.ts'
+import type { DmCounters } from './counters.ts'
+import { isAccepted } from './link.ts'
+
+/** `body` is whole, prefix included. A throw ends the channel. */
+export type BodyHandler = (channel: DmChannel, requestId: RequestId, body: Uint8Array) => void
+
+/** Hands each body of a channel that a peer opened to the handler of its prefix. A body of another prefix is counted and dropped, and ends the channel of an agent that is not accepted. */
+export class Dispatcher {
+  readonly #counters: DmCounters
+  readonly #log: Logger
+  readonly #routes = new Map<string, BodyHandler>()
+
+  constructor(components: { readonly counters: DmCounters; readonly log: Logger }) {
+    this.#counters = components.counters
+    this.#log = components.log
+  }
+
+  /** From now on bodies of this channel, which a peer has opened and which does not listen yet, go to the handlers. */
+  attach(channel: DmChannel): void {
+    channel.onBody = (requestId, body) => this.#dispatch(channel, requestId, body)
+  }
+
+  /** One handler for each prefix of `BODY_PREFIX_BYTES`. */
+  route(prefix: Uint8Array, handler: BodyHandler): void {
+    const key = keyOf(prefix)
+    if (prefix.length !== BODY_PREFIX_BYTES || this.#routes.has(key)) throw new TypeError('a prefix has twelve bytes and one handler')
+    this.#routes.set(key, handler)
+  }
+
+  #dispatch(channel: DmChannel, requestId: RequestId, body: Uint8Array): void {
+    const handler = this.#routes.get(keyOf(body.subarray(0, BODY_PREFIX_BYTES)))
+    if (handler === undefined) {
+      this.#counters.add('unknown_prefix')
+      if (!isAccepted(channel.link.decision)) channel.abort(new AppError('rate_limited', 'a body for nobody'))
+      return
+    }
+    try {
+      handler(channel, requestId, body)
+    } catch (error) {
+      this.#log.debug({ agent: shortId(channel.link.agentId), request_id: requestId, err: errorText(error) }, 'a body ended its channel')
+      channel.abort(asError(error))
+    }
+  }
+}
+
+const keyOf = (prefix: Uint8Array): string => Buffer.from(prefix.buffer, prefix.byteOffset, prefix.byteLength).toString('latin1')

@@ -1,0 +1,179 @@
+import { unlessAborted } from '../base/abortable.ts'
+import type { Clock } from '../base/clock.ts'
+import { AppError, asError, errorText } from '../base/errors.ts'
+import type { Logger } from '../base/log.ts'
+import type { Startable } from '../base/startable.ts'
+import { newRequestId } from '../identity/request-id.ts'
+import {
+  BODY_PREFIX_BYTES,
+  type DirectMessage,
+  type DirectReceipt,
+  MESSAGE_PREFIX,
+  RECEIPT_PREFIX,
+  REVOCATIONS_PREFIX,
+  directMessage,
+  directReceipt,
+  revocationList,
+} from '../protocol/dm.ts'
+import { type AgentId, type MachineId, type RequestId, shortId } from '../protocol/ids.ts'
+import { MAX_REVOCATIONS_PER_LINK } from '../protocol/limits.ts'
+import type { TrustDecision } from '../protocol/reasons.ts'
+import type { DmChannel } from './channel.ts'
+import type { DmCounters } from './counters.ts'
+import type { Dispatcher } from './dispatcher.ts'
+import { EventFeed, type Subscription } from './event-feed.ts'
+import type { LinkPort } from './link-port.ts'
+import { type Link, isAccepted } from './link.ts'
+import type { Links } from './links.ts'
+
+/** How long a sender waits for the receipt of a direct message. */
+const RECEIPT_MS = 10_000
+
+/** What `/direct/events` shows; `lagged` is the last word to a listener that was too slow. */
+export type DirectEvent =
+  | {
+      readonly type: 'message'
+      readonly request_id: RequestId
+      readonly from_agent: AgentId
+      readonly from_machine: MachineId
+      readonly decision: TrustDecision
+      readonly content_type: string
+      readonly payload_b64: string
+      /** ISO 8601. */
+      readonly received_at: string
+    }
+  | { readonly type: 'lagged' }
+
+export interface MessagesComponents {
+  readonly links: Pick<Links, 'openChannel' | 'penalise'>
+  readonly dispatcher: Dispatcher
+  readonly port: Pick<LinkPort, 'identity' | 'revocations'>
+  readonly counters: DmCounters
+  readonly clock: Clock
+  readonly log: Logger
+}
+
+type Outcome = DirectReceipt['outcome']
+
+/** Generic direct messages between agents, each answered by a receipt, and the revocations peers hand over. */
+export class Messages implements Startable {
+  readonly #parts: MessagesComponents
+  readonly #feed = new EventFeed<DirectEvent>({ lastWord: () => ({ type: 'lagged' }) })
+  /** Revocations taken over each link so far. */
+  readonly #revocations = new WeakMap<Link, number>()
+  /** Channels whose peer has not read its receipts. */
+  readonly #unread = new WeakSet<DmChannel>()
+
+  constructor(components: MessagesComponents) {
+    this.#parts = components
+  }
+
+  start(): void {
+    const { dispatcher } = this.#parts
+    dispatcher.route(MESSAGE_PREFIX, (channel, requestId, body) => this.#onMessage(channel, requestId, body))
+    dispatcher.route(REVOCATIONS_PREFIX, (channel, _requestId, body) => this.#onRevocations(channel, body))
+  }
+
+  stop(): void {
+    this.#feed.close()
+  }
+
+  /** Messages from now on, until it is closed or falls `MAX_EVENT_BACKLOG` behind. */
+  subscribe(): Subscription<DirectEvent> {
+    return this.#feed.subscribe()
+  }
+
+  /** Sends one message and waits for its receipt. Throws as `Links.link`, or `timeout` when no receipt comes. */
+  async send(agentId: AgentId, message: DirectMessage, signal: AbortSignal): Promise<{ request_id: RequestId; outcome: Outcome }> {
+    const { links, counters, port } = this.#parts
+    const request_id = newRequestId()
+    const body = Buffer.concat([MESSAGE_PREFIX, directMessage.encode(message)])
+    const { agentId: self, machineId } = port.identity
+    if (agentId === self) {
+      return { request_id, outcome: this.#deliver({ agentId, machineId, decision: 'accept' }, request_id, message) }
+    }
+    const channel = await links.openChannel(agentId, signal)
+    try {
+      signal.throwIfAborted()
+      counters.add('messages_sent')
+      const receipt = receiptOn(channel, request_id, AbortSignal.any([signal, AbortSignal.timeout(RECEIPT_MS)]))
+      // When `send` throws, `receipt` is not awaited, and its rejection would be unhandled.
+      receipt.catch(() => undefined)
+      channel.send(request_id, body)
+      const outcome = await receipt
+      counters.add('receipts_received')
+      return { request_id, outcome }
+    } finally {
+      void channel.close()
+    }
+  }
+
+  #onMessage(channel: DmChannel, requestId: RequestId, body: Uint8Array): void {
+    const message = directMessage.decode(body.subarray(BODY_PREFIX_BYTES))
+    if (!isAccepted(channel.link.decision)) return this.#reject(channel, requestId)
+    if (this.#unread.has(channel)) throw new AppError('rate_limited', 'the receipts of earlier messages are not read')
+    if (this.#receipt(channel, requestId, this.#deliver(channel.link, requestId, message))) return
+    this.#unread.add(channel)
+    void channel.drained().then(() => this.#unread.delete(channel))
+  }
+
+  /** Answers an agent that is not accepted once on each channel, since each receipt is work for us. */
+  #reject(channel: DmChannel, requestId: RequestId): void {
+    this.#parts.counters.add('trust_rejected')
+    channel.onBody = () => undefined
+    this.#receipt(channel, requestId, 'rejected')
+    void channel.close()
+    this.#parts.links.penalise(channel.link, 'denied')
+  }
+
+  #receipt(channel: DmChannel, requestId: RequestId, outcome: Outcome): boolean {
+    return channel.send(requestId, Buffer.concat([RECEIPT_PREFIX, directReceipt.encode({ outcome })]))
+  }
+
+  #deliver(from: Pick<Link, 'agentId' | 'machineId' | 'decision'>, requestId: RequestId, message: DirectMessage): Outcome {
+    const { counters, clock } = this.#parts
+    const { delivered, cutOff } = this.#feed.push({
+      type: 'message',
+      request_id: requestId,
+      from_agent: from.agentId,
+      from_machine: from.machineId,
+      decision: from.decision,
+      content_type: message.content_type,
+      payload_b64: Buffer.from(message.payload).toString('base64'),
+      received_at: new Date(clock.now()).toISOString(),
+    })
+    counters.add('listeners_cut_off', cutOff)
+    counters.add(delivered > 0 ? 'messages_delivered' : 'messages_without_listener')
+    return delivered > 0 ? 'delivered' : 'no_listener'
+  }
+
+  #onRevocations(channel: DmChannel, body: Uint8Array): void {
+    const { items } = revocationList.decode(body.subarray(BODY_PREFIX_BYTES))
+    const { link } = channel
+    const total = (this.#revocations.get(link) ?? 0) + items.length
+    if (total > MAX_REVOCATIONS_PER_LINK) throw new AppError('malformed', 'more revocations than one link may bring')
+    this.#revocations.set(link, total)
+    this.#parts.counters.add('revocations_received')
+    this.#parts.port.revocations(link.number, items).catch((error: unknown) => {
+      this.#parts.log.debug({ agent: shortId(link.agentId), err: errorText(error) }, 'revocations not taken')
+    })
+  }
+}
+
+/** The receipt for one message. Rejects when the channel ends, time is up, or something else comes back. */
+const receiptOn = async (channel: DmChannel, requestId: RequestId, signal: AbortSignal): Promise<Outcome> => {
+  const { promise, resolve, reject } = Promise.withResolvers<Outcome>()
+  channel.onBody = (id, body) => {
+    try {
+      const prefix = Buffer.from(body.subarray(0, BODY_PREFIX_BYTES))
+      if (id !== requestId || !prefix.equals(RECEIPT_PREFIX)) throw new AppError('malformed', 'not the receipt of this message')
+      resolve(directReceipt.decode(body.subarray(BODY_PREFIX_BYTES)).outcome)
+    } catch (error) {
+      channel.abort(asError(error))
+    }
+  }
+  channel.onClosed = (error) => reject(error ?? new AppError('peer_unreachable', 'the peer gave no receipt'))
+  return unlessAborted(promise, signal).catch((error: unknown) => {
+    throw error === signal.reason ? new AppError('timeout', 'no receipt came in time', { cause: error }) : error
+  })
+}

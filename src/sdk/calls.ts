@@ -1,0 +1,177 @@
+import { jsonText } from '../protocol/lines.ts'
+import type { EventParams } from '../protocol/rexd-answers.ts'
+import { MAX_RPC_MESSAGE } from '../protocol/rexd-limits.ts'
+import type { Method, Params } from '../protocol/rexd-methods.ts'
+import { RexdDisconnected, RexdError } from './errors.ts'
+import type { Incoming } from './incoming.ts'
+import { whenAborted } from './promises.ts'
+
+/** Where a call may be sent: over one transport, or over whichever its session has. */
+export interface CallScope {
+  /** Where it can be asked now; null: nowhere. */
+  readonly transport: object | null
+  /** While `transport` is null, another one will come. */
+  readonly lasting: boolean
+}
+
+/** Asked a second time, these change nothing more: they are sent again after a loss. */
+const ASKED_AGAIN: ReadonlySet<Method> = new Set([
+  'session.info',
+  'session.events',
+  'session.close',
+  'exec.wait',
+  'fs.read',
+  'fs.list',
+  'fs.glob',
+  'fs.stat',
+])
+
+export interface CallInit<M extends Method, T> {
+  readonly method: M
+  readonly params: Params<M>
+  readonly signal?: AbortSignal | undefined
+  readonly scope?: CallScope | undefined
+  /** Makes what the caller gets, before any message behind the answer is looked at. May throw. */
+  accept(result: unknown): T
+  /** Called in its place where the caller has given up meanwhile. */
+  late?(result: unknown): void
+  /** Called when somebody is asked whether it may be done, also where the caller has given up meanwhile. */
+  readonly waiting?: CallWaiting | undefined
+}
+
+export type CallWaiting = (waiting: EventParams<'exec.waiting'>) => void
+
+interface Call {
+  readonly id: number
+  readonly method: Method
+  readonly text: string
+  readonly scope: CallScope | undefined
+  readonly accept: (result: unknown) => void
+  readonly reject: (error: unknown) => void
+  readonly late: ((result: unknown) => void) | undefined
+  readonly waiting: CallWaiting | undefined
+  /** The caller has given up. */
+  abandoned: boolean
+}
+
+type Answer = Extract<Incoming, { kind: 'result' | 'failure' }>
+
+/** The calls of a connection: those that wait to be sent, in their order, and those that wait for their answer. */
+export class Calls {
+  readonly #waiting: Call[] = []
+  readonly #sent = new Map<number, Call>()
+  #last = 0
+
+  /** Some call waits to be sent. */
+  get waiting(): boolean {
+    return this.#waiting.length > 0
+  }
+
+  /** Somebody waits for an answer, or has to be told of one that comes late. */
+  get expecting(): boolean {
+    return [...this.#sent.values()].some((call) => !call.abandoned || call.late !== undefined)
+  }
+
+  /** Rejects with what the server answers, with `RexdDisconnected`, or with the signal's reason. */
+  async add<M extends Method, T>(init: CallInit<M, T>): Promise<T> {
+    const { method, params, signal, scope, waiting } = init
+    signal?.throwIfAborted()
+    const id = ++this.#last
+    const text = jsonText({ jsonrpc: '2.0', id, method, params })
+    requireSendable(text, method)
+    return new Promise<T>((resolve, reject) => {
+      const accept = (result: unknown): void => resolve(init.accept(result))
+      const late = init.late === undefined ? undefined : (result: unknown): void => init.late?.(result)
+      let release = (): void => undefined
+      const settling =
+        <A>(settle: (value: A) => void) =>
+        (value: A): void => {
+          release()
+          settle(value)
+        }
+      const call: Call = { id, method, text, scope, accept: settling(accept), reject: settling(reject), late, waiting, abandoned: false }
+      this.#waiting.push(call)
+      release = whenAborted(signal, (reason) => this.#abandon(call, reason))
+    })
+  }
+
+  /** The next to be sent on this transport; from now on it counts as sent. */
+  take(transport: object): string | null {
+    const at = this.#waiting.findIndex(({ scope }) => scope === undefined || scope.transport === transport)
+    const [call] = at === -1 ? [] : this.#waiting.splice(at, 1)
+    if (call === undefined) return null
+    this.#sent.set(call.id, call)
+    return call.text
+  }
+
+  /** Somebody is asked about a call; false: nobody here wants to know. */
+  waits(params: EventParams<'exec.waiting'>): boolean {
+    const call = typeof params.call === 'number' ? this.#sent.get(params.call) : undefined
+    call?.waiting?.(params)
+    return call?.waiting !== undefined
+  }
+
+  /** The method of what was answered; null: nothing was asked by that id. */
+  settle(answer: Answer): Method | null {
+    const call = this.#sent.get(answer.id)
+    if (call === undefined) return null
+    this.#sent.delete(answer.id)
+    if (answer.kind === 'failure') call.reject(answer.error)
+    else if (call.abandoned) call.late?.(answer.result)
+    else this.#accept(call, answer.result)
+    return call.method
+  }
+
+  /** The transport is lost: what was sent there is rejected, but for the calls of `ASKED_AGAIN` whose scope lasts, which wait to be sent again. */
+  lose(message: string, cause: unknown): void {
+    const sent = [...this.#sent.values()]
+    this.#sent.clear()
+    const again = sent.filter(({ scope, method, abandoned }) => scope?.lasting === true && ASKED_AGAIN.has(method) && !abandoned)
+    for (const call of sent)
+      if (!again.includes(call)) call.reject(new RexdDisconnected(`${call.method}: ${message}`, { sent: true, cause }))
+    this.#waiting.unshift(...again)
+    this.sweep(message, cause)
+  }
+
+  /** Rejects the calls whose scope ends without another transport. */
+  sweep(message: string, cause: unknown): void {
+    this.#drop(({ scope }) => scope !== undefined && scope.transport === null && !scope.lasting, message, cause)
+  }
+
+  /** Rejects every call that waits to be sent. */
+  refuse(message: string, cause: unknown): void {
+    this.#drop(() => true, message, cause)
+  }
+
+  #drop(which: (call: Call) => boolean, message: string, cause: unknown): void {
+    const dropped = this.#waiting.filter(which)
+    const kept = this.#waiting.filter((call) => !which(call))
+    this.#waiting.splice(0, this.#waiting.length, ...kept)
+    for (const call of dropped) call.reject(new RexdDisconnected(`${call.method}: ${message}`, { sent: false, cause }))
+  }
+
+  #accept(call: Call, result: unknown): void {
+    try {
+      call.accept(result)
+    } catch (error) {
+      call.reject(error)
+    }
+  }
+
+  #abandon(call: Call, reason: unknown): void {
+    call.abandoned = true
+    const at = this.#waiting.indexOf(call)
+    if (at !== -1) this.#waiting.splice(at, 1)
+    call.reject(reason)
+  }
+}
+
+/** Throws `resource_limit`: a server cannot say whose message it was that was too long, and its answer ends the connection. */
+const requireSendable = (text: string, method: Method): void => {
+  // A UTF-16 code unit has at most three bytes in UTF-8: most texts need not be measured.
+  if (text.length * 3 <= MAX_RPC_MESSAGE) return
+  const bytes = Buffer.byteLength(text)
+  if (bytes <= MAX_RPC_MESSAGE) return
+  const data = { code: 'resource_limit', limit: 'message', asked: bytes, max: MAX_RPC_MESSAGE }
+  throw new RexdError({ code: -32_008, message: `${method}: a message has at most ${MAX_RPC_MESSAGE} bytes, not ${bytes}`, data })
+}

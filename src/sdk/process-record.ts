@@ -1,0 +1,199 @@
+import type { EventParams, Result, RexdEvent } from '../protocol/rexd-answers.ts'
+import type { Params } from '../protocol/rexd-methods.ts'
+import type { RunStory } from '../protocol/run-story.ts'
+import type { Connection } from './connection.ts'
+import { RexdError, type RexdGap, RexdProtocolError } from './errors.ts'
+import { type CamelCase, camelCase, present } from './fields.ts'
+import { bytesOf, resultOf } from './incoming.ts'
+import { type OutputName, OutputQueue } from './output.ts'
+import { type CallOptions, deferred, pause } from './promises.ts'
+import type { ProcessListener, SessionLink } from './session-link.ts'
+
+/** SIGKILL for a program that SIGTERM did not end: what the server grants too. */
+const KILL_GRACE_MS = 5_000
+
+/** How a process ended. */
+export type ProcessExit = CamelCase<Omit<EventParams<'exec.exit'>, 'session_id' | 'process_id' | 'cursor'>>
+
+/** Where a program runs: this server, its sandbox, or a node, whose `agentId` is said. */
+export type RanOn = CamelCase<NonNullable<Result<'exec.start'>['ran_on']>>
+/** A wish that was wider than what the server's configuration allows, and what it got. */
+export type CutWish = CamelCase<NonNullable<Result<'exec.start'>['cut_wishes']>[number]>
+
+export interface Place {
+  /** Null: the server does not choose among hosts. */
+  readonly ranOn: RanOn | null
+  readonly cutWishes: readonly CutWish[]
+}
+
+export interface ProcessRecordInit extends Result<'exec.start'> {
+  /** Of its terminal; null: it has none. */
+  readonly pty_id: string | null
+}
+
+/** False: it was over already. While somebody is asked whether it may begin, that is taken back. */
+export const killProcess = async (
+  { connection, link }: { readonly connection: Connection; readonly link: SessionLink },
+  asked: { readonly process_id: string; readonly signal?: string | undefined },
+  { signal }: CallOptions = {},
+): Promise<boolean> => {
+  const accept = (result: unknown): boolean => resultOf(result, 'exec.kill', ['ok']).ok
+  const params = present<Params<'exec.kill'>>({ session_id: link.id, ...asked })
+  return connection.request({ method: 'exec.kill', params, scope: link, signal, accept })
+}
+
+/** One process of a session: takes its events, checks that none is missing, and keeps its output until it is read. */
+export class ProcessRecord implements ProcessListener {
+  readonly queue: OutputQueue
+  readonly init: ProcessRecordInit
+  readonly link: SessionLink
+  readonly #connection: Connection
+  readonly #exited = deferred<ProcessExit>()
+  readonly #over = new AbortController()
+  readonly #gone = new AbortController()
+  readonly exited: Promise<ProcessExit> = this.#exited.promise
+  /** Aborted when its caller hears nothing new of it any more. */
+  readonly over: AbortSignal = this.#over.signal
+  /** Aborted when the server has said its last word about it, or cannot say it. */
+  readonly gone: AbortSignal = this.#gone.signal
+  readonly #streams = { stdout: { seq: 0, bytes: 0 }, stderr: { seq: 0, bytes: 0 } }
+  /** Told what it writes; null: nobody is. */
+  story: Pick<RunStory, 'output'> | null = null
+  /** Its session is being closed: what it still writes is not looked at. */
+  #cut = false
+
+  constructor(components: { connection: Connection; link: SessionLink }, init: ProcessRecordInit) {
+    this.init = init
+    this.#connection = components.connection
+    this.link = components.link
+    this.queue = new OutputQueue({ onFullness: (fullness) => this.#connection.gate.set(this, fullness) })
+    // It may have no other handler.
+    this.#exited.promise.catch(() => undefined)
+    this.link.add(init.process_id, this)
+  }
+
+  get ids(): Params<'exec.kill'> {
+    return { session_id: this.link.id, process_id: this.init.process_id }
+  }
+
+  get place(): Place {
+    const { ran_on, cut_wishes = [] } = this.init
+    return { ranOn: ran_on === undefined ? null : camelCase(ran_on), cutWishes: camelCase(cut_wishes) }
+  }
+
+  /** False: it was over already. */
+  async kill(name: string | undefined, options: CallOptions): Promise<boolean> {
+    return killProcess({ connection: this.#connection, link: this.link }, { process_id: this.init.process_id, signal: name }, options)
+  }
+
+  /** Rejects what its caller waits for, and ends the process. */
+  abandon(reason: unknown): void {
+    if (this.over.aborted) return
+    this.queue.fail(reason)
+    this.#finish(reason)
+    void this.#putDown()
+  }
+
+  /** Its session is being closed, and it with it: readers get what came until now, then the error. */
+  cut(error: Error): void {
+    this.#cut = true
+    this.queue.end(error)
+  }
+
+  /** Readers get what came before, then the error; the program goes on. */
+  onGap(error: RexdGap): void {
+    this.queue.end(error)
+    this.#finish(error)
+  }
+
+  onLost(error: Error): void {
+    this.queue.end(error)
+    this.#finish(error)
+    this.#leave()
+  }
+
+  onEvent({ method, params }: RexdEvent): void {
+    switch (method) {
+      case 'exec.stdout':
+      case 'pty.output':
+        return this.#heard('stdout', params)
+      case 'exec.stderr':
+        return this.#heard('stderr', params)
+      case 'exec.exit':
+      case 'pty.exit':
+        return this.#ended(params)
+      case 'exec.error':
+        return this.#failed(params)
+      // `SessionLink` handles them.
+      case 'exec.waiting':
+      case 'session.gap':
+        return undefined
+    }
+  }
+
+  #heard(name: OutputName, { seq, data, encoding }: EventParams<'exec.stdout'>): void {
+    if (this.over.aborted || this.#cut) return
+    const stream = this.#streams[name]
+    stream.seq += 1
+    if (seq !== stream.seq) {
+      const text = `${name} of ${this.init.process_id} goes on with ${seq} instead of ${stream.seq}: something of it is missing`
+      return this.#broken(new RexdProtocolError(text))
+    }
+    const bytes = bytesOf(data, encoding, `exec.${name}`)
+    stream.bytes += bytes.length
+    this.story?.output(bytes)
+    this.queue.push({ stream: name, data: bytes, seq })
+  }
+
+  #ended(params: EventParams<'exec.exit'>): void {
+    const { exit_code, signal, timed_out, duration_ms, bytes_stdout, bytes_stderr, truncated, descendants_ended } = params
+    const facts = { exit_code, signal, timed_out, duration_ms, bytes_stdout, bytes_stderr, truncated }
+    const exit = { ...facts, ...(descendants_ended !== undefined && { descendants_ended }) }
+    this.#leave()
+    if (this.over.aborted) return
+    const { stdout, stderr } = this.#streams
+    const whole = stdout.bytes === exit.bytes_stdout && stderr.bytes === exit.bytes_stderr
+    if (!whole && !exit.truncated && !this.#cut) {
+      const text = `${this.init.process_id} wrote ${exit.bytes_stdout} and ${exit.bytes_stderr} bytes, of which ${stdout.bytes} and ${stderr.bytes} came`
+      return this.#broken(new RexdProtocolError(text))
+    }
+    this.queue.end(null)
+    this.#over.abort()
+    this.#exited.resolve(camelCase(exit))
+  }
+
+  #failed({ code, message, data }: EventParams<'exec.error'>): void {
+    const error = new RexdError({ code, message, data })
+    this.queue.end(error)
+    this.#finish(error)
+    this.#leave()
+  }
+
+  /** Readers get what came, then the error; the process is ended. */
+  #broken(error: RexdProtocolError): void {
+    this.queue.end(error)
+    this.#finish(error)
+    if (!this.gone.aborted) void this.#putDown()
+  }
+
+  #finish(error: unknown): void {
+    if (this.over.aborted) return
+    this.#over.abort()
+    this.#exited.reject(error)
+  }
+
+  #leave(): void {
+    this.#gone.abort()
+    this.link.remove(this.init.process_id, this)
+  }
+
+  /** Sends SIGTERM, and SIGKILL after `KILL_GRACE_MS`. Where neither can be sent the process is gone, or ends with its connection. */
+  async #putDown(): Promise<void> {
+    for (const name of ['TERM', 'KILL']) {
+      if (this.gone.aborted) return
+      // Not waited for: its answer may stand behind output that nobody reads.
+      this.kill(name, {}).catch(() => undefined)
+      await pause(KILL_GRACE_MS, this.gone)
+    }
+  }
+}

@@ -1,0 +1,192 @@
+import { posix } from 'node:path'
+import type { Result } from '../protocol/rexd-answers.ts'
+import type { Method, Params } from '../protocol/rexd-methods.ts'
+import { toBase64 } from '../protocol/text.ts'
+import type { Connection } from './connection.ts'
+import { type DataSource, contentChunks, toText } from './data.ts'
+import { type CamelCase, camelCase, present } from './fields.ts'
+import { type FilePart, type ReadOptions, fileParts } from './file-parts.ts'
+import { resultOf } from './incoming.ts'
+import type { CallOptions } from './promises.ts'
+import type { SessionLink } from './session-link.ts'
+
+/** What `readAll` reads unless told. */
+const MAX_READ_ALL = 64 * 1024 * 1024
+
+export type WriteMode = NonNullable<Params<'fs.write'>['mode']>
+export type FileWritten = CamelCase<Result<'fs.write'>>
+export type FileListing = CamelCase<Result<'fs.list'>>
+export type FileMatches = CamelCase<Result<'fs.glob'>>
+export type FileStatus = CamelCase<Result<'fs.stat'>>
+export type FileEdited = CamelCase<Result<'fs.edit'>>
+export type FilesPatched = CamelCase<Result<'fs.patch'>>
+
+export interface ReadAllOptions extends ReadOptions {
+  /** Bytes that are too many; 64 MiB unless told. */
+  readonly max?: number
+}
+
+export interface WriteOptions extends CallOptions {
+  /** `replace` unless told. */
+  readonly mode?: WriteMode
+  /** Make the directories that are missing on the way. */
+  readonly mkdirParents?: boolean
+  /** A new file in the place of one that is there, where that keeps all of its rights; false unless told. */
+  readonly atomic?: boolean
+  /** The `mtime` or `mtimeMs` that the file must have, else it is a `conflict`. */
+  readonly expectedMtime?: string | number
+}
+
+export interface EditOptions extends CallOptions {
+  /** Empty: all that is there, if anything; the file is made where there is none. */
+  readonly oldString: string
+  readonly newString: string
+  /** Every place; else the old text must be there exactly once. */
+  readonly replaceAll?: boolean
+  readonly expectedMtime?: string | number
+}
+
+export interface FileContent {
+  readonly data: Uint8Array
+  /** Bytes of the whole file. */
+  readonly size: number
+  /** For the `expectedMtime` of a change. */
+  readonly mtime: string
+}
+
+export interface RemoteFilesInit {
+  /** Where relative paths begin; null: at the session's first root. */
+  readonly cwd: string | null
+  /** Bytes of one message. */
+  readonly readChunk: number
+  readonly writeChunk: number
+}
+
+type FileMethod = Extract<Method, `fs.${string}`>
+type Fields<M extends FileMethod> = { readonly [Key in keyof Omit<Params<M>, 'session_id'>]: Params<M>[Key] | undefined }
+
+/** What is relied upon in the answers. */
+const NEEDED: { readonly [M in FileMethod]: readonly (keyof Result<M>)[] } = {
+  'fs.read': ['size', 'mtime', 'encoding', 'content', 'truncated'],
+  'fs.write': ['bytes_written', 'mtime', 'created'],
+  'fs.list': ['entries', 'truncated'],
+  'fs.glob': ['matches', 'truncated'],
+  'fs.stat': ['exists'],
+  'fs.edit': ['bytes_written', 'replacements', 'mtime'],
+  'fs.patch': ['added', 'updated', 'deleted', 'moved'],
+}
+
+/** Files of a session. Everything rejects with `RexdError`, as `file_not_found`, `forbidden_path`, `conflict`, `file_error`. */
+export class RemoteFiles {
+  readonly #connection: Connection
+  readonly #link: SessionLink
+  readonly #init: RemoteFilesInit
+
+  constructor(components: { connection: Connection; link: SessionLink }, init: RemoteFilesInit) {
+    this.#connection = components.connection
+    this.#link = components.link
+    this.#init = init
+  }
+
+  /** A file, or a part of it, in chunks of at most 1 MiB, of which up to three are asked for ahead. */
+  async *read(path: string, options: ReadOptions = {}): AsyncGenerator<Uint8Array, void, undefined> {
+    for await (const { data } of this.#parts(path, options)) if (data.length > 0) yield data
+  }
+
+  /** The same in one piece. Rejects with a `RangeError` when it has more than `max` bytes. */
+  async readAll(path: string, { max = MAX_READ_ALL, ...options }: ReadAllOptions = {}): Promise<FileContent> {
+    const parts: Uint8Array[] = []
+    let length = 0
+    let about = { size: 0, mtime: '' }
+    for await (const { data, size, mtime } of this.#parts(path, options)) {
+      length += data.length
+      if (length > max) throw new RangeError(`${path} has more than ${max} bytes`)
+      parts.push(data)
+      about = { size, mtime }
+    }
+    return { data: Buffer.concat(parts, length), ...about }
+  }
+
+  /** As `readAll`, as UTF-8; what is none becomes U+FFFD. */
+  async readText(path: string, options: ReadAllOptions = {}): Promise<string> {
+    return toText((await this.readAll(path, options)).data)
+  }
+
+  /**
+   * Writes a file. What fits into one message (1 MiB) is written at once. What is larger, the first chunk creates or replaces
+   * the file and the rest is appended to it: others see the file grow, and a failure or an abort leaves the beginning.
+   * Somebody else's change in between is a `conflict`. What must not be seen half-written is written under another name
+   * and moved by a command.
+   */
+  async write(path: string, content: DataSource, options: WriteOptions = {}): Promise<FileWritten> {
+    const { mode = 'replace', mkdirParents, atomic, expectedMtime, signal } = options
+    const fixed = { path: this.#path(path), encoding: 'base64', atomic } as const
+    let how: Pick<Fields<'fs.write'>, 'mode' | 'mkdir_parents' | 'expected_mtime'> = {
+      mode,
+      mkdir_parents: mkdirParents,
+      expected_mtime: expectedMtime,
+    }
+    const written: Result<'fs.write'>[] = []
+    for await (const data of contentChunks(content, this.#init.writeChunk)) {
+      signal?.throwIfAborted()
+      const answer = await this.#call('fs.write', { ...fixed, ...how, content: toBase64(data) }, signal)
+      how = { mode: 'append', expected_mtime: answer.mtime }
+      written.push(answer)
+    }
+    // There is always one chunk, if only an empty one.
+    const bytes_written = written.reduce((sum, answer) => sum + answer.bytes_written, 0)
+    return camelCase({ ...written[0]!, mtime: written.at(-1)!.mtime, bytes_written })
+  }
+
+  /** What stands in a directory, and with `recursive` also below it. */
+  async list(path = '.', options: CallOptions & { readonly recursive?: boolean; readonly maxEntries?: number } = {}): Promise<FileListing> {
+    const { recursive, maxEntries, signal } = options
+    return camelCase(await this.#call('fs.list', { path: this.#path(path), recursive, max_entries: maxEntries }, signal))
+  }
+
+  /** Paths below a directory that fit a pattern. */
+  async glob(pattern: string, options: CallOptions & { readonly cwd?: string; readonly maxMatches?: number } = {}): Promise<FileMatches> {
+    const { cwd, maxMatches, signal } = options
+    return camelCase(await this.#call('fs.glob', { pattern, cwd: this.#directory(cwd), max_matches: maxMatches }, signal))
+  }
+
+  /** What is at a path; a link is not followed. That nothing is there is an answer, no error. */
+  async stat(path: string, { signal }: CallOptions = {}): Promise<FileStatus> {
+    return camelCase(await this.#call('fs.stat', { path: this.#path(path) }, signal))
+  }
+
+  /** Replaces a text in a file by another. Rejects with `conflict` when it is not there, or more than once. */
+  async edit(path: string, { oldString, newString, replaceAll, expectedMtime, signal }: EditOptions): Promise<FileEdited> {
+    const texts = { old_string: oldString, new_string: newString }
+    const params = { path: this.#path(path), ...texts, replace_all: replaceAll, expected_mtime: expectedMtime }
+    return camelCase(await this.#call('fs.edit', params, signal))
+  }
+
+  /** Applies a patch of several files, `*** Begin Patch` to `*** End Patch`: all of it, or nothing. */
+  async patch(text: string, { cwd, signal }: CallOptions & { readonly cwd?: string } = {}): Promise<FilesPatched> {
+    return camelCase(await this.#call('fs.patch', { patch_text: text, cwd: this.#directory(cwd) }, signal))
+  }
+
+  async *#parts(path: string, options: ReadOptions): AsyncGenerator<FilePart, void, undefined> {
+    const whole = this.#path(path)
+    const read = async (offset: number, length: number): Promise<Result<'fs.read'>> =>
+      this.#call('fs.read', { path: whole, offset, length, encoding: 'base64' }, options.signal)
+    yield* fileParts(read, { ...options, path, chunk: this.#init.readChunk })
+  }
+
+  /** With the directory of the session before it, where that has one. */
+  #path(path: string): string {
+    const { cwd } = this.#init
+    return cwd === null || posix.isAbsolute(path) ? path : posix.join(cwd, path)
+  }
+
+  #directory(cwd: string | undefined): string | undefined {
+    return cwd === undefined ? (this.#init.cwd ?? undefined) : this.#path(cwd)
+  }
+
+  async #call<M extends FileMethod>(method: M, fields: Fields<M>, signal: AbortSignal | undefined): Promise<Result<M>> {
+    const params = present({ ...fields, session_id: this.#link.id }) as unknown as Params<M>
+    const accept = (result: unknown): Result<M> => resultOf(result, method, NEEDED[method])
+    return this.#connection.request({ method, params, scope: this.#link, signal, accept })
+  }
+}

@@ -1,0 +1,116 @@
+import { constants } from 'node:os'
+import { EVENT_COST, MAX_KEPT_CHARACTERS, MAX_KEPT_EVENTS } from '../protocol/lifecycle-limits.ts'
+import { HERE, type LifecycleEvent, type LifecycleFacts, lifecycleEvent, lifecycleTextWithTail } from '../protocol/lifecycle.ts'
+import type { EventParams } from '../protocol/rexd-answers.ts'
+import { RunStory } from '../protocol/run-story.ts'
+import { RexdDisconnected, RexdError, visibleLines } from './errors.ts'
+import { type CamelCase, camelCase } from './fields.ts'
+import type { ProcessRecord, RanOn } from './process-record.ts'
+
+/** What became of a program, in fields and as the sentence that an agent reads. */
+export type SessionEvent = CamelCase<Omit<LifecycleEvent, 'owner' | 'door' | 'run_id'>> & {
+  /** Null: it was refused before it had an id. */
+  readonly processId: string | null
+  /** The sentence, and behind it the end of what it wrote, each line of that indented, so that none passes for a sentence. */
+  readonly text: string
+}
+
+const costOf = ({ tail }: SessionEvent): number => EVENT_COST + (tail?.length ?? 0)
+
+/** What becomes of the programs of a session, for an agent that reads it at its next turn: the newest, in bounded memory. */
+export interface SessionEvents {
+  /** How many were dropped because nobody took them, since the last `take`: the oldest. */
+  readonly dropped: number
+  /** What has happened since it was last taken, oldest first. */
+  take(): readonly SessionEvent[]
+}
+
+/** What is told of one program, from its call on. */
+interface ProgramEvents {
+  waiting(told: EventParams<'exec.waiting'>): void
+  begun(record: ProcessRecord): void
+  /** It has not begun, as far as anybody knows. */
+  failed(error: unknown): void
+}
+
+/** What a session tells of its programs, as it hears it. */
+export class KeptSessionEvents implements SessionEvents {
+  readonly #session: string
+  readonly #events: SessionEvent[] = []
+  #cost = 0
+  #last = 0
+  #dropped = 0
+
+  constructor(init: { session: string }) {
+    this.#session = init.session
+  }
+
+  get dropped(): number {
+    return this.#dropped
+  }
+
+  take(): readonly SessionEvent[] {
+    this.#cost = 0
+    this.#dropped = 0
+    return this.#events.splice(0)
+  }
+
+  /** `node`: where it is asked for; where it runs is told when it has begun. */
+  program(node: string = HERE): ProgramEvents {
+    let waited = false
+    return {
+      waiting: ({ process_id, expires_in_ms }) => {
+        if (!waited) this.#story(process_id, node).waits(expires_in_ms)
+        waited = true
+      },
+      begun: (record) => this.#follow(record, record.place.ranOn === null ? node : nodeOf(record.place.ranOn)),
+      failed: (error) => {
+        const story = this.#story(null, node)
+        if (error instanceof RexdDisconnected && error.sent) story.lost()
+        else story.denied(reasonOf(error))
+      },
+    }
+  }
+
+  #follow(record: ProcessRecord, node: string): void {
+    const story = this.#story(record.init.process_id, node)
+    story.started()
+    record.story = story
+    record.exited.then(
+      ({ exitCode: code, signal, durationMs: duration_ms }) =>
+        story.finished({ code, signal: numberOf(signal), duration_ms, incomplete: false }),
+      (error: unknown) => (isNoStart(error) ? story.denied(reasonOf(error)) : story.lost()),
+    )
+  }
+
+  #story(processId: string | null, node: string): RunStory {
+    const about = { owner: '', session: this.#session, door: 'stdio', run_id: String(processId), node: String(node) } as const
+    return new RunStory({ tell: (facts) => this.#add(facts, processId) }, about)
+  }
+
+  #add(facts: LifecycleFacts, processId: string | null): void {
+    const event = lifecycleEvent(facts, { n: ++this.#last, ts: new Date().toISOString() })
+    const { owner: _owner, door: _door, run_id: _id, ...rest } = event
+    const told = { ...camelCase(rest), processId, text: lifecycleTextWithTail(event, visibleLines) }
+    this.#events.push(told)
+    this.#cost += costOf(told)
+    while (this.#events.length > MAX_KEPT_EVENTS || this.#cost > MAX_KEPT_CHARACTERS) {
+      this.#cost -= costOf(this.#events.shift()!)
+      this.#dropped += 1
+    }
+  }
+}
+
+const nodeOf = ({ host, agentId, name }: RanOn): string => (host === 'node' ? (agentId ?? name ?? host) : host)
+
+const numberOf = (signal: string | null): number | null => (signal === null ? null : (constants.signals[signal as NodeJS.Signals] ?? null))
+
+/** The system could not start it, which is known a moment after its start was answered. */
+const isNoStart = (error: unknown): boolean => error instanceof RexdError && error.name === 'file_error'
+
+/** Why it did not run, as one word. */
+const reasonOf = (error: unknown): string => {
+  if (!(error instanceof RexdError)) return error instanceof RexdDisconnected ? 'disconnected' : 'aborted'
+  const { reason } = error.data
+  return typeof reason === 'string' ? reason : error.name
+}

@@ -1,0 +1,225 @@
+import assert from 'node:assert/strict'
+import { execFile, spawnSync } from 'node:child_process'
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+import { isDeepStrictEqual, promisify } from 'node:util'
+
+import type { CommandPath, CommandSpec } from '../../src/cli/command.ts'
+import { completions, COMPLETION_SCRIPTS } from '../../src/cli/completion.ts'
+import { EXEC } from '../../src/cli/exec.ts'
+import { helpText } from '../../src/cli/help.ts'
+import { BUNDLE } from '../../src/cli/bundle.ts'
+import { DESK } from '../../src/cli/desk.ts'
+import { MCP } from '../../src/cli/mcp.ts'
+import { manualPage } from '../../src/cli/man.ts'
+import { PLAIN_EXEC } from '../../src/cli/plain-exec.ts'
+import { REXD, REXD_EXEC } from '../../src/cli/rexd.ts'
+import { SHELLS, type Shell } from '../../src/cli/shells.ts'
+import { REXEC } from '../../src/cli/rexec.ts'
+import { UI } from '../../src/cli/ui.ts'
+import { X0X } from '../../src/cli/x0x.ts'
+import { X0XD } from '../../src/cli/x0xd.ts'
+import { OTHER_COMMANDS } from '../../src/programs/x0x/other-commands.ts'
+import { RELEASED, VERSION } from '../../src/base/version.ts'
+import { commandInPath } from '../support/command-in-path.ts'
+import { fakeDaemon, json, runCli } from '../support/fake-daemon.ts'
+import { until } from '../support/processes.ts'
+
+const X0X_FILE = join(import.meta.dirname, '..', '..', 'dist', 'x0x.cjs')
+const PROGRAMS: readonly CommandSpec[] = [X0X, MCP, UI, DESK, BUNDLE, X0XD, REXD, REXD_EXEC, REXEC]
+
+const pathsBelow = (path: CommandPath): CommandPath[] => [
+  path,
+  ...(path.at(-1)?.commands ?? []).flatMap((command) => pathsBelow([...path, command])),
+]
+
+test('a plain exec is told from the commands of exec by their names', () => {
+  const names = ({ commands }: CommandSpec) => commands?.map(({ name }) => name)
+  assert.deepEqual(names(PLAIN_EXEC), names(EXEC))
+})
+
+test('every command of the table is run by somebody, and nobody runs another', () => {
+  const runnable = pathsBelow([X0X]).filter((path) => path.at(-1)?.group !== true)
+  assert.ok(runnable.length > 20)
+  assert.deepEqual(
+    runnable
+      .map((path) =>
+        path
+          .slice(1)
+          .map(({ name }) => name)
+          .join(' '),
+      )
+      .sort(),
+    Object.keys(OTHER_COMMANDS).sort(),
+  )
+})
+
+test('help tells every option, command and argument, in 80 columns or those of the terminal', () => {
+  for (const path of PROGRAMS.flatMap((program) => pathsBelow([program]))) {
+    const { options = [], commands = [], text, examples = [], notes = [] } = path.at(-1)!
+    assert.ok(text.length > 0)
+    const help = helpText(path)
+    for (const { flags } of options) assert.ok(help.includes(`\n  ${flags}`), flags)
+    for (const { name } of commands) assert.match(help, new RegExp(`\\n  ${name}\\b`))
+    const ours = help.split('\n').filter((line) => !examples.includes(line.trim()) && !notes.includes(line))
+    assert.ok(ours.slice(1).every((line) => line.length <= 80))
+    assert.ok(helpText(path, 160).split('\n').length <= help.split('\n').length)
+  }
+  assert.equal(
+    helpText([X0X, X0X.commands!.find(({ name }) => name === 'card')!]),
+    "Usage: x0x card [options]\n\nprint this agent's card: a signed link for x0x contacts import on the other side\n\nOptions:\n  -h, --help  show this help\n",
+  )
+})
+
+test('a manual page tells the same, and a formatter takes it without a word', async () => {
+  for (const [program, ...parts] of [
+    ['x0x', X0X, MCP, UI, DESK, BUNDLE],
+    ['x0xd', X0XD],
+    ['rexd', REXD, REXD_EXEC],
+    ['rexec', REXEC],
+  ] as const) {
+    const { status, stdout } = await runCli(['man', program])
+    assert.equal(status, 0)
+    assert.equal(stdout, manualPage(parts))
+    for (const { flags } of parts.flatMap((part) => pathsBelow([part]).flatMap((path) => path.at(-1)?.options ?? [])))
+      assert.ok(stdout.includes(`.B ${flags.replaceAll('-', '\\-')}\n`), flags)
+    const groff = spawnSync('groff', ['-man', '-Tutf8', '-ww'], { input: stdout, encoding: 'utf8' })
+    if (groff.error === undefined) assert.deepEqual([groff.status, groff.stderr], [0, ''], program)
+  }
+  assert.equal((await runCli(['man', 'vi'])).status, 2)
+})
+
+const words = (...line: string[]): string[] => completions(PROGRAMS, line).candidates.map(([word]) => word)
+
+test('what may stand next is completed: commands, options, and nothing where a value or a file belongs', () => {
+  assert.deepEqual(words('x0x', 'con'), ['contacts'])
+  assert.deepEqual(words('/usr/bin/x0x', '--json', 'exec', ''), ['sessions', 'cancel'])
+  assert.deepEqual(words('x0x', 'contacts', 'p'), ['pin'])
+  assert.deepEqual(words('x0x', 'exec', 'bob', '--st'), ['--stdin-file'])
+  assert.deepEqual(words('x0x', 'exec', 'bob', '--j'), ['--json'])
+  assert.deepEqual(words('x0x', 'exec', '--timeout', ''), [])
+  assert.deepEqual(words('x0x', 'exec', 'bob', '--', 'l'), [])
+  assert.deepEqual(words('x0x', '--name', 'exec', 'i'), ['id', 'init', 'invite'])
+  assert.deepEqual(words('x0xd', '--do'), ['--doctor'])
+  assert.deepEqual(words('x0x', 'm'), ['man', 'mcp'])
+  assert.deepEqual(words('x0x', 'mcp', '--w'), ['--whoami'])
+  assert.deepEqual(words('rexd', 'e'), ['exec'])
+  assert.deepEqual(words('rexd', 'exec', '--ss'), ['--ssh'])
+  assert.deepEqual(words('rexec', '--at'), ['--attach'])
+  assert.deepEqual(words('ls', ''), [])
+  assert.deepEqual(words(), [])
+})
+
+test('the single file completes and describes no program that it does not contain', () => {
+  // Its runtime is Bun, which is recognised by its version.
+  const bun = `data:text/javascript,Object.defineProperty(process.versions, 'bun', { value: '1' })`
+  const inSingleFile = (...argv: string[]): string => {
+    const { status, stdout, stderr } = spawnSync(process.execPath, ['--import', bun, X0X_FILE, ...argv], { encoding: 'utf8' })
+    assert.deepEqual([status, stderr], [0, ''])
+    return stdout
+  }
+  assert.match(inSingleFile('completion', 'words', '--', 'x0x', 'm'), /^man\t[^\n]*\n$/)
+  assert.equal(inSingleFile('completion', 'words', '--', 'x0x', 'mcp', '--w'), '')
+  assert.doesNotMatch(inSingleFile('man', 'x0x'), /^\.SS x0x (mcp|ui|desk|bundle)\b/m)
+})
+
+test('the page of all commands is what the table says: x0x man --markdown > docs/cli.md', async () => {
+  const { status, stdout } = await runCli(['man', '--markdown'])
+  assert.deepEqual([status, stdout], [0, await readFile(new URL('../../docs/cli.md', import.meta.url), 'utf8')])
+})
+
+/** How each shell is asked for the completions of a line; each asks the program by its name. */
+const ASKING: Readonly<Record<Shell, (script: string, line: readonly string[]) => string[]>> = {
+  bash: (script, line) => [
+    'bash',
+    '--norc',
+    '-c',
+    `${script}\nCOMP_WORDS=(${line.join(' ')}); COMP_CWORD=${line.length - 1}; COMP_LINE='${line.join(' ')}'; COMP_POINT=\${#COMP_LINE}; _x0x x0x '${line.at(-1)}'; printf '%s\\n' "\${COMPREPLY[@]}"`,
+  ],
+  zsh: (script, line) => [
+    'zsh',
+    '-f',
+    '-c',
+    `compdef() { :; }; _files() { :; }; _describe() { printf '%s\\n' $found; }\n${script}\nwords=(${line.join(' ')}); CURRENT=${line.length}; _x0x`,
+  ],
+  fish: (script, line) => ['fish', '-N', '-c', `${script}\ncomplete -C '${line.join(' ')}'`],
+}
+
+const AGENT = 'ab'.repeat(32)
+
+/** Knows bob, and has seen another; a foreign name tries to add a word. */
+const knowing = async (t: TestContext): Promise<string> => {
+  const answers: Readonly<Record<string, object>> = {
+    '/contacts': { contacts: [{ name: 'bob', agent_id: 'cd'.repeat(32), trust: 'trusted', machines: [], labels: {} }], groups: [] },
+    '/peers': { peers: [{ agent_id: AGENT, machine_id: AGENT, name: 'evil\nbox\trm:x' }] },
+  }
+  const { dir } = await fakeDaemon(t, ({ path }, response) => json(response, 200, answers[path] ?? {}))
+  return dir
+}
+
+for (const shell of SHELLS)
+  test(`${shell} completes by the script that is printed for it, with what the daemon knows`, async (t) => {
+    const { stdout, status } = await runCli(['completion', shell])
+    assert.deepEqual([status, stdout], [0, COMPLETION_SCRIPTS[shell]])
+    const env = await commandInPath(t)
+    const ask = async (...line: readonly string[]): Promise<string[]> => {
+      const [file = '', ...args] = ASKING[shell](stdout, line)
+      const answer = await promisify(execFile)(file, args, { encoding: 'utf8', env })
+      return answer.stdout.split('\n').flatMap((found) => (found.trim() === '' ? [] : [/^[\w.-]+/.exec(found)?.[0] ?? found]))
+    }
+    if (spawnSync(shell, ['--version']).error !== undefined) return t.skip(`${shell} is not installed`)
+    assert.deepEqual(await ask('x0x', 'contacts', 'p'), ['pin'])
+    const dir = await knowing(t)
+    // The program waits for its daemon half a second, and this process, which is that daemon, may be slower beside many others.
+    const comesTo = async (expected: string[], ...line: readonly string[]): Promise<void> =>
+      until(async () => isDeepStrictEqual(await ask('x0x', '--data-dir', dir, ...line), expected))
+    await comesTo(['bob'], 'exec', 'b')
+    await comesTo([AGENT], 'ping', 'ab')
+  })
+
+test('what the daemon knows is asked of it alone, and one that does not answer says nothing', async (t) => {
+  const dir = await knowing(t)
+  const asked = async (...line: string[]) => runCli(['completion', 'words', '--', 'x0x', '--data-dir', dir, ...line])
+  const comesTo = async (expected: string, ...line: string[]): Promise<void> =>
+    until(async () => (await asked(...line)).stdout === expected)
+  await comesTo(
+    `sessions\tcommands that this daemon asked for and that have not ended
+cancel\t${X0X.commands![0]!.commands![1]!.text.replaceAll(':', ' ')}
+bob\ttrusted
+${AGENT}\tevil\\nbox rm x
+`,
+    'exec',
+    '',
+  )
+  assert.equal((await asked('contacts', 'pin', 'bob', '')).stdout, '')
+  assert.equal((await asked('contacts', 'trust', 'bob', 'k')).stdout, 'known\t\n')
+  await comesTo(`${AGENT}\tevil\\nbox rm x\n`, 'trust', 'evaluate', AGENT, 'a')
+  const { status, stdout, stderr } = await runCli(['completion', 'words', '--', 'x0x', '--data-dir', `${dir}/none`, 'ping', ''])
+  assert.deepEqual([status, stdout, stderr], [0, '', ''])
+  const mute = await fakeDaemon(t, () => undefined)
+  const late = await runCli(['completion', 'words', '--', 'x0x', '--data-dir', mute.dir, 'ping', ''])
+  assert.deepEqual([late.status, late.stdout, late.stderr], [0, '', ''])
+})
+
+test('a program of its own is meant, too, and said to stand first', async () => {
+  const misspelt = await runCli(['bundel'])
+  assert.deepEqual([misspelt.status, misspelt.stderr.includes('(Did you mean bundle?)')], [2, true])
+  for (const own of [[], ['--output', 'x'], ['--unknown']]) {
+    const behind = await runCli(['--name', 'lab', 'bundle', ...own])
+    assert.equal(behind.status, 2)
+    assert.match(behind.stderr, /'bundle' is a program of its own: it stands first.*\n +how to use it: x0x bundle --help/)
+  }
+})
+
+test('a shell that is not known is refused by the names of those that are', async () => {
+  const { status, stderr } = await runCli(['completion', 'tcsh'])
+  assert.equal(status, 2)
+  assert.match(stderr, /one of bash, zsh, fish/)
+})
+
+test('each manual page begins with its program, the day of the release and the version', () => {
+  for (const page of [[X0X], [X0XD], [REXD, REXD_EXEC], [REXEC]] as const)
+    assert.match(manualPage(page), new RegExp(`^\\.TH ${page[0].name.toUpperCase()} 1 "20\\d\\d-[01]\\d-[0-3]\\d" "x0x ${VERSION}"\n`))
+  assert.ok(new Date(RELEASED).getTime() > Date.parse('2026-01-01'))
+})

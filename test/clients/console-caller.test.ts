@@ -1,0 +1,30 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { createServer, type Socket } from 'node:net'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+import { listenAt } from '../../src/base/private-socket.ts'
+import { ABORTED_REPLY_MS, ConsoleCalls } from '../../src/clients/console-caller.ts'
+import { ManualClock } from '../support/manual-clock.ts'
+import { tempDir } from '../support/temp-dir.ts'
+
+test('a call of a console that was aborted, and whose host says nothing, ends, and so does its connection', async (t) => {
+  const path = join(await tempDir(t), 'console.sock')
+  const server = createServer()
+  await listenAt(server, { kind: 'unix', path }, 'somebody listens there')
+  t.after(() => server.close())
+  const clock = new ManualClock()
+  const cancelled = new AbortController()
+  const call = new ConsoleCalls({ clock }, { env: { REXEC_SOCKET: path } }).run({ whoami: 'a', dir: '/', exec: ['true'] }, cancelled.signal)
+  const [socket] = (await once(server, 'connection')) as [Socket]
+  const told: string[] = []
+  socket.setEncoding('utf8').on('data', (text: string) => told.push(...text.split('\n')))
+  while (!told.some((line) => line.includes('"exec"'))) await once(socket, 'data')
+  cancelled.abort()
+  while (!told.some((line) => line.includes('"abort"'))) await once(socket, 'data')
+  const over = Promise.all([once(socket, 'end'), assert.rejects(call, { code: 'daemon_unreachable' })])
+  await clock.advance(ABORTED_REPLY_MS)
+  await over
+  assert.equal(clock.pending, 0)
+})

@@ -1,0 +1,141 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { isVisible } from '../../src/base/visible-text.ts'
+import { countdown, questionLines } from '../../src/clients/question-text.ts'
+import { MAX_SHOWN_QUESTION, MAX_SHOWN_STDIN } from '../../src/protocol/desk-limits.ts'
+import { shownVariables, unallowable } from '../../src/protocol/question-size.ts'
+import { OUTLIVES_REQUESTER } from '../../src/protocol/question.ts'
+import { questionOf } from '../support/question.ts'
+
+const textOf = (...of: Parameters<typeof questionLines>): string => questionLines(...of).join('\n')
+
+test('a question is shown whole: who asks and what proves it, where it runs, every token with its number, directory, variables, stdin, which rule missed', () => {
+  assert.deepEqual(questionLines(questionOf({ env_names: ['CI', 'TOKEN'], session_id: 's1' }), 120), [
+    'asked by    "reviewer" through mcp, session "s1": a label, proven by nothing',
+    'runs on     this host (gateway)',
+    'executable  "/usr/bin/git"',
+    '         0  "git"',
+    '         1  "push"',
+    '         2  "origin"',
+    'directory   "/srv/app"',
+    'variables   "CI" "TOKEN"',
+    'stdin       none',
+    'timeout     30 s',
+    'mode        security allowlist, ask on-miss, no approver connected: deny',
+    'asked since no pattern of the allowlist fits it',
+    `permit      sha256 ${'a'.repeat(64)}`,
+  ])
+})
+
+test('what is there only sometimes is shown where it is: script, what a wrapper starts, what nobody can know, always asks, other approvers', () => {
+  const text = textOf(
+    questionOf({
+      argv: ['sh', 'deploy.sh'],
+      executable: '/usr/bin/dash',
+      programs: ['/usr/bin/dash', '/srv/app/deploy.sh'],
+      opaque: 'a shell runs what the script says',
+      script: { path: '/srv/app/deploy.sh', sha256: 'c'.repeat(64) },
+      stdin: 'open',
+      always_ask: 'publishes',
+      approvers: { agent_ids: ['d'.repeat(64), 'e'.repeat(64)], needed: 2 },
+      asker: { kind: 'mesh', agent_id: '1'.repeat(64), machine_id: '2'.repeat(64), name: 'alice' },
+      door: 'mesh',
+      outlives: true,
+    }),
+    400,
+  )
+  for (const line of [
+    `asked by    "alice", agent ${'1'.repeat(64)} on machine ${'2'.repeat(64)}: proven by its signature and its connection`,
+    'starts      "/srv/app/deploy.sh"',
+    'beware      a shell runs what the script says',
+    `script      "/srv/app/deploy.sh" sha256 ${'c'.repeat(64)}`,
+    'stdin       open: more may be written to it, which cannot be shown',
+    `outlives    ${OUTLIVES_REQUESTER}`,
+    'always asks publishes',
+    `also needs  2 of ${'d'.repeat(64)}, ${'e'.repeat(64)}`,
+  ])
+    assert.ok(text.split('\n').includes(line), line)
+})
+
+test('no token, name or path of a question can write a line of ours, move the cursor or hide a part of itself', () => {
+  const hostile = '"\n         1  "true\u001b[2K\u001b[1A\u202etxt\u2066\u200b\u00a0\u2800\u{e0041}\r'
+  const question = questionOf({
+    argv: ['sh', hostile],
+    cwd: `/${hostile}`,
+    executable: `/${hostile}`,
+    env_names: [hostile],
+    session_id: hostile,
+    asker: { kind: 'local', label: hostile },
+    script: { path: `/${hostile}`, sha256: 'c'.repeat(64) },
+    why: hostile,
+    always_ask: hostile,
+    opaque: hostile,
+    programs: [`/${hostile}`, '/usr/bin/env'],
+  })
+  const lines = questionLines(question, 4_000)
+  for (const line of lines) assert.ok(isVisible(line), line)
+  assert.equal(lines.filter((line) => /^ {9}[0-9] {2}"/.test(line)).length, question.argv.length)
+  assert.ok(
+    lines.includes(
+      `         1  "\\"\\n \\x20\\x20\\x20\\x20\\x20\\x20\\x20\\x201 \\x20\\"true\\x1b[2K\\x1b[1A\\u202etxt\\u2066\\u200b\\xa0\\u2800\\u{e0041}\\r"`,
+    ),
+  )
+})
+
+test('a long token is cut where the terminal would cut it, and what goes on is marked: nothing is left out', () => {
+  const token = Array.from({ length: 500 }, (_one, at) => String(at)).join(',')
+  for (const columns of [20, 80, 200, 4_000]) {
+    const lines = questionLines(questionOf({ argv: ['echo', token] }), columns)
+    const from = lines.findIndex((line) => line.startsWith('         1  '))
+    let whole = lines[from]!.slice(12)
+    for (let at = from + 1; lines[at]!.startsWith(`${' '.repeat(12)}| `); at++) whole += lines[at]!.slice(14)
+    assert.equal(whole, `"${token}"`)
+    if (columns >= 80) assert.ok(lines.every((line) => line.length < columns))
+  }
+})
+
+test('letters of other scripts are named beside their token', () => {
+  assert.ok(
+    questionLines(questionOf({ argv: ['cat', '/etc/p\u0430sswd'] })).includes(
+      `${' '.repeat(12)}not ASCII, and may look like others: U+0430`,
+    ),
+  )
+  assert.ok(!textOf(questionOf()).includes('not ASCII'))
+})
+
+test('what is too long to be read whole is told apart, however it is made long', () => {
+  assert.equal(unallowable(questionOf()), null)
+  assert.equal(unallowable(questionOf({ argv: ['x', 'a'.repeat(MAX_SHOWN_QUESTION / 2)] })), null)
+  assert.match(unallowable(questionOf({ argv: ['x', 'a'.repeat(MAX_SHOWN_QUESTION)] })) ?? '', /too long/)
+  assert.match(unallowable(questionOf({ argv: ['x', '\u200b'.repeat(MAX_SHOWN_QUESTION / 5)] })) ?? '', /too long/)
+  assert.match(unallowable(questionOf({ argv: Array.from({ length: MAX_SHOWN_QUESTION / 3 }, () => '') })) ?? '', /too long/)
+  assert.match(unallowable(questionOf({ env_names: ['a'.repeat(MAX_SHOWN_QUESTION)] })) ?? '', /too long/)
+})
+
+test('what cannot be shown cannot be allowed: stdin that is open, long or no text, and values without room', () => {
+  const sha256 = 'e'.repeat(64)
+  const problemOf = (fields: Parameters<typeof questionOf>[0]): string => unallowable(questionOf(fields)) ?? 'none'
+  assert.match(problemOf({ stdin: 'open' }), /stays open/)
+  assert.match(problemOf({ stdin: { bytes: MAX_SHOWN_STDIN + 1, sha256, text: null } }), /an approver is shown 32 KiB/)
+  assert.match(problemOf({ stdin: { bytes: 1, sha256, text: null } }), /not text/)
+  assert.equal(problemOf({ stdin: { bytes: 1, sha256, text: 'x' } }), 'none')
+  const valuesOf = (...lengths: number[]) => shownVariables(lengths.map((length) => ({ name: 'A', value: 'x'.repeat(length - 1) })))
+  assert.equal(valuesOf(MAX_SHOWN_QUESTION)[0]?.value?.length, MAX_SHOWN_QUESTION - 1)
+  assert.equal(valuesOf(MAX_SHOWN_QUESTION + 1)[0]?.value, null)
+  assert.match(problemOf({ variables: valuesOf(1, MAX_SHOWN_QUESTION) }), /the values of its variables are too long to be shown/)
+  assert.equal(problemOf({ variables: valuesOf(1, 2) }), 'none')
+})
+
+test('a countdown counts whole seconds, and never below none', () => {
+  assert.equal(countdown(10_000, 8_999), '2 s')
+  assert.equal(countdown(10_000, 11_000), '0 s')
+})
+
+test('what a host that asks for an approval says of its asker is shown as its word', () => {
+  const [host, named] = ['e'.repeat(64), '1'.repeat(64)]
+  const asker = { kind: 'mesh', agent_id: named, machine_id: '2'.repeat(64), name: null } as const
+  const text = questionLines(questionOf({ door: 'mesh', asker, target: { host: 'node', agent_id: host } }), 400).join('\n')
+  const who = `asked by    agent ${named} on machine ${'2'.repeat(64)}: so says the host that asks, ${host}; that one is proven by its signature and its connection`
+  assert.ok(text.split('\n').includes(who), text)
+})

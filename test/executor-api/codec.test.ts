@@ -1,0 +1,184 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { duplexPair, type Duplex } from 'node:stream'
+import { test } from 'node:test'
+
+import { PortChannel } from '../../src/executor-api/codec.ts'
+import { toExecutor, toNetwork, type ToExecutor, type ToNetwork } from '../../src/executor-api/messages.ts'
+import { MAX_FRAME_DATA, MAX_PORT_BACKLOG, MAX_PORT_MESSAGE, MAX_SEALED_FRAME } from '../../src/protocol/limits.ts'
+import { NO_BYTES } from '../../src/protocol/schema.ts'
+import { CountedWrites } from '../support/counted-writes.ts'
+
+interface Seen {
+  messages: ToExecutor[]
+  malformed: Uint8Array[]
+  closed: (Error | null)[]
+}
+
+const executorEnd = (
+  duplex: Duplex,
+  holdWhenBehind = true,
+): { channel: PortChannel<ToExecutor, ToNetwork>; seen: Seen; ended: Promise<void> } => {
+  const seen: Seen = { messages: [], malformed: [], closed: [] }
+  const { promise, resolve } = Promise.withResolvers<void>()
+  const channel = new PortChannel(
+    { duplex, incoming: toExecutor, outgoing: toNetwork },
+    {
+      onMessage: (message) => seen.messages.push(message),
+      onMalformed: (payload) => seen.malformed.push(payload),
+      onClosed: (error) => {
+        seen.closed.push(error)
+        resolve()
+      },
+      holdWhenBehind,
+    },
+  )
+  return { channel, seen, ended: promise }
+}
+
+const networkEnd = (duplex: Duplex, onMessage: (message: ToNetwork) => void = () => undefined): PortChannel<ToNetwork, ToExecutor> =>
+  new PortChannel(
+    { duplex, incoming: toNetwork, outgoing: toExecutor },
+    { onMessage, onMalformed: () => assert.fail('malformed'), onClosed: () => undefined, holdWhenBehind: false },
+  )
+
+test('messages arrive whole and in order, however the bytes are cut', async () => {
+  const [a, b] = duplexPair()
+  const { seen, channel } = executorEnd(b)
+  const bytes: Buffer[] = []
+  const [tap, source] = duplexPair()
+  tap.on('data', (chunk: Buffer) => bytes.push(chunk))
+  const writer = networkEnd(source)
+  for (let id = 1; id <= 20; id++) writer.send({ type: 'hello', id, version: 1 })
+  writer.send({ type: 'run_frame', run: 7, frame: new Uint8Array(MAX_SEALED_FRAME).fill(9) })
+  await new Promise(setImmediate)
+  for (const byte of Buffer.concat(bytes).subarray(0, 90)) a.write(Buffer.of(byte))
+  a.write(Buffer.concat(bytes).subarray(90))
+  a.end()
+  await once(b, 'close')
+  assert.equal(seen.messages.length, 21)
+  assert.deepEqual(
+    seen.messages.slice(0, 20).map((message) => message.type === 'hello' && message.id),
+    Array.from({ length: 20 }, (_, i) => i + 1),
+  )
+  assert.equal(seen.messages[20]?.type === 'run_frame' && seen.messages[20].frame.length, MAX_SEALED_FRAME)
+  assert.deepEqual(seen.closed, [null])
+  assert.equal(channel.closed, true)
+  writer.close()
+})
+
+test('messages of one turn leave in one write, as soon as they are as many as may wait', async () => {
+  const duplex = new CountedWrites()
+  const channel = networkEnd(duplex)
+  for (let id = 1; id <= 20; id++) channel.send({ type: 'hello', id, version: 1 })
+  await new Promise(setImmediate)
+  assert.equal(duplex.writes, 1)
+  const sent = duplex.written.length
+  channel.send({ type: 'run_frame', run: 1, frame: new Uint8Array(duplex.writableHighWaterMark) })
+  assert.equal(duplex.writes, 2)
+  assert.ok(duplex.written.length > sent + duplex.writableHighWaterMark)
+  channel.close()
+})
+
+test('what was sent before the channel is closed leaves', () => {
+  const duplex = new CountedWrites()
+  const channel = networkEnd(duplex)
+  channel.send({ type: 'hello', id: 1, version: 1 })
+  channel.close()
+  assert.equal(duplex.writes, 1)
+})
+
+test('a frame that is no message of ours is reported and the channel goes on', async () => {
+  const [a, b] = duplexPair()
+  const { seen } = executorEnd(b)
+  a.write(Buffer.from([0, 0, 0, 2, 0xff, 0xff]))
+  networkEnd(a).send({ type: 'hello', id: 1, version: 1 })
+  a.end()
+  await once(b, 'close')
+  assert.deepEqual(seen.malformed, [Buffer.from([0xff, 0xff])])
+  assert.equal(seen.messages.length, 1)
+})
+
+test('a head that announces more than the limit closes the channel at once', async () => {
+  const [a, b] = duplexPair()
+  const { seen, ended } = executorEnd(b)
+  const head = Buffer.alloc(4)
+  head.writeUInt32BE(MAX_PORT_MESSAGE + 1)
+  a.write(head)
+  await ended
+  assert.equal(seen.closed.length, 1)
+  assert.match(String(seen.closed[0]), /longer than/)
+})
+
+test('an end inside a message is an error, an end between two is not', async () => {
+  const [a, b] = duplexPair()
+  const { seen, ended } = executorEnd(b)
+  a.end(Buffer.from([0, 0, 0, 5, 1]))
+  await ended
+  assert.match(String(seen.closed[0]), /inside a message/)
+})
+
+test('a full channel says so, and drained() waits until the other side has read', async () => {
+  const [a, b] = duplexPair()
+  const { channel } = executorEnd(b)
+  const frame = new Uint8Array(MAX_SEALED_FRAME)
+  a.pause()
+  let sent = 1
+  while (channel.send({ type: 'run_frame', run: 1, frame })) sent++
+  assert.equal(channel.full, true)
+  let drained = false
+  const waiting = channel.drained().then(() => (drained = true))
+  await new Promise(setImmediate)
+  assert.equal(drained, false)
+  let received = 0
+  networkEnd(a, () => received++)
+  a.resume()
+  await waiting
+  assert.equal(channel.full, false)
+  assert.equal(received, sent)
+})
+
+test('drained() also ends with the channel, and nothing is sent afterwards', async () => {
+  const [a, b] = duplexPair()
+  const { channel } = executorEnd(b)
+  a.pause()
+  while (channel.send({ type: 'run_frame', run: 1, frame: new Uint8Array(MAX_SEALED_FRAME) }));
+  const waiting = channel.drained()
+  channel.close()
+  await waiting
+  assert.equal(channel.send({ type: 'run_closed', run: 1 }), false)
+})
+
+test('the holding side stops reading while too much of its own is unread, and goes on afterwards', async () => {
+  const [a, b] = duplexPair()
+  const { channel, seen } = executorEnd(b)
+  a.pause()
+  const frame = new Uint8Array(MAX_SEALED_FRAME)
+  for (let sent = 0; sent <= MAX_PORT_BACKLOG + MAX_SEALED_FRAME; sent += frame.length) channel.send({ type: 'run_frame', run: 1, frame })
+  assert.equal(b.isPaused(), true)
+  const other = networkEnd(a)
+  a.pause()
+  other.send({ type: 'hello', id: 1, version: 1 })
+  await new Promise(setImmediate)
+  assert.equal(seen.messages.length, 0)
+  a.resume()
+  await channel.drained()
+  await new Promise(setImmediate)
+  assert.equal(b.isPaused(), false)
+  assert.equal(seen.messages.length, 1)
+})
+
+test('a large frame given in parts arrives whole, and who sends it copies none of it', async (t) => {
+  const [a, b] = duplexPair()
+  const { seen } = executorEnd(b)
+  const writer = networkEnd(a)
+  const parts = [Buffer.from('head'), Buffer.alloc(MAX_FRAME_DATA, 7)]
+  const [concat, alloc] = [t.mock.method(Buffer, 'concat').mock, t.mock.method(Buffer, 'allocUnsafe').mock]
+  const large = (): unknown[] => alloc.calls.map(({ arguments: [size] }) => size).filter((size) => size >= MAX_FRAME_DATA)
+  writer.send({ type: 'run_frame', run: 7, frame: NO_BYTES }, ...parts)
+  await new Promise(setImmediate)
+  assert.deepEqual([concat.callCount(), large().length], [0, 0])
+  t.mock.reset()
+  assert.deepEqual(seen.messages, [{ type: 'run_frame', run: 7, frame: Buffer.concat(parts) }])
+  writer.close()
+})

@@ -1,0 +1,112 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import {
+  argvSummary,
+  DURATION_BOUNDS,
+  EXEC_COUNTERS,
+  ExecCounters,
+  type ExecState,
+  MAX_RECENT_WARNINGS,
+  MAX_SUMMARY_TEXT,
+} from '../../src/executor/exec-counters.ts'
+import { DENIAL_REASONS, WARNING_KINDS } from '../../src/protocol/reasons.ts'
+import { ALICE, MALLORY } from '../support/acl-text.ts'
+import { ManualClock } from '../support/manual-clock.ts'
+
+const RUN = '01900000-0000-7000-8000-000000000001'
+const state: ExecState = {
+  enabled: true,
+  acl_summary: {
+    loaded_from: '/etc/x0x/exec-acl.toml',
+    loaded_at: null,
+    sha256: null,
+    allow_entry_count: 1,
+    command_entry_count: 2,
+    disabled_reason: null,
+  },
+  journal: { path: '/var/lib/x0x/exec.log', writable: true },
+}
+
+test('a fresh snapshot has every counter at zero, in the published shape', () => {
+  const snapshot = new ExecCounters({ clock: new ManualClock() }).snapshot(state)
+  const { totals, ...rest } = snapshot
+  assert.deepEqual(rest, { ok: true, ...state, active_sessions: 0, active_per_agent: {}, waiting_runs: 0, recent_warnings: [] })
+  assert.deepEqual(totals, {
+    ...Object.fromEntries(Object.keys(EXEC_COUNTERS).map((name) => [name, 0])),
+    denial_breakdown: {},
+    outcome_breakdown: { succeeded: 0, failed: 0, signalled: 0 },
+    output_bytes: { stdout: 0, stderr: 0 },
+    duration_secs: { buckets: Object.fromEntries([...DURATION_BOUNDS, '+Inf'].map((bound) => [bound, 0])), sum: 0 },
+    cap_breaches: { stdout: 0, stderr: 0, duration: 0 },
+    cap_warnings: { stdout_approaching: 0, stderr_approaching: 0, duration_approaching: 0 },
+  })
+})
+
+test('denials are counted in all and by reason', () => {
+  const counters = new ExecCounters({ clock: new ManualClock() })
+  for (const reason of DENIAL_REASONS) counters.denied(reason)
+  counters.denied('argv_not_allowed')
+  const { totals } = counters.snapshot(state)
+  assert.equal(totals.requests_denied, DENIAL_REASONS.length + 1)
+  assert.deepEqual(totals.denial_breakdown, { ...Object.fromEntries(DENIAL_REASONS.map((reason) => [reason, 1])), argv_not_allowed: 2 })
+})
+
+test('sessions are active from start to end, per agent, and gone from the list when over', () => {
+  const counters = new ExecCounters({ clock: new ManualClock() })
+  counters.sessionStarted(ALICE)
+  counters.sessionStarted(ALICE)
+  counters.sessionStarted(MALLORY)
+  assert.deepEqual(counters.snapshot(state).active_per_agent, { [ALICE]: 2, [MALLORY]: 1 })
+  counters.sessionEnded(ALICE, { cancelled: false })
+  counters.sessionEnded(MALLORY, { cancelled: true })
+  const { active_sessions, active_per_agent, totals } = counters.snapshot(state)
+  assert.deepEqual([active_sessions, active_per_agent], [1, { [ALICE]: 1 }])
+  assert.deepEqual([totals.sessions_started, totals.sessions_completed, totals.sessions_cancelled], [3, 2, 1])
+})
+
+test('every kind of warning is kept; those about caps are counted where they belong', () => {
+  const clock = new ManualClock()
+  const counters = new ExecCounters({ clock })
+  for (const kind of WARNING_KINDS) counters.warned({ kind, agent_id: ALICE, request_id: RUN, argv: ['journalctl', '-n', '9'], bytes: 8 })
+  const { totals, recent_warnings } = counters.snapshot(state)
+  assert.deepEqual(totals.cap_breaches, { stdout: 1, stderr: 1, duration: 1 })
+  assert.deepEqual(totals.cap_warnings, { stdout_approaching: 1, stderr_approaching: 1, duration_approaching: 1 })
+  assert.deepEqual(
+    recent_warnings.map(({ kind }) => kind),
+    [...WARNING_KINDS],
+  )
+  assert.deepEqual(recent_warnings[0], {
+    ts: new Date(clock.now()).toISOString(),
+    kind: 'stdout_approaching_cap',
+    agent_id: ALICE,
+    request_id: RUN,
+    argv_summary: 'journalctl -n 9',
+    bytes_at_warn: 8,
+  })
+})
+
+test('only the last warnings are kept', () => {
+  const counters = new ExecCounters({ clock: new ManualClock() })
+  for (let n = 0; n <= MAX_RECENT_WARNINGS; n++)
+    counters.warned({ kind: 'cancelled', agent_id: ALICE, request_id: RUN, argv: [`${n}`], bytes: null })
+  const shown = counters.snapshot(state).recent_warnings
+  assert.deepEqual([shown.length, shown[0]?.argv_summary, shown.at(-1)?.argv_summary], [MAX_RECENT_WARNINGS, '1', `${MAX_RECENT_WARNINGS}`])
+})
+
+test('a snapshot is a copy', () => {
+  const counters = new ExecCounters({ clock: new ManualClock() })
+  const before = counters.snapshot(state)
+  counters.count('requests_received', 3)
+  counters.denied('exec_disabled')
+  counters.warned({ kind: 'stdout_cap_hit', agent_id: ALICE, request_id: RUN, argv: [], bytes: 1 })
+  assert.deepEqual([before.totals.requests_received, before.totals.cap_breaches.stdout, before.recent_warnings], [0, 0, []])
+  assert.deepEqual(counters.snapshot(state).totals.requests_received, 3)
+})
+
+test('an argv in a summary is one short line of printable characters', () => {
+  assert.equal(argvSummary(['echo', '', 'a b']), "echo '' a b")
+  assert.equal(argvSummary(['\u001b[31m', 'a\nb', '\u202eevil', 'é', '漢']), '�[31m a�b �evil é 漢')
+  const long = argvSummary(['x'.repeat(10_000)])
+  assert.deepEqual([long.length, long.endsWith('…')], [MAX_SUMMARY_TEXT + 1, true])
+})

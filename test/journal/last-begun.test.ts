@@ -1,0 +1,19 @@
+import assert from 'node:assert/strict'
+import { appendFile, rename } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+import { lastBegun } from '../../src/journal/last-begun.ts'
+import { denialEvent, exitEvent, localRequest, openJournal, requestEvent, runKey, startedEvent } from '../support/journal.ts'
+import { temporaryDirectory } from '../support/processes.ts'
+
+test('the last runs of other agents that have begun are told, across a rotation, and none that was denied or is of this host', async (t) => {
+  const { journal, path } = await openJournal(t)
+  for (const event of [requestEvent(1), startedEvent(1), exitEvent(1), denialEvent(2), requestEvent(3)]) await journal.append(event)
+  await rename(path, `${path}.1`)
+  for (const event of [localRequest(4), requestEvent(5, ['echo', '"event":"request"']), startedEvent(5)]) await journal.append(event)
+  await appendFile(path, '{"ts":"torn","event":"request"')
+  assert.deepEqual(await lastBegun(path, 10), [runKey(1), runKey(3), runKey(5)])
+  assert.deepEqual(await lastBegun(path, 1), [runKey(5)])
+  assert.deepEqual(await lastBegun(join(await temporaryDirectory(t), 'none'), 10), [])
+})

@@ -1,0 +1,51 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import type { DmChannel } from '../../src/links/channel.ts'
+import { newRequestId } from '../../src/identity/request-id.ts'
+import { EXEC_PREFIX } from '../../src/protocol/exec.ts'
+import { RATES } from '../../src/protocol/meter-limits.ts'
+import { signalOf } from '../support/hostile-link.ts'
+import { introduce, startPeer } from '../support/peer.ts'
+import { until } from '../support/processes.ts'
+
+const LIMIT = { timeout: 90_000 }
+const PIECE = Buffer.concat([EXEC_PREFIX, Buffer.alloc(60_000)])
+/** More than a machine that is only named may send in the time that this takes. */
+const PIECES = Math.ceil((2 * RATES.named.bytes.burst) / PIECE.length)
+
+const pour = async (channel: DmChannel): Promise<void> => {
+  for (let i = 0; i < PIECES && !channel.closed; i++) if (!channel.send(newRequestId(), PIECE)) await channel.drained()
+}
+
+test('whom we have asked may answer with as much as the path carries, though its contact is of level unknown', LIMIT, async (t) => {
+  const [alice, bob] = [await startPeer(t, { name: 'alice' }), await startPeer(t, { name: 'bob' })]
+  await introduce(alice, bob, 'unknown')
+  await introduce(bob, alice, 'trusted', true)
+  bob.dispatcher.route(EXEC_PREFIX, (channel) => void pour(channel))
+  // Whoever opened the link that there is.
+  await bob.links.link(alice.agentId, signalOf())
+  await until(() => alice.links.list().length === 1)
+  assert.equal(alice.node.standing(bob.machineId), 'named')
+  const channel = await alice.links.openChannel(bob.agentId, signalOf())
+  assert.equal(alice.counters.get('links_opened'), 1)
+  let received = 0
+  channel.onBody = () => (received += 1)
+  channel.send(newRequestId(), EXEC_PREFIX)
+  await until(() => received === PIECES || channel.closed)
+  assert.equal(received, PIECES)
+  assert.deepEqual(alice.node.refusals().penalties, [])
+})
+
+test('an agent that is accepted is so on a machine that only its link has shown', LIMIT, async (t) => {
+  const [alice, bob] = [await startPeer(t, { name: 'alice' }), await startPeer(t, { name: 'bob' })]
+  await introduce(alice, bob, 'unknown')
+  await bob.contacts.importCard({ ...(await alice.card()), addresses: [] }, { trust: 'trusted' })
+  await until(() => bob.port.snapshot.contacts.length === 1)
+  assert.equal(bob.node.standing(alice.machineId), 'stranger')
+  await alice.links.link(bob.agentId, signalOf())
+  await until(() => bob.node.standing(alice.machineId) === 'accepted')
+  await alice.stop()
+  await until(() => bob.node.connections().length === 0)
+  assert.equal(bob.node.standing(alice.machineId), 'stranger')
+})

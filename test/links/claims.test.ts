@@ -1,0 +1,90 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { AppError, isAppError } from '../../src/base/errors.ts'
+import { CLAIMS_MS, LinkDialler, type LinkDiallerComponents } from '../../src/links/link-dialler.ts'
+import { FanoutLanes, inLane } from '../../src/exec/fleet/lanes.ts'
+import type { Candidate } from '../../src/mesh/address-book.ts'
+import type { MeshConnection } from '../../src/mesh/connection.ts'
+import { MAX_FANOUT_DIALS } from '../../src/protocol/fanout-limits.ts'
+
+const AGENT = 'aa'.repeat(32)
+const machine = (number: number): string => number.toString(16).padStart(64, '0')
+
+const aborted = async (signal: AbortSignal): Promise<never> =>
+  new Promise((_resolve, reject) => {
+    signal.addEventListener('abort', () => reject(new AppError('timeout', 'nothing came')))
+  })
+
+/** A dialler whose proven machine refuses, and whose claims accept connections and say nothing. */
+const setUp = (claims: number, { acceptsLate = false } = {}) => {
+  const order: string[] = []
+  const candidates: Candidate[] = [
+    { machineId: machine(0), addresses: ['proven'] },
+    ...Array.from({ length: claims }, (_, i): Candidate => ({ machineId: machine(i + 1), addresses: ['silent'], isClaim: true })),
+  ]
+  const dial = async (machineId: string, addresses: readonly string[], signal: AbortSignal): Promise<MeshConnection> => {
+    order.push(addresses[0]!)
+    if (addresses[0] === 'silent' && !acceptsLate) await aborted(signal).catch(() => undefined)
+    if (addresses[0] === 'silent' && acceptsLate) {
+      // Within the time of a dial, and so late that the time of a handshake ends after that of all claims.
+      await new Promise((resolve) => setTimeout(resolve, CLAIMS_MS / 2))
+      return { open: false, openStream: async (_protocol: string, limit: AbortSignal) => aborted(limit) } as unknown as MeshConnection
+    }
+    throw new AppError('peer_unreachable', 'nothing came', { data: { addresses: [{ address: machineId, error: 'nothing came' }] } })
+  }
+  const components = {
+    node: { connectionsTo: () => [], dial },
+    book: { addressesOf: () => [], candidates: () => candidates, leavesRoomFor: () => true },
+    records: { find: async () => Promise.resolve((order.push('table'), null)) },
+    port: { identity: { agentId: 'bb'.repeat(32) } },
+    table: { to: () => undefined },
+    counters: {},
+  } as unknown as LinkDiallerComponents
+  return { order, dialler: new LinkDialler(components, { stopping: new AbortController().signal }) }
+}
+
+test('proven machines come first, then the DHT, then all claims at once and within their time', { timeout: 30_000 }, async () => {
+  const { order, dialler } = setUp(4)
+  const began = performance.now()
+  await assert.rejects(dialler.link(AGENT, AbortSignal.timeout(20_000)), (error) => {
+    assert.ok(isAppError(error, 'peer_unreachable'))
+    // What was tried is told of each.
+    assert.equal((error.data['addresses'] as unknown[]).length, 5)
+    return true
+  })
+  assert.deepEqual(order, ['proven', 'table', 'silent', 'silent', 'silent', 'silent'])
+  assert.ok(performance.now() - began < CLAIMS_MS + 1_000)
+})
+
+test('claims that accept late and then say nothing take no longer', { timeout: 30_000 }, async () => {
+  const { dialler } = setUp(2, { acceptsLate: true })
+  const began = performance.now()
+  await assert.rejects(dialler.link(AGENT, AbortSignal.timeout(20_000)), (error) => isAppError(error, 'peer_unreachable'))
+  assert.ok(performance.now() - began < CLAIMS_MS + 500)
+})
+
+test('without claims nothing waits, and the error is that of the machine', async () => {
+  const { order, dialler } = setUp(0)
+  await assert.rejects(dialler.link(AGENT, AbortSignal.timeout(20_000)), (error) => isAppError(error, 'peer_unreachable'))
+  assert.deepEqual(order, ['proven', 'table'])
+})
+
+test(
+  'false claims for as many hosts as a fan-out dials at once hold its lanes no longer than one of them',
+  { timeout: 30_000 },
+  async () => {
+    const { dialler } = setUp(4)
+    const lanes = new FanoutLanes()
+    const signal = AbortSignal.timeout(20_000)
+    const began = performance.now()
+    const claimed = Array.from({ length: MAX_FANOUT_DIALS }, (_, n) => (n + 16).toString(16).repeat(32))
+    // A fan-out, a ping, a doctor and `acl mine` all open a channel.
+    const dials = claimed.map(async (agentId) => inLane(lanes.dials, signal, async () => dialler.openChannel(agentId, signal)))
+    const failed = Promise.all(dials.map(async (dial) => assert.rejects(dial, (error) => isAppError(error, 'peer_unreachable'))))
+    await inLane(lanes.dials, signal, async () => undefined)
+    assert.ok(performance.now() - began < CLAIMS_MS + 1_500)
+    await failed
+    assert.ok(performance.now() - began < CLAIMS_MS + 3_000)
+  },
+)

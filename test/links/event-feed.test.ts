@@ -1,0 +1,31 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { EventFeed } from '../../src/links/event-feed.ts'
+import { MAX_EVENT_BACKLOG } from '../../src/protocol/local-limits.ts'
+
+test('a listener that falls too far behind gets a last word and no more', async () => {
+  const feed = new EventFeed<number>({ lastWord: () => -1 })
+  const [slow, gone] = [feed.subscribe(), feed.subscribe()]
+  gone.close()
+  for (let i = 0; i < MAX_EVENT_BACKLOG; i++) assert.deepEqual(feed.push(i), { delivered: 1, cutOff: 0 })
+  assert.deepEqual(feed.push(MAX_EVENT_BACKLOG), { delivered: 0, cutOff: 1 })
+  assert.equal(feed.size, 0)
+  const read: number[] = []
+  for await (const event of slow) read.push(event)
+  assert.equal(read.length, MAX_EVENT_BACKLOG + 1)
+  assert.equal(read.at(-1), -1)
+})
+
+test('a listener that keeps up hears everything, and leaving the loop ends it', async () => {
+  const feed = new EventFeed<number>({ lastWord: () => -1 })
+  const listener = feed.subscribe()
+  const read: number[] = []
+  setImmediate(() => [1, 2, 3].map((n) => feed.push(n)))
+  for await (const event of listener) {
+    read.push(event)
+    if (event === 3) break
+  }
+  assert.deepEqual(read, [1, 2, 3])
+  assert.equal(feed.size, 0)
+})

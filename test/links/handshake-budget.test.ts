@@ -1,0 +1,51 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { HandshakeBudget, HANDSHAKE_PLACES, MAX_STRANGER_HANDSHAKES_PER_ADDRESS } from '../../src/links/handshake-budget.ts'
+import type { MeshConnection } from '../../src/mesh/connection.ts'
+import type { Standing } from '../../src/protocol/meter-limits.ts'
+
+const connection = (machineId: string, host: string): MeshConnection => ({ machineId, host }) as MeshConnection
+
+const budgetOf = (mayBegin = (): boolean => true, agentOf = (_machineId: string): string | null => null): HandshakeBudget =>
+  new HandshakeBudget({
+    node: { standing: (machineId) => (machineId.split(' ')[0] ?? 'stranger') as Standing, mayBegin, shares: { agentOf } },
+  })
+
+const take = (budget: HandshakeBudget, count: number, standing: Standing, host = (i: number): string => `host${i}`) =>
+  Array.from({ length: count }, (_, i) => budget.take(connection(`${standing} ${i}`, host(i)))).filter((release) => release !== null)
+
+test('strangers have few handshakes from one address and in all, and nobody has those of the accepted', () => {
+  const budget = budgetOf()
+  const here = take(budget, MAX_STRANGER_HANDSHAKES_PER_ADDRESS + 1, 'stranger', () => 'here')
+  assert.equal(here.length, MAX_STRANGER_HANDSHAKES_PER_ADDRESS)
+  const others = Array.from({ length: HANDSHAKE_PLACES.stranger }, (_, i) => budget.take(connection(`stranger o${i}`, `host${i}`)))
+  assert.equal(others.filter(Boolean).length, HANDSHAKE_PLACES.stranger - MAX_STRANGER_HANDSHAKES_PER_ADDRESS)
+  assert.equal(take(budget, 1_000, 'named').length, HANDSHAKE_PLACES.named)
+  assert.equal(take(budget, 1_000, 'accepted', () => 'here').length, HANDSHAKE_PLACES.accepted)
+  here[0]?.()
+  here[0]?.()
+  assert.notEqual(budget.take(connection('stranger again', 'here')), null)
+  assert.equal(budget.take(connection('stranger once more', 'here')), null)
+})
+
+test('two accepted agents with many machines each leave handshakes to a third', () => {
+  const budget = budgetOf(undefined, (machineId) => machineId.split(' ')[1] ?? null)
+  const taken = ['hugo', 'ida'].map(
+    (agent) => Array.from({ length: 64 }, (_, i) => budget.take(connection(`accepted ${agent} ${i}`, 'here'))).filter(Boolean).length,
+  )
+  assert.ok(taken.every((count) => count > 8) && taken[0]! + taken[1]! < HANDSHAKE_PLACES.accepted, String(taken))
+  assert.notEqual(budget.take(connection('accepted alice 0', 'here')), null)
+})
+
+test('a connection has one handshake at a time, a machine two, and a source as many as its meter allows', () => {
+  const budget = budgetOf()
+  const [one, two, three] = [1, 2, 3].map(() => connection('accepted', 'here'))
+  const release = budget.take(one!)
+  assert.equal(budget.take(one!), null)
+  assert.notEqual(budget.take(two!), null)
+  assert.equal(budget.take(three!), null)
+  release?.()
+  assert.notEqual(budget.take(three!), null)
+  assert.equal(budgetOf(() => false).take(one!), null)
+})

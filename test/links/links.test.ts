@@ -1,0 +1,378 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { createServer, type AddressInfo } from 'node:net'
+import { test } from 'node:test'
+
+import { isAppError } from '../../src/base/errors.ts'
+import { FrameStream } from '../../src/links/frame-stream.ts'
+import { OpenLink } from '../../src/links/link.ts'
+import type { MeshConnection } from '../../src/mesh/connection.ts'
+import { peerIdOf } from '../../src/identity/peer-id.ts'
+import { EXEC_PREFIX } from '../../src/protocol/exec.ts'
+import { LINK_RENEW_MS, MAX_LINK_FRAME, MAX_PARALLEL_DIALS, MAX_WAITING_STREAMS } from '../../src/protocol/limits.ts'
+import { DM_PROTOCOL, LINK_PROTOCOL, streamOpen } from '../../src/protocol/link.ts'
+import { newParty } from '../support/fake-network.ts'
+import { ManualClock } from '../support/manual-clock.ts'
+import { newRequestId } from '../../src/identity/request-id.ts'
+import type { DmChannel } from '../../src/links/channel.ts'
+import { introduce, startPeer, type Peer } from '../support/peer.ts'
+import { until } from '../support/processes.ts'
+import { connect, signalOf } from '../support/hostile-link.ts'
+import { MAX_STRANGER_HANDSHAKES_PER_ADDRESS } from '../../src/links/handshake-budget.ts'
+import { SPARE_STREAMS } from '../../src/links/stream-pool.ts'
+
+const LIMIT = { timeout: 60_000 }
+
+const pair = async (t: Parameters<typeof startPeer>[0]): Promise<[Peer, Peer]> => {
+  const [alice, bob] = [await startPeer(t, { name: 'alice' }), await startPeer(t, { name: 'bob' })]
+  await introduce(alice, bob, 'trusted')
+  await introduce(bob, alice, 'trusted')
+  return [alice, bob]
+}
+
+/** Bob answers every exec body with the same body; the channels that came are listed. */
+const echo = (bob: Peer): DmChannel[] => {
+  const channels: DmChannel[] = []
+  bob.dispatcher.route(EXEC_PREFIX, (channel, requestId, body) => {
+    if (!channels.includes(channel)) channels.push(channel)
+    channel.send(requestId, body)
+  })
+  return channels
+}
+
+const ask = async (channel: DmChannel, text: string): Promise<string> => {
+  const { promise, resolve, reject } = Promise.withResolvers<string>()
+  channel.onBody = (_id, body) => resolve(Buffer.from(body.subarray(EXEC_PREFIX.length)).toString())
+  channel.onClosed = (error) => reject(error ?? new Error('closed'))
+  channel.send(newRequestId(), Buffer.concat([EXEC_PREFIX, Buffer.from(text)]))
+  return promise
+}
+
+test('the first channel is the handshake stream itself, and later ones come from greeted spare streams', LIMIT, async (t) => {
+  const [alice, bob] = await pair(t)
+  const channels = echo(bob)
+  const first = await alice.links.openChannel(bob.agentId, signalOf())
+  assert.equal(alice.counters.get('streams_opened'), 0)
+  assert.equal(await ask(first, 'one'), 'one')
+  await until(() => alice.counters.get('streams_opened') === SPARE_STREAMS)
+  const second = await alice.links.openChannel(bob.agentId, signalOf())
+  assert.equal(await ask(second, 'two'), 'two')
+  assert.equal(alice.counters.get('links_opened'), 1)
+  assert.equal(bob.counters.get('streams_accepted'), 1)
+  for (const [ours, theirs] of [
+    [first, channels[0]],
+    [second, channels[1]],
+  ] as const) {
+    assert.deepEqual(Buffer.from(ours.streamNonce), Buffer.from(theirs!.streamNonce))
+    assert.equal(theirs!.link.agentId, alice.agentId)
+    assert.equal(theirs!.link.machineId, alice.machineId)
+  }
+  assert.notDeepEqual(first.streamNonce, second.streamNonce)
+})
+
+test('a warm channel sends its first body without waiting for the peer at all', LIMIT, async (t) => {
+  const [alice, bob] = await pair(t)
+  echo(bob)
+  await alice.links.link(bob.agentId, signalOf())
+  await until(() => alice.counters.get('streams_opened') === SPARE_STREAMS)
+  // Every promise on the way is already settled: taking the channel needs no turn of the event loop.
+  let turned = false
+  setImmediate(() => (turned = true))
+  for (let i = 0; i <= SPARE_STREAMS; i++) await alice.links.openChannel(bob.agentId, signalOf())
+  assert.equal(turned, false)
+})
+
+test('a spare stream that was taken is replaced when it is done with, and before that only after a while', LIMIT, async (t) => {
+  const [alice, bob] = await pair(t)
+  echo(bob)
+  await alice.links.link(bob.agentId, signalOf())
+  await until(() => alice.counters.get('streams_opened') === SPARE_STREAMS)
+  const [first, second] = [await alice.links.openChannel(bob.agentId, signalOf()), await alice.links.openChannel(bob.agentId, signalOf())]
+  assert.equal(await ask(second, 'warm'), 'warm')
+  void second.close()
+  await until(() => alice.counters.get('streams_opened') > SPARE_STREAMS)
+  await until(() => alice.counters.get('streams_opened') === 2 * SPARE_STREAMS - 1)
+  await first.close()
+})
+
+test('after a burst there is a spare stream for each of the next one', LIMIT, async (t) => {
+  const [alice, bob] = await pair(t)
+  echo(bob)
+  const size = 4 * SPARE_STREAMS
+  await alice.links.link(bob.agentId, signalOf())
+  const burst = await Promise.all(Array.from({ length: size }, async () => alice.links.openChannel(bob.agentId, signalOf())))
+  await Promise.all(burst.map(async (channel) => ask(channel, 'once')))
+  for (const channel of burst) void channel.close()
+  // One of them was the handshake's own stream.
+  const used = size - 1
+  await until(() => alice.counters.get('streams_opened') === 2 * used)
+  let turned = false
+  setImmediate(() => (turned = true))
+  for (let i = 0; i < used; i++) await alice.links.openChannel(bob.agentId, signalOf())
+  assert.equal(turned, false)
+})
+
+test('a channel that stays in use does not keep its place among the spare streams', LIMIT, async (t) => {
+  const [alice, bob] = await pair(t)
+  echo(bob)
+  await alice.links.link(bob.agentId, signalOf())
+  await until(() => alice.counters.get('streams_opened') === SPARE_STREAMS)
+  // The handshake's own stream comes first.
+  const taken = [await alice.links.openChannel(bob.agentId, signalOf()), await alice.links.openChannel(bob.agentId, signalOf())]
+  assert.equal(await ask(taken[1]!, 'long'), 'long')
+  await until(() => alice.counters.get('streams_opened') === SPARE_STREAMS + 1)
+  assert.ok(taken.every(({ closed }) => !closed))
+})
+
+test('the side that was called uses the same link for its own channels', LIMIT, async (t) => {
+  const [alice, bob] = await pair(t)
+  echo(alice)
+  await alice.links.link(bob.agentId, signalOf())
+  await until(() => bob.links.linkedAgent(alice.machineId) === alice.agentId)
+  assert.equal(await ask(await bob.links.openChannel(alice.agentId, signalOf()), 'back'), 'back')
+  assert.equal(bob.counters.get('links_opened'), 1)
+})
+
+test('many callers at once share one handshake', LIMIT, async (t) => {
+  const [alice, bob] = await pair(t)
+  echo(bob)
+  const answers = await Promise.all(
+    Array.from({ length: 100 }, async (_, i) => {
+      const channel = await alice.links.openChannel(bob.agentId, signalOf())
+      const answer = await ask(channel, String(i))
+      void channel.close()
+      return answer
+    }),
+  )
+  assert.deepEqual(
+    answers,
+    Array.from({ length: 100 }, (_, i) => String(i)),
+  )
+  assert.equal(alice.counters.get('links_opened'), 1)
+  await until(() => bob.links.list()[0]?.channels === 0 && alice.links.list()[0]?.channels === 0)
+})
+
+test('bytes of many frames arrive whole and in order, and send says when the peer is behind', LIMIT, async (t) => {
+  const [alice, bob] = await pair(t)
+  let received = 0
+  let ok = true
+  bob.dispatcher.route(EXEC_PREFIX, (_channel, _id, body) => {
+    ok &&= Buffer.from(body.buffer, body.byteOffset).readUInt32BE(EXEC_PREFIX.length) === received
+    received += 1
+  })
+  const channel = await alice.links.openChannel(bob.agentId, signalOf())
+  const body = Buffer.alloc(60 * 1024)
+  body.set(EXEC_PREFIX)
+  let waits = 0
+  for (let i = 0; i < 500; i++) {
+    body.writeUInt32BE(i, EXEC_PREFIX.length)
+    if (channel.send(newRequestId(), body)) continue
+    waits += 1
+    await channel.drained()
+  }
+  await channel.close()
+  await until(() => received === 500)
+  assert.ok(ok)
+  assert.ok(waits > 0)
+})
+
+test('a decision that rejects the peer ends its channels and its connection at once', LIMIT, async (t) => {
+  const [alice, bob] = await pair(t)
+  echo(bob)
+  const channel = await alice.links.openChannel(bob.agentId, signalOf())
+  await ask(channel, 'hello')
+  const closed = new Promise<Error | null>((resolve) => (channel.onClosed = resolve))
+  await bob.contacts.setTrust(alice.agentId, 'blocked')
+  assert.ok((await closed) instanceof Error)
+  await until(() => alice.links.list().length === 0 && bob.links.list().length === 0)
+  assert.equal(bob.counters.get('links_rejected'), 1)
+})
+
+test('an agent that our own rules reject is not spoken to', LIMIT, async (t) => {
+  const [alice, bob] = await pair(t)
+  await alice.contacts.setTrust(bob.agentId, 'blocked')
+  await assert.rejects(alice.links.openChannel(bob.agentId, signalOf()), (error) => {
+    assert.ok(isAppError(error, 'peer_rejected'))
+    // It is said here why, and not where the other side is.
+    assert.match(error.message, /^agent \w{8} is blocked in your contacts \(reject_blocked\)$/)
+    assert.equal(error.data['next'], `Try: x0x contacts trust ${bob.agentId} trusted`)
+    return true
+  })
+  assert.deepEqual(alice.links.list(), [])
+})
+
+test('a peer that went away and came back is linked anew', LIMIT, async (t) => {
+  const [alice, bob] = await pair(t)
+  echo(bob)
+  await ask(await alice.links.openChannel(bob.agentId, signalOf()), 'one')
+  const listen = bob.node.addresses()[0]!.replace(/\/p2p\/.*/, '')
+  await bob.stop()
+  await until(() => alice.links.list().length === 0)
+  await assert.rejects(alice.links.openChannel(bob.agentId, signalOf()), (error) => {
+    assert.ok(isAppError(error, 'peer_unreachable'))
+    const [tried] = error.data['addresses'] as { address: string; error: string }[]
+    assert.match(tried!.address, /^\/ip4\/127\.0\.0\.1\/tcp\/\d+\/p2p\//)
+    assert.notEqual(tried!.error, '')
+    return true
+  })
+  const again = await startPeer(t, { name: 'bob', dataDir: bob.dataDir, listen })
+  echo(again)
+  assert.equal(await ask(await alice.links.openChannel(bob.agentId, signalOf()), 'two'), 'two')
+})
+
+test('an agent without a known address, and our own, are told apart', LIMIT, async (t) => {
+  const alice = await startPeer(t, { name: 'alice' })
+  await assert.rejects(alice.links.link('ab'.repeat(32), signalOf()), (error) => isAppError(error, 'peer_unreachable'))
+  await assert.rejects(alice.links.link(alice.agentId, signalOf()), (error) => isAppError(error, 'bad_request'))
+})
+
+test('a caller that gives up leaves the handshake to the others', LIMIT, async (t) => {
+  const [alice, bob] = await pair(t)
+  const hasty = new AbortController()
+  const given = alice.links.link(bob.agentId, hasty.signal)
+  const patient = alice.links.link(bob.agentId, signalOf())
+  hasty.abort(new Error('enough'))
+  await assert.rejects(given, /enough/)
+  assert.equal((await patient).agentId, bob.agentId)
+})
+
+test('dials that nobody waits for any more give their places to others', LIMIT, async (t) => {
+  const [alice, bob] = await pair(t)
+  for (const one of [alice, bob]) one.reconnect.stop()
+  let accepted = 0
+  // Nobody answers there, and nobody refuses.
+  const silent = createServer((socket) => {
+    accepted += 1
+    socket.on('error', () => undefined)
+  })
+  silent.listen(0, '127.0.0.1')
+  await once(silent, 'listening')
+  t.after(() => silent.close())
+  const { port } = silent.address() as AddressInfo
+  const dead = Array.from({ length: 2 * MAX_PARALLEL_DIALS }, () => newParty())
+  for (const { signer, machine } of dead) {
+    const { machineId } = machine
+    const addresses = [`/ip4/127.0.0.1/tcp/${port}/p2p/${peerIdOf(machineId)}`]
+    const { agentId, publicKey } = signer
+    const card = { agentId, machineId, name: '', addresses, issuedAt: Date.now(), expiresAt: Date.now() + 60_000, publicKey }
+    await alice.contacts.importCard(card, { trust: 'unknown' })
+  }
+  await until(() => alice.port.snapshot.contacts.length === dead.length + 1)
+  for (const connection of alice.node.connections()) connection.abort(new Error('not now'))
+  await until(() => alice.node.connections().length + bob.node.connections().length === 0)
+  const left = new AbortController()
+  const dials = dead.map(async ({ signer }) => alice.links.link(signer.agentId, left.signal))
+  for (const dial of dials) dial.catch(() => undefined)
+  await until(() => accepted === MAX_PARALLEL_DIALS)
+  left.abort(new Error('enough'))
+  for (const dial of dials) await assert.rejects(dial, /enough/)
+  assert.equal((await alice.links.link(bob.agentId, signalOf())).agentId, bob.agentId)
+  assert.equal(accepted, MAX_PARALLEL_DIALS)
+})
+
+test('strangers that hold every handshake open do not keep a known machine out', LIMIT, async (t) => {
+  const [alice, bob] = await pair(t)
+  const strangers = await Promise.all(
+    Array.from({ length: MAX_STRANGER_HANDSHAKES_PER_ADDRESS + 2 }, (_, i) => startPeer(t, { name: `s${i}` })),
+  )
+  const held = await Promise.all(
+    strangers.map(async (stranger) => {
+      const stream = await (await connect(stranger, bob)).openStream(LINK_PROTOCOL, signalOf())
+      return new FrameStream({ stream }, { maxFrame: MAX_LINK_FRAME, maxEarly: MAX_LINK_FRAME })
+    }),
+  )
+  await until(() => bob.counters.get('handshakes_refused') === 2)
+  assert.equal((await alice.links.link(bob.agentId, signalOf())).agentId, bob.agentId)
+  for (const frames of held) frames.abort(new Error('done'))
+})
+
+test('a second handshake on a connection that has one under way is refused', LIMIT, async (t) => {
+  const [alice, bob] = await pair(t)
+  const connection = await connect(alice, bob)
+  const open = async () =>
+    new FrameStream(
+      { stream: await connection.openStream(LINK_PROTOCOL, signalOf()) },
+      { maxFrame: MAX_LINK_FRAME, maxEarly: MAX_LINK_FRAME },
+    )
+  const [first, second] = [await open(), await open()]
+  await assert.rejects(Promise.race([first.read(signalOf()), second.read(signalOf())]))
+  assert.equal(bob.counters.get('handshakes_refused'), 1)
+  for (const frames of [first, second]) frames.abort(new Error('done'))
+})
+
+test('revocations travel to the peer as a link opens', LIMIT, async (t) => {
+  const [alice, bob] = await pair(t)
+  const { signRevocation } = await import('../../src/trust/revocations.ts')
+  const statement = await signRevocation(bob.signer, 'cd'.repeat(32), Date.now())
+  await bob.revocations.add(statement, () => true)
+  await alice.links.link(bob.agentId, signalOf())
+  await until(() => alice.counters.get('revocations_received') === 1 && alice.revocations.list().length === 1)
+  assert.equal(alice.links.list().length, 1)
+})
+
+test('an old link is renewed by its opener, and ends when its last channel does', LIMIT, async (t) => {
+  const clock = new ManualClock()
+  const [alice, bob] = [await startPeer(t, { name: 'alice', clock }), await startPeer(t, { name: 'bob' })]
+  await introduce(alice, bob, 'trusted')
+  await introduce(bob, alice, 'trusted')
+  echo(bob)
+  const old = await alice.links.openChannel(bob.agentId, signalOf())
+  assert.equal(await ask(old, 'before'), 'before')
+  // Their greetings have a time limit by the same clock.
+  await until(() => alice.counters.get('streams_opened') === SPARE_STREAMS)
+  await clock.advance(LINK_RENEW_MS)
+  await until(() => alice.counters.get('links_opened') === 2)
+  assert.equal(alice.links.list().length, 2)
+  assert.equal(await ask(old, 'still'), 'still')
+  const fresh = await alice.links.openChannel(bob.agentId, signalOf())
+  assert.equal(await ask(fresh, 'after'), 'after')
+  assert.notEqual(fresh.link.number, old.link.number)
+  await old.close()
+  await until(() => alice.links.list().length === 1)
+  assert.equal(await ask(await alice.links.openChannel(bob.agentId, signalOf()), 'on'), 'on')
+})
+
+/** Of all connections the one with the link: a stream on another is refused. */
+const linkConnection = async (from: Peer, to: Peer): Promise<MeshConnection> => {
+  const link = await from.links.link(to.agentId, signalOf())
+  assert.ok(link instanceof OpenLink)
+  return link.connection
+}
+
+test('a stream that names no link of its connection is refused', LIMIT, async (t) => {
+  const [alice, bob] = await pair(t)
+  const connection = await linkConnection(alice, bob)
+  const stream = await connection.openStream(DM_PROTOCOL, signalOf())
+  const frames = new FrameStream({ stream }, { maxFrame: MAX_LINK_FRAME, maxEarly: MAX_LINK_FRAME })
+  await frames.read(signalOf())
+  frames.send(streamOpen.encode({ link_id: new Uint8Array(8), nonce: new Uint8Array(32) }))
+  await assert.rejects(frames.read(signalOf()))
+  assert.equal(bob.counters.get('streams_refused'), 1)
+})
+
+test('a stream without any link on its connection gets no greeting', LIMIT, async (t) => {
+  const [alice, bob] = await pair(t)
+  const stream = await (await connect(alice, bob)).openStream(DM_PROTOCOL, signalOf())
+  const frames = new FrameStream({ stream }, { maxFrame: MAX_LINK_FRAME, maxEarly: MAX_LINK_FRAME })
+  await assert.rejects(frames.read(signalOf()))
+  assert.equal(bob.counters.get('streams_refused'), 1)
+})
+
+test('streams left unused are bounded: the oldest make room', LIMIT, async (t) => {
+  const [alice, bob] = await pair(t)
+  echo(bob)
+  const connection = await linkConnection(alice, bob)
+  const idle: FrameStream[] = []
+  for (let i = 0; i < MAX_WAITING_STREAMS + 4; i++) {
+    const frames = new FrameStream(
+      { stream: await connection.openStream(DM_PROTOCOL, signalOf()) },
+      { maxFrame: MAX_LINK_FRAME, maxEarly: MAX_LINK_FRAME },
+    )
+    await frames.read(signalOf())
+    idle.push(frames)
+  }
+  await until(() => idle.filter((frames) => frames.open).length <= MAX_WAITING_STREAMS)
+  assert.equal(idle.at(-1)!.open, true)
+  assert.equal(await ask(await alice.links.openChannel(bob.agentId, signalOf()), 'fine'), 'fine')
+  for (const frames of idle) frames.abort(new Error('done'))
+})

@@ -1,0 +1,33 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { RecentPeak } from '../../src/links/recent-peak.ts'
+import { PEAK_MS } from '../../src/protocol/limits.ts'
+import { ManualClock } from '../support/manual-clock.ts'
+
+test('a peak is remembered for one to two windows, and the next smaller one takes its place', async () => {
+  const clock = new ManualClock()
+  const peak = new RecentPeak({ clock })
+  assert.equal(peak.value, 0)
+  for (const count of [1, 7, 3]) peak.note(count)
+  assert.equal(peak.value, 7)
+  await clock.advance(PEAK_MS)
+  peak.note(2)
+  assert.equal(peak.value, 7)
+  await clock.advance(PEAK_MS - 1)
+  assert.equal(peak.value, 7)
+  await clock.advance(1)
+  assert.equal(peak.value, 2)
+  await clock.advance(PEAK_MS)
+  assert.equal(peak.value, 0)
+})
+
+test('a long silence forgets everything', async () => {
+  const clock = new ManualClock()
+  const peak = new RecentPeak({ clock })
+  peak.note(9)
+  await clock.advance(5 * PEAK_MS)
+  assert.equal(peak.value, 0)
+  peak.note(1)
+  assert.equal(peak.value, 1)
+})

@@ -1,0 +1,364 @@
+import assert from 'node:assert/strict'
+import { createHash } from 'node:crypto'
+import { once } from 'node:events'
+import { readFile, realpath } from 'node:fs/promises'
+import { join } from 'node:path'
+import { PassThrough } from 'node:stream'
+import { test } from 'node:test'
+
+import { OutputCut } from '../../src/sdk/commands.ts'
+import { RexdError } from '../../src/sdk/errors.ts'
+import { OUTPUT_LIMIT } from '../../src/sdk/output.ts'
+import { connected, watch, type Watched } from './real-server.ts'
+import { isAlive, until } from '../support/processes.ts'
+
+const MiB = 1024 * 1024
+const hashOf = (...parts: readonly Uint8Array[]): string => {
+  const hash = createHash('sha256')
+  for (const part of parts) hash.update(part)
+  return hash.digest('hex')
+}
+const named = (name: string) => (error: unknown) => error instanceof RexdError && error.name === name
+
+test('a command is run, and what it wrote and how it ended is collected', async (t) => {
+  const { session } = await connected(t)
+  const result = await session.run({ shell: 'echo out; echo err >&2; exit 3' })
+  assert.equal(result.stdoutText, 'out\n')
+  assert.equal(result.stderrText, 'err\n')
+  const { exitCode, signal, timedOut, truncated, bytesStdout, bytesStderr } = result
+  assert.deepEqual([exitCode, signal, timedOut, truncated, bytesStdout, bytesStderr], [3, null, false, false, 4, 4])
+  assert.ok(result.durationMs >= 0)
+})
+
+test('where it runs, what it is given, and what it reads', async (t) => {
+  const { session, root } = await connected(t, { security: 'allow_env = ["COLOUR"]' })
+  await session.files.write('below/here.txt', 'x', { mkdirParents: true })
+  const where = await session.run(['pwd'], { cwd: 'below' })
+  assert.equal(where.stdoutText, `${await realpath(join(root, 'below'))}\n`)
+  assert.equal((await session.run({ shell: 'printf %s "$COLOUR"' }, { env: { COLOUR: 'grün' } })).stdoutText, 'grün')
+  assert.equal((await session.run(['cat'], { stdin: 'a text\0' })).stdoutText, 'a text\0')
+  assert.equal((await session.run(['cat'])).stdoutText, '')
+  // Without a compiler it is easily written so.
+  await assert.rejects(session.run('ls -l' as never), { name: 'TypeError', message: /a list of tokens/ })
+})
+
+test('a session with a directory begins there, for commands and for files', async (t) => {
+  const { client, session, root } = await connected(t)
+  await session.files.write('inner/deep/a.txt', 'x', { mkdirParents: true })
+  const inner = await client.open({ clientName: 'inner', cwd: join(root, 'inner') })
+  assert.equal((await inner.run(['pwd'])).stdoutText, `${await realpath(join(root, 'inner'))}\n`)
+  assert.equal((await inner.run(['pwd'], { cwd: 'deep' })).stdoutText, `${await realpath(join(root, 'inner/deep'))}\n`)
+  assert.equal(await inner.files.readText('deep/a.txt'), 'x')
+  assert.deepEqual((await inner.files.glob('*/*.txt')).matches, [join(root, 'inner/deep/a.txt')])
+  await inner.files.patch('*** Begin Patch\n*** Add File: b.txt\n+y\n*** End Patch\n')
+  assert.equal(await readFile(join(root, 'inner/b.txt'), 'utf8'), 'y\n')
+})
+
+test('both streams of a process, in the order in which they came, and each with its numbers', async (t) => {
+  const { session } = await connected(t)
+  const process = await session.exec(['cat'], { stdinOpen: true })
+  await process.write('one\n')
+  const seen: string[] = []
+  for await (const { stream, data, seq } of process) {
+    seen.push(`${stream} ${seq} ${Buffer.from(data).toString()}`)
+    if (seq === 1) await process.write('two\n')
+    else await process.end()
+  }
+  assert.deepEqual(seen, ['stdout 1 one\n', 'stdout 2 two\n'])
+  assert.equal((await process.exited).exitCode, 0)
+})
+
+test('one stream as text, the other passed over', async (t) => {
+  const { session } = await connected(t, { limits: 'max_output_bytes = 100000000' })
+  const process = await session.exec({ shell: 'yes | head -c 3000000 >&2; echo done' })
+  process.stderr.discard()
+  assert.equal(await process.stdout.text(100), 'done\n')
+  const { bytesStderr, exitCode } = await process.exited
+  assert.deepEqual([bytesStderr, exitCode], [3_000_000, 0])
+  assert.throws(() => process.stdout[Symbol.asyncIterator](), TypeError)
+})
+
+test('a stream that is longer than was expected is an error, and does not hold the program', async (t) => {
+  const { session } = await connected(t, { limits: 'max_output_bytes = 100000000' })
+  const process = await session.exec({ shell: `yes | head -c ${20 * MiB}` })
+  await assert.rejects(process.stdout.bytes(1000), RangeError)
+  assert.equal((await process.exited).bytesStdout, 20 * MiB)
+  await assert.rejects(session.run(['yes'], { maxCollected: 1000 }), RangeError)
+  await until(async () => (await session.info()).processes.every(({ status }) => status !== 'running'))
+})
+
+test('a source of stdin is let go of when the program is over, also while it gives nothing', async (t) => {
+  const { session } = await connected(t)
+  const silent = new PassThrough()
+  const closed = once(silent, 'close')
+  assert.equal((await session.run(['true'], { stdin: silent })).exitCode, 0)
+  await closed
+  let returned = false
+  const endless: AsyncIterable<string> = {
+    [Symbol.asyncIterator]: () => ({
+      next: async () => new Promise(() => undefined),
+      return: async () => {
+        returned = true
+        return { done: true, value: undefined }
+      },
+    }),
+  }
+  await session.run(['true'], { stdin: endless })
+  await until(() => returned)
+})
+
+test('output above the limit is cut off, or ends the program', async (t) => {
+  const { client, session } = await connected(t)
+  const cut = await session.run(['head', '-c', '5000', '/dev/urandom'], { maxOutputBytes: 1000 })
+  assert.deepEqual([cut.truncated, cut.stdout.length, cut.bytesStdout], [true, 1000, 5000])
+  // Cut at a limit that nobody asked for, it does not look whole.
+  const narrow = await client.open({ clientName: 'narrow', limits: { maxOutputBytes: 1000 } })
+  const usual = await narrow.run(['head', '-c', '1001', '/dev/zero']).catch((error: unknown) => error)
+  assert.ok(usual instanceof OutputCut)
+  assert.deepEqual([usual.result.exitCode, usual.result.stdout.length, usual.result.bytesStdout], [0, 1000, 1001])
+  assert.equal((await narrow.run(['head', '-c', '1000', '/dev/zero'])).stdout.length, 1000)
+  const process = await session.exec(['yes'], { maxOutputBytes: 1000, failOnLimit: true })
+  process.discard()
+  await assert.rejects(process.exited, named('output_limit_exceeded'))
+  await assert.rejects(process.wait(), named('output_limit_exceeded'))
+})
+
+test('a program whose time is up', async (t) => {
+  const { session } = await connected(t)
+  const result = await session.run(['sleep', '60'], { timeoutMs: 100 })
+  assert.deepEqual([result.timedOut, result.truncated, result.exitCode], [true, true, null])
+  assert.ok(result.signal === 'SIGTERM' || result.signal === 'SIGKILL')
+})
+
+test('a program is told something, and waited for', async (t) => {
+  const { session } = await connected(t)
+  const process = await session.exec({ shell: 'trap "echo got it; exit 7" USR1; echo ready; while :; do sleep 0.01; done' })
+  const output = process.stdout[Symbol.asyncIterator]()
+  assert.equal(Buffer.from((await output.next()).value ?? []).toString(), 'ready\n')
+  assert.equal((await process.wait({ timeoutMs: 0 })).status, 'running')
+  await assert.rejects(process.kill('NONSENSE'), named('bad_request'))
+  assert.equal(await process.kill('USR1'), true)
+  assert.equal(Buffer.from((await output.next()).value ?? []).toString(), 'got it\n')
+  // The shell may say on stderr what became of its sleep, which was told too.
+  const { bytesStderr: _, ...status } = await process.wait()
+  assert.deepEqual(status, { status: 'exited', exitCode: 7, signal: null, bytesStdout: 13, held: false })
+  assert.equal(await process.kill(), false)
+})
+
+test('20 MiB come as they were written', async (t) => {
+  const { session, root } = await connected(t, { limits: 'max_output_bytes = 100000000\nmax_file_read_bytes = 1048576' })
+  const process = await session.exec({ shell: `head -c ${20 * MiB} /dev/urandom | tee all.bin` })
+  const hash = createHash('sha256')
+  let bytes = 0
+  for await (const data of process.stdout) {
+    hash.update(data)
+    bytes += data.length
+  }
+  assert.equal(bytes, 20 * MiB)
+  assert.equal(hash.digest('hex'), hashOf(await readFile(join(root, 'all.bin'))))
+  assert.equal((await process.exited).bytesStdout, 20 * MiB)
+})
+
+test('8 MiB go through stdin and back, at the speed of the program', async (t) => {
+  const { session } = await connected(t, { limits: 'max_output_bytes = 100000000' })
+  const content = Buffer.alloc(8 * MiB, 'flow control ')
+  const process = await session.exec(['cat'], { stdinOpen: true })
+  const back = process.stdout.bytes(content.length)
+  for (let at = 0; at < content.length; at += 3 * MiB) await process.write(content.subarray(at, at + 3 * MiB))
+  await process.end()
+  assert.equal(hashOf(await back), hashOf(content))
+  assert.equal((await process.exited).exitCode, 0)
+  await assert.rejects(process.write('more'), named('conflict'))
+})
+
+test('stdin from a source, which is left when the program has had enough', async (t) => {
+  const { session } = await connected(t)
+  let left = false
+  const endless = async function* (): AsyncGenerator<string> {
+    try {
+      for (;;) yield 'a line\n'.repeat(10_000)
+    } finally {
+      left = true
+    }
+  }
+  const result = await session.run(['head', '-n', '2'], { stdin: endless() })
+  assert.equal(result.stdoutText, 'a line\na line\n')
+  await until(() => left)
+  // Whatever is written meanwhile stands behind the source.
+  const slow = async function* (): AsyncGenerator<string> {
+    for (const part of ['a', 'b', 'c']) {
+      await new Promise((resolve) => setTimeout(resolve, 5))
+      yield part
+    }
+  }
+  const both = await session.exec(['cat'], { stdin: slow(), stdinOpen: true })
+  await both.write('d')
+  await both.end()
+  assert.equal(await both.stdout.text(10), 'abcd')
+  const large = 'x'.repeat(700_000)
+  assert.equal((await session.run(['cat'], { stdin: large })).stdoutText, large)
+})
+
+test('a source of stdin that fails ends the program, and is what the caller hears', async (t) => {
+  const { session } = await connected(t)
+  const broken = async function* (): AsyncGenerator<string> {
+    yield 'a beginning'
+    throw new Error('the disk is gone')
+  }
+  const process = await session.exec(['cat'], { stdin: broken() })
+  await assert.rejects(process.exited, /the disk is gone/)
+  await assert.rejects(process.stdout.text(1000), /the disk is gone/)
+  await until(async () => (await session.info()).processes.every(({ status }) => status === 'killed'))
+})
+
+test('a program that does not read holds whoever writes to it, and hears it all when it does', async (t) => {
+  const { session } = await connected(t, { limits: 'max_output_bytes = 100000000' })
+  const process = await session.exec({ shell: 'read line; wc -c' }, { stdinOpen: true })
+  const held = await session.exec({ shell: 'while [ ! -e go ]; do sleep 0.01; done; cat | wc -c' }, { stdinOpen: true })
+  let written = false
+  const writing = held.write(Buffer.alloc(4 * MiB)).then(() => (written = true))
+  // Meanwhile the same connection serves others.
+  await process.write('line\n')
+  await process.write(Buffer.alloc(2 * MiB))
+  await process.end()
+  assert.equal((await process.stdout.text(100)).trim(), String(2 * MiB))
+  assert.equal(written, false)
+  await session.files.write('go', '')
+  await writing
+  await held.end()
+  assert.equal((await held.stdout.text(100)).trim(), String(4 * MiB))
+})
+
+test('a write that is aborted rejects at once, and nothing more can be written', async (t) => {
+  const { session } = await connected(t)
+  const process = await session.exec(['sleep', '60'], { stdinOpen: true })
+  const stop = new AbortController()
+  const writing = process.write(Buffer.alloc(4 * MiB), { signal: stop.signal })
+  const behind = process.write('more')
+  const never = process.write('never begun', { signal: AbortSignal.abort(new Error('before its turn')) })
+  await assert.rejects(never, /before its turn/)
+  // Answered behind the beginning of what was written.
+  await session.info()
+  stop.abort(new Error('enough'))
+  await assert.rejects(writing, /enough/)
+  await assert.rejects(behind, /enough/)
+  await assert.rejects(process.end(), /enough/)
+  await process.kill('KILL')
+  assert.equal((await process.exited).signal, 'SIGKILL')
+})
+
+/** The watched account of the transport that a session goes by. */
+const watching = (): { through: (factory: Parameters<typeof watch>[0]) => ReturnType<typeof watch>['factory']; account: () => Watched } => {
+  let account: Watched | null = null
+  return {
+    through: (factory) => {
+      const { factory: outer, watched } = watch(factory)
+      account = watched
+      return outer
+    },
+    account: () => account!,
+  }
+}
+
+test('a slow reader holds the program: little is kept, and nothing is lost', async (t) => {
+  const { through, account } = watching()
+  const { session } = await connected(t, { limits: 'max_output_bytes = 200000000', through })
+  const bytes = 40 * MiB
+  const pausing = account().nextPause()
+  const process = await session.exec({ shell: `yes 0123456789abcdef | head -c ${bytes}; echo end >&2` })
+  await pausing
+  // base64 or text: what was read of the connection is not much more than what may wait.
+  assert.ok(account().received < 4 * MiB, `${account().received}`)
+  // An answer stands behind the output that is on its way; it is found all the same.
+  assert.equal((await session.info()).processes[0]?.status, 'running')
+  assert.ok(account().received < 2 * OUTPUT_LIMIT, `${account().received}`)
+  const hash = createHash('sha256')
+  let length = 0
+  for await (const { stream, data } of process) {
+    if (stream === 'stderr') continue
+    hash.update(data)
+    length += data.length
+  }
+  assert.equal(length, bytes)
+  assert.equal(hash.digest('hex'), hashOf(Buffer.alloc(bytes, '0123456789abcdef\n')))
+  assert.equal((await process.exited).exitCode, 0)
+  assert.equal(account().paused, false)
+})
+
+test('a process that nobody reads can be killed, and holds nothing after that', async (t) => {
+  const { through, account } = watching()
+  const { session } = await connected(t, { limits: 'max_output_bytes = 200000000', through })
+  const pausing = account().nextPause()
+  const process = await session.exec(['yes'])
+  await pausing
+  assert.equal(await process.kill('KILL'), true)
+  process.discard()
+  assert.equal((await process.exited).signal, 'SIGKILL')
+  assert.equal((await session.run(['echo', 'on'])).stdoutText, 'on\n')
+})
+
+test('a signal that is aborted before the start starts nothing; afterwards it ends the program', async (t) => {
+  const { session, root } = await connected(t)
+  await assert.rejects(session.exec(['touch', 'never'], { signal: AbortSignal.abort(new Error('too late')) }), /too late/)
+  const stop = new AbortController()
+  const started = session.exec(['sleep', '60'], { signal: stop.signal })
+  stop.abort(new Error('changed my mind'))
+  await assert.rejects(started, /changed my mind/)
+  const later = new AbortController()
+  const process = await session.exec(
+    { shell: 'trap "" TERM; echo $$ > pid; echo ready; while :; do sleep 0.1; done' },
+    { signal: later.signal },
+  )
+  const output = process.stdout[Symbol.asyncIterator]()
+  await output.next()
+  const reading = output.next()
+  later.abort(new Error('stop it'))
+  await assert.rejects(reading, /stop it/)
+  await assert.rejects(process.exited, /stop it/)
+  const pid = Number(await readFile(join(root, 'pid'), 'utf8'))
+  // SIGTERM is not enough for this one.
+  await until(() => !isAlive(pid))
+  await until(async () => (await session.info()).processes.every(({ status }) => status !== 'running'))
+  assert.equal((await session.files.stat('never')).exists, false)
+})
+
+test('waiting for an answer ends with its signal, and the process goes on', async (t) => {
+  const { session } = await connected(t)
+  const process = await session.exec(['sleep', '60'])
+  const stop = new AbortController()
+  const waiting = process.wait({ signal: stop.signal })
+  stop.abort(new Error('not that long'))
+  await assert.rejects(waiting, /not that long/)
+  const reading = new AbortController()
+  const text = process.stdout.text(10, { signal: reading.signal })
+  reading.abort(new Error('nothing comes'))
+  await assert.rejects(text, /nothing comes/)
+  assert.equal((await process.wait({ timeoutMs: 0 })).status, 'running')
+  assert.equal(await process.kill('KILL'), true)
+  await process.exited
+})
+
+test('closing a session ends what it has running, also where nobody reads', async (t) => {
+  const { client, session } = await connected(t, { limits: 'max_output_bytes = 200000000' })
+  const quiet = await session.exec(['sleep', '60'])
+  const loud = await session.exec(['yes'])
+  const reading = assert.rejects(loud.stdout.bytes(100 * MiB), /the session was closed/)
+  assert.deepEqual(await session.close(), { terminated: 2 })
+  await reading
+  assert.equal(session.ended, true)
+  for (const { exited } of [quiet, loud]) assert.equal((await exited).signal, 'SIGTERM')
+  assert.deepEqual(await session.close(), { terminated: 2 })
+  await assert.rejects(session.run(['true']), /the session was closed/)
+  assert.equal((await (await client.open({ clientName: 'next' })).run(['echo', 'x'])).stdoutText, 'x\n')
+})
+
+test('many processes at once on one connection, each with its own output', async (t) => {
+  const { session } = await connected(t, { limits: 'max_processes_per_session = 40' })
+  const results = await Promise.all(
+    Array.from({ length: 32 }, async (_, i) => session.run({ shell: `for i in 1 2 3; do echo ${i}; sleep 0.01; done` })),
+  )
+  assert.deepEqual(
+    results.map(({ stdoutText }) => stdoutText),
+    Array.from({ length: 32 }, (_, i) => `${i}\n`.repeat(3)),
+  )
+})

@@ -1,0 +1,111 @@
+import { chmod, mkdir, writeFile } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import type { TestContext } from 'node:test'
+import { fileURLToPath } from 'node:url'
+
+import { connect, type ConnectOptions, type OpenOptions, type RexdClient } from '../../src/sdk/client.ts'
+import type { RexdSession } from '../../src/sdk/session.ts'
+import { stdio } from '../../src/sdk/stdio.ts'
+import type { Transport, TransportEvents, TransportFactory } from '../../src/sdk/transport.ts'
+import { tempDir } from '../support/temp-dir.ts'
+
+const BUNDLE = fileURLToPath(new URL('../../dist/rexd.mjs', import.meta.url))
+
+export interface Setting {
+  /** Lines of `[limits]`. */
+  readonly limits?: string
+  /** Lines of `[security]`. */
+  readonly security?: string
+}
+
+export interface Place {
+  /** All that the server may touch. */
+  readonly root: string
+  /** What starts the server. */
+  readonly command: readonly string[]
+}
+
+/** A root and a configuration for a real `rexd --stdio`. */
+export const place = async (t: Pick<TestContext, 'after'>, { limits = '', security = '' }: Setting = {}): Promise<Place> => {
+  const directory = await tempDir(t)
+  const root = join(directory, 'root')
+  const config = join(directory, 'config.toml')
+  await mkdir(root)
+  const text = `[limits]\n${limits}\n[security]\nallow_shell = true\n${security}\n[[security.allowed_roots]]\npath = ${JSON.stringify(root)}\n[audit]\nenabled = false\n`
+  await writeFile(config, text, { mode: 0o600 })
+  return { root, command: [process.execPath, BUNDLE, '--stdio', '--config', config] }
+}
+
+export interface Connected extends Place {
+  readonly client: RexdClient
+  readonly session: RexdSession
+}
+
+export interface ConnectedOptions extends Setting {
+  readonly connect?: Partial<ConnectOptions>
+  readonly open?: Partial<OpenOptions>
+  /** What stands between. */
+  readonly through?: (factory: TransportFactory) => TransportFactory
+}
+
+/** A session with a real server, which has gone when the test ends. */
+export const connected = async (t: TestContext, options: ConnectedOptions = {}): Promise<Connected> => {
+  const closing: { client: RexdClient | null } = { client: null }
+  // Before the directory goes.
+  t.after(async () => closing.client?.close())
+  const where = await place(t, options)
+  const factory = stdio({ command: where.command, onStderr: () => undefined })
+  const client = await connect({ transport: options.through?.(factory) ?? factory, ...options.connect })
+  closing.client = client
+  return { ...where, client, session: await client.open({ clientName: 'test', ...options.open }) }
+}
+
+/** Writes a program into a file of its own; answers its path. */
+export const program = async (root: string, name: string, text: string): Promise<string> => {
+  const path = join(root, name)
+  await mkdir(dirname(path), { recursive: true })
+  await writeFile(path, text)
+  await chmod(path, 0o755)
+  return path
+}
+
+/** What passed by a transport. */
+export interface Watched {
+  /** Characters of all messages that came. */
+  received: number
+  paused: boolean
+  /** Settles when reading stops the next time. */
+  nextPause(): Promise<void>
+}
+
+/** The same transport, and an account of it. */
+export const watch = (factory: TransportFactory): { factory: TransportFactory; watched: Watched } => {
+  let waiting: (() => void)[] = []
+  const watched: Watched = {
+    received: 0,
+    paused: false,
+    nextPause: async () => new Promise((resolve) => waiting.push(resolve)),
+  }
+  const open = async (events: TransportEvents, signal: AbortSignal): Promise<Transport> => {
+    const onMessage = (text: string): void => {
+      watched.received += text.length
+      events.onMessage(text)
+    }
+    const transport = await factory.open({ onMessage, onClosed: (error) => events.onClosed(error) }, signal)
+    return {
+      send: (text) => transport.send(text),
+      close: async () => transport.close(),
+      pause: () => {
+        watched.paused = true
+        transport.pause()
+        for (const resolve of waiting) resolve()
+        waiting = []
+      },
+      resume: () => {
+        watched.paused = false
+        transport.resume()
+      },
+    }
+  }
+  return { factory: { ...factory, open }, watched }
+}

@@ -1,0 +1,327 @@
+import assert from 'node:assert/strict'
+import { createHash } from 'node:crypto'
+import { readFile, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import { connect, type ConnectOptions } from '../../src/sdk/client.ts'
+import { RexdDisconnected, RexdGap } from '../../src/sdk/errors.ts'
+import type { ConnectionState } from '../../src/sdk/connection.ts'
+import type { RexdEvent } from '../../src/protocol/rexd-answers.ts'
+import type { RexdSession } from '../../src/sdk/session.ts'
+import { stdio } from '../../src/sdk/stdio.ts'
+import { webSocket } from '../../src/sdk/web-socket.ts'
+import { until } from '../support/processes.ts'
+import { gone, pidIn, startRexd } from '../support/rexd-server.ts'
+import { EXIT, OF_1, OPENED, output, ScriptedServer, startNext, type ScriptedLine } from './scripted-server.ts'
+import { lost, resumable } from './web-server.ts'
+
+const MiB = 1024 * 1024
+const hashOf = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex')
+
+// ---- with a real server, and a path between that is cut ----
+
+test('10 MiB come once and whole, though the connection is cut again and again meanwhile', async (t) => {
+  const { server, proxy, session } = await resumable(t)
+  const process = await session.exec({ shell: `head -c ${10 * MiB} /dev/urandom | tee all.bin; echo end >&2` })
+  const parts: Uint8Array[] = []
+  let [length, cuts] = [0, 0]
+  for await (const { stream, data } of process) {
+    if (stream === 'stderr') continue
+    parts.push(data)
+    length += data.length
+    if (length < (cuts + 1) * MiB) continue
+    proxy.cut()
+    cuts += 1
+  }
+  assert.equal(length, 10 * MiB)
+  assert.equal(hashOf(Buffer.concat(parts)), hashOf(await readFile(join(server.root, 'all.bin'))))
+  assert.ok(cuts >= 5, `${cuts} cuts`)
+  const { exitCode, bytesStdout, truncated } = await process.exited
+  assert.deepEqual([exitCode, bytesStdout, truncated, session.ended], [0, 10 * MiB, false, false])
+})
+
+test('what is said while nobody is there is heard afterwards, and what is asked then is asked afterwards', async (t) => {
+  const { server, proxy, client, session } = await resumable(t)
+  const process = await session.exec({ shell: 'echo before; read line; echo "after $line"; exit 7' }, { stdinOpen: true })
+  const other = await session.exec({ shell: 'while [ ! -e go ]; do sleep 0.02; done; echo meanwhile' })
+  const waiting = process.wait()
+  proxy.refuse()
+  await until(() => !client.connected)
+  await writeFile(join(server.root, 'go'), '')
+  const asked = Promise.all([process.write('a line\n'), session.files.write('b', 'written once'), session.info()])
+  const stop = new AbortController()
+  const given = session.files.write('never', 'x', { signal: stop.signal })
+  stop.abort(new Error('not that long'))
+  await assert.rejects(given, /not that long/)
+  proxy.allow()
+  await asked
+  assert.equal(await process.stdout.text(100), 'before\nafter a line\n')
+  assert.equal(await other.stdout.text(100), 'meanwhile\n')
+  // It was asked on a connection that is gone.
+  assert.deepEqual([(await waiting).status, (await waiting).exitCode], ['exited', 7])
+  assert.equal(await session.files.readText('b'), 'written once')
+  assert.equal((await session.files.stat('never')).exists, false)
+})
+
+test('whoever shows how the connection stands is told of each loss, with why, and of its end', async (t) => {
+  const told: ConnectionState[] = []
+  const { proxy, client, session } = await resumable(t, { connect: { onConnection: (state) => void told.push(state) } })
+  for (let cuts = 0; cuts < 2; cuts++) {
+    proxy.cut()
+    await until(() => told.length === 2 * cuts + 2)
+    await session.info()
+  }
+  // Nobody is left who would want it back.
+  await session.close()
+  proxy.cut()
+  await until(() => told.length === 5)
+  assert.equal(client.connected, false)
+  for (const state of told) if (!state.connected) assert.ok(state.loss instanceof RexdDisconnected && state.loss.message !== '')
+  assert.deepEqual(
+    told.map((state) => (state.connected ? 'there' : state.again ? 'coming back' : 'gone')),
+    ['coming back', 'there', 'coming back', 'there', 'gone'],
+  )
+})
+
+test('a connection that goes silent is given up, and the session goes on over another', async (t) => {
+  const { server, proxy, url } = await resumable(t)
+  const client = await connect({ transport: webSocket({ url, token: server.token, silenceMs: 1_000 }), reconnect: { firstDelayMs: 20 } })
+  t.after(async () => client.close())
+  const session = await client.open({ clientName: 'silence', resumable: true })
+  const process = await session.exec({ shell: 'echo one; read line; echo two' }, { stdinOpen: true })
+  proxy.stall()
+  assert.equal((await session.info()).processes.length, 1)
+  await process.end()
+  assert.equal(await process.stdout.text(100), 'one\ntwo\n')
+})
+
+test('a server that was killed and came back knows no session: everything of it ends with one error', async (t) => {
+  const { server, session, client } = await resumable(t)
+  const process = await session.exec({ shell: 'echo $$ > pid; echo ready; exec sleep 60' }, { stdinOpen: true })
+  const output = process.stdout[Symbol.asyncIterator]()
+  assert.equal(Buffer.from((await output.next()).value ?? []).toString(), 'ready\n')
+  const pid = await pidIn(join(server.root, 'pid'))
+  const waiting = [output.next(), process.exited, process.wait(), session.info()]
+  const over = lost(true, /the session could not be come back to: the server refuses: there is no such session/)
+  const ended = Promise.all(waiting.slice(0, 2).map(async (promise) => assert.rejects(promise, over)))
+  const refused = Promise.all(waiting.slice(2).map(async (promise) => assert.rejects(promise, RexdDisconnected)))
+  const listen = server.url.replace('http://', '')
+  await server.stop('SIGKILL')
+  await gone(pid)
+  const config = await readFile(server.config, 'utf8')
+  await writeFile(server.config, config.replace('"127.0.0.1:0"', JSON.stringify(listen)))
+  await startRexd(t, {}, { ...server, ending: server.ending })
+  await Promise.all([ended, refused])
+  assert.equal(session.ended, true)
+  await assert.rejects(session.run(['true']), lost(false, /could not be come back to/))
+  await assert.rejects(process.write('x'), lost(false, /could not be come back to/))
+  // The client itself goes on.
+  assert.equal((await (await client.open({ clientName: 'next' })).run(['echo', 'on'])).stdoutText, 'on\n')
+})
+
+test('a server that is not there any more is tried for a while, and then everything ends', async (t) => {
+  const { proxy, session, client } = await resumable(t, { connect: { reconnect: { attempts: 3, firstDelayMs: 1 } } })
+  const process = await session.exec(['sleep', '60'])
+  const over = lost(true, /the session could not be come back to: .* cannot be reached/)
+  const exited = assert.rejects(process.exited, over)
+  const asked = assert.rejects(
+    until(async () => {
+      await session.info()
+      return false
+    }),
+    RexdDisconnected,
+  )
+  proxy.refuse()
+  await Promise.all([exited, asked])
+  assert.deepEqual([session.ended, client.connected], [true, false])
+  proxy.allow()
+  const again = await client.open({ clientName: 'again' })
+  assert.equal((await again.run(['echo', 'on'])).stdoutText, 'on\n')
+})
+
+test('closing ends the session also while there is no connection, as far as this side goes', async (t) => {
+  const { proxy, session, client } = await resumable(t)
+  const process = await session.exec(['sleep', '60'])
+  proxy.refuse()
+  await until(() => !client.connected)
+  const closing = assert.rejects(session.close(), lost(false, /the client was closed/))
+  const exited = assert.rejects(process.exited, RexdDisconnected)
+  await client.close()
+  await Promise.all([closing, exited])
+})
+
+test('a session that is to be closed while the connection breaks is closed over the next one', async (t) => {
+  const { server, proxy, session, client } = await resumable(t)
+  await session.exec({ shell: 'echo $$ > pid; exec sleep 60' })
+  const pid = await pidIn(join(server.root, 'pid'))
+  proxy.refuse()
+  await until(() => !client.connected)
+  const closing = session.close()
+  proxy.allow()
+  assert.deepEqual(await closing, { terminated: 1 })
+  await gone(pid)
+})
+
+test('only who connects again can have such a session, and not over standard input and output', async (t) => {
+  const { server, url } = await resumable(t)
+  const client = await connect({ transport: webSocket({ url, token: server.token }), reconnect: false })
+  t.after(async () => client.close())
+  await assert.rejects(client.open({ clientName: 'x', resumable: true }), TypeError)
+  assert.equal(typeof (await client.open({ clientName: 'x' })).id, 'string')
+  const command = [globalThis.process.execPath, join(import.meta.dirname, '../../dist/rexd.mjs'), '--stdio', '--config', server.config]
+  const local = await connect({ transport: stdio({ command }), reconnect: true })
+  t.after(async () => local.close())
+  await assert.rejects(local.open({ clientName: 'x', resumable: true }), { name: 'unsupported_capability' })
+})
+
+// ---- with a server that does what no server should ----
+
+const GRANT = { ...OPENED, resume_token: 'secret', resume_window_ms: 60_000 }
+const QUICK = { attempts: 4, firstDelayMs: 1, maxDelayMs: 4 }
+
+interface ScriptedResumable {
+  readonly server: ScriptedServer
+  readonly session: RexdSession
+  /** Cuts the line, and answers the next; its question for the session is looked at, and what it has is said. */
+  again(cursor: number): Promise<ScriptedLine>
+}
+
+const scriptedResumable = async (t: TestContext, options: Partial<ConnectOptions> = {}): Promise<ScriptedResumable> => {
+  const server = new ScriptedServer({ keepsSessions: true })
+  const client = await connect({ transport: server.factory, reconnect: QUICK, ...options })
+  t.after(async () => client.close())
+  const opening = client.open({ clientName: 'test', resumable: true })
+  const asked = await server.line.next('session.open')
+  assert.equal(asked.params['resumable'], true)
+  server.line.answer(asked, GRANT)
+  const again = async (cursor: number): Promise<ScriptedLine> => {
+    const { lines } = server
+    const before = lines.length
+    server.line.lose()
+    await until(() => lines.length > before)
+    const resume = await server.line.next('session.resume')
+    assert.deepEqual(resume.params, { session_id: 's_1', resume_token: 'secret', cursor })
+    server.line.answer(resume, { session_id: 's_1', protocol: 'rexd/1', processes: [] })
+    return server.line
+  }
+  return { server, session: await opening, again }
+}
+
+const said = (cursor: number, seq: number, data: string): object => ({ ...output(seq, data), cursor })
+
+test('what was heard already is passed over, and the next question says how far that was', async (t) => {
+  const { server, session, again } = await scriptedResumable(t)
+  const starting = session.exec(['one'])
+  await startNext(server.line)
+  const process = await starting
+  server.line.event('exec.stdout', said(1, 1, 'a'))
+  server.line.event('exec.stdout', said(2, 2, 'b'))
+  const line = await again(2)
+  line.event('exec.stdout', said(2, 2, 'b'))
+  line.event('exec.stdout', said(3, 3, 'c'))
+  const next = await again(3)
+  next.event('exec.exit', { ...OF_1, ...EXIT, bytes_stdout: 3, cursor: 4 })
+  assert.equal(await process.stdout.text(10), 'abc')
+  assert.equal((await process.exited).exitCode, 0)
+})
+
+test('of what was asked when the connection broke, what changes nothing is asked again in its order, and the rest is not', async (t) => {
+  const { server, session, again } = await scriptedResumable(t)
+  const { files } = session
+  const editing = files.edit('a', { oldString: 'x', newString: 'y' })
+  const reading = files.stat('a')
+  const starting = session.exec(['one'])
+  const stop = new AbortController()
+  const aborted = files.stat('b', { signal: stop.signal })
+  for (const method of ['fs.edit', 'fs.stat', 'exec.start', 'fs.stat']) await server.line.next(method)
+  stop.abort(new Error('enough'))
+  await assert.rejects(aborted, /enough/)
+  const unknown = [editing, starting].map(async (promise) => assert.rejects(promise, lost(true, /the cable was cut/)))
+  const line = await again(0)
+  await Promise.all(unknown)
+  const repeated = await line.next('fs.stat')
+  assert.equal(repeated.params['path'], 'a')
+  line.answer(repeated, { path: 'a', exists: false })
+  assert.equal((await reading).exists, false)
+  assert.deepEqual(line.unread, [])
+})
+
+for (const [name, events] of [
+  ['as the server says', [['session.gap', { session_id: 's_1', from: 2, to: 4 }]]],
+  ['as the numbers say', []],
+] as const)
+  test(`events that are lost are an error that nobody overlooks, ${name}; the program goes on`, async (t) => {
+    const heard: RexdEvent[] = []
+    const { server, session, again } = await scriptedResumable(t, { onEvent: (event) => heard.push(event) })
+    const starting = session.exec(['one'])
+    await startNext(server.line)
+    const process = await starting
+    server.line.event('exec.stdout', said(1, 1, 'a'))
+    const line = await again(1)
+    for (const [method, params] of events) line.event(method, params)
+    line.event('exec.stdout', said(5, 4, 'e'))
+    const isGap = (error: unknown): boolean => error instanceof RexdGap && error.from === 2 && error.to === 4
+    await assert.rejects(process.exited, isGap)
+    const seen: string[] = []
+    await assert.rejects(async () => {
+      for await (const { data } of process) seen.push(Buffer.from(data).toString())
+    }, isGap)
+    assert.deepEqual(seen, ['a'])
+    assert.equal(heard.filter(({ method }) => method === 'session.gap').length, events.length)
+    const waiting = process.wait()
+    line.answer(await line.next('exec.wait'), {
+      status: 'running',
+      exit_code: null,
+      signal: null,
+      bytes_stdout: 5,
+      bytes_stderr: 0,
+      held: false,
+    })
+    assert.equal((await waiting).status, 'running')
+    assert.equal(session.ended, false)
+    await again(5)
+  })
+
+test('who breaks the protocol is not come back to', async (t) => {
+  const { server, session } = await scriptedResumable(t)
+  server.line.event('exec.stdout', { ...output(1, 'a'), cursor: 'one' })
+  await assert.rejects(session.info(), lost(false, /exec\.stdout: cursor is no whole number/))
+  assert.deepEqual([session.ended, server.tries], [true, 1])
+})
+
+test('a connection that breaks each time before it has got anywhere is not tried for ever', async (t) => {
+  const { server, session } = await scriptedResumable(t)
+  const starting = session.exec(['one'])
+  await startNext(server.line)
+  const process = await starting
+  const exited = assert.rejects(process.exited, lost(true, /the session could not be come back to: the cable was cut/))
+  for (let lines = 1; lines <= QUICK.attempts; lines++) {
+    server.line.lose()
+    await until(() => server.lines.length > lines)
+    const resume = await server.line.next('session.resume')
+    server.line.answer(resume, { session_id: 's_1', processes: [] })
+  }
+  server.line.lose()
+  await exited
+  assert.equal(server.tries, 1 + QUICK.attempts)
+})
+
+test('what nobody has read is still bounded on the next connection', async (t) => {
+  const { server, session, again } = await scriptedResumable(t)
+  const starting = session.exec(['one'])
+  await startNext(server.line)
+  const process = await starting
+  let seq = 0
+  const flood = (line: ScriptedLine): void => {
+    while (!line.paused) line.event('exec.stdout', said(++seq, seq, 'x'.repeat(60_000)))
+  }
+  flood(server.line)
+  const before = seq
+  const line = await again(seq)
+  await until(() => line.paused)
+  assert.ok(seq - before <= 1, 'the next line is held as the one before')
+  line.event('exec.exit', { ...OF_1, ...EXIT, bytes_stdout: seq * 60_000, cursor: seq + 1 })
+  assert.equal((await process.stdout.bytes(2 * MiB)).length, seq * 60_000)
+  assert.equal(line.paused, false)
+})
