@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { agentSignerOf } from '../src/identity/agent-key.ts'
 import { randomBytes } from '../src/identity/hash.ts'
 import { pauseMs } from '../src/mesh/beacon.ts'
-import { presence } from '../src/protocol/card.ts'
+import { presence } from '../src/protocol/wire/card.ts'
 import { openGossip, rightlySigned, Stranger } from '../test/support/stranger.ts'
 import { startMeshPart } from './mesh-part.ts'
 

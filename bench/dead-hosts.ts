@@ -5,8 +5,8 @@ import { agentSignerOf } from '../src/identity/agent-key.ts'
 import { encodeCardLink, signCard } from '../src/identity/card.ts'
 import { randomBytes } from '../src/identity/hash.ts'
 import { machineKeyOf } from '../src/identity/machine-key.ts'
-import { peerIdOf } from '../src/identity/peer-id.ts'
-import { CARD_DOMAIN } from '../src/protocol/card.ts'
+import { peerIdOf } from '../src/identity/machine-key.ts'
+import { CARD_DOMAIN } from '../src/protocol/wire/card.ts'
 
 const CARD_MS = 3_600_000
 

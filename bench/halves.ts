@@ -5,7 +5,7 @@ import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
-import { NETWORK_RIGHTS } from '../src/supervision/network-process.ts'
+import { NETWORK_RIGHTS } from '../src/supervision/network-supervisor.ts'
 import { residentOf, until, type MeshOfDaemons } from '../test/support/mesh-of-daemons.ts'
 import { RestClient } from '../test/support/rest-client.ts'
 import { BarePeers } from './bare-peers.ts'

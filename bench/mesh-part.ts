@@ -13,9 +13,9 @@ import { OwnCard } from '../src/mesh/own-card.ts'
 import { Presences, type Heard } from '../src/mesh/presences.ts'
 import { Reconnect } from '../src/mesh/reconnect.ts'
 import { Standings } from '../src/mesh/standings.ts'
-import { ANNOUNCE_DOMAIN } from '../src/protocol/card.ts'
+import { ANNOUNCE_DOMAIN } from '../src/protocol/wire/card.ts'
 import type { MachineId } from '../src/protocol/ids.ts'
-import { RECORD_TTL_MS } from '../src/protocol/limits.ts'
+import { RECORD_TTL_MS } from '../src/protocol/limits/wire.ts'
 
 /** The parts of a daemon that hear of other machines and fetch their cards, without contacts. It signs its card itself. */
 export const startMeshPart = async (bootstrap: readonly string[]) => {

@@ -4,7 +4,7 @@ import type { Readable, Writable } from 'node:stream'
 import { WebSocket } from 'ws'
 
 import { LineSplitter } from '../src/protocol/lines.ts'
-import { MAX_RPC_MESSAGE } from '../src/protocol/rexd-limits.ts'
+import { MAX_RPC_MESSAGE } from '../src/protocol/limits/rexd.ts'
 import type { Reached } from '../test/support/rexd-callers.ts'
 
 interface Message {

@@ -5,10 +5,10 @@ import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { fileURLToPath } from 'node:url'
 
-import { shellWords } from '../src/base/shell-word.ts'
+import { shellWords } from '../src/base/format.ts'
 import { connect } from '../src/sdk/client.ts'
 import { RexdError } from '../src/sdk/errors.ts'
-import { stdio } from '../src/sdk/stdio.ts'
+import { stdio } from '../src/sdk/byte-transport.ts'
 import { cleanEnvironment, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 import type { Stage } from './stage.ts'
 

@@ -1,7 +1,7 @@
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 
-import { shellWords } from '../src/base/shell-word.ts'
+import { shellWords } from '../src/base/format.ts'
 import { CLI, isRunning, MeshOfDaemons, until, type AclEntry, type CliResult, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 import { showAgent } from './demo-agent.ts'
 import { showFleet } from './demo-fleet.ts'

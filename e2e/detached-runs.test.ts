@@ -4,7 +4,7 @@ import { copyFile, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 
-import type { ShownRun } from '../src/protocol/asked-run.ts'
+import type { ShownRun } from '../src/protocol/api/detached-run.ts'
 import { MeshOfDaemons, until, type CliResult, type RunningCli, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 
 // Runs that outlive their caller, as their user has them: real daemons, and the built command line.

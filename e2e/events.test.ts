@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 
-import { lifecycleProblem, type LifecycleEvent } from '../src/protocol/lifecycle.ts'
+import { lifecycleProblem, type LifecycleEvent } from '../src/protocol/events/lifecycle.ts'
 import { aliceBobCharlie, MeshOfDaemons, startCli, until, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 
 // Alice asks bob, whose ACL allows her a little, and reads what became of it later.

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 
 import { decodeOperatorKey, FANOUT_OPERATION, OPERATOR_PROOF_HEADER, proveOperation } from '../src/identity/operator-proof.ts'
-import { asFanoutEvent, fanoutEventsOf, ledgerProblem, type FanoutEventJson, type FanoutHostJson } from '../src/protocol/fanout.ts'
+import { asFanoutEvent, fanoutEventsOf, ledgerProblem, type FanoutEventJson, type FanoutHostJson } from '../src/protocol/api/fanout.ts'
 import { CuttableProxy } from '../test/support/cuttable-proxy.ts'
 import { RestClient } from '../test/support/rest-client.ts'
 import { announceNowhere, MeshOfDaemons, until, type TestDaemon } from '../test/support/mesh-of-daemons.ts'

@@ -6,7 +6,7 @@ import { monitorEventLoopDelay } from 'node:perf_hooks'
 import { test, type TestContext } from 'node:test'
 
 import { certainlyDidNotRun } from '../src/programs/x0x/fleet/ledger-state.ts'
-import type { AskedHost } from '../src/programs/x0x/fleet/ledger-lines.ts'
+import type { AskedHost } from '../src/programs/x0x/fleet/ledger-state.ts'
 import { longOrShort } from '../test/support/campaign.ts'
 import { until, type RunningCli } from '../test/support/mesh-of-daemons.ts'
 import { Dice } from './chaos/dice.ts'

@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process'
 import { text } from 'node:stream/consumers'
 import { after, before, test } from 'node:test'
 
-import { terminalProblem } from '../src/process/native-pty.ts'
+import { terminalProblem } from '../src/process/terminal.ts'
 import { ConsolePlace } from '../test/support/console-place.ts'
 import { startMcp } from '../test/support/mcp-server.ts'
 import { MeshOfDaemons, type TestDaemon } from '../test/support/mesh-of-daemons.ts'

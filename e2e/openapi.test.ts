@@ -8,7 +8,7 @@ import * as z from 'zod'
 
 import type { RouteKey } from '../src/doors/rest/routes.ts'
 import { decodeOperatorKey, OPERATOR_PROOF_HEADER, proveOperation } from '../src/identity/operator-proof.ts'
-import { RAW_RUN_TYPE } from '../src/protocol/run-events.ts'
+import { RAW_RUN_TYPE } from '../src/protocol/api/run-events.ts'
 import { MeshOfDaemons, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 import { readAnswer, response, type Answer } from '../test/support/rest-door.ts'
 

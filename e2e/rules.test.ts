@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 
-import { httpCall } from '../src/clients/http-call.ts'
+import { httpCall } from '../src/clients/http1.ts'
 import { aliceBobCharlie, MeshOfDaemons, type ExecDiagnosticsJson, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 
 // "Which commands may I run there?" on three real daemons and the real command line.

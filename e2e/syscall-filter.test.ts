@@ -5,7 +5,7 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
-import { NETWORK_RIGHTS } from '../src/supervision/network-process.ts'
+import { NETWORK_RIGHTS } from '../src/supervision/network-supervisor.ts'
 import { MeshOfDaemons, startCli, until, type CliResult } from '../test/support/mesh-of-daemons.ts'
 import { callsIn, straceNeeds, traced } from '../test/support/strace.ts'
 import { tempDir } from '../test/support/temp-dir.ts'

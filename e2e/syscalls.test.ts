@@ -6,7 +6,7 @@ import { test } from 'node:test'
 import { wholeLines } from '../test/support/journal.ts'
 import { MeshOfDaemons, type JournalLineJson } from '../test/support/mesh-of-daemons.ts'
 import { straceNeeds, systemCalls } from '../test/support/strace.ts'
-import { NOTE_SYNC_MS } from '../src/journal/journal-writer.ts'
+import { NOTE_SYNC_MS } from '../src/journal/writer.ts'
 
 // What a run asks of the kernel is counted, not timed: what waits for a disk, and what starts a process.
 

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { parseToml } from '../src/base/toml-file.ts'
+import { parseToml } from '../src/base/toml.ts'
 import { parseMcpFlags } from '../src/programs/mcp/flags.ts'
 
 const PAGE = readFileSync(join(import.meta.dirname, '../docs/agents.md'), 'utf8')

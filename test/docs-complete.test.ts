@@ -7,7 +7,7 @@ import { JOURNAL_EVENTS } from '../src/journal/events.ts'
 import { ERROR_TABLE } from '../src/base/errors.ts'
 import { NETWORK_METRICS } from '../src/doors/rest/metrics.ts'
 import { ROUTES } from '../src/doors/rest/routes.ts'
-import { EXEC_METRICS } from '../src/executor/exec-metrics.ts'
+import { EXEC_METRICS } from '../src/executor/views.ts'
 import { DENIAL_REASONS, WARNING_KINDS } from '../src/protocol/reasons.ts'
 
 const ROOT = join(import.meta.dirname, '..')

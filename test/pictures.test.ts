@@ -9,7 +9,7 @@ import { AppError } from '../src/base/errors.ts'
 import { helpText } from '../src/cli/help.ts'
 import { parseCommandLine } from '../src/cli/parse.ts'
 import { X0X } from '../src/cli/x0x.ts'
-import { X0XD } from '../src/cli/x0xd.ts'
+import { X0XD } from '../src/cli/programs.ts'
 
 const ROOT = join(import.meta.dirname, '..')
 const IMAGES = join(ROOT, 'docs/images')

@@ -1,5 +1,5 @@
 // Stands for node:net and node:tty in the command line where the runtime is Bun, whose own sockets need none of what those load: what
-// src/clients/http-call.ts and src/programs/x0x/stdin-source.ts use of them, and no more.
+// src/clients/http1.ts and src/programs/x0x/stdin-source.ts use of them, and no more.
 import { EventEmitter } from 'node:events'
 import { closeSync, readlinkSync, readSync } from 'node:fs'
 import { Readable } from 'node:stream'

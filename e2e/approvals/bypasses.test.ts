@@ -8,7 +8,7 @@ import { createInterface } from 'node:readline'
 import { test } from 'node:test'
 
 import { askingMcp, startDesk, type DeskProcess } from '../../test/support/approvals-place.ts'
-import { MAX_QUESTIONS_OF_ASKER } from '../../src/protocol/desk-limits.ts'
+import { MAX_QUESTIONS_OF_ASKER } from '../../src/protocol/limits/approvals.ts'
 import { deskPlace } from '../../test/support/desk-place.ts'
 import { questionOf } from '../../test/support/question.ts'
 import { startMcp } from '../../test/support/mcp-server.ts'

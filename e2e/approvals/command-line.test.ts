@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { readFile, stat } from 'node:fs/promises'
 import { test } from 'node:test'
 
-import type { Question } from '../../src/protocol/question.ts'
+import type { Question } from '../../src/protocol/desk/question.ts'
 import { deskPlace, type DeskPlaceHandle } from '../../test/support/desk-place.ts'
 import { runCli } from '../../test/support/fake-daemon.ts'
 import { until } from '../../test/support/mesh-of-daemons.ts'

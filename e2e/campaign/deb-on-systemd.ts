@@ -3,7 +3,7 @@ import { after, before, test } from 'node:test'
 import { join } from 'node:path'
 
 import { makeDeb, relabelled } from '../../deploy/packages/deb.mjs'
-import { VERSION } from '../../src/base/version.ts'
+import { VERSION } from '../../src/base/runtime.ts'
 import { until } from '../../test/support/mesh-of-daemons.ts'
 import type { DebianHost } from './debian-host.ts'
 

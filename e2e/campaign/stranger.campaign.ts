@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs'
 import { test, type TestContext } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-import { LINK_HANDSHAKE_MS } from '../../src/protocol/limits.ts'
+import { LINK_HANDSHAKE_MS } from '../../src/protocol/limits/wire.ts'
 import { aliceBobCharlie, MeshOfDaemons, type CliResult, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
 import { ATTACKS, type Attack } from './attacks.ts'
 

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { after, before, suite, test } from 'node:test'
 
 import { verifyJournal } from '../../src/journal/verify.ts'
-import { NETWORK_RIGHTS } from '../../src/supervision/network-process.ts'
+import { NETWORK_RIGHTS } from '../../src/supervision/network-supervisor.ts'
 import { DIST, MeshOfDaemons, startCli, until, type AclEntry, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
 import { buildPreviousRelease, noPreviousRelease, start, type PreviousRelease, type Started } from '../../test/support/previous-release.ts'
 import { tempDir } from '../../test/support/temp-dir.ts'

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-import { birthOf } from '../../src/base/proc-stat.ts'
+import { birthOf } from '../../src/base/process-info.ts'
 import { send } from '../../src/process/signals.ts'
 import type { TestDaemon } from '../../test/support/mesh-of-daemons.ts'
 import type { Dice } from './dice.ts'

@@ -2,7 +2,7 @@ import { createHash, randomUUID } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 import { KILLED_BY } from '../../src/programs/x0x/outcome.ts'
-import type { RunResultJson } from '../../src/protocol/run-events.ts'
+import type { RunResultJson } from '../../src/protocol/api/run-events.ts'
 import type { RunningCli } from '../../test/support/mesh-of-daemons.ts'
 import type { Dice } from './dice.ts'
 import { UNIT, type Requester, type World } from './world.ts'

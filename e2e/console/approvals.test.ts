@@ -3,7 +3,7 @@ import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
-import { terminalProblem } from '../../src/process/native-pty.ts'
+import { terminalProblem } from '../../src/process/terminal.ts'
 import { ConsolePlace, RawClient, type Watched } from '../../test/support/console-place.ts'
 import { deskPlace, type DeskPlaceHandle, type DeskPlaceInit } from '../../test/support/desk-place.ts'
 import { decide, watching } from '../../test/support/desk-watcher.ts'

@@ -5,9 +5,9 @@ import { test } from 'node:test'
 
 import { ConsolePlace, RawClient } from '../../test/support/console-place.ts'
 import { entry, transcriptOf } from '../../test/support/transcripts.ts'
-import { commandSize } from '../../src/protocol/command-size.ts'
-import { MAX_COMMAND_JSON } from '../../src/protocol/local-limits.ts'
-import { terminalProblem } from '../../src/process/native-pty.ts'
+import { commandSize } from '../../src/protocol/api/rules.ts'
+import { MAX_COMMAND_JSON } from '../../src/protocol/limits/daemon.ts'
+import { terminalProblem } from '../../src/process/terminal.ts'
 
 // One command after another through the built programs: what rexec.md promises of the host, its client and their statuses.
 

@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-import { terminalProblem } from '../../src/process/native-pty.ts'
+import { terminalProblem } from '../../src/process/terminal.ts'
 import { ConsolePlace, RawClient, type Watched } from '../../test/support/console-place.ts'
 import { isAlive, until } from '../../test/support/processes.ts'
 

@@ -6,8 +6,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { Client, type CallToolResult } from '@modelcontextprotocol/client'
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio'
 
-import type { ConsoleReply } from '../../src/protocol/console.ts'
-import { terminalProblem } from '../../src/process/native-pty.ts'
+import type { ConsoleReply } from '../../src/protocol/console/messages.ts'
+import { terminalProblem } from '../../src/process/terminal.ts'
 import { ConsolePlace } from '../../test/support/console-place.ts'
 import { isAlive, until } from '../../test/support/processes.ts'
 

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { findExecutable } from '../../src/policy/executable.ts'
-import { terminalProblem } from '../../src/process/native-pty.ts'
+import { terminalProblem } from '../../src/process/terminal.ts'
 import { ConsolePlace } from '../../test/support/console-place.ts'
 
 // Programs that would wait for keys on a terminal at which nobody can type.

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 
-import { FANOUT_ENDS, sumsOf, type FanoutHostJson, type FanoutLedgerJson } from '../../src/protocol/fanout.ts'
-import type { AskedHost } from '../../src/programs/x0x/fleet/ledger-lines.ts'
+import { FANOUT_ENDS, sumsOf, type FanoutHostJson, type FanoutLedgerJson } from '../../src/protocol/api/fanout.ts'
+import type { AskedHost } from '../../src/programs/x0x/fleet/ledger-state.ts'
 import { readLedger } from '../../src/programs/x0x/fleet/ledger-file.ts'
 import type { CliResult, JournalLineJson } from '../../test/support/mesh-of-daemons.ts'
 import { MAY_BE_UNKNOWN } from './plan.ts'

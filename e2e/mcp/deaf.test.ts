@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-import { LAST_ANSWERS_MS } from '../../src/protocol/tool-limits.ts'
+import { LAST_ANSWERS_MS } from '../../src/protocol/limits/tools.ts'
 import { soon } from '../../test/support/local-engine.ts'
 import { mcpPlace } from '../../test/support/mcp-server.ts'
 import { patient } from '../../test/support/patience.ts'

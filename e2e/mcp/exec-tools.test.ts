@@ -5,9 +5,9 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 
 import type { ToolResult } from '../../src/doors/tools/tool-result.ts'
-import { commandSize } from '../../src/protocol/command-size.ts'
-import { MAX_COMMAND_JSON } from '../../src/protocol/local-limits.ts'
-import { MAX_TOOL_STDIN } from '../../src/protocol/tool-limits.ts'
+import { commandSize } from '../../src/protocol/api/rules.ts'
+import { MAX_COMMAND_JSON } from '../../src/protocol/limits/daemon.ts'
+import { MAX_TOOL_STDIN } from '../../src/protocol/limits/tools.ts'
 import { startMcp, X0X } from '../../test/support/mcp-server.ts'
 
 /** A command that ran and of which nothing is left to ask for. */

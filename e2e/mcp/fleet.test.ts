@@ -3,7 +3,7 @@ import { after, before, test, type TestContext } from 'node:test'
 
 import type { FleetAnswer } from '../../src/doors/tools/fleet-answers.ts'
 import type { FleetResult } from '../../src/doors/tools/tool-fleet.ts'
-import { MAX_FLEET_HOSTS } from '../../src/protocol/fleet-tool-limits.ts'
+import { MAX_FLEET_HOSTS } from '../../src/protocol/limits/fleet.ts'
 import { fakeDaemon } from '../../test/support/fake-daemon.ts'
 import { jsonIn, startMcp, type McpServer, type McpSettings } from '../../test/support/mcp-server.ts'
 import { WatchingHuman } from '../../test/support/mesh-approvals.ts'

@@ -5,8 +5,8 @@ import { connect, createServer as createTcpServer, type AddressInfo } from 'node
 import { test, type TestContext } from 'node:test'
 
 import { buildPage } from '../../deploy/build-page.mjs'
-import type { PageFiles } from '../../src/doors/page/page-files.ts'
-import { PAGE_FILES } from '../../src/doors/page/page-files.ts'
+import type { PageFiles } from '../../src/doors/page/components.ts'
+import { PAGE_FILES } from '../../src/doors/page/components.ts'
 import { deskPlace } from '../../test/support/desk-place.ts'
 import { pageHost } from '../../test/support/page-host.ts'
 import { linkOf, startUi } from '../../test/support/ui-program.ts'

@@ -1,6 +1,6 @@
 import { METHODS, paramsOf } from '../../src/doors/rpc/schemas.ts'
-import type { Method } from '../../src/protocol/rexd-methods.ts'
-import { MAX_RPC_BATCH, MAX_RPC_ID } from '../../src/protocol/rexd-limits.ts'
+import type { Method } from '../../src/protocol/rexd/methods.ts'
+import { MAX_RPC_BATCH, MAX_RPC_ID } from '../../src/protocol/limits/rexd.ts'
 
 /** mulberry32: the same numbers for the same seed, on every machine. */
 export class Chance {

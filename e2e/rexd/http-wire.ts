@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { Agent, request, type IncomingMessage } from 'node:http'
 
-import { MAX_EVENTS_WAIT_MS } from '../../src/protocol/rexd-limits.ts'
+import { MAX_EVENTS_WAIT_MS } from '../../src/protocol/limits/rexd.ts'
 import type { Home, RexdProcess, WebRexd } from './server.ts'
 import type { Wire } from './wire.ts'
 

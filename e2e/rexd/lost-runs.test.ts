@@ -8,7 +8,7 @@ import { text } from 'node:stream/consumers'
 import { test, type TestContext } from 'node:test'
 import { fileURLToPath } from 'node:url'
 
-import { localMarksOf } from '../../src/journal/local-marks.ts'
+import { localMarksOf } from '../../src/journal/running-marks.ts'
 import { GUARDIAN_NAME } from '../../src/process/guardian.ts'
 import { descendantsOf } from '../../src/process/process-tree.ts'
 import { needs } from '../../test/support/containment.ts'

@@ -4,7 +4,7 @@ import { userInfo } from 'node:os'
 
 import { SCRUBBED_PATH } from '../../src/policy/environment.ts'
 import { ONE_STREAM, requirement, TIME, type Requirement } from './requirement.ts'
-import { MAX_COMMAND_JSON } from '../../src/protocol/local-limits.ts'
+import { MAX_COMMAND_JSON } from '../../src/protocol/limits/daemon.ts'
 
 const ARGV: readonly Requirement[] = [
   requirement(

@@ -7,7 +7,7 @@ import type { Result, Session } from './peer.ts'
 import type { ProcessLog } from './process-log.ts'
 import { requirement, type Requirement } from './requirement.ts'
 import type { ConfigOptions } from './server.ts'
-import { MAX_RPC_WAITS } from '../../src/doors/rpc/call-places.ts'
+import { MAX_RPC_WAITS } from '../../src/doors/rpc/call-slots.ts'
 
 const ROOMY: ConfigOptions = { limits: ['max_output_bytes = 67108864'], security: ['allow_shell = true'] }
 

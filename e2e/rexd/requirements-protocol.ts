@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 
 import { METHODS, paramsOf } from '../../src/doors/rpc/schemas.ts'
-import { MAX_RPC_BATCH, MAX_RPC_ID, MAX_RPC_MESSAGE } from '../../src/protocol/rexd-limits.ts'
-import type { Method } from '../../src/protocol/rexd-methods.ts'
+import { MAX_RPC_BATCH, MAX_RPC_ID, MAX_RPC_MESSAGE } from '../../src/protocol/limits/rexd.ts'
+import type { Method } from '../../src/protocol/rexd/methods.ts'
 import type { Peer, Reply } from './peer.ts'
 import { requirement, type Requirement } from './requirement.ts'
 

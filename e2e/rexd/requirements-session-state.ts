@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 
 import { METHODS, paramsOf } from '../../src/doors/rpc/schemas.ts'
-import type { Method } from '../../src/protocol/rexd-methods.ts'
+import type { Method } from '../../src/protocol/rexd/methods.ts'
 import { requirement, STDIO, TIME, type Requirement } from './requirement.ts'
 
 /** As far as every method goes that needs a session. */

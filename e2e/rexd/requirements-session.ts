@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { mkdir, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 
-import { CAPABILITY_NAMES } from '../../src/protocol/rexd-names.ts'
+import { CAPABILITY_NAMES } from '../../src/protocol/rexd/fields.ts'
 import type { Peer, Result } from './peer.ts'
 import { requirement, type Requirement } from './requirement.ts'
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { writeFile } from 'node:fs/promises'
 
-import { MAX_INLINE_STDIN } from '../../src/protocol/rexd-limits.ts'
+import { MAX_INLINE_STDIN } from '../../src/protocol/limits/rexd.ts'
 import { ONE_STREAM, requirement, type Requirement } from './requirement.ts'
 
 export const STDIN_REQUIREMENTS: readonly Requirement[] = [

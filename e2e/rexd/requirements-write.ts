@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { link, lstat, mkdir, readFile, readdir, rm, symlink, writeFile } from 'node:fs/promises'
 
-import { MAX_FILE_CHUNK } from '../../src/protocol/rexd-limits.ts'
+import { MAX_FILE_CHUNK } from '../../src/protocol/limits/rexd.ts'
 import type { Session } from './peer.ts'
 import { FILE_TIME, requirement, type Requirement } from './requirement.ts'
 

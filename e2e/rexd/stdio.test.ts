@@ -5,7 +5,7 @@ import { describe, test, type TestContext } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 import { isRunning, until } from '../../test/support/mesh-of-daemons.ts'
-import { MAX_RPC_MESSAGE } from '../../src/protocol/rexd-limits.ts'
+import { MAX_RPC_MESSAGE } from '../../src/protocol/limits/rexd.ts'
 import type { Peer, Reply, Session } from './peer.ts'
 import { allGone } from './processes.ts'
 import { overStdio } from './transports.ts'

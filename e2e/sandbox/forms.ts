@@ -2,7 +2,7 @@ import { execFileSync } from 'node:child_process'
 import { cp, lstat, mkdir, readlink, rm, symlink, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 
-import { ImageStore } from '../../src/process/sandbox/image-store.ts'
+import { ImageStore } from '../../src/process/sandbox/images.ts'
 import { findExecutable } from '../../src/policy/executable.ts'
 import { podmanPlace, type Ending } from '../../test/support/podman-image.ts'
 import type { SandboxForm } from '../../test/support/sandboxed.ts'

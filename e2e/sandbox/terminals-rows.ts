@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { readdir } from 'node:fs/promises'
 
-import { terminalProblem } from '../../src/process/native-pty.ts'
+import { terminalProblem } from '../../src/process/terminal.ts'
 import { until } from '../../test/support/processes.ts'
 import { runSandboxed, startSandboxed } from '../../test/support/sandboxed.ts'
 import { row, type Row } from './row.ts'

@@ -1,4 +1,4 @@
-import { shellWords } from './shell-word.ts'
+import { shellWords } from './format.ts'
 
 /** Options of a command line that a hint about it needs too. */
 export interface GivenOptions {

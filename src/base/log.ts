@@ -1,6 +1,5 @@
 import { pino, stdTimeFunctions } from 'pino'
-import { leadsToJournald, withPriority } from './journald.ts'
-import type { LogLevel } from './log-level.ts'
+import { type LogLevel, leadsToJournald, withPriority } from './log-level.ts'
 import { LogOutput, standardErrorLog } from './log-output.ts'
 import { visibleJson } from './visible-text.ts'
 

@@ -1,6 +1,48 @@
-import { BoundedMap } from './bounded.ts'
+import { BoundedMap } from './bounded-collections.ts'
 import type { Clock } from './clock.ts'
-import { TokenBucket, type TokenBucketInit } from './token-bucket.ts'
+
+export interface TokenBucketInit {
+  /** Tokens at the start and at most. */
+  readonly burst: number
+  readonly perSecond: number
+}
+
+/** A rate limit that allows bursts. */
+export class TokenBucket {
+  readonly #clock: Pick<Clock, 'monotonic'>
+  readonly #burst: number
+  readonly #perMs: number
+  #tokens: number
+  #at: number
+
+  constructor(components: { clock: Pick<Clock, 'monotonic'> }, init: TokenBucketInit) {
+    this.#clock = components.clock
+    this.#burst = init.burst
+    this.#perMs = init.perSecond / 1000
+    this.#tokens = init.burst
+    this.#at = components.clock.monotonic()
+  }
+
+  /** How much there is of what there may be at most: 0 to 1. */
+  get level(): number {
+    this.#refill()
+    return this.#tokens / this.#burst
+  }
+
+  /** Takes so many tokens; false, and none taken, when there are fewer. */
+  take(count = 1): boolean {
+    this.#refill()
+    if (this.#tokens < count) return false
+    this.#tokens -= count
+    return true
+  }
+
+  #refill(): void {
+    const now = this.#clock.monotonic()
+    this.#tokens = Math.min(this.#burst, this.#tokens + (now - this.#at) * this.#perMs)
+    this.#at = now
+  }
+}
 
 /** Sources that a rate limit remembers, about a kilobyte each. */
 export const MAX_METERED_SOURCES = 4_096
@@ -48,5 +90,95 @@ export class RateLimit {
     const bucket = this.#buckets.get(source) ?? new TokenBucket({ clock: this.#clock }, this.#init)
     this.#buckets.set(source, bucket)
     return bucket
+  }
+}
+
+export interface FairTurnsInit extends TokenBucketInit {
+  /** How long one waits for its turn. */
+  readonly patienceMs: number
+  /** How many of one caller wait. */
+  readonly waiting: number
+  /** Callers whose last turn is remembered. */
+  readonly callers: number
+}
+
+interface Waiter {
+  readonly tokens: number
+  readonly done: (isTurn: boolean) => void
+}
+
+/** How soon it is looked again whether there are tokens. */
+const LOOK_MS = 50
+
+/** A rate that callers share. Whose last turn is the longest ago goes first, so that one who asks without end is in the way of none but itself. */
+export class FairTurns {
+  readonly #clock: Clock
+  readonly #init: FairTurnsInit
+  readonly #bucket: TokenBucket
+  /** The number of each caller's last turn. */
+  readonly #served: BoundedMap<string, number>
+  readonly #waiting = new Map<string, Waiter[]>()
+  #turns = 0
+  #looking = false
+
+  constructor(components: { readonly clock: Clock }, init: FairTurnsInit) {
+    this.#clock = components.clock
+    this.#init = init
+    this.#bucket = new TokenBucket(components, init)
+    this.#served = new BoundedMap({ max: init.callers })
+  }
+
+  /** Resolves to whether its turn has come, which takes so many tokens; false where too many of this caller wait, or its time is up. */
+  async take(caller: string, tokens: number): Promise<boolean> {
+    if (this.#waiting.size === 0 && this.#bucket.take(tokens)) {
+      this.#note(caller)
+      return true
+    }
+    const own = this.#waiting.get(caller) ?? []
+    if (own.length >= this.#init.waiting) return false
+    const { promise, resolve: done } = Promise.withResolvers<boolean>()
+    const waiter: Waiter = { tokens, done }
+    this.#waiting.set(caller, [...own, waiter])
+    const late = this.#clock.setTimeout(() => this.#leave(caller, waiter, false), this.#init.patienceMs)
+    this.#look()
+    return promise.finally(() => late.cancel())
+  }
+
+  #look(): void {
+    if (this.#looking || this.#waiting.size === 0) return
+    this.#looking = true
+    this.#clock.setTimeout(() => {
+      this.#looking = false
+      this.#pass()
+      this.#look()
+    }, LOOK_MS)
+  }
+
+  #pass(): void {
+    for (let next = this.#next(); next !== null && this.#bucket.take(next.waiter.tokens); next = this.#next()) {
+      this.#note(next.caller)
+      this.#leave(next.caller, next.waiter, true)
+    }
+  }
+
+  #next(): { readonly caller: string; readonly waiter: Waiter } | null {
+    let first: { readonly caller: string; readonly waiter: Waiter; readonly at: number } | null = null
+    for (const [caller, [waiter]] of this.#waiting) {
+      const at = this.#served.get(caller) ?? 0
+      if (waiter !== undefined && (first === null || at < first.at)) first = { caller, waiter, at }
+    }
+    return first
+  }
+
+  #note(caller: string): void {
+    this.#turns += 1
+    this.#served.set(caller, this.#turns)
+  }
+
+  #leave(caller: string, waiter: Waiter, isTurn: boolean): void {
+    const others = (this.#waiting.get(caller) ?? []).filter((one) => one !== waiter)
+    if (others.length === 0) this.#waiting.delete(caller)
+    else this.#waiting.set(caller, others)
+    waiter.done(isTurn)
   }
 }

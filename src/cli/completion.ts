@@ -10,7 +10,9 @@ import {
   optionParts,
   optionsOf,
 } from './command.ts'
-import type { Shell } from './shells.ts'
+
+export const SHELLS = ['bash', 'zsh', 'fish'] as const
+export type Shell = (typeof SHELLS)[number]
 
 const ASK = 'x0x completion words --'
 

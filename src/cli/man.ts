@@ -1,6 +1,10 @@
-import { RELEASED, VERSION } from '../base/version.ts'
+import { RELEASED, VERSION } from '../base/runtime.ts'
 import { type CommandPath, type CommandSpec, argumentName, pathText, usageOf } from './command.ts'
 import { type Row, helpOptions, optionRow } from './help.ts'
+import { BUNDLE, DESK, MCP, UI, X0XD } from './programs.ts'
+import { REXD, REXD_EXEC } from './rexd.ts'
+import { REXEC } from './rexec.ts'
+import { X0X } from './x0x.ts'
 
 /** Text that troff must not take for a request, an escape or a typographic character. */
 const escaped = (text: string): string =>
@@ -45,4 +49,58 @@ export const manualPage = (parts: readonly [CommandSpec, ...CommandSpec[]]): str
     ...examplesOf(program).slice(1),
   ]
   return `${lines.join('\n')}\n`
+}
+
+const HEAD = `# The command line
+
+Every command, as \`--help\` tells it, the manual pages (\`x0x man x0x | man -l -\`) and completion
+(\`x0x completion bash|zsh|fish\`): all are made from one table. This page is what \`x0x man --markdown\` prints; a test compares them.
+Back to [all pages](README.md).
+`
+
+const cell = (text: string): string => text.replaceAll('|', '\\|').replaceAll('<', '&lt;')
+const rowText = ([term, text]: Row): string => `| \`${term.replaceAll('|', '\\|')}\` | ${cell(text)} |`
+
+const tableOf = (title: string, rows: readonly Row[]): string[] =>
+  rows.length === 0 ? [] : ['', `| ${title} | |`, '|---|---|', ...rows.map(rowText)]
+
+/** What is said of an example behind a wide gap is a comment here: the block is a shell's. */
+const exampleLine = (example: string): string => example.replace(/ {2,}(?=\S)/, (gap) => `${gap}# `)
+
+/** What `--help` tells below the options; empty lines there only make room. */
+const afterOf = ({ examples = [], notes = [] }: CommandSpec): string[] => {
+  const said = notes.filter((line) => line !== '').map(cell)
+  return [...(examples.length === 0 ? [] : ['', '```sh', ...examples.map(exampleLine), '```']), ...(said.length === 0 ? [] : ['', ...said])]
+}
+
+const sectionOf = (path: CommandPath, depth: number): string[] => {
+  const spec = path.at(-1)!
+  const { text, arguments: words = [], commands = [] } = spec
+  const args = words.flatMap((word): Row[] => (word.text === undefined ? [] : [[argumentName(word), word.text]]))
+  return [
+    '',
+    `${'#'.repeat(depth)} ${pathText(path)}`,
+    '',
+    `${cell(`${text.slice(0, 1).toUpperCase()}${text.slice(1)}`)}${/[.!?]$/.test(text) ? '' : '.'}`,
+    '',
+    '```',
+    `${pathText(path)} ${usageOf(spec)}`,
+    '```',
+    ...tableOf('argument', args),
+    ...tableOf('option', helpOptions(spec).map(optionRow)),
+    ...afterOf(spec),
+    ...commands.flatMap((below) => sectionOf([...path, below], Math.min(depth + 1, 4))),
+  ]
+}
+
+/** The reference of all programs as Markdown. */
+export const referencePage = (programs: readonly CommandSpec[]): string =>
+  `${[HEAD.trimEnd(), ...programs.flatMap((program) => sectionOf([program], 2))].join('\n')}\n`
+
+/** Each program with what else is told on its page: of these manual pages, completion and the reference are made. The single file has `x0x` alone. */
+export const PAGES: Readonly<Record<string, readonly [CommandSpec, ...CommandSpec[]]>> = {
+  x0x: X0X.elsewhere === true ? [X0X] : [X0X, MCP, UI, DESK, BUNDLE],
+  x0xd: [X0XD],
+  rexd: [REXD, REXD_EXEC],
+  rexec: [REXEC],
 }

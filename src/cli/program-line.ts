@@ -1,5 +1,5 @@
 import { AppError } from '../base/errors.ts'
-import { VERSION } from '../base/version.ts'
+import { VERSION } from '../base/runtime.ts'
 import type { CommandSpec } from './command.ts'
 import { helpText } from './help.ts'
 import { type CommandLine, parseCommandLine } from './parse.ts'

@@ -1,17 +1,128 @@
-import { ACL } from './acl.ts'
 import { APPROVALS, EXEC_MODE } from './approvals.ts'
-import { AUDIT } from './audit.ts'
 import type { CommandSpec, OptionSpec } from './command.ts'
-import { CONTACTS } from './contacts.ts'
-import { DOCTOR } from './doctor.ts'
+import { SHELLS } from './completion.ts'
 import { EXEC } from './exec.ts'
-import { FIRST_COMMANDS } from './first.ts'
-import { KEYS } from './keys.ts'
-import { PING } from './ping.ts'
 import { PLAIN_OPTIONS } from './plain-exec.ts'
 import { ATTACH, RUNS } from './runs.ts'
-import { SHELLS } from './shells.ts'
-import { TRUST } from './trust.ts'
+import { ACL, AUDIT, CONTACTS } from './x0x-operator.ts'
+
+export const DOCTOR: CommandSpec = {
+  name: 'doctor',
+  text: 'both ends of one relation: addresses, link, trust, pins, clocks, versions, and whether a command would be allowed there',
+  usage: 'AGENT [options] [-- ARGV...]',
+  arguments: [
+    { flags: '<agent>', completes: 'agents', text: 'a contact, an id, or its first 6 or more characters' },
+    { flags: '[argv...]' },
+  ],
+  carries: true,
+  examples: ['x0x doctor bob', 'x0x doctor bob -- systemctl --no-pager status x0xd', 'x0x doctor bob --json'],
+  notes: [
+    'Each line says what it means, and what mends it. Nothing runs there; the question for its rules is journalled on both',
+    'sides. Exit status 0; 1 where something fails. This installation alone: x0xd --doctor.',
+  ],
+}
+
+export const PING: CommandSpec = {
+  name: 'ping',
+  text: 'is an agent there, how far away, by which way, of which version',
+  arguments: [{ flags: '<agent>', completes: 'agents', text: 'a contact, an id, or its first 6 or more characters' }],
+  options: [
+    { flags: '-c, --count <count>', text: 'how many times, at most 10000', default: '4' },
+    { flags: '-i, --interval <secs>', text: 'time between two of them, at least 0.1', default: '1' },
+  ],
+  examples: ['x0x ping laptop', 'x0x ping laptop -c 1', 'x0x ping laptop -c 100 -i 0.2 --json'],
+  notes: [
+    'It goes over the sealed link, and is answered to agents that are accepted there. Exit status 0 when at least one was',
+    'answered; else that of the last failure: 255 where it was not reached or did not answer.',
+  ],
+}
+
+export const TRUST: CommandSpec = {
+  name: 'trust',
+  text: 'what the trust rules say',
+  group: true,
+  examples: ['x0x trust evaluate laptop 6e1f…'],
+  commands: [
+    {
+      name: 'evaluate',
+      text: 'what would be decided now of an agent on a machine, and why; nothing is asked of it',
+      arguments: [
+        { flags: '<agent>', completes: 'agents', text: 'a contact, an id, or its first 6 or more characters' },
+        {
+          flags: '<machine>',
+          completes: 'machines',
+          text: 'its id, the first 6 or more characters of one that is known of the agent, or the name that x0x peers shows',
+        },
+      ],
+      examples: ['x0x trust evaluate laptop 6e1f…', 'x0x trust evaluate laptop 6e1f… --json'],
+      notes: [
+        'Exit status 0: accepted, its commands go on to the ACL. 3: accepted for messages alone. 4: unknown, it gets nothing.',
+        '5: rejected, links to it are closed.',
+      ],
+    },
+  ],
+}
+
+export const TOKEN_NAMES = ['api-token', 'metrics-token', 'operator-key'] as const
+
+export const KEYS: CommandSpec = {
+  name: 'keys',
+  text: 'keys and tokens of this daemon, made anew',
+  group: true,
+  examples: ['x0x keys rotate --yes', 'x0x keys rotate-token', 'x0x keys rotate-token operator-key'],
+  commands: [
+    {
+      name: 'rotate',
+      text: 'give this agent a new key, which the old one names to contacts; while no daemon runs, as its user',
+      options: [{ flags: '--yes', text: 'yes: ACLs that list the old one are for their operators to change' }],
+    },
+    {
+      name: 'rotate-token',
+      text: 'make a secret of local callers anew, without a restart; the one before opens nothing more',
+      arguments: [{ flags: '[which]', completes: TOKEN_NAMES, text: 'api-token, metrics-token or operator-key (default: api-token)' }],
+    },
+  ],
+  notes: ['docs/keys.md: which key is for what, backups, and what to do when one got out.'],
+}
+
+const INIT: CommandSpec = {
+  name: 'init',
+  text: 'make what a daemon needs: directory, keys, configuration, and an ACL that allows nothing; what is there stays',
+  options: [
+    { flags: '--as <name>', text: 'what this agent calls itself (default: the name of this host)' },
+    { flags: '--reachable', text: 'others may connect (default)', conflicts: ['only-asks'] },
+    { flags: '--only-asks', text: 'it asks others, and listens nowhere' },
+    { flags: '--user', text: 'it will run as this user (default)', conflicts: ['service'] },
+    { flags: '--service', text: 'it will run as a service of the system' },
+    { flags: '--dry-run', text: 'only say what would be made' },
+  ],
+  examples: ['x0x init', 'x0x init --as laptop --only-asks', 'x0x init --dry-run --json'],
+  notes: ['At a terminal, and where there is no config.toml yet, it asks for what no option says.'],
+}
+
+const INVITE: CommandSpec = {
+  name: 'invite',
+  text: 'know, trust and pin another machine, and be known there: one line each way, and a code that is read aloud',
+  usage: '[options] NAME [-- ARGV...]',
+  arguments: [{ flags: '<name>', text: 'what we call it' }, { flags: '[argv...]' }],
+  carries: true,
+  examples: ['x0x invite alice', 'x0x invite alice -- df -h >> ~/.x0x/exec-acl.toml'],
+  notes: [
+    'With a command behind --, its entry of the ACL is printed to standard output; what is said and asked is on standard',
+    'error. Nothing is changed before the codes fit, nor where Ctrl-C ends it. An invitation is good for an hour and once.',
+  ],
+}
+
+const JOIN: CommandSpec = {
+  name: 'join',
+  text: 'the other side of x0x invite',
+  arguments: [{ flags: '<line...>', text: 'x0x://invite/…, that x0x invite printed there; it may be wrapped' }],
+  options: [{ flags: '--as <name>', text: 'what we call it (default: what it calls itself)' }],
+  examples: ['x0x join x0x://invite/… --as bob'],
+}
+
+/** What two machines need before the first command. */
+export const FIRST_COMMANDS: readonly CommandSpec[] = [INIT, INVITE, JOIN]
 
 const id: CommandSpec = {
   name: 'id',

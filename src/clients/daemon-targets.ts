@@ -1,17 +1,18 @@
 import { AppError, type ErrorCode, errorText, isAppError } from '../base/errors.ts'
-import type { ReachedTarget } from '../executor-api/local-executor.ts'
+import type { ReachedTarget } from '../executor-api/local.ts'
+import type { KnownNode, NodeDirectory } from '../executor/local/exec-target.ts'
 import type { SelectedTarget, TargetRequest, TargetRunner } from '../executor/local/target-runner.ts'
-import { ATTACHED_EVENTS, type AttachedEventJson } from '../protocol/attached-events.ts'
+import type { ContactsAnswer, PeersAnswer } from '../protocol/api-answers.ts'
+import { ATTACHED_EVENTS, type AttachedEventJson } from '../protocol/api/attached-events.ts'
+import type { RulesJson } from '../protocol/api/rules.ts'
+import { MAX_RUN_LINE, RAW_RUN_TYPE, type RunPart, type RunResultJson, lineTooLong, runEventsOf } from '../protocol/api/run-events.ts'
 import { type RequestId, isHexId } from '../protocol/ids.ts'
 import { eventReader, isTable, isText } from '../protocol/json-table.ts'
 import { linesOf } from '../protocol/lines.ts'
-import type { RulesJson } from '../protocol/rules-json.ts'
-import { MAX_RUN_LINE, RAW_RUN_TYPE, type RunPart, type RunResultJson, lineTooLong, runEventsOf } from '../protocol/run-events.ts'
 import { fromBase64 } from '../protocol/text.ts'
-import type { ApiCall, LocalApi } from './local-api.ts'
+import { type ApiCall, type LocalApi, selectPath } from './daemon.ts'
 import { runProver } from './operator.ts'
 import { askRules } from './rules.ts'
-import { selectPath } from './select-path.ts'
 
 /** Asks this host's daemon for runs of others, as `x0x exec` does. */
 export class DaemonTargets implements TargetRunner {
@@ -145,4 +146,30 @@ const withRemedy = (error: unknown): never => {
 const REMEDIES: Partial<Record<ErrorCode, string>> = {
   daemon_unreachable: 'a target is asked for through x0xd of this host: start it, or say which by X0X_DATA_DIR',
   operator_proof_required: "callers of rexd speak with the operator's word where its configuration has security.targets_as_operator = true",
+}
+
+/** The agents of the mesh, as this host's daemon knows them: contacts, and what has been heard of since it began. */
+export class DaemonNodes implements NodeDirectory {
+  readonly #daemon: () => LocalApi
+
+  constructor(components: { readonly daemon: () => LocalApi }) {
+    this.#daemon = components.daemon
+  }
+
+  async nodes(signal: AbortSignal | null): Promise<readonly KnownNode[]> {
+    const api = this.#daemon()
+    const ask = async <T>(path: string): Promise<T> => api.json<T>({ method: 'GET', path, ...(signal === null ? {} : { signal }) })
+    const [{ contacts }, { peers }] = await Promise.all([ask<ContactsAnswer>('/contacts'), ask<PeersAnswer>('/peers')])
+    const ids = new Set([...contacts, ...peers].flatMap(({ agent_id }) => agent_id ?? []))
+    return [...ids].map((agent_id) => {
+      const contact = contacts.find((one) => one.agent_id === agent_id)
+      const seen = peers.filter((one) => one.agent_id === agent_id)
+      return {
+        agent_id,
+        contact: contact?.name ?? null,
+        names: seen.flatMap(({ name }) => name ?? []),
+        addresses: [...(contact?.addresses ?? []), ...seen.flatMap(({ addresses }) => addresses)],
+      }
+    })
+  }
 }

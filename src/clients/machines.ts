@@ -1,7 +1,7 @@
 import { AppError } from '../base/errors.ts'
 import type { ContactRecord, PeerJson } from '../protocol/api-answers.ts'
 import { isHexId } from '../protocol/ids.ts'
-import { MIN_ID_PREFIX } from '../protocol/limits.ts'
+import { MIN_ID_PREFIX } from '../protocol/limits/wire.ts'
 
 export interface KnownMachine {
   readonly machine_id: string

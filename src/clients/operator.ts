@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { AppError, errnoOf } from '../base/errors.ts'
 import { OPERATOR_PROOF_HEADER, RUN_OPERATION, decodeOperatorKey, proveOperation } from '../identity/operator-proof.ts'
-import type { LocalApi } from './local-api.ts'
+import type { LocalApi } from './daemon.ts'
 
 /** Routes for operators alone, and the operation that each proof names. */
 const OPERATION_OF = {

@@ -1,9 +1,9 @@
 import { existsSync } from 'node:fs'
 import { isAbsolute, join, sep } from 'node:path'
-import type { Environment } from '../base/environment.ts'
 import { AppError } from '../base/errors.ts'
 import { absolutePath, homeDirectory } from '../base/home.ts'
-import { MAX_SOCKET_PATH } from '../base/unix-socket.ts'
+import type { Environment } from '../base/runtime.ts'
+import { MAX_SOCKET_PATH } from '../base/unix-sockets.ts'
 
 /** Which daemon of this user is meant; absent parts take their defaults. */
 export interface InstanceChoice {

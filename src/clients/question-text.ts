@@ -1,6 +1,6 @@
 import { shownSentence, shownToken, strangeLetters } from '../base/visible-text.ts'
-import { unallowable } from '../protocol/question-size.ts'
-import { type HashedFile, OUTLIVES_REQUESTER, type Question, REQUESTER_CAN_WRITE } from '../protocol/question.ts'
+import { unallowable } from '../protocol/desk/question-size.ts'
+import { type HashedFile, OUTLIVES_REQUESTER, type Question, REQUESTER_CAN_WRITE } from '../protocol/desk/question.ts'
 
 /** Cells before what is said of a fact, behind its name. */
 const LABEL_WIDTH = 12

@@ -1,9 +1,9 @@
 import { AppError } from '../base/errors.ts'
+import { RULES, type RulesJson } from '../protocol/api/rules.ts'
 import { parseForeignArgv } from '../protocol/argv-template.ts'
 import { isHexId } from '../protocol/ids.ts'
 import { isTable, problemOf } from '../protocol/json-table.ts'
-import { RULES, type RulesJson } from '../protocol/rules-json.ts'
-import type { LocalApi } from './local-api.ts'
+import type { LocalApi } from './daemon.ts'
 
 /**
  * Asks an agent, through the daemon, which commands we may run there. `agent`: as a person names it. Throws the daemon's

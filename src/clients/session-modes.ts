@@ -1,6 +1,6 @@
 import { AppError } from '../base/errors.ts'
-import { changedOverride, overrideIn, overrideText, readModeCommand } from '../protocol/mode-command.ts'
-import { openDesk } from './desk-human.ts'
+import { changedOverride, overrideIn, overrideText, readModeCommand } from '../protocol/desk/mode-command.ts'
+import { openDesk } from './desk.ts'
 import type { DataPaths } from './paths.ts'
 
 /** Does what a human's line says, `/exec …` or `/elevated …`, for a session, at the desk and with the operator's key; answers what is set then. */

@@ -1,9 +1,9 @@
-import { shellWord } from '../base/shell-word.ts'
+import { shellWord } from '../base/format.ts'
 import type { ContactsAnswer, PeersAnswer, TrustEvaluation } from '../protocol/api-answers.ts'
 import { isHexId } from '../protocol/ids.ts'
 import type { TrustCause } from '../protocol/reasons.ts'
 import { findContact } from '../trust/contact.ts'
-import type { LocalApi } from './local-api.ts'
+import type { LocalApi } from './daemon.ts'
 import { machineNamed, machinesOf } from './machines.ts'
 
 const machineIdOf = async (api: Pick<LocalApi, 'json'>, agent: string, machine: string): Promise<string> => {

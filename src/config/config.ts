@@ -1,15 +1,203 @@
 import { hostname } from 'node:os'
-import { dirname } from 'node:path'
-import type { Environment } from '../base/environment.ts'
-import { AppError, isAppError, textWithNext } from '../base/errors.ts'
-import { writableByOthers } from '../base/file-rights.ts'
-import { absolutePath } from '../base/home.ts'
-import { didYouMean } from '../base/nearest.ts'
-import { type TomlDocument, readToml, tomlError } from '../base/toml-file.ts'
+import { dirname, isAbsolute, resolve } from 'node:path'
+import { AppError, attempt, isAppError, textWithNext } from '../base/errors.ts'
+import { writableByOthers } from '../base/file-permissions.ts'
+import { didYouMean } from '../base/format.ts'
+import { NO_DIRECTORY, absolutePath } from '../base/home.ts'
+import { LOG_LEVELS } from '../base/log-level.ts'
+import type { Environment } from '../base/runtime.ts'
+import { type TomlDocument, readToml, tomlError } from '../base/toml.ts'
 import { type DataPaths, dataDirOf, defaultAclPath, instanceChoice, pathsIn, socketPathProblem } from '../clients/paths.ts'
-import { ASK_TIMEOUT_MS } from '../protocol/desk-limits.ts'
-import { DEFAULT_API_PORT } from '../protocol/local-limits.ts'
-import { OTHER_VARIABLES, SETTINGS, SETTING_KEYS, type SettingKey, type Settings, variableOf } from './settings.ts'
+import { HOSTS, dialProblem } from '../identity/address.ts'
+import { machineIdOfText } from '../identity/machine-key.ts'
+import { type AgentId, isHexId } from '../protocol/ids.ts'
+import { ASK_TIMEOUT_MS, MAX_ASK_TIMEOUT_MS } from '../protocol/limits/approvals.ts'
+import { DEFAULT_API_PORT, MAX_CONFIG_ADDRESSES } from '../protocol/limits/daemon.ts'
+import { MAX_ADDRESS_TEXT, MAX_KEPT_AGENTS } from '../protocol/limits/wire.ts'
+import { CONTAINMENT_CHOICES, DHT_CHOICES } from '../protocol/reasons.ts'
+
+/** Either the value or what a right one looks like. */
+export type Parsed<T> = { readonly value: T } | { readonly problem: string }
+
+interface Setting<T> {
+  /** From a value of TOML. `base` is the directory that relative paths start from; empty: the working directory. */
+  readonly parse: (value: unknown, base: string) => Parsed<T>
+  /** From the text of a flag or a variable to what `parse` takes. */
+  readonly fromText: (text: string) => unknown
+  readonly flag: string | null
+}
+
+/** As useradd(8) takes them. */
+const USER_NAME = /^[A-Za-z_][A-Za-z0-9_.-]{0,31}$/
+const DISPLAY_NAME = /^[A-Za-z0-9._-]{1,64}$/
+const MULTIADDR = /^\/(ip4|ip6|dns[46]?)\/([^/]+)\/tcp\/([0-9]{1,5})(?:\/p2p\/[1-9A-HJ-NP-Za-km-z]{40,64})?$/
+
+const string =
+  <T extends string>(test: (text: string) => boolean, expected: string) =>
+  (value: unknown): Parsed<T> =>
+    typeof value === 'string' && test(value) ? { value: value as T } : { problem: `must be ${expected}` }
+
+const oneOf = <T extends string>(choices: readonly T[]) =>
+  string<T>((text) => (choices as readonly string[]).includes(text), `one of ${choices.join(', ')}`)
+
+const isAddress = (text: string): boolean => {
+  const [, kind = '', host = '', port] = MULTIADDR.exec(text) ?? []
+  return Buffer.byteLength(text) <= MAX_ADDRESS_TEXT && HOSTS[kind]?.(host) === true && Number(port) <= 65_535
+}
+
+const addresses = (value: unknown): Parsed<readonly string[]> => {
+  if (!Array.isArray(value)) return { problem: 'must be a list of addresses such as "/ip4/0.0.0.0/tcp/5483"' }
+  if (value.length > MAX_CONFIG_ADDRESSES) return { problem: `must have at most ${MAX_CONFIG_ADDRESSES} addresses` }
+  const bad: unknown = value.find((item) => typeof item !== 'string' || !isAddress(item))
+  return bad === undefined
+    ? { value: value as string[] }
+    : {
+        problem: `${JSON.stringify(bad)} is not an address such as "/ip4/192.0.2.7/tcp/5483" or "/dns4/host.example/tcp/5483/p2p/12D3Koo…"`,
+      }
+}
+
+/** Addresses at which a machine is to be dialled. */
+const dialled = (value: unknown): Parsed<readonly string[]> => {
+  const parsed = addresses(value)
+  const bad = 'value' in parsed ? parsed.value.find((address) => dialProblem(address) !== null) : undefined
+  return bad === undefined ? parsed : { problem: `${JSON.stringify(bad)} ${dialProblem(bad)}` }
+}
+
+/** Who answers must prove to be this machine, so the address says which it is. */
+const peers = (value: unknown): Parsed<readonly string[]> => {
+  const parsed = dialled(value)
+  const bad = 'value' in parsed ? parsed.value.find((address) => machineIdOfText(address.split('/p2p/')[1] ?? '') === null) : undefined
+  return bad === undefined
+    ? parsed
+    : { problem: `${JSON.stringify(bad)} does not end in /p2p/… with the ID of a machine; x0x id prints whole addresses` }
+}
+
+const agents = (value: unknown): Parsed<readonly AgentId[]> => {
+  if (!Array.isArray(value) || value.length > MAX_KEPT_AGENTS) return { problem: `must be a list of at most ${MAX_KEPT_AGENTS} agent ids` }
+  const bad: unknown = value.find((item) => typeof item !== 'string' || !isHexId(item))
+  return bad === undefined
+    ? { value: value as AgentId[] }
+    : { problem: `${JSON.stringify(bad)} is not an agent id: 64 lower-case hex digits, as x0x contacts list --json prints them` }
+}
+
+const list = (text: string): string[] =>
+  text
+    .split(',')
+    .map((item) => item.trim())
+    .filter((item) => item !== '')
+
+const same = (text: string): string => text
+const asNumber = (text: string): unknown => (/^[0-9]+$/.test(text) ? Number(text) : text)
+const asBoolean = (text: string): unknown => (text === 'true' ? true : text === 'false' ? false : text)
+
+const path = (value: unknown, base: string): Parsed<string> => {
+  if (typeof value !== 'string' || value === '' || value.includes('\0')) return { problem: 'must be a path' }
+  const absolute = isAbsolute(value) ? value : attempt(() => resolve(base, value))
+  return absolute === null ? { problem: `${JSON.stringify(value)} is relative, and ${NO_DIRECTORY}` } : { value: absolute }
+}
+
+const port = (value: unknown): Parsed<number> =>
+  typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= 65_535
+    ? { value }
+    : { problem: 'must be a port, 0 to 65535 (0 = any free one)' }
+
+/** Traces leave this host by the collector, and by nobody else: the half that sends them speaks to the world. */
+const COLLECTOR = /^http:\/\/(?:127\.0\.0\.1|localhost|\[::1\]):([1-9][0-9]{0,4})\/[!-~]*$/
+
+const collector = (value: unknown): Parsed<string> =>
+  typeof value === 'string' && value.length <= MAX_ADDRESS_TEXT && Number(COLLECTOR.exec(value)?.[1] ?? Number.NaN) <= 65_535
+    ? { value }
+    : { problem: 'must be a place on this host, such as "http://127.0.0.1:4318/v1/traces"' }
+
+const askTimeout = (value: unknown): Parsed<number> =>
+  typeof value === 'number' && Number.isInteger(value) && value >= 1 && value <= MAX_ASK_TIMEOUT_MS / 1000
+    ? { value }
+    : { problem: `must be whole seconds, 1 to ${MAX_ASK_TIMEOUT_MS / 1000}` }
+
+const boolean = (value: unknown): Parsed<boolean> => (typeof value === 'boolean' ? { value } : { problem: 'must be true or false' })
+
+/** Every setting, once: how each is read wherever it comes from. `docs/config.md` has a line for each. */
+export const SETTINGS = {
+  /** The name in our card; others see it. */
+  display_name: {
+    parse: string((text) => DISPLAY_NAME.test(text), '1 to 64 letters, digits, "." "_" or "-"'),
+    fromText: same,
+    flag: null,
+  },
+  exec_acl: { parse: path, fromText: same, flag: 'exec-acl' },
+  /** TCP port on 127.0.0.1; 0 = any free one. */
+  api_port: { parse: port, fromText: asNumber, flag: 'api-port' },
+  /** Addresses the mesh listens on. */
+  listen: { parse: addresses, fromText: list, flag: 'listen' },
+  /** Addresses to tell others beside those, such as that of a port forward. */
+  announce: { parse: dialled, fromText: list, flag: null },
+  /** Peers to dial at start. */
+  bootstrap: { parse: peers, fromText: list, flag: 'bootstrap' },
+  /** Contacts to whom a connection stands however many there are. */
+  keep: { parse: agents, fromText: list, flag: null },
+  /** Carry connections between contacts that cannot reach each other. */
+  relay: { parse: boolean, fromText: asBoolean, flag: null },
+  /** Where to be reached by those who cannot connect directly, before contacts that relay. */
+  relays: { parse: peers, fromText: list, flag: null },
+  /** The part in the hash table of cards. */
+  dht: { parse: oneOf(DHT_CHOICES), fromText: same, flag: null },
+  /** Find peers on the local network. */
+  mdns: { parse: boolean, fromText: asBoolean, flag: null },
+  /** Machines may connect that neither contacts, pins, the ACL nor the bootstrap list name. */
+  strangers: { parse: boolean, fromText: asBoolean, flag: null },
+  /** Whom the network's half runs as when the daemon is started by root; null: x0x, or a number that nobody has. */
+  network_user: {
+    parse: string((text) => USER_NAME.test(text), 'the name of a user'),
+    fromText: same,
+    flag: null,
+  },
+  /** A system daemon used by its group: directory 0750, token and operator key 0640, socket 0660. */
+  share_with_group: { parse: boolean, fromText: asBoolean, flag: null },
+  /** Who has no operator's proof may ask no other agent to run anything. */
+  require_operator_proof: { parse: boolean, fromText: asBoolean, flag: null },
+  /** How long a human has to decide, and other agents whose word a run needs; seconds. */
+  ask_timeout: { parse: askTimeout, fromText: asNumber, flag: null },
+  /** Configuration of the REXD that is served beside the daemon; null: none is. */
+  rexd_config: { parse: path, fromText: same, flag: null },
+  /** A datagram socket of this host that gets a copy of each line of the journals; null: none does. */
+  syslog: { parse: path, fromText: same, flag: null },
+  /** The collector on this host that gets traces; null: none are kept. */
+  otlp: { parse: collector, fromText: same, flag: null },
+  /** A collector has a token of its own, which opens GET /metrics and nothing else. */
+  metrics_token: { parse: boolean, fromText: asBoolean, flag: null },
+  /** What holds a run's processes together. */
+  containment: { parse: oneOf(CONTAINMENT_CHOICES), fromText: same, flag: null },
+  log_level: { parse: oneOf(LOG_LEVELS), fromText: same, flag: null },
+} satisfies Readonly<Record<string, Setting<unknown>>>
+
+export type SettingKey = keyof typeof SETTINGS
+
+/** Those whose default is null. */
+type Nullable = 'network_user' | 'otlp' | 'rexd_config' | 'syslog'
+
+/** What `config.toml`, the environment and flags may set. The names are those of the file. */
+export type Settings = {
+  readonly [K in SettingKey]: ((typeof SETTINGS)[K] extends Setting<infer T> ? T : never) | (K extends Nullable ? null : never)
+}
+
+export const SETTING_KEYS = Object.keys(SETTINGS) as SettingKey[]
+
+/** `api_port` is `X0X_API_PORT`. */
+export const variableOf = (key: SettingKey): string => `X0X_${key.toUpperCase()}`
+
+/** Variables that are no settings of the daemon but are known: who we are, what the CLI reads, and the choice of primitives. */
+export const OTHER_VARIABLES = [
+  'X0X_NAME',
+  'X0X_CONFIG',
+  'X0X_DATA_DIR',
+  'X0X_API',
+  'X0X_API_TOKEN',
+  'X0X_CRYPTO',
+  'X0X_OPEN_FILES',
+] as const
+
+/** Who may enter the data directory. */
+export const dataDirMode = (settings: Pick<Settings, 'share_with_group'>): number => (settings.share_with_group ? 0o750 : 0o700)
 
 /** Everything the daemon was told, checked, with where it came from. */
 export interface DaemonConfig extends Settings {

@@ -1,9 +1,9 @@
 import { constants } from 'node:fs'
 import { type FileHandle, open, stat } from 'node:fs/promises'
 import { AppError, errnoOf, errorText } from '../base/errors.ts'
-import { shellWord } from '../base/shell-word.ts'
+import { shellWord } from '../base/format.ts'
 import type { DataPaths } from '../clients/paths.ts'
-import type { Settings } from './settings.ts'
+import type { Settings } from './config.ts'
 
 /** What a member of the group reads, and with which mode; the socket and `api.port` are made anew at each start. */
 const sharedModes = ({ dir, apiToken, metricsToken, operatorKey }: DataPaths): ReadonlyMap<string, number> =>

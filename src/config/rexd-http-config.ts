@@ -1,10 +1,9 @@
 import { isIP } from 'node:net'
 import { isAbsolute } from 'node:path'
-import { readBounded, unreadable } from '../base/bounded-file.ts'
 import { AppError, errorText } from '../base/errors.ts'
-import type { ListenAddress } from '../base/private-socket.ts'
-import type { TomlReader, TomlTable } from '../base/toml-reader.ts'
-import { MAX_SOCKET_PATH } from '../base/unix-socket.ts'
+import { readBounded, unreadable } from '../base/files.ts'
+import type { TomlReader, TomlTable } from '../base/toml.ts'
+import { type ListenAddress, MAX_SOCKET_PATH } from '../base/unix-sockets.ts'
 
 /** Where and how REXD is spoken over HTTP. */
 export interface RexdHttpConfig {

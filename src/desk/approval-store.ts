@@ -1,15 +1,13 @@
-import { createFileAtomic } from '../base/atomic-file.ts'
 import type { Clock, Timer } from '../base/clock.ts'
 import { AppError, errorText, isAppError } from '../base/errors.ts'
+import { createFileAtomic } from '../base/files.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import { randomBytes } from '../identity/hash.ts'
 import type { StoreChangedEvent } from '../journal/desk-events.ts'
 import type { Journal } from '../journal/journal.ts'
-import { LAST_USED_WRITE_MS, MAX_GRANTS } from '../protocol/desk-limits.ts'
-import { type LastUse, withLastUses } from './store-changes.ts'
-import { type StoredStore, loadStore, replaceStore } from './store-file.ts'
-import { type Store, newStore, storeText } from './store-shape.ts'
+import { LAST_USED_WRITE_MS, MAX_GRANTS } from '../protocol/limits/approvals.ts'
+import { type LastUse, type Store, type StoredStore, loadStore, newStore, replaceStore, storeText, withLastUses } from './store-format.ts'
 
 const TOKEN_BYTES = 32
 const PRIVATE = 0o600

@@ -1,6 +1,6 @@
-import type { ModeOverride } from '../protocol/desk.ts'
-import type { LifecycleEvent } from '../protocol/lifecycle.ts'
-import type { Question, SealedAnswer } from '../protocol/question.ts'
+import type { ModeOverride } from '../protocol/desk/messages.ts'
+import type { Question, SealedAnswer } from '../protocol/desk/question.ts'
+import type { LifecycleEvent } from '../protocol/events/lifecycle.ts'
 
 /** What an engine is told once somebody must be waited for. */
 export interface Waiting {

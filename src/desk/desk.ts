@@ -1,22 +1,17 @@
-import { BoundedMap } from '../base/bounded.ts'
+import { BoundedMap } from '../base/bounded-collections.ts'
 import type { Clock, Timer } from '../base/clock.ts'
 import { AppError, errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import { type Judgement, judge, judgeFallback } from '../policy/approval/judge.ts'
-import { MAX_QUESTION_JSON, MAX_SETTLED, MAX_WHY_ASKED } from '../protocol/desk-limits.ts'
-import { QUESTION_FIELDS } from '../protocol/desk-question.ts'
-import type { PendingQuestion } from '../protocol/desk.ts'
+import type { PendingQuestion } from '../protocol/desk/messages.ts'
+import { unallowable } from '../protocol/desk/question-size.ts'
+import { QUESTION_FIELDS, type Question, type SealedAnswer } from '../protocol/desk/question.ts'
+import type { LifecycleEvent } from '../protocol/events/lifecycle.ts'
 import { closedProblemOf } from '../protocol/json-table.ts'
-import type { LifecycleEvent } from '../protocol/lifecycle.ts'
-import { unallowable } from '../protocol/question-size.ts'
-import type { Question, SealedAnswer } from '../protocol/question.ts'
-import { Answers } from './answers.ts'
-import type { ApprovalStore } from './approval-store.ts'
-import type { DeskJournal } from './desk-journal.ts'
-import type { Waiting } from './desk-link.ts'
-import { DeskModes } from './desk-modes.ts'
+import { MAX_QUESTION_JSON, MAX_SETTLED, MAX_WHY_ASKED } from '../protocol/limits/approvals.ts'
 import {
+  Answers,
   type Ending,
   type HumanDecision,
   type Settled,
@@ -31,11 +26,15 @@ import {
   unanswered,
   unavailable,
   withdrawn,
-} from './endings.ts'
-import { FloodTelling } from './flood-telling.ts'
+} from './answers.ts'
+import type { ApprovalStore } from './approval-store.ts'
+import type { Waiting } from './desk-link.ts'
+import { FloodTelling } from './flood-summary.ts'
+import type { DeskJournal } from './journal.ts'
 import { Judging } from './judging.ts'
+import { DeskModes } from './modes.ts'
+import { type WaitingQuestion, WaitingQuestions } from './pending-questions.ts'
 import { newNonce } from './seal.ts'
-import { type WaitingQuestion, WaitingQuestions } from './waiting-questions.ts'
 import { type Watcher, Watchers } from './watchers.ts'
 
 export interface DeskComponents {

@@ -1,15 +1,39 @@
 import type { Clock } from '../base/clock.ts'
 import { homeDirectory } from '../base/home.ts'
-import { type Judgement, type judge, rowName } from '../policy/approval/judge.ts'
-import { grantBounds } from '../protocol/desk-limits.ts'
-import type { Grant } from '../protocol/desk.ts'
-import type { Question } from '../protocol/question.ts'
+import { type Judgement, type StoreSnapshot, type StoredAgent, type judge, rowName } from '../policy/approval/judge.ts'
+import { settingsOf } from '../policy/modes.ts'
+import type { Grant, ModeOverride } from '../protocol/desk/messages.ts'
+import type { Question } from '../protocol/desk/question.ts'
+import { grantBounds } from '../protocol/limits/approvals.ts'
+import { type Ending, type HumanDecision, denial } from './answers.ts'
 import { type ApprovalStore, storeProblem } from './approval-store.ts'
-import type { DeskModes } from './desk-modes.ts'
-import { type Ending, type HumanDecision, denial } from './endings.ts'
+import type { DeskModes } from './modes.ts'
 import { newNonce } from './seal.ts'
-import { snapshotOf } from './snapshot.ts'
-import { withGrant, withUse } from './store-changes.ts'
+import { type Store, type StoreAgent, withGrant, withUse } from './store-format.ts'
+
+const asJudged = ({ security, ask, askFallback, allowlist }: StoreAgent): StoredAgent => ({
+  security: security ?? null,
+  ask: ask ?? null,
+  ask_fallback: askFallback ?? null,
+  allowlist: allowlist ?? [],
+})
+
+/**
+ * The store as policy judges by it. What a human of this host has set for the session stands in place of
+ * the row's own security and ask; what the engine was configured with stays the ceiling, and what always asks still asks.
+ */
+export const snapshotOf = (store: Store, question: Question, override: ModeOverride | null, home: string): StoreSnapshot => {
+  const { security, ask, askFallback } = store.defaults
+  const rows = new Map(Object.entries(store.agents).map(([name, row]) => [name, asJudged(row)]))
+  const name = rowName(question)
+  if (override !== null) {
+    const own = rows.get(name) ?? asJudged({})
+    const modes = settingsOf(override)
+    rows.set(name, { ...own, security: modes.security ?? own.security, ask: modes.ask ?? own.ask })
+  }
+  const agents = Object.fromEntries(rows)
+  return { defaults: { security, ask, ask_fallback: askFallback }, agents, grants: store.grants, home }
+}
 
 export interface JudgingComponents {
   readonly clock: Clock

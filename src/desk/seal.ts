@@ -1,7 +1,7 @@
 import { equalBytes, hmac, randomBytes, sha256 } from '../identity/hash.ts'
-import { DESK_FRESH_MS, MAX_DESK_NONCES } from '../protocol/desk-limits.ts'
-import { type DeskDirection, type DeskRole, HUMAN_KEY_TEXT, type SealedLine, readSealed, sealedText } from '../protocol/desk.ts'
+import { type DeskDirection, type DeskRole, HUMAN_KEY_TEXT, type SealedLine, readSealed, sealedText } from '../protocol/desk/messages.ts'
 import { fromHex, toHex } from '../protocol/ids.ts'
+import { DESK_FRESH_MS, MAX_DESK_NONCES } from '../protocol/limits/approvals.ts'
 import { jsonText } from '../protocol/lines.ts'
 
 const NONCE_BYTES = 16

@@ -1,6 +1,6 @@
 import { stat } from 'node:fs/promises'
 import { isMissing } from '../base/errors.ts'
-import { readPasswd } from '../base/passwd.ts'
+import { readPasswd } from '../base/file-permissions.ts'
 import { userNameOf } from '../supervision/network-user.ts'
 
 /**

@@ -1,6 +1,6 @@
 import { type GivenOptions, NONE_GIVEN, pasteable } from '../base/hint.ts'
+import { EXIT_BAD_CONFIG } from '../cli/exit.ts'
 import { jsonText } from '../protocol/lines.ts'
-import { EXIT_BAD_CONFIG } from '../supervision/program-exit.ts'
 
 /** How a line of `--check` or `--doctor` turned out. */
 export type Standing = 'ok' | 'warn' | 'fail'

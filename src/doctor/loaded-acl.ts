@@ -1,6 +1,6 @@
-import type { Environment } from '../base/environment.ts'
 import { isAppError } from '../base/errors.ts'
-import type { LocalApi } from '../clients/local-api.ts'
+import type { Environment } from '../base/runtime.ts'
+import type { LocalApi } from '../clients/daemon.ts'
 import type { InstanceChoice } from '../clients/paths.ts'
 import { readConfig } from '../config/config.ts'
 import type { ExecDiagnostics, ExecState } from '../executor/exec-counters.ts'

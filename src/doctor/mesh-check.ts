@@ -1,6 +1,15 @@
-import { counted } from '../base/counted.ts'
+import { counted } from '../base/format.ts'
+import type { DaemonConfig } from '../config/config.ts'
+import { entriesOfBefore, newKeyLine, newKeyText } from '../policy/mesh/authorize.ts'
+import { inspectAcl } from '../policy/mesh/load-acl.ts'
+import { Contacts } from '../trust/contacts.ts'
 import { type Finding, ok, warn } from './findings.ts'
-import { meshSizeText } from './mesh-size.ts'
+
+/** How much of the mesh a daemon sees. `standing`: how many connections are to stand, or how many of them do, with their noun. */
+export const meshSizeText = (
+  { heard, known, connected }: { readonly heard: number; readonly known: number; readonly connected: number },
+  standing: string,
+): string => `${counted(heard, 'machine')} heard of, ${counted(known, 'agent')} known, ${standing}, ${connected} connected`
 
 /** Of `/peers`. */
 export interface PeersAnswer {
@@ -79,3 +88,26 @@ const checkHashTable = ({ hash_table: table, records }: MeshAnswer): Finding[] =
 
 /** How much of the mesh a running daemon sees, and how it is reached. */
 export const checkMesh = (mesh: MeshAnswer): Finding[] => [...checkSize(mesh), ...checkHashTable(mesh), checkReach(mesh)]
+
+/** Entries of an ACL for keys that a contact had before, each with the line to write; what is wrong with either file is told elsewhere. */
+export const successorDoubts = async (
+  aclPath: string,
+  contactsPath: string,
+): Promise<{ readonly text: string; readonly remedy: string }[]> => {
+  const contacts = new Contacts({ path: contactsPath })
+  const { acl } = await inspectAcl(aclPath)
+  const isRead = await contacts.load().then(
+    () => true,
+    () => false,
+  )
+  if (acl === null || !isRead) return []
+  return contacts.list().flatMap((contact) =>
+    entriesOfBefore(acl, contact).map((entry) => ({
+      text: `${aclPath}: ${newKeyText(entry)}: ${contact.name}`,
+      remedy: `write there: ${newKeyLine(contact)}`,
+    })),
+  )
+}
+
+export const checkSuccessors = async ({ exec_acl, paths }: DaemonConfig): Promise<Finding[]> =>
+  (await successorDoubts(exec_acl, paths.contacts)).map(({ text, remedy }) => warn('acl', text, remedy))

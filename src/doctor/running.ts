@@ -1,17 +1,16 @@
 import { stat } from 'node:fs/promises'
 import { isDeepStrictEqual } from 'node:util'
-import type { Environment } from '../base/environment.ts'
 import { errorText } from '../base/errors.ts'
-import { type ProcessIdentity, lifeOf } from '../base/process-identity.ts'
-import { LocalApi } from '../clients/local-api.ts'
+import { type ProcessIdentity, lifeOf } from '../base/process-info.ts'
+import type { Environment } from '../base/runtime.ts'
+import { LocalApi } from '../clients/daemon.ts'
 import { type DataPaths, instanceAt } from '../clients/paths.ts'
 import type { DaemonConfig } from '../config/config.ts'
 import type { ExecDiagnostics } from '../executor/exec-counters.ts'
 import { inspectAcl } from '../policy/mesh/load-acl.ts'
 import { shortId } from '../protocol/ids.ts'
-import { holderText } from '../supervision/lock.ts'
+import { holderText, readPidFile } from '../supervision/lock.ts'
 import { userCommand, userNameOf } from '../supervision/network-user.ts'
-import { readPidFile } from '../supervision/pid-file.ts'
 import { restartCommand } from '../supervision/restart-command.ts'
 import { type Group, inspectGroups } from '../trust/groups.ts'
 import { aclCounts, aclDoubts, checkUnreadAcl } from './check.ts'
@@ -88,7 +87,7 @@ const checkJournal = (journal: RunningAnswers['exec']['journal']): Finding[] => 
   return [fail('journal', `the running daemon cannot write ${journal.path}: every request is denied`, 'make room or mend its permissions')]
 }
 
-const checkOutgoing = ({ path, writable }: RunningAnswers['exec']['outgoing_journal']): Finding =>
+const checkRequestLog = ({ path, writable }: RunningAnswers['exec']['outgoing_journal']): Finding =>
   writable
     ? ok('outgoing journal', `${path}; the running daemon can write it`)
     : fail('outgoing journal', `the running daemon cannot write ${path}: it asks others for nothing`, 'make room or mend its permissions')
@@ -147,7 +146,7 @@ export const checkRunning = async (config: DaemonConfig, holder: ProcessIdentity
       ...checkJournal(exec.journal),
       ...(await checkLoadedConfig(config, restart)),
       ...(await checkLoadedGroups(config, contacts.groups ?? [], restart)),
-      checkOutgoing(exec.outgoing_journal),
+      checkRequestLog(exec.outgoing_journal),
     ]
   } catch (error) {
     const text = `${holderText(holder)} holds the data directory but does not answer: ${errorText(error)}`

@@ -1,6 +1,6 @@
-import { Turnstile } from '../base/turnstile.ts'
-import type { LocalExecutor, SessionOpening } from '../executor-api/local-executor.ts'
-import type { SessionGrant } from '../protocol/rexd-answers.ts'
+import { Turnstile } from '../base/semaphore.ts'
+import type { LocalExecutor, SessionOpening } from '../executor-api/local.ts'
+import type { SessionGrant } from '../protocol/rexd/results.ts'
 
 export interface ExecutorSessionsComponents {
   readonly executor: Pick<LocalExecutor, 'open' | 'close'>

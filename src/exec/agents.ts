@@ -1,11 +1,11 @@
 import { AppError } from '../base/errors.ts'
-import { didYouMean } from '../base/nearest.ts'
+import { didYouMean } from '../base/format.ts'
 import type { Snapshot } from '../executor-api/snapshot.ts'
 import type { SelectedHost } from '../protocol/api-answers.ts'
-import { ContactIndex } from '../protocol/contact-index.ts'
+import { ContactIndex } from '../protocol/hosts/contact-index.ts'
+import { groupsByName, selectHosts, wildcardHint } from '../protocol/hosts/select-hosts.ts'
 import { type AgentId, isHexId } from '../protocol/ids.ts'
-import { MIN_ID_PREFIX } from '../protocol/limits.ts'
-import { groupsByName, selectHosts, wildcardHint } from '../protocol/select-hosts.ts'
+import { MIN_ID_PREFIX } from '../protocol/limits/wire.ts'
 
 export interface AgentDirectoryComponents {
   readonly ownAgentId: () => AgentId

@@ -1,25 +1,56 @@
 import { type Clock, within } from '../base/clock.ts'
+import { isAppError } from '../base/errors.ts'
+import { Turnstile } from '../base/semaphore.ts'
 import { reach } from '../base/stages.ts'
 import type { Startable } from '../base/startable.ts'
 import type { ExecutorClient } from '../executor-api/client.ts'
 import { newRequestId } from '../identity/request-id.ts'
 import type { RunSession } from '../protocol/api-answers.ts'
+import type { LifecycleLog } from '../protocol/events/event-log.ts'
+import { RunStory } from '../protocol/events/run-reporter.ts'
 import type { MachineId, RequestId } from '../protocol/ids.ts'
-import type { LifecycleLog } from '../protocol/lifecycle-log.ts'
-import { SHUTDOWN_MS } from '../protocol/limits.ts'
-import { RunStory } from '../protocol/run-story.ts'
+import { MAX_FANOUT_DIALS, MAX_FANOUT_SIGNING } from '../protocol/limits/fleet.ts'
+import { SHUTDOWN_MS } from '../protocol/limits/wire.ts'
 import type { TraceContext } from '../protocol/trace-context.ts'
-import { checkSpec } from './check-spec.ts'
 import type { RequesterCounter, RequesterCounters } from './counters.ts'
 import type { SignedBody } from './exit.ts'
-import { FanoutLanes, inLane } from './fleet/lanes.ts'
-import { storyBefore, storyEnded, storyFailed } from './lifecycle.ts'
 import { RequestedRun } from './requested-run.ts'
-import type { RunOutcome, RunSink, RunSpec } from './run-spec.ts'
+import { type RunOutcome, type RunSink, type RunSpec, checkSpec } from './run-spec.ts'
+import { type AskedTraces, outcomeOfTrace, traceFrame, traced } from './run-traces.ts'
 import { type Session, Sessions } from './sessions.ts'
-import { type AskedTraces, outcomeOfTrace, traceFrame, traced } from './traced.ts'
-import type { RunTransport } from './transport.ts'
-import { type ChannelSource, Transports } from './transports.ts'
+import { type ChannelSource, type RunTransport, Transports } from './transport.ts'
+
+/** The sink, with the story of its run before it. */
+export const storyBefore = (story: RunStory, sink: RunSink): RunSink => ({
+  event: (event) => {
+    if (event.type === 'stdout' || event.type === 'stderr') story.output(event.data)
+    else if (event.type === 'started') story.started()
+    else if (event.type === 'waiting_for_approval') story.waits(event.expires_in_ms)
+    return sink.event(event)
+  },
+  sent: () => sink.sent?.(),
+})
+
+export const storyEnded = (story: RunStory, { denial_reason, duration_ms, ...end }: RunOutcome): void => {
+  if (denial_reason === null) story.finished({ ...end, duration_ms })
+  else story.denied(denial_reason, duration_ms)
+}
+
+/** `sent`: the other side may have run it. */
+export const storyFailed = (story: RunStory, error: unknown, sent: boolean): void => {
+  if (sent) story.lost()
+  else story.denied(isAppError(error) ? error.code : 'internal')
+}
+
+/** Of what everybody shares, the parts that runs of fan-outs may use at once: they queue here, among themselves, and nobody else stands behind them. */
+export class FanoutLanes {
+  readonly dials = new Turnstile({ limit: MAX_FANOUT_DIALS })
+  readonly signing = new Turnstile({ limit: MAX_FANOUT_SIGNING })
+}
+
+/** Does the work in a place of its lane; null: it needs none. */
+export const inLane = async <T>(lane: Turnstile | null, signal: AbortSignal, work: () => Promise<T>): Promise<T> =>
+  lane === null ? work() : lane.within(signal, work)
 
 export interface ExecClientComponents {
   /** Null where there is no mesh: then only this daemon itself can be asked. */

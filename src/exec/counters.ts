@@ -1,4 +1,4 @@
-import { Counters } from '../base/counts.ts'
+import { Counters } from '../base/metrics.ts'
 
 /** What the asking side counts; `docs/rest.md` has a line for each. */
 export const REQUESTER_COUNTERS = {

@@ -1,17 +1,45 @@
 import type { Clock } from '../base/clock.ts'
 import { AppError, asAppError, isAppError } from '../base/errors.ts'
-import type { AskedCalls } from '../executor-api/asked-calls.ts'
+import type { AskedCalls } from '../executor-api/client.ts'
 import { sha256 } from '../identity/hash.ts'
-import { ASK_HOST_MS, MAX_ASKED_AT_ONCE } from '../protocol/asked-limits.ts'
-import { type AskedNews, type AskedRun, hasEnd, isOver } from '../protocol/asked-run.ts'
+import { type AskedNews, type AskedRun, hasEnd, isOver } from '../protocol/api/detached-run.ts'
 import { type RequestId, toHex } from '../protocol/ids.ts'
+import { ASK_HOST_MS, MAX_ASKED_AT_ONCE } from '../protocol/limits/detached.ts'
 import type { DetachedClient, StartedDetached } from './detached/detached-client.ts'
-import type { DetachedStories } from './detached/detached-stories.ts'
-import type { AttachOutcome, DetachedInfo, DetachedSink, DetachedSpec, DetachedTarget } from './detached/detached-types.ts'
+import type { DetachedStories } from './detached/detached-events.ts'
+import type { AttachOutcome, DetachedEvent, DetachedInfo, DetachedSink, DetachedSpec, DetachedTarget } from './detached/detached-types.ts'
 import { EndWaits, isFullThere } from './detached/end-waits.ts'
 import { mayRun } from './detached/host-answers.ts'
-import { ShownSoFar, goesOn } from './detached/shown-so-far.ts'
 import type { RunOutcome } from './run-spec.ts'
+
+export const goesOn = ({ state }: { readonly state: AskedRun['state'] | null }): boolean => state === 'running' || state === 'waiting'
+
+/** Passes events on, and knows when all that was kept at the beginning has been shown. */
+export class ShownSoFar implements DetachedSink {
+  readonly #sink: DetachedSink
+  readonly #follow: boolean
+  readonly #enough = new AbortController()
+  readonly enough = this.#enough.signal
+  #kept = 0
+  next: number
+  state: AskedRun['state'] | null = null
+
+  constructor(components: { sink: DetachedSink }, init: { from: number; follow: boolean }) {
+    this.#sink = components.sink
+    this.#follow = init.follow
+    this.next = init.from
+  }
+
+  async event(event: DetachedEvent): Promise<void> {
+    await this.#sink.event(event)
+    if (event.type === 'run_state') {
+      this.state = event.info.state
+      this.#kept = event.info.bytes_kept
+    }
+    if (event.type === 'stdout' || event.type === 'stderr') this.next = event.offset + event.data.length
+    if (!this.#follow && goesOn(this) && this.next >= this.#kept) this.#enough.abort()
+  }
+}
 
 export interface DetachedRunsComponents {
   readonly engine: Pick<DetachedClient, 'start' | 'attach' | 'state' | 'cancel' | 'forget'>

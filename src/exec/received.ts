@@ -1,8 +1,8 @@
 import { type Hash, createHash } from 'node:crypto'
-import type { ExecFrame } from '../protocol/exec.ts'
-import { MAX_WARNINGS_PER_RUN } from '../protocol/limits.ts'
+import { MAX_WAITING_FRAMES } from '../protocol/limits/approvals.ts'
+import { MAX_WARNINGS_PER_RUN } from '../protocol/limits/wire.ts'
 import type { WarningKind } from '../protocol/reasons.ts'
-import { MAX_WAITING_FRAMES } from '../protocol/waiting-limits.ts'
+import type { ExecFrame } from '../protocol/wire/exec.ts'
 import type { RunEvent } from './run-spec.ts'
 import type { RunPeer } from './transport.ts'
 

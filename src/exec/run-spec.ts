@@ -1,8 +1,11 @@
+import { AppError, isAppError } from '../base/errors.ts'
 import type { RequestProof } from '../executor-api/messages.ts'
-import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
+import type { RunResultJson } from '../protocol/api/run-events.ts'
+import { type AgentId, type MachineId, type RequestId, isRequestId } from '../protocol/ids.ts'
+import { MAX_TEXT } from '../protocol/limits/wire.ts'
 import type { WaitingReason, WarningKind } from '../protocol/reasons.ts'
-import type { RunResultJson } from '../protocol/run-events.ts'
 import type { TraceContext } from '../protocol/trace-context.ts'
+import { checkArgvSize } from '../protocol/wire/exec.ts'
 
 /** All of stdin, known by its length and the hashes of its pieces before its first byte is sent, because the Request signs them. */
 export interface StdinSource {
@@ -76,3 +79,27 @@ export interface RunSink {
 
 /** How a run ended: the answer of `POST /exec/run` without the output itself. */
 export type RunOutcome = Omit<RunResultJson, 'stdout_b64' | 'stderr_b64' | 'next'>
+
+/** Throws `bad_request` for what no Request can carry. */
+export const checkSpec = (spec: Pick<RunSpec, 'request_id' | 'argv' | 'cwd'>): void => {
+  if (spec.request_id !== undefined && !isRequestId(spec.request_id)) throw new AppError('bad_request', 'request_id: not a UUID')
+  if (!spec.argv.every((token) => token.isWellFormed())) throw new AppError('bad_request', 'argv: not valid Unicode')
+  const { cwd } = spec
+  if (cwd !== null && !(cwd.isWellFormed() && Buffer.byteLength(cwd) <= MAX_TEXT))
+    throw new AppError('bad_request', `cwd: not valid Unicode, or more than ${MAX_TEXT} bytes`)
+  try {
+    checkArgvSize(spec.argv)
+  } catch (error) {
+    if (isAppError(error, 'malformed')) throw new AppError('bad_request', error.message, { cause: error })
+    throw error
+  }
+}
+
+/** Stdin that is here whole, with the hashes of its pieces. */
+export const heldStdin = (bytes: Uint8Array, pieces: readonly Uint8Array[]): StdinSource => ({
+  len: bytes.length,
+  pieces,
+  chunks: (async function* () {
+    yield bytes
+  })(),
+})

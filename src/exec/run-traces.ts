@@ -1,13 +1,120 @@
 import { randomBytes } from 'node:crypto'
 import type { Clock, Timer } from '../base/clock.ts'
-import { type StageReached, nowUs, onStage } from '../base/stages.ts'
+import { isAppError } from '../base/errors.ts'
+import { type Stage, type StageReached, nowUs, onStage } from '../base/stages.ts'
 import type { Startable } from '../base/startable.ts'
-import type { RequestId } from '../protocol/ids.ts'
-import { KILL_GRACE_MS, LEASE_EXPIRES_MS } from '../protocol/limits.ts'
-import { MAX_TRACED_DETACHED, MAX_TRACED_RUNS } from '../protocol/local-limits.ts'
+import { type RequestId, fromHex, toHex } from '../protocol/ids.ts'
+import { MAX_TRACED_DETACHED, MAX_TRACED_RUNS } from '../protocol/limits/daemon.ts'
+import { KILL_GRACE_MS, LEASE_EXPIRES_MS } from '../protocol/limits/wire.ts'
 import { SPAN_ID_BYTES, TRACE_ID_BYTES, type TraceContext } from '../protocol/trace-context.ts'
+import type { ExecFrame } from '../protocol/wire/exec.ts'
 import type { RequesterCounters } from './counters.ts'
-import { type SpanAttributes, TracedRun } from './run-spans.ts'
+import type { RunOutcome } from './run-spec.ts'
+import { OWN_LINK, type RunPeer } from './transport.ts'
+
+/** What a run took between two of its stages. */
+const PARTS: readonly (readonly [name: string, from: Stage, to: Stage])[] = [
+  ['connect', 'asked', 'connected'],
+  ['sign', 'sign_asked', 'signed'],
+  ['wait for exit', 'sent', 'exit_received'],
+  ['wait for begin', 'sent', 'begun'],
+  ['verify', 'exit_received', 'exit_verified'],
+  ['decide', 'received', 'permitted'],
+  ['journal', 'permitted', 'journalled'],
+  ['spawn', 'journalled', 'spawned'],
+  ['program', 'spawned', 'ended'],
+  ['sign exit', 'ended', 'exit_signed'],
+]
+
+/** OpenTelemetry's SpanKind. */
+const KINDS = { internal: 1, server: 2, client: 3 } as const
+/** … and StatusCode. */
+const STATUS_ERROR = 2
+
+export type SpanAttributes = Readonly<Record<string, string | number>>
+
+/** One run as one side of it sees it, from its beginning to its end; times in microseconds of the monotonic clock. */
+export class TracedRun {
+  readonly kind: 'client' | 'server'
+  readonly #spanId: string
+  readonly #startedAt: number
+  readonly #stages = new Map<Stage, number>()
+  #traceId: string
+  #parent: string | null
+  #endedAt = 0
+  #attributes: SpanAttributes
+  #failed = false
+
+  constructor(init: {
+    kind: 'client' | 'server'
+    requestId: string
+    parent: TraceContext | null
+    traceId: string
+    spanId: string
+    at: number
+  }) {
+    const { kind, requestId, parent, traceId, spanId, at } = init
+    this.kind = kind
+    this.#traceId = parent?.traceId ?? traceId
+    this.#parent = parent?.spanId ?? null
+    this.#spanId = spanId
+    this.#startedAt = at
+    this.#attributes = { 'x0x.request_id': requestId }
+  }
+
+  /** For spans below this one. */
+  get context(): TraceContext {
+    return { traceId: this.#traceId, spanId: this.#spanId }
+  }
+
+  /** The other side said where it belongs; the first word counts. */
+  join({ traceId, spanId }: TraceContext): void {
+    if (this.#parent !== null) return
+    this.#traceId = traceId
+    this.#parent = spanId
+  }
+
+  get isOver(): boolean {
+    return this.#stages.has('over')
+  }
+
+  get lastStageAt(): number {
+    return Math.max(0, ...this.#stages.values())
+  }
+
+  reached({ stage, at_us }: StageReached): void {
+    if (!this.#stages.has(stage)) this.#stages.set(stage, at_us)
+  }
+
+  end(at: number, attributes: SpanAttributes, failed: boolean): void {
+    this.#endedAt = at
+    this.#attributes = { ...this.#attributes, ...attributes }
+    this.#failed = failed
+  }
+
+  /** In OTLP's JSON. `epoch`: microseconds from the monotonic clock's zero to that of Unix time. `newId`: of a span. */
+  spans(epoch: number, newId: () => string): object[] {
+    const span = (name: string, kind: keyof typeof KINDS, spanId: string, parent: string | null, from: number, to: number): object => ({
+      traceId: this.#traceId,
+      spanId,
+      ...(parent !== null && { parentSpanId: parent }),
+      name: `x0x ${name}`,
+      kind: KINDS[kind],
+      startTimeUnixNano: `${epoch + from}000`,
+      endTimeUnixNano: `${epoch + to}000`,
+    })
+    const parts = PARTS.flatMap(([name, first, last]) => {
+      const [from, to] = [this.#stages.get(first), this.#stages.get(last)]
+      return from === undefined || to === undefined ? [] : [span(name, 'internal', newId(), this.#spanId, from, to)]
+    })
+    const attributes = Object.entries(this.#attributes).map(([key, value]) => ({
+      key,
+      value: typeof value === 'number' ? { intValue: String(value) } : { stringValue: value },
+    }))
+    const whole = span(this.kind === 'client' ? 'exec' : 'run', this.kind, this.#spanId, this.#parent, this.#startedAt, this.#endedAt)
+    return [{ ...whole, attributes, ...(this.#failed && { status: { code: STATUS_ERROR } }) }, ...parts]
+  }
+}
 
 /** A run that nobody resumes is ended by then: its lease, and the five seconds that a program has after SIGTERM. */
 const LOST_MS = LEASE_EXPIRES_MS + KILL_GRACE_MS
@@ -135,3 +242,52 @@ export class RunTraces implements Startable {
     if (reached.stage === 'over') this.#end(this.#outliving, id, {}, false, reached.at_us)
   }
 }
+
+/** What follows the runs that we ask for. */
+export type AskedTraces = Pick<RunTraces, 'asked' | 'answered'>
+
+export interface Traced {
+  readonly requestId: RequestId
+  /** As its caller says; absent: it begins a trace. */
+  readonly trace?: TraceContext | 'not_sampled' | undefined
+}
+
+/** Does what is followed. `ended`: what its answer says of it, and whether it failed. Absent traces: none are kept. */
+export const traced = async <Answer>(
+  kept: AskedTraces | null | undefined,
+  { requestId, trace }: Traced,
+  work: (context: TraceContext | null) => Promise<Answer>,
+  ended: (answer: Answer) => { readonly attributes: SpanAttributes; readonly failed: boolean },
+): Promise<Answer> => {
+  if (trace === 'not_sampled' || !kept) return work(null)
+  const context = kept.asked(requestId, trace ?? null)
+  try {
+    const answer = await work(context)
+    const { attributes, failed } = ended(answer)
+    kept.answered(requestId, attributes, failed)
+    return answer
+  } catch (error) {
+    kept.answered(requestId, { 'error.type': isAppError(error) ? error.code : 'internal' }, true)
+    throw error
+  }
+}
+
+export const outcomeOfTrace = ({ code, denial_reason, incomplete, ok }: RunOutcome): { attributes: SpanAttributes; failed: boolean } => ({
+  attributes: {
+    'x0x.outcome': incomplete ? 'incomplete' : denial_reason === null ? 'ended' : 'denied',
+    ...(denial_reason !== null && { 'x0x.denial_reason': denial_reason }),
+    ...(code !== null && { 'process.exit.code': code }),
+  },
+  failed: !ok,
+})
+
+/** Null without a trace, and on the daemon's link to itself, where this process follows both ends. */
+export const traceFrame = ({ number }: RunPeer, request_id: RequestId, trace: TraceContext | null): ExecFrame | null =>
+  trace === null || number === OWN_LINK
+    ? null
+    : { type: 'trace', request_id, trace_id: fromHex(trace.traceId), span_id: fromHex(trace.spanId) }
+
+export const contextOf = ({ trace_id, span_id }: Extract<ExecFrame, { type: 'trace' }>): TraceContext => ({
+  traceId: toHex(trace_id),
+  spanId: toHex(span_id),
+})

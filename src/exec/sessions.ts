@@ -1,11 +1,11 @@
-import { BoundedSet } from '../base/bounded.ts'
+import { BoundedSet } from '../base/bounded-collections.ts'
 import type { Clock } from '../base/clock.ts'
 import { AppError, isAppError } from '../base/errors.ts'
 import type { RunSession } from '../protocol/api-answers.ts'
+import type { LifecycleFacts } from '../protocol/events/lifecycle.ts'
+import type { RunStory } from '../protocol/events/run-reporter.ts'
 import type { MachineId, RequestId } from '../protocol/ids.ts'
-import type { LifecycleFacts } from '../protocol/lifecycle.ts'
-import { MAX_RECENT_RUNS } from '../protocol/limits.ts'
-import type { RunStory } from '../protocol/run-story.ts'
+import { MAX_RECENT_RUNS } from '../protocol/limits/wire.ts'
 import type { RunSpec } from './run-spec.ts'
 
 /** Runs that one daemon asks for at the same time; more is a loop gone wrong. */

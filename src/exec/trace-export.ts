@@ -4,10 +4,9 @@ import { errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import { nowUs } from '../base/stages.ts'
 import type { Startable } from '../base/startable.ts'
-import { MAX_TRACED_RUNS } from '../protocol/local-limits.ts'
+import { MAX_TRACED_RUNS } from '../protocol/limits/daemon.ts'
 import type { RequesterCounters } from './counters.ts'
-import type { TracedRun } from './run-spans.ts'
-import { type TraceSink, newSpanId } from './run-traces.ts'
+import { type TraceSink, type TracedRun, newSpanId } from './run-traces.ts'
 
 /** What has ended is collected for so long; a word of its requester that comes late still counts. */
 export const EXPORT_EVERY_MS = 1_000

@@ -1,7 +1,7 @@
 import { LOG_LEVELS } from '../base/log-level.ts'
 import { STAGES } from '../base/stages.ts'
-import { DETACHED_ASKS } from '../protocol/detached.ts'
-import { signedStdin } from '../protocol/exec.ts'
+import { MAX_CONFIG_ADDRESSES, MAX_PROVEN_REQUEST, MAX_REFUSED_HTTP_TEXT } from '../protocol/limits/daemon.ts'
+import { MAX_SESSION_NAME } from '../protocol/limits/events.ts'
 import {
   AGENT_PUBLIC_KEY_BYTES,
   AGENT_SIGNATURE_BYTES,
@@ -13,6 +13,7 @@ import {
   MAX_BATCH_SIGNATURE_BYTES,
   MAX_CARD_ADDRESSES,
   MAX_CARD_BYTES,
+  MAX_EXIT_STATUS,
   MAX_KEPT_AGENTS,
   MAX_LINK_FRAME,
   MAX_NAME,
@@ -20,15 +21,62 @@ import {
   MAX_PORT_MESSAGE,
   MAX_REVOCATIONS_PER_LINK,
   MAX_SEALED_FRAME,
+  MAX_SIGNAL,
   MAX_SNAPSHOT_PART,
   MAX_TEXT,
   NONCE_BYTES,
   SEED_BYTES,
-} from '../protocol/limits.ts'
-import { MAX_CONFIG_ADDRESSES, MAX_PROVEN_REQUEST, MAX_REFUSED_HTTP_TEXT } from '../protocol/local-limits.ts'
-import { DHT_CHOICES, HTTP_REFUSALS, TRUST_DECISIONS } from '../protocol/reasons.ts'
-import { NO_BYTES, type ValueOf, bool, bytes, id32, list, nullable, oneOf, requestId, text, uint, union } from '../protocol/schema.ts'
-import { ASKED_MESSAGES } from './asked-messages.ts'
+} from '../protocol/limits/wire.ts'
+import { DENIAL_REASONS, DETACHED_STATES, DHT_CHOICES, HTTP_REFUSALS, TRUST_DECISIONS } from '../protocol/reasons.ts'
+import { DETACHED_ASKS } from '../protocol/wire/detached.ts'
+import { signedStdin } from '../protocol/wire/exec.ts'
+import { NO_BYTES, type ValueOf, bool, bytes, id32, list, nullable, oneOf, requestId, text, uint, union } from '../protocol/wire/schema.ts'
+
+const call = { id: uint() }
+const one = { ...call, request_id: requestId }
+
+/** Of the detached runs that this daemon asked for, whose file only the executor has. Each is answered by a result. */
+export const ASKED_MESSAGES = {
+  /** Before its Request leaves. `digest`: of all that another Request for it would repeat; `request`: SHA-256 of this one. */
+  asked_add: [
+    28,
+    {
+      ...one,
+      agent_id: id32,
+      machine_id: id32,
+      argv: list(text(MAX_ARGV_BYTES), MAX_ARGV_TOKENS),
+      lifetime_ms: nullable(uint()),
+      keep_bytes: nullable(uint()),
+      session: nullable(text(MAX_SESSION_NAME)),
+      digest: id32,
+      request: id32,
+    },
+  ],
+  /** The oldest ones, or those behind `after`. */
+  asked_page: [29, { ...call, after: nullable(requestId) }],
+  asked_get: [30, one],
+  /** What was heard of it. */
+  asked_note: [
+    31,
+    {
+      ...one,
+      state: oneOf(DETACHED_STATES),
+      code: nullable(uint(MAX_EXIT_STATUS)),
+      signal: nullable(uint(MAX_SIGNAL)),
+      denial_reason: nullable(oneOf(DENIAL_REASONS)),
+    },
+  ],
+  asked_forget: [32, one],
+} as const
+
+/** Which answer belongs to which call. */
+export const ASKED_ANSWERS = {
+  asked_add: 'result',
+  asked_page: 'result',
+  asked_get: 'result',
+  asked_note: 'result',
+  asked_forget: 'result',
+} as const
 
 const MAX_TCP_PORT = 65_535
 const address = text(MAX_ADDRESS_TEXT)
@@ -37,8 +85,6 @@ const httpText = text(MAX_REFUSED_HTTP_TEXT)
 /** Version of this channel; both halves are one release, so anything else is refused. */
 export const PORT_VERSION = 10
 
-/** Answers carry the `id` of the call they answer. */
-const call = { id: uint() }
 /** A link's number on this channel, given by the executor. 0 is the daemon's link to itself. */
 const link = { link: uint() }
 /** A run's number on this channel, given by the network's half when it opens the run. */

@@ -1,12 +1,11 @@
 import { errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import { plainText } from '../base/visible-text.ts'
+import type { ReloadEvent } from '../journal/events.ts'
 import type { Journal } from '../journal/journal.ts'
-import type { ReloadEvent } from '../journal/reload-event.ts'
-import type { AclInForce } from '../policy/mesh/acl-in-force.ts'
 import type { Beyond } from '../policy/mesh/compare-acl.ts'
-import type { LoadedAcl } from '../policy/mesh/load-acl.ts'
-import { quoteArgv } from '../policy/quote.ts'
+import type { AclInForce, LoadedAcl } from '../policy/mesh/load-acl.ts'
+import { quoteArgv } from '../policy/tokens.ts'
 
 export interface AclReloadComponents {
   readonly inForce: AclInForce

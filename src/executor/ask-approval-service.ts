@@ -1,8 +1,7 @@
 import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
 import type { DeskLink, Waiting } from '../desk/desk-link.ts'
-import { type SpentAnswers, openApproval } from '../policy/approval/open-approval.ts'
-import type { Question } from '../policy/approval/question.ts'
+import { type Question, type SpentAnswers, openApproval } from '../policy/approval/approval.ts'
 
 /** Asks the approval service and opens its answer at once, because it is fresh for a moment only. `by`: who decided. Throws `approval_unavailable`, and the signal's reason. */
 export const askApprovalService = async (

@@ -2,7 +2,7 @@ import { AppError, errorText, isAppError } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import { plainText } from '../base/visible-text.ts'
 import type { HttpRefused } from '../executor-api/messages.ts'
-import type { AuthorityEvent } from '../journal/authority-event.ts'
+import type { AuthorityEvent } from '../journal/events.ts'
 import type { Journal } from '../journal/journal.ts'
 import type { ExecCounters } from './exec-counters.ts'
 

@@ -1,6 +1,5 @@
 import type { Clock } from '../base/clock.ts'
-import { Counters } from '../base/counts.ts'
-import { Histogram, type HistogramSnapshot } from '../base/histogram.ts'
+import { Counters, Histogram, type HistogramSnapshot } from '../base/metrics.ts'
 import { replaceInvisible } from '../base/visible-text.ts'
 import type { AgentId, RequestId } from '../protocol/ids.ts'
 import { DENIAL_REASONS, type DenialReason, type WarningKind } from '../protocol/reasons.ts'

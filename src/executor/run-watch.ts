@@ -1,8 +1,8 @@
 import type { Clock, Timer } from '../base/clock.ts'
 import type { DeskLink, RunsFollowed } from '../desk/desk-link.ts'
-import { LIVE_AGAIN_MS, LIVE_OUTPUT_MS, MAX_LIVE_AT_ONCE } from '../protocol/lifecycle-limits.ts'
-import { type LifecycleEvent, type LifecycleFacts, isOver, lifecycleEvent, runOf } from '../protocol/lifecycle.ts'
-import { RunStory } from '../protocol/run-story.ts'
+import { type LifecycleEvent, type LifecycleFacts, isOver, lifecycleEvent, runOf } from '../protocol/events/lifecycle.ts'
+import { RunStory } from '../protocol/events/run-reporter.ts'
+import { LIVE_AGAIN_MS, LIVE_OUTPUT_MS, MAX_LIVE_AT_ONCE } from '../protocol/limits/events.ts'
 
 /** Tells those who watch over this host what becomes of runs and, of those that somebody follows, now and then what they have written. It holds no run up. */
 export class RunWatch implements RunsFollowed {

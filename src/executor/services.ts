@@ -3,8 +3,8 @@ import type { Logger } from '../base/log.ts'
 import type { DeskLink } from '../desk/desk-link.ts'
 import type { DeskCounts } from '../desk/open-desk.ts'
 import type { Journal } from '../journal/journal.ts'
-import type { AclInForce } from '../policy/mesh/acl-in-force.ts'
 import type { PolicyContext } from '../policy/mesh/authorize.ts'
+import type { AclInForce } from '../policy/mesh/load-acl.ts'
 import type { CellSource } from '../process/cells.ts'
 import type { Guardian } from '../process/guardian.ts'
 import type { Contacts } from '../trust/contacts.ts'
@@ -13,7 +13,7 @@ import type { AuthorityJournal } from './authority-journal.ts'
 import type { ExecCounters } from './exec-counters.ts'
 import type { Signatures } from './links/signatures.ts'
 import type { TrustJudge } from './links/trust-judge.ts'
-import type { OperatorGate } from './operator-gate.ts'
+import type { OperatorGate } from './operator-auth.ts'
 
 /** What the parts of one executor share. Each part takes a `Pick` of it. */
 export interface ExecutorServices {

@@ -1,6 +1,6 @@
 import { constants } from 'node:fs'
 import type { FileHandle } from 'node:fs/promises'
-import type { Found } from './held.ts'
+import type { Found } from './open-file.ts'
 import { tooMuch } from './refusals.ts'
 
 /** A text that is edited or patched, before and after: it is held in memory as a whole. */

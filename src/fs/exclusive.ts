@@ -1,6 +1,6 @@
 import type { BigIntStats } from 'node:fs'
-import { Turnstile } from '../base/turnstile.ts'
-import type { Found } from './held.ts'
+import { Turnstile } from '../base/semaphore.ts'
+import type { Found } from './open-file.ts'
 
 /** A turnstile for each file that is being read or changed in this process. */
 const busy = new Map<string, Turnstile>()

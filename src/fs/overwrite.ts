@@ -1,7 +1,7 @@
 import { type BigIntStats, constants, fchmodSync, fstatSync, ftruncateSync, writeSync } from 'node:fs'
 import type { FileHandle } from 'node:fs/promises'
 import { AppError, errnoOf, errorText } from '../base/errors.ts'
-import { type Standing, requireSame } from './held.ts'
+import { type Standing, requireSame } from './open-file.ts'
 import { refusalOf } from './refusals.ts'
 
 /** As much is written synchronously, right behind the check that the file is unchanged. */

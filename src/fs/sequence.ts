@@ -1,4 +1,4 @@
-import type { TimeShare } from '../base/time-sharing.ts'
+import type { TimeShare } from '../base/time-slices.ts'
 
 /** Things that are compared between two looks at the clock: some ten microseconds. */
 const STEPS = 4_096

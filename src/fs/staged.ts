@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { type BigIntStats, constants, renameSync } from 'node:fs'
 import { type FileHandle, link, lstat, open, unlink } from 'node:fs/promises'
 import { errnoOf } from '../base/errors.ts'
-import { type Found, type Held, type Standing, isAt, requireSame } from './held.ts'
+import { type Found, type Held, type Standing, isAt, requireSame } from './open-file.ts'
 import { systemError } from './refusals.ts'
 
 const NEW_FILE = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW

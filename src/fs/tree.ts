@@ -1,11 +1,11 @@
 import type { BigIntStats, Dir, Dirent } from 'node:fs'
 import { opendir } from 'node:fs/promises'
 import { errnoOf } from '../base/errors.ts'
-import type { TimeShare } from '../base/time-sharing.ts'
-import type { FsEntry } from '../protocol/rexd-answers.ts'
-import { MAX_LISTED_BYTES } from '../protocol/rexd-limits.ts'
+import type { TimeShare } from '../base/time-slices.ts'
+import { MAX_LISTED_BYTES } from '../protocol/limits/rexd.ts'
+import type { FsEntry } from '../protocol/rexd/results.ts'
 import { utf8Text } from '../protocol/text.ts'
-import type { Held } from './held.ts'
+import type { Held } from './open-file.ts'
 
 /** Levels that a listing or a pattern goes down; each holds two descriptors. */
 const MAX_TREE_DEPTH = 64

@@ -1,11 +1,11 @@
 import { AppError, attempt, errorText, isAppError } from '../base/errors.ts'
 import { isVisible } from '../base/visible-text.ts'
-import { CARD_LINK_PREFIX, type CardBody, type SignedCard, cardBody, signedCard } from '../protocol/card.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
-import { MAX_CARD_BYTES, MAX_CLOCK_SKEW_MS } from '../protocol/limits.ts'
+import { MAX_CARD_BYTES, MAX_CLOCK_SKEW_MS } from '../protocol/limits/wire.ts'
+import { CARD_LINK_PREFIX, type CardBody, type SignedCard, cardBody, signedCard } from '../protocol/wire/card.ts'
 import { addressProblem, dialable } from './address.ts'
 import { agentIdOf } from './agent-id.ts'
-import { peerIdOf } from './peer-id.ts'
+import { peerIdOf } from './machine-key.ts'
 import { type AgentSigner, verifyAgent } from './signing.ts'
 
 /** A card whose signature, times and addresses were found right. Whether to trust the agent is another question. */

@@ -1,5 +1,5 @@
 import { fromHex } from '../protocol/ids.ts'
-import { OPERATOR_PROOF_MS } from '../protocol/local-limits.ts'
+import { OPERATOR_PROOF_MS } from '../protocol/limits/daemon.ts'
 import { equalBytes, hmac } from './hash.ts'
 import { provenHead } from './operator-proof.ts'
 

@@ -1,10 +1,9 @@
 import { basename, dirname, join } from 'node:path'
-import { createFileAtomic, writeFileAtomic } from '../base/atomic-file.ts'
 import { AppError, isAppError } from '../base/errors.ts'
-import { ensurePrivateDir, readPrivateFile } from '../base/file-rights.ts'
-import { laterVersion } from '../base/file-version.ts'
+import { ensurePrivateDir, readPrivateFile } from '../base/file-permissions.ts'
+import { createFileAtomic, laterVersion, writeFileAtomic } from '../base/files.ts'
 import { fromHex, toHex } from '../protocol/ids.ts'
-import { SEED_BYTES } from '../protocol/limits.ts'
+import { SEED_BYTES } from '../protocol/limits/wire.ts'
 import { randomBytes } from './hash.ts'
 
 /** Keys' directory: nobody else. A system daemon shares its directory with its group for reading the token and the socket. */

@@ -1,7 +1,6 @@
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { writeFileAtomic } from '../base/atomic-file.ts'
-import { readBounded } from '../base/bounded-file.ts'
+import { readBounded, writeFileAtomic } from '../base/files.ts'
 import { type MachineId, fromHex, toHex } from '../protocol/ids.ts'
 import { hmac } from './hash.ts'
 

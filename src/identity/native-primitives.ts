@@ -11,9 +11,9 @@ import {
   sign,
   verify,
 } from 'node:crypto'
-import { BoundedMap } from '../base/bounded.ts'
+import { BoundedMap } from '../base/bounded-collections.ts'
 import { fromHex } from '../protocol/ids.ts'
-import { AEAD_TAG_BYTES } from '../protocol/limits.ts'
+import { AEAD_TAG_BYTES } from '../protocol/limits/wire.ts'
 import { type OpaqueSecret, guarded } from './primitives-interface.ts'
 
 /** Agents' public keys kept in the form in which they check signatures, 9 KB each: those of a fleet of a thousand, all of whom a fan-out hears in turn. */

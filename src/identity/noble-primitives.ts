@@ -1,7 +1,7 @@
 import { chacha20poly1305 } from '@noble/ciphers/chacha.js'
 import { ml_dsa65 } from '@noble/post-quantum/ml-dsa.js'
 import { ml_kem768 } from '@noble/post-quantum/ml-kem.js'
-import { AEAD_TAG_BYTES } from '../protocol/limits.ts'
+import { AEAD_TAG_BYTES } from '../protocol/limits/wire.ts'
 import { type OpaqueSecret, guarded } from './primitives-interface.ts'
 
 const opaque = <Kind extends 'dsa' | 'kem' | 'aead'>(key: Uint8Array): OpaqueSecret<Kind> => key as unknown as OpaqueSecret<Kind>

@@ -1,4 +1,4 @@
-import { STDIN_PIECE_BYTES } from '../protocol/limits.ts'
+import { STDIN_PIECE_BYTES } from '../protocol/limits/wire.ts'
 import { newSha256 } from './hash.ts'
 
 /** The SHA-256 of each piece of stdin, as a Request signs them. */
@@ -40,5 +40,15 @@ export class PieceHashes {
 export const pieceHashes = (...parts: readonly Uint8Array[]): Uint8Array[] => {
   const hashes = new PieceHashes()
   for (const part of parts) hashes.update(part)
+  return hashes.digest()
+}
+
+/** The hashes of stdin that is there all at once, a piece in each turn of the event loop: 64 of them at once would hold up everybody. */
+export const pieceHashesInTurns = async (bytes: Uint8Array): Promise<Uint8Array[]> => {
+  const hashes = new PieceHashes()
+  for (let at = 0; at < bytes.length; at += STDIN_PIECE_BYTES) {
+    if (at > 0) await new Promise((next) => setImmediate(next))
+    hashes.update(bytes.subarray(at, at + STDIN_PIECE_BYTES))
+  }
   return hashes.digest()
 }

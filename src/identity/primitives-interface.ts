@@ -1,5 +1,5 @@
 import { AppError } from '../base/errors.ts'
-import { AGENT_PUBLIC_KEY_BYTES, AGENT_SIGNATURE_BYTES, KEM_CIPHERTEXT_BYTES, KEM_PUBLIC_KEY_BYTES } from '../protocol/limits.ts'
+import { AGENT_PUBLIC_KEY_BYTES, AGENT_SIGNATURE_BYTES, KEM_CIPHERTEXT_BYTES, KEM_PUBLIC_KEY_BYTES } from '../protocol/limits/wire.ts'
 
 declare const secretOf: unique symbol
 

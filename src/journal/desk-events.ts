@@ -1,4 +1,4 @@
-import type { ArgvCut } from './argv-cut.ts'
+import type { ArgvCut } from './run-key.ts'
 
 /** A question put to the desk, before anything is decided. What it asks about is bound by `permit_sha256`. */
 export interface QuestionEvent {

@@ -1,14 +1,60 @@
-import type { RequestId } from '../protocol/ids.ts'
-import type { Containment, DenialReason, LocalDoor, WarningKind } from '../protocol/reasons.ts'
-import type { RanOn } from '../protocol/run-place.ts'
-import type { ToolFacts } from '../protocol/tool-facts.ts'
-import type { ArgvCut } from './argv-cut.ts'
-import type { AuthorityEvent } from './authority-event.ts'
+import type { RanOn, ToolFacts } from '../protocol/api/exec-target.ts'
+import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
+import type { Containment, DenialReason, LocalDoor, TrustLevel, WarningKind } from '../protocol/reasons.ts'
+import type { DetachedAsk } from '../protocol/wire/detached.ts'
+import { LIFE_EVENTS, type LifeEvent } from './chain-events.ts'
 import type { DeskEvent, DeskRefusedEvent } from './desk-events.ts'
-import type { DetachedEvent } from './detached-events.ts'
-import { LIFE_EVENTS, type LifeEvent } from './life-events.ts'
-import type { ReloadEvent } from './reload-event.ts'
-import type { RunKey } from './run-key.ts'
+import type { ArgvCut, RunKey } from './run-key.ts'
+
+/** Its owner reads the output of a detached run. */
+export interface AttachEvent extends RunKey {
+  readonly event: 'attach'
+  /** Bytes of output that it does not want again. */
+  readonly from: number
+}
+
+/** The output of a detached run is about to be removed. */
+export interface ForgetEvent extends RunKey {
+  readonly event: 'forget'
+  readonly by: 'requester' | 'time'
+}
+
+/** A question of ours about a detached run that is about to be signed. The ids are those of whom it is for. */
+export interface DetachedAskedEvent extends RunKey {
+  readonly event: 'detached_asked'
+  readonly ask: DetachedAsk
+  readonly from: number
+}
+
+/** What is asked about runs that outlive their callers, on either side. */
+export type DetachedEvent = AttachEvent | ForgetEvent | DetachedAskedEvent
+
+/** An operator's change of whom this agent trusts, a run that an operator ended, or a request that claimed to be an operator's and proved nothing. */
+export interface AuthorityEvent {
+  readonly event: 'authority'
+  /** As `Operation` of the executor's port, or `exec_run`. */
+  readonly operation: string
+  /** Whom it is about; null: not known, or this agent itself. */
+  readonly agent: AgentId | null
+  readonly machine: MachineId | null
+  readonly level: TrustLevel | null
+  /** The run that was ended; absent where it is about none. */
+  readonly request_id?: RequestId
+  /** A code of the error table: the proof was refused, and nothing is done. Null: it was proven, and is about to be done. */
+  readonly code: string | null
+  readonly detail: string | null
+}
+
+/** An operator asked for the ACL file to be read again (SIGHUP), and what became of it. */
+export interface ReloadEvent {
+  readonly event: 'reload'
+  /** `taken`: it allows less than the one before. `refused`: it allows more, and needs a restart. `invalid`: it is missing, or wrong. */
+  readonly outcome: 'taken' | 'unchanged' | 'refused' | 'invalid'
+  readonly file: string
+  /** Of the file as it was read, hex; null: it could not be. */
+  readonly sha256: string | null
+  readonly detail: string | null
+}
 
 /** What a journal line may be about; `docs/exec.md` has a line for each. */
 export const JOURNAL_EVENTS = [

@@ -1,16 +1,15 @@
 import type { Clock } from '../base/clock.ts'
 import { AppError, errorText, isAppError } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
+import { TokenBucket, type TokenBucketInit } from '../base/rate-limit.ts'
 import type { Startable } from '../base/startable.ts'
-import { TokenBucket, type TokenBucketInit } from '../base/token-bucket.ts'
 import type { AgentSigner } from '../identity/signing.ts'
-import { MAX_JOURNAL_LINE } from '../protocol/local-limits.ts'
+import { MAX_JOURNAL_LINE } from '../protocol/limits/daemon.ts'
 import type { JournalEvent, RefusalEvent } from './events.ts'
-import { JournalWriter } from './journal-writer.ts'
-import { LineQueue, type WaitingLine } from './line-queue.ts'
 import { prepareLine } from './line.ts'
 import { Refusals, shortened } from './refusals.ts'
-import type { RunMarks } from './run-marks.ts'
+import type { RunMarks } from './running-marks.ts'
+import { JournalWriter, LineQueue, type WaitingLine } from './writer.ts'
 
 export interface JournalInit {
   /** Absolute: `audit_log_path` of the ACL file, or `requests.jsonl` of the data directory. */

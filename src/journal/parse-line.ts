@@ -15,8 +15,8 @@ import {
   text,
   texts,
 } from '../protocol/json-table.ts'
+import { LIFE_EVENTS } from './chain-events.ts'
 import { JOURNAL_EVENTS, type JournalLine } from './events.ts'
-import { LIFE_EVENTS } from './life-events.ts'
 
 /** Of a session's lines, those of its runs. */
 const LOCAL_RUN_EVENTS = ['request', 'started', 'warning', 'exit', 'lost']

@@ -1,11 +1,10 @@
 import { createHash } from 'node:crypto'
 import type { Clock, Timer } from '../base/clock.ts'
-import { RateLimit } from '../base/rate-limit.ts'
-import { TokenBucket } from '../base/token-bucket.ts'
-import { MAX_NAMED_REASONS, MAX_NAMED_SOURCES } from '../protocol/local-limits.ts'
+import { RateLimit, TokenBucket } from '../base/rate-limit.ts'
+import { MAX_NAMED_REASONS, MAX_NAMED_SOURCES } from '../protocol/limits/daemon.ts'
 import { isOfStranger } from '../protocol/reasons.ts'
-import type { ArgvCut } from './argv-cut.ts'
 import type { RefusalEvent, RefusalsSuppressedEvent } from './events.ts'
+import type { ArgvCut } from './run-key.ts'
 
 /** Bytes of a refused argv that are written, since whoever asked chose it; its size and its hash are of the whole. */
 export const MAX_REFUSED_ARGV = 256

@@ -1,13 +1,148 @@
-import { readdir, stat } from 'node:fs/promises'
-import { dirname } from 'node:path'
-import { syncDirectory } from '../base/atomic-file.ts'
-import { ensurePrivateDir } from '../base/file-rights.ts'
+import { open, readdir, rename, rm, stat } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import { errnoOf, errorText } from '../base/errors.ts'
+import { ensurePrivateDir } from '../base/file-permissions.ts'
+import { syncDirectory } from '../base/files.ts'
 import type { Logger } from '../base/log.ts'
-import { type AnyRunKey, type JournalEvent, isMeshEvent } from './events.ts'
+import { type ProcessIdentity, identityFrom, identityText, lifeOf, ownIdentity } from '../base/process-info.ts'
+import { isRequestId } from '../protocol/ids.ts'
+import { LOCAL_DOORS } from '../protocol/reasons.ts'
+import { type AnyRunKey, type JournalEvent, type LocalEvent, type LocalRunKey, type LostEvent, isMeshEvent, keyOf } from './events.ts'
+import { parseLine } from './parse-line.ts'
 import type { RunKey } from './run-key.ts'
-import { RunMarks } from './run-marks.ts'
+import { tailJournal } from './tail.ts'
 
-const NAME = /^([0-9a-f-]{36})\.([0-9a-f]{64})\.([0-9a-f]{64})$/
+/** Where a start after a crash looks for ends that were written: three of the largest batches, and no mark outlives one. */
+const MAX_RECOVERY_LINES = 10_000
+
+/** Another denial may be of a request that only used a running one's id. */
+export const endsRun = (event: JournalEvent): event is JournalEvent & AnyRunKey =>
+  event.event === 'exit' ||
+  event.event === 'lost' ||
+  (event.event === 'denial' && event.reason === 'spawn_failed') ||
+  (event.event === 'refused' && event.request_id !== undefined)
+
+/** Which of these runs have their end among the journal's last MAX_RECOVERY_LINES lines, as `keyOf` names them. */
+export const endedAmong = async (path: string, runs: readonly AnyRunKey[]): Promise<ReadonlySet<string>> => {
+  const wanted = new Set(runs.map(keyOf))
+  const ended = new Set<string>()
+  if (wanted.size === 0) return ended
+  for await (const text of tailJournal(path, { lines: MAX_RECOVERY_LINES, follow: false })) {
+    const line = parseLine(Buffer.from(text))
+    if (line !== null && endsRun(line) && wanted.has(keyOf(line))) ended.add(keyOf(line))
+  }
+  return ended
+}
+
+/**
+ * The runs of a journal that have begun and not ended, kept apart from it, so that a start after a crash need not read it:
+ * one empty file for each run, whose name says all, so that a mark is whole as soon as it exists.
+ */
+export abstract class RunMarks {
+  protected readonly log: Logger
+  protected readonly directory: string
+  /** Names of the marks that this process has made. */
+  protected readonly ours = new Set<string>()
+  /** Runs of writers that died, whose `lost` line is not written yet. */
+  #lost: readonly AnyRunKey[] = []
+  #reporting: Promise<void> | null = null
+  /** Removals under way, for which only `settled` waits: a mark that stays costs the next start. */
+  readonly #leaving = new Set<Promise<void>>()
+
+  constructor(components: { log: Logger }, init: { directory: string }) {
+    this.log = components.log
+    this.directory = init.directory
+  }
+
+  /** Null: a run that has no mark here. */
+  protected abstract nameOf(key: AnyRunKey): string | null
+
+  /** Makes the directory ready; answers the runs of writers that died. */
+  protected abstract find(): Promise<readonly AnyRunKey[]>
+
+  /** Does this line begin a run that is marked? It is marked before anything is started. */
+  abstract marks(event: JournalEvent): event is JournalEvent & AnyRunKey
+
+  /** Finds the runs of writers that died, for `reportLost`. */
+  async open(): Promise<void> {
+    this.#lost = await this.find()
+  }
+
+  /** Names that say nothing here stay for who made them: a later version may mark its runs in another way. */
+  protected leaveOthers(names: readonly string[], isMark: (name: string) => boolean): void {
+    const others = names.filter((name) => !isMark(name))
+    if (others.length > 0)
+      this.log.warn(
+        { directory: this.directory, count: others.length },
+        'marks of runs that this version does not know are left for a later one',
+      )
+  }
+
+  get hasLost(): boolean {
+    return this.#lost.length > 0
+  }
+
+  /**
+   * Runs that cannot be reported now keep their marks and are tried again when the journal works. One whose
+   * end is written only kept its mark: who wrote it died between the two.
+   */
+  async reportLost(path: string, write: (lost: LostEvent | LocalEvent) => Promise<void>): Promise<void> {
+    this.#reporting ??= this.#report(path, write).finally(() => (this.#reporting = null))
+    return this.#reporting
+  }
+
+  async #report(path: string, write: (lost: LostEvent | LocalEvent) => Promise<void>): Promise<void> {
+    const keys = this.#lost
+    this.#lost = []
+    const ended = await endedAmong(path, keys).catch((): ReadonlySet<string> => new Set())
+    for (const key of keys) {
+      try {
+        if (!ended.has(keyOf(key))) await write({ event: 'lost', ...key })
+        await this.remove(key)
+      } catch {
+        this.#lost = [...this.#lost, key]
+      }
+    }
+  }
+
+  /** Throws where a run without a mark must not be. */
+  async add(key: AnyRunKey): Promise<void> {
+    const name = this.nameOf(key)
+    if (name === null) return
+    const file = await open(join(this.directory, name), 'wx', 0o600)
+    this.ours.add(name)
+    await file.close()
+  }
+
+  /** It is the end of a run that is marked by us. */
+  isEndOfOurs(event: JournalEvent): event is JournalEvent & AnyRunKey {
+    return endsRun(event) && this.ours.has(this.nameOf(event) ?? '')
+  }
+
+  removeSoon(key: AnyRunKey): void {
+    const gone = this.remove(key).finally(() => this.#leaving.delete(gone))
+    this.#leaving.add(gone)
+  }
+
+  /** Never throws: that a mark cannot be removed is logged. */
+  async remove(key: AnyRunKey): Promise<void> {
+    try {
+      const name = this.nameOf(key)
+      if (name === null) return
+      this.ours.delete(name)
+      await rm(join(this.directory, name), { force: true })
+    } catch (error) {
+      this.log.warn({ request_id: key.request_id, error: errorText(error) }, 'the mark of an ended run could not be removed')
+    }
+  }
+
+  /** All removals are done. */
+  async settled(): Promise<void> {
+    await Promise.all(this.#leaving)
+  }
+}
+
+const PEER_NAME = /^([0-9a-f-]{36})\.([0-9a-f]{64})\.([0-9a-f]{64})$/
 
 /** The runs that are marked as running; empty when there is no such directory. */
 export const listRunningMarks = async (directory: string): Promise<RunKey[]> => {
@@ -16,7 +151,7 @@ export const listRunningMarks = async (directory: string): Promise<RunKey[]> => 
     throw error
   })
   return names.toSorted().flatMap((name) => {
-    const [, request_id, agent_id, machine_id] = NAME.exec(name) ?? []
+    const [, request_id, agent_id, machine_id] = PEER_NAME.exec(name) ?? []
     return request_id && agent_id && machine_id ? [{ request_id, agent_id, machine_id }] : []
   })
 }
@@ -39,7 +174,7 @@ export class RunningMarks extends RunMarks {
     await ensurePrivateDir(this.directory)
     const journal = await stat(dirname(this.#journal)).catch(() => null)
     this.#syncs = journal?.dev !== (await stat(this.directory)).dev
-    this.leaveOthers(await readdir(this.directory), (name) => NAME.test(name))
+    this.leaveOthers(await readdir(this.directory), (name) => PEER_NAME.test(name))
     return await listRunningMarks(this.directory)
   }
 
@@ -55,7 +190,97 @@ export class RunningMarks extends RunMarks {
   protected override nameOf(key: AnyRunKey): string | null {
     if (!('agent_id' in key)) return null
     const name = `${key.request_id}.${key.agent_id}.${key.machine_id}`
-    if (!NAME.test(name)) throw new RangeError('a run must be named by a request id and two ids')
+    if (!PEER_NAME.test(name)) throw new RangeError('a run must be named by a request id and two ids')
     return name
+  }
+}
+
+/** The run, and the process that has it. */
+const LOCAL_NAME = /^([0-9a-f-]{36})\.(s_[\w-]{1,64})\.([a-z]+)\.([\w-]+)\.([0-9a-f-]+)$/
+
+const nameOf = ({ request_id, session_id, door, client_name }: LocalRunKey, us: ProcessIdentity): string => {
+  const client = Buffer.from(client_name).toString('base64url')
+  return `${request_id}.${session_id}.${door}.${client}.${identityText(us, '-')}`
+}
+
+interface LocalMark {
+  readonly name: string
+  readonly key: LocalRunKey
+  readonly owner: ProcessIdentity
+}
+
+const parseName = (name: string): LocalMark | null => {
+  const [, request_id = '', session_id = '', door, client = '', process = ''] = LOCAL_NAME.exec(name) ?? []
+  const owner = identityFrom(process)
+  const known = LOCAL_DOORS.find((one) => one === door)
+  if (!isRequestId(request_id) || known === undefined || owner === null) return null
+  const key = { door: known, session_id, client_name: Buffer.from(client, 'base64url').toString(), request_id }
+  return { name, key, owner }
+}
+
+/** Where runs of this host's own doors are marked, beside their journal. */
+export const localMarksOf = (journal: string): string => `${journal}.running`
+
+const listMarks = async (directory: string): Promise<LocalMark[]> => (await readdir(directory)).flatMap((name) => parseName(name) ?? [])
+
+/** The runs that go on now, and those whose process cannot be looked at from here. */
+export const listLocalRuns = async (directory: string): Promise<LocalRunKey[]> =>
+  (await listMarks(directory).catch(() => [])).filter(({ owner }) => lifeOf(owner) !== 'gone').map(({ key }) => key)
+
+/** True while the process that has this run lives and the run has not ended. */
+export const isMarked = async (directory: string, requestId: string): Promise<boolean> =>
+  (await listMarks(directory).catch(() => [])).some(({ key, owner }) => key.request_id === requestId && lifeOf(owner) === 'alive')
+
+/**
+ * Of the runs of this host's own doors. Several processes have one journal, so a mark names its process as well, and
+ * who finds one whose process is gone makes it its own before it says so.
+ */
+export class LocalMarks extends RunMarks {
+  readonly #us = ownIdentity()
+  #usable = false
+
+  /** Where no marks can be made there are none, and a warning says so. */
+  protected override async find(): Promise<readonly LocalRunKey[]> {
+    try {
+      await ensurePrivateDir(this.directory)
+      this.leaveOthers(await readdir(this.directory), (name) => parseName(name) !== null)
+      const left = (await listMarks(this.directory)).filter(({ owner }) => lifeOf(owner) === 'gone')
+      this.#usable = true
+      const taken = await Promise.all(left.map(async (mark) => ((await this.#take(mark)) ? [mark.key] : [])))
+      return taken.flat()
+    } catch (error) {
+      this.#warn(error, 'runs cannot be marked: those that end with this process will have no end in the journal')
+      return []
+    }
+  }
+
+  override marks(event: JournalEvent): event is JournalEvent & LocalRunKey {
+    return this.#usable && !isMeshEvent(event) && event.event === 'request'
+  }
+
+  /** Never throws: that a run has no mark costs its end, should we die, and not the run. */
+  override async add(key: AnyRunKey): Promise<void> {
+    await super.add(key).catch((error: unknown) => this.#warn(error, 'a run could not be marked'))
+  }
+
+  protected override nameOf(key: AnyRunKey): string | null {
+    return 'session_id' in key ? nameOf(key, this.#us) : null
+  }
+
+  /** Renames the mark to ours. False: another process was faster, or the system refused, and the next start tries again. */
+  async #take({ name, key }: LocalMark): Promise<boolean> {
+    const ours = nameOf(key, this.#us)
+    try {
+      await rename(join(this.directory, name), join(this.directory, ours))
+      this.ours.add(ours)
+      return true
+    } catch (error) {
+      if (errnoOf(error) !== 'ENOENT') this.#warn(error, 'a run of a process that is gone could not be taken over')
+      return false
+    }
+  }
+
+  #warn(error: unknown, what: string): void {
+    this.log.warn({ directory: this.directory, error: errorText(error) }, what)
   }
 }

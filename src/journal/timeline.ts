@@ -1,5 +1,5 @@
-import { BoundedMap } from '../base/bounded.ts'
-import { shellWords } from '../base/shell-word.ts'
+import { BoundedMap } from '../base/bounded-collections.ts'
+import { shellWords } from '../base/format.ts'
 import { type JournalLine, keyOf } from './events.ts'
 
 /** Characters of a command that are kept of each entry: no terminal shows more. */

@@ -1,4 +1,4 @@
-import { Counters } from '../base/counts.ts'
+import { Counters } from '../base/metrics.ts'
 
 /** Every counter of `/diagnostics/dm` and what it counts. */
 export const DM_COUNTERS = {

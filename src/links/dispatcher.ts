@@ -1,7 +1,7 @@
 import { AppError, asError, errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
-import { BODY_PREFIX_BYTES } from '../protocol/dm.ts'
 import { type RequestId, shortId } from '../protocol/ids.ts'
+import { BODY_PREFIX_BYTES } from '../protocol/wire/dm.ts'
 import type { DmChannel } from './channel.ts'
 import type { DmCounters } from './counters.ts'
 import { isAccepted } from './link.ts'

@@ -1,8 +1,8 @@
-import { unlessAborted } from '../base/abortable.ts'
+import { unlessAborted } from '../base/abort.ts'
 import { AppError, asError } from '../base/errors.ts'
 import type { MeshStream } from '../mesh/stream.ts'
-import { FrameDecoder, encodeFrame } from '../protocol/framing.ts'
-import { MAX_EARLY_PIECES } from '../protocol/limits.ts'
+import { MAX_EARLY_PIECES } from '../protocol/limits/wire.ts'
+import { FrameDecoder, encodeFrame } from '../protocol/wire/framing.ts'
 
 const NOTHING = new Uint8Array(0)
 

@@ -13,7 +13,7 @@ import type { MachineKey } from '../identity/machine-key.ts'
 import type { KeyPair, Primitives } from '../identity/primitives-interface.ts'
 import type { MeshConnection } from '../mesh/connection.ts'
 import { type MachineId, shortId } from '../protocol/ids.ts'
-import { LINK_HANDSHAKE_MS, LINK_VERSION, MAX_EARLY_BYTES } from '../protocol/limits.ts'
+import { LINK_HANDSHAKE_MS, LINK_VERSION, MAX_EARLY_BYTES } from '../protocol/limits/wire.ts'
 import {
   LINK_DOMAINS,
   type LinkM1,
@@ -24,10 +24,9 @@ import {
   linkM2,
   linkM2Core,
   linkM3,
-} from '../protocol/link.ts'
+} from '../protocol/wire/link.ts'
 import type { FrameStream } from './frame-stream.ts'
-import type { LinkPort } from './link-port.ts'
-import type { LinkFacts } from './link.ts'
+import type { LinkFacts, LinkPort } from './link.ts'
 
 /** A peer that we let wait in a handshake for so long may give up: half of the shortest time that ours wait. */
 export const SLOW_ANSWER_MS = 1_000

@@ -1,3 +1,4 @@
+import type { ExecutorClient } from '../executor-api/client.ts'
 import { type StreamKeys, linkIdOf, streamKeys } from '../identity/link-crypto.ts'
 import type { MeshConnection } from '../mesh/connection.ts'
 import { type AgentId, type MachineId, toHex } from '../protocol/ids.ts'
@@ -94,3 +95,20 @@ export class OpenLink implements Link {
     return streamKeys(this.#secret, this.#transcript, responderNonce, openerNonce)
   }
 }
+
+/** The part of the executor's port that links and messages need. */
+export type LinkPort = Pick<
+  ExecutorClient,
+  | 'identity'
+  | 'onLinkDecision'
+  | 'onLinkRevocations'
+  | 'linkOpen'
+  | 'linkConfirm'
+  | 'linkAccept'
+  | 'linkFinish'
+  | 'linkDropped'
+  | 'linkClosed'
+  | 'mintNonces'
+  | 'dropNonces'
+  | 'revocations'
+>

@@ -1,9 +1,13 @@
-import { unlessAborted } from '../base/abortable.ts'
+import { unlessAborted } from '../base/abort.ts'
 import type { Clock } from '../base/clock.ts'
 import { AppError, asError, errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import { newRequestId } from '../identity/request-id.ts'
+import { type AgentId, type MachineId, type RequestId, shortId } from '../protocol/ids.ts'
+import { MAX_EVENT_BACKLOG } from '../protocol/limits/daemon.ts'
+import { MAX_REVOCATIONS_PER_LINK } from '../protocol/limits/wire.ts'
+import type { TrustDecision } from '../protocol/reasons.ts'
 import {
   BODY_PREFIX_BYTES,
   type DirectMessage,
@@ -14,17 +18,100 @@ import {
   directMessage,
   directReceipt,
   revocationList,
-} from '../protocol/dm.ts'
-import { type AgentId, type MachineId, type RequestId, shortId } from '../protocol/ids.ts'
-import { MAX_REVOCATIONS_PER_LINK } from '../protocol/limits.ts'
-import type { TrustDecision } from '../protocol/reasons.ts'
+} from '../protocol/wire/dm.ts'
 import type { DmChannel } from './channel.ts'
 import type { DmCounters } from './counters.ts'
 import type { Dispatcher } from './dispatcher.ts'
-import { EventFeed, type Subscription } from './event-feed.ts'
-import type { LinkPort } from './link-port.ts'
-import { type Link, isAccepted } from './link.ts'
+import { type Link, type LinkPort, isAccepted } from './link.ts'
 import type { Links } from './links.ts'
+
+/** One listener of a feed, read at its own speed. */
+export interface Subscription<T> extends AsyncIterable<T> {
+  close(): void
+}
+
+class Listener<T> implements Subscription<T> {
+  readonly #onClose: () => void
+  #backlog: T[] = []
+  #wake: () => void = () => undefined
+  #closed = false
+
+  constructor(components: { onClose: () => void }) {
+    this.#onClose = components.onClose
+  }
+
+  get backlog(): number {
+    return this.#backlog.length
+  }
+
+  push(event: T): void {
+    this.#backlog.push(event)
+    this.#wake()
+  }
+
+  close(): void {
+    if (this.#closed) return
+    this.#closed = true
+    this.#onClose()
+    this.#wake()
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<T, void, undefined> {
+    try {
+      for (;;) {
+        const events = this.#backlog
+        this.#backlog = []
+        yield* events
+        if (this.#backlog.length > 0) continue
+        if (this.#closed) return
+        await new Promise<void>((resolve) => (this.#wake = resolve))
+      }
+    } finally {
+      this.close()
+    }
+  }
+}
+
+/** Hands events to its subscribers. One that falls `MAX_EVENT_BACKLOG` events behind gets `lastWord` and is unsubscribed. */
+export class EventFeed<T> {
+  readonly #listeners = new Set<Listener<T>>()
+  readonly #lastWord: () => T
+
+  constructor(components: { lastWord: () => T }) {
+    this.#lastWord = components.lastWord
+  }
+
+  get size(): number {
+    return this.#listeners.size
+  }
+
+  subscribe(): Subscription<T> {
+    const listener: Listener<T> = new Listener<T>({ onClose: () => this.#listeners.delete(listener) })
+    this.#listeners.add(listener)
+    return listener
+  }
+
+  /** How many subscribers got the event, and how many were unsubscribed instead. */
+  push(event: T): { delivered: number; cutOff: number } {
+    let cutOff = 0
+    const before = this.#listeners.size
+    for (const listener of this.#listeners) {
+      if (listener.backlog < MAX_EVENT_BACKLOG) {
+        listener.push(event)
+        continue
+      }
+      cutOff += 1
+      listener.push(this.#lastWord())
+      listener.close()
+    }
+    return { delivered: before - cutOff, cutOff }
+  }
+
+  /** Ends every listener after what it still has to read. */
+  close(): void {
+    for (const listener of this.#listeners) listener.close()
+  }
+}
 
 /** How long a sender waits for the receipt of a direct message. */
 const RECEIPT_MS = 10_000

@@ -1,5 +1,5 @@
 import { AppError } from '../base/errors.ts'
-import type { LinkPort } from './link-port.ts'
+import type { LinkPort } from './link.ts'
 
 /** Stream nonces asked of the executor at a time. */
 export const NONCE_BATCH = 8

@@ -1,16 +1,46 @@
 import type { Clock, Timer } from '../base/clock.ts'
 import { AppError, asError, errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
-import { Turnstile } from '../base/turnstile.ts'
+import { Turnstile } from '../base/semaphore.ts'
 import { randomBytes } from '../identity/hash.ts'
 import { type AgentId, fromHex } from '../protocol/ids.ts'
-import { LINK_HANDSHAKE_MS, MAX_LINK_FRAME, NONCE_BYTES, PEAK_MS } from '../protocol/limits.ts'
-import { DM_PROTOCOL, streamHello, streamOpen } from '../protocol/link.ts'
+import { LINK_HANDSHAKE_MS, MAX_LINK_FRAME, NONCE_BYTES, PEAK_MS } from '../protocol/limits/wire.ts'
+import { DM_PROTOCOL, streamHello, streamOpen } from '../protocol/wire/link.ts'
 import { DmChannel } from './channel.ts'
 import type { DmCounters } from './counters.ts'
 import { FrameStream } from './frame-stream.ts'
 import type { OpenLink } from './link.ts'
-import { RecentPeak } from './recent-peak.ts'
+
+/** The highest count noted within the last `PEAK_MS`, or a little longer: at most twice that. */
+export class RecentPeak {
+  readonly #clock: Pick<Clock, 'monotonic'>
+  #since: number
+  #before = 0
+  #now = 0
+
+  constructor(components: { clock: Pick<Clock, 'monotonic'> }) {
+    this.#clock = components.clock
+    this.#since = components.clock.monotonic()
+  }
+
+  note(count: number): void {
+    this.#turn()
+    this.#now = Math.max(this.#now, count)
+  }
+
+  get value(): number {
+    this.#turn()
+    return Math.max(this.#before, this.#now)
+  }
+
+  #turn(): void {
+    const windows = Math.floor((this.#clock.monotonic() - this.#since) / PEAK_MS)
+    if (windows === 0) return
+    this.#since += windows * PEAK_MS
+    this.#before = windows === 1 ? this.#now : 0
+    this.#now = 0
+  }
+}
 
 /** Streams kept negotiated and ready per connected peer, at least. */
 export const SPARE_STREAMS = 2

@@ -3,9 +3,9 @@ import type { Multiaddr } from '@multiformats/multiaddr'
 import { BlockList } from 'node:net'
 import { networkOf } from '../base/ip-network.ts'
 import { addressProblem, dialProblem } from '../identity/address.ts'
-import { machineIdOfText, peerIdOf } from '../identity/peer-id.ts'
-import type { MachineId } from '../protocol/ids.ts'
-import { MAX_ADDRESS_TEXT } from '../protocol/limits.ts'
+import { machineIdOfText, peerIdOf } from '../identity/machine-key.ts'
+import { type MachineId, toHex } from '../protocol/ids.ts'
+import { MACHINE_ID_BYTES, MAX_ADDRESS_TEXT } from '../protocol/limits/wire.ts'
 
 /** What stands between a relay's address and the peer behind it. */
 const CIRCUIT = '/p2p-circuit'
@@ -113,4 +113,10 @@ export const isPublicText = (text: string): boolean => {
   networks ??= { ipv4: notPublic('ipv4'), ipv6: notPublic('ipv6') }
   if (protocol === 'ip4') return !networks.ipv4.check(value, 'ipv4')
   return protocol === 'ip6' ? !networks.ipv6.check(value, 'ipv6') : true
+}
+
+/** Null when the peer's key is not an Ed25519 key: such a peer has no MachineId. */
+export const machineIdOf = (peer: PeerId): MachineId | null => {
+  const raw = peer.type === 'Ed25519' ? peer.publicKey.raw : null
+  return raw === null || raw.length !== MACHINE_ID_BYTES ? null : toHex(raw)
 }

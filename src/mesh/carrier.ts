@@ -1,7 +1,7 @@
 import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
-import { TokenBucket } from '../base/token-bucket.ts'
+import { TokenBucket } from '../base/rate-limit.ts'
 import { type AgentId, type MachineId, shortId } from '../protocol/ids.ts'
 import {
   CARRIED_BURST,
@@ -10,9 +10,8 @@ import {
   MAX_CARRIED_HELD,
   MAX_CARRIED_OF_MACHINE,
   MAX_CARRIED_OF_PAIR,
-} from '../protocol/relay-limits.ts'
-import { CarriedStreams } from './libp2p/carried-streams.ts'
-import type { CarriedEnds } from './libp2p/relay-server.ts'
+} from '../protocol/limits/mesh.ts'
+import { type CarriedEnds, CarriedStreams } from './libp2p/relay.ts'
 
 /** How often it is looked whether what came too fast is paid for. */
 const PAY_MS = 20

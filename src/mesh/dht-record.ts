@@ -1,11 +1,11 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
-import { BoundedMap } from '../base/bounded.ts'
+import { BoundedMap } from '../base/bounded-collections.ts'
 import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
 import { type VerifiedCard, verifyCard } from '../identity/card.ts'
-import { ANNOUNCE_DOMAIN, signedCard } from '../protocol/card.ts'
 import { type AgentId, isHexId } from '../protocol/ids.ts'
-import { MAX_CARD_BYTES } from '../protocol/limits.ts'
+import { MAX_CARD_BYTES } from '../protocol/limits/wire.ts'
+import { ANNOUNCE_DOMAIN, signedCard } from '../protocol/wire/card.ts'
 
 /** The namespace of our records in the hash table, as its engine has it: the first word of a key. */
 export const RECORD_NAMESPACE = 'x0x'

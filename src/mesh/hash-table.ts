@@ -3,11 +3,10 @@ import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
 import { RateLimit } from '../base/rate-limit.ts'
 import type { MachineId } from '../protocol/ids.ts'
-import { perMinute } from '../protocol/meter-limits.ts'
+import { perMinute } from '../protocol/limits/mesh.ts'
 import type { RecordJudge } from './dht-record.ts'
 import { guardHashTable, machinesOf, putValue, valuesOf } from './libp2p/dht-inside.ts'
-import type { TableInit } from './libp2p/dht.ts'
-import { RecordStore } from './libp2p/record-store.ts'
+import { RecordStore, type TableInit } from './libp2p/dht.ts'
 import type { TableWays } from './libp2p/table-ways.ts'
 
 /** Records that one source may have us keep: all at once those of a host full of daemons, and then so many a minute. Each has one, and puts it twice an hour: whoever makes up agents would else push out all that we keep within seconds. */

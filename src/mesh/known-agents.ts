@@ -1,8 +1,8 @@
-import { BoundedMap } from '../base/bounded.ts'
+import { BoundedMap } from '../base/bounded-collections.ts'
 import type { Clock } from '../base/clock.ts'
 import { type VerifiedCard, verifyCard } from '../identity/card.ts'
-import { ANNOUNCE_DOMAIN, signedCard } from '../protocol/card.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
+import { ANNOUNCE_DOMAIN, signedCard } from '../protocol/wire/card.ts'
 import type { Heard } from './presences.ts'
 
 /** Unlisted agents that are kept. If there are more, the neighbour that brought most loses its oldest. */

@@ -1,28 +1,54 @@
 import type { Connection, Libp2p } from '@libp2p/interface'
 import { createLibp2p } from 'libp2p'
+import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
+import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import type { MachineKey } from '../identity/machine-key.ts'
 import type { MachineId } from '../protocol/ids.ts'
-import { MAX_CARD_ADDRESSES, MAX_STREAMS_PER_CONNECTION } from '../protocol/limits.ts'
-import type { Metered, Standing } from '../protocol/meter-limits.ts'
+import type { Metered, Standing } from '../protocol/limits/mesh.ts'
+import { MAX_CARD_ADDRESSES, MAX_STREAMS_PER_CONNECTION } from '../protocol/limits/wire.ts'
 import { AgentShares } from './agent-shares.ts'
 import type { MeshConnection } from './connection.ts'
+import type { RecordJudge } from './dht-record.ts'
 import { type DialOptions, Dialler } from './dialler.ts'
-import { EngineDials } from './engine-dials.ts'
 import { Gate } from './gater.ts'
-import { HashTable } from './hash-table.ts'
+import { type DhtMode, HashTable } from './hash-table.ts'
 import { type TopicValidator, joinTopic, watchGossip } from './libp2p/gossip.ts'
-import { listenError } from './libp2p/listen-error.ts'
-import { type MeshServices, libp2pOptions } from './libp2p/options.ts'
+import { type MeshServices, libp2pOptions, listenError } from './libp2p/options.ts'
 import { forgetGonePeers, onFirstHeard } from './libp2p/peer-store.ts'
-import type { MeshNodeComponents, MeshNodeInit } from './node-init.ts'
+import { EngineDials } from './library-dials.ts'
 import { OpenConnections } from './open-connections.ts'
 import { PeerLimits } from './peer-limits.ts'
 import type { Offence } from './penalties.ts'
 import { Reach } from './reach.ts'
 import { Sources } from './sources.ts'
 import { MeshStream } from './stream.ts'
+
+export interface MeshNodeComponents {
+  readonly clock: Pick<Clock, 'monotonic'>
+  readonly machineKey: MachineKey
+  readonly log: Logger
+  /** Of records of the hash table; without it there is none. */
+  readonly judge?: RecordJudge
+}
+
+export interface MeshNodeInit {
+  /** Multiaddrs to listen on, such as `/ip4/0.0.0.0/tcp/0`. */
+  readonly listen: readonly string[]
+  /** Addresses to tell others beside those we listen on, such as that of a port forward. */
+  readonly announce?: readonly string[]
+  /** Look for peers on the local network. */
+  readonly mdns: boolean
+  /** Whether machines may connect that nobody names; default true. */
+  readonly strangers?: boolean
+  /** Connections at once; default `MAX_CONNECTIONS`. */
+  readonly connections?: number
+  /** Whether we carry for our contacts; default false. */
+  readonly relay?: boolean
+  /** The part in the hash table; default off. */
+  readonly dht?: DhtMode
+}
 
 /** How often libp2p's peer store is emptied of peers that are not connected. */
 const PEER_STORE_SWEEP_MS = 60_000

@@ -2,9 +2,9 @@ import type { Connection } from '@libp2p/interface'
 import type { Clock } from '../base/clock.ts'
 import { AppError, errorText } from '../base/errors.ts'
 import type { MachineId } from '../protocol/ids.ts'
+import { machineIdOf } from './addresses.ts'
 import { MeshConnection } from './connection.ts'
-import type { Traffic } from './libp2p/traffic-meter.ts'
-import { machineIdOf } from './peer-ids.ts'
+import type { Traffic } from './libp2p/traffic.ts'
 
 export interface OpenConnectionsInit {
   /** False: the connection has carried more than it may, and ends. */

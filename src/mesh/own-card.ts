@@ -1,6 +1,6 @@
 import type { Clock } from '../base/clock.ts'
-import { type SignedCard, cardBody, signedCard } from '../protocol/card.ts'
-import { MAX_CARD_ADDRESSES, RECORD_TTL_MS } from '../protocol/limits.ts'
+import { MAX_CARD_ADDRESSES, RECORD_TTL_MS } from '../protocol/limits/wire.ts'
+import { type SignedCard, cardBody, signedCard } from '../protocol/wire/card.ts'
 import { announceable } from './addresses.ts'
 import type { MeshNode } from './node.ts'
 

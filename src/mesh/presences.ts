@@ -1,12 +1,12 @@
-import { BoundedMap } from '../base/bounded.ts'
+import { BoundedMap } from '../base/bounded-collections.ts'
 import type { Clock } from '../base/clock.ts'
 import { RateLimit } from '../base/rate-limit.ts'
 import { addressProblem } from '../identity/address.ts'
-import { peerIdOf } from '../identity/peer-id.ts'
-import { type Presence, isOfLaterPresence, presence } from '../protocol/card.ts'
+import { peerIdOf } from '../identity/machine-key.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
-import { MAX_CLOCK_SKEW_MS, MAX_PRESENCE_BYTES, PRESENCES_PER_MINUTE } from '../protocol/limits.ts'
-import { perMinute } from '../protocol/meter-limits.ts'
+import { perMinute } from '../protocol/limits/mesh.ts'
+import { MAX_CLOCK_SKEW_MS, MAX_PRESENCE_BYTES, PRESENCES_PER_MINUTE } from '../protocol/limits/wire.ts'
+import { type Presence, isOfLaterPresence, presence } from '../protocol/wire/card.ts'
 import type { Verdict } from './libp2p/gossip.ts'
 
 /** Machines of strangers whose presence is kept, some 300 bytes each; of more, the neighbour that brought most loses its oldest. */

@@ -4,7 +4,7 @@ import type { MachineId } from '../protocol/ids.ts'
 import type { AgentShares } from './agent-shares.ts'
 import { Carrier } from './carrier.ts'
 import type { MeshOptions } from './libp2p/options.ts'
-import { RelayClient } from './libp2p/relay-client.ts'
+import { RelayClient } from './libp2p/relay.ts'
 
 /** How this machine is reached through others, and what it carries for them. Who that is, the rooms around the node say. */
 export class Reach {

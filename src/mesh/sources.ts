@@ -1,8 +1,8 @@
-import { BoundedMap } from '../base/bounded.ts'
+import { BoundedMap } from '../base/bounded-collections.ts'
 import type { Clock } from '../base/clock.ts'
 import { MAX_METERED_SOURCES, RateLimit, type RateLimitComponents } from '../base/rate-limit.ts'
 import type { MachineId } from '../protocol/ids.ts'
-import { LONGEST_REFILL_MS, METERED, type Metered, RATES, type Standing } from '../protocol/meter-limits.ts'
+import { LONGEST_REFILL_MS, METERED, type Metered, RATES, type Standing } from '../protocol/limits/mesh.ts'
 import { Lateness } from './lateness.ts'
 import { OFFENCES, type Offence, Penalties, type PenaltyJson } from './penalties.ts'
 

@@ -1,7 +1,7 @@
 import type { Startable } from '../base/startable.ts'
 import type { ExecutorClient } from '../executor-api/client.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
-import type { Standing } from '../protocol/meter-limits.ts'
+import type { Standing } from '../protocol/limits/mesh.ts'
 import type { AddressBook } from './address-book.ts'
 import type { MeshNode } from './node.ts'
 

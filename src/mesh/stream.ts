@@ -1,6 +1,6 @@
 import type { Stream } from '@libp2p/interface'
 import { AppError, asError } from '../base/errors.ts'
-import { ReplyStripper } from './libp2p/negotiation.ts'
+import { ReplyStripper } from './libp2p/muxer.ts'
 
 /** How long a stream may take to close in peace. */
 const STREAM_CLOSE_MS = 5_000

@@ -1,6 +1,6 @@
 import { isAbsolute } from 'node:path'
 import { errorText } from '../base/errors.ts'
-import { type PasswdEntry, readPasswd } from '../base/passwd.ts'
+import { type PasswdEntry, readPasswd } from '../base/file-permissions.ts'
 
 /** A user that programs may be run as. Supplementary groups are not taken along. */
 export interface Account {

@@ -1,6 +1,6 @@
 import { posix } from 'node:path'
 import { attempt } from '../base/errors.ts'
-import { realPath } from '../base/real-path.ts'
+import { realPath } from '../base/path-resolution.ts'
 import { isTransparentFile, isTransparentName } from './approval/transparent.ts'
 import { findExecutable } from './executable.ts'
 

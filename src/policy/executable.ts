@@ -1,11 +1,11 @@
 import { accessSync, constants, statSync } from 'node:fs'
 import { basename, dirname, isAbsolute, join } from 'node:path'
 import { attempt, errorText } from '../base/errors.ts'
-import { writableByOthers } from '../base/file-rights.ts'
-import { realPath } from '../base/real-path.ts'
+import { writableByOthers } from '../base/file-permissions.ts'
+import { realPath } from '../base/path-resolution.ts'
 import { SCRUBBED_PATH } from './environment.ts'
-import { type FindProgram, interpreterProblems } from './interpreters.ts'
 import type { Executable } from './permit.ts'
+import { type FindProgram, interpreterProblems } from './scripts.ts'
 
 export type ExecutableLookup =
   | { readonly kind: 'found'; readonly executable: Executable }

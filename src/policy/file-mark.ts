@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import { type BigIntStats, closeSync, constants, fstatSync, openSync, readSync, statSync } from 'node:fs'
 import { errnoOf } from '../base/errors.ts'
-import { type Beginning, HEAD_BYTES, type ProgramFormat, formatOf, programFormat } from '../base/program-head.ts'
+import { type Beginning, HEAD_BYTES, type ProgramFormat, formatOf, programFormat } from '../base/executable-format.ts'
 
 /** A file as it stood when it was looked at. */
 export interface FilePin {

@@ -1,5 +1,5 @@
 import type { AgentId } from '../protocol/ids.ts'
-import { MAX_PIECES_UNACKED, MAX_STDIN_HELD } from '../protocol/limits.ts'
+import { MAX_PIECES_UNACKED, MAX_STDIN_HELD } from '../protocol/limits/wire.ts'
 import type { Caps } from './mesh/acl.ts'
 
 /** The right to one running program. */

@@ -1,15 +1,14 @@
 import { accessSync, constants } from 'node:fs'
 import { basename, dirname, isAbsolute, join } from 'node:path'
 import { attempt } from '../base/errors.ts'
-import type { TomlPath, TomlReader } from '../base/toml-reader.ts'
-import { wayTo } from '../base/way.ts'
+import { wayTo } from '../base/path-resolution.ts'
+import type { TomlPath, TomlReader } from '../base/toml.ts'
 import { runsNoWord } from './approval/transparent.ts'
 import { interpreterName, mayRunOthers } from './escapes.ts'
 import { MULTI_CALL, findExecutable, finderIn } from './executable.ts'
-import { pathsIn, scriptOf } from './given-script.ts'
-import { interpretersOf } from './interpreters.ts'
 import type { Root } from './local/file-permit.ts'
 import type { CommandRule, LocalPolicy } from './local/policy.ts'
+import { interpretersOf, pathsIn, scriptOf } from './scripts.ts'
 
 /**
  * Where only listed commands may run, whoever writes files must not be able to write those: a problem for each rule

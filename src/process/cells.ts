@@ -1,28 +1,60 @@
-import { rm } from 'node:fs/promises'
+import { readFile, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { systemClock } from '../base/clock.ts'
 import { AppError, errorText } from '../base/errors.ts'
+import { writeFileAtomic } from '../base/files.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
-import { TimeSharing } from '../base/time-sharing.ts'
+import { TimeSharing } from '../base/time-slices.ts'
 import { type Account, accountProblem, findAccount } from '../policy/account.ts'
 import { type Confinement, type EnforcementJudge, type Unenforceable, needsNamespace } from '../policy/mesh/confinement.ts'
 import type { Permit, SandboxGrant } from '../policy/permit.ts'
-import type { Containment, ContainmentChoice } from '../protocol/reasons.ts'
-import { DEFAULT_SANDBOX_PROCESSES } from '../protocol/sandbox-limits.ts'
+import { DEFAULT_SANDBOX_PROCESSES } from '../protocol/limits/daemon.ts'
+import { CONTAINMENTS, type Containment, type ContainmentChoice } from '../protocol/reasons.ts'
 import { Cell } from './cell.ts'
-import type { LimitController } from './cgroup-hierarchy.ts'
-import type { CgroupLeaf } from './cgroup-leaf.ts'
-import { type ParentNames, endLeftovers, parentNamesOf } from './cgroup-leftovers.ts'
-import { type CgroupPlace, findCgroupPlaces } from './cgroup-places.ts'
-import { Cgroups } from './cgroups.ts'
-import { type NotInForce, writeContainmentRecord } from './containment-record.ts'
+import { type CgroupPlace, type LimitController, findCgroupPlaces } from './cgroup-tree.ts'
+import { type CgroupLeaf, Cgroups, type ParentNames, endLeftovers, parentNamesOf } from './cgroups.ts'
 import type { Guardian } from './guardian.ts'
 import { findTool, toolsFor } from './launch-plan.ts'
-import { MarkSearch } from './mark-search.ts'
-import { namespaceProblem } from './namespace-probe.ts'
-import { newMark, newMarkPrefix } from './run-mark.ts'
+import { namespaceProblem } from './pid-namespace.ts'
+import { MarkSearch, newMark, newMarkPrefix } from './run-mark.ts'
 import { type SandboxNeed, SandboxProbe, type SandboxSupport } from './sandbox/sandbox-probe.ts'
+
+/** A containment that is not in force, and why. */
+export interface NotInForce {
+  readonly containment: Containment
+  readonly why: string
+}
+
+/** What `containment.json` in the data directory says, for whoever examines a running daemon; no start believes it. */
+export interface ContainmentRecord {
+  readonly in_force: Containment
+  /** Those that would be stronger. */
+  readonly stronger: readonly NotInForce[]
+  /** Groups that may hold leaves of this daemon. */
+  readonly parents: readonly string[]
+}
+
+const isTexts = (value: unknown): value is string[] => Array.isArray(value) && value.every((item) => typeof item === 'string')
+
+const isStronger = (value: unknown): value is NotInForce[] =>
+  Array.isArray(value) &&
+  value.every((item: unknown) => typeof item === 'object' && item !== null && 'why' in item && typeof item.why === 'string')
+
+/** Null where there is none, or it is not ours to understand. */
+export const readContainmentRecord = async (path: string): Promise<ContainmentRecord | null> => {
+  try {
+    const value = JSON.parse(await readFile(path, 'utf8')) as Record<string, unknown> | null
+    const { in_force: name, stronger, parents } = value ?? {}
+    const in_force = CONTAINMENTS.find((known) => known === name)
+    return in_force === undefined || !isTexts(parents) || !isStronger(stronger) ? null : { in_force, stronger, parents }
+  } catch {
+    return null
+  }
+}
+
+export const writeContainmentRecord = async (path: string, record: ContainmentRecord): Promise<void> =>
+  writeFileAtomic(path, `${JSON.stringify(record)}\n`)
 
 /** Processes that bwrap adds to a run of its own: itself and the init of the namespace. */
 const NAMESPACE_PROCESSES = 2

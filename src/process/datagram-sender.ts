@@ -4,7 +4,7 @@ import { existsSync } from 'node:fs'
 import type { Clock } from '../base/clock.ts'
 import { AppError, errorText } from '../base/errors.ts'
 import type { Startable } from '../base/startable.ts'
-import { MAX_DATAGRAM_BACKLOG } from '../protocol/local-limits.ts'
+import { MAX_DATAGRAM_BACKLOG } from '../protocol/limits/daemon.ts'
 
 /** The runtime has no datagrams of unix sockets. */
 const PERL = '/usr/bin/perl'

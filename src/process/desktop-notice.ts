@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process'
 import { isAbsolute } from 'node:path'
-import type { Environment } from '../base/environment.ts'
+import type { Environment } from '../base/runtime.ts'
 import { findExecutable } from '../policy/executable.ts'
 
 /** Tells the desktop of this user by `notify-send` of libnotify, as the user's PATH has it; false: there is none. The text is shown as it is, without markup. */

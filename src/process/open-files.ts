@@ -1,7 +1,7 @@
 import { readFileSync, readlinkSync } from 'node:fs'
 import { basename } from 'node:path'
-import type { Environment } from '../base/environment.ts'
 import { attempt } from '../base/errors.ts'
+import type { Environment } from '../base/runtime.ts'
 
 /** The soft limit that Linux and systemd give by default. */
 const USUAL_OPEN_FILES = 1_024

@@ -1,9 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { NEVER } from '../base/abortable.ts'
-import { Due } from '../base/due.ts'
-import { birthOf, isLiving, statOf } from '../base/proc-stat.ts'
-import type { TimeShare } from '../base/time-sharing.ts'
-import type { MarkSearch } from './mark-search.ts'
+import { NEVER } from '../base/abort.ts'
+import { birthOf, isLiving, statOf } from '../base/process-info.ts'
+import type { TimeShare } from '../base/time-slices.ts'
+import { Due } from '../base/wait-queue.ts'
+import type { MarkSearch } from './run-mark.ts'
 import { type Member, childrenOf, exists, inTurns, mayNotSignal, send } from './signals.ts'
 
 /** How long the end of a run waits for a killed process that the kernel does not let go of. */

@@ -1,10 +1,10 @@
 import { accessSync, constants, statSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { attempt, errorText } from '../base/errors.ts'
-import { programFormat } from '../base/program-head.ts'
-import { realPath } from '../base/real-path.ts'
+import { programFormat } from '../base/executable-format.ts'
+import { realPath } from '../base/path-resolution.ts'
 import type { Account } from '../policy/account.ts'
-import { MAX_INTERPRETERS } from '../policy/interpreters.ts'
+import { MAX_INTERPRETERS } from '../policy/scripts.ts'
 
 /** What a number of passwd(5) may do by the mode alone: without supplementary groups that is all there is. */
 const mayExecute = (path: string, { uid, gid }: Account): boolean => {

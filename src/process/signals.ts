@@ -1,7 +1,7 @@
 import { readFileSync, readdirSync, readlinkSync } from 'node:fs'
 import { attempt, errnoOf } from '../base/errors.ts'
-import { birthOf, statOf } from '../base/proc-stat.ts'
-import type { TimeShare } from '../base/time-sharing.ts'
+import { birthOf, statOf } from '../base/process-info.ts'
+import type { TimeShare } from '../base/time-slices.ts'
 
 /** A process by its number and the moment it began, so that a later one with the same number is not mistaken for it. */
 export interface Member {

@@ -6,7 +6,7 @@ import { Readable, Writable } from 'node:stream'
 import { AppError, errorText } from '../base/errors.ts'
 import { changedPin } from '../policy/file-mark.ts'
 import { type Permit, type TerminalSize, isPermit } from '../policy/permit.ts'
-import { programPlace, seenIn } from '../policy/sandbox/seen-from.ts'
+import { programPlace, seenIn } from '../policy/sandbox/sandbox-grant.ts'
 import type { Containment } from '../protocol/reasons.ts'
 import type { Cell } from './cell.ts'
 import type { CellOpening, CellSource } from './cells.ts'
@@ -15,7 +15,7 @@ import { type LaunchPlan, directoryOf, launch, planLaunch, writableOf } from './
 import { MAX_WRAPPER_TEXT, PidNamespace } from './pid-namespace.ts'
 import type { PrivateCopies, Starting } from './private-copies.ts'
 import { launchObstacle } from './program-format.ts'
-import { standingProblem } from './sandbox/standing.ts'
+import { standingProblem } from './sandbox/verify.ts'
 import type { ProcessExit, ProcessSignal } from './signals.ts'
 
 /** A started program: the leader of a session and group of its own, or what stands before it. */

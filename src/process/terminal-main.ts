@@ -4,9 +4,8 @@ import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promi
 import { ReadStream } from 'node:tty'
 import { promisify } from 'node:util'
 import { errnoOf } from '../base/errors.ts'
-import { signalName } from '../base/signal-name.ts'
-import { type NativePty, loadPty } from './native-pty.ts'
-import { EXIT_FAILURE, type Ended, type OnTerminal, readEnvironment, startRaw } from './raw-terminal.ts'
+import { signalName } from '../base/format.ts'
+import { EXIT_FAILURE, type Ended, type NativePty, type OnTerminal, loadPty, readEnvironment, startRaw } from './terminal.ts'
 
 /** When the program is gone, output that is still on its way is waited for as long as it comes; a descendant may hold the terminal for ever. */
 const QUIET_MS = 50

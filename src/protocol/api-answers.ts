@@ -1,5 +1,5 @@
 import { hexId, requestId } from './api-fields.ts'
-import { ARGV_CUT } from './asked-run.ts'
+import { ARGV_CUT } from './api/detached-run.ts'
 import {
   type Sent,
   count,

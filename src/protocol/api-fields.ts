@@ -1,5 +1,5 @@
 import { matching, nameOf, text, wholeUpTo } from './json-table.ts'
-import { MAX_EXIT_STATUS, MAX_SIGNAL } from './limits.ts'
+import { MAX_EXIT_STATUS, MAX_SIGNAL } from './limits/wire.ts'
 import { DENIAL_REASONS, WARNING_KINDS } from './reasons.ts'
 
 /** Fields that many messages of the API have. */

@@ -1,4 +1,4 @@
-import { shellWord, shellWords } from '../base/shell-word.ts'
+import { shellWord, shellWords } from '../base/format.ts'
 import { findMetacharacter } from './argv-template.ts'
 import type { DenialReason } from './reasons.ts'
 

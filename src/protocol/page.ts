@@ -1,7 +1,7 @@
-import type { Flood, Grant, PendingQuestion } from './desk.ts'
+import type { Flood, Grant, PendingQuestion } from './desk/messages.ts'
+import type { Decision } from './desk/question.ts'
+import type { LifecycleEvent } from './events/lifecycle.ts'
 import type { Fields } from './json-table.ts'
-import type { LifecycleEvent } from './lifecycle.ts'
-import type { Decision } from './question.ts'
 
 /** What the page proves itself by beside its cookie: told to it at sign-in, and kept where no other origin reads. */
 export const PAGE_PROOF_HEADER = 'x-x0x-page'

@@ -1,4 +1,5 @@
-import { laterVersion } from '../base/file-version.ts'
+import { laterVersion } from '../base/files.ts'
+import { cutWish, ranOn, runWish } from './api/exec-target.ts'
 import { parseTable } from './json-shape.ts'
 import {
   type FieldTable,
@@ -20,7 +21,6 @@ import {
   text,
   texts,
 } from './json-table.ts'
-import { cutWish, ranOn, runWish } from './run-place.ts'
 
 /** Of a record, in bytes: a result with both streams, each byte of them escaped. */
 export const MAX_RECORD_LINE = 16 * 1024 * 1024

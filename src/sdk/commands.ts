@@ -1,4 +1,4 @@
-import type { Params } from '../protocol/rexd-methods.ts'
+import type { Params } from '../protocol/rexd/methods.ts'
 import { toBase64 } from '../protocol/text.ts'
 import { type DataSource, toText, wholeOf } from './data.ts'
 import { present } from './fields.ts'

@@ -1,14 +1,150 @@
-import type { RexdEvent } from '../protocol/rexd-answers.ts'
-import type { Method } from '../protocol/rexd-methods.ts'
+import type { Method } from '../protocol/rexd/methods.ts'
+import type { RexdEvent } from '../protocol/rexd/results.ts'
 import type { Backoff } from './backoff.ts'
 import { type CallInit, Calls } from './calls.ts'
 import { RexdDisconnected, RexdError, RexdProtocolError, textOf } from './errors.ts'
-import { resultOf } from './incoming.ts'
-import { OpenTransport } from './open-transport.ts'
+import { parseIncoming, resultOf } from './incoming.ts'
 import { orAborted, pause } from './promises.ts'
-import { ReadGate } from './read-gate.ts'
 import { SessionLink } from './session-link.ts'
-import type { TransportFactory } from './transport.ts'
+import type { Transport, TransportFactory } from './transport.ts'
+
+export interface OpenTransportInit {
+  onEvent(event: RexdEvent): void
+  /** The server has answered something; that a session goes on is not counted. */
+  onAnswer(): void
+  /** Nothing more comes by this transport; once, and not when it is closed from here. */
+  onLost(transport: OpenTransport): void
+}
+
+/** One opened transport: calls go out as fast as it takes them, answers and events come in. */
+export class OpenTransport {
+  readonly #calls: Calls
+  readonly #init: OpenTransportInit
+  #transport: Transport | null = null
+  #closing: Promise<void> | null = null
+  #over = false
+  #loss: { readonly error: Error | null } | null = null
+  /** What was sent last has not settled: nothing more is sent before it does. */
+  #behind = false
+
+  constructor(components: { calls: Calls }, init: OpenTransportInit) {
+    this.#calls = components.calls
+    this.#init = init
+  }
+
+  /** How it was lost; null while it was not. */
+  get loss(): { readonly error: Error | null } | null {
+    return this.#loss
+  }
+
+  /** Rejects where there is no way to the server. */
+  async open(factory: TransportFactory, signal: AbortSignal): Promise<void> {
+    const events = { onMessage: (text: string) => this.#receive(text), onClosed: (error: Error | null) => this.#lose(error) }
+    this.#transport = await factory.open(events, signal)
+  }
+
+  /** Sends what waits to be sent. */
+  pump(): void {
+    while (this.#transport !== null && !this.#over && !this.#behind) {
+      const text = this.#calls.take(this)
+      if (text === null) return
+      const sent = this.#transport.send(text)
+      if (sent !== undefined) void this.#catchUp(sent)
+    }
+  }
+
+  /** Stops reading, or goes on. */
+  hold(held: boolean): void {
+    if (this.#over) return
+    if (held) this.#transport?.pause()
+    else this.#transport?.resume()
+  }
+
+  /** It was lost or closed: nothing is sent or taken any more. */
+  get over(): boolean {
+    return this.#over
+  }
+
+  /** Resolves when nothing is left of it. */
+  async close(): Promise<void> {
+    this.#over = true
+    this.#closing ??= this.#transport?.close() ?? null
+    await this.#closing
+  }
+
+  async #catchUp(sent: Promise<void>): Promise<void> {
+    this.#behind = true
+    await sent
+    this.#behind = false
+    this.pump()
+  }
+
+  #receive(text: string): void {
+    if (this.#over) return
+    try {
+      const incoming = parseIncoming(text)
+      if (incoming.kind === 'unknown_event') return
+      if (incoming.kind === 'event') return this.#init.onEvent(incoming.event)
+      const method = this.#calls.settle(incoming)
+      if (method === null) throw new RexdProtocolError(`an answer to ${incoming.id}, which nobody asked`)
+      if (method !== 'session.resume') this.#init.onAnswer()
+    } catch (error) {
+      this.#lose(error as Error)
+    }
+  }
+
+  #lose(error: Error | null): void {
+    if (this.#over) return
+    this.#over = true
+    this.#loss = { error }
+    this.#init.onLost(this)
+  }
+}
+
+/** How much of the output of a process waits to be read. */
+export type Fullness = 'room' | 'high' | 'limit'
+
+/**
+ * Says when nothing more is to be read from the connection: some output is not read by whoever asked for it. An answer
+ * that somebody waits for stands behind that output, so reading goes on for it a little longer.
+ */
+export class ReadGate {
+  readonly #onHeld: (held: boolean) => void
+  readonly #high = new Set<object>()
+  readonly #atLimit = new Set<object>()
+  #expecting = false
+  #held = false
+
+  constructor(init: { onHeld: (held: boolean) => void }) {
+    this.#onHeld = init.onHeld
+  }
+
+  /** Nothing is to be read now. */
+  get held(): boolean {
+    return this.#held
+  }
+
+  set(queue: object, fullness: Fullness): void {
+    this.#high.delete(queue)
+    this.#atLimit.delete(queue)
+    if (fullness !== 'room') this.#high.add(queue)
+    if (fullness === 'limit') this.#atLimit.add(queue)
+    this.#check()
+  }
+
+  /** Somebody waits for an answer. */
+  expect(expecting: boolean): void {
+    this.#expecting = expecting
+    this.#check()
+  }
+
+  #check(): void {
+    const held = this.#atLimit.size > 0 || (this.#high.size > 0 && !this.#expecting)
+    if (held === this.#held) return
+    this.#held = held
+    this.#onHeld(held)
+  }
+}
 
 const ENDED = 'the server ended the connection'
 /** A connection that was good for so long is no sign that the next will be lost too: tries are counted from the first again. */

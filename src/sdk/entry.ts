@@ -14,7 +14,7 @@ export type { ConnectionState } from './connection.ts'
 export type { Data, DataSource } from './data.ts'
 export { RexdDisconnected, RexdError, RexdGap, RexdProtocolError, type RexdErrorName } from './errors.ts'
 export type { CamelCase } from './fields.ts'
-export type { ReadOptions } from './file-parts.ts'
+export type { ReadOptions } from './remote-files.ts'
 export type { OutputChunk, OutputName, RemoteOutput } from './output.ts'
 export type { CutWish, Place, ProcessExit, RanOn } from './process-record.ts'
 export type { CallOptions } from './promises.ts'
@@ -26,10 +26,10 @@ export {
   type Result,
   type RexdEvent,
   type SessionInfo,
-} from '../protocol/rexd-answers.ts'
+} from '../protocol/rexd/results.ts'
 export type { Encoding } from '../protocol/json-table.ts'
-export type { Method, Params } from '../protocol/rexd-methods.ts'
-export type { CapabilityName, LimitName } from '../protocol/rexd-names.ts'
+export type { Method, Params } from '../protocol/rexd/methods.ts'
+export type { CapabilityName, LimitName } from '../protocol/rexd/fields.ts'
 export type {
   EditOptions,
   FileContent,
@@ -47,7 +47,7 @@ export type {
 export type { RemoteProcess, RemoteProgram, RemoteTerminal, WaitOptions } from './remote-process.ts'
 export type { RexdSession, RunOptions, SessionState } from './session.ts'
 export type { SessionEvent, SessionEvents } from './session-events.ts'
-export { stdio, type StdioOptions } from './stdio.ts'
+export { stdio, type StdioOptions } from './byte-transport.ts'
 export {
   TargetRouter,
   UnknownTarget,

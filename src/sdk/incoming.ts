@@ -1,6 +1,6 @@
 import type { FieldTable as Stated, Kind } from '../protocol/json-table.ts'
-import { EVENTS, RESULTS, type Result, type RexdEvent } from '../protocol/rexd-answers.ts'
-import type { Method } from '../protocol/rexd-methods.ts'
+import type { Method } from '../protocol/rexd/methods.ts'
+import { EVENTS, RESULTS, type Result, type RexdEvent } from '../protocol/rexd/results.ts'
 import { RexdError, RexdProtocolError, quote } from './errors.ts'
 
 /** What a message of the server is. */

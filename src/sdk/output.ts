@@ -1,6 +1,6 @@
+import type { Fullness } from './connection.ts'
 import { toText } from './data.ts'
 import { type CallOptions, type Deferred, deferred, whenAborted } from './promises.ts'
-import type { Fullness } from './read-gate.ts'
 
 /** Unread output of one process, both streams: from here on nothing more is read from the connection, so that the program is held. */
 const OUTPUT_HIGH_WATER = 1024 * 1024

@@ -1,5 +1,5 @@
-import type { RexdEvent } from '../protocol/rexd-answers.ts'
-import type { Params } from '../protocol/rexd-methods.ts'
+import type { Params } from '../protocol/rexd/methods.ts'
+import type { RexdEvent } from '../protocol/rexd/results.ts'
 import type { CallScope } from './calls.ts'
 import { type RexdDisconnected, RexdGap, RexdProtocolError } from './errors.ts'
 

@@ -1,6 +1,6 @@
 import { posix } from 'node:path'
-import type { EventParams, Result, SessionInfo } from '../protocol/rexd-answers.ts'
-import type { Params } from '../protocol/rexd-methods.ts'
+import type { Params } from '../protocol/rexd/methods.ts'
+import type { EventParams, Result, SessionInfo } from '../protocol/rexd/results.ts'
 import {
   type Command,
   type ExecOptions,
@@ -16,11 +16,10 @@ import type { Connection } from './connection.ts'
 import { RexdDisconnected } from './errors.ts'
 import { type CamelCase, camelCase } from './fields.ts'
 import { resultOf } from './incoming.ts'
-import { ProcessInput } from './process-input.ts'
 import { ProcessRecord, killProcess } from './process-record.ts'
 import { type CallOptions, orAborted, whenAborted } from './promises.ts'
 import { RemoteFiles } from './remote-files.ts'
-import { type ProgramComponents, RemoteProcess, RemoteTerminal } from './remote-process.ts'
+import { ProcessInput, type ProgramComponents, RemoteProcess, RemoteTerminal } from './remote-process.ts'
 import { KeptSessionEvents, type SessionEvents } from './session-events.ts'
 import type { SessionLink } from './session-link.ts'
 

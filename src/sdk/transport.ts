@@ -1,4 +1,4 @@
-import { MAX_FILE_CHUNK } from '../protocol/rexd-limits.ts'
+import { MAX_FILE_CHUNK } from '../protocol/limits/rexd.ts'
 
 /** One message of the server: a chunk of a file as text with six characters for each byte (`\u0001`), and room around it. */
 export const MAX_INCOMING_MESSAGE = 6 * MAX_FILE_CHUNK + 1024 * 1024

@@ -1,5 +1,5 @@
 import type { Clock, Timer } from '../base/clock.ts'
-import { type Output, write } from './program-output.ts'
+import { type Output, write } from '../cli/output.ts'
 
 /** Of a terminal that does not say, or says 0. */
 const DEFAULT_COLUMNS = 80

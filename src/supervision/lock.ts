@@ -1,10 +1,24 @@
-import { open, rm, stat } from 'node:fs/promises'
+import { open, readFile, rm, stat } from 'node:fs/promises'
 import { DatabaseSync } from 'node:sqlite'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { AppError, errnoOf, errorText } from '../base/errors.ts'
-import { type ProcessIdentity, lifeOf } from '../base/process-identity.ts'
+import { writeFileAtomic } from '../base/files.ts'
+import { type ProcessIdentity, identityFrom, identityOf, identityText, lifeOf } from '../base/process-info.ts'
 import type { Startable } from '../base/startable.ts'
-import { answers } from '../base/unix-socket.ts'
-import { readPidFile, writePidFile } from './pid-file.ts'
+import { answers } from '../base/unix-sockets.ts'
+import type { DaemonConfig } from '../config/config.ts'
+import { inspectAcl } from '../policy/mesh/load-acl.ts'
+
+/** Says which process is meant, for whoever looks and for the next start: its pid, and what tells it from any other. */
+export const writePidFile = async (path: string, pid: number): Promise<void> => {
+  await writeFileAtomic(path, `${identityText(identityOf(pid), ' ')}\n`, 0o600)
+}
+
+/** Null where there is none, or it is not ours to understand. */
+export const readPidFile = async (path: string): Promise<ProcessIdentity | null> => {
+  const text = await readFile(path, 'utf8').catch(() => '')
+  return text.endsWith('\n') ? identityFrom(text.slice(0, -1)) : null
+}
 
 /** `lookAtLock` holds the lock for a moment: a start waits so long for it. */
 const LOOK_MS = 500
@@ -131,4 +145,36 @@ const inUse = (
   return new AppError('conflict', `${what} by ${holderText(holder, name)} (${file})`, {
     data: { file, ...(isHere && { next: `Try: ${restart}   (ends that one and starts this one)` }) },
   })
+}
+
+/** A daemon that is asked to stop has so long. */
+const HOLDER_STOP_MS = 15_000
+const POLL_MS = 50
+
+/** Asks the daemon that has the data directory to stop, and waits for it; nothing where none has. Throws `bad_acl`, before anything is ended, and `conflict`. */
+export const endHolder = async ({
+  exec_acl,
+  exec_acl_explicit,
+  paths,
+}: Pick<DaemonConfig, 'exec_acl' | 'exec_acl_explicit' | 'paths'>): Promise<void> => {
+  const { missing, problems } = await inspectAcl(exec_acl)
+  if (problems.length > 0 && (exec_acl_explicit || !missing))
+    throw new AppError('bad_acl', problems.join('\n'), { data: { file: exec_acl } })
+  const before = await lookAtLock(paths)
+  if (before.kind !== 'held') return
+  const { holder } = before
+  const cannotEnd = (): string => `${paths.dir} is in use by ${holderText(holder)}, which cannot be ended from here`
+  // Where the system does not tell when a process began, it may be any.
+  if (holder === null || holder.started === '0' || lifeOf(holder) !== 'alive') throw new AppError('conflict', cannotEnd())
+  try {
+    process.kill(holder.pid, 'SIGTERM')
+  } catch (error) {
+    // It may have ended a moment ago.
+    if (errnoOf(error) !== 'ESRCH') throw new AppError('conflict', cannotEnd(), { cause: error })
+  }
+  for (let waited = 0; waited < HOLDER_STOP_MS; waited += POLL_MS) {
+    if ((await lookAtLock(paths)).kind === 'free') return
+    await sleep(POLL_MS)
+  }
+  throw new AppError('conflict', `${holderText(holder)} does not end; nothing was started`)
 }

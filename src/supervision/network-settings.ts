@@ -1,7 +1,6 @@
-import type { DaemonConfig } from '../config/config.ts'
-import { dataDirMode } from '../config/settings.ts'
+import { type DaemonConfig, dataDirMode } from '../config/config.ts'
 import type { NetworkSettings } from '../executor-api/messages.ts'
-import { HeldTokens } from '../executor/caller-secrets.ts'
+import { HeldTokens } from '../executor/operator-auth.ts'
 import { type SeedFile, loadOrCreateSeed } from '../identity/key-file.ts'
 import type { MachineKey } from '../identity/machine-key.ts'
 

@@ -2,13 +2,13 @@ import { type Server, type Socket, createServer } from 'node:net'
 import type { Clock } from '../base/clock.ts'
 import { errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
-import { listenAt } from '../base/private-socket.ts'
 import type { Startable } from '../base/startable.ts'
+import { listenAt } from '../base/unix-sockets.ts'
 import type { NetworkSettings } from '../executor-api/messages.ts'
-import type { PortSession } from '../executor/port-session.ts'
-import type { Executor } from '../executor/server.ts'
-import { NETWORK_STOP_MS } from '../protocol/local-limits.ts'
-import { activatedSocket } from './socket-activation.ts'
+import type { Executor } from '../executor/executor.ts'
+import type { PortSession } from '../executor/network-session.ts'
+import { NETWORK_STOP_MS } from '../protocol/limits/daemon.ts'
+import { activatedSocket } from './sockets.ts'
 
 export interface NetworkSocketInit {
   readonly settings: NetworkSettings

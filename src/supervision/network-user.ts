@@ -1,8 +1,8 @@
 import { stat } from 'node:fs/promises'
 import { userInfo } from 'node:os'
 import { AppError, attempt, errorText } from '../base/errors.ts'
-import { type PasswdEntry, readPasswd } from '../base/passwd.ts'
-import { shellWord } from '../base/shell-word.ts'
+import { type PasswdEntry, readPasswd } from '../base/file-permissions.ts'
+import { shellWord } from '../base/format.ts'
 import { sha256 } from '../identity/hash.ts'
 import { startOwnProcess } from './own-process.ts'
 

@@ -1,7 +1,7 @@
 import type { Readable } from 'node:stream'
 import type { Clock } from '../base/clock.ts'
-import { leadsToJournald, withPriority } from '../base/journald.ts'
-import { TokenBucket } from '../base/token-bucket.ts'
+import { leadsToJournald, withPriority } from '../base/log-level.ts'
+import { TokenBucket } from '../base/rate-limit.ts'
 import { visibleJson } from '../base/visible-text.ts'
 import { LINE_FEED } from '../protocol/lines.ts'
 

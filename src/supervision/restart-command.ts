@@ -1,8 +1,8 @@
 import { readFile } from 'node:fs/promises'
-import { lifeOf } from '../base/process-identity.ts'
-import { shellWords } from '../base/shell-word.ts'
+import { shellWords } from '../base/format.ts'
+import { lifeOf } from '../base/process-info.ts'
 import { type DataPaths, type InstanceChoice, instanceFlags } from '../clients/paths.ts'
-import { readPidFile } from './pid-file.ts'
+import { readPidFile } from './lock.ts'
 
 /** A unit of systemd in the path of a control group, and what stands before it. */
 const UNIT = /^(.*)\/(x0xd[^/]*\.service)(?:\/|$)/m

@@ -5,7 +5,7 @@ import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import type { DataPaths } from '../clients/paths.ts'
 import { loadHttpRexdConfig } from '../config/rexd-config.ts'
-import { REXD_START_MS, REXD_STOP_MS } from '../protocol/local-limits.ts'
+import { REXD_START_MS, REXD_STOP_MS } from '../protocol/limits/daemon.ts'
 import { type OwnProcess, ownProgram, programArguments, startOwnProcess } from './own-process.ts'
 import { type Child, Supervisor } from './supervisor.ts'
 

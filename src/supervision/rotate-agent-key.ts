@@ -8,7 +8,7 @@ import { loadSeed, renewSeed } from '../identity/key-file.ts'
 import { machineIdOfKeyFile } from '../identity/machine-key.ts'
 import { Journal } from '../journal/journal.ts'
 import type { AgentId } from '../protocol/ids.ts'
-import { MAX_SUCCESSIONS, SEED_BYTES } from '../protocol/limits.ts'
+import { MAX_SUCCESSIONS, SEED_BYTES } from '../protocol/limits/wire.ts'
 import { decodeSuccession, loadSuccessions, saveSuccessions, signSuccession, wayBack } from '../trust/successions.ts'
 import { DataDirLock } from './lock.ts'
 

@@ -1,11 +1,11 @@
 import { write } from 'node:fs'
 import { type Clock, systemClock } from '../base/clock.ts'
-import type { Environment } from '../base/environment.ts'
 import { errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
+import type { Environment } from '../base/runtime.ts'
 import { plainText } from '../base/visible-text.ts'
-import { MAX_STATUS_TEXT, WATCHDOG_MS } from '../protocol/local-limits.ts'
-import { notifySocket } from './socket-activation.ts'
+import { MAX_STATUS_TEXT, WATCHDOG_MS } from '../protocol/limits/daemon.ts'
+import { notifySocket } from './sockets.ts'
 
 const US_PER_MS = 1_000
 /** Words in each time that the watchdog has: the first may come late. */

@@ -2,9 +2,9 @@ import { rm } from 'node:fs/promises'
 import { type Clock, within } from '../base/clock.ts'
 import { errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
-import { lifeOf } from '../base/process-identity.ts'
+import { lifeOf } from '../base/process-info.ts'
 import type { Startable } from '../base/startable.ts'
-import { readPidFile, writePidFile } from './pid-file.ts'
+import { readPidFile, writePidFile } from './lock.ts'
 
 /** Wait before a process that died is started again: first, doubled each time, and at most. */
 const RESPAWN_MIN_MS = 100

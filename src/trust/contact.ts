@@ -1,10 +1,10 @@
 import { AppError } from '../base/errors.ts'
-import { didYouMean } from '../base/nearest.ts'
+import { didYouMean } from '../base/format.ts'
+import { type Labels, NO_LABELS, labelsProblem } from '../protocol/hosts/contact-index.ts'
 import { type AgentId, type MachineId, isHexId } from '../protocol/ids.ts'
 import { isTable } from '../protocol/json-table.ts'
-import { type Labels, NO_LABELS, labelsProblem } from '../protocol/labels.ts'
-import { MAX_ADDRESS_TEXT, MAX_CARD_ADDRESSES, MAX_NAME, MIN_ID_PREFIX } from '../protocol/limits.ts'
-import { TRUST_LEVELS, type TrustLevel } from '../protocol/reasons.ts'
+import { MAX_ADDRESS_TEXT, MAX_CARD_ADDRESSES, MAX_NAME, MIN_ID_PREFIX } from '../protocol/limits/wire.ts'
+import { TRUST_LEVELS, type TrustCause, type TrustDecision, type TrustLevel } from '../protocol/reasons.ts'
 import { type Place, fileOf, listOf, objectOf, refuse, textOf, within } from './json-file.ts'
 
 /** One agent as the operator knows it: an entry of `contacts.json`, key for key. Never changed, only replaced. */
@@ -160,3 +160,37 @@ export const findContact = <C extends Pick<Contact, 'name' | 'agent_id'>>(contac
   const list = candidates.map(({ name, agent_id }) => `${name} (${agent_id})`).join(', ')
   throw new AppError('ambiguous_agent', `${query} fits ${fitting.length} contacts: ${list}`, { data: { candidates } })
 }
+
+export interface TrustQuestion {
+  /** Null: the agent is no contact. */
+  readonly contact: Pick<Contact, 'trust' | 'machines'> | null
+  /** The machine as the connection itself proved it. */
+  readonly machineId: MachineId
+  /** The agent has revoked its key, or its presence on this machine. */
+  readonly revoked: boolean
+}
+
+export interface TrustVerdict {
+  readonly decision: TrustDecision
+  readonly cause: TrustCause
+}
+
+/** What the trust rules say of one (agent, machine), and which of them says it. Total and without side effects; only `accept` lets a command run. */
+export const judgeTrust = ({ contact, machineId, revoked }: TrustQuestion): TrustVerdict => {
+  if (revoked) return { decision: 'reject_revoked', cause: 'revoked' }
+  if (contact === null) return { decision: 'unknown', cause: 'no_contact' }
+  const { trust, machines } = contact
+  if (trust === 'blocked') return { decision: 'reject_blocked', cause: 'blocked' }
+  const pinned = machines.includes(machineId)
+  if (machines.length > 0 && !pinned) return { decision: 'reject_machine_mismatch', cause: 'pinned_elsewhere' }
+  switch (trust) {
+    case 'trusted':
+      return { decision: 'accept', cause: pinned ? 'trusted_and_pinned' : 'trusted' }
+    case 'known':
+      return pinned ? { decision: 'accept', cause: 'known_and_pinned' } : { decision: 'accept_with_flag', cause: 'known' }
+    case 'unknown':
+      return { decision: 'unknown', cause: 'level_unknown' }
+  }
+}
+
+export const decideTrust = (question: TrustQuestion): TrustDecision => judgeTrust(question).decision

@@ -1,9 +1,8 @@
 import { AppError, errorText, isAppError } from '../base/errors.ts'
-import { writableByOthers } from '../base/file-rights.ts'
-import { type TomlDocument, readToml } from '../base/toml-file.ts'
-import { TomlReader, type TomlTable } from '../base/toml-reader.ts'
-import { MAX_GROUPS, MAX_GROUP_WORDS } from '../protocol/fleet-limits.ts'
-import { groupNameProblem, parseHostExpression } from '../protocol/host-expression.ts'
+import { writableByOthers } from '../base/file-permissions.ts'
+import { type TomlDocument, TomlReader, type TomlTable, readToml } from '../base/toml.ts'
+import { groupNameProblem, parseHostExpression } from '../protocol/hosts/select-hosts.ts'
+import { MAX_GROUPS, MAX_GROUP_WORDS } from '../protocol/limits/fleet.ts'
 
 /** What the operator calls several contacts at once. */
 export interface Group {

@@ -1,7 +1,7 @@
 import { AppError, attempt } from '../base/errors.ts'
 import { addressProblem, dialable } from '../identity/address.ts'
 import { equalBytes, hmac, randomBytes, sha256 } from '../identity/hash.ts'
-import { peerIdOf } from '../identity/peer-id.ts'
+import { peerIdOf } from '../identity/machine-key.ts'
 import { asCopied } from '../protocol/copied-text.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import {
@@ -12,8 +12,8 @@ import {
   REPLY_PREFIX,
   invitation,
   invitationReply,
-} from '../protocol/invitation.ts'
-import type { Message } from '../protocol/schema.ts'
+} from '../protocol/wire/invitation.ts'
+import type { Message } from '../protocol/wire/schema.ts'
 
 /** One of two agents that are about to know each other. */
 export interface InvitedParty {

@@ -1,7 +1,6 @@
-import { writeFileAtomic } from '../base/atomic-file.ts'
 import { AppError, type ErrorCode, errorText, isAppError } from '../base/errors.ts'
-import { readPrivateFile } from '../base/file-rights.ts'
-import { versionProblem } from '../base/file-version.ts'
+import { readPrivateFile } from '../base/file-permissions.ts'
+import { versionProblem, writeFileAtomic } from '../base/files.ts'
 
 /** Where in a file a value stands, and how to refuse it. */
 export interface Place {

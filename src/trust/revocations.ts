@@ -1,10 +1,10 @@
 import { AppError, errorText, isAppError } from '../base/errors.ts'
 import { agentIdOf } from '../identity/agent-id.ts'
 import { type AgentSigner, verifyAgent } from '../identity/signing.ts'
-import { REVOCATION_DOMAIN, revocation, revocationBody } from '../protocol/dm.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
-import { MAX_CARD_BYTES } from '../protocol/limits.ts'
-import type { ValueOf } from '../protocol/schema.ts'
+import { MAX_CARD_BYTES } from '../protocol/limits/wire.ts'
+import { REVOCATION_DOMAIN, revocation, revocationBody } from '../protocol/wire/dm.ts'
+import type { ValueOf } from '../protocol/wire/schema.ts'
 import { type Place, fileOf, listOf, readJsonFile, refuse, textOf, within, writeJsonFile } from './json-file.ts'
 
 /** Machines that one agent may revoke one by one; an agent that revokes more counts as revoked everywhere. */

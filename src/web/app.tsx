@@ -1,4 +1,4 @@
-import { useEffect, useState } from 'preact/hooks'
+import { useEffect, useRef, useState } from 'preact/hooks'
 import type { PageAbout } from '../protocol/page.ts'
 import { call, forgetProof } from './api.ts'
 import { ApprovalsView } from './approvals-view.tsx'
@@ -7,11 +7,25 @@ import { useKeys } from './keyboard.ts'
 import { PeersView } from './peers-view.tsx'
 import { PolicyView } from './policy-view.tsx'
 import { RunsView } from './runs-view.tsx'
-import { type PageState, waitingOf } from './store.ts'
+import { type PageState, type ShownQuestion, waitingOf } from './store.ts'
 import { useNews } from './use-news.ts'
-import { useNotice } from './use-notice.ts'
 import { usePolled } from './use-polled.ts'
 import { Name } from './visible.tsx'
+
+/** Tells a person who looks elsewhere; of the command nothing, for others may see the screen. */
+export const useNotice = (waiting: readonly ShownQuestion[]): void => {
+  const known = useRef(new Set<string>())
+  useEffect(() => {
+    const fresh = waiting.filter(({ item }) => !known.current.has(item.question_id))
+    known.current = new Set(waiting.map(({ item }) => item.question_id))
+    if (fresh.length === 0 || !document.hidden || !('Notification' in window) || Notification.permission !== 'granted') return
+    const notice = new Notification('x0x: a command waits for your decision', { tag: 'x0x-question' })
+    notice.addEventListener('click', () => {
+      window.focus()
+      notice.close()
+    })
+  }, [waiting.map(({ item }) => item.question_id).join()])
+}
 
 const VIEWS = ['Approvals', 'Runs', 'Peers', 'Journal', 'Policy'] as const
 type View = (typeof VIEWS)[number]

@@ -1,8 +1,8 @@
 import { useState } from 'preact/hooks'
-import { MAX_GRANT_USES, grantBounds } from '../protocol/desk-limits.ts'
-import type { PendingQuestion } from '../protocol/desk.ts'
+import type { PendingQuestion } from '../protocol/desk/messages.ts'
+import { unallowable } from '../protocol/desk/question-size.ts'
+import { MAX_GRANT_USES, grantBounds } from '../protocol/limits/approvals.ts'
 import type { PageDecision } from '../protocol/page.ts'
-import { unallowable } from '../protocol/question-size.ts'
 import { call } from './api.ts'
 
 /** Long enough to see that what one was about to press is another button now. */

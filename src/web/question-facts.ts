@@ -1,5 +1,5 @@
 import { shownToken } from '../base/visible-text.ts'
-import type { PendingQuestion } from '../protocol/desk.ts'
+import type { PendingQuestion } from '../protocol/desk/messages.ts'
 
 /** Who asks, in a word. */
 export const shortAsker = ({ asker }: PendingQuestion['question']): string => {

@@ -1,11 +1,30 @@
-import { MAX_FOLLOWED_RUNS } from '../protocol/desk-limits.ts'
-import { type LifecycleEvent, isOver, lifecycleText, runOf } from '../protocol/lifecycle.ts'
+import { useLayoutEffect, useRef, useState } from 'preact/hooks'
+import { type LifecycleEvent, isOver, lifecycleText, runOf } from '../protocol/events/lifecycle.ts'
+import { MAX_FOLLOWED_RUNS } from '../protocol/limits/approvals.ts'
 import type { PageRun, PageRuns } from '../protocol/page.ts'
-import { LiveOutput } from './live-output.tsx'
 import { More } from './more.tsx'
 import { type PageState, isSilent, lastOfEach } from './store.ts'
 import { usePolled } from './use-polled.ts'
 import { Name, Output, Token } from './visible.tsx'
+
+/** What a run has written so far, which comes again and again: it is followed to its end, or stands still to be read. */
+export const LiveOutput = ({ text }: { readonly text: string }) => {
+  const [held, setHeld] = useState<string | null>(null)
+  const place = useRef<HTMLDivElement>(null)
+  useLayoutEffect(() => {
+    const output = place.current?.firstElementChild
+    if (held === null && output !== null && output !== undefined) output.scrollTop = output.scrollHeight
+  }, [text, held])
+  return (
+    <div ref={place} class="live">
+      <Output text={held ?? text} label="What it wrote so far" />
+      <button type="button" aria-pressed={held !== null} onClick={() => setHeld(held === null ? text : null)}>
+        Pause
+      </button>
+      {held !== null && <span class="quiet"> {held === text ? 'Paused.' : 'Paused; it has written more.'}</span>}
+    </div>
+  )
+}
 
 const POLL_MS = 2_000
 

@@ -1,5 +1,5 @@
-import type { Flood, PendingQuestion } from '../protocol/desk.ts'
-import { type LifecycleEvent, runOf } from '../protocol/lifecycle.ts'
+import type { Flood, PendingQuestion } from '../protocol/desk/messages.ts'
+import { type LifecycleEvent, runOf } from '../protocol/events/lifecycle.ts'
 import type { PageNews, PageSettled } from '../protocol/page.ts'
 
 /** A question on the page: it keeps its place when it is settled, so that nothing moves below a finger. */

@@ -1,5 +1,5 @@
 import { useEffect, useReducer } from 'preact/hooks'
-import { PAGE_SILENCE_MS } from '../protocol/page-limits.ts'
+import { PAGE_SILENCE_MS } from '../protocol/limits/page.ts'
 import { CallError, call, follow, forgetProof } from './api.ts'
 import { type Action, FIRST_STATE, type PageState, reduce } from './store.ts'
 

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { test, type TestContext } from 'node:test'
 
-import type { DeskHuman } from '../../src/clients/desk-human.ts'
+import type { DeskHuman } from '../../src/clients/desk.ts'
 import {
   APPROVAL_REQUEST_DOMAIN,
   APPROVAL_STATEMENT_DOMAIN,
@@ -10,9 +10,9 @@ import {
   approvalStatement,
   type ApprovalRequest,
   type ApprovalStatement,
-} from '../../src/protocol/approval-statement.ts'
-import { execFrame, type ExecFrame } from '../../src/protocol/exec.ts'
-import type { Question } from '../../src/protocol/question.ts'
+} from '../../src/protocol/wire/approval-statement.ts'
+import { execFrame, type ExecFrame } from '../../src/protocol/wire/exec.ts'
+import type { Question } from '../../src/protocol/desk/question.ts'
 import { isAppError } from '../../src/base/errors.ts'
 import { deskPlace, type DeskPlaceHandle } from '../support/desk-place.ts'
 import { ExecutorHost } from '../support/executor-host.ts'

@@ -6,9 +6,9 @@ import fc from 'fast-check'
 
 import { isAppError } from '../../src/base/errors.ts'
 import { toExecutor, toNetwork, type ToExecutor, type ToNetwork } from '../../src/executor-api/messages.ts'
-import { encodeFrame, FrameDecoder } from '../../src/protocol/framing.ts'
-import { MAX_PORT_MESSAGE } from '../../src/protocol/limits.ts'
-import type { Message } from '../../src/protocol/schema.ts'
+import { encodeFrame, FrameDecoder } from '../../src/protocol/wire/framing.ts'
+import { MAX_PORT_MESSAGE } from '../../src/protocol/limits/wire.ts'
+import type { Message } from '../../src/protocol/wire/schema.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { FakeNetwork } from '../support/fake-network.ts'
 

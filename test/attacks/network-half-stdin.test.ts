@@ -7,8 +7,8 @@ import { after, before, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 import type { ToExecutor } from '../../src/executor-api/messages.ts'
-import { execFrame, type ExecFrame } from '../../src/protocol/exec.ts'
-import { STDIN_PIECE_BYTES } from '../../src/protocol/limits.ts'
+import { execFrame, type ExecFrame } from '../../src/protocol/wire/exec.ts'
+import { STDIN_PIECE_BYTES } from '../../src/protocol/limits/wire.ts'
 import { SplitDaemon, type Tap } from '../support/captured-network.ts'
 import { MeshOfDaemons, until, type TestDaemon } from '../support/mesh-of-daemons.ts'
 

@@ -19,11 +19,11 @@ import { initiatorTranscript, responderTranscript } from '../../src/identity/lin
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { proveOperation, RUN_OPERATION } from '../../src/identity/operator-proof.ts'
 import { verifyAgent, type AgentSigner } from '../../src/identity/signing.ts'
-import { ANNOUNCE_DOMAIN, CARD_DOMAIN } from '../../src/protocol/card.ts'
-import { encodeCbor } from '../../src/protocol/cbor.ts'
-import { REVOCATION_DOMAIN } from '../../src/protocol/dm.ts'
-import { EXEC_EXIT_DOMAIN, EXEC_REQUEST_DOMAIN, execExit, execFrame, execRequest, type ExecRequest } from '../../src/protocol/exec.ts'
-import { encodeFrame, FrameDecoder } from '../../src/protocol/framing.ts'
+import { ANNOUNCE_DOMAIN, CARD_DOMAIN } from '../../src/protocol/wire/card.ts'
+import { encodeCbor } from '../../src/protocol/wire/cbor.ts'
+import { REVOCATION_DOMAIN } from '../../src/protocol/wire/dm.ts'
+import { EXEC_EXIT_DOMAIN, EXEC_REQUEST_DOMAIN, execExit, execFrame, execRequest, type ExecRequest } from '../../src/protocol/wire/exec.ts'
+import { encodeFrame, FrameDecoder } from '../../src/protocol/wire/framing.ts'
 import {
   KEM_CIPHERTEXT_BYTES,
   KEM_PUBLIC_KEY_BYTES,
@@ -33,9 +33,9 @@ import {
   MAX_PORT_CALLS,
   MAX_PORT_MESSAGE,
   NONCE_BYTES,
-} from '../../src/protocol/limits.ts'
+} from '../../src/protocol/limits/wire.ts'
 import { toHex } from '../../src/protocol/ids.ts'
-import { LINK_DOMAINS, linkM1, linkM2, linkM2Core, linkM3 } from '../../src/protocol/link.ts'
+import { LINK_DOMAINS, linkM1, linkM2, linkM2Core, linkM3 } from '../../src/protocol/wire/link.ts'
 import { SplitDaemon } from '../support/captured-network.ts'
 import { newParty, ProbeRun, signedFrame, type FakeLink, type FakeNetwork, type Party } from '../support/fake-network.ts'
 import { linesOf } from '../support/journal.ts'

@@ -3,7 +3,7 @@ import { connect, type Socket } from 'node:net'
 import { test } from 'node:test'
 
 import { startDoor, TOKEN, type TestDoor } from '../support/rest-door.ts'
-import { REST_HEADERS_MS } from '../../src/doors/http-server.ts'
+import { REST_HEADERS_MS } from '../../src/doors/http.ts'
 
 const dial = (door: TestDoor, where: 'tcp' | 'unix'): Socket =>
   where === 'tcp' ? connect(door.port, '127.0.0.1') : connect(door.socketPath)

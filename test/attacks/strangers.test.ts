@@ -3,8 +3,8 @@ import { test } from 'node:test'
 
 import { FrameStream } from '../../src/links/frame-stream.ts'
 import { newRequestId } from '../../src/identity/request-id.ts'
-import { MAX_LINK_FRAME, MAX_RUNS_PER_PEER, STRANGERS_REQUEST_BURST } from '../../src/protocol/limits.ts'
-import { DM_PROTOCOL, LINK_PROTOCOL } from '../../src/protocol/link.ts'
+import { MAX_LINK_FRAME, MAX_RUNS_PER_PEER, STRANGERS_REQUEST_BURST } from '../../src/protocol/limits/wire.ts'
+import { DM_PROTOCOL, LINK_PROTOCOL } from '../../src/protocol/wire/link.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { newParty, signedFrame } from '../support/fake-network.ts'
 import { connect, handshake, signalOf } from '../support/hostile-link.ts'
@@ -14,7 +14,7 @@ import { until } from '../support/processes.ts'
 import { MAX_REFUSED_ARGV } from '../../src/journal/refusals.ts'
 import { STRANGER_REQUEST_BURST } from '../../src/executor/links/links.ts'
 import { MAX_LINKS_PER_CONNECTION } from '../../src/links/link-table.ts'
-import { MAX_STRANGER_STREAMS } from '../../src/links/stream-acceptor.ts'
+import { MAX_STRANGER_STREAMS } from '../../src/links/responder.ts'
 
 const LIMIT = { timeout: 60_000 }
 

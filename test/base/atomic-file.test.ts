@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, test } from 'node:test'
 
-import { removeTemporaries, writeFileAtomic } from '../../src/base/atomic-file.ts'
+import { removeTemporaries, writeFileAtomic } from '../../src/base/files.ts'
 
 let dir: string
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { BoundedMap, BoundedSet } from '../../src/base/bounded.ts'
+import { BoundedMap, BoundedSet } from '../../src/base/bounded-collections.ts'
 
 test('a bounded set remembers up to its limit and forgets the oldest first', () => {
   const set = new BoundedSet<string>({ max: 3 })

@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, test } from 'node:test'
 
 import { isAppError, type ErrorCode } from '../../src/base/errors.ts'
-import { ensurePrivateDir, journalPlaceProblems, readPrivateFile, writableByOthers } from '../../src/base/file-rights.ts'
+import { ensurePrivateDir, journalPlaceProblems, readPrivateFile, writableByOthers } from '../../src/base/file-permissions.ts'
 
 const asRoot = process.geteuid?.() === 0
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { giveBack } from '../../src/base/give-back.ts'
+import { giveBack } from '../../src/base/buffers.ts'
 
 const SIZE = 256 * 1024
 

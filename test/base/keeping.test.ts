@@ -3,7 +3,7 @@ import { test } from 'node:test'
 
 import fc from 'fast-check'
 
-import { Keeping, type Keepable } from '../../src/base/keeping.ts'
+import { Keeping, type Keepable } from '../../src/base/bounded-collections.ts'
 
 const LIMITS = { count: 10, bytes: 1_000, countPerOwner: 4 }
 

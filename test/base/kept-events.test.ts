@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { systemClock } from '../../src/base/clock.ts'
-import { KeptEvents } from '../../src/base/kept-events.ts'
+import { KeptEvents } from '../../src/protocol/events/event-log.ts'
 
 interface Event {
   readonly n: number

@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { isAppError } from '../../src/base/errors.ts'
-import { listenAt, listenPrivately } from '../../src/base/private-socket.ts'
+import { listenAt, listenPrivately } from '../../src/base/unix-sockets.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
 test('a directory that somebody else made between the look and our own mkdir is not used', async (t) => {

@@ -5,7 +5,7 @@ import { readFile } from 'node:fs/promises'
 import type { Writable } from 'node:stream'
 import { test } from 'node:test'
 
-import { lifeOf, ownIdentity, type ProcessIdentity } from '../../src/base/process-identity.ts'
+import { lifeOf, ownIdentity, type ProcessIdentity } from '../../src/base/process-info.ts'
 import { hasProc, until } from '../support/processes.ts'
 
 const NO_PROC = { skip: hasProc ? false : 'no /proc: only the pid is known' }
@@ -21,7 +21,7 @@ test('we are alive, and who was another process is gone', async () => {
   const us = ownIdentity()
   assert.deepEqual([us.pid, lifeOf(us)], [process.pid, 'alive'])
   assert.deepEqual(ownIdentity(), us)
-  const module = new URL('../../src/base/process-identity.ts', import.meta.url)
+  const module = new URL('../../src/base/process-info.ts', import.meta.url)
   const program = `import { lifeOf, ownIdentity } from '${module}'; const us = ownIdentity(); if (lifeOf(us) === 'alive') console.log(JSON.stringify(us))`
   const other = await identityIn(process.execPath, ['--input-type=module', '-e', program])
   assert.deepEqual([other.namespace, lifeOf(other)], [us.namespace, 'gone'])

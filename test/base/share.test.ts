@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { hasShare, surplusOf } from '../../src/base/share.ts'
+import { hasShare, surplusOf } from '../../src/base/bounded-collections.ts'
 
 const surplus = (text: string, max: number): string => surplusOf([...text], (one) => one.toLowerCase(), max).join('')
 

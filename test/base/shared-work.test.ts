@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { SharedWork } from '../../src/base/shared-work.ts'
+import { SharedWork } from '../../src/base/wait-queue.ts'
 
 test('who has given up before it asks begins nothing and waits for nothing', async () => {
   const work = new SharedWork<number>()

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 
 import fc from 'fast-check'
 
-import { TerminalFilter } from '../../src/base/terminal-filter.ts'
+import { TerminalFilter } from '../../src/base/terminal-text.ts'
 
 const filtered = (...parts: string[]): string => {
   const filter = new TerminalFilter()

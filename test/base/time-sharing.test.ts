@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { TimeSharing, type TimeShare } from '../../src/base/time-sharing.ts'
+import { TimeSharing, type TimeShare } from '../../src/base/time-slices.ts'
 
 /** A clock that only computing moves on. */
 const scene = () => {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { TokenBucket } from '../../src/base/token-bucket.ts'
+import { TokenBucket } from '../../src/base/rate-limit.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 test('a token bucket gives its burst, then its rate, and never more than the burst', async () => {

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, test } from 'node:test'
 
 import { isAppError, type ErrorCode } from '../../src/base/errors.ts'
-import { parseToml, readToml, tomlError } from '../../src/base/toml-file.ts'
+import { parseToml, readToml, tomlError } from '../../src/base/toml.ts'
 
 let dir: string
 

@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 import { stringify } from 'smol-toml'
 
-import { linesOf } from '../../src/base/toml-lines.ts'
+import { linesOf } from '../../src/base/toml.ts'
 
 const ACL = `# who may run what
 [exec]

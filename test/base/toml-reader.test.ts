@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { parseToml } from '../../src/base/toml-file.ts'
-import { deepFreeze, nameOf, TomlReader } from '../../src/base/toml-reader.ts'
+import { parseToml } from '../../src/base/toml.ts'
+import { deepFreeze, nameOf, TomlReader } from '../../src/base/toml.ts'
 
 const readerOf = (text: string): { toml: TomlReader; value: Record<string, unknown> } => {
   const document = parseToml(text, 'a.toml', 'bad_config', { bigints: true })

@@ -4,7 +4,7 @@ import { setImmediate as turn } from 'node:timers/promises'
 
 import fc from 'fast-check'
 
-import { Turnstile } from '../../src/base/turnstile.ts'
+import { Turnstile } from '../../src/base/semaphore.ts'
 
 test('a turnstile lets so many in, keeps the order, and forgets who gave up', async () => {
   const turnstile = new Turnstile({ limit: 2 })

@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { isVisible, replaceInvisible, shown, shownLine, shownToken, strangeLetters, visibleJson } from '../../src/base/visible-text.ts'
 import { quote as clientQuote } from '../../src/sdk/errors.ts'
 import { argvSummary } from '../../src/executor/exec-counters.ts'
-import { quote } from '../../src/policy/quote.ts'
+import { quote } from '../../src/policy/tokens.ts'
 
 /** Unicode's own classes, one code point at a time; what is assigned, as fonts of tomorrow show what is not. */
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/u

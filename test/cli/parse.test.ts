@@ -4,16 +4,16 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { AppError } from '../../src/base/errors.ts'
-import { BUNDLE } from '../../src/cli/bundle.ts'
-import { DESK } from '../../src/cli/desk.ts'
-import { MCP } from '../../src/cli/mcp.ts'
-import { UI } from '../../src/cli/ui.ts'
+import { BUNDLE } from '../../src/cli/programs.ts'
+import { DESK } from '../../src/cli/programs.ts'
+import { MCP } from '../../src/cli/programs.ts'
+import { UI } from '../../src/cli/programs.ts'
 import { parseCommandLine, type CommandLine } from '../../src/cli/parse.ts'
 import { helpText } from '../../src/cli/help.ts'
 import { REXD, REXD_EXEC } from '../../src/cli/rexd.ts'
 import { REXEC } from '../../src/cli/rexec.ts'
 import { inSingleFile, X0X } from '../../src/cli/x0x.ts'
-import { X0XD } from '../../src/cli/x0xd.ts'
+import { X0XD } from '../../src/cli/programs.ts'
 
 const usage = (problem: string, command: string): AppError => new AppError('bad_request', `${command}: ${problem}`)
 const parse = (line: string, program = X0X) => parseCommandLine(program, line === '' ? [] : line.split(' '), usage)

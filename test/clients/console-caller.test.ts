@@ -4,8 +4,8 @@ import { createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { listenAt } from '../../src/base/private-socket.ts'
-import { ABORTED_REPLY_MS, ConsoleCalls } from '../../src/clients/console-caller.ts'
+import { listenAt } from '../../src/base/unix-sockets.ts'
+import { ABORTED_REPLY_MS, ConsoleCalls } from '../../src/clients/console.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { tempDir } from '../support/temp-dir.ts'
 

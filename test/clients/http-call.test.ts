@@ -5,7 +5,7 @@ import { createServer, type AddressInfo, type Socket } from 'node:net'
 import { Readable } from 'node:stream'
 import { test, type TestContext } from 'node:test'
 
-import { httpCall, type HttpCall } from '../../src/clients/http-call.ts'
+import { httpCall, type HttpCall } from '../../src/clients/http1.ts'
 
 const GET: HttpCall = { method: 'GET', path: '/x', headers: { host: 'localhost' } }
 

@@ -4,7 +4,7 @@ import { once } from 'node:events'
 import type { AddressInfo } from 'node:net'
 import { test } from 'node:test'
 
-import { LocalApi } from '../../src/clients/local-api.ts'
+import { LocalApi } from '../../src/clients/daemon.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
 test('an answer that is no JSON, or is cut short, is that of no daemon', async (t) => {

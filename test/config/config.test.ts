@@ -6,8 +6,8 @@ import { test, type TestContext } from 'node:test'
 
 import { isAppError } from '../../src/base/errors.ts'
 import { loadConfig, readConfig } from '../../src/config/config.ts'
-import { parseDaemonFlags, type DaemonFlags } from '../../src/programs/x0xd/flags.ts'
-import { SETTING_KEYS } from '../../src/config/settings.ts'
+import { parseDaemonFlags, type DaemonFlags } from '../../src/programs/x0xd/main.ts'
+import { SETTING_KEYS } from '../../src/config/config.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
 const flags = (...argv: string[]): DaemonFlags => {

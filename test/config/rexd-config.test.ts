@@ -7,7 +7,7 @@ import { test, type TestContext } from 'node:test'
 import { isAppError } from '../../src/base/errors.ts'
 import { loadRexdConfig, readRexdConfig, type RexdConfig, type RexdConfigReading } from '../../src/config/rexd-config.ts'
 import { DEFAULT_REXD_CONFIG } from '../../src/clients/paths.ts'
-import { VERSION } from '../../src/base/version.ts'
+import { VERSION } from '../../src/base/runtime.ts'
 import { parseRexdFlags, type RexdFlags } from '../../src/programs/rexd/flags.ts'
 import { tempDir } from '../support/temp-dir.ts'
 

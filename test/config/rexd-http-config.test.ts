@@ -3,8 +3,8 @@ import { execFileSync } from 'node:child_process'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { parseToml } from '../../src/base/toml-file.ts'
-import { TomlReader, type TomlTable } from '../../src/base/toml-reader.ts'
+import { parseToml } from '../../src/base/toml.ts'
+import { TomlReader, type TomlTable } from '../../src/base/toml.ts'
 import { HTTP_KEYS, readHttpConfig, readTlsMaterial, type RexdHttpConfig } from '../../src/config/rexd-http-config.ts'
 import { tempDir } from '../support/temp-dir.ts'
 

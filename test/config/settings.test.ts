@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { test } from 'node:test'
 
-import { SETTING_KEYS, SETTINGS, variableOf } from '../../src/config/settings.ts'
+import { SETTING_KEYS, SETTINGS, variableOf } from '../../src/config/config.ts'
 
 test('every setting has its line in docs/config.md, with its flag and its variable, and no line is left over', async () => {
   const text = await readFile(new URL('../../docs/config.md', import.meta.url), 'utf8')

@@ -5,9 +5,9 @@ import { test, type TestContext } from 'node:test'
 
 import { isAppError } from '../../src/base/errors.ts'
 import { readRexdConfig } from '../../src/config/rexd-config.ts'
-import { loadTools } from '../../src/config/tools-config.ts'
-import { NO_SETTINGS, resolveExec } from '../../src/policy/modes/settings.ts'
-import { placesOf, settingsOf, type ToolsSettings } from '../../src/policy/modes/tools-settings.ts'
+import { loadTools } from '../../src/config/rexd-config.ts'
+import { NO_SETTINGS, resolveExec } from '../../src/policy/modes.ts'
+import { placesOf, settingsOf, type ToolsSettings } from '../../src/policy/modes.ts'
 import { DEFAULT_SANDBOX } from '../../src/policy/sandbox/sandbox-settings.ts'
 import { tempDir } from '../support/temp-dir.ts'
 

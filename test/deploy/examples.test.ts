@@ -2,9 +2,9 @@ import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { readToml } from '../../src/base/toml-file.ts'
+import { readToml } from '../../src/base/toml.ts'
 import { readRexdConfig } from '../../src/config/rexd-config.ts'
-import { SETTING_KEYS, SETTINGS } from '../../src/config/settings.ts'
+import { SETTING_KEYS, SETTINGS } from '../../src/config/config.ts'
 import { inspectAcl } from '../../src/policy/mesh/load-acl.ts'
 
 const DEPLOY = join(import.meta.dirname, '..', '..', 'deploy')

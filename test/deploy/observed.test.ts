@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { NETWORK_METRICS } from '../../src/doors/rest/metrics.ts'
-import { EXEC_METRICS } from '../../src/executor/exec-metrics.ts'
+import { EXEC_METRICS } from '../../src/executor/views.ts'
 
 const DEPLOY = join(import.meta.dirname, '..', '..', 'deploy')
 const RULES = join(DEPLOY, 'prometheus', 'x0x.rules.yml')

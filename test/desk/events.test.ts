@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import type { DeskNews } from '../../src/clients/desk-human.ts'
-import { lifecycleEvent, runOf, type LifecycleEvent } from '../../src/protocol/lifecycle.ts'
+import type { DeskNews } from '../../src/clients/desk.ts'
+import { lifecycleEvent, runOf, type LifecycleEvent } from '../../src/protocol/events/lifecycle.ts'
 import { deskPlace } from '../support/desk-place.ts'
 import { questionOf } from '../support/question.ts'
 

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 
-import { FloodTelling } from '../../src/desk/flood-telling.ts'
-import { WaitingQuestions } from '../../src/desk/waiting-questions.ts'
+import { FloodTelling } from '../../src/desk/flood-summary.ts'
+import { WaitingQuestions } from '../../src/desk/pending-questions.ts'
 import {
   DESK_REQUESTS,
   MAX_CLAIMED_QUESTIONS,
@@ -13,10 +13,10 @@ import {
   MAX_SHOWN_QUESTION,
   MAX_WAITING_JSON_OF_ASKER,
   QUESTION_RATE,
-} from '../../src/protocol/desk-limits.ts'
-import type { DeskNews } from '../../src/clients/desk-human.ts'
+} from '../../src/protocol/limits/approvals.ts'
+import type { DeskNews } from '../../src/clients/desk.ts'
 import { deskPlace } from '../support/desk-place.ts'
-import type { Question } from '../../src/protocol/question.ts'
+import type { Question } from '../../src/protocol/desk/question.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { silent } from '../support/processes.ts'
 import { questionOf } from '../support/question.ts'

@@ -7,7 +7,7 @@ import { test, type TestContext } from 'node:test'
 
 import { readRexdConfig } from '../../src/config/rexd-config.ts'
 import { loadOrCreateMachineKey } from '../../src/identity/machine-key.ts'
-import { peerIdOf } from '../../src/identity/peer-id.ts'
+import { peerIdOf } from '../../src/identity/machine-key.ts'
 import { checkAclFile } from '../../src/policy/mesh/check-acl.ts'
 import { inspectAcl } from '../../src/policy/mesh/load-acl.ts'
 import { runDaemonCommand } from '../support/mesh-of-daemons.ts'

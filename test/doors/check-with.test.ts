@@ -4,9 +4,9 @@ import { test } from 'node:test'
 import * as z from 'zod'
 
 import { isAppError } from '../../src/base/errors.ts'
-import { parseWith } from '../../src/doors/check-with.ts'
+import { parseWith } from '../../src/doors/validation.ts'
 import { paramsOf } from '../../src/doors/rpc/schemas.ts'
-import { MAX_NAME } from '../../src/protocol/limits.ts'
+import { MAX_NAME } from '../../src/protocol/limits/wire.ts'
 
 const start = (env: string): unknown => JSON.parse(`{"session_id": "s_1", "argv": ["true"], "env": ${env}}`)
 

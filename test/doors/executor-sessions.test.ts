@@ -4,7 +4,7 @@ import { test } from 'node:test'
 
 import { AppError } from '../../src/base/errors.ts'
 import { ExecutorSessions } from '../../src/doors/executor-sessions.ts'
-import type { SessionOpening } from '../../src/executor-api/local-executor.ts'
+import type { SessionOpening } from '../../src/executor-api/local.ts'
 
 /** Sessions on an executor that names each after its target, and refuses `refused`. */
 const sessionsWith = (maxIdle: number) => {

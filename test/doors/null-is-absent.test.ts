@@ -3,13 +3,13 @@ import { test } from 'node:test'
 
 import * as z from 'zod'
 
-import { checkWith } from '../../src/doors/check-with.ts'
+import { checkWith } from '../../src/doors/validation.ts'
 import { toolsFor } from '../../src/doors/mcp/tools.ts'
 import { nullIsAbsent } from '../../src/doors/null-is-absent.ts'
 import { METHODS, paramsOf } from '../../src/doors/rpc/schemas.ts'
-import { readConsoleLine } from '../../src/protocol/console.ts'
-import { readHumanBody } from '../../src/protocol/desk.ts'
-import { CAPABILITY_NAMES } from '../../src/protocol/rexd-names.ts'
+import { readConsoleLine } from '../../src/protocol/console/messages.ts'
+import { readHumanBody } from '../../src/protocol/desk/messages.ts'
+import { CAPABILITY_NAMES } from '../../src/protocol/rexd/fields.ts'
 import { startDoor } from '../support/rest-door.ts'
 
 /** The fields of an object schema that a sender may leave out. */

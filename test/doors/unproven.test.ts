@@ -3,7 +3,7 @@ import { Duplex } from 'node:stream'
 import type { Socket } from 'node:net'
 import { test } from 'node:test'
 
-import { Unproven } from '../../src/doors/unproven.ts'
+import { Unproven } from '../../src/doors/http.ts'
 
 const MAX = 64
 

@@ -4,7 +4,7 @@ import { test } from 'node:test'
 
 import { AttachedRun } from '../../src/exec/detached/attached-run.ts'
 import { sha256 } from '../../src/identity/hash.ts'
-import { EXEC_EXIT_DOMAIN, execExit } from '../../src/protocol/exec.ts'
+import { EXEC_EXIT_DOMAIN, execExit } from '../../src/protocol/wire/exec.ts'
 import { toHex } from '../../src/protocol/ids.ts'
 import type { WarningKind } from '../../src/protocol/reasons.ts'
 import { DetachedMemory } from '../support/detached.ts'

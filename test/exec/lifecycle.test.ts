@@ -3,8 +3,8 @@ import { test } from 'node:test'
 
 import { AppError } from '../../src/base/errors.ts'
 import type { RunSpec } from '../../src/exec/run-spec.ts'
-import { MAX_EVENT_TAIL, MAX_KEPT_EVENTS, TRUNCATED_SUFFIX } from '../../src/protocol/lifecycle-limits.ts'
-import { lifecycleProblem, lifecycleText, type LifecycleEvent } from '../../src/protocol/lifecycle.ts'
+import { MAX_EVENT_TAIL, MAX_KEPT_EVENTS, TRUNCATED_SUFFIX } from '../../src/protocol/limits/events.ts'
+import { lifecycleProblem, lifecycleText, type LifecycleEvent } from '../../src/protocol/events/lifecycle.ts'
 import { execPair, type ExecPair } from '../support/exec-pair.ts'
 import { RecordingSink } from '../support/scripted-peer.ts'
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { Liveness, SILENT_CHECKS } from '../../src/exec/liveness.ts'
+import { Liveness, SILENT_CHECKS } from '../../src/exec/resumable-transport.ts'
 
 test('what is asked and not answered counts as silence from the last byte that was heard, whoever it was for', () => {
   const liveness = new Liveness()

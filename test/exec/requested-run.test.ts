@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto'
 import { test } from 'node:test'
 
 import { systemClock } from '../../src/base/clock.ts'
-import { execRequest } from '../../src/protocol/exec.ts'
+import { execRequest } from '../../src/protocol/wire/exec.ts'
 import {
   ACK_EVERY_BYTES,
   ACK_EVERY_MS,
@@ -13,7 +13,7 @@ import {
   MAX_FRAME_DATA,
   MAX_UNACKED_PER_RUN,
   MAX_WARNINGS_PER_RUN,
-} from '../../src/protocol/limits.ts'
+} from '../../src/protocol/limits/wire.ts'
 import { newParty } from '../support/fake-network.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { scriptedRun, settle, type ScriptedPeer } from '../support/scripted-peer.ts'

@@ -10,10 +10,10 @@ import {
   MAX_PIECES_UNACKED,
   RESUME_ATTEMPT_MS,
   STDIN_PIECE_BYTES,
-} from '../../src/protocol/limits.ts'
+} from '../../src/protocol/limits/wire.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { ScriptedPeer, scriptedRun, settle, stdinOf, type ScriptedRun } from '../support/scripted-peer.ts'
-import { LIVENESS_CHECK_MS, SILENT_CHECKS } from '../../src/exec/liveness.ts'
+import { LIVENESS_CHECK_MS, SILENT_CHECKS } from '../../src/exec/resumable-transport.ts'
 import { RESUME_PAUSE_MS, RESUME_SLACK_MS } from '../../src/exec/resumable-transport.ts'
 
 /** When silence is noticed: after the first renewal, which nobody answered. */

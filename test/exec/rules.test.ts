@@ -7,7 +7,7 @@ import { isAppError, type ErrorCode } from '../../src/base/errors.ts'
 import { RequesterCounters } from '../../src/exec/counters.ts'
 import { MAX_QUESTIONS, RulesClient } from '../../src/exec/rules-client.ts'
 import type { Expected } from '../../src/exec/exit.ts'
-import { decodeRules } from '../../src/exec/rules-answer.ts'
+import { decodeRules } from '../../src/exec/rules-client.ts'
 import { sha256 } from '../../src/identity/hash.ts'
 import { findMetacharacter, literalOf, parseToken } from '../../src/protocol/argv-template.ts'
 import {
@@ -20,8 +20,8 @@ import {
   type ExecFrame,
   type ExecRule,
   type ExecRules,
-} from '../../src/protocol/exec.ts'
-import { RESUME_ATTEMPT_MS, RULES_ANSWER_MS } from '../../src/protocol/limits.ts'
+} from '../../src/protocol/wire/exec.ts'
+import { RESUME_ATTEMPT_MS, RULES_ANSWER_MS } from '../../src/protocol/limits/wire.ts'
 import { anyExecRules, encodeExecBody } from '../support/exec-frames.ts'
 import { execPair, LocalChannel, type ExecPair, type PairOptions } from '../support/exec-pair.ts'
 import { newParty, type Party } from '../support/fake-network.ts'

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { EXIT_WAIT_SLACK_MS } from '../../src/protocol/limits.ts'
-import { MAX_APPROVAL_WAIT_MS, MAX_WAITING_FRAMES } from '../../src/protocol/waiting-limits.ts'
+import { EXIT_WAIT_SLACK_MS } from '../../src/protocol/limits/wire.ts'
+import { MAX_APPROVAL_WAIT_MS, MAX_WAITING_FRAMES } from '../../src/protocol/limits/approvals.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { scriptedRun, settle, type ScriptedPeer } from '../support/scripted-peer.ts'
 

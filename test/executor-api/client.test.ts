@@ -4,7 +4,7 @@ import { test } from 'node:test'
 
 import { silentLogger } from '../../src/base/log.ts'
 import { ExecutorClient } from '../../src/executor-api/client.ts'
-import { PortChannel } from '../../src/executor-api/codec.ts'
+import { PortChannel } from '../../src/executor-api/channel.ts'
 import { toExecutor, toNetwork, type ToExecutor, type ToNetwork } from '../../src/executor-api/messages.ts'
 
 /** A client of the port, and the messages that it sends to an executor of the test. */

@@ -3,10 +3,10 @@ import { once } from 'node:events'
 import { duplexPair, type Duplex } from 'node:stream'
 import { test } from 'node:test'
 
-import { PortChannel } from '../../src/executor-api/codec.ts'
+import { PortChannel } from '../../src/executor-api/channel.ts'
 import { toExecutor, toNetwork, type ToExecutor, type ToNetwork } from '../../src/executor-api/messages.ts'
-import { MAX_FRAME_DATA, MAX_PORT_BACKLOG, MAX_PORT_MESSAGE, MAX_SEALED_FRAME } from '../../src/protocol/limits.ts'
-import { NO_BYTES } from '../../src/protocol/schema.ts'
+import { MAX_FRAME_DATA, MAX_PORT_BACKLOG, MAX_PORT_MESSAGE, MAX_SEALED_FRAME } from '../../src/protocol/limits/wire.ts'
+import { NO_BYTES } from '../../src/protocol/wire/schema.ts'
 import { CountedWrites } from '../support/counted-writes.ts'
 
 interface Seen {

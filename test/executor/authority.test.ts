@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { mkdir, rename, rmdir } from 'node:fs/promises'
 import { test, type TestContext } from 'node:test'
 
-import type { AuthorityEvent } from '../../src/journal/authority-event.ts'
+import type { AuthorityEvent } from '../../src/journal/events.ts'
 import type { JournalEvent, JournalLine } from '../../src/journal/events.ts'
 import { verifyJournal } from '../../src/journal/verify.ts'
 import { isAppError } from '../../src/base/errors.ts'

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { batchLeaf, signBatch, verifyInBatch } from '../../src/identity/batch-signing.ts'
-import { EXEC_REQUEST_DOMAIN, execFrame, execRequest, type ExecRequest } from '../../src/protocol/exec.ts'
-import { AGENT_SIGNATURE_BYTES, MAX_ARGV_BYTES, MAX_SEALED_FRAME } from '../../src/protocol/limits.ts'
+import { batchLeaf, signBatch, verifyInBatch } from '../../src/identity/signing.ts'
+import { EXEC_REQUEST_DOMAIN, execFrame, execRequest, type ExecRequest } from '../../src/protocol/wire/exec.ts'
+import { AGENT_SIGNATURE_BYTES, MAX_ARGV_BYTES, MAX_SEALED_FRAME } from '../../src/protocol/limits/wire.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { newParty, uptimeCall, type FakeLink } from '../support/fake-network.ts'
 import { linesOf } from '../support/journal.ts'

@@ -4,11 +4,11 @@ import { chmod, rename, rm, writeFile } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { test } from 'node:test'
 
-import { execFrame, type ExecRequest } from '../../src/protocol/exec.ts'
+import { execFrame, type ExecRequest } from '../../src/protocol/wire/exec.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { newParty, signedFrame, type AskOptions, type FakeLink, type Party } from '../support/fake-network.ts'
 import { STRANGER_REQUEST_BURST } from '../../src/executor/links/links.ts'
-import { DENIAL_BURST } from '../../src/protocol/limits.ts'
+import { DENIAL_BURST } from '../../src/protocol/limits/wire.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 const HELLO = { hello: 'echo hi' }

@@ -7,7 +7,7 @@ import fc from 'fast-check'
 
 import { isAppError } from '../../src/base/errors.ts'
 import { isVisible } from '../../src/base/visible-text.ts'
-import { PortChannel } from '../../src/executor-api/codec.ts'
+import { PortChannel } from '../../src/executor-api/channel.ts'
 import {
   OPERATIONS,
   PORT_VERSION,
@@ -17,10 +17,10 @@ import {
   type ToExecutor,
   type ToNetwork,
 } from '../../src/executor-api/messages.ts'
-import { encodeCbor } from '../../src/protocol/cbor.ts'
-import { execFrame } from '../../src/protocol/exec.ts'
-import { encodeFrame } from '../../src/protocol/framing.ts'
-import { KEM_PUBLIC_KEY_BYTES, MAX_PORT_CALLS, MAX_PORT_MESSAGE } from '../../src/protocol/limits.ts'
+import { encodeCbor } from '../../src/protocol/wire/cbor.ts'
+import { execFrame } from '../../src/protocol/wire/exec.ts'
+import { encodeFrame } from '../../src/protocol/wire/framing.ts'
+import { KEM_PUBLIC_KEY_BYTES, MAX_PORT_CALLS, MAX_PORT_MESSAGE } from '../../src/protocol/limits/wire.ts'
 import { HTTP_REFUSALS } from '../../src/protocol/reasons.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { FakeLink, newParty } from '../support/fake-network.ts'

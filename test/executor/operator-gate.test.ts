@@ -2,10 +2,10 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { isAppError } from '../../src/base/errors.ts'
-import { OperatorGate, MAX_USED_PROOFS } from '../../src/executor/operator-gate.ts'
+import { OperatorGate, MAX_USED_PROOFS } from '../../src/executor/operator-auth.ts'
 import { randomBytes } from '../../src/identity/hash.ts'
 import { proveOperation } from '../../src/identity/operator-proof.ts'
-import { OPERATOR_PROOF_MS } from '../../src/protocol/local-limits.ts'
+import { OPERATOR_PROOF_MS } from '../../src/protocol/limits/daemon.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 const unproven = (error: unknown): boolean => isAppError(error, 'operator_proof_required')

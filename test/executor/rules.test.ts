@@ -13,8 +13,8 @@ import {
   execRulesRequest,
   type ExecFrame,
   type ExecRulesRequest,
-} from '../../src/protocol/exec.ts'
-import { DENIAL_BURST, MAX_NONCES_PER_PEER } from '../../src/protocol/limits.ts'
+} from '../../src/protocol/wire/exec.ts'
+import { DENIAL_BURST, MAX_NONCES_PER_PEER } from '../../src/protocol/limits/wire.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { newParty, type FakeLink } from '../support/fake-network.ts'
 import { ManualClock } from '../support/manual-clock.ts'

@@ -5,8 +5,8 @@ import fc from 'fast-check'
 
 import { isAppError } from '../../src/base/errors.ts'
 import { sha256 } from '../../src/identity/hash.ts'
-import { peerIdOf } from '../../src/identity/peer-id.ts'
-import { INVITATION_MS } from '../../src/protocol/invitation.ts'
+import { peerIdOf } from '../../src/identity/machine-key.ts'
+import { INVITATION_MS } from '../../src/protocol/wire/invitation.ts'
 import { makeInvitation, makeReply, readInvitation, readReply, SpokenCodes, type InvitedParty } from '../../src/trust/invitation.ts'
 
 const NOW = 1_700_000_000_000

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { makeInvitation, makeReply, readInvitation } from '../../src/trust/invitation.ts'
-import { peerIdOf } from '../../src/identity/peer-id.ts'
+import { peerIdOf } from '../../src/identity/machine-key.ts'
 import { talkTo } from '../support/dialogue.ts'
 import { MeshOfDaemons, type TestDaemon } from '../support/mesh-of-daemons.ts'
 

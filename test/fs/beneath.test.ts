@@ -4,8 +4,8 @@ import { mkdir, rename, rmdir, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
-import { readFile } from '../../src/fs/read-file.ts'
-import { statPath } from '../../src/fs/stat-path.ts'
+import { readFile } from '../../src/fs/read.ts'
+import { statPath } from '../../src/fs/read.ts'
 import { writeFile as writeBeneath } from '../../src/fs/write-file.ts'
 import type { FilePermit } from '../../src/policy/local/file-permit.ts'
 import { hasBwrap, needs } from '../support/containment.ts'
@@ -196,7 +196,7 @@ test('a link whose text is no UTF-8 is an error, not another name', onLinux, asy
 test('without /proc nothing is done', { ...onLinux, ...(hasBwrap ? {} : needs.bwrap) }, async (t) => {
   const { inside } = await scene(t)
   const program = `
-    import { readFile } from ${JSON.stringify(import.meta.resolve('../../src/fs/read-file.ts'))}
+    import { readFile } from ${JSON.stringify(import.meta.resolve('../../src/fs/read.ts'))}
     import { rootPermits } from ${JSON.stringify(import.meta.resolve('../support/file-permit.ts'))}
     const permit = await rootPermits(process.argv[1])
     const error = await readFile(permit('f')).catch((error) => error)

@@ -8,7 +8,7 @@ import { beneath } from '../../src/fs/beneath.ts'
 import type { EditOptions } from '../../src/fs/edit-file.ts'
 import { MAX_EDIT_BYTES } from '../../src/fs/content.ts'
 import { stage } from '../../src/fs/staged.ts'
-import { statPath } from '../../src/fs/stat-path.ts'
+import { statPath } from '../../src/fs/read.ts'
 import { asNobody, everythingIn, fileScene, refuses } from '../support/file-permit.ts'
 import { editFile } from '../support/files.ts'
 

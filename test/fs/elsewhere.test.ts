@@ -3,7 +3,7 @@ import { mkdir, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
-import { holdDirectory } from '../../src/fs/hold-directory.ts'
+import { holdDirectory } from '../../src/fs/beneath.ts'
 import { fileScene, refuses } from '../support/file-permit.ts'
 import { LocalHost } from '../support/local-engine.ts'
 

@@ -3,7 +3,7 @@ import { chmod, mkdir, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
-import { MAX_LISTED } from '../../src/protocol/rexd-limits.ts'
+import { MAX_LISTED } from '../../src/protocol/limits/rexd.ts'
 import { asNobody, fileScene, refuses, type Scene } from '../support/file-permit.ts'
 import { globFiles } from '../support/files.ts'
 

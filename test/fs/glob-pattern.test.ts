@@ -3,8 +3,8 @@ import { test } from 'node:test'
 
 import fc from 'fast-check'
 
-import { globOf, GlobWork, MAX_GLOB_PATTERN } from '../../src/fs/glob-pattern.ts'
-import { MAX_GLOB_EXPANDED } from '../../src/fs/braces.ts'
+import { globOf, GlobWork, MAX_GLOB_PATTERN } from '../../src/fs/glob.ts'
+import { MAX_GLOB_EXPANDED } from '../../src/fs/glob.ts'
 import { isAppError } from '../../src/base/errors.ts'
 import { alone } from '../support/files.ts'
 

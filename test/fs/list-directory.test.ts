@@ -5,7 +5,7 @@ import { chmod, mkdir, stat, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { MAX_LISTED, MAX_LISTED_BYTES } from '../../src/protocol/rexd-limits.ts'
+import { MAX_LISTED, MAX_LISTED_BYTES } from '../../src/protocol/limits/rexd.ts'
 import { mtimeOf } from '../../src/fs/mtime.ts'
 import { asNobody, everythingIn, fileScene, refuses } from '../support/file-permit.ts'
 import { listDirectory } from '../support/files.ts'

@@ -6,7 +6,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { isAppError, type ErrorCode } from '../../src/base/errors.ts'
-import { readFile } from '../../src/fs/read-file.ts'
+import { readFile } from '../../src/fs/read.ts'
 import { writeFile } from '../../src/fs/write-file.ts'
 import { everythingIn, fileScene, rootAt } from '../support/file-permit.ts'
 

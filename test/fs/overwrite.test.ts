@@ -6,12 +6,12 @@ import { test, type TestContext } from 'node:test'
 
 import { isAppError } from '../../src/base/errors.ts'
 import { beneath } from '../../src/fs/beneath.ts'
-import type { Held, Standing } from '../../src/fs/held.ts'
-import { holdDirectory } from '../../src/fs/hold-directory.ts'
+import type { Held, Standing } from '../../src/fs/open-file.ts'
+import { holdDirectory } from '../../src/fs/beneath.ts'
 import { mtimeMs } from '../../src/fs/mtime.ts'
 import { append, overwrite } from '../../src/fs/overwrite.ts'
-import { parsePatch } from '../../src/fs/patch-text.ts'
-import { readFile as read } from '../../src/fs/read-file.ts'
+import { parsePatch } from '../../src/fs/patch-format.ts'
+import { readFile as read } from '../../src/fs/read.ts'
 import { systemError } from '../../src/fs/refusals.ts'
 import { writeFile } from '../../src/fs/write-file.ts'
 import { needs } from '../support/containment.ts'
@@ -302,7 +302,7 @@ test(
     const program = `
     import { applyPatch, editFile } from ${JSON.stringify(import.meta.resolve('../support/files.ts'))}
     import { writeFile } from ${JSON.stringify(import.meta.resolve('../../src/fs/write-file.ts'))}
-    import { parsePatch } from ${JSON.stringify(import.meta.resolve('../../src/fs/patch-text.ts'))}
+    import { parsePatch } from ${JSON.stringify(import.meta.resolve('../../src/fs/patch-format.ts'))}
     import { rootPermits } from ${JSON.stringify(import.meta.resolve('../support/file-permit.ts'))}
     const permit = await rootPermits(process.argv[1])
     const create = { data: Buffer.from('new'), mode: 'create', atomic: false, mkdir_parents: false, expected_mtime: null }

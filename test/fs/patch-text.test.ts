@@ -4,8 +4,8 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { isAppError } from '../../src/base/errors.ts'
-import { MAX_PATCH_TEXT_LINES, parsePatch, type Hunk, type PatchLine } from '../../src/fs/patch-text.ts'
-import { applyHunks } from '../../src/fs/patch-hunks.ts'
+import { MAX_PATCH_TEXT_LINES, parsePatch, type Hunk, type PatchLine } from '../../src/fs/patch-format.ts'
+import { applyHunks } from '../../src/fs/patch-format.ts'
 import { alone } from '../support/files.ts'
 
 const lines = (text: string): PatchLine[] =>

@@ -5,7 +5,7 @@ import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { readFile } from '../../src/fs/read-file.ts'
+import { readFile } from '../../src/fs/read.ts'
 import { asNobody, fileScene, refuses, rootAt } from '../support/file-permit.ts'
 import { hasProc } from '../support/processes.ts'
 

@@ -4,7 +4,7 @@ import { chmod, chown, link, mkdir, readFile, stat, writeFile as put } from 'nod
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { parsePatch } from '../../src/fs/patch-text.ts'
+import { parsePatch } from '../../src/fs/patch-format.ts'
 import { writeFile } from '../../src/fs/write-file.ts'
 import { needs } from '../support/containment.ts'
 import { everythingIn, fileScene, type Scene } from '../support/file-permit.ts'

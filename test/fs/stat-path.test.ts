@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { mtimeOf } from '../../src/fs/mtime.ts'
-import { statPath } from '../../src/fs/stat-path.ts'
+import { statPath } from '../../src/fs/read.ts'
 import { fileScene, refuses } from '../support/file-permit.ts'
 
 const NOTHING = {

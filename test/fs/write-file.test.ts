@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { isAppError } from '../../src/base/errors.ts'
-import { statPath } from '../../src/fs/stat-path.ts'
+import { statPath } from '../../src/fs/read.ts'
 import { writeFile, type WriteOptions } from '../../src/fs/write-file.ts'
 import { needs } from '../support/containment.ts'
 import { asNobody, everythingIn, fileScene, refuses } from '../support/file-permit.ts'

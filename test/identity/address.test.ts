@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { SETTINGS } from '../../src/config/settings.ts'
+import { SETTINGS } from '../../src/config/config.ts'
 import { dialProblem } from '../../src/identity/address.ts'
 
 const PEER = '12D3KooWBCpcEXZJvNkuQmYyJX5n4tKcWwTb1nqWRx6GyKjQyZbh'

@@ -2,9 +2,9 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { isAppError } from '../../src/base/errors.ts'
-import { NonceCounter, OpeningKey, SealingKey } from '../../src/identity/aead.ts'
+import { NonceCounter, OpeningKey, SealingKey } from '../../src/identity/link-crypto.ts'
 import { primitives } from '../../src/identity/primitives.ts'
-import { AEAD_TAG_BYTES } from '../../src/protocol/limits.ts'
+import { AEAD_TAG_BYTES } from '../../src/protocol/limits/wire.ts'
 
 const key = new Uint8Array(32).fill(9)
 const text = (value: string): Uint8Array => Buffer.from(value)

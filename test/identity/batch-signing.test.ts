@@ -6,9 +6,9 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { agentSignerOf } from '../../src/identity/agent-key.ts'
-import { batchLeaf, signBatch, verifyInBatch } from '../../src/identity/batch-signing.ts'
+import { batchLeaf, signBatch, verifyInBatch } from '../../src/identity/signing.ts'
 import { statement, verifyAgent } from '../../src/identity/signing.ts'
-import { AGENT_SIGNATURE_BYTES, MAX_BATCH, MAX_BATCH_SIGNATURE_BYTES } from '../../src/protocol/limits.ts'
+import { AGENT_SIGNATURE_BYTES, MAX_BATCH, MAX_BATCH_SIGNATURE_BYTES } from '../../src/protocol/limits/wire.ts'
 
 const DOMAIN = 'x0x-test-v1'
 const signer = agentSignerOf(new Uint8Array(32).fill(1))

@@ -5,7 +5,7 @@ import fc from 'fast-check'
 
 import { AppError, isAppError } from '../../src/base/errors.ts'
 import { decodeCardLink, encodeCardLink, signCard, verifyCard } from '../../src/identity/card.ts'
-import { peerIdOf } from '../../src/identity/peer-id.ts'
+import { peerIdOf } from '../../src/identity/machine-key.ts'
 import {
   ANNOUNCE_DOMAIN,
   CARD_DOMAIN,
@@ -14,8 +14,8 @@ import {
   signedCard,
   type CardBody,
   type SignedCard,
-} from '../../src/protocol/card.ts'
-import { MAX_CARD_ADDRESSES, MAX_CLOCK_SKEW_MS, MAX_NAME } from '../../src/protocol/limits.ts'
+} from '../../src/protocol/wire/card.ts'
+import { MAX_CARD_ADDRESSES, MAX_CLOCK_SKEW_MS, MAX_NAME } from '../../src/protocol/limits/wire.ts'
 import { agentNumber, machineNumber } from '../support/agents.ts'
 
 const NOW = 1_800_000_000_000

@@ -14,7 +14,7 @@ import {
   streamKeys,
 } from '../../src/identity/link-crypto.ts'
 import { fromHex, toHex } from '../../src/protocol/ids.ts'
-import { LINK_ID_BYTES } from '../../src/protocol/limits.ts'
+import { LINK_ID_BYTES } from '../../src/protocol/limits/wire.ts'
 
 /** Every part of a handshake, as bytes. */
 interface Parts {

@@ -4,7 +4,7 @@ import { readFile } from 'node:fs/promises'
 import { test } from 'node:test'
 
 import * as link from '../../src/identity/link-crypto.ts'
-import { linkM2 } from '../../src/protocol/link.ts'
+import { linkM2 } from '../../src/protocol/wire/link.ts'
 
 const file = new URL('../../proto/vectors/link.json', import.meta.url)
 const { given, then } = JSON.parse(await readFile(file, 'utf8')) as { given: Record<string, string>; then: Record<string, string> }

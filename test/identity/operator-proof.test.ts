@@ -6,7 +6,7 @@ import fc from 'fast-check'
 
 import { checkOperatorProof } from '../../src/identity/check-operator-proof.ts'
 import { decodeOperatorKey, proveOperation } from '../../src/identity/operator-proof.ts'
-import { OPERATOR_PROOF_MS } from '../../src/protocol/local-limits.ts'
+import { OPERATOR_PROOF_MS } from '../../src/protocol/limits/daemon.ts'
 
 const key = new Uint8Array(32).fill(1)
 const body = Buffer.from('{"contact":"bob"}')

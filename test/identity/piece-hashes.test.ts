@@ -5,10 +5,10 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { sha256 } from '../../src/identity/hash.ts'
-import { pieceHashesInTurns } from '../../src/identity/hashes-in-turns.ts'
+import { pieceHashesInTurns } from '../../src/identity/piece-hashes.ts'
 import { PieceHashes, pieceHashes } from '../../src/identity/piece-hashes.ts'
-import { stdinPieces } from '../../src/protocol/exec.ts'
-import { STDIN_PIECE_BYTES } from '../../src/protocol/limits.ts'
+import { stdinPieces } from '../../src/protocol/wire/exec.ts'
+import { STDIN_PIECE_BYTES } from '../../src/protocol/limits/wire.ts'
 
 const hex = (hashes: readonly Uint8Array[]): string[] => hashes.map((hash) => Buffer.from(hash).toString('hex'))
 

@@ -17,7 +17,7 @@ import {
   AGENT_SIGNATURE_BYTES,
   KEM_CIPHERTEXT_BYTES,
   KEM_PUBLIC_KEY_BYTES,
-} from '../../src/protocol/limits.ts'
+} from '../../src/protocol/limits/wire.ts'
 
 interface AeadVector {
   source: string

@@ -15,7 +15,7 @@ import {
 import { agentSignerOf } from '../../src/identity/agent-key.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { checkOperatorProof } from '../../src/identity/check-operator-proof.ts'
-import { peerIdOf } from '../../src/identity/peer-id.ts'
+import { peerIdOf } from '../../src/identity/machine-key.ts'
 import { statement, verifyMachine } from '../../src/identity/signing.ts'
 
 const vectors = JSON.parse(readFileSync(new URL('../../proto/vectors/identity.json', import.meta.url), 'utf8')) as Record<

@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { AppendedFile } from '../../src/journal/appended-file.ts'
+import { AppendedFile } from '../../src/journal/file.ts'
 import { fileHandles } from '../support/file-handles.ts'
 import { tempDir } from '../support/temp-dir.ts'
 

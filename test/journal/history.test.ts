@@ -8,14 +8,14 @@ import fc from 'fast-check'
 
 import type { JournalLine } from '../../src/journal/events.ts'
 import { Journal } from '../../src/journal/journal.ts'
-import { Lives, type ChainState } from '../../src/journal/lives.ts'
+import { Lives, type ChainState } from '../../src/journal/chains.ts'
 import { verifyJournal, type VerifyOptions, type VerifyReport } from '../../src/journal/verify.ts'
 import { agentSignerOf } from '../../src/identity/agent-key.ts'
 import type { AgentSigner } from '../../src/identity/signing.ts'
 import { allLinesOf, denialEvent, startedEvent } from '../support/journal.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { silent, temporaryDirectory, until } from '../support/processes.ts'
-import { NOTE_SYNC_MS, JOURNAL_HEAD_MS } from '../../src/journal/journal-writer.ts'
+import { NOTE_SYNC_MS, JOURNAL_HEAD_MS } from '../../src/journal/writer.ts'
 
 const AGENT = agentSignerOf(randomBytes(32))
 
@@ -224,7 +224,7 @@ test('lives of several writers overlap in one file, and a line that one of them 
   const lives = await Promise.all([0, 1, 2].map(async () => begin(t, path, null)))
   for (let n = 0; n < 30; n++) await lives[n % 3]!.journal.append(denialEvent(n))
   // Between the look at the file's end and the write.
-  const { JournalFile } = await import('../../src/journal/journal-file.ts')
+  const { JournalFile } = await import('../../src/journal/file.ts')
   const append = JournalFile.prototype.append
   const mock = t.mock.method(JournalFile.prototype, 'append', async function (this: InstanceType<typeof JournalFile>, bytes: Buffer) {
     await appendFile(path, '{"ts":"2026-11-22T')

@@ -22,12 +22,12 @@ import { test } from 'node:test'
 import { Journal } from '../../src/journal/journal.ts'
 import { RunningMarks } from '../../src/journal/running-marks.ts'
 import { verifyJournal } from '../../src/journal/verify.ts'
-import { MAX_JOURNAL_LINE } from '../../src/protocol/local-limits.ts'
+import { MAX_JOURNAL_LINE } from '../../src/protocol/limits/daemon.ts'
 import { denialEvent, exitEvent, linesOf, openJournal, requestEvent, runKey, startedEvent, type MeshLine } from '../support/journal.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { silent, temporaryDirectory, until } from '../support/processes.ts'
 import { NO_DISK, smallDisk } from '../support/small-disk.ts'
-import { MAX_JOURNAL_QUEUE_BYTES } from '../../src/journal/line-queue.ts'
+import { MAX_JOURNAL_QUEUE_BYTES } from '../../src/journal/writer.ts'
 
 const unavailable = { code: 'journal_unavailable' }
 

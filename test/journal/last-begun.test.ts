@@ -3,7 +3,7 @@ import { appendFile, rename } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { lastBegun } from '../../src/journal/last-begun.ts'
+import { lastBegun } from '../../src/journal/past-runs.ts'
 import { denialEvent, exitEvent, localRequest, openJournal, requestEvent, runKey, startedEvent } from '../support/journal.ts'
 import { temporaryDirectory } from '../support/processes.ts'
 

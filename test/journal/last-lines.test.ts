@@ -3,8 +3,8 @@ import { appendFile, link, rename, truncate, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
-import { lastLines, type LastBounds, type LastLines } from '../../src/journal/last-lines.ts'
-import { MAX_JOURNAL_LINE } from '../../src/protocol/local-limits.ts'
+import { lastLines, type LastBounds, type LastLines } from '../../src/journal/tail.ts'
+import { MAX_JOURNAL_LINE } from '../../src/protocol/limits/daemon.ts'
 import { temporaryDirectory } from '../support/processes.ts'
 
 const ANY: LastBounds = { lines: 100, maxBytes: 1024 * 1024 }

@@ -3,7 +3,7 @@ import { readdir, readFile, writeFile } from 'node:fs/promises'
 import { test, type TestContext } from 'node:test'
 
 import { isMeshEvent, keyOf, type JournalEvent, type LocalEvent } from '../../src/journal/events.ts'
-import { endedAmong } from '../../src/journal/run-marks.ts'
+import { endedAmong } from '../../src/journal/running-marks.ts'
 import { parseLine } from '../../src/journal/parse-line.ts'
 import { verifyJournal, type VerifyReport } from '../../src/journal/verify.ts'
 import { LOCAL_DOORS } from '../../src/protocol/reasons.ts'

@@ -7,9 +7,9 @@ import fc from 'fast-check'
 
 import type { JournalEvent } from '../../src/journal/events.ts'
 import { Chain, prepareLine } from '../../src/journal/line.ts'
-import { RecalledRuns } from '../../src/journal/recalled-runs.ts'
-import { localMarksOf } from '../../src/journal/local-marks.ts'
-import { ownIdentity } from '../../src/base/process-identity.ts'
+import { RecalledRuns } from '../../src/journal/past-runs.ts'
+import { localMarksOf } from '../../src/journal/running-marks.ts'
+import { ownIdentity } from '../../src/base/process-info.ts'
 import { newRequestId } from '../../src/identity/request-id.ts'
 import { tempDir } from '../support/temp-dir.ts'
 

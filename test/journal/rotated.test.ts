@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import type { JournalEvent, JournalLine } from '../../src/journal/events.ts'
-import { inOrder, type JournalPart } from '../../src/journal/file-order.ts'
+import { inOrder, type JournalPart } from '../../src/journal/verify.ts'
 import { Journal } from '../../src/journal/journal.ts'
 import { Chain, prepareLine } from '../../src/journal/line.ts'
 import { verifyJournal, type VerifyReport, MAX_VERIFY_HEADS } from '../../src/journal/verify.ts'
@@ -15,7 +15,7 @@ import type { AgentSigner } from '../../src/identity/signing.ts'
 import { allLinesOf, denialEvent, requestEvent } from '../support/journal.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { silent, temporaryDirectory, until } from '../support/processes.ts'
-import { JOURNAL_HEAD_MS } from '../../src/journal/journal-writer.ts'
+import { JOURNAL_HEAD_MS } from '../../src/journal/writer.ts'
 
 const AGENT = agentSignerOf(randomBytes(32))
 

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { SyslogCopy } from '../../src/journal/syslog-copy.ts'
-import { syslogMessage } from '../../src/journal/syslog-message.ts'
+import { SyslogCopy } from '../../src/journal/syslog.ts'
+import { syslogMessage } from '../../src/journal/syslog.ts'
 import { createLogger } from '../../src/base/log.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 

@@ -8,11 +8,11 @@ import { test, type TestContext } from 'node:test'
 import fc from 'fast-check'
 
 import type { JournalEvent, JournalLine } from '../../src/journal/events.ts'
-import type { LineRef } from '../../src/journal/life-events.ts'
+import type { LineRef } from '../../src/journal/chain-events.ts'
 import { Chain, prepareLine } from '../../src/journal/line.ts'
 import { listRunningMarks } from '../../src/journal/running-marks.ts'
 import { verifyJournal, type VerifyOptions, type VerifyReport, MAX_VERIFY_PROBLEMS } from '../../src/journal/verify.ts'
-import { MAX_JOURNAL_LINE } from '../../src/protocol/local-limits.ts'
+import { MAX_JOURNAL_LINE } from '../../src/protocol/limits/daemon.ts'
 import { denialEvent, exitEvent, openJournal, requestEvent, runKey, startedEvent } from '../support/journal.ts'
 import { temporaryDirectory } from '../support/processes.ts'
 

@@ -10,12 +10,12 @@ import { DmCounters } from '../../src/links/counters.ts'
 import { FrameStream } from '../../src/links/frame-stream.ts'
 import type { Link } from '../../src/links/link.ts'
 import { newRequestId } from '../../src/identity/request-id.ts'
-import { SealingKey } from '../../src/identity/aead.ts'
+import { SealingKey } from '../../src/identity/link-crypto.ts'
 import { randomBytes } from '../../src/identity/hash.ts'
 import type { MeshStream } from '../../src/mesh/stream.ts'
-import { envelope, MESSAGE_PREFIX } from '../../src/protocol/dm.ts'
-import { encodeFrame } from '../../src/protocol/framing.ts'
-import { MAX_FRAME_DATA, MAX_LINK_FRAME, MAX_SEALED_FRAME } from '../../src/protocol/limits.ts'
+import { envelope, MESSAGE_PREFIX } from '../../src/protocol/wire/dm.ts'
+import { encodeFrame } from '../../src/protocol/wire/framing.ts'
+import { MAX_FRAME_DATA, MAX_LINK_FRAME, MAX_SEALED_FRAME } from '../../src/protocol/limits/wire.ts'
 
 /** One end of a stream in memory: what the other end would send is put in by hand. */
 class FakeStream {

@@ -3,10 +3,10 @@ import { test } from 'node:test'
 
 import { AppError, isAppError } from '../../src/base/errors.ts'
 import { CLAIMS_MS, LinkDialler, type LinkDiallerComponents } from '../../src/links/link-dialler.ts'
-import { FanoutLanes, inLane } from '../../src/exec/fleet/lanes.ts'
+import { FanoutLanes, inLane } from '../../src/exec/client.ts'
 import type { Candidate } from '../../src/mesh/address-book.ts'
 import type { MeshConnection } from '../../src/mesh/connection.ts'
-import { MAX_FANOUT_DIALS } from '../../src/protocol/fanout-limits.ts'
+import { MAX_FANOUT_DIALS } from '../../src/protocol/limits/fleet.ts'
 
 const AGENT = 'aa'.repeat(32)
 const machine = (number: number): string => number.toString(16).padStart(64, '0')

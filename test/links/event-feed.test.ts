@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { EventFeed } from '../../src/links/event-feed.ts'
-import { MAX_EVENT_BACKLOG } from '../../src/protocol/local-limits.ts'
+import { EventFeed } from '../../src/links/messages.ts'
+import { MAX_EVENT_BACKLOG } from '../../src/protocol/limits/daemon.ts'
 
 test('a listener that falls too far behind gets a last word and no more', async () => {
   const feed = new EventFeed<number>({ lastWord: () => -1 })

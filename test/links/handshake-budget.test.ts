@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { HandshakeBudget, HANDSHAKE_PLACES, MAX_STRANGER_HANDSHAKES_PER_ADDRESS } from '../../src/links/handshake-budget.ts'
+import { HandshakeBudget, HANDSHAKE_PLACES, MAX_STRANGER_HANDSHAKES_PER_ADDRESS } from '../../src/links/responder.ts'
 import type { MeshConnection } from '../../src/mesh/connection.ts'
-import type { Standing } from '../../src/protocol/meter-limits.ts'
+import type { Standing } from '../../src/protocol/limits/mesh.ts'
 
 const connection = (machineId: string, host: string): MeshConnection => ({ machineId, host }) as MeshConnection
 

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { newRequestId } from '../../src/identity/request-id.ts'
-import { directPing, directPong, PING_PREFIX, PONG_PREFIX } from '../../src/protocol/dm.ts'
-import { PING_BURST } from '../../src/protocol/limits.ts'
+import { directPing, directPong, PING_PREFIX, PONG_PREFIX } from '../../src/protocol/wire/dm.ts'
+import { PING_BURST } from '../../src/protocol/limits/wire.ts'
 import { introduce, startPeer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
 

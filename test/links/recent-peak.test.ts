@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { RecentPeak } from '../../src/links/recent-peak.ts'
-import { PEAK_MS } from '../../src/protocol/limits.ts'
+import { RecentPeak } from '../../src/links/stream-pool.ts'
+import { PEAK_MS } from '../../src/protocol/limits/wire.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 test('a peak is remembered for one to two windows, and the next smaller one takes its place', async () => {

@@ -5,12 +5,12 @@ import { multiaddr } from '@multiformats/multiaddr'
 import fc from 'fast-check'
 
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
-import { machineIdOfText, peerIdOf } from '../../src/identity/peer-id.ts'
+import { machineIdOfText, peerIdOf } from '../../src/identity/machine-key.ts'
 import { AddressBook, type BookContact, MAX_MDNS_PEERS } from '../../src/mesh/address-book.ts'
 import { announceable, hostOf, hostOfText, isPublicText, parseAddress } from '../../src/mesh/addresses.ts'
 import type { SeenAgent } from '../../src/mesh/known-agents.ts'
 import type { Heard } from '../../src/mesh/presences.ts'
-import { MAX_ADDRESS_TEXT, MAX_DIAL_ADDRESSES } from '../../src/protocol/limits.ts'
+import { MAX_ADDRESS_TEXT, MAX_DIAL_ADDRESSES } from '../../src/protocol/limits/wire.ts'
 
 const machineOf = (n: number): string => machineKeyOf(new Uint8Array(32).fill(n)).machineId
 const at = (machine: string, host = '10.0.0.1', port = 4001): string => `/ip4/${host}/tcp/${port}/p2p/${peerIdOf(machine)}`

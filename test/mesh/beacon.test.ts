@@ -5,7 +5,7 @@ import { silentLogger } from '../../src/base/log.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { Beacon, pauseMs } from '../../src/mesh/beacon.ts'
 import { MAX_HEARD_STRANGERS, Presences } from '../../src/mesh/presences.ts'
-import { presence } from '../../src/protocol/card.ts'
+import { presence } from '../../src/protocol/wire/card.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 const AGENT = 'a1'.repeat(32)

@@ -6,8 +6,8 @@ import { multiaddr } from '@multiformats/multiaddr'
 
 import { isAppError } from '../../src/base/errors.ts'
 import { MeshConnection } from '../../src/mesh/connection.ts'
-import { MAX_STREAMS_PER_CONNECTION } from '../../src/protocol/limits.ts'
-import { DM_PROTOCOL, LINK_PROTOCOL } from '../../src/protocol/link.ts'
+import { MAX_STREAMS_PER_CONNECTION } from '../../src/protocol/limits/wire.ts'
+import { DM_PROTOCOL, LINK_PROTOCOL } from '../../src/protocol/wire/link.ts'
 import { signalOf } from '../support/hostile-link.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 

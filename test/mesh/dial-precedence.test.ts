@@ -3,14 +3,14 @@ import { test } from 'node:test'
 
 import { silentLogger } from '../../src/base/log.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
-import { peerIdOf } from '../../src/identity/peer-id.ts'
+import { peerIdOf } from '../../src/identity/machine-key.ts'
 import { KnownAgents } from '../../src/mesh/known-agents.ts'
 import { Cards } from '../../src/mesh/cards.ts'
 import type { MeshConnection } from '../../src/mesh/connection.ts'
 import { Dialler, type DialOptions } from '../../src/mesh/dialler.ts'
 import { DirectWays } from '../../src/mesh/direct-ways.ts'
-import { MAX_PARALLEL_DIALS, MAX_UNAWAITED_DIALS } from '../../src/protocol/limits.ts'
-import { DIRECT_RETRY_MIN_MS } from '../../src/protocol/relay-limits.ts'
+import { MAX_PARALLEL_DIALS, MAX_UNAWAITED_DIALS } from '../../src/protocol/limits/wire.ts'
+import { DIRECT_RETRY_MIN_MS } from '../../src/protocol/limits/mesh.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 const machineOf = (n: number) => {

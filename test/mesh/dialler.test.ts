@@ -6,11 +6,11 @@ import { peerIdFromString } from '@libp2p/peer-id'
 
 import { randomBytes } from '../../src/identity/hash.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
-import { peerIdOf } from '../../src/identity/peer-id.ts'
+import { peerIdOf } from '../../src/identity/machine-key.ts'
 import type { AppError } from '../../src/base/errors.ts'
 import { Dialler, type DialFailure } from '../../src/mesh/dialler.ts'
 import type { MachineId } from '../../src/protocol/ids.ts'
-import { ADDRESS_DIAL_MS, MAX_CONNECTIONS, MAX_PARALLEL_DIALS } from '../../src/protocol/limits.ts'
+import { ADDRESS_DIAL_MS, MAX_CONNECTIONS, MAX_PARALLEL_DIALS } from '../../src/protocol/limits/wire.ts'
 import { RESUME_OTHER_ADDRESS_MS } from '../../src/links/link-dialler.ts'
 
 interface Dial {

@@ -11,7 +11,7 @@ import { createLibp2p } from 'libp2p'
 
 import { agentSignerOf } from '../../src/identity/agent-key.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
-import { machineIdOfText, peerIdOf } from '../../src/identity/peer-id.ts'
+import { machineIdOfText, peerIdOf } from '../../src/identity/machine-key.ts'
 import { relayedAddress } from '../../src/mesh/addresses.ts'
 import { RecordJudge } from '../../src/mesh/dht-record.ts'
 import {
@@ -21,10 +21,10 @@ import {
   ENGINE_DIALS_OF_MACHINE,
   EngineDials,
   MAX_ENGINE_STRANGERS,
-} from '../../src/mesh/engine-dials.ts'
+} from '../../src/mesh/library-dials.ts'
 import { libp2pOptions } from '../../src/mesh/libp2p/options.ts'
 import type { MachineId } from '../../src/protocol/ids.ts'
-import { ADDRESS_DIAL_MS, MAX_DIAL_ADDRESSES } from '../../src/protocol/limits.ts'
+import { ADDRESS_DIAL_MS, MAX_DIAL_ADDRESSES } from '../../src/protocol/limits/wire.ts'
 import { signalOf } from '../support/hostile-link.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { introduce, startPeer } from '../support/peer.ts'

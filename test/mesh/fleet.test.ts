@@ -6,7 +6,7 @@ import { silentLogger } from '../../src/base/log.ts'
 import { Beacon, OWN_PRESENCES_BURST, OWN_PRESENCES_PER_MINUTE } from '../../src/mesh/beacon.ts'
 import type { TopicValidator, Verdict } from '../../src/mesh/libp2p/gossip.ts'
 import { Presences } from '../../src/mesh/presences.ts'
-import { PRESENCES_PER_MINUTE } from '../../src/protocol/limits.ts'
+import { PRESENCES_PER_MINUTE } from '../../src/protocol/limits/wire.ts'
 import { newParty } from '../support/fake-network.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 

@@ -5,7 +5,7 @@ import { peerIdFromString } from '@libp2p/peer-id'
 import { multiaddr } from '@multiformats/multiaddr'
 
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
-import { peerIdOf } from '../../src/identity/peer-id.ts'
+import { peerIdOf } from '../../src/identity/machine-key.ts'
 import {
   Gate,
   type GateComponents,
@@ -16,10 +16,10 @@ import {
   MAX_CONNECTIONS_PER_MACHINE,
 } from '../../src/mesh/gater.ts'
 import type { MachineId } from '../../src/protocol/ids.ts'
-import { MAX_STRANGER_CONNECTIONS } from '../../src/protocol/limits.ts'
-import { MAX_UNPROVEN_CONNECTIONS } from '../../src/protocol/meter-limits.ts'
-import { MAX_REMEMBERED_MACHINES, MAX_HOSTS_PER_MACHINE } from '../../src/mesh/known-hosts.ts'
-import { MAX_STRANGERS_PER_RELAY } from '../../src/protocol/relay-limits.ts'
+import { MAX_STRANGER_CONNECTIONS } from '../../src/protocol/limits/wire.ts'
+import { MAX_UNPROVEN_CONNECTIONS } from '../../src/protocol/limits/mesh.ts'
+import { MAX_REMEMBERED_MACHINES, MAX_HOSTS_PER_MACHINE } from '../../src/mesh/gater.ts'
+import { MAX_STRANGERS_PER_RELAY } from '../../src/protocol/limits/mesh.ts'
 
 const machineOf = (n: number): MachineId => machineKeyOf(Buffer.alloc(32, `machine${n}`)).machineId
 

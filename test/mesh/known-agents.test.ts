@@ -5,7 +5,7 @@ import { agentSignerOf } from '../../src/identity/agent-key.ts'
 import { signCard } from '../../src/identity/card.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { KnownAgents, MAX_KNOWN_MACHINES, MAX_STRANGERS } from '../../src/mesh/known-agents.ts'
-import { ANNOUNCE_DOMAIN, signedCard } from '../../src/protocol/card.ts'
+import { ANNOUNCE_DOMAIN, signedCard } from '../../src/protocol/wire/card.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 const machineOf = (n: number): string => machineKeyOf(Buffer.alloc(32, `machine${n}`)).machineId

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { signCard, verifyCard } from '../../src/identity/card.ts'
-import { CARD_DOMAIN } from '../../src/protocol/card.ts'
+import { CARD_DOMAIN } from '../../src/protocol/wire/card.ts'
 import { signalOf } from '../support/hostile-link.ts'
 import { noMulticast } from '../support/multicast.ts'
 import { startPeer, type Peer } from '../support/peer.ts'

@@ -7,9 +7,9 @@ import fc from 'fast-check'
 
 import { isAppError } from '../../src/base/errors.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
-import { peerIdOf } from '../../src/identity/peer-id.ts'
-import { ReplyStripper } from '../../src/mesh/libp2p/negotiation.ts'
-import { LINK_PROTOCOL } from '../../src/protocol/link.ts'
+import { peerIdOf } from '../../src/identity/machine-key.ts'
+import { ReplyStripper } from '../../src/mesh/libp2p/muxer.ts'
+import { LINK_PROTOCOL } from '../../src/protocol/wire/link.ts'
 import { signalOf } from '../support/hostile-link.ts'
 import { startPeer } from '../support/peer.ts'
 

@@ -12,9 +12,9 @@ import {
   RELAYED_PRESENCES_PER_MINUTE,
   STRANGER_PRESENCES_PER_MINUTE,
 } from '../../src/mesh/presences.ts'
-import { encodeCbor, type CborValue } from '../../src/protocol/cbor.ts'
-import { presence, type Presence } from '../../src/protocol/card.ts'
-import { PRESENCES_PER_MINUTE, MAX_CLOCK_SKEW_MS, MAX_PRESENCE_BYTES, MAX_PRESENCE_SECS } from '../../src/protocol/limits.ts'
+import { encodeCbor, type CborValue } from '../../src/protocol/wire/cbor.ts'
+import { presence, type Presence } from '../../src/protocol/wire/card.ts'
+import { PRESENCES_PER_MINUTE, MAX_CLOCK_SKEW_MS, MAX_PRESENCE_BYTES, MAX_PRESENCE_SECS } from '../../src/protocol/limits/wire.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 const machineOf = (n: number): string => machineKeyOf(Buffer.alloc(32, `machine${n}`)).machineId

@@ -14,7 +14,7 @@ import { createLibp2p } from 'libp2p'
 
 import { systemClock } from '../../src/base/clock.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
-import { peerIdOf } from '../../src/identity/peer-id.ts'
+import { peerIdOf } from '../../src/identity/machine-key.ts'
 import { RecordJudge } from '../../src/mesh/dht-record.ts'
 import { forgetGonePeers, IN_HASH_TABLE } from '../../src/mesh/libp2p/peer-store.ts'
 import { libp2pOptions } from '../../src/mesh/libp2p/options.ts'

@@ -2,15 +2,15 @@ import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 
 import { silentLogger } from '../../src/base/log.ts'
-import { peerIdOf } from '../../src/identity/peer-id.ts'
+import { peerIdOf } from '../../src/identity/machine-key.ts'
 import { AddressBook } from '../../src/mesh/address-book.ts'
 import { MAX_BACKGROUND_DIALS, RECONNECT_MAX_MS, RECONNECT_MIN_MS, Reconnect, SETTLED_CONNECTION_MS } from '../../src/mesh/reconnect.ts'
-import { DIAL_MS, MAX_STANDING_CONNECTIONS, MAX_STRANGER_CONNECTIONS } from '../../src/protocol/limits.ts'
+import { DIAL_MS, MAX_STANDING_CONNECTIONS, MAX_STRANGER_CONNECTIONS } from '../../src/protocol/limits/wire.ts'
 import { agentNumber, machineNumber } from '../support/agents.ts'
 import { FakeNode } from '../support/fake-node.ts'
 import { RECENT_MS, UNUSED_SWEEP_MS } from '../../src/mesh/recent-machines.ts'
 import { ManualClock } from '../support/manual-clock.ts'
-import { FOUND_STRANGERS_PER_MINUTE, MAX_STRANGER_DIALS, MAX_FOUND_WAITING } from '../../src/mesh/found-machines.ts'
+import { FOUND_STRANGERS_PER_MINUTE, MAX_STRANGER_DIALS, MAX_FOUND_WAITING } from '../../src/mesh/reconnect.ts'
 
 const machineOf = (n: number): string => machineNumber(n).machineId
 const addressOf = (n: number): string => `/ip4/10.0.0.1/tcp/${1000 + n}/p2p/${peerIdOf(machineOf(n))}`

@@ -5,7 +5,7 @@ import { setImmediate as turn } from 'node:timers/promises'
 import { systemClock } from '../../src/base/clock.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { LOOKED_AT_ONCE, Relays } from '../../src/mesh/relays.ts'
-import { MAX_OWN_RELAYS } from '../../src/protocol/relay-limits.ts'
+import { MAX_OWN_RELAYS } from '../../src/protocol/limits/mesh.ts'
 
 /** A daemon that is connected to these machines, of which `offering` relay. */
 const setUp = (t: TestContext, machines: readonly string[], offering: readonly string[], { reachable = false } = {}) => {

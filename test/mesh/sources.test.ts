@@ -5,9 +5,9 @@ import fc from 'fast-check'
 
 import { Lateness, LATENESS_CHECK_MS, LATE_MS, LATENESS_PARDON_MS } from '../../src/mesh/lateness.ts'
 import { MAX_METERED_SOURCES, RateLimit } from '../../src/base/rate-limit.ts'
-import { perMinute } from '../../src/protocol/meter-limits.ts'
+import { perMinute } from '../../src/protocol/limits/mesh.ts'
 import { Sources, CROWD_FACTOR, REFUSED_CONNECTION_COST } from '../../src/mesh/sources.ts'
-import { LONGEST_REFILL_MS, RATES, type Metered, type Standing } from '../../src/protocol/meter-limits.ts'
+import { LONGEST_REFILL_MS, RATES, type Metered, type Standing } from '../../src/protocol/limits/mesh.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 /** Machines are called by their standing; `hosts` share what strangers may do. */

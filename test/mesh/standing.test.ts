@@ -4,9 +4,9 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { sha256 } from '../../src/identity/hash.ts'
-import { standingAmong as among } from '../../src/mesh/standing.ts'
+import { standingAmong as among } from '../../src/mesh/address-book.ts'
 import { toHex } from '../../src/protocol/ids.ts'
-import { MAX_STANDING_CONNECTIONS } from '../../src/protocol/limits.ts'
+import { MAX_STANDING_CONNECTIONS } from '../../src/protocol/limits/wire.ts'
 
 const standingAmong = (self: string, machines: readonly string[]): string[] => among(self, machines, MAX_STANDING_CONNECTIONS)
 const fleet = (size: number, seed: number): string[] => Array.from({ length: size }, (_, i) => toHex(sha256(Buffer.from(`${seed} ${i}`))))

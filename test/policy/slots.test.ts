@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { Slots, type Slot } from '../../src/policy/slots.ts'
-import { MAX_PIECES_UNACKED, MAX_STDIN_BYTES, MAX_STDIN_HELD } from '../../src/protocol/limits.ts'
+import { MAX_PIECES_UNACKED, MAX_STDIN_BYTES, MAX_STDIN_HELD } from '../../src/protocol/limits/wire.ts'
 
 const slotsOf = (perAgent: number, total: number): Slots => new Slots({ max_concurrent_per_agent: perAgent, max_concurrent_total: total })
 

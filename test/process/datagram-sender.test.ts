@@ -4,7 +4,7 @@ import { test, type TestContext } from 'node:test'
 
 import { systemClock } from '../../src/base/clock.ts'
 import { DatagramSocket } from '../../src/process/datagram-sender.ts'
-import { MAX_DATAGRAM_BACKLOG } from '../../src/protocol/local-limits.ts'
+import { MAX_DATAGRAM_BACKLOG } from '../../src/protocol/limits/daemon.ts'
 import { DatagramReceiver } from '../support/datagram-receiver.ts'
 import { until } from '../support/mesh-of-daemons.ts'
 import { needsPerl } from '../support/perl-programs.ts'

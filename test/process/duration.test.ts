@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { DurationLimit, endsOf } from '../../src/process/duration.ts'
+import { DurationLimit, endsOf } from '../../src/process/running-process.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 const record = (cap_ms: number, warn_ms: number) => {

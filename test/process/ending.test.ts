@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 
-import { DRAIN_MS, KILL_GRACE_MS } from '../../src/protocol/limits.ts'
+import { DRAIN_MS, KILL_GRACE_MS } from '../../src/protocol/limits/wire.ts'
 import { DRAIN_TOTAL_MS } from '../../src/process/running-process.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { hasProc, isAlive, run, script, start, until, type StartedProcess } from '../support/processes.ts'

@@ -6,8 +6,8 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-import { dropUnused, NEW } from '../../src/process/sandbox/kept-images.ts'
-import { IMAGE_KEPT_MS, IMAGE_LEFT_MS, IMAGE_SPARED_MS, MAX_IMAGES_KEPT } from '../../src/protocol/sandbox-limits.ts'
+import { dropUnused, NEW } from '../../src/process/sandbox/images.ts'
+import { IMAGE_KEPT_MS, IMAGE_LEFT_MS, IMAGE_SPARED_MS, MAX_IMAGES_KEPT } from '../../src/protocol/limits/daemon.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
 const ENGINE = '/bin/false'

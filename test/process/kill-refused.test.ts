@@ -7,7 +7,7 @@ import { test, type TestContext } from 'node:test'
 import { fileURLToPath } from 'node:url'
 
 import { findExecutable } from '../../src/policy/executable.ts'
-import { findCgroupPlaces } from '../../src/process/cgroup-places.ts'
+import { findCgroupPlaces } from '../../src/process/cgroup-tree.ts'
 import { isRoot, needs } from '../support/containment.ts'
 import { isAlive, temporaryDirectory, until } from '../support/processes.ts'
 

@@ -6,10 +6,10 @@ import { test, type TestContext } from 'node:test'
 
 import fc from 'fast-check'
 
-import { OutputPump, type OutputBudget, type OutputTotals } from '../../src/process/output.ts'
+import { OutputPump, type OutputBudget, type OutputTotals } from '../../src/process/streams.ts'
 import { startProcess } from '../../src/process/running-process.ts'
 import { systemClock } from '../../src/base/clock.ts'
-import { MAX_FRAME_DATA } from '../../src/protocol/limits.ts'
+import { MAX_FRAME_DATA } from '../../src/protocol/limits/wire.ts'
 import { askRun, permitted, policyOf } from '../support/local-policy.ts'
 import { groupCells, script, startGuardian } from '../support/processes.ts'
 

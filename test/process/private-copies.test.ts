@@ -6,7 +6,7 @@ import { appendFile, mkdir, readdir, readFile, readlink, stat, writeFile } from 
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
-import { identityText, ownIdentity } from '../../src/base/process-identity.ts'
+import { identityText, ownIdentity } from '../../src/base/process-info.ts'
 import type { HeldFile, StandIn } from '../../src/policy/permit.ts'
 import { COPIES_DIRECTORY, PrivateCopies } from '../../src/process/private-copies.ts'
 import { needs } from '../support/containment.ts'

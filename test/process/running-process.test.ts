@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 
-import { MAX_FRAME_DATA } from '../../src/protocol/limits.ts'
+import { MAX_FRAME_DATA } from '../../src/protocol/limits/wire.ts'
 import { hasProc, isAlive, run, script, start, startGuardian, temporaryDirectory, until } from '../support/processes.ts'
 
 const linuxOnly = hasProc ? {} : { skip: 'needs /proc' }

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { Redactor } from '../../src/programs/bundle/redactor.ts'
-import { linesOfFile } from '../../src/programs/bundle/tails.ts'
+import { linesOfFile } from '../../src/programs/bundle/collect.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
 const redactor = (): Redactor => new Redactor({ names: ['bob', 'lab'], words: ['/srv/hidden', 'secretword'] })

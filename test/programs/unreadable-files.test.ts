@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { isAppError } from '../../src/base/errors.ts'
-import { unreadable } from '../../src/base/bounded-file.ts'
+import { unreadable } from '../../src/base/files.ts'
 import { cleanEnvironment } from '../support/mesh-of-daemons.ts'
 import { tempDir } from '../support/temp-dir.ts'
 

@@ -3,9 +3,9 @@ import { readFile } from 'node:fs/promises'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import { isAppError } from '../../src/base/errors.ts'
-import { decodeCbor, encodeCbor, encodeCborHead, type CborValue } from '../../src/protocol/cbor.ts'
-import { MAX_CBOR_DEPTH, MAX_CBOR_ITEMS, MAX_PORT_MESSAGE } from '../../src/protocol/limits.ts'
-import { record, text } from '../../src/protocol/schema.ts'
+import { decodeCbor, encodeCbor, encodeCborHead, type CborValue } from '../../src/protocol/wire/cbor.ts'
+import { MAX_CBOR_DEPTH, MAX_CBOR_ITEMS, MAX_PORT_MESSAGE } from '../../src/protocol/limits/wire.ts'
+import { record, text } from '../../src/protocol/wire/schema.ts'
 
 const NOTE = record('note', { note: text(MAX_PORT_MESSAGE) })
 

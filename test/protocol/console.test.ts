@@ -9,8 +9,8 @@ import {
   refusalOf,
   whoamiProblem,
   type ConsoleMessage,
-} from '../../src/protocol/console.ts'
-import { MAX_COMMAND_JSON } from '../../src/protocol/local-limits.ts'
+} from '../../src/protocol/console/messages.ts'
+import { MAX_COMMAND_JSON } from '../../src/protocol/limits/daemon.ts'
 
 const SEED = 20_261_123
 const REQUEST = { whoami: 'Codex', dir: '/repo', envs: { CI: '1' }, exec: ['make', 'test'] }

@@ -14,7 +14,7 @@ import {
   readToHumanBody,
   type DeskDirection,
   type DeskRole,
-} from '../../src/protocol/desk.ts'
+} from '../../src/protocol/desk/messages.ts'
 import { fromHex, toHex } from '../../src/protocol/ids.ts'
 
 interface Vectors {

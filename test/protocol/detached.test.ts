@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { isAppError } from '../../src/base/errors.ts'
-import { DETACHED_ASKS, execDetachedAsk, execDetachRequest } from '../../src/protocol/detached.ts'
+import { DETACHED_ASKS, execDetachedAsk, execDetachRequest } from '../../src/protocol/wire/detached.ts'
 import { plain } from '../support/plain.ts'
 
 const hexId = fc.uint8Array({ minLength: 32, maxLength: 32 }).map((bytes) => Buffer.from(bytes).toString('hex'))

@@ -11,8 +11,8 @@ import {
   execFrame,
   execRequest,
   execRulesRequest,
-} from '../../src/protocol/exec.ts'
-import { MAX_ARGV_BYTES, MAX_ARGV_TOKENS, MAX_FRAME_DATA, MAX_SEALED_FRAME } from '../../src/protocol/limits.ts'
+} from '../../src/protocol/wire/exec.ts'
+import { MAX_ARGV_BYTES, MAX_ARGV_TOKENS, MAX_FRAME_DATA, MAX_SEALED_FRAME } from '../../src/protocol/limits/wire.ts'
 import { anyExecExit, anyExecFrame, anyExecRequest, anyExecRules, anyExecRulesRequest, encodeExecBody } from '../support/exec-frames.ts'
 import { plain } from '../support/plain.ts'
 

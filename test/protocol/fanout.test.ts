@@ -14,7 +14,7 @@ import {
   sumsOf,
   type FanoutEventJson,
   type FanoutHostJson,
-} from '../../src/protocol/fanout.ts'
+} from '../../src/protocol/api/fanout.ts'
 import {
   DEFAULT_FANOUT_PARALLEL,
   FANOUT_HOSTS_PER_EVENT,
@@ -23,8 +23,8 @@ import {
   MAX_FANOUT_PARALLEL,
   MAX_FANOUT_RUNS,
   MAX_FANOUTS,
-} from '../../src/protocol/fanout-limits.ts'
-import { MAX_NAME, MAX_PORT_RUNS } from '../../src/protocol/limits.ts'
+} from '../../src/protocol/limits/fleet.ts'
+import { MAX_NAME, MAX_PORT_RUNS } from '../../src/protocol/limits/wire.ts'
 
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057'
 const AGENT = 'a'.repeat(64)

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import { isAppError } from '../../src/base/errors.ts'
-import { encodeFrame, FrameDecoder } from '../../src/protocol/framing.ts'
+import { encodeFrame, FrameDecoder } from '../../src/protocol/wire/framing.ts'
 
 const cut = (bytes: Uint8Array, sizes: number[]): Uint8Array[] => {
   const chunks: Uint8Array[] = []

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 
 import fc from 'fast-check'
 
-import { Gathered } from '../../src/protocol/gathered.ts'
+import { Gathered } from '../../src/protocol/lines.ts'
 
 test('what was gathered is what came, however it was cut, and in little more than its own size', () => {
   const MAX = 400_000

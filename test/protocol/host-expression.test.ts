@@ -3,10 +3,10 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { isAppError } from '../../src/base/errors.ts'
-import { MAX_FANOUT_HOSTS } from '../../src/protocol/fanout-limits.ts'
-import { MAX_HOST_WORDS } from '../../src/protocol/fleet-limits.ts'
-import { parseHostExpression, type HostPart } from '../../src/protocol/host-expression.ts'
-import { expandNodeSet } from '../../src/protocol/node-set.ts'
+import { MAX_FANOUT_HOSTS } from '../../src/protocol/limits/fleet.ts'
+import { MAX_HOST_WORDS } from '../../src/protocol/limits/fleet.ts'
+import { parseHostExpression, type HostPart } from '../../src/protocol/hosts/select-hosts.ts'
+import { expandNodeSet } from '../../src/protocol/hosts/node-set.ts'
 
 const shown = (part: HostPart): string => {
   switch (part.kind) {

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { MAX_KEPT_CHARACTERS } from '../../src/protocol/lifecycle-limits.ts'
-import { RunStory } from '../../src/protocol/run-story.ts'
+import { MAX_KEPT_CHARACTERS } from '../../src/protocol/limits/events.ts'
+import { RunStory } from '../../src/protocol/events/run-reporter.ts'
 import { newLifecycleLog } from '../support/lifecycle.ts'
 import { shown } from '../../src/base/visible-text.ts'
 import {
@@ -12,7 +12,7 @@ import {
   lifecycleTextWithTail,
   type LifecycleEvent,
   type LifecycleFacts,
-} from '../../src/protocol/lifecycle.ts'
+} from '../../src/protocol/events/lifecycle.ts'
 
 const FACTS = { owner: 'reviewer', session: 's_1', door: 'mcp', run_id: '01890a5d', node: 'gateway' } as const
 const event = (facts: Pick<LifecycleFacts, 'type'> & Partial<LifecycleEvent>): LifecycleEvent =>

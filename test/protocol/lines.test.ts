@@ -5,7 +5,7 @@ import { runInNewContext } from 'node:vm'
 import fc from 'fast-check'
 
 import { jsonText, LineSplitter, linesOf } from '../../src/protocol/lines.ts'
-import { MAX_RPC_MESSAGE } from '../../src/protocol/rexd-limits.ts'
+import { MAX_RPC_MESSAGE } from '../../src/protocol/limits/rexd.ts'
 
 const SEED = 20_261_121
 const MIB = 1024 * 1024

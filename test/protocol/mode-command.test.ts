@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { changedOverride, overrideText, readModeCommand, readSettings } from '../../src/protocol/mode-command.ts'
+import { changedOverride, overrideText, readModeCommand, readSettings } from '../../src/protocol/desk/mode-command.ts'
 
 const words = (line: string): string[] => line.split(' ')
 

@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { attempt } from '../../src/base/errors.ts'
-import { expandNodeSet, foldNodeSet, parseNodeSet } from '../../src/protocol/node-set.ts'
+import { expandNodeSet, foldNodeSet, parseNodeSet } from '../../src/protocol/hosts/node-set.ts'
 
 const nodeset = (args: readonly string[]): string =>
   execFileSync('nodeset', args, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] }).trim()

@@ -3,9 +3,9 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { isAppError } from '../../src/base/errors.ts'
-import { MAX_FANOUT_HOSTS } from '../../src/protocol/fanout-limits.ts'
-import { MAX_HOST_WORDS } from '../../src/protocol/fleet-limits.ts'
-import { expandNodeSet, foldNodeSet, parseNodeSet } from '../../src/protocol/node-set.ts'
+import { MAX_FANOUT_HOSTS } from '../../src/protocol/limits/fleet.ts'
+import { MAX_HOST_WORDS } from '../../src/protocol/limits/fleet.ts'
+import { expandNodeSet, foldNodeSet, parseNodeSet } from '../../src/protocol/hosts/node-set.ts'
 import { patient } from '../support/patience.ts'
 
 const SEED = 20_261_126

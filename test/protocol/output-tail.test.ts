@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { MAX_EVENT_TAIL, TRUNCATED_SUFFIX } from '../../src/protocol/lifecycle-limits.ts'
-import { OutputTail, tailOf } from '../../src/protocol/output-tail.ts'
+import { MAX_EVENT_TAIL, TRUNCATED_SUFFIX } from '../../src/protocol/limits/events.ts'
+import { OutputTail, tailOf } from '../../src/protocol/events/run-reporter.ts'
 
 const bytes = (text: string): Buffer => Buffer.from(text)
 const of = (pieces: readonly Uint8Array[]): ReturnType<OutputTail['take']> => {

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 
 import fc from 'fast-check'
 
-import { runEventsOf } from '../../src/protocol/run-events.ts'
+import { runEventsOf } from '../../src/protocol/api/run-events.ts'
 import { exitEvent, RUN_ID } from '../support/exit-event.ts'
 import { runEventBytes } from '../support/fake-daemon.ts'
 

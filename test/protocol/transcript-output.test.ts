@@ -6,7 +6,7 @@ import { runInNewContext } from 'node:vm'
 import * as fc from 'fast-check'
 
 import { hasShape } from '../../src/protocol/json-shape.ts'
-import { TranscriptOutput } from '../../src/protocol/transcript-output.ts'
+import { TranscriptOutput } from '../../src/protocol/console/transcript.ts'
 
 test('output is kept as it came, with its times; what comes close together is one piece', () => {
   const output = new TranscriptOutput()

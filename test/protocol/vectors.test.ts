@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { test } from 'node:test'
-import * as card from '../../src/protocol/card.ts'
-import * as detached from '../../src/protocol/detached.ts'
-import * as dm from '../../src/protocol/dm.ts'
-import * as exec from '../../src/protocol/exec.ts'
-import * as link from '../../src/protocol/link.ts'
+import * as card from '../../src/protocol/wire/card.ts'
+import * as detached from '../../src/protocol/wire/detached.ts'
+import * as dm from '../../src/protocol/wire/dm.ts'
+import * as exec from '../../src/protocol/wire/exec.ts'
+import * as link from '../../src/protocol/wire/link.ts'
 import { plain, unplain } from '../support/plain.ts'
 
 interface Codec {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { quote, RexdError } from '../../src/sdk/errors.ts'
-import type { Method } from '../../src/protocol/rexd-methods.ts'
+import type { Method } from '../../src/protocol/rexd/methods.ts'
 import { connected } from './real-server.ts'
 
 const refusal =

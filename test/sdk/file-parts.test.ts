@@ -4,8 +4,8 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { RexdError } from '../../src/sdk/errors.ts'
-import { fileParts, READ_AHEAD, type ReadOptions } from '../../src/sdk/file-parts.ts'
-import type { Result } from '../../src/protocol/rexd-answers.ts'
+import { fileParts, READ_AHEAD, type ReadOptions } from '../../src/sdk/remote-files.ts'
+import type { Result } from '../../src/protocol/rexd/results.ts'
 import { SEED } from './pieces.ts'
 
 /** A file of a server that gives at most so much at a time, and what is asked of it. */

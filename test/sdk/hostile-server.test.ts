@@ -6,9 +6,9 @@ import { streams } from '../../src/sdk/byte-transport.ts'
 import { connect } from '../../src/sdk/client.ts'
 import { RexdDisconnected, RexdError, RexdProtocolError } from '../../src/sdk/errors.ts'
 import { OUTPUT_LIMIT } from '../../src/sdk/output.ts'
-import { INPUT_CHUNK, INPUT_PROBE } from '../../src/sdk/process-input.ts'
+import { INPUT_CHUNK, INPUT_PROBE } from '../../src/sdk/remote-process.ts'
 import { MAX_INCOMING_MESSAGE } from '../../src/sdk/transport.ts'
-import type { RexdEvent } from '../../src/protocol/rexd-answers.ts'
+import type { RexdEvent } from '../../src/protocol/rexd/results.ts'
 import { EXIT, OF_1, OPENED, output, scripted, startNext } from './scripted-server.ts'
 
 const protocolError = (text: RegExp) => (error: unknown) => error instanceof RexdProtocolError && text.test(error.message)

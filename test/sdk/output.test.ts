@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { OutputQueue, type OutputName } from '../../src/sdk/output.ts'
-import { ReadGate, type Fullness } from '../../src/sdk/read-gate.ts'
+import { ReadGate, type Fullness } from '../../src/sdk/connection.ts'
 import { all, SEED } from './pieces.ts'
 
 test('what is pushed is read, once, in its order, whoever reads which stream when', async () => {

@@ -3,8 +3,8 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { recordOf } from '../../src/doors/rpc/schemas.ts'
-import { EVENTS, RESULTS, type Result, type RexdEvent } from '../../src/protocol/rexd-answers.ts'
-import type { Method, Params } from '../../src/protocol/rexd-methods.ts'
+import { EVENTS, RESULTS, type Result, type RexdEvent } from '../../src/protocol/rexd/results.ts'
+import type { Method, Params } from '../../src/protocol/rexd/methods.ts'
 import { connected } from './real-server.ts'
 
 /** Every field is there that must be, each is what it is stated to be, and there is none besides. */

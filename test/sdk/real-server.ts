@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url'
 
 import { connect, type ConnectOptions, type OpenOptions, type RexdClient } from '../../src/sdk/client.ts'
 import type { RexdSession } from '../../src/sdk/session.ts'
-import { stdio } from '../../src/sdk/stdio.ts'
+import { stdio } from '../../src/sdk/byte-transport.ts'
 import type { Transport, TransportEvents, TransportFactory } from '../../src/sdk/transport.ts'
 import { tempDir } from '../support/temp-dir.ts'
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 
-import { MAX_EVENT_TAIL, MAX_KEPT_EVENTS } from '../../src/protocol/lifecycle-limits.ts'
+import { MAX_EVENT_TAIL, MAX_KEPT_EVENTS } from '../../src/protocol/limits/events.ts'
 import { connected } from './real-server.ts'
 import { EXIT, OF_1, output, scripted, startNext } from './scripted-server.ts'
 

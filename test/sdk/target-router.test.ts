@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { RexdDisconnected } from '../../src/sdk/errors.ts'
-import { stdio } from '../../src/sdk/stdio.ts'
+import { stdio } from '../../src/sdk/byte-transport.ts'
 import { TargetRouter, UnknownTarget, type TargetRouterInit } from '../../src/sdk/target-router.ts'
 import { webSocket } from '../../src/sdk/web-socket.ts'
 import { place } from './real-server.ts'

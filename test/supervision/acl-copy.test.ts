@@ -6,7 +6,7 @@ import { test } from 'node:test'
 
 import type { Logger } from '../../src/base/log.ts'
 import { loadAcl, type LoadedAcl } from '../../src/policy/mesh/load-acl.ts'
-import { AclCopy } from '../../src/supervision/acl-copy.ts'
+import { AclCopy } from '../../src/supervision/copies.ts'
 import { silent } from '../support/processes.ts'
 import { tempDir } from '../support/temp-dir.ts'
 

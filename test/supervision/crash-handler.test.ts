@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 
-const MODULE = fileURLToPath(new URL('../../src/supervision/program-exit.ts', import.meta.url))
+const MODULE = fileURLToPath(new URL('../../src/cli/exit.ts', import.meta.url))
 
 /** What a process says and does after this failure. */
 const after = (unhandledRejections: 'stop' | 'log', failing: string): string => {

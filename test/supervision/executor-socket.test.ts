@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { fileURLToPath } from 'node:url'
 
-import { NETWORK_RIGHTS } from '../../src/supervision/network-process.ts'
+import { NETWORK_RIGHTS } from '../../src/supervision/network-supervisor.ts'
 import { startCli, until } from '../support/mesh-of-daemons.ts'
 import { tempDir } from '../support/temp-dir.ts'
 

@@ -9,7 +9,7 @@ import type { Readable } from 'node:stream'
 import { test, type TestContext } from 'node:test'
 
 import { pathsIn } from '../../src/clients/paths.ts'
-import { loadPty } from '../../src/process/native-pty.ts'
+import { loadPty } from '../../src/process/terminal.ts'
 import { ConsolePlace } from '../support/console-place.ts'
 import { DIST, MeshOfDaemons, until, type TestDaemon } from '../support/mesh-of-daemons.ts'
 import { mcpPlace } from '../support/mcp-server.ts'

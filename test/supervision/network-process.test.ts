@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 
-import { NETWORK_RIGHTS } from '../../src/supervision/network-process.ts'
+import { NETWORK_RIGHTS } from '../../src/supervision/network-supervisor.ts'
 import { checkUnreadable, networkUserOf } from '../../src/supervision/network-user.ts'
 import { FILES_OF_STOPPED } from '../support/daemon-files.ts'
 import { DIST, MeshOfDaemons, runDaemonCommand } from '../support/mesh-of-daemons.ts'

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 
-import { Pulse } from '../../src/supervision/pulse.ts'
+import { Pulse } from '../../src/supervision/network-supervisor.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 const PATIENCE_MS = 3_000

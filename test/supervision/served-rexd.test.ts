@@ -6,7 +6,7 @@ import { createServer, type AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { NETWORK_RIGHTS } from '../../src/supervision/network-process.ts'
+import { NETWORK_RIGHTS } from '../../src/supervision/network-supervisor.ts'
 import { isRunning, MeshOfDaemons, runDaemonCommand, until } from '../support/mesh-of-daemons.ts'
 import { asOtherUser } from '../support/other-user.ts'
 import { answers, rexdBeside, startPrograms, type RexdBeside } from '../support/rexd-beside.ts'

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 
-import { parseToml } from '../../src/base/toml-file.ts'
+import { parseToml } from '../../src/base/toml.ts'
 import type { Acl } from '../../src/policy/mesh/acl.ts'
 import type { Principal } from '../../src/policy/mesh/authorize.ts'
 import type { Intent } from '../../src/policy/mesh/intent.ts'

@@ -1,9 +1,9 @@
 import type { AgentSigner } from '../../src/identity/signing.ts'
 import { signCard } from '../../src/identity/card.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
-import { peerIdOf } from '../../src/identity/peer-id.ts'
-import { ANNOUNCE_DOMAIN, signedCard } from '../../src/protocol/card.ts'
-import { RECORD_TTL_MS } from '../../src/protocol/limits.ts'
+import { peerIdOf } from '../../src/identity/machine-key.ts'
+import { ANNOUNCE_DOMAIN, signedCard } from '../../src/protocol/wire/card.ts'
+import { RECORD_TTL_MS } from '../../src/protocol/limits/wire.ts'
 
 /** An agent's record of the hash table, as its daemon makes it. */
 export const recordOf = async (

@@ -9,7 +9,7 @@ import { createInterface } from 'node:readline'
 import type { TestContext } from 'node:test'
 import { fileURLToPath } from 'node:url'
 
-import type { TranscriptEntry } from '../../src/protocol/transcript-entry.ts'
+import type { TranscriptEntry } from '../../src/protocol/console/transcript.ts'
 import { until } from './processes.ts'
 
 const PROGRAM = fileURLToPath(new URL('../../deploy/bin/rexec.cjs', import.meta.url))

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 
-import type { DeskHuman } from '../../src/clients/desk-human.ts'
-import type { PendingQuestion } from '../../src/protocol/desk.ts'
-import type { Decision } from '../../src/protocol/question.ts'
+import type { DeskHuman } from '../../src/clients/desk.ts'
+import type { PendingQuestion } from '../../src/protocol/desk/messages.ts'
+import type { Decision } from '../../src/protocol/desk/question.ts'
 import type { DeskPlaceHandle } from './desk-place.ts'
 import { soon } from './local-engine.ts'
 

@@ -3,7 +3,7 @@ import { readdir } from 'node:fs/promises'
 
 import { errorText } from '../../src/base/errors.ts'
 import { DEFAULT_SANDBOX } from '../../src/policy/sandbox/sandbox-settings.ts'
-import { ImageStore } from '../../src/process/sandbox/image-store.ts'
+import { ImageStore } from '../../src/process/sandbox/images.ts'
 import { household, runSandboxed } from './sandboxed.ts'
 
 const [, , directory = '', ...names] = process.argv

@@ -7,10 +7,10 @@ import {
   type ExecRequest,
   type ExecRules,
   type ExecRulesRequest,
-} from '../../src/protocol/exec.ts'
-import { AGENT_SIGNATURE_BYTES, STDIN_PIECE_BYTES } from '../../src/protocol/limits.ts'
+} from '../../src/protocol/wire/exec.ts'
+import { AGENT_SIGNATURE_BYTES, STDIN_PIECE_BYTES } from '../../src/protocol/limits/wire.ts'
 import { DENIAL_REASONS, DETACHED_STATES, WAITING_REASONS, WARNING_KINDS } from '../../src/protocol/reasons.ts'
-import { MAX_APPROVAL_WAIT_MS, MAX_MESH_APPROVERS } from '../../src/protocol/waiting-limits.ts'
+import { MAX_APPROVAL_WAIT_MS, MAX_MESH_APPROVERS } from '../../src/protocol/limits/approvals.ts'
 
 const hexId = fc.uint8Array({ minLength: 32, maxLength: 32 }).map((bytes) => Buffer.from(bytes).toString('hex'))
 const bytes32 = fc.uint8Array({ minLength: 32, maxLength: 32 })

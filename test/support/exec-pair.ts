@@ -9,13 +9,13 @@ import { DetachedClient, type DetachedClientComponents } from '../../src/exec/de
 import { RulesClient } from '../../src/exec/rules-client.ts'
 import { ExecService, type ExecServiceComponents } from '../../src/exec/service.ts'
 import type { RunChannel, RunPeer } from '../../src/exec/transport.ts'
-import type { ChannelSource } from '../../src/exec/transports.ts'
+import type { ChannelSource } from '../../src/exec/transport.ts'
 import type { RequestId } from '../../src/protocol/ids.ts'
 import { ExecutorHost, type HostOptions } from './executor-host.ts'
 import type { FakeLink, FakeNetwork } from './fake-network.ts'
 import { silent } from './processes.ts'
 import { newLifecycleLog } from './lifecycle.ts'
-import type { LifecycleLog } from '../../src/protocol/lifecycle-log.ts'
+import type { LifecycleLog } from '../../src/protocol/events/event-log.ts'
 
 /** One end of a stream between two hosts, without a network: what one sends, the other gets in a later turn. */
 export class LocalChannel implements RunChannel {

@@ -6,7 +6,7 @@ import type { TestContext } from 'node:test'
 
 import type { CliIo } from '../../src/programs/x0x/context.ts'
 import { main } from '../../src/programs/x0x/main.ts'
-import { RAW_RUN_TYPE } from '../../src/protocol/run-events.ts'
+import { RAW_RUN_TYPE } from '../../src/protocol/api/run-events.ts'
 import { tempDir } from './temp-dir.ts'
 
 export interface SeenRequest {

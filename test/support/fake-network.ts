@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto'
 import { duplexPair, type Duplex } from 'node:stream'
 
 import { ExecutorClient } from '../../src/executor-api/client.ts'
-import type { RunPort } from '../../src/executor-api/run-port.ts'
+import type { RunPort } from '../../src/executor-api/peer-run.ts'
 import { agentSignerOf } from '../../src/identity/agent-key.ts'
 import { randomBytes, sha256 } from '../../src/identity/hash.ts'
 import { pieceHashes } from '../../src/identity/piece-hashes.ts'
@@ -20,9 +20,9 @@ import {
   type ExecFrame,
   type ExecFrameType,
   type ExecRequest,
-} from '../../src/protocol/exec.ts'
-import { KEM_CIPHERTEXT_BYTES, KEM_PUBLIC_KEY_BYTES, LINK_VERSION, NONCE_BYTES } from '../../src/protocol/limits.ts'
-import { LINK_DOMAINS, linkM1, linkM2, linkM2Core, linkM3 } from '../../src/protocol/link.ts'
+} from '../../src/protocol/wire/exec.ts'
+import { KEM_CIPHERTEXT_BYTES, KEM_PUBLIC_KEY_BYTES, LINK_VERSION, NONCE_BYTES } from '../../src/protocol/limits/wire.ts'
+import { LINK_DOMAINS, linkM1, linkM2, linkM2Core, linkM3 } from '../../src/protocol/wire/link.ts'
 import type { TrustDecision } from '../../src/protocol/reasons.ts'
 import { silent } from './processes.ts'
 

@@ -1,9 +1,9 @@
 import { systemClock } from '../../src/base/clock.ts'
-import { TimeSharing, type TimeShare } from '../../src/base/time-sharing.ts'
+import { TimeSharing, type TimeShare } from '../../src/base/time-slices.ts'
 import * as patch from '../../src/fs/apply-patch.ts'
 import * as edit from '../../src/fs/edit-file.ts'
-import * as glob from '../../src/fs/glob-files.ts'
-import * as list from '../../src/fs/list-directory.ts'
+import * as glob from '../../src/fs/glob.ts'
+import * as list from '../../src/fs/read.ts'
 import type { FilePermit } from '../../src/policy/local/file-permit.ts'
 
 /** The time of a caller who is alone. */

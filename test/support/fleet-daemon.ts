@@ -1,7 +1,7 @@
 import type { ServerResponse } from 'node:http'
 import type { TestContext } from 'node:test'
 
-import { sumsOf, type FanoutEventJson, type FanoutHostJson } from '../../src/protocol/fanout.ts'
+import { sumsOf, type FanoutEventJson, type FanoutHostJson } from '../../src/protocol/api/fanout.ts'
 import { fakeDaemon, json, type SeenRequest } from './fake-daemon.ts'
 
 /** The id of an agent, for tests in which any will do: the same for the same name. */

@@ -4,8 +4,8 @@ import { join } from 'node:path'
 import { loadOrCreateAgentKey } from '../../src/identity/agent-key.ts'
 import { signCard, verifyCard, type VerifiedCard } from '../../src/identity/card.ts'
 import { loadOrCreateMachineKey } from '../../src/identity/machine-key.ts'
-import { peerIdOf } from '../../src/identity/peer-id.ts'
-import { CARD_DOMAIN, type SignedCard } from '../../src/protocol/card.ts'
+import { peerIdOf } from '../../src/identity/machine-key.ts'
+import { CARD_DOMAIN, type SignedCard } from '../../src/protocol/wire/card.ts'
 import { Contacts } from '../../src/trust/contacts.ts'
 
 // The files of a daemon that does not run, of which there are too many to tell each what it needs to know by its command line.

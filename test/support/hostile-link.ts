@@ -4,8 +4,8 @@ import { primitives } from '../../src/identity/primitives.ts'
 import type { MeshConnection } from '../../src/mesh/connection.ts'
 import type { MeshStream } from '../../src/mesh/stream.ts'
 import type { MachineId } from '../../src/protocol/ids.ts'
-import { MAX_LINK_FRAME } from '../../src/protocol/limits.ts'
-import { LINK_PROTOCOL } from '../../src/protocol/link.ts'
+import { MAX_LINK_FRAME } from '../../src/protocol/limits/wire.ts'
+import { LINK_PROTOCOL } from '../../src/protocol/wire/link.ts'
 import type { Peer } from './peer.ts'
 
 /** Alters the n-th frame that is sent or received. */

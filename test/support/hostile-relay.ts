@@ -11,7 +11,7 @@ import { peerIdFromString } from '@libp2p/peer-id'
 import { tcp } from '@libp2p/tcp'
 import { createLibp2p } from 'libp2p'
 
-import { peerIdOf } from '../../src/identity/peer-id.ts'
+import { peerIdOf } from '../../src/identity/machine-key.ts'
 import type { MachineId } from '../../src/protocol/ids.ts'
 
 /** What the relay does with a chunk on its way; `index` counts those of one carried connection, both ways. Null: it goes on as it is. */

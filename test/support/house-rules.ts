@@ -75,13 +75,13 @@ const OWNERS: readonly (readonly [RegExp, readonly string[]])[] = [
   // Not its main entry, which loads native code.
   [/^cbor-x\/(encode|decode)$/, ['protocol/']],
   [/^preact(\/|$)/, ['web/']],
-  [/^smol-toml$/, ['base/toml-file.ts']],
+  [/^smol-toml$/, ['base/toml.ts']],
   [/^pino$/, ['base/log.ts']],
   [/^@xterm\/headless$/, ['doors/console/screen/']],
-  [/^get-east-asian-width$/, ['doors/console/screen/character-width.ts']],
+  [/^get-east-asian-width$/, ['doors/console/screen/cells.ts']],
   [/^uuid$/, ['identity/', 'programs/']],
-  [/^diff$/, ['programs/x0x/fleet/diff-view.ts']],
-  [/^(node:)?child_process$/, ['process/', 'supervision/own-process.ts', 'sdk/stdio.ts']],
+  [/^diff$/, ['programs/x0x/fleet/group-view.ts']],
+  [/^(node:)?child_process$/, ['process/', 'supervision/own-process.ts', 'sdk/byte-transport.ts']],
   [/^node:/, ['']],
 ]
 

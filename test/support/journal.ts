@@ -4,7 +4,7 @@ import type { TestContext } from 'node:test'
 
 import type { JournalEvent, JournalLine, LineHead, LocalEvent, LocalKey, LocalRunKey, MeshEvent } from '../../src/journal/events.ts'
 import type { RunKey } from '../../src/journal/run-key.ts'
-import { LIFE_EVENTS, type LifeEvent } from '../../src/journal/life-events.ts'
+import { LIFE_EVENTS, type LifeEvent } from '../../src/journal/chain-events.ts'
 import { Journal } from '../../src/journal/journal.ts'
 import { RunningMarks } from '../../src/journal/running-marks.ts'
 import { ALICE, LAPTOP } from './acl-text.ts'

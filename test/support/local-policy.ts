@@ -1,14 +1,14 @@
 import assert from 'node:assert/strict'
 
-import { parseToml } from '../../src/base/toml-file.ts'
-import { deepFreeze, TomlReader } from '../../src/base/toml-reader.ts'
+import { parseToml } from '../../src/base/toml.ts'
+import { deepFreeze, TomlReader } from '../../src/base/toml.ts'
 import { authorizeLocalRun, authorizeSession } from '../../src/policy/local/authorize.ts'
 import type { LocalRunIntent, Refused, SessionIntent, SessionRights } from '../../src/policy/local/intent.ts'
 import type { LocalLimits, LocalPolicy } from '../../src/policy/local/policy.ts'
 import { isPermit, type Permit } from '../../src/policy/permit.ts'
 import { readLocalPolicy } from '../../src/policy/local/read-policy.ts'
 import { Slots } from '../../src/policy/slots.ts'
-import { CAPABILITY_NAMES, type Capability } from '../../src/protocol/rexd-names.ts'
+import { CAPABILITY_NAMES, type Capability } from '../../src/protocol/rexd/fields.ts'
 
 /** Lines of REXD's configuration: `[limits]`, `[security]`, and whole tables behind them. */
 export interface RulesText {

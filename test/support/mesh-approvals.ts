@@ -1,7 +1,7 @@
-import { openDesk, type DeskHuman, type DeskNews } from '../../src/clients/desk-human.ts'
+import { openDesk, type DeskHuman, type DeskNews } from '../../src/clients/desk.ts'
 import { pathsIn } from '../../src/clients/paths.ts'
-import type { PendingQuestion } from '../../src/protocol/desk.ts'
-import type { Decision } from '../../src/protocol/question.ts'
+import type { PendingQuestion } from '../../src/protocol/desk/messages.ts'
+import type { Decision } from '../../src/protocol/desk/question.ts'
 import { until, type TestDaemon } from './mesh-of-daemons.ts'
 
 /** A human who watches the desk of a daemon and decides what the test says. */

@@ -1,5 +1,5 @@
 /** As whoever starts it: a run in a sandbox of a podman image, from nothing. Prints what it saw, or why there is none. */
-import { ImageStore } from '../../src/process/sandbox/image-store.ts'
+import { ImageStore } from '../../src/process/sandbox/images.ts'
 import { podmanMissing, podmanPlace } from './podman-image.ts'
 import { household, runSandboxed } from './sandboxed.ts'
 

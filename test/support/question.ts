@@ -1,4 +1,4 @@
-import type { Question } from '../../src/protocol/question.ts'
+import type { Question } from '../../src/protocol/desk/question.ts'
 import { questionOf as anyQuestion } from './questions.ts'
 
 /** A question as policy makes it of `git push` by a local agent, with what a test changes. */

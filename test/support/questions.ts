@@ -1,5 +1,5 @@
 import type { StoreSnapshot } from '../../src/policy/approval/judge.ts'
-import type { Question } from '../../src/policy/approval/question.ts'
+import type { Question } from '../../src/policy/approval/approval.ts'
 
 export const PERMIT_SHA = 'a'.repeat(64)
 export const GRANT_SHA = 'b'.repeat(64)

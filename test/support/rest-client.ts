@@ -1,6 +1,6 @@
 import { Agent, request, type IncomingMessage } from 'node:http'
 
-import { RAW_RUN_TYPE } from '../../src/protocol/run-events.ts'
+import { RAW_RUN_TYPE } from '../../src/protocol/api/run-events.ts'
 
 /** A keep-alive client of one daemon's REST door over its unix socket. */
 export class RestClient {

@@ -1,5 +1,5 @@
 /** Prints what a check says of sandboxes whose settings are these, as JSON. */
-import { sandboxFinding } from '../../src/doctor/modes-check.ts'
+import { sandboxFinding } from '../../src/doctor/rexd-check.ts'
 import { DEFAULT_SANDBOX, type SandboxSettings } from '../../src/policy/sandbox/sandbox-settings.ts'
 
 const findings = []

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 
 import { systemClock } from '../../src/base/clock.ts'
-import { holdDirectory } from '../../src/fs/hold-directory.ts'
+import { holdDirectory } from '../../src/fs/beneath.ts'
 import { authorizeFile, authorizeLocalRun } from '../../src/policy/local/authorize.ts'
 import type { LocalRunIntent } from '../../src/policy/local/intent.ts'
 import type { Permit, SandboxGrant, SandboxImage } from '../../src/policy/permit.ts'

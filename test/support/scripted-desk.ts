@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 
 import { pathsIn, type DataPaths } from '../../src/clients/paths.ts'
-import { DESK_VERSION } from '../../src/protocol/desk.ts'
+import { DESK_VERSION } from '../../src/protocol/desk/messages.ts'
 import { LineSplitter } from '../../src/protocol/lines.ts'
 import { tempDir } from './temp-dir.ts'
 

@@ -17,7 +17,7 @@ import {
   type ExecExit,
   type ExecFrame,
   type ExecFrameType,
-} from '../../src/protocol/exec.ts'
+} from '../../src/protocol/wire/exec.ts'
 import type { RequestId } from '../../src/protocol/ids.ts'
 import { newParty, type Party } from './fake-network.ts'
 import { encodeExecBody } from './exec-frames.ts'

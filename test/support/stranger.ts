@@ -12,10 +12,10 @@ import { multiaddr } from '@multiformats/multiaddr'
 import { createLibp2p } from 'libp2p'
 
 import { primitives } from '../../src/identity/primitives.ts'
-import { PRESENCE_TOPIC } from '../../src/protocol/card.ts'
-import { encodeFrame } from '../../src/protocol/framing.ts'
-import { AGENT_PUBLIC_KEY_BYTES, LINK_VERSION, NONCE_BYTES } from '../../src/protocol/limits.ts'
-import { linkM1 } from '../../src/protocol/link.ts'
+import { PRESENCE_TOPIC } from '../../src/protocol/wire/card.ts'
+import { encodeFrame } from '../../src/protocol/wire/framing.ts'
+import { AGENT_PUBLIC_KEY_BYTES, LINK_VERSION, NONCE_BYTES } from '../../src/protocol/limits/wire.ts'
+import { linkM1 } from '../../src/protocol/wire/link.ts'
 
 /** One head of a yamux frame: version 0, type, flags, stream, length. */
 export const muxerHead = (type: number, flags: number, stream: number, length: number): Buffer => {

@@ -1,7 +1,7 @@
 // Started by tests of transcripts: writes one as a console does, as its input says, line by line: `arrive`, `end PLACE TEXT`, `close`.
 import { createInterface } from 'node:readline'
 
-import { TranscriptWriter } from '../../src/transcripts/transcript-writer.ts'
+import { TranscriptWriter } from '../../src/transcripts/writer.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { endedCommand } from './transcripts.ts'
 

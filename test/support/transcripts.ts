@@ -2,9 +2,9 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 
-import { readTranscript, type TranscriptLine } from '../../src/transcripts/read-transcript.ts'
-import type { TranscriptEntry } from '../../src/protocol/transcript-entry.ts'
-import { TranscriptOutput, type EndedCommand, type RecordedOutput } from '../../src/protocol/transcript-output.ts'
+import { readTranscript, type TranscriptLine } from '../../src/transcripts/read.ts'
+import type { TranscriptEntry } from '../../src/protocol/console/transcript.ts'
+import { TranscriptOutput, type EndedCommand, type RecordedOutput } from '../../src/protocol/console/transcript.ts'
 import { tempDir } from './temp-dir.ts'
 
 export const outputOf = (text: string, ms = 5): RecordedOutput => {

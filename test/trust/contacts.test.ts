@@ -6,7 +6,7 @@ import { test, type TestContext } from 'node:test'
 
 import { AppError, isAppError, type ErrorCode } from '../../src/base/errors.ts'
 import type { VerifiedCard } from '../../src/identity/card.ts'
-import { MAX_NAME } from '../../src/protocol/limits.ts'
+import { MAX_NAME } from '../../src/protocol/limits/wire.ts'
 import { Contacts } from '../../src/trust/contacts.ts'
 import { tempDir } from '../support/temp-dir.ts'
 

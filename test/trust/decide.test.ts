@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { TRUST_LEVELS, type TrustDecision, type TrustLevel } from '../../src/protocol/reasons.ts'
-import { decideTrust, judgeTrust } from '../../src/trust/decide.ts'
+import { decideTrust, judgeTrust } from '../../src/trust/contact.ts'
 
 const HERE = 'aa'.repeat(32)
 const ELSEWHERE = 'bb'.repeat(32)

@@ -3,7 +3,7 @@ import { chmod, mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
-import { MAX_GROUP_WORDS, MAX_GROUPS } from '../../src/protocol/fleet-limits.ts'
+import { MAX_GROUP_WORDS, MAX_GROUPS } from '../../src/protocol/limits/fleet.ts'
 import { inspectGroups, loadGroups } from '../../src/trust/groups.ts'
 import { tempDir } from '../support/temp-dir.ts'
 

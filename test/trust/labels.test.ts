@@ -3,8 +3,8 @@ import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
-import { MAX_LABEL_TEXT, MAX_LABELS } from '../../src/protocol/fleet-limits.ts'
-import { labelChangesProblem } from '../../src/protocol/labels.ts'
+import { MAX_LABEL_TEXT, MAX_LABELS } from '../../src/protocol/limits/fleet.ts'
+import { labelChangesProblem } from '../../src/protocol/hosts/contact-index.ts'
 import { Contacts } from '../../src/trust/contacts.ts'
 import { tempDir } from '../support/temp-dir.ts'
 

@@ -7,7 +7,7 @@ import fc from 'fast-check'
 import { isAppError } from '../../src/base/errors.ts'
 import { TRUST_LEVELS, type TrustLevel } from '../../src/protocol/reasons.ts'
 import { Contacts } from '../../src/trust/contacts.ts'
-import { decideTrust } from '../../src/trust/decide.ts'
+import { decideTrust } from '../../src/trust/contact.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
 const AGENTS = ['1', '2'].map((digit) => digit.repeat(64))

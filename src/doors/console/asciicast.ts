@@ -1,9 +1,9 @@
 import { shown } from '../../base/visible-text.ts'
-import { CONSOLE_TERMINAL } from '../../protocol/console.ts'
+import { CONSOLE_TERMINAL } from '../../protocol/console/messages.ts'
+import type { TranscriptEntry } from '../../protocol/console/transcript.ts'
 import { jsonText } from '../../protocol/lines.ts'
-import type { TranscriptEntry } from '../../protocol/transcript-entry.ts'
 import { FILE_PAGE, linesAround, linesText } from './entry-text.ts'
-import type { Line } from './screen/line.ts'
+import type { Line } from './screen/cells.ts'
 
 const SIZE = { width: CONSOLE_TERMINAL.cols, height: CONSOLE_TERMINAL.rows }
 /** A player waits no longer than this where nothing happens; seconds. */

@@ -1,4 +1,4 @@
-import type { TranscriptEntry } from '../../protocol/transcript-entry.ts'
+import type { TranscriptEntry } from '../../protocol/console/transcript.ts'
 import { type Page, linesAround, linesText } from './entry-text.ts'
 import { RunView } from './screen/run-view.ts'
 

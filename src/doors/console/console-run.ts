@@ -1,13 +1,56 @@
 import type { Clock, Timer } from '../../base/clock.ts'
 import { AppError, errorText, isAppError } from '../../base/errors.ts'
-import type { LocalExecutor, LocalOutcome, LocalRun, LocalRunEvent, RunStart, RunWaiting } from '../../executor-api/local-executor.ts'
-import { CONSOLE_GRACE_MS, CONSOLE_TERMINAL, type ConsoleRequest } from '../../protocol/console.ts'
+import { TerminalFilter } from '../../base/terminal-text.ts'
+import type { LocalExecutor, LocalOutcome, LocalRun, LocalRunEvent, RunStart, RunWaiting } from '../../executor-api/local.ts'
+import type { RanOn } from '../../protocol/api/exec-target.ts'
+import { CONSOLE_GRACE_MS, CONSOLE_TERMINAL, type ConsoleRequest } from '../../protocol/console/messages.ts'
+import { type RecordedOutput, TranscriptOutput } from '../../protocol/console/transcript.ts'
 import { leftBehindText } from '../../protocol/left-behind.ts'
-import type { RanOn } from '../../protocol/run-place.ts'
 import type { ExecutorSessions } from '../executor-sessions.ts'
 import { nameText, wordsText } from './entry-text.ts'
-import { RunOutput } from './run-output.ts'
 import type { ConsoleScreen, ShownEnd } from './screen.ts'
+
+/** What is kept of a run's output, which is bounded: for its agent without what a terminal obeys, and as it came. */
+export class RunOutput {
+  readonly #clock: Clock
+  readonly #began: number
+  readonly #decoder = new TextDecoder('utf-8', { ignoreBOM: true })
+  readonly #filter = new TerminalFilter()
+  readonly #plain = new TranscriptOutput()
+  readonly #raw = new TranscriptOutput()
+
+  constructor(components: { clock: Clock }) {
+    this.#clock = components.clock
+    this.#began = this.#clock.monotonic()
+  }
+
+  push(data: Uint8Array): void {
+    const text = this.#decoder.decode(data, { stream: true })
+    this.#add(text, this.#filter.push(text))
+  }
+
+  /** Nothing more comes. */
+  end(): void {
+    const text = this.#decoder.decode()
+    this.#add(text, this.#filter.push(text) + this.#filter.end())
+  }
+
+  /** Without what a terminal obeys. */
+  plain(): RecordedOutput {
+    return this.#plain.recorded()
+  }
+
+  /** As the program wrote it. */
+  raw(): RecordedOutput {
+    return this.#raw.recorded()
+  }
+
+  #add(raw: string, plain: string): void {
+    const ms = this.#clock.monotonic() - this.#began
+    this.#raw.push(raw, ms)
+    this.#plain.push(plain, ms)
+  }
+}
 
 /** How a command ended, as its client is told. */
 export interface RunEnd extends ShownEnd {

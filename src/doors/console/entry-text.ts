@@ -1,11 +1,8 @@
-import type { Environment } from '../../base/environment.ts'
-import { shellWord } from '../../base/shell-word.ts'
-import { signalName } from '../../base/signal-name.ts'
+import { shellWord, signalName } from '../../base/format.ts'
+import type { Environment } from '../../base/runtime.ts'
 import { isVisible, replaceInvisible, shown, shownLine } from '../../base/visible-text.ts'
-import type { ParsedEntry, TranscriptEntry } from '../../protocol/transcript-entry.ts'
-import { closed, fromLeft } from './screen/direction.ts'
-import { type Line, rowsOf } from './screen/line.ts'
-import { type Look, PLAIN_LOOK, inColourOf, lookOf, marksOf, styled } from './screen/look.ts'
+import type { ParsedEntry, TranscriptEntry } from '../../protocol/console/transcript.ts'
+import { type Line, type Look, PLAIN_LOOK, closed, fromLeft, inColourOf, lookOf, marksOf, rowsOf, styled } from './screen/cells.ts'
 
 /** What a banner says of a command. */
 type Banner = Pick<TranscriptEntry, 'time' | 'whoami' | 'dir' | 'exec'> & {

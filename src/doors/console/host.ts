@@ -1,17 +1,16 @@
 import { type Clock, within } from '../../base/clock.ts'
 import { errorText } from '../../base/errors.ts'
-import { Turnstile } from '../../base/turnstile.ts'
-import { Waiters } from '../../base/waiters.ts'
-import type { LocalExecutor } from '../../executor-api/local-executor.ts'
+import { Turnstile } from '../../base/semaphore.ts'
+import { Waiters } from '../../base/wait-queue.ts'
+import type { LocalExecutor } from '../../executor-api/local.ts'
 import {
   type ConsoleReply,
   type ConsoleRequest,
   MAX_CONSOLE_ATTACHED,
   MAX_CONSOLE_RUNS,
   TRANSCRIPT_WAIT_MS,
-} from '../../protocol/console.ts'
-import { HIDDEN_VALUE, type TranscriptEntry } from '../../protocol/transcript-entry.ts'
-import type { EndedCommand } from '../../protocol/transcript-output.ts'
+} from '../../protocol/console/messages.ts'
+import { type EndedCommand, HIDDEN_VALUE, type TranscriptEntry } from '../../protocol/console/transcript.ts'
 import { ExecutorSessions } from '../executor-sessions.ts'
 import { ConsoleRun, type RunEnd } from './console-run.ts'
 import { nameText } from './entry-text.ts'

@@ -1,4 +1,4 @@
-import type { ConsoleError } from '../../protocol/console.ts'
+import type { ConsoleError } from '../../protocol/console/messages.ts'
 
 /** A run as its host shows it. `n`: its place in the order of arrival, from 1. */
 export interface ShownRun {

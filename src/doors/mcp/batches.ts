@@ -1,4 +1,4 @@
-import { MAX_MCP_BACKLOG } from '../../protocol/tool-limits.ts'
+import { MAX_MCP_BACKLOG } from '../../protocol/limits/tools.ts'
 
 /** The last version of the Model Context Protocol whose servers must take batches of JSON-RPC. */
 export const BATCH_VERSION = '2025-03-26'

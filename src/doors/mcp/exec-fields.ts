@@ -1,7 +1,6 @@
 import * as z from 'zod'
-import { MAX_NAME } from '../../protocol/limits.ts'
-import { ASKS, HOSTS, SECURITIES } from '../../protocol/question.ts'
-import { MAX_PATH } from '../../protocol/rexd-limits.ts'
+import { ASKS, HOSTS, SECURITIES } from '../../protocol/desk/question.ts'
+import { MAX_PATH } from '../../protocol/limits/rexd.ts'
 import {
   DEFAULT_STDERR_BYTES,
   DEFAULT_STDOUT_BYTES,
@@ -12,7 +11,8 @@ import {
   MAX_TOOL_SECONDS,
   MAX_TOOL_STDIN,
   MAX_VIEW_BYTES,
-} from '../../protocol/tool-limits.ts'
+} from '../../protocol/limits/tools.ts'
+import { MAX_NAME } from '../../protocol/limits/wire.ts'
 import { TOOL_RESULT } from '../tools/tool-result.ts'
 import { zodOf } from '../zod-of.ts'
 

@@ -1,8 +1,11 @@
 import * as z from 'zod'
 import { AppError } from '../../base/errors.ts'
-import type { MeantTarget } from '../../executor-api/local-executor.ts'
-import { commandSize } from '../../protocol/command-size.ts'
-import { failuresAllowed } from '../../protocol/fanout.ts'
+import type { MeantTarget } from '../../executor-api/local.ts'
+import { wishOf } from '../../protocol/api/exec-target.ts'
+import { failuresAllowed } from '../../protocol/api/fanout.ts'
+import { commandSize } from '../../protocol/api/rules.ts'
+import { count, flag, number, oneOf, text, texts } from '../../protocol/json-table.ts'
+import { MAX_COMMAND_JSON } from '../../protocol/limits/daemon.ts'
 import {
   DEFAULT_FLEET_PARALLEL,
   DEFAULT_FLEET_STDERR,
@@ -16,11 +19,8 @@ import {
   MAX_FLEET_VIEW,
   MAX_FLEET_WORDS,
   MAX_FLEET_WORD_BYTES,
-} from '../../protocol/fleet-tool-limits.ts'
-import { count, flag, number, oneOf, text, texts } from '../../protocol/json-table.ts'
-import { MAX_COMMAND_JSON } from '../../protocol/local-limits.ts'
-import { wishOf } from '../../protocol/run-place.ts'
-import { MAX_TOOL_SECONDS } from '../../protocol/tool-limits.ts'
+} from '../../protocol/limits/fleet.ts'
+import { MAX_TOOL_SECONDS } from '../../protocol/limits/tools.ts'
 import { FLEET_RESULT, type FleetRequest, type ToolFleet } from '../tools/tool-fleet.ts'
 import { zodOf } from '../zod-of.ts'
 import { ANSWER_FIELD, EXEC_FIELDS, MODE_FIELDS, STDIN_FIELD } from './exec-fields.ts'

@@ -1,6 +1,6 @@
 import * as z from 'zod'
-import { shellWords } from '../../base/shell-word.ts'
-import { DEFAULT_STDOUT_BYTES, MAX_LISTED_RUNS, MAX_VIEW_BYTES, MIN_PART_BYTES } from '../../protocol/tool-limits.ts'
+import { shellWords } from '../../base/format.ts'
+import { DEFAULT_STDOUT_BYTES, MAX_LISTED_RUNS, MAX_VIEW_BYTES, MIN_PART_BYTES } from '../../protocol/limits/tools.ts'
 import { OUTPUT_PART, RUN_STATES, answerOf } from '../tools/tool-result.ts'
 import { STREAMS, type ToolRun } from '../tools/tool-run.ts'
 import { zodOf } from '../zod-of.ts'

@@ -2,13 +2,13 @@ import type { ToolAnnotations } from '@modelcontextprotocol/server'
 import type * as z from 'zod'
 import type { Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
-import type { LocalExecutor } from '../../executor-api/local-executor.ts'
-import { checkWith } from '../check-with.ts'
+import type { LocalExecutor } from '../../executor-api/local.ts'
 import type { ExecutorSessions } from '../executor-sessions.ts'
 import { nullIsAbsent } from '../null-is-absent.ts'
-import type { ToolFleets } from '../tools/tool-fleets.ts'
+import type { ToolFleets } from '../tools/tool-fleet.ts'
 import type { ToolAnswer } from '../tools/tool-result.ts'
 import type { ToolRuns } from '../tools/tool-runs.ts'
+import { checkWith } from '../validation.ts'
 
 /** What tools work with. */
 export interface ToolContext {

@@ -1,12 +1,21 @@
-import { BoundedMap } from '../../base/bounded.ts'
+import type { ServerResponse } from 'node:http'
+import { BoundedMap } from '../../base/bounded-collections.ts'
 import type { Clock, Timer } from '../../base/clock.ts'
 import { AppError, errorText } from '../../base/errors.ts'
-import { MAX_ASKERS, MAX_FOLLOWED_RUNS } from '../../protocol/desk-limits.ts'
-import type { Flood, PendingQuestion } from '../../protocol/desk.ts'
-import { type LifecycleEvent, runOf } from '../../protocol/lifecycle.ts'
-import { MAX_PAGE_EVENTS, MAX_PAGE_EVENTS_JSON, PAGE_FOLLOW_MS } from '../../protocol/page-limits.ts'
+import type { Flood, PendingQuestion } from '../../protocol/desk/messages.ts'
+import { type LifecycleEvent, runOf } from '../../protocol/events/lifecycle.ts'
+import { MAX_ASKERS, MAX_FOLLOWED_RUNS } from '../../protocol/limits/approvals.ts'
+import {
+  MAX_PAGE_BEHIND,
+  MAX_PAGE_EVENTS,
+  MAX_PAGE_EVENTS_BEHIND,
+  MAX_PAGE_EVENTS_JSON,
+  PAGE_BEAT_MS,
+  PAGE_FOLLOW_MS,
+} from '../../protocol/limits/page.ts'
+import { jsonText } from '../../protocol/lines.ts'
 import type { PageDecision, PageNews } from '../../protocol/page.ts'
-import type { DeskWatch, PageDesk } from './page-desk.ts'
+import type { DeskWatch, PageDesk } from './components.ts'
 
 /** How long until a desk that is gone is looked for again. */
 const AGAIN_MS = 1_000
@@ -141,4 +150,44 @@ export class DeskFeed {
     this.#forget()
     this.#events = []
   }
+}
+
+/** Streams what the desk tells to one page, until it goes or its session is over. */
+export const streamNews = (
+  response: ServerResponse,
+  { feed, clock, signal }: { feed: DeskFeed; clock: Clock; signal: AbortSignal },
+): void => {
+  let beat: Timer | null = null
+  let unfollow = (): void => undefined
+  const write = (news: PageNews): void => {
+    if (response.destroyed) return
+    // Output is told again, and the journal has how runs ended: a page that reads slowly loses no question for them.
+    const unread = response.writableLength
+    if (news.type === 'event' && (news.event.type === 'exec.output' ? response.writableNeedDrain : unread > MAX_PAGE_EVENTS_BEHIND)) return
+    response.write(`${jsonText(news)}\n`)
+    // Who does not read holds no memory of ours: it comes again, and is told what is then.
+    if (response.writableLength > MAX_PAGE_BEHIND) response.destroy()
+  }
+  const beatOn = (): void => {
+    beat = clock.setTimeout(
+      () => {
+        write({ type: 'beat' })
+        beatOn()
+      },
+      PAGE_BEAT_MS,
+      { unref: true },
+    )
+  }
+  const end = (): void => void response.end()
+  response.on('error', () => undefined)
+  response.once('close', () => {
+    beat?.cancel()
+    signal.removeEventListener('abort', end)
+    unfollow()
+  })
+  response.writeHead(200, { 'content-type': 'application/x-ndjson' })
+  response.flushHeaders()
+  signal.addEventListener('abort', end, { once: true })
+  beatOn()
+  unfollow = feed.follow(write)
 }

@@ -1,5 +1,5 @@
 import { AppError } from '../../base/errors.ts'
-import { MAX_FOLLOWED_RUNS, MAX_GRANT_MS, MAX_GRANT_USES, MAX_RUN_NAME, MAX_SESSION_NAME } from '../../protocol/desk-limits.ts'
+import { DECISIONS } from '../../protocol/desk/question.ts'
 import { isHexId } from '../../protocol/ids.ts'
 import {
   type FieldTable,
@@ -14,10 +14,10 @@ import {
   textUpTo,
   wholeUpTo,
 } from '../../protocol/json-table.ts'
+import { MAX_FOLLOWED_RUNS, MAX_GRANT_MS, MAX_GRANT_USES, MAX_RUN_NAME, MAX_SESSION_NAME } from '../../protocol/limits/approvals.ts'
 import type { PageDecision, PageExplainQuery, PageJournalQuery, PageRunsQuery } from '../../protocol/page.ts'
-import { DECISIONS } from '../../protocol/question.ts'
+import type { PageSources } from './components.ts'
 import type { DeskFeed } from './desk-feed.ts'
-import type { PageSources } from './page-sources.ts'
 
 export interface CallComponents {
   readonly feed: DeskFeed

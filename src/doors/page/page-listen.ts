@@ -1,7 +1,7 @@
 import type { Server } from 'node:http'
 import { AppError, errnoOf } from '../../base/errors.ts'
-import { listening } from '../../base/private-socket.ts'
-import { addressOf, closeServer } from '../http-server.ts'
+import { listening } from '../../base/unix-sockets.ts'
+import { addressOf, closeServer } from '../http.ts'
 
 export const LOOPBACK_IP = '127.0.0.1'
 const LOOPBACK_IP6 = '::1'

@@ -1,9 +1,34 @@
 import * as z from 'zod'
-import { AGENT, CONTACTS, PEERS, SESSIONS } from '../../protocol/api-answers.ts'
-import { DENIAL_REASONS, TRUST_DECISIONS, WARNING_KINDS } from '../../protocol/reasons.ts'
+import { AGENT, CONTACT, CONTACTS, INCOMING_RUN, PEERS, PINGED, SESSIONS, TRUST_EVALUATION } from '../../protocol/api-answers.ts'
+import { yes } from '../../protocol/json-table.ts'
+import { DENIAL_REASONS, ROTATED_TOKENS, TRUST_DECISIONS, WARNING_KINDS } from '../../protocol/reasons.ts'
 import { zodOf } from '../zod-of.ts'
-import { contactRecord } from './operator-schemas.ts'
-import { hexId, requestId } from './schemas.ts'
+import { agentName, hexId, optional, requestId } from './schemas.ts'
+
+export const incomingList = z.strictObject({})
+export const incomingCancel = z.strictObject({
+  request_id: requestId,
+  agent_id: optional(hexId).describe('whose it is, where more than one agent has a run under that id'),
+})
+
+export const tokenRotate = z.strictObject({ token: z.enum(ROTATED_TOKENS) })
+export const tokenRotated = z.strictObject({
+  ok: z.literal(true),
+  token: z.enum(ROTATED_TOKENS),
+  file: z.string().describe('where the new one is'),
+})
+
+export const trustQuery = z.strictObject({ agent_id: hexId.optional(), agent: agentName.optional(), machine_id: hexId })
+
+export const contactRecord = zodOf(CONTACT)
+
+export const trustEvaluation = zodOf({ ok: yes, ...TRUST_EVALUATION }).meta({ id: 'TrustEvaluation' })
+
+const incomingRun = zodOf(INCOMING_RUN).meta({ id: 'IncomingRun' })
+export const incomingRuns = z.strictObject({ ok: z.literal(true), sessions: z.array(incomingRun) })
+export const incomingEnded = z.strictObject({ ok: z.literal(true), session: incomingRun })
+
+export const pinged = zodOf({ ok: yes, ...PINGED }).meta({ id: 'Pinged' })
 
 /** JSON answers that only show state. The OpenAPI document is made from them; each is closed. */
 

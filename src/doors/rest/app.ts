@@ -1,28 +1,58 @@
-import { type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from 'fastify'
+import { type FastifyError, type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from 'fastify'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type * as z from 'zod'
-import { AppError } from '../../base/errors.ts'
+import { AppError, ERROR_TABLE, errorText, isAppError } from '../../base/errors.ts'
 import { OPERATOR_PROOF_HEADER } from '../../identity/operator-proof.ts'
+import { MAX_SMALL_BODY } from '../../protocol/limits/daemon.ts'
 import { jsonText } from '../../protocol/lines.ts'
-import { MAX_SMALL_BODY } from '../../protocol/local-limits.ts'
-import { type Listener, checkHost } from '../access.ts'
-import { checkWith } from '../check-with.ts'
-import { answerError } from './answer-error.ts'
-import { Callers } from './callers.ts'
+import { type Listener, checkHost, httpRefusalOf } from '../http.ts'
+import { checkWith } from '../validation.ts'
+import { Callers } from './agents.ts'
 import type { RestComponents, RestInit } from './components.ts'
-import { contactRoutes } from './contact-routes.ts'
-import type { Definition } from './definition.ts'
+import { contactRoutes } from './contacts.ts'
+import { type Definition, errorFields } from './definition.ts'
+import { runsRoutes } from './detached-routes.ts'
 import { eventRoutes } from './event-routes.ts'
+import { parseJson } from './event-stream.ts'
 import { execRoutes } from './exec-routes.ts'
-import { fanoutRoutes } from './fanout-routes.ts'
+import { fanoutRoutes } from './fanout.ts'
 import { HeldBodies, type HeldBody, counted } from './held-bodies.ts'
-import { meshRoutes } from './mesh-routes.ts'
-import { parseJson } from './ndjson.ts'
+import { meshRoutes, statusRoutes } from './mesh-routes.ts'
 import { openapi } from './openapi.ts'
 import { ROUTES, type Route, type RouteKey, isPathOf, urlOf } from './routes.ts'
 import { StreamedBody } from './run-request.ts'
-import { runsRoutes } from './runs-routes.ts'
-import { statusRoutes } from './status-routes.ts'
+
+/** What the framework itself refuses, in our words. */
+const toAppError = (error: FastifyError, route: FastifyRequest['routeOptions']): AppError => {
+  if (isAppError(error)) return error
+  if (error.code === 'FST_ERR_CTP_BODY_TOO_LARGE') {
+    const { bodyHolds } = route.config as Pick<Definition, 'bodyHolds'>
+    const meaning = bodyHolds === undefined ? '' : `: ${bodyHolds}`
+    return new AppError('too_large', `the body is larger than ${route.bodyLimit} bytes${meaning}`, { cause: error })
+  }
+  if (error.code === 'FST_ERR_CTP_INVALID_MEDIA_TYPE') {
+    return new AppError('bad_request', 'Content-Type: expected application/json', { cause: error })
+  }
+  const ours = error.statusCode === undefined || error.statusCode >= 500
+  return ours ? new AppError('internal', undefined, { cause: error }) : new AppError('bad_request', errorText(error), { cause: error })
+}
+
+/** Errors whose request may have a body that nobody will read. */
+const HANGS_UP = new Set<string>(['unauthorized', 'forbidden_host', 'shutting_down'])
+
+/** One row of the error table as JSON. What went wrong inside is for the log alone; who is refused has a line of the journal. */
+export const answerError = ({ executor, log }: Pick<RestComponents, 'executor' | 'log'>, thrown: unknown, reply: FastifyReply): object => {
+  const error = toAppError(thrown as FastifyError, reply.request.routeOptions)
+  if (thrown === reply.request.raw.errored) log.debug({ err: errorText(thrown) }, 'a caller went away before its request was whole')
+  else if (error.code === 'internal') log.error({ err: errorText(error.cause ?? error) }, 'a request failed inside')
+  const refusal = httpRefusalOf(reply.request.raw, error)
+  if (refusal !== null) executor.httpRefused(refusal)
+  if (HANGS_UP.has(error.code) || !reply.request.raw.complete) reply.header('connection', 'close')
+  if (error.code === 'unauthorized') reply.header('www-authenticate', 'Bearer')
+  reply.code(ERROR_TABLE[error.code].status).type('application/json; charset=utf-8')
+  // Fastify would look for a schema of the answer; errors have one shape and need none.
+  return { ok: false, ...errorFields(error) }
+}
 
 export interface RestAppInit extends RestInit {
   /** Which listener a request came by. */

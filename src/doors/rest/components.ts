@@ -12,8 +12,8 @@ import type { Messages } from '../../links/messages.ts'
 import type { Pings } from '../../links/pings.ts'
 import type { MeshNode } from '../../mesh/node.ts'
 import type { MeshView } from '../../mesh/view.ts'
+import type { LifecycleLog } from '../../protocol/events/event-log.ts'
 import type { AgentId } from '../../protocol/ids.ts'
-import type { LifecycleLog } from '../../protocol/lifecycle-log.ts'
 import type { DaemonMetrics } from './metrics.ts'
 
 export type RestRunner = Pick<ExecClient, 'run' | 'checkRoom' | 'cancel' | 'sessions' | 'output'> & { diagnostics(): object }

@@ -1,5 +1,6 @@
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import type * as z from 'zod'
+import { AppError, isAppError } from '../../base/errors.ts'
 import type { RouteKey } from './routes.ts'
 import type { StreamedBody } from './run-request.ts'
 
@@ -65,3 +66,9 @@ export const define = <B = undefined, Q = undefined, P = undefined>(definition: 
 
 /** Of some of the routes; which file has which is for the compiler to see. */
 export type Definitions = Partial<Record<RouteKey, Definition>>
+
+/** An error as an answer and the last line of a stream tell it; of what is none of ours no more than that. */
+export const errorFields = (error: unknown): { error: string; message: string; data?: Readonly<Record<string, unknown>> } => {
+  const { code, message, data } = isAppError(error) ? error : new AppError('internal')
+  return { error: code, message, ...(Object.keys(data).length > 0 && { data }) }
+}

@@ -3,21 +3,28 @@ import * as z from 'zod'
 import { AppError } from '../../base/errors.ts'
 import type { RunOutcome, RunSink, RunSpec } from '../../exec/run-spec.ts'
 import type { RequestProof } from '../../executor-api/messages.ts'
-import { MAX_PROVEN_REQUEST } from '../../protocol/local-limits.ts'
-import { RAW_RUN_TYPE } from '../../protocol/run-events.ts'
+import { RAW_RUN_TYPE } from '../../protocol/api/run-events.ts'
+import { MAX_PROVEN_REQUEST } from '../../protocol/limits/daemon.ts'
 import { parseTraceparent } from '../../protocol/trace-context.ts'
-import { cancelAnswer, execDiagnosticsAnswer, sessionsAnswer } from './answer-schemas.ts'
+import { askNamed } from './agents.ts'
+import {
+  cancelAnswer,
+  execDiagnosticsAnswer,
+  incomingCancel,
+  incomingEnded,
+  incomingList,
+  incomingRuns,
+  sessionsAnswer,
+} from './answer-schemas.ts'
 import type { RestComponents } from './components.ts'
+import { operatorRoute } from './contacts.ts'
 import { type Definitions, type RestRequest, define } from './definition.ts'
+import { startDetached } from './detached-routes.ts'
+import { oneRun } from './detached-schemas.ts'
 import { EventStream } from './event-stream.ts'
 import { MAX_JSON_BODY } from './held-bodies.ts'
-import { askNamed } from './named-agent.ts'
-import { operatorRoute } from './operator-route.ts'
-import { incomingCancel, incomingEnded, incomingList, incomingRuns } from './operator-schemas.ts'
 import { toRunSpec } from './run-request.ts'
 import { AggregatedRun, StreamedRun, callerGone, streamFormat } from './run-response.ts'
-import { oneRun } from './run-schemas.ts'
-import { startDetached } from './runs-routes.ts'
 import {
   type RunRequest,
   cancelRequest,

@@ -1,10 +1,31 @@
 import * as z from 'zod'
-import { MAX_FANOUT_HOSTS, MAX_FANOUT_PARALLEL } from '../../protocol/fanout-limits.ts'
-import { FANOUT_EVENTS, FANOUT_RESULT, PERCENTAGE } from '../../protocol/fanout.ts'
-import { MAX_TEXT } from '../../protocol/limits.ts'
+import { SELECTED_HOSTS } from '../../protocol/api-answers.ts'
+import { FANOUT_EVENTS, FANOUT_RESULT, PERCENTAGE } from '../../protocol/api/fanout.ts'
+import { MAX_FANOUT_HOSTS, MAX_FANOUT_PARALLEL, MAX_HOST_WORDS } from '../../protocol/limits/fleet.ts'
+import { MAX_TEXT } from '../../protocol/limits/wire.ts'
 import { zodOf } from '../zod-of.ts'
-import { hostWord } from './fleet-schemas.ts'
-import { argv, base64, clamp, eventOf, hexId, optional, requestId, sessionName } from './schemas.ts'
+import { agentName, argv, base64, clamp, eventOf, hexId, optional, requestId, sessionName } from './schemas.ts'
+
+/** What is wrong with a label is said by who writes it down. */
+export const contactLabel = z.strictObject({
+  contact: agentName,
+  labels: z.record(z.string(), z.string().nullable()).describe('null takes the label away'),
+})
+
+export const hostWord = z
+  .string()
+  .max(MAX_HOST_WORDS)
+  .describe('a name, an id, a node set such as web[1-20,30], @group, key=value, or several with commas between; ! before one leaves it out')
+
+/** `?expr=a&expr=b`; one alone is no list where a query is read. */
+export const selectQuery = z.strictObject({
+  expr: z
+    .union([hostWord, z.array(hostWord).min(1).max(MAX_FANOUT_HOSTS)])
+    .describe('words that say whom to ask')
+    .transform((words) => (typeof words === 'string' ? [words] : words)),
+})
+
+export const selectedHosts = zodOf(SELECTED_HOSTS).meta({ id: 'SelectedHosts' })
 
 export const fanoutRequest = z
   .strictObject({

@@ -2,8 +2,8 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import { Transform } from 'node:stream'
 import type { Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
-import { Gathered } from '../../protocol/gathered.ts'
-import { HTTP_TRANSFER_MS } from '../../protocol/rexd-limits.ts'
+import { HTTP_TRANSFER_MS } from '../../protocol/limits/rexd.ts'
+import { Gathered } from '../../protocol/lines.ts'
 
 /** A JSON body of the REST door: 1 MiB of stdin in base64 and the fields around it, with room for a raised cap. */
 export const MAX_JSON_BODY = 96 * 1024 * 1024

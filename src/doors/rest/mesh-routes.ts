@@ -1,17 +1,25 @@
+import type * as z from 'zod'
 import { AppError } from '../../base/errors.ts'
-import { METRICS_TYPE } from '../../base/exposition.ts'
-import type { AgentId } from '../../protocol/ids.ts'
-import { MAX_DIRECT_PAYLOAD } from '../../protocol/limits.ts'
-import { connectedAnswer, linkDiagnosticsAnswer, meshDiagnosticsAnswer, peersAnswer, sentAnswer } from './answer-schemas.ts'
-import type { Callers } from './callers.ts'
-import type { RestComponents } from './components.ts'
+import { METRICS_TYPE } from '../../base/metrics.ts'
+import { type AgentId, shortId } from '../../protocol/ids.ts'
+import { MAX_DIRECT_PAYLOAD } from '../../protocol/limits/wire.ts'
+import { type Callers, askNamed } from './agents.ts'
+import {
+  connectedAnswer,
+  health,
+  linkDiagnosticsAnswer,
+  meshDiagnosticsAnswer,
+  peersAnswer,
+  pinged,
+  routesAnswer,
+  sentAnswer,
+} from './answer-schemas.ts'
+import type { RestComponents, RestInit } from './components.ts'
 import { type Definitions, define } from './definition.ts'
-import { EventStream } from './event-stream.ts'
-import { askNamed } from './named-agent.ts'
-import { decodeBase64 } from './ndjson.ts'
-import { pinged } from './operator-schemas.ts'
+import { EventStream, decodeBase64 } from './event-stream.ts'
+import { ROUTES } from './routes.ts'
 import { callerGone } from './run-response.ts'
-import { connectRequest, directEvent, sendRequest } from './schemas.ts'
+import { connectRequest, directEvent, openapiDocument, sendRequest } from './schemas.ts'
 
 /** A JSON body with one direct message: its payload in base64 and the fields around it. */
 const MAX_DIRECT_BODY = 68 * 1024
@@ -77,4 +85,46 @@ export const meshRoutes = (components: RestComponents, callers: Pick<Callers, 's
       handle: async (_request, reply) => reply.type(METRICS_TYPE).send(await components.metrics.text()),
     }),
   } satisfies Definitions
+}
+
+export const statusRoutes = (components: RestComponents, init: RestInit, document: () => object) => {
+  const startedAt = components.clock.monotonic()
+  return {
+    'GET /health': define({
+      response: health,
+      unavailable: health,
+      open: true,
+      handle: async (_request, reply) => {
+        const answer = await healthOf(components, init, startedAt)
+        if (!answer.ok) reply.code(503)
+        return answer
+      },
+    }),
+    'GET /routes': define({ response: routesAnswer, handle: async () => ({ ok: true, routes: ROUTES }) }),
+    'GET /openapi.json': define({ response: openapiDocument, handle: async () => document() }),
+  } satisfies Definitions
+}
+
+/** What `/health` shows of the executor's answer to `acl_status`. */
+interface ExecHealth {
+  readonly status: string
+  readonly journal: { readonly writable: boolean } | null
+}
+
+/**
+ * What anyone on this machine may know: whether it works, not whom it serves. Asking the executor
+ * proves that it answers. Not `ok`: no executor, no listener, or a journal that cannot be written.
+ */
+const healthOf = async (components: RestComponents, init: RestInit, startedAt: number): Promise<z.infer<typeof health>> => {
+  const { executor, node, links, clock } = components
+  const exec = (await executor.query('acl_status').catch(() => null)) as ExecHealth | null
+  const writable = exec?.journal?.writable ?? null
+  return {
+    ok: exec !== null && node.listening && writable !== false,
+    version: init.version,
+    agent: shortId(executor.identity.agentId),
+    uptime_secs: Math.floor((clock.monotonic() - startedAt) / 1000),
+    mesh: { listening: node.listening, linked_peers: links.list().length },
+    exec: { status: exec?.status ?? 'executor_unreachable', journal_writable: writable },
+  }
 }

@@ -1,6 +1,6 @@
 import { ERROR_TABLE } from '../../base/errors.ts'
-import { type Family, type Metric, byLabel, counter, counterMetrics, exposition, familiesOf, gauge, merged } from '../../base/exposition.ts'
-import { type ProcessUsage, processUsage, usageMetrics } from '../../base/process-usage.ts'
+import { type Family, type Metric, byLabel, counter, counterMetrics, exposition, familiesOf, gauge, merged } from '../../base/metrics.ts'
+import { type ProcessUsage, processUsage, usageMetrics } from '../../base/process-info.ts'
 import type { ExecClient } from '../../exec/client.ts'
 import { REQUESTER_COUNTERS, type RequesterCounter } from '../../exec/counters.ts'
 import type { ExecutorClient } from '../../executor-api/client.ts'

@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { OPERATOR_PROOF_HEADER } from '../../identity/operator-proof.ts'
-import { DEFAULT_API_PORT } from '../../protocol/local-limits.ts'
+import { DEFAULT_API_PORT } from '../../protocol/limits/daemon.ts'
 import type { Definition } from './definition.ts'
 import { ROUTES, type Route, type RouteKey } from './routes.ts'
 import { failure } from './schemas.ts'

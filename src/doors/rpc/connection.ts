@@ -1,7 +1,7 @@
 import { errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { answerMessage } from './answer.ts'
-import { CallPlaces } from './call-places.ts'
+import { CallPlaces } from './call-slots.ts'
 import type { RpcMessage } from './message.ts'
 import { Methods } from './methods.ts'
 import type { Send } from './session-events.ts'

@@ -1,6 +1,10 @@
+import { randomUUID } from 'node:crypto'
+import { giveBack } from '../../base/buffers.ts'
 import { AppError, ERROR_TABLE, type ErrorCode, isAppError } from '../../base/errors.ts'
-import type { JsonShape } from '../../protocol/json-shape.ts'
-import { MAX_RPC_BATCH, MAX_RPC_ID } from '../../protocol/rexd-limits.ts'
+import { type JsonShape, hasShape } from '../../protocol/json-shape.ts'
+import { MAX_RPC_BATCH, MAX_RPC_ID, MAX_RPC_SHAPE } from '../../protocol/limits/rexd.ts'
+import { jsonText } from '../../protocol/lines.ts'
+import { fromBase64, toBase64, utf8Text } from '../../protocol/text.ts'
 
 /** JSON-RPC 2.0, 4: a text, a whole number, or null. */
 export type RpcId = string | number | null
@@ -106,4 +110,85 @@ export const parseMessage = (text: string): RpcMessage => {
   if (value.length === 0 || value.length > MAX_RPC_BATCH)
     return { batch: false, parts: [refusal(null, INVALID_REQUEST, `a batch has 1 to ${MAX_RPC_BATCH} requests`)] }
   return { batch: true, parts: partsOf(value) }
+}
+
+/** A shorter message is parsed whole sooner than anything is looked for in it. */
+const LONG = 64 * 1024
+const CONTENT_BYTES = Buffer.from('"content":"')
+const QUOTE = 0x22
+const BEGINNING = 64
+
+/** Too many values are refused before they are made. Few that are nested too deeply may be no JSON, which only a parser can tell. */
+const parseWhole = (message: Buffer): RpcMessage => {
+  const fits = hasShape(message, MAX_RPC_SHAPE)
+  if (!fits && !hasShape(message, { ...MAX_RPC_SHAPE, depth: Infinity })) return tooManyValues(MAX_RPC_SHAPE)
+  const text = utf8Text(message)
+  const said = text === null ? parseFailure('not valid UTF-8') : parseMessage(text)
+  return fits || isParseFailure(said) ? said : tooManyValues(MAX_RPC_SHAPE)
+}
+
+/**
+ * A request with a file in base64, which nobody looks at character by character for what is escaped: it is parsed with a token
+ * that nobody can know in place of the content. Where the token is the content of the one request, the text between those
+ * quotes stood in that very place, and base64 means in JSON what it is. Null: parse all of it.
+ */
+const parseAround = (message: Buffer): RpcMessage | null => {
+  const start = message.indexOf(CONTENT_BYTES) + CONTENT_BYTES.length
+  const end = start < CONTENT_BYTES.length ? -1 : message.indexOf(QUOTE, start)
+  if (end === -1 || (end - start) % 4 !== 0) return null
+  // Any other text, as most files in UTF-8 are, is known by its beginning.
+  if (!/^[A-Za-z0-9+/=]*$/.test(message.toString('latin1', start, Math.min(end, start + BEGINNING)))) return null
+  const content = message.toString('latin1', start, end)
+  // Nothing looks at each character sooner than the decoder. The method, which knows what the content is, decodes it again.
+  const bytes = fromBase64(content)
+  if (bytes === null) return null
+  giveBack(bytes)
+  const token = randomUUID()
+  const { batch, parts } = parseWhole(Buffer.concat([message.subarray(0, start), Buffer.from(token), message.subarray(end)]))
+  const [call] = parts
+  if (batch || call === undefined || !isCall(call) || call.params['content'] !== token) return null
+  return { batch, parts: [{ ...call, params: { ...call.params, content } }] }
+}
+
+/** What the bytes of a message say; whatever they are, there is an answer to them. Their memory is given back: nobody reads them afterwards. */
+export const parseBytes = (bytes: Buffer): RpcMessage => {
+  const message = (bytes.length < LONG ? null : parseAround(bytes)) ?? parseWhole(bytes)
+  giveBack(bytes)
+  return message
+}
+
+/** Bytes that an answer has as base64. In JSON that is what it is: nobody has to look at each character for what must be escaped. */
+export class Base64 {
+  readonly #bytes: Uint8Array
+
+  constructor(bytes: Uint8Array) {
+    this.#bytes = bytes
+  }
+
+  toJSON(): string {
+    return toBase64(this.#bytes)
+  }
+}
+
+const hasContent = (message: object): message is { readonly result: { readonly content: Base64 } } =>
+  'result' in message &&
+  typeof message.result === 'object' &&
+  message.result !== null &&
+  'content' in message.result &&
+  message.result.content instanceof Base64
+
+/** Inside a text a quote stands behind a backslash: this can only be the member. */
+const CONTENT_TEXT = '"content":"'
+
+/** A message as it goes out: a text, or bytes where it holds a file in base64. Text is written already. `end`: what stands behind it. */
+export const written = (message: object | string, end = ''): string | Buffer => {
+  if (typeof message === 'string') return `${message}${end}`
+  if (!hasContent(message)) return `${jsonText(message)}${end}`
+  const text = jsonText({ ...message, result: { ...message.result, content: '' } })
+  const at = text.indexOf(CONTENT_TEXT) + CONTENT_TEXT.length
+  const [head, content, tail] = [text.slice(0, at), message.result.content.toJSON(), `${text.slice(at)}${end}`]
+  const bytes = Buffer.allocUnsafeSlow(Buffer.byteLength(head) + content.length + Buffer.byteLength(tail))
+  const from = bytes.write(head)
+  bytes.write(tail, from + bytes.write(content, from, 'latin1'))
+  return bytes
 }

@@ -1,5 +1,5 @@
-import { byLabel, exposition } from '../../base/exposition.ts'
-import type { ProcessStatus } from '../../protocol/rexd-answers.ts'
+import { byLabel, exposition } from '../../base/metrics.ts'
+import type { ProcessStatus } from '../../protocol/rexd/results.ts'
 
 /** What one door has done since it started. */
 export class RpcMetrics {

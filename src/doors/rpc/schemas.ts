@@ -1,6 +1,6 @@
 import type * as z from 'zod'
 import type { FieldTable } from '../../protocol/json-table.ts'
-import { type FullParams, METHODS as STATED, type Method } from '../../protocol/rexd-methods.ts'
+import { type FullParams, METHODS as STATED, type Method } from '../../protocol/rexd/methods.ts'
 import { nullIsAbsent } from '../null-is-absent.ts'
 import { zodOf } from '../zod-of.ts'
 

@@ -1,4 +1,4 @@
-import { type Patience, Waiters } from '../../base/waiters.ts'
+import { type Patience, Waiters } from '../../base/wait-queue.ts'
 import { jsonText } from '../../protocol/lines.ts'
 
 /** Of events that a connection was given: after so many it is asked whether they came, so that the answer is there before room is needed. */

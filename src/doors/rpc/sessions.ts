@@ -1,11 +1,104 @@
 import { randomBytes } from 'node:crypto'
 import type { Clock, Timer } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
-import type { LocalExecutor } from '../../executor-api/local-executor.ts'
+import type { LocalExecutor } from '../../executor-api/local.ts'
 import { equalBytes, sha256 } from '../../identity/hash.ts'
-import { KnownProcesses } from './known-processes.ts'
-import type { RpcProcess } from './rpc-process.ts'
-import type { RpcSession } from './rpc-session.ts'
+import type { SessionGrant } from '../../protocol/rexd/results.ts'
+import type { RpcProcess } from './process.ts'
+import { SessionEvents } from './session-events.ts'
+
+/** Ended processes of one session that can still be waited for. */
+export const MAX_ENDED_PROCESSES = 256
+/** Their argv together, as JSON: all of them are in one answer, and in every one by which a session is gone on with. */
+export const MAX_ENDED_ARGV = 4 * 1024 * 1024
+
+/** Processes by their ids; of those that have ended and were read, the oldest are forgotten. */
+export class KnownProcesses {
+  readonly #processes = new Map<string, RpcProcess>()
+
+  get all(): readonly RpcProcess[] {
+    return [...this.#processes.values()]
+  }
+
+  find(id: string): RpcProcess | null {
+    return this.#processes.get(id) ?? null
+  }
+
+  /** The process on the terminal of this id. */
+  terminal(id: string): RpcProcess | null {
+    const process = this.find(id.replace(/^t_/, 'p_'))
+    return process?.init.terminal === true && process.ptyId === id ? process : null
+  }
+
+  add(process: RpcProcess): void {
+    this.#processes.set(process.id, process)
+    const ended = this.all.filter(({ over, unread }) => over && !unread)
+    let [count, size] = [ended.length, ended.reduce((sum, one) => sum + one.argvSize, 0)]
+    for (const one of ended) {
+      if (count <= MAX_ENDED_PROCESSES && size <= MAX_ENDED_ARGV) return
+      this.remove(one)
+      count -= 1
+      size -= one.argvSize
+    }
+  }
+
+  remove({ id }: RpcProcess): void {
+    this.#processes.delete(id)
+  }
+}
+
+export interface RpcSessionInit {
+  readonly id: string
+  readonly grant: SessionGrant
+  readonly clientName: string
+  /** ISO 8601. */
+  readonly openedAt: string
+  /** It outlives its connection, or has none. */
+  readonly kept: boolean
+}
+
+/** A session as its door holds it: what it was granted, what it says, and its processes. */
+export class RpcSession {
+  readonly init: RpcSessionInit
+  readonly events: SessionEvents
+  readonly processes = new KnownProcesses()
+  /** Whose start is not answered yet. */
+  readonly starting = new Set<RpcProcess>()
+
+  constructor(init: RpcSessionInit) {
+    this.init = init
+    this.events = new SessionEvents({ sessionId: init.id, kept: init.kept })
+  }
+
+  get id(): string {
+    return this.init.id
+  }
+
+  /** May its caller have programs that outlive sessions? */
+  get mayDetach(): boolean {
+    return this.init.grant.capabilities.includes('exec.detach')
+  }
+
+  /**
+   * Each process holds what it wrote until that is read. Throws `resource_limit` where as many as may run have ended unread;
+   * those that run by then may all end so too.
+   */
+  requireRead(): void {
+    const { max_processes_per_session: max } = this.init.grant.limits
+    if (this.processes.all.filter(({ unread }) => unread).length < max) return
+    throw new AppError('resource_limit', `${max} processes have ended whose events nobody has read: read those of the session first`, {
+      data: { limit: 'max_processes_per_session', max },
+    })
+  }
+
+  /** The process on a terminal. Throws `unknown_process`. */
+  terminal(id: string): RpcProcess {
+    const process = this.processes.terminal(id)
+    if (process === null)
+      throw new AppError('unknown_process', 'there is no such terminal of this session', { data: { pty_id: id.slice(0, 64) } })
+    return process
+  }
+}
 
 /** Who has a session: one connection, or all who ask by POST. */
 interface Holder {

@@ -1,17 +1,15 @@
 import type { Readable, Writable } from 'node:stream'
-import { aborted } from '../../base/abortable.ts'
-import { inOneWrite } from '../../base/one-write.ts'
-import { Waiters } from '../../base/waiters.ts'
+import { aborted } from '../../base/abort.ts'
+import { inOneWrite } from '../../base/buffers.ts'
+import { Waiters } from '../../base/wait-queue.ts'
+import { MAX_RPC_BACKLOG, MAX_RPC_MESSAGE } from '../../protocol/limits/rexd.ts'
 import { type Line, LineSplitter } from '../../protocol/lines.ts'
-import { MAX_RPC_BACKLOG, MAX_RPC_MESSAGE } from '../../protocol/rexd-limits.ts'
 import { SkippedId } from '../../protocol/skipped-id.ts'
 import { utf8Text } from '../../protocol/text.ts'
 import { type ConnectionComponents, RpcConnection } from './connection.ts'
-import { tooLong } from './message.ts'
-import { parseBytes } from './parse-bytes.ts'
+import { parseBytes, tooLong, written } from './message.ts'
 import type { MethodsInit } from './session-methods.ts'
 import { Sessions } from './sessions.ts'
-import { written } from './written.ts'
 
 export interface StdioComponents extends Omit<ConnectionComponents, 'sessions' | 'send' | 'metrics'> {
   readonly input: Readable

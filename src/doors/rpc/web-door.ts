@@ -2,34 +2,62 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { AppError, ERROR_TABLE, errorText, isAppError } from '../../base/errors.ts'
-import { METRICS_TYPE } from '../../base/exposition.ts'
 import type { Logger } from '../../base/log.ts'
-import { type ListenAddress, listenAt } from '../../base/private-socket.ts'
+import { METRICS_TYPE } from '../../base/metrics.ts'
+import { Turnstile } from '../../base/semaphore.ts'
 import type { Startable } from '../../base/startable.ts'
-import { Turnstile } from '../../base/turnstile.ts'
-import { Gathered } from '../../protocol/gathered.ts'
+import { type ListenAddress, listenAt } from '../../base/unix-sockets.ts'
 import {
   HTTP_TRANSFER_MS,
   MAX_RPC_MESSAGE,
   MAX_RPC_PENDING,
   MAX_UNPROVEN_CONNECTIONS,
   MAX_UNPROVEN_PER_ADDRESS,
-} from '../../protocol/rexd-limits.ts'
-import { CAPABILITY_NAMES } from '../../protocol/rexd-names.ts'
-import { type AllowedNames, type HttpRefusal, TokenCheck, checkHost, httpRefusalOf } from '../access.ts'
-import { type Tls, closeServer, listenerOf, makeServer, renewCertificates, urlOf } from '../http-server.ts'
-import { Unproven } from '../unproven.ts'
+} from '../../protocol/limits/rexd.ts'
+import { Gathered } from '../../protocol/lines.ts'
+import { CAPABILITY_NAMES } from '../../protocol/rexd/fields.ts'
+import {
+  type AllowedNames,
+  type HttpRefusal,
+  type Tls,
+  TokenCheck,
+  Unproven,
+  checkHost,
+  closeServer,
+  httpRefusalOf,
+  listenerOf,
+  makeServer,
+  renewCertificates,
+  urlOf,
+} from '../http.ts'
 import { type MessageAnswer, answerMessage } from './answer.ts'
-import { CallPlaces } from './call-places.ts'
-import { failure, tooLong } from './message.ts'
+import { CallPlaces } from './call-slots.ts'
+import { failure, parseBytes, tooLong, written } from './message.ts'
 import { Methods } from './methods.ts'
 import { RpcMetrics } from './metrics.ts'
-import { parseBytes } from './parse-bytes.ts'
-import { PipelinedRequests } from './pipelined-requests.ts'
 import { type MethodsComponents, callerLeft } from './session-methods.ts'
 import { Sessions } from './sessions.ts'
 import { WebSockets, tokenOf } from './websockets.ts'
-import { written } from './written.ts'
+
+/** Requests that are pipelined on one connection (RFC 9112, 9.3.2) are answered one after the other, so that it takes no more places than others. */
+export class PipelinedRequests {
+  readonly #queues = new WeakMap<Duplex, { length: number; last: Promise<void> }>()
+
+  /** Resolves when every earlier question of this connection is answered. Hangs up, and throws, where too many wait. */
+  async wait({ socket }: IncomingMessage, response: ServerResponse): Promise<void> {
+    const queue = this.#queues.get(socket) ?? { length: 0, last: Promise.resolve() }
+    this.#queues.set(socket, queue)
+    const before = queue.last
+    queue.length += 1
+    queue.last = new Promise((resolve) => response.once('close', resolve))
+    response.once('close', () => (queue.length -= 1))
+    if (queue.length > MAX_RPC_PENDING) {
+      socket.destroy()
+      throw new AppError('resource_limit', 'too many questions on one connection that wait for one before them')
+    }
+    await before
+  }
+}
 
 export interface WebDoorComponents extends Omit<MethodsComponents, 'sessions' | 'metrics' | 'send'> {
   readonly log: Logger

@@ -1,14 +1,13 @@
 import type { IncomingMessage } from 'node:http'
 import type { Duplex } from 'node:stream'
 import { type WebSocket, WebSocketServer } from 'ws'
+import { inOneWrite } from '../../base/buffers.ts'
 import type { Timer } from '../../base/clock.ts'
-import { inOneWrite } from '../../base/one-write.ts'
-import { MAX_RPC_BACKLOG, MAX_RPC_MESSAGE } from '../../protocol/rexd-limits.ts'
-import type { Capability } from '../../protocol/rexd-names.ts'
+import { MAX_RPC_BACKLOG, MAX_RPC_MESSAGE } from '../../protocol/limits/rexd.ts'
+import type { Capability } from '../../protocol/rexd/fields.ts'
 import { type ConnectionComponents, RpcConnection } from './connection.ts'
-import { parseBytes } from './parse-bytes.ts'
+import { parseBytes, written } from './message.ts'
 import type { Arrived } from './session-events.ts'
-import { written } from './written.ts'
 
 /** How often a WebSocket is asked whether it lives; one that has not answered by the next time is given up. */
 export const WEBSOCKET_PING_MS = 15_000

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
+import { foldNodeSet } from '../../protocol/hosts/node-set.ts'
 import { type Sent, count, flag, integer, orNull, text } from '../../protocol/json-table.ts'
-import { foldNodeSet } from '../../protocol/node-set.ts'
 import { DESCENDANTS_ENDED, type ToolResult } from './tool-result.ts'
 import { STREAMS, type ToolRun, type View } from './tool-run.ts'
 

@@ -1,8 +1,8 @@
 import { type AppError, isAppError, nextOf } from '../../base/errors.ts'
-import { signalName } from '../../base/signal-name.ts'
+import { signalName } from '../../base/format.ts'
 import { shown } from '../../base/visible-text.ts'
-import type { LocalOutcome } from '../../executor-api/local-executor.ts'
-import { MAX_NEXT } from '../../protocol/tool-limits.ts'
+import type { LocalOutcome } from '../../executor-api/local.ts'
+import { MAX_NEXT } from '../../protocol/limits/tools.ts'
 import type { LaunchError, ToolResult } from './tool-result.ts'
 
 /** How a run ended, as its result tells it. */

@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto'
 import type { Clock } from '../../base/clock.ts'
 import { isAppError } from '../../base/errors.ts'
-import { VERSION } from '../../base/version.ts'
+import { VERSION } from '../../base/runtime.ts'
 import { visibleJson } from '../../base/visible-text.ts'
-import type { LocalRun } from '../../executor-api/local-executor.ts'
+import type { LocalRun } from '../../executor-api/local.ts'
 import { RECORD_VERSION, type RecordLine, type RunRecordEvent } from '../../protocol/tool-record.ts'
 import { type ToolRequest, requestHash } from './tool-request.ts'
 import { type ToolResult, answerOf } from './tool-result.ts'
@@ -72,5 +72,22 @@ export class LineRecorder implements RunRecorder {
     const { event: name, ...fields } = event
     const ms = Math.round(this.#clock.monotonic() - this.#began)
     this.#write(encoded({ event: name, run, ms, ...fields } as RecordLine))
+  }
+}
+
+/** What stands in a record: its lines, and their SHA-256. The last line of a record says both of all the lines before it. */
+export class RecordDigest {
+  readonly #hash = createHash('sha256')
+  #lines = 0
+
+  /** Takes a line without its line feed. */
+  add(line: Uint8Array): void {
+    this.#hash.update(line).update('\n')
+    this.#lines += 1
+  }
+
+  /** Of what was added by now; `sha256` in hex. */
+  value(): { readonly lines: number; readonly sha256: string } {
+    return { lines: this.#lines, sha256: this.#hash.copy().digest('hex') }
   }
 }

@@ -1,7 +1,124 @@
+import { createHash } from 'node:crypto'
+import { basename } from 'node:path'
 import type { Clock } from '../../base/clock.ts'
 import { AppError, type ErrorCode, errorText, isAppError, nextOf } from '../../base/errors.ts'
-import type { RulesJson } from '../../protocol/rules-json.ts'
-import { type RuleCommand, ruleCommands } from './rule-command.ts'
+import type { RulesJson } from '../../protocol/api/rules.ts'
+import { type PatternToken, matchesToken, parseToken } from '../../protocol/argv-template.ts'
+import { isHexId } from '../../protocol/ids.ts'
+import type { ExecRule } from '../../protocol/wire/exec.ts'
+
+/** Longest name of a tool. MCP clients put `mcp__SERVER__` before it, and function names of some models end at 60 characters. */
+export const MAX_TOOL_NAME = 40
+/** Longest target in a name, so that words of the command still fit. */
+const MAX_TARGET_IN_NAME = 12
+/** Hex digits of an argv's hash in a name. The long form tells names apart where a target searched for two argv with equal short hashes. */
+const NAME_HASH = { short: 8, long: MAX_TOOL_NAME - MAX_TARGET_IN_NAME - 1 } as const
+/** Matches a name of literals that could also be the hashed name of another command. */
+const READS_AS_HASHED = new RegExp(`_(?:[0-9a-f]{${NAME_HASH.short}}|[0-9a-f]{${NAME_HASH.long}})$`, 'i')
+/** Characters of a target's id that stand for it. */
+const SHOWN_ID = 8
+
+/** A place of an argv that a caller fills. */
+export interface RuleSlot {
+  /** `int` or `url_path`; numbered from 1 where a command has more than one of a kind. */
+  readonly name: string
+  readonly kind: 'int' | 'url_path'
+  /** Of the token in argv. */
+  readonly token: number
+  /** What the rule itself has in front of it: the beginning of its token, or else the token before. */
+  readonly hint: string
+}
+
+/** A command that a target allows, as a tool of its own. */
+export interface RuleCommand {
+  /** Of the tool: the same for the same commands in any order. */
+  readonly name: string
+  readonly rule: ExecRule
+  readonly slots: readonly RuleSlot[]
+  /** The argv with these values in its slots. Throws `TypeError` for one that is missing, or that its template does not take. */
+  fill(values: Readonly<Record<string, unknown>>): string[]
+}
+
+/**
+ * Each command of a target once, in their order. `reserved`: names that other tools have. A name is made of the target's and of the
+ * literals; where that is no name, or none of one command alone, a hash of its argv is behind it, so that no name ever moves to another command
+ * while both are there. Throws `TypeError` for a token that the grammar does not know.
+ */
+export const ruleCommands = (target: string, rules: readonly ExecRule[], reserved: readonly string[]): RuleCommand[] => {
+  const unique = [...new Map(rules.map((rule) => [JSON.stringify(rule.argv), rule] as const).toReversed()).values()].toReversed()
+  const parsed = unique.map((rule) => ({ rule, tokens: rule.argv.map(parse) }))
+  const words = parsed.map(({ tokens }) => wordsOf(target, tokens))
+  const isAlone = onceIn([...reserved, ...words])
+  const isName = (name: string): boolean =>
+    isAlone(name) && name.length <= MAX_TOOL_NAME && name !== targetWord(target) && !READS_AS_HASHED.test(name)
+  const names = parsed.map(({ rule }, at) => (isName(words[at]!) ? words[at]! : hashedName(words[at]!, rule.argv, NAME_HASH.short)))
+  const isUnique = onceIn(names)
+  return parsed.map(({ rule, tokens }, at) => {
+    const name = isUnique(names[at]!) ? names[at]! : hashedName(words[at]!, rule.argv, NAME_HASH.long)
+    const slots = slotsOf(tokens)
+    return { name, rule, slots, fill: (values) => fill(tokens, slots, values) }
+  })
+}
+
+/** Whether a name stands once among these, in whatever case. */
+const onceIn = (names: readonly string[]): ((name: string) => boolean) => {
+  const counts = new Map<string, number>()
+  for (const name of names) counts.set(name.toLowerCase(), (counts.get(name.toLowerCase()) ?? 0) + 1)
+  return (name) => counts.get(name.toLowerCase()) === 1
+}
+
+const parse = (text: string): PatternToken => {
+  const token = parseToken(text)
+  if (typeof token === 'string') throw new TypeError(token)
+  return token
+}
+
+/** Letters, digits and single underscores. */
+const word = (text: string): string => text.replaceAll(/[^A-Za-z0-9]+/g, '_').replaceAll(/^_+|_+$/g, '')
+
+const targetWord = (target: string): string =>
+  (isHexId(target) ? target.slice(0, SHOWN_ID) : word(target).slice(0, MAX_TARGET_IN_NAME)) || 'target'
+
+const wordsOf = (target: string, tokens: readonly PatternToken[]): string => {
+  const literals = tokens.flatMap((token, at) => {
+    if (token.kind === 'literal') return [word(at === 0 ? basename(token.text) : token.text)]
+    return token.kind === 'url_path' ? [word(token.prefix)] : []
+  })
+  return [targetWord(target), ...literals].filter((text) => text !== '').join('_')
+}
+
+const hashedName = (name: string, argv: readonly string[], digits: number): string => {
+  const hash = createHash('sha256').update(JSON.stringify(argv)).digest('hex').slice(0, digits)
+  return `${name.slice(0, MAX_TOOL_NAME - digits - 1)}_${hash}`
+}
+
+const slotsOf = (tokens: readonly PatternToken[]): RuleSlot[] => {
+  const count = (kind: RuleSlot['kind'], before: number): number => tokens.slice(0, before).filter((token) => token.kind === kind).length
+  return tokens.flatMap((token, at) => {
+    if (token.kind === 'literal') return []
+    const { kind } = token
+    const isOnly = count(kind, tokens.length) === 1
+    return [{ name: isOnly ? kind : `${kind}_${count(kind, at) + 1}`, kind, token: at, hint: hintOf(tokens, at) }]
+  })
+}
+
+const hintOf = (tokens: readonly PatternToken[], at: number): string => {
+  const token = tokens[at]
+  if (token?.kind === 'url_path' && token.prefix !== '') return token.prefix
+  const before = tokens[at - 1]
+  return before?.kind === 'literal' ? before.text : ''
+}
+
+const fill = (tokens: readonly PatternToken[], slots: readonly RuleSlot[], values: Readonly<Record<string, unknown>>): string[] =>
+  tokens.map((token, at) => {
+    if (token.kind === 'literal') return token.text
+    const { name } = slots.find((slot) => slot.token === at)!
+    const value = values[name]
+    const text = token.kind === 'int' ? String(value) : `${token.prefix}${String(value)}`
+    if (typeof value !== (token.kind === 'int' ? 'number' : 'string') || !matchesToken(token, text))
+      throw new TypeError(`${name}: ${token.kind === 'int' ? '<INT>' : '<URL_PATH>'} does not take it`)
+    return text
+  })
 
 /** A target is asked no more often than that, whoever wants to know. */
 export const RULES_REFRESH_MS = 2_000

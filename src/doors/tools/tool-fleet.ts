@@ -1,19 +1,80 @@
-import { createHash } from 'node:crypto'
+import { createHash, randomBytes } from 'node:crypto'
 import type { Clock } from '../../base/clock.ts'
-import type { Turnstile } from '../../base/turnstile.ts'
+import { AppError, isAppError, nextOf } from '../../base/errors.ts'
+import { Turnstile } from '../../base/semaphore.ts'
 import { shown } from '../../base/visible-text.ts'
 import { Fanout, type FanoutPlan, type HostRun } from '../../exec/fleet/fanout.ts'
-import { type FanoutHost, hostOfError } from '../../exec/fleet/host-end.ts'
-import type { MeantTarget } from '../../executor-api/local-executor.ts'
-import { FANOUT_ENDS, type FanoutHostJson } from '../../protocol/fanout.ts'
-import { MAX_FLEET_DETAIL, MAX_FLEET_QUESTIONS } from '../../protocol/fleet-tool-limits.ts'
+import { type FanoutHost, NOT_BEGUN, hostOfError } from '../../exec/fleet/host-end.ts'
+import type { MeantTarget } from '../../executor-api/local.ts'
+import { FANOUT_ENDS, type FanoutEnd, type FanoutHostJson, NO_FACTS, failuresAllowed } from '../../protocol/api/fanout.ts'
+import { foldNodeSet } from '../../protocol/hosts/node-set.ts'
 import { type Sent, count, list, oneOf, optional, orNull, record, text } from '../../protocol/json-table.ts'
-import { foldNodeSet } from '../../protocol/node-set.ts'
+import {
+  MAX_FLEETS_ENDED,
+  MAX_FLEETS_GOING,
+  MAX_FLEET_DETAIL,
+  MAX_FLEET_HOSTS,
+  MAX_FLEET_PARALLEL,
+  MAX_FLEET_QUESTIONS,
+} from '../../protocol/limits/fleet.ts'
 import { FLEET_ANSWER, FleetAnswers } from './fleet-answers.ts'
-import { hostOfRun } from './fleet-end.ts'
+import type { RunEnd } from './run-end.ts'
 import { type ToolRequest, requestHash } from './tool-request.ts'
 import type { ToolRun, View } from './tool-run.ts'
 import type { ToolRuns } from './tool-runs.ts'
+
+interface Ending {
+  readonly end: FanoutEnd
+  /** A code of the errors, or a reason of a denial. */
+  readonly error?: string | null
+  readonly message?: string | null
+  readonly incomplete?: boolean
+}
+
+/** By which a run ends that is cancelled before its target has it. */
+const CANCELLED_BEFORE = ['shutting_down', 'conflict', 'peer_unreachable'] as const
+/** By which this host says no to what is asked; other errors say why nobody could be asked. */
+const SAID_NO = ['command_denied', 'bad_request'] as const
+
+const refused = ({ refusal }: ToolRun, { denial_reason, launch_error, denial_detail }: RunEnd, weCancelled: boolean): Ending => {
+  const code = refusal?.code ?? 'internal'
+  if (weCancelled && CANCELLED_BEFORE.some((one) => one === code)) return { end: 'cancelled' }
+  const why = refusal?.data['reason']
+  const reason = denial_reason ?? (typeof why === 'string' ? why : code)
+  const message = denial_detail ?? launch_error?.message ?? null
+  if (denial_reason !== null || SAID_NO.some((one) => isAppError(refusal, one))) return { end: 'denied', error: reason, message }
+  return { end: 'unreachable', error: code, message }
+}
+
+const endingOf = (run: ToolRun, end: RunEnd, weCancelled: boolean): Ending => {
+  if (run.refusal !== null) return refused(run, end, weCancelled)
+  const { exit_code, signal, interruption, launch_error } = end
+  // One that ended by itself before our cancellation came has run.
+  if (weCancelled && run.cancelledThere && interruption === null) return { end: 'cancelled' }
+  if (exit_code !== null || signal !== null) return { end: 'ran', incomplete: interruption !== null || run.isCut, message: interruption }
+  if (interruption !== null) return { end: 'unknown', message: interruption }
+  if (weCancelled) return { end: 'cancelled' }
+  return { end: 'denied', error: launch_error === null ? null : 'spawn_failed', message: launch_error?.message ?? NOT_BEGUN }
+}
+
+/** What became of a host, of the run that asked it, which is over: `error` is why it did not run. `weCancelled`: before it had ended. */
+export const hostOfRun = ({ host, agent_id }: FanoutHost, run: ToolRun, weCancelled: boolean): FanoutHostJson => {
+  const known = run.end
+  const ending: Ending = known === null ? { end: 'unknown' } : endingOf(run, known, weCancelled)
+  const { end, error = null, message = null, incomplete = false } = ending
+  const next = end === 'cancelled' ? {} : nextOf(run.refusal)
+  const facts = {
+    ...NO_FACTS,
+    request_id: null,
+    host,
+    agent_id,
+    end,
+    error,
+    incomplete,
+    code: end === 'ran' ? (known?.exit_code ?? null) : null,
+  }
+  return { ...facts, ...(message !== null && { message }), ...next }
+}
 
 /** What is said of a host, cut and cleaned. */
 const told = (text: string | null): string | null => text && shown(text).slice(0, MAX_FLEET_DETAIL).toWellFormed()
@@ -208,5 +269,86 @@ export class ToolFleet {
         detail: told(message),
         next: told(next),
       })
+  }
+}
+
+export interface ToolFleetsComponents {
+  readonly runs: ToolRuns
+  readonly clock: Clock
+}
+
+const otherCommand = (): AppError =>
+  new AppError('conflict', 'idempotency_key: it was given with another command; take a new one for a new command')
+
+/** The commands for many hosts that one caller of the tools has under way, or had. */
+export class ToolFleets {
+  readonly #components: ToolFleetsComponents
+  /** Places of hosts of all fleets: each has a session. Null before the first, which says how many there are. */
+  #slots: Turnstile | null = null
+  /** Of this server's life, as of its runs. */
+  readonly #prefix = `fleet_${randomBytes(4).toString('hex')}_`
+  /** The oldest first. */
+  readonly #fleets = new Map<string, ToolFleet>()
+  readonly #byKey = new Map<string, ToolFleet>()
+  #count = 0
+  #closed = false
+
+  constructor(components: ToolFleetsComponents) {
+    this.#components = components
+  }
+
+  /** Throws `unknown_run`. */
+  get(id: string): ToolFleet {
+    const fleet = this.#fleets.get(id)
+    if (fleet === undefined)
+      throw new AppError('unknown_run', `fleet_id: no command for many hosts has the id ${JSON.stringify(id.slice(0, 80))}`)
+    return fleet
+  }
+
+  /** What was begun with this key; null: nothing that is still known. Throws `conflict` where it was another command. */
+  withKey(key: string | null, request: FleetRequest): ToolFleet | null {
+    const known = key === null ? undefined : this.#byKey.get(key)
+    if (known !== undefined && fleetHash(known.request) !== fleetHash(request)) throw otherCommand()
+    return known ?? null
+  }
+
+  /** Begins it, hosts in their order. `places`: of hosts of all fleets at once, as many as may have a session; the same in each call. Throws `bad_request`, `rate_limited`. */
+  begin(request: FleetRequest, hosts: readonly MeantTarget[], { key, places }: { key: string | null; places: number }): ToolFleet {
+    const { parallel, canary, maxFailures, deadlineMs } = request.plan
+    if (hosts.length > MAX_FLEET_HOSTS)
+      throw new AppError('bad_request', `hosts: these words mean ${hosts.length} hosts, and one call asks at most ${MAX_FLEET_HOSTS}`)
+    if (this.#closed) throw new AppError('shutting_down')
+    const going = [...this.#fleets.values()].filter(({ over }) => !over).length
+    if (going >= MAX_FLEETS_GOING)
+      throw new AppError('rate_limited', `${going} commands for many hosts go on, and no more may: let one of them end first`)
+    const atOnce = Math.max(1, Math.min(MAX_FLEET_PARALLEL, places))
+    this.#slots ??= new Turnstile({ limit: atOnce })
+    const plan = {
+      fanout_id: `${this.#prefix}${++this.#count}`,
+      hosts: hosts.map(({ host, agent_id }) => ({ host, agent_id })),
+      parallel: Math.min(parallel, atOnce),
+      canary,
+      maxFailures: maxFailures === null ? null : failuresAllowed(maxFailures, hosts.length),
+      deadlineMs,
+    }
+    const fleet = new ToolFleet({ ...this.#components, slots: this.#slots }, { id: plan.fanout_id, request, hosts, plan, key })
+    this.#fleets.set(fleet.id, fleet)
+    if (key !== null) this.#byKey.set(key, fleet)
+    this.#forgetOld()
+    return fleet
+  }
+
+  /** Begins nothing more, and ends what runs. */
+  close(): void {
+    this.#closed = true
+    for (const fleet of this.#fleets.values()) if (!fleet.over) fleet.cancel('shutting_down')
+  }
+
+  #forgetOld(): void {
+    const ended = [...this.#fleets.values()].filter(({ over }) => over)
+    for (const fleet of ended.slice(0, Math.max(ended.length - MAX_FLEETS_ENDED, 0))) {
+      this.#fleets.delete(fleet.id)
+      for (const [key, one] of this.#byKey) if (one === fleet) this.#byKey.delete(key)
+    }
   }
 }

@@ -1,5 +1,5 @@
+import { RAN_ON, cutWish } from '../../protocol/api/exec-target.ts'
 import { type Sent, count, flag, integer, list, number, oneOf, optional, orNull, record, text, texts } from '../../protocol/json-table.ts'
-import { RAN_ON, cutWish } from '../../protocol/run-place.ts'
 
 /** Bounded tools that run a command, from the most bounded to the least. */
 export const EXEC_OPERATIONS = ['exec_status', 'exec_capture', 'exec_with_input', 'exec'] as const

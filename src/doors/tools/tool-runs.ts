@@ -1,13 +1,68 @@
 import { randomBytes } from 'node:crypto'
 import type { Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
-import type { LocalExecutor } from '../../executor-api/local-executor.ts'
+import type { LocalExecutor, LocalOutcome, RecalledEnd, RecalledRun } from '../../executor-api/local.ts'
+import { MAX_KEYS } from '../../protocol/limits/tools.ts'
 import type { ExecutorSession, ExecutorSessions } from '../executor-sessions.ts'
-import { KeyedRuns } from './keyed-runs.ts'
-import { recallInto } from './recall.ts'
+import { RUNS_ELSEWHERE } from './run-end.ts'
 import type { RunRecorder } from './run-recorder.ts'
 import { type ToolRequest, detachedIdOf, keyHash, requestHash } from './tool-request.ts'
-import { ToolRun } from './tool-run.ts'
+import { INERT, ToolRun } from './tool-run.ts'
+
+/** Which run a key stands for, so that a call that is repeated runs nothing again. */
+export class KeyedRuns {
+  /** The oldest first. */
+  readonly #runs = new Map<string, ToolRun>()
+
+  /** Null: it is not remembered. */
+  get(key: string): ToolRun | null {
+    return this.#runs.get(key) ?? null
+  }
+
+  keep(key: string, run: ToolRun): void {
+    this.#runs.set(key, run)
+    if (this.#runs.size <= MAX_KEYS) return
+    const oldest = [...this.#runs].find(([, { over }]) => over)
+    if (oldest !== undefined) this.#runs.delete(oldest[0])
+  }
+
+  /** The key does not stand for this run. */
+  forget(key: string): void {
+    this.#runs.delete(key)
+  }
+}
+
+/** How a run ended of which nobody here knows it, and why. */
+const without = (lost: string): LocalOutcome => ({
+  code: null,
+  signal: null,
+  duration_ms: 0,
+  stdout_bytes_total: 0,
+  stderr_bytes_total: 0,
+  truncated: true,
+  denial_reason: null,
+  detail: null,
+  lost,
+})
+
+const INTERRUPTED =
+  'interrupted: the server that began it ended before it could tell how the command ended; look what it has done before you ask with a new key'
+
+const outcomeOf = (end: Exclude<RecalledEnd, { kind: 'refused' }>): LocalOutcome =>
+  end.kind === 'outcome' ? end.outcome : without(end.kind === 'goes_on' ? RUNS_ELSEWHERE : INTERRUPTED)
+
+/** Gives a run the end of the one that another server has begun for its key, as far as that is known: nothing is started, and its output is not here. */
+export const recallInto = async (
+  run: ToolRun,
+  { started_at, cwd, timeout_ms, timeout_clamped, timed_out, descendants_ended, end }: RecalledRun,
+): Promise<void> => {
+  if (end.kind === 'refused') return run.refuse(end.error)
+  if (timeout_clamped) run.event({ type: 'warning', kind: 'timeout_clamped' })
+  if (descendants_ended !== null) run.event({ type: 'warning', kind: 'descendants_ended', amount: descendants_ended })
+  if (timed_out) run.event({ type: 'warning', kind: 'duration_cap_hit' })
+  const ended = Promise.resolve(outcomeOf(end))
+  await run.follow({ ...INERT, startedAt: started_at, cwd, caps: { timeout_ms }, ended })
+}
 
 export interface ToolRunsComponents {
   readonly executor: Pick<LocalExecutor, 'start' | 'recall'>

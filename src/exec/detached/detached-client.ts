@@ -1,31 +1,58 @@
+import { BoundedMap } from '../../base/bounded-collections.ts'
 import type { Clock } from '../../base/clock.ts'
 import { AppError, isAppError } from '../../base/errors.ts'
+import { TokenBucket } from '../../base/rate-limit.ts'
+import { Turnstile } from '../../base/semaphore.ts'
 import { reach } from '../../base/stages.ts'
 import type { ExecutorClient } from '../../executor-api/client.ts'
 import { NO_PROOF } from '../../executor-api/messages.ts'
 import { newRequestId } from '../../identity/request-id.ts'
-import { isOver } from '../../protocol/asked-run.ts'
-import { REATTACH_MS } from '../../protocol/detach-limits.ts'
-import type { DetachedAsk } from '../../protocol/detached.ts'
-import type { ExecFrame } from '../../protocol/exec.ts'
-import { type RequestId, toHex } from '../../protocol/ids.ts'
+import { isOver } from '../../protocol/api/detached-run.ts'
+import { type AgentId, type RequestId, toHex } from '../../protocol/ids.ts'
+import { ASK_PACE, REATTACH_MS } from '../../protocol/limits/detached.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 import type { TraceContext } from '../../protocol/trace-context.ts'
-import { checkSpec } from '../check-spec.ts'
+import type { DetachedAsk } from '../../protocol/wire/detached.ts'
+import type { ExecFrame } from '../../protocol/wire/exec.ts'
 import type { RequesterCounters } from '../counters.ts'
 import { type SignedBody, outcomeOf } from '../exit.ts'
 import { ReceivedStream } from '../received.ts'
-import type { RunOutcome } from '../run-spec.ts'
-import type { RunTraces } from '../run-traces.ts'
-import { outcomeOfTrace, traceFrame, traced } from '../traced.ts'
-import type { RunPeer, RunTransport } from '../transport.ts'
-import { OWN_LINK, Transports, type TransportsComponents } from '../transports.ts'
-import { AskPace } from './ask-pace.ts'
-import { AttachedRun, hashOf, readExitOf } from './attached-run.ts'
-import { AttachedStream, type StreamEnd } from './attached-stream.ts'
+import { type RunOutcome, checkSpec } from '../run-spec.ts'
+import { type RunTraces, outcomeOfTrace, traceFrame, traced } from '../run-traces.ts'
+import { OWN_LINK, type RunPeer, type RunTransport, Transports, type TransportsComponents } from '../transport.ts'
+import { AttachedRun, AttachedStream, type StreamEnd, hashOf, readExitOf } from './attached-run.ts'
 import type { AttachOutcome, DetachedInfo, DetachedSink, DetachedSpec, DetachedTarget } from './detached-types.ts'
 import { known, mayRun, refusal, saysNothing, stateOf, wrong } from './host-answers.ts'
 import { AnswerLost, oneAnswer, pause } from './one-answer.ts'
+
+/** Agents whose pace is remembered. */
+const MAX_PACES = 1_024
+
+interface Pace {
+  readonly meter: TokenBucket
+  /** Whoever came first asks first. */
+  readonly line: Turnstile
+}
+
+/** How fast questions about detached runs are asked: an agent hangs up on whoever asks it faster. */
+export class AskPace {
+  readonly #clock: Clock
+  readonly #paces = new BoundedMap<AgentId, Pace>({ max: MAX_PACES })
+
+  constructor(components: { readonly clock: Clock }) {
+    this.#clock = components.clock
+  }
+
+  /** Resolves when one more question may be asked of this agent. Throws the signal's reason. */
+  async turn(agentId: AgentId, signal: AbortSignal): Promise<void> {
+    const known = this.#paces.get(agentId)
+    const pace = known ?? { meter: new TokenBucket({ clock: this.#clock }, ASK_PACE), line: new Turnstile({ limit: 1 }) }
+    if (known === undefined) this.#paces.set(agentId, pace)
+    await pace.line.within(signal, async () => {
+      while (!pace.meter.take()) await pause(this.#clock, 1_000 / ASK_PACE.perSecond, signal)
+    })
+  }
+}
 
 /** Denials under whose request ID a run may have begun: the host has not looked, or has seen one. With any other it has none. */
 const HIDES_A_RUN: readonly DenialReason[] = ['unverified_sender', 'trust_rejected', 'request_id_used']

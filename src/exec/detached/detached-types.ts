@@ -1,7 +1,7 @@
 import type { RequestProof } from '../../executor-api/messages.ts'
-import type { ExecFrame } from '../../protocol/exec.ts'
 import type { AgentId, MachineId, RequestId } from '../../protocol/ids.ts'
 import type { DetachedState } from '../../protocol/reasons.ts'
+import type { ExecFrame } from '../../protocol/wire/exec.ts'
 import type { RunEvent, RunOutcome, RunSpec } from '../run-spec.ts'
 
 /** Where a detached run is, and which Requests of ours it may be the answer to: all that is needed to ask about it later. */

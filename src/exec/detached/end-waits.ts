@@ -1,8 +1,8 @@
 import type { Clock } from '../../base/clock.ts'
 import { isAppError } from '../../base/errors.ts'
-import { Turnstile } from '../../base/turnstile.ts'
-import { MAX_ATTACHED_PER_AGENT } from '../../protocol/detach-limits.ts'
+import { Turnstile } from '../../base/semaphore.ts'
 import type { MachineId } from '../../protocol/ids.ts'
+import { MAX_ATTACHED_PER_AGENT } from '../../protocol/limits/detached.ts'
 import { pause } from './one-answer.ts'
 
 /** Of the places that a host has for whoever is attached, those who wait for ends take half: the others are for who reads. */

@@ -1,6 +1,6 @@
 import { AppError, asAppError } from '../../base/errors.ts'
-import type { ExecFrame } from '../../protocol/exec.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
+import type { ExecFrame } from '../../protocol/wire/exec.ts'
 import type { SignedBody } from '../exit.ts'
 import type { RunPeer } from '../transport.ts'
 import { type Own, readExitOf, unknownRun } from './attached-run.ts'

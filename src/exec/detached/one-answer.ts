@@ -1,7 +1,7 @@
 import type { Clock } from '../../base/clock.ts'
 import { AppError, isAppError } from '../../base/errors.ts'
-import { DETACHED_ANSWER_MS } from '../../protocol/detach-limits.ts'
-import type { ExecFrame } from '../../protocol/exec.ts'
+import { DETACHED_ANSWER_MS } from '../../protocol/limits/detached.ts'
+import type { ExecFrame } from '../../protocol/wire/exec.ts'
 import type { RunTransport } from '../transport.ts'
 
 const NEXT = { next: 'ask again in some seconds; where that stays, on its machine: x0xd --doctor' }

@@ -1,7 +1,7 @@
-import { NEVER } from '../../base/abortable.ts'
+import { NEVER } from '../../base/abort.ts'
 import type { Clock } from '../../base/clock.ts'
-import { Turnstile } from '../../base/turnstile.ts'
-import { type FanoutHostJson, type FanoutLedgerJson, FanoutSums, type NotStartedReason, isSuccess } from '../../protocol/fanout.ts'
+import { Turnstile } from '../../base/semaphore.ts'
+import { type FanoutHostJson, type FanoutLedgerJson, FanoutSums, type NotStartedReason, isSuccess } from '../../protocol/api/fanout.ts'
 import { type FanoutHost, hostNotStarted, hostStopped } from './host-end.ts'
 
 /** One host's run. */

@@ -1,19 +1,57 @@
 import { type Clock, within } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
 import type { Startable } from '../../base/startable.ts'
-import { Waiters } from '../../base/waiters.ts'
+import { Waiters } from '../../base/wait-queue.ts'
 import type { ExecutorClient } from '../../executor-api/client.ts'
 import type { RequestProof } from '../../executor-api/messages.ts'
 import type { FanoutSession } from '../../protocol/api-answers.ts'
-import { MAX_FANOUTS } from '../../protocol/fanout-limits.ts'
-import type { FanoutHostJson, FanoutLedgerJson, NotStartedReason } from '../../protocol/fanout.ts'
-import { SHUTDOWN_MS } from '../../protocol/limits.ts'
-import { checkSpec } from '../check-spec.ts'
+import type { FanoutHostJson, FanoutLedgerJson, NotStartedReason } from '../../protocol/api/fanout.ts'
+import { FANOUT_LEAST_RUNS, MAX_FANOUTS, MAX_FANOUT_RUNS } from '../../protocol/limits/fleet.ts'
+import { SHUTDOWN_MS } from '../../protocol/limits/wire.ts'
 import type { ExecClient } from '../client.ts'
 import type { RequesterCounters } from '../counters.ts'
-import { Fanout, type FanoutPlan } from './fanout.ts'
+import { checkSpec } from '../run-spec.ts'
+import { Fanout, type FanoutPlan, type Places } from './fanout.ts'
 import { type FanoutCommand, type HostSink, beginHost } from './host-run.ts'
-import { FanoutPlaces } from './places.ts'
+
+/** What all that may go on need to have their least: who has its least takes none of these. */
+const KEPT_FREE = MAX_FANOUTS * FANOUT_LEAST_RUNS
+
+/**
+ * Places of the runs of all fan-outs. One whose reader pauses keeps its places for as long as it likes: so each takes its next only while more
+ * are free than it has, and whoever comes later finds as many as the one before it took, or its least.
+ */
+export class FanoutPlaces {
+  readonly #clock: Clock
+  readonly #fewer = new Waiters()
+  #free = MAX_FANOUT_RUNS
+
+  constructor(components: { clock: Clock }) {
+    this.#clock = components.clock
+  }
+
+  /** Of one fan-out; of at most `MAX_FANOUTS` at once. */
+  share(): Places {
+    let mine = 0
+    const leave = (): void => {
+      mine -= 1
+      this.#free += 1
+      this.#fewer.wake()
+    }
+    const mayEnter = (): boolean => mine < FANOUT_LEAST_RUNS || this.#free > Math.max(mine, KEPT_FREE)
+    const enter = async (signal: AbortSignal): Promise<() => void> => {
+      signal.throwIfAborted()
+      while (!mayEnter()) {
+        await this.#fewer.wait({ clock: this.#clock, timeoutMs: null, signal })
+        signal.throwIfAborted()
+      }
+      mine += 1
+      this.#free -= 1
+      return leave
+    }
+    return { enter }
+  }
+}
 
 export interface FanoutsComponents {
   readonly clock: Clock

@@ -1,6 +1,6 @@
 import { errorText, isAppError, nextOf } from '../../base/errors.ts'
+import { type FanoutEnd, type FanoutHostJson, NO_FACTS, type NotStartedReason } from '../../protocol/api/fanout.ts'
 import { denialText } from '../../protocol/denial-text.ts'
-import { type FanoutEnd, type FanoutHostJson, NO_FACTS, type NotStartedReason } from '../../protocol/fanout.ts'
 import type { AgentId, RequestId } from '../../protocol/ids.ts'
 import type { RunOutcome } from '../run-spec.ts'
 import { isCancelledUnsent, isIdUsed } from '../sessions.ts'

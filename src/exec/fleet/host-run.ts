@@ -1,8 +1,7 @@
 import { newRequestId } from '../../identity/request-id.ts'
 import type { AgentId, RequestId } from '../../protocol/ids.ts'
 import type { ExecClient } from '../client.ts'
-import { heldStdin } from '../held-stdin.ts'
-import type { RunEvent, RunSpec } from '../run-spec.ts'
+import { type RunEvent, type RunSpec, heldStdin } from '../run-spec.ts'
 import type { HostRun } from './fanout.ts'
 import { type FanoutHost, hostCancelled, hostOfError, hostOfOutcome } from './host-end.ts'
 

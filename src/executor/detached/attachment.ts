@@ -1,14 +1,13 @@
 import { errorText } from '../../base/errors.ts'
-import { execFrame } from '../../protocol/exec.ts'
+import { execFrame } from '../../protocol/wire/exec.ts'
 import type { EndCause } from '../runs/execution.ts'
+import type { RunOutlet } from '../runs/frames.ts'
 import { Lease } from '../runs/lease.ts'
 import { Outbox, type UnackedTotal } from '../runs/outbox.ts'
-import type { RunOutlet } from '../runs/outlet.ts'
 import type { Carried } from '../runs/peer-questions.ts'
 import type { ExecutorServices } from '../services.ts'
-import type { KeptRun } from './kept-run.ts'
-import { keptBefore } from './spool-format.ts'
-import type { SpoolReader } from './spool-reader.ts'
+import type { KeptRun } from './record.ts'
+import { type SpoolReader, keptBefore } from './spool.ts'
 
 export interface AttachmentComponents extends Pick<ExecutorServices, 'clock' | 'counters' | 'log'> {
   readonly total: UnackedTotal

@@ -1,11 +1,12 @@
+import { hasShare } from '../../base/bounded-collections.ts'
 import { errorText } from '../../base/errors.ts'
 import { RateLimit } from '../../base/rate-limit.ts'
-import { hasShare } from '../../base/share.ts'
 import { reach } from '../../base/stages.ts'
 import { equalBytes, sha256 } from '../../identity/hash.ts'
-import type { ForgetEvent } from '../../journal/detached-events.ts'
+import type { ForgetEvent } from '../../journal/events.ts'
 import type { RunKey } from '../../journal/run-key.ts'
 import type { Asked, Permitted } from '../../policy/mesh/authorize.ts'
+import type { AgentId } from '../../protocol/ids.ts'
 import {
   DETACHED_ASKS,
   DETACHED_CANCELS,
@@ -13,23 +14,22 @@ import {
   MAX_ATTACHED,
   MAX_ATTACHED_PER_AGENT,
   MAX_ATTACHED_PER_RUN,
-} from '../../protocol/detach-limits.ts'
-import { type ExecDetachRequest, type ExecDetachedAsk, execDetachRequest } from '../../protocol/detached.ts'
-import { type ExecFrame, execFrame } from '../../protocol/exec.ts'
-import type { AgentId } from '../../protocol/ids.ts'
-import { NONCE_BYTES } from '../../protocol/limits.ts'
+} from '../../protocol/limits/detached.ts'
+import { NONCE_BYTES } from '../../protocol/limits/wire.ts'
+import { type ExecDetachRequest, type ExecDetachedAsk, execDetachRequest } from '../../protocol/wire/detached.ts'
+import { type ExecFrame, execFrame } from '../../protocol/wire/exec.ts'
 import type { PeerLink } from '../links/links.ts'
+import type { RunOutlet } from '../runs/frames.ts'
 import type { UnackedTotal } from '../runs/outbox.ts'
-import type { RunOutlet } from '../runs/outlet.ts'
 import type { AdmittedQuestion, Carried } from '../runs/peer-questions.ts'
 import type { PeerRun } from '../runs/peer-run.ts'
 import type { Reports, RunSubject } from '../runs/reports.ts'
 import type { ExecutorServices } from '../services.ts'
 import { Attachment } from './attachment.ts'
-import type { KeptRun } from './kept-run.ts'
-import { KeptRuns, keptName } from './kept-runs.ts'
 import type { DetachedRecord } from './record-file.ts'
-import { keptBefore } from './spool-format.ts'
+import type { KeptRun } from './record.ts'
+import { keptBefore } from './spool.ts'
+import { KeptRuns, keptName } from './store.ts'
 
 const NO_NONCE = new Uint8Array(NONCE_BYTES)
 const NO_HASH = new Uint8Array(32)

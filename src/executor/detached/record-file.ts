@@ -1,12 +1,12 @@
 import { constants } from 'node:fs'
 import { lstat, open, readdir, rm, stat } from 'node:fs/promises'
 import { join } from 'node:path'
-import { writeFileAtomic } from '../../base/atomic-file.ts'
 import { errorText, isMissing } from '../../base/errors.ts'
-import { assertOursAlone, ensurePrivateDir } from '../../base/file-rights.ts'
+import { assertOursAlone, ensurePrivateDir } from '../../base/file-permissions.ts'
+import { writeFileAtomic } from '../../base/files.ts'
 import type { Logger } from '../../base/log.ts'
-import { MAX_SEALED_FRAME, MAX_WARNINGS_PER_RUN } from '../../protocol/limits.ts'
-import { type ValueOf, bytes, id32, list, literal, nullable, oneOf, record, requestId, uint } from '../../protocol/schema.ts'
+import { MAX_SEALED_FRAME, MAX_WARNINGS_PER_RUN } from '../../protocol/limits/wire.ts'
+import { type ValueOf, bytes, id32, list, literal, nullable, oneOf, record, requestId, uint } from '../../protocol/wire/schema.ts'
 
 /** Below a daemon's data directory. */
 export const DETACHED_DIR = 'detached'

@@ -1,11 +1,82 @@
 import { constants } from 'node:fs'
 import { type FileHandle, open } from 'node:fs/promises'
 import { dirname } from 'node:path'
-import { diskRoom } from '../../journal/disk-room.ts'
-import { MAX_SPOOL_QUEUE } from '../../protocol/detach-limits.ts'
-import { FRAME_COST } from '../../protocol/limits.ts'
+import { assertOursAlone } from '../../base/file-permissions.ts'
+import { diskRoom } from '../../journal/file.ts'
+import { MAX_SPOOL_QUEUE } from '../../protocol/limits/detached.ts'
+import { FRAME_COST, MAX_FRAME_DATA } from '../../protocol/limits/wire.ts'
 import type { OutputStream } from '../runs/outbox.ts'
-import { SPOOL_START, SpoolIndex, type SpoolPlace, spoolLength, spoolPieces } from './spool-format.ts'
+
+/** Places are remembered this far apart, so that who attaches late need not read all that is before. */
+const INDEX_EVERY = 256 * 1024
+
+/** Where pieces of one spool begin, as whoever writes or reads it comes by. */
+export class SpoolIndex {
+  readonly #places: SpoolPlace[] = [SPOOL_START]
+
+  note(place: SpoolPlace): void {
+    if (place.file - this.#places.at(-1)!.file >= INDEX_EVERY) this.#places.push(place)
+  }
+
+  /** The last known place that has at most so many bytes of output before it. */
+  before(kept: number): SpoolPlace {
+    return this.#places.findLast((place) => keptBefore(place) <= kept) ?? SPOOL_START
+  }
+}
+
+/** Output in the order in which it came: each piece behind two bytes, the stream in the highest bit and its length in the others. */
+export const HEAD_BYTES = 2
+const MAX_PIECE = 0x7fff
+const STDERR_BIT = 0x8000
+
+/** What of each stream stands before a place of a spool, and which byte of the file that place is. */
+export interface SpoolPlace {
+  readonly file: number
+  readonly stdout: number
+  readonly stderr: number
+}
+
+export const SPOOL_START: SpoolPlace = Object.freeze({ file: 0, stdout: 0, stderr: 0 })
+
+export const keptBefore = ({ stdout, stderr }: SpoolPlace): number => stdout + stderr
+
+/** The bytes to append for output of one stream. */
+export const spoolPieces = (stream: OutputStream, data: Uint8Array): Uint8Array[] => {
+  const parts: Uint8Array[] = []
+  for (let at = 0; at < data.length; at += MAX_PIECE) {
+    const piece = data.subarray(at, at + MAX_PIECE)
+    const head = Buffer.alloc(HEAD_BYTES)
+    head.writeUInt16BE(piece.length | (stream === 'stderr' ? STDERR_BIT : 0))
+    parts.push(head, piece)
+  }
+  return parts
+}
+
+/** How many bytes of the file so much output of one stream takes. */
+export const spoolLength = (length: number): number => length + Math.ceil(length / MAX_PIECE) * HEAD_BYTES
+
+export interface SpoolPiece {
+  readonly stream: OutputStream
+  /** Its data: from here to there in the bytes that were looked at. */
+  readonly from: number
+  readonly to: number
+}
+
+/** The whole piece that begins at `at`; null where these bytes do not hold all of it, or what a loss of power leaves: none is empty. */
+export const pieceAt = (bytes: Buffer, at: number, end: number): SpoolPiece | null => {
+  if (at + HEAD_BYTES > end) return null
+  const head = bytes.readUInt16BE(at)
+  const from = at + HEAD_BYTES
+  const to = from + (head & MAX_PIECE)
+  return to > end || to === from ? null : { stream: (head & STDERR_BIT) === 0 ? 'stdout' : 'stderr', from, to }
+}
+
+/** The place behind a piece. */
+export const placeBehind = ({ file, stdout, stderr }: SpoolPlace, { stream, from, to }: SpoolPiece): SpoolPlace => ({
+  file: file + HEAD_BYTES + to - from,
+  stdout: stream === 'stdout' ? stdout + to - from : stdout,
+  stderr: stream === 'stderr' ? stderr + to - from : stderr,
+})
 
 const FLAGS = constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW
 /** Floors of free space that are left to the journals: what is kept of one run must not keep others from running. */
@@ -122,5 +193,115 @@ export class Spool {
     this.#failed = true
     for (const { data } of [...batch, ...this.#queue.splice(0)]) this.#dropped += data.length
     this.#init.onFailed(error)
+  }
+}
+
+/** Above the longest piece with its head, so that each read has a whole one. */
+const BLOCK = 256 * 1024
+
+export interface SpooledOutput {
+  readonly stream: OutputStream
+  /** At most MAX_FRAME_DATA. */
+  readonly data: Uint8Array
+}
+
+/** Throws `loose_permissions`, and what the disk says. */
+const openOurs = async (path: string): Promise<FileHandle> => {
+  const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK)
+  try {
+    assertOursAlone(path, await file.stat(), 0o600)
+    return file
+  } catch (error) {
+    await file.close()
+    throw error
+  }
+}
+
+/**
+ * Reads a spool from any byte of its output on, as far as it is written; by a descriptor of its own, at its own speed. The file is
+ * opened when there is something to read: who wants its end alone needs none. What reads throws as `openOurs`.
+ */
+export class SpoolReader {
+  readonly #path: string
+  readonly #index: SpoolIndex
+  #opened: { readonly file: FileHandle; readonly block: Buffer } | null = null
+  /** Of the next piece. */
+  #place: SpoolPlace
+  /** Where in the file the block begins, and how much of it was read. */
+  #blockAt = 0
+  #blockEnd = 0
+
+  /** From the last place that `index`, which learns what is read, has for so many bytes of output. */
+  constructor(path: string, { index = new SpoolIndex(), place = index.before(0) }: { index?: SpoolIndex; place?: SpoolPlace } = {}) {
+    this.#path = path
+    this.#index = index
+    this.#place = place
+  }
+
+  /** Of what `next` answers next. */
+  get place(): SpoolPlace {
+    return this.#place
+  }
+
+  /** The next output before this byte of the file, pieces of one stream together; null where there is none. */
+  async next(end: number): Promise<SpooledOutput | null> {
+    const first = this.#pieceInBlock(end) ?? (await this.#read(end))
+    if (first === null) return null
+    const { stream } = first
+    const parts: Uint8Array[] = []
+    let length = 0
+    // Pieces of one block: its bytes are in use until they are copied.
+    for (let piece: SpoolPiece | null = first; piece !== null && piece.stream === stream; piece = this.#pieceInBlock(end)) {
+      length += piece.to - piece.from
+      if (length > MAX_FRAME_DATA) break
+      parts.push(this.#opened!.block.subarray(piece.from, piece.to))
+      this.#place = placeBehind(this.#place, piece)
+    }
+    return { stream, data: Buffer.concat(parts) }
+  }
+
+  /**
+   * Goes on to the piece in which the output behind `kept` bytes begins: what of it is to be left out, and what of each stream is before.
+   * `goesOn`: asked now and then whether anybody still waits for that.
+   */
+  async skipTo(
+    kept: number,
+    end: number,
+    goesOn: () => boolean = () => true,
+  ): Promise<{ readonly cut: number; readonly before: SpoolPlace }> {
+    for (;;) {
+      const piece = this.#pieceInBlock(end) ?? (goesOn() ? await this.#read(end) : null)
+      if (piece === null) return { cut: 0, before: this.#place }
+      const cut = kept - keptBefore(this.#place)
+      if (piece.to - piece.from > cut) return { cut, before: { ...this.#place, [piece.stream]: this.#place[piece.stream] + cut } }
+      this.#place = placeBehind(this.#place, piece)
+    }
+  }
+
+  /** Where the last whole piece ends. */
+  async measure(end: number): Promise<SpoolPlace> {
+    return (await this.skipTo(Infinity, end)).before
+  }
+
+  async close(): Promise<void> {
+    await this.#opened?.file.close()
+  }
+
+  /** The piece at the place, read from there on. */
+  async #read(end: number): Promise<SpoolPiece | null> {
+    if (this.#place.file >= end) return null
+    this.#index.note(this.#place)
+    this.#opened ??= { file: await openOurs(this.#path), block: Buffer.allocUnsafe(BLOCK) }
+    const { file, block } = this.#opened
+    const { bytesRead } = await file.read(block, 0, Math.min(BLOCK, end - this.#place.file), this.#place.file)
+    this.#blockAt = this.#place.file
+    this.#blockEnd = bytesRead
+    return this.#pieceInBlock(end)
+  }
+
+  #pieceInBlock(end: number): SpoolPiece | null {
+    const at = this.#place.file - this.#blockAt
+    if (this.#opened === null || at < 0 || at >= this.#blockEnd) return null
+    return pieceAt(this.#opened.block, at, Math.min(this.#blockEnd, end - this.#blockAt))
   }
 }

@@ -1,7 +1,7 @@
-import { BoundedMap, BoundedSet } from '../../base/bounded.ts'
+import { BoundedMap, BoundedSet } from '../../base/bounded-collections.ts'
 import { randomBytes } from '../../identity/hash.ts'
 import { type AgentId, type MachineId, toHex } from '../../protocol/ids.ts'
-import { MAX_NONCES_PER_PEER, NONCE_BYTES } from '../../protocol/limits.ts'
+import { MAX_NONCES_PER_PEER, NONCE_BYTES } from '../../protocol/limits/wire.ts'
 
 /** Pairs of which void nonces are remembered, 128 each: then a Request that never came is known as such. 8 MiB at most; of more, the agent with most pairs loses its oldest. */
 export const MAX_PAIRS_WITH_VOID_NONCES = 512

@@ -1,6 +1,6 @@
 import type { Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
-import { TokenBucket } from '../../base/token-bucket.ts'
+import { TokenBucket } from '../../base/rate-limit.ts'
 import type { AgentSigner } from '../../identity/signing.ts'
 import type { AgentId } from '../../protocol/ids.ts'
 import type { ExecCounters } from '../exec-counters.ts'

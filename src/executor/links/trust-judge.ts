@@ -1,7 +1,7 @@
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import type { TrustDecision } from '../../protocol/reasons.ts'
+import { type TrustVerdict, judgeTrust } from '../../trust/contact.ts'
 import type { Contacts } from '../../trust/contacts.ts'
-import { type TrustVerdict, judgeTrust } from '../../trust/decide.ts'
 import type { Revocations } from '../../trust/revocations.ts'
 
 export interface TrustJudgeComponents {

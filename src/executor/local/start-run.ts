@@ -1,10 +1,11 @@
 import { join } from 'node:path'
 import { AppError, isAppError } from '../../base/errors.ts'
-import type { LocalRunSink, RunStart } from '../../executor-api/local-executor.ts'
+import type { LocalRunSink, RunStart } from '../../executor-api/local.ts'
+import { holdDirectory } from '../../fs/beneath.ts'
 import { pieceHashes } from '../../identity/piece-hashes.ts'
-import type { Approval, Question } from '../../policy/approval/question.ts'
+import type { Approval, Question } from '../../policy/approval/approval.ts'
 import { authorizeTargetRun } from '../../policy/local/authorize-target.ts'
-import { type WorkingDirectory, authorizeLocalRun } from '../../policy/local/authorize.ts'
+import { type WorkingDirectory, authorizeFile, authorizeLocalRun } from '../../policy/local/authorize.ts'
 import type { Refused, SessionRights } from '../../policy/local/intent.ts'
 import { rightsOnNode } from '../../policy/local/node-rights.ts'
 import type { Permit, SandboxGrant } from '../../policy/permit.ts'
@@ -13,13 +14,33 @@ import type { Slot } from '../../policy/slots.ts'
 import { starterOf } from '../runs/execution.ts'
 import { evidenceOf } from '../runs/run-facts.ts'
 import { RunTelling, askDesk, inForce, mismatch } from './ask-desk.ts'
-import { type EngineModes, type ExecPlace, wishFor } from './exec-place.ts'
-import { type HeldPlace, workingDirectory } from './held-place.ts'
-import { type LocalEngine, errorOf } from './local-engine.ts'
-import { LocalReport, type LocalReportInit } from './local-journal.ts'
-import { type LocalRunInit, OpenStdin, SessionRun } from './local-run.ts'
-import type { LocalSession } from './local-session.ts'
-import { TargetProgram } from './target-program.ts'
+import { type LocalEngine, type LocalSession, errorOf } from './engine.ts'
+import { type EngineModes, type ExecPlace, wishFor } from './exec-target.ts'
+import { LocalReport, type LocalReportInit } from './journal.ts'
+import { TargetProgram } from './mesh-program.ts'
+import { type LocalRunInit, OpenStdin, SessionRun } from './run.ts'
+
+/** Held until the program is started in it, so that it is the very directory that was permitted. */
+export interface HeldPlace extends WorkingDirectory {
+  readonly dev: bigint
+  readonly ino: bigint
+  release(): void
+}
+
+/** The directory in which a command of this session is to run. Throws `forbidden_path`, `file_not_found`, `file_error`. */
+export const workingDirectory = async (session: LocalSession, path: string | null): Promise<HeldPlace> => {
+  const { rights } = session
+  const allowed = authorizeFile({ path: path ?? '.', access: 'read' }, { ...rights, capabilities: new Set(['fs.read']) })
+  if (allowed.kind === 'refused') throw errorOf(allowed)
+  const held = await holdDirectory(allowed.permit)
+  let open = true
+  const release = (): void => {
+    if (open) held[Symbol.dispose]()
+    open = false
+  }
+  const { real, descriptor, dev, ino } = held
+  return { path: real, descriptor, dev, ino, release }
+}
 
 /** Codes by which policy refuses, or nobody allowed it: these are journalled, and other errors are mistakes of the caller's. */
 const FORBIDDEN = [

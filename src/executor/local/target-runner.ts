@@ -1,7 +1,7 @@
-import type { ReachedTarget } from '../../executor-api/local-executor.ts'
+import type { ReachedTarget } from '../../executor-api/local.ts'
+import type { RulesJson } from '../../protocol/api/rules.ts'
+import type { RunPart } from '../../protocol/api/run-events.ts'
 import type { RequestId } from '../../protocol/ids.ts'
-import type { RulesJson } from '../../protocol/rules-json.ts'
-import type { RunPart } from '../../protocol/run-events.ts'
 
 /** A command for another agent, which its ACL allows or not. */
 export interface TargetRequest {

@@ -1,8 +1,9 @@
 import { isAppError } from '../../base/errors.ts'
-import { verifyInBatch } from '../../identity/batch-signing.ts'
 import { equalBytes, sha256 } from '../../identity/hash.ts'
+import { verifyInBatch } from '../../identity/signing.ts'
 import type { Intent } from '../../policy/mesh/intent.ts'
-import { APPROVAL_REQUEST_DOMAIN, type ApprovalRequest, approvalRequest } from '../../protocol/approval-statement.ts'
+import type { AgentId, MachineId } from '../../protocol/ids.ts'
+import { APPROVAL_REQUEST_DOMAIN, type ApprovalRequest, approvalRequest } from '../../protocol/wire/approval-statement.ts'
 import {
   EXEC_DETACHED_ASK_DOMAIN,
   EXEC_DETACH_REQUEST_DOMAIN,
@@ -10,7 +11,7 @@ import {
   type ExecDetachedAsk,
   execDetachRequest,
   execDetachedAsk,
-} from '../../protocol/detached.ts'
+} from '../../protocol/wire/detached.ts'
 import {
   EXEC_REQUEST_DOMAIN,
   EXEC_RULES_REQUEST_DOMAIN,
@@ -21,8 +22,7 @@ import {
   execFrame,
   execRequest,
   execRulesRequest,
-} from '../../protocol/exec.ts'
-import type { AgentId, MachineId } from '../../protocol/ids.ts'
+} from '../../protocol/wire/exec.ts'
 import type { PeerLink } from '../links/links.ts'
 import type { Nonces } from '../links/nonces.ts'
 import { stdinDigest } from './run-facts.ts'

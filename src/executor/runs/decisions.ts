@@ -1,11 +1,8 @@
-import { BoundedMap } from '../../base/bounded.ts'
-import { RateLimit } from '../../base/rate-limit.ts'
-import type { TimeShare } from '../../base/time-sharing.ts'
-import { TokenBucket } from '../../base/token-bucket.ts'
+import { BoundedMap } from '../../base/bounded-collections.ts'
+import { RateLimit, TokenBucket } from '../../base/rate-limit.ts'
+import type { TimeShare } from '../../base/time-slices.ts'
 import { type Asked, type Permitted, type Principal, authorize, senderDenial } from '../../policy/mesh/authorize.ts'
 import { RuleBook } from '../../policy/mesh/tellable-rules.ts'
-import type { ExecDetachRequest } from '../../protocol/detached.ts'
-import type { SignedStdin } from '../../protocol/exec.ts'
 import type { AgentId, RequestId } from '../../protocol/ids.ts'
 import {
   DENIALS_PER_SECOND,
@@ -13,17 +10,19 @@ import {
   MAX_RECENT_RUNS,
   STRANGERS_REQUESTS_PER_SECOND,
   STRANGERS_REQUEST_BURST,
-} from '../../protocol/limits.ts'
+} from '../../protocol/limits/wire.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
+import type { ExecDetachRequest } from '../../protocol/wire/detached.ts'
+import type { SignedStdin } from '../../protocol/wire/exec.ts'
 import { type Detached, isSameRun } from '../detached/detached.ts'
-import type { KeptRun } from '../detached/kept-run.ts'
+import type { KeptRun } from '../detached/record.ts'
 import type { PeerLink } from '../links/links.ts'
 import { type Nonces, pairKey } from '../links/nonces.ts'
 import type { ExecutorServices } from '../services.ts'
 import type { Denial, Dropped, Told } from './answers.ts'
 import { Approvals, type ApprovalsComponents, type ApprovalsInit, type AskedRun, type NotAllowed } from './approvals.ts'
 import { type Arrival, type VerifyContext, intentOf, readArrival, senderProblem } from './arrival.ts'
-import type { RunOutlet } from './outlet.ts'
+import type { RunOutlet } from './frames.ts'
 import type { AdmittedQuestion, PeerQuestions } from './peer-questions.ts'
 import type { PeerRunInit } from './peer-run.ts'
 import type { RunSubject } from './reports.ts'

@@ -8,11 +8,11 @@ import {
   startProcess,
 } from '../../process/running-process.ts'
 import type { ProgramStart, SpawnFailure } from '../../process/spawn.ts'
-import type { StdinSink } from '../../process/stdin.ts'
+import type { StdinSink } from '../../process/streams.ts'
+import type { RunStory } from '../../protocol/events/run-reporter.ts'
 import type { DenialReason, WarningKind } from '../../protocol/reasons.ts'
-import type { RunStory } from '../../protocol/run-story.ts'
+import type { Warning } from './frames.ts'
 import { type ExitFacts, factsOf, neverRan } from './run-facts.ts'
-import type { Warning } from './warning-text.ts'
 
 /** Why a run was ended before its program was done. Each is also a warning. */
 export type EndCause = Extract<

@@ -1,5 +1,5 @@
 import type { Clock, Timer } from '../../base/clock.ts'
-import { LEASE_EXPIRES_MS, LEASE_RENEW_MS } from '../../protocol/limits.ts'
+import { LEASE_EXPIRES_MS, LEASE_RENEW_MS } from '../../protocol/limits/wire.ts'
 
 /** A timer of the executor that fires this late shows that the event loop was held up: no requester counts as silent until what waited meanwhile is read. */
 const LEASE_LATE_MS = 100

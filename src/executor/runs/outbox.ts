@@ -1,9 +1,15 @@
 import { AppError } from '../../base/errors.ts'
-import { execFrame } from '../../protocol/exec.ts'
 import type { RequestId } from '../../protocol/ids.ts'
-import { FIRST_UNACKED_PER_RUN, FRAME_COST, MAX_UNACKED_PER_RUN, MAX_UNACKED_TOTAL, MIN_UNACKED_PER_RUN } from '../../protocol/limits.ts'
-import { NO_BYTES } from '../../protocol/schema.ts'
-import type { RunOutlet } from './outlet.ts'
+import {
+  FIRST_UNACKED_PER_RUN,
+  FRAME_COST,
+  MAX_UNACKED_PER_RUN,
+  MAX_UNACKED_TOTAL,
+  MIN_UNACKED_PER_RUN,
+} from '../../protocol/limits/wire.ts'
+import { execFrame } from '../../protocol/wire/exec.ts'
+import { NO_BYTES } from '../../protocol/wire/schema.ts'
+import type { RunOutlet } from './frames.ts'
 
 export type OutputStream = 'stdout' | 'stderr'
 

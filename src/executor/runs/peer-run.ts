@@ -1,16 +1,16 @@
 import { errorText } from '../../base/errors.ts'
 import type { RunCaps } from '../../policy/permit.ts'
 import type { RunningProcess } from '../../process/running-process.ts'
-import { type ExecFrame, execFrame } from '../../protocol/exec.ts'
+import type { RunStory } from '../../protocol/events/run-reporter.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import type { RunState } from '../../protocol/reasons.ts'
-import type { RunStory } from '../../protocol/run-story.ts'
+import { type ExecFrame, execFrame } from '../../protocol/wire/exec.ts'
 import type { ExecutorServices } from '../services.ts'
 import { type EndCause, Execution, reportTo, starterOf } from './execution.ts'
+import { type Warning, warningFrame } from './frames.ts'
 import type { OutputStream } from './outbox.ts'
-import { type Admitted, type Awaited, RunWait } from './run-wait.ts'
+import { type Admitted, type Awaited, RunWait } from './pending-approval.ts'
 import type { StdinFeed } from './stdin-feed.ts'
-import { type Warning, warningFrame } from './warning-text.ts'
 
 /** Receives the output, the notes and the Exit of a run: its requester's stream, or the files of a detached run. */
 export interface PeerRunOutput {

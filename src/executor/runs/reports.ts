@@ -1,19 +1,19 @@
 import { errorText } from '../../base/errors.ts'
 import { reach } from '../../base/stages.ts'
 import type { Journal } from '../../journal/journal.ts'
-import { lastBegun } from '../../journal/last-begun.ts'
+import { lastBegun } from '../../journal/past-runs.ts'
 import type { RunKey } from '../../journal/run-key.ts'
 import type { TellableRules } from '../../policy/mesh/tellable-rules.ts'
 import type { Permit } from '../../policy/permit.ts'
 import type { ProgramStart } from '../../process/spawn.ts'
-import { EXEC_EXIT_DOMAIN, EXEC_RULES_DOMAIN, type ExecRequest, execDetachRules, execExit, execFrame } from '../../protocol/exec.ts'
 import { type AgentId, type MachineId, shortId, toHex } from '../../protocol/ids.ts'
-import { MAX_RECENT_RUNS } from '../../protocol/limits.ts'
+import { MAX_RECENT_RUNS } from '../../protocol/limits/wire.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
+import { EXEC_EXIT_DOMAIN, EXEC_RULES_DOMAIN, type ExecRequest, execDetachRules, execExit, execFrame } from '../../protocol/wire/exec.ts'
 import type { ExecutorServices } from '../services.ts'
 import type { RunReport } from './execution.ts'
+import { amountsOf } from './frames.ts'
 import { type ExitFacts, endOf, evidenceOf, neverRan } from './run-facts.ts'
-import { amountsOf } from './warning-text.ts'
 
 /** Which request it is about: the requester as the link proved it, and what it asked. */
 export interface RunSubject {

@@ -3,9 +3,9 @@ import type { ExitEvent } from '../../journal/events.ts'
 import type { RunKey } from '../../journal/run-key.ts'
 import type { Permit } from '../../policy/permit.ts'
 import type { ProcessEnd } from '../../process/running-process.ts'
-import type { ExecExit } from '../../protocol/exec.ts'
 import { toHex } from '../../protocol/ids.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
+import type { ExecExit } from '../../protocol/wire/exec.ts'
 
 /** What an Exit says of the run. */
 export type ExitFacts = Omit<

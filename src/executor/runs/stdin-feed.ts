@@ -1,9 +1,9 @@
 import type { Clock, Timer } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
 import { equalBytes, newSha256 } from '../../identity/hash.ts'
-import type { StdinSink } from '../../process/stdin.ts'
-import type { SignedStdin } from '../../protocol/exec.ts'
-import { ACK_EVERY_BYTES, ACK_EVERY_MS, MAX_FRAME_DATA, MAX_PIECES_UNACKED, STDIN_PIECE_BYTES } from '../../protocol/limits.ts'
+import type { StdinSink } from '../../process/streams.ts'
+import { ACK_EVERY_BYTES, ACK_EVERY_MS, MAX_FRAME_DATA, MAX_PIECES_UNACKED, STDIN_PIECE_BYTES } from '../../protocol/limits/wire.ts'
+import type { SignedStdin } from '../../protocol/wire/exec.ts'
 
 export interface StdinFeedInit {
   /** All of stdin, as the Request signed it. */

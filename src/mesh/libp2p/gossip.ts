@@ -1,9 +1,9 @@
 import { type GossipSub, type Message, TopicValidatorResult, gossipsub } from '@libp2p/gossipsub'
 import type { PeerId } from '@libp2p/interface'
 import { hash } from 'node:crypto'
-import { PRESENCE_TOPIC } from '../../protocol/card.ts'
 import type { MachineId } from '../../protocol/ids.ts'
-import { machineIdOf } from '../peer-ids.ts'
+import { PRESENCE_TOPIC } from '../../protocol/wire/card.ts'
+import { machineIdOf } from '../addresses.ts'
 
 /** Gossip of one batch: a neighbour that forwards sends one or a few. */
 const MAX_MESSAGES_PER_BATCH = 64

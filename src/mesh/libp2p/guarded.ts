@@ -1,7 +1,7 @@
 import type { Connection, PeerId, Stream, StreamHandler, StreamHandlerOptions, Topology } from '@libp2p/interface'
 import { AppError } from '../../base/errors.ts'
 import type { MachineId } from '../../protocol/ids.ts'
-import { machineIdOf } from '../peer-ids.ts'
+import { machineIdOf } from '../addresses.ts'
 
 /** Whether this machine is answered, and told that it is there. */
 export type MayUse = (machineId: MachineId) => boolean

@@ -2,7 +2,7 @@ import { type ICryptoInterface, noise } from '@chainsafe/libp2p-noise'
 import { defaultCrypto } from '@chainsafe/libp2p-noise/crypto'
 import { AppError } from '../../base/errors.ts'
 import { secretKeyOf } from '../../identity/hash.ts'
-import { AEAD_TAG_BYTES } from '../../protocol/limits.ts'
+import { AEAD_TAG_BYTES } from '../../protocol/limits/wire.ts'
 import { holdWrites } from './held-writes.ts'
 
 /** From here on Noise uses the runtime's cipher and not its own; it does so from 1,200 bytes. */

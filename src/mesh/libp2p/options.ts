@@ -1,14 +1,18 @@
 import { yamux } from '@chainsafe/libp2p-yamux'
+import { type AutoNATv2Components, autoNATv2 } from '@libp2p/autonat-v2'
+import type { CircuitRelayServerComponents } from '@libp2p/circuit-relay-v2'
 import { generateKeyPairFromSeed } from '@libp2p/crypto/keys'
+import { type DCUtRServiceComponents, dcutr } from '@libp2p/dcutr'
 import type { GossipSub } from '@libp2p/gossipsub'
 import { type Identify, identify } from '@libp2p/identify'
-import type { ConnectionGater, Logger as LibraryLogger } from '@libp2p/interface'
+import type { Connection, ConnectionGater, Logger as LibraryLogger } from '@libp2p/interface'
 import type { KadDHT } from '@libp2p/kad-dht'
 import { mdns } from '@libp2p/mdns'
 import { tcp } from '@libp2p/tcp'
+import type { Multiaddr } from '@multiformats/multiaddr'
 import { MemoryDatastore } from 'datastore-core'
 import type { Libp2pOptions } from 'libp2p'
-import { MDNS_SERVICE } from '../../protocol/card.ts'
+import { AppError, errorText } from '../../base/errors.ts'
 import {
   ADDRESS_DIAL_MS,
   DIAL_MS,
@@ -17,16 +21,51 @@ import {
   MAX_PARALLEL_DIALS,
   MAX_STREAMS_PER_CONNECTION,
   MAX_STREAM_WRITE_BUFFER,
-} from '../../protocol/limits.ts'
-import { type TableInit, claimPing, hashTable } from './dht.ts'
+} from '../../protocol/limits/wire.ts'
+import { MDNS_SERVICE } from '../../protocol/wire/card.ts'
+import { type RecordStore, type TableInit, claimPing, hashTable } from './dht.ts'
 import { gossip } from './gossip.ts'
+import { type MayUse, type OnReview, guarded, withOwn } from './guarded.ts'
 import { guardedMuxer } from './muxer.ts'
 import { noiseEncrypter } from './noise.ts'
 import { KEEP_ADDRESSES, boundPeerStore } from './peer-store.ts'
-import { type ReachRules, type Ways, reachServices } from './reach-services.ts'
-import type { RecordStore } from './record-store.ts'
-import type { RelayClient } from './relay-client.ts'
+import { type RelayClient, type RelayServerRules, relayServer } from './relay.ts'
 import { betweenSocketAndNoise } from './socket.ts'
+
+export interface ReachRules {
+  /** Whom we tell, and whom we believe, at which addresses a machine may be reached directly, and whom we dial for that: contacts. */
+  readonly mayAsk: MayUse
+  /** When there may be others of them. */
+  readonly onReview: OnReview
+  /** Null: this daemon carries nothing. */
+  readonly server: RelayServerRules | null
+}
+
+/** Of libp2p, the dial by a transport, past its queue. */
+export interface Ways {
+  dial(address: Multiaddr, options: { signal: AbortSignal }): Promise<Connection>
+}
+
+/** Nobody is looked for at random only to be asked about our addresses. */
+const nobody = {
+  // oxlint-disable-next-line require-yield
+  async *walk() {
+    return
+  },
+}
+
+/**
+ * autonat tells which of our public addresses others can dial, and dcutr replaces a relayed connection by a direct one where
+ * one side can be dialled. Both dial what a peer names, so they are there for contacts alone.
+ */
+export const reachServices = ({ mayAsk, onReview, server }: ReachRules) => ({
+  autonat: (components: AutoNATv2Components) => autoNATv2()(withOwn(guarded(components, mayAsk, onReview), { randomWalk: nobody })),
+  dcutr: (components: DCUtRServiceComponents) => dcutr()(guarded(components, mayAsk)),
+  ways: (components: { readonly transportManager: Ways }): Ways => ({
+    dial: async (address, options) => components.transportManager.dial(address, options),
+  }),
+  relay: (components: CircuitRelayServerComponents): unknown => (server === null ? {} : relayServer(server)(components)),
+})
 
 /** Inbound connections being upgraded at once: more than one host may begin (`meter-limits.ts`) within `INBOUND_UPGRADE_MS`; libp2p's default of 10 is used up by one CI job. */
 const MAX_PENDING_CONNECTIONS = 512
@@ -119,3 +158,23 @@ export const libp2pOptions = async (options: MeshOptions): Promise<Libp2pOptions
     ...(options.dht && { ping: claimPing, dht: hashTable(options.dht) }),
   },
 })
+
+/** How libp2p's text, several lines with stacks, names each address that failed. */
+const FAILED_ADDRESS = /^\s*(\/\S+): (?:\w*Error: )?(.*)$/gm
+
+const REASONS = [
+  ['EADDRINUSE', 'the port is in use'],
+  ['EACCES', 'this user may not take that port'],
+  ['EADDRNOTAVAIL', 'this machine has no such address'],
+] as const
+
+const reasonOf = (text: string): string => REASONS.find(([code]) => text.includes(code))?.[1] ?? text
+
+/** One line for a mesh that could not listen: which address, why, and what to do. `conflict` where another has the port, else `bad_config`. */
+export const listenError = (listen: readonly string[], cause: unknown): AppError => {
+  const text = errorText(cause)
+  const failed = [...text.matchAll(FAILED_ADDRESS)].map(([, address = '', reason = '']) => `${address}: ${reasonOf(reason)}`)
+  const what = failed.length > 0 ? failed.join('; ') : `${listen.join(', ')}: ${reasonOf(text.split('\n')[0] ?? '')}`
+  const remedy = 'choose another address with --listen or `listen` in config.toml, or stop what holds it'
+  return new AppError(text.includes('EADDRINUSE') ? 'conflict' : 'bad_config', `cannot listen on ${what}; ${remedy}`, { cause })
+}

@@ -1,10 +1,9 @@
 import { KEEP_ALIVE, type Libp2p, type PeerData, type PeerId, type PeerInfo, type PeerStore } from '@libp2p/interface'
 import type { Multiaddr } from '@multiformats/multiaddr'
-import { BoundedMap } from '../../base/bounded.ts'
+import { BoundedMap } from '../../base/bounded-collections.ts'
 import type { MachineId } from '../../protocol/ids.ts'
-import { MAX_CARD_ADDRESSES } from '../../protocol/limits.ts'
-import { addressesTo, isDirect } from '../addresses.ts'
-import { machineIdOf } from '../peer-ids.ts'
+import { MAX_CARD_ADDRESSES } from '../../protocol/limits/wire.ts'
+import { addressesTo, isDirect, machineIdOf } from '../addresses.ts'
 
 /** The engine of the hash table puts it on each peer of its table, and takes it off. */
 export const IN_HASH_TABLE = 'kad-peer'

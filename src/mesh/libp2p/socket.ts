@@ -1,8 +1,8 @@
 import type { ConnectionProtector, MessageStream, StreamMessageEvent } from '@libp2p/interface'
 import type { Socket } from 'node:net'
+import { inOneWrite } from '../../base/buffers.ts'
 import { asError } from '../../base/errors.ts'
-import { inOneWrite } from '../../base/one-write.ts'
-import { ReplyStripper, negotiation } from './negotiation.ts'
+import { ReplyStripper, negotiation } from './muxer.ts'
 
 /** What a connection below Noise has beside its interface, of TCP or through a relay; `onData` is where it hands over what it read. */
 type RawStream = MessageStream & { sendData(data: unknown): unknown; sendReset(error: Error): void; onData(data: Data): void }

@@ -1,8 +1,8 @@
 import { basename } from 'node:path'
-import type { TomlPath, TomlReader } from '../../base/toml-reader.ts'
+import type { TomlPath, TomlReader } from '../../base/toml.ts'
 import { type PatternToken, matchesToken } from '../../protocol/argv-template.ts'
 import { filesCalled } from '../executable.ts'
-import { readArgv, readToken } from '../read-token.ts'
+import { readArgv, readToken } from '../tokens.ts'
 import type { AlwaysAskRule, CommandPattern } from './ask-rules.ts'
 import type { Meaning, Word } from './meanings.ts'
 

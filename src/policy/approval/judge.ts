@@ -1,9 +1,8 @@
-import { grantBounds } from '../../protocol/desk-limits.ts'
-import { provenAgent } from '../../protocol/question.ts'
-import { type Ask, type AskFallback, type Security, stricterAsk, stricterFallback, stricterSecurity } from '../modes/settings.ts'
-import { isGivenLabel } from '../modes/tools-settings.ts'
+import { provenAgent } from '../../protocol/desk/question.ts'
+import { grantBounds } from '../../protocol/limits/approvals.ts'
+import { type Ask, type AskFallback, type Security, isGivenLabel, stricterAsk, stricterFallback, stricterSecurity } from '../modes.ts'
+import type { Question } from './approval.ts'
 import { matchesPath, parsePathPattern, tooWide } from './path-pattern.ts'
-import type { Question } from './question.ts'
 
 /** What the store says of one agent; null: what its defaults say. */
 export interface StoredAgent {

@@ -1,13 +1,12 @@
 import { statSync } from 'node:fs'
 import { basename, isAbsolute } from 'node:path'
 import { attempt } from '../../base/errors.ts'
-import { realPath } from '../../base/real-path.ts'
-import { namesOf, wayTo } from '../../base/way.ts'
+import { namesOf, realPath, wayTo } from '../../base/path-resolution.ts'
 import { isHarmless } from '../environment.ts'
 import { interpreterCalled } from '../escapes.ts'
 import { finderIn } from '../executable.ts'
-import { isUnderstood, scriptOf } from '../given-script.ts'
 import type { Executable } from '../permit.ts'
+import { isUnderstood, scriptOf } from '../scripts.ts'
 import { isTransparentFile, isTransparentName } from './transparent.ts'
 
 /** A word of a command; null: one that nobody knows before it runs. */

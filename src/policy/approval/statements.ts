@@ -1,8 +1,8 @@
 import { attempt, errorText } from '../../base/errors.ts'
 import { equalBytes } from '../../identity/hash.ts'
 import { verifyAgent } from '../../identity/signing.ts'
-import { APPROVAL_STATEMENT_DOMAIN, approvalStatement } from '../../protocol/approval-statement.ts'
 import { type AgentId, type MachineId, toHex } from '../../protocol/ids.ts'
+import { APPROVAL_STATEMENT_DOMAIN, approvalStatement } from '../../protocol/wire/approval-statement.ts'
 
 /** What the word of an approver must be about. */
 export interface StatementOf {

@@ -1,5 +1,5 @@
 import { basename, dirname } from 'node:path'
-import { writableByOthers } from '../../base/file-rights.ts'
+import { writableByOthers } from '../../base/file-permissions.ts'
 
 /**
  * Programs whose words say all that they do: with any option they read, print and end. They start no program, open no pager or

@@ -1,10 +1,10 @@
 import { type RequestId, isHexId } from '../../protocol/ids.ts'
-import { MAX_ARGV_BYTES, MAX_ARGV_TOKENS } from '../../protocol/limits.ts'
-import type { Capability } from '../../protocol/rexd-names.ts'
+import { MAX_ARGV_BYTES, MAX_ARGV_TOKENS } from '../../protocol/limits/wire.ts'
+import type { Capability } from '../../protocol/rexd/fields.ts'
 import { alwaysAskOf } from '../approval/always-ask.ts'
+import type { Approval } from '../approval/approval.ts'
 import { Framed } from '../approval/framed.ts'
 import { meaningOf } from '../approval/meanings.ts'
-import type { Approval } from '../approval/question.ts'
 import { SCRUBBED_PATH } from '../environment.ts'
 import type { Slot, Slots } from '../slots.ts'
 import {

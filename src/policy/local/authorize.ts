@@ -1,14 +1,16 @@
-import { isAbsolute, posix } from 'node:path'
-import { unheldText } from '../../protocol/question-size.ts'
-import { type Capability, capabilitiesOf } from '../../protocol/rexd-names.ts'
+import { existsSync } from 'node:fs'
+import { basename, dirname, isAbsolute, join, posix } from 'node:path'
+import { realPath } from '../../base/path-resolution.ts'
+import { unheldText } from '../../protocol/desk/question-size.ts'
+import { type Capability, capabilitiesOf } from '../../protocol/rexd/fields.ts'
+import { type Approval, allowsAnything } from '../approval/approval.ts'
 import { permitFacts } from '../approval/permit-facts.ts'
-import { type Approval, allowsAnything } from '../approval/question.ts'
 import { SCRUBBED_PATH } from '../environment.ts'
 import { type ExecutableLookup, findExecutable, isApplet, isCalled } from '../executable.ts'
 import { UNCONFINED } from '../mesh/confinement.ts'
 import { firstMismatch } from '../mesh/match.ts'
 import { type Executable, type Permit, type PermitFields, type SandboxGrant, type SandboxImage, sealPermit } from '../permit.ts'
-import { findInImage, namesInImage } from '../sandbox/image-program.ts'
+import { findInImage, namesInImage } from '../sandbox/sandbox-grant.ts'
 import type { Slot, Slots } from '../slots.ts'
 import { THROUGH_THE_MESH, forbiddenTarget } from './authorize-target.ts'
 import { type FileAccess, type FilePermit, type Root, sealFilePermit } from './file-permit.ts'
@@ -273,4 +275,22 @@ const commandRule = (
   const allowed = allow_commands.findIndex((rule) => fits(rule, argv))
   if (allowed !== -1) return { matched: `allow_commands[${allowed}]` }
   return refused('command_denied', 'no entry of security.allow_commands allows this command', { rule: 'allow_commands' })
+}
+
+/** Where a path leads whose end is not made yet. */
+const leadsTo = (path: string): string => (existsSync(path) ? realPath(path) : join(leadsTo(dirname(path)), basename(path)))
+
+/** True when a path is a directory or stands below it, as links lead to both, which need not be there. */
+export const standsIn = (path: string, directory: string): boolean => namesBelow(leadsTo(path), leadsTo(directory)) !== null
+
+/**
+ * Why a human would decide nothing here: whoever may look at files reads the operator's key in our data directory, and whoever writes
+ * the store allows itself. Null: it is below no root, or there are no files.
+ */
+export const exposedDataDir = ({ roots, granted }: Pick<LocalPolicy, 'roots' | 'granted'>, dataDir: string): string | null => {
+  if (!granted.has('fs.read') && !granted.has('fs.write')) return null
+  const root = roots.find(({ real }) => standsIn(dataDir, real) || standsIn(real, dataDir))
+  return root === undefined
+    ? null
+    : `security.allowed_roots: the data directory ${dataDir} is below the root ${root.path}, or around it, so that an agent could read operator.key there and decide by itself: name roots without it, or put it elsewhere (X0X_DATA_DIR)`
 }

@@ -1,8 +1,8 @@
 import type { LocalDoor } from '../../protocol/reasons.ts'
+import { type Approval, type AskedStdin, type Question, spendApproval } from '../approval/approval.ts'
 import type { AlwaysAskRule } from '../approval/ask-rules.ts'
 import type { PermitFacts } from '../approval/permit-facts.ts'
-import { type Approval, type AskedStdin, type Question, spendApproval } from '../approval/question.ts'
-import type { ResolvedExec } from '../modes/settings.ts'
+import type { ResolvedExec } from '../modes.ts'
 import type { PermitFields } from '../permit.ts'
 import { type Refused, refused } from './intent.ts'
 

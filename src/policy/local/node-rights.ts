@@ -1,5 +1,5 @@
-import { MIN_ID_PREFIX } from '../../protocol/limits.ts'
-import type { Capability } from '../../protocol/rexd-names.ts'
+import { MIN_ID_PREFIX } from '../../protocol/limits/wire.ts'
+import type { Capability } from '../../protocol/rexd/fields.ts'
 import { authorizeSession } from './authorize.ts'
 import type { Refused, SessionRights } from './intent.ts'
 import type { LocalPolicy } from './policy.ts'

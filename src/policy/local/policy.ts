@@ -1,5 +1,5 @@
 import type { PatternToken } from '../../protocol/argv-template.ts'
-import type { Capability, LimitName } from '../../protocol/rexd-names.ts'
+import type { Capability, LimitName } from '../../protocol/rexd/fields.ts'
 import type { Root } from './file-permit.ts'
 
 export type LocalLimits = Readonly<Record<LimitName, number>>

@@ -1,18 +1,17 @@
 import { findMetacharacter } from '../../protocol/argv-template.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
-import { MAX_STDIN_HELD } from '../../protocol/limits.ts'
+import { MAX_STDIN_HELD } from '../../protocol/limits/wire.ts'
 import type { DenialReason, TrustDecision } from '../../protocol/reasons.ts'
 import { findAccount } from '../account.ts'
-import type { Approval, Question } from '../approval/question.ts'
+import type { Approval, Question } from '../approval/approval.ts'
 import type { AgentsApproval } from '../approval/statements.ts'
 import { findExecutable } from '../executable.ts'
 import { type Permit, type PermitFields, type RunCaps, sealPermit } from '../permit.ts'
 import type { Slot, Slots } from '../slots.ts'
 import type { Acl, AllowEntry } from './acl.ts'
-import type { Intent } from './intent.ts'
+import { type Intent, resolveCaps } from './intent.ts'
 import { type CommandPlace, type NearMiss, describeMismatch, searchCommands } from './match.ts'
 import { type MeshApprovals, askForMesh, findAskPattern, mayAsk } from './mesh-asking.ts'
-import { resolveCaps } from './resolve-caps.ts'
 
 /** Who asks. */
 export interface Principal {

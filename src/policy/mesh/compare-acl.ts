@@ -1,6 +1,14 @@
-import { type Acl, type AllowEntry, type AllowedCommand, type AskPattern, type EntryAsking, type RunLimits, isStdinOpen } from './acl.ts'
+import {
+  type Acl,
+  type AllowEntry,
+  type AllowedCommand,
+  type AskPattern,
+  type EntryAsking,
+  type RunLimits,
+  isStdinOpen,
+  outlivesLonger,
+} from './acl.ts'
 import { type Confinement, umaskOf } from './confinement.ts'
-import { outlivesLonger } from './detaching.ts'
 import { type CommandPlace, coversAll, overlap } from './match.ts'
 
 /** What one ACL allows beyond another. */

@@ -1,4 +1,4 @@
-import type { TomlPath, TomlReader, TomlTable } from '../../base/toml-reader.ts'
+import type { TomlPath, TomlReader, TomlTable } from '../../base/toml.ts'
 
 /** The least `max_memory_bytes`: below it no program can be loaded. */
 export const MIN_MEMORY_BYTES = 1024 * 1024

@@ -2,11 +2,12 @@ import { statSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { type Clock, systemClock } from '../../base/clock.ts'
 import { AppError, attempt, errorText, isAppError } from '../../base/errors.ts'
-import { journalPlaceProblems, writableByOthers } from '../../base/file-rights.ts'
+import { journalPlaceProblems, writableByOthers } from '../../base/file-permissions.ts'
 import { absolutePath } from '../../base/home.ts'
-import { type TomlDocument, readToml, tomlError } from '../../base/toml-file.ts'
+import { type TomlDocument, readToml, tomlError } from '../../base/toml.ts'
 import { findExecutable } from '../executable.ts'
 import { type Acl, type AllowEntry, type AllowedCommand, closedAcl } from './acl.ts'
+import { type AclComparison, compareAcl } from './compare-acl.ts'
 import { CONFINEMENT_KEYS, type EnforcementJudge, UNCONFINED } from './confinement.ts'
 import { readAcl } from './read-acl.ts'
 
@@ -159,4 +160,28 @@ const judgePrograms = (document: TomlDocument, acl: Acl | null): { problems: str
       else warnings.push(text)
     }
   return { problems, warnings }
+}
+
+/** The ACL that decides. What takes its place while a daemon runs allows nothing that it does not. */
+export class AclInForce {
+  #loaded: LoadedAcl
+
+  constructor(loaded: LoadedAcl) {
+    this.#loaded = loaded
+  }
+
+  get loaded(): LoadedAcl {
+    return this.#loaded
+  }
+
+  get acl(): Acl {
+    return this.#loaded.acl
+  }
+
+  /** In force from this turn on, unless it widens: then nothing is changed. */
+  narrow(next: LoadedAcl): AclComparison {
+    const comparison = compareAcl(this.#loaded.acl, next.acl)
+    if (comparison.verdict !== 'widens') this.#loaded = next
+    return comparison
+  }
 }

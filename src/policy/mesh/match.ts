@@ -1,5 +1,5 @@
 import { type PatternToken, TEMPLATE_TEXT, matchesToken } from '../../protocol/argv-template.ts'
-import { quote } from '../quote.ts'
+import { quote } from '../tokens.ts'
 import type { AllowEntry, AllowedCommand } from './acl.ts'
 
 /**

@@ -1,5 +1,5 @@
+import { type Approval, type AskedStdin, type Question, spendApproval } from '../approval/approval.ts'
 import { type PermitFacts, permitFacts } from '../approval/permit-facts.ts'
-import { type Approval, type AskedStdin, type Question, spendApproval } from '../approval/question.ts'
 import { type AgentsApproval, spendAgentsApproval } from '../approval/statements.ts'
 import type { PermitFields } from '../permit.ts'
 import type { Acl, AskPattern } from './acl.ts'

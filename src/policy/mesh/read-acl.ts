@@ -1,14 +1,21 @@
-import type { TomlDocument } from '../../base/toml-file.ts'
-import { type TomlPath as Path, TomlReader, type TomlTable as Table, deepFreeze, nameOf } from '../../base/toml-reader.ts'
+import { type TomlDocument, type TomlPath as Path, TomlReader, type TomlTable as Table, deepFreeze, nameOf } from '../../base/toml.ts'
 import type { PatternToken } from '../../protocol/argv-template.ts'
 import { isHexId } from '../../protocol/ids.ts'
-import { MAX_DESCRIPTION_BYTES, MAX_STDIN_BYTES } from '../../protocol/limits.ts'
+import { MAX_DESCRIPTION_BYTES, MAX_STDIN_BYTES } from '../../protocol/limits/wire.ts'
 import { readAlwaysAsk } from '../approval/always-ask.ts'
-import { readArgv, readToken, warnOfMetacharacter } from '../read-token.ts'
-import { type Acl, type AllowEntry, type AllowedCommand, type Caps, DEFAULT_CAPS, type RunLimits } from './acl.ts'
+import { readArgv, readToken, warnOfMetacharacter } from '../tokens.ts'
+import {
+  type Acl,
+  type AllowEntry,
+  type AllowedCommand,
+  type Caps,
+  DEFAULT_CAPS,
+  DETACHING_KEYS,
+  type RunLimits,
+  readDetaching,
+} from './acl.ts'
+import { ASKING_KEYS, readAsking } from './asking-rules.ts'
 import { CONFINEMENT_KEYS, type Contain, readConfinement, readContain } from './confinement.ts'
-import { DETACHING_KEYS, readDetaching } from './detaching.ts'
-import { ASKING_KEYS, readAsking } from './read-asking.ts'
 
 const EXEC_KEYS = [
   'enabled',

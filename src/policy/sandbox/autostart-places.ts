@@ -2,8 +2,8 @@ import { readdirSync, readlinkSync } from 'node:fs'
 import { userInfo } from 'node:os'
 import { basename, dirname, join, resolve } from 'node:path'
 import { attempt } from '../../base/errors.ts'
-import { readPasswd } from '../../base/passwd.ts'
-import { realPath } from '../../base/real-path.ts'
+import { readPasswd } from '../../base/file-permissions.ts'
+import { realPath } from '../../base/path-resolution.ts'
 
 /**
  * Places of a home whose files run, or name what runs, outside of the sandbox, beside the hidden files of the home itself (shells

@@ -1,9 +1,11 @@
-import { existsSync, readdirSync } from 'node:fs'
+import { accessSync, constants, existsSync, lstatSync, readdirSync, readlinkSync, statSync } from 'node:fs'
 import { homedir, userInfo } from 'node:os'
-import { isAbsolute, join } from 'node:path'
+import { basename, dirname, isAbsolute, join, posix } from 'node:path'
 import { attempt } from '../../base/errors.ts'
+import { MAX_SANDBOX_LINKS } from '../../protocol/limits/daemon.ts'
+import type { ExecutableLookup } from '../executable.ts'
 import { type Refused, refused } from '../local/intent.ts'
-import type { SandboxGrant, SandboxImage } from '../permit.ts'
+import type { Executable, Permit, SandboxGrant, SandboxImage } from '../permit.ts'
 import { autostartProblem, homesBeside, isWithin, whereTo } from './autostart-places.ts'
 import type { SandboxSettings } from './sandbox-settings.ts'
 
@@ -150,3 +152,75 @@ export const sandboxGrant = (
     grant: { engine, image, network, unix_sockets, writable: cwd, readable: shown, home: place.home, max_memory_bytes, max_processes },
   }
 }
+
+/** The path outside of what `path` means to a process whose root is `root`: links are followed as it would. Throws the system's error. */
+export const seenFrom = (root: string, path: string, placeOf = (inside: string): string => join(root, inside)): string => {
+  let rest = posix.normalize(path).split('/').filter(Boolean)
+  let at = '/'
+  for (let links = 0; rest.length > 0;) {
+    const [name = '', ...further] = rest
+    rest = further
+    if (name === '..') {
+      at = dirname(at)
+      continue
+    }
+    const next = join(at, name)
+    if (!lstatSync(placeOf(next)).isSymbolicLink()) {
+      at = next
+      continue
+    }
+    links += 1
+    if (links > MAX_SANDBOX_LINKS) throw new Error(`${path} leads through too many links`)
+    const target = readlinkSync(placeOf(next))
+    if (target.startsWith('/')) at = '/'
+    rest = [...target.split('/').filter((part) => part !== '' && part !== '.'), ...rest]
+  }
+  return placeOf(at)
+}
+
+type Shown = Pick<SandboxGrant, 'image' | 'writable' | 'readable'>
+
+/** The path of this host of what `path` means in a sandbox: what is shown of the host at its own path, all else in the image. Throws the system's error. */
+export const seenIn = ({ image, writable, readable }: Shown, path: string): string => {
+  if (image === null) return path
+  const shown = [writable, ...readable]
+  return seenFrom(image.root, path, (inside) => {
+    if (shown.some((one) => inside === one || inside.startsWith(`${one}/`))) return inside
+    const own = join(image.root, inside)
+    // Parents of what is shown are made in the sandbox, where the image has none, or no directory.
+    const isParent = shown.some((one) => one.startsWith(`${inside}/`))
+    return isParent && attempt(() => lstatSync(own).isDirectory()) !== true ? image.root : own
+  })
+}
+
+/** Where the program of a run stands on this host. Throws the system's error. */
+export const programPlace = ({ executable, sandbox }: Pick<Permit, 'executable' | 'sandbox'>): string =>
+  sandbox === null ? executable.path : seenIn(sandbox, executable.path)
+
+const programAt = (grant: SandboxGrant, path: string): Executable | null =>
+  attempt(() => {
+    const place = seenIn(grant, path)
+    const info = statSync(place, { bigint: true })
+    if (!info.isFile()) return null
+    accessSync(place, constants.X_OK)
+    return { path, dev: info.dev, ino: info.ino }
+  })
+
+/** The program that a name stands for in a sandbox with an image: as `findExecutable`, but nothing of the host is found. */
+export const findInImage = (grant: SandboxGrant, name: string, path: string): ExecutableLookup => {
+  const places = name.includes('/')
+    ? [posix.resolve(grant.writable, name)]
+    : path.split(':').map((one) => posix.resolve(grant.writable, one, name))
+  for (const place of name === '' ? [] : places) {
+    const executable = programAt(grant, place)
+    if (executable !== null) return { kind: 'found', executable }
+  }
+  const where = name.includes('/') ? 'is no program' : `is in no directory of ${path}`
+  return { kind: 'missing', why: 'not_found', path: null, detail: `${JSON.stringify(name)} ${where} in the image ${grant.image?.name}` }
+}
+
+/** What a program of an image is known by: the name that it is called by, and that of its file behind links. */
+export const namesInImage = (grant: SandboxGrant, { path }: Executable): readonly string[] => [
+  basename(path),
+  basename(attempt(() => seenIn(grant, path)) ?? path),
+]

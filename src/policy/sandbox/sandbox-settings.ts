@@ -1,6 +1,6 @@
 import { isAbsolute } from 'node:path'
-import type { TomlPath, TomlReader } from '../../base/toml-reader.ts'
-import { MAX_SANDBOX_READABLE } from '../../protocol/sandbox-limits.ts'
+import type { TomlPath, TomlReader } from '../../base/toml.ts'
+import { MAX_SANDBOX_READABLE } from '../../protocol/limits/daemon.ts'
 import { MAX_PROCESSES, MIN_MEMORY_BYTES } from '../mesh/confinement.ts'
 
 const SANDBOX_ENGINES = ['bubblewrap', 'podman', 'docker'] as const

@@ -2,11 +2,11 @@ import { randomBytes } from 'node:crypto'
 import { readFileSync, statSync } from 'node:fs'
 import { attempt } from '../../base/errors.ts'
 import type { SandboxGrant } from '../../policy/permit.ts'
-import { SANDBOX_RETRY_MS } from '../../protocol/sandbox-limits.ts'
+import { SANDBOX_RETRY_MS } from '../../protocol/limits/daemon.ts'
 import { findTool } from '../launch-plan.ts'
-import { PROBE_MS, bwrapComplaint } from '../namespace-probe.ts'
-import { bubblewrapArguments } from './bubblewrap-arguments.ts'
-import { callFilter } from './call-filter.ts'
+import { PROBE_MS, bwrapComplaint } from '../pid-namespace.ts'
+import { bubblewrapArguments } from './bubblewrap.ts'
+import { callFilter } from './seccomp-filter.ts'
 
 /** What a sandbox can be made with here. */
 export type SandboxSupport =

@@ -1,24 +1,74 @@
 import { constants } from 'node:fs'
-import { access } from 'node:fs/promises'
+import { access, readFile, stat } from 'node:fs/promises'
 import { arch, freemem, loadavg, platform, release, totalmem, uptime } from 'node:os'
-import { unreadable } from '../../base/bounded-file.ts'
-import type { Environment } from '../../base/environment.ts'
-import { AppError, isAppError } from '../../base/errors.ts'
-import { VERSION } from '../../base/version.ts'
-import { LocalApi } from '../../clients/local-api.ts'
-import { defaultAclPath } from '../../clients/paths.ts'
-import { type DaemonConfig, readConfig } from '../../config/config.ts'
-import { SETTING_KEYS } from '../../config/settings.ts'
+import type { Readable } from 'node:stream'
+import { AppError, attempt, isAppError } from '../../base/errors.ts'
+import { unreadable } from '../../base/files.ts'
+import { type Environment, VERSION } from '../../base/runtime.ts'
+import { LocalApi } from '../../clients/daemon.ts'
+import { type DataPaths, defaultAclPath } from '../../clients/paths.ts'
+import { type DaemonConfig, SETTING_KEYS, readConfig } from '../../config/config.ts'
 import { doctor } from '../../doctor/doctor.ts'
 import type { Examiner } from '../../doctor/examiner.ts'
 import type { Finding } from '../../doctor/findings.ts'
+import { lastLines } from '../../journal/tail.ts'
 import { inspectAcl } from '../../policy/mesh/load-acl.ts'
 import type { BundleFlags } from './flags.ts'
 import { knownNames } from './known-names.ts'
 import { processesOf } from './processes.ts'
 import { Redactor } from './redactor.ts'
-import { assertWithout, secretsOf } from './secrets.ts'
-import { linesOfFile, linesOfStream } from './tails.ts'
+
+/** Lines that are told of each, and what is looked at of the end for them. */
+const MAX_LINES = 200
+const MAX_TAIL_BYTES = 2 * 1024 * 1024
+
+type Line = Readonly<Record<string, unknown>>
+
+const parsed = (lines: readonly string[]): readonly (Line | null)[] =>
+  lines
+    .filter((line) => line.trim() !== '')
+    .slice(-MAX_LINES)
+    .map((line) => {
+      // systemd's journal has a priority before each.
+      const value = attempt(() => JSON.parse(line.replace(/^<\d>/, '')) as unknown)
+      return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Line) : null
+    })
+
+/** The last lines of a file of JSON lines, also of the one that was renamed last; null for one that is no object, and for all where there is no such file. */
+export const linesOfFile = async (path: string): Promise<readonly (Line | null)[] | null> => {
+  const { lines } = await lastLines(path, { lines: MAX_LINES, maxBytes: MAX_TAIL_BYTES }).catch(() => ({ lines: [] }))
+  const isThere = lines.length > 0 || (await stat(path).catch(() => null))?.isFile() === true
+  return isThere ? parsed(lines.map(String)) : null
+}
+
+/** The last lines of a stream, read to its end. */
+export const linesOfStream = async (stream: Readable): Promise<readonly (Line | null)[]> => {
+  let text = ''
+  for await (const part of stream as AsyncIterable<Buffer>) text = `${text}${part.toString('latin1')}`.slice(-MAX_TAIL_BYTES)
+  return parsed(Buffer.from(text, 'latin1').toString('utf8').split('\n'))
+}
+
+/** Files whose content is nobody's but their owner's. */
+const SECRET_FILES = ['agentKey', 'machineKey', 'operatorKey', 'apiToken', 'metricsToken'] as const satisfies readonly (keyof DataPaths)[]
+const HEX_KEY = /[0-9a-f]{32,}/g
+/** The token of the desk's socket stands in the store of approvals. */
+const STORE_TOKEN = /"token"\s*:\s*"([^"]{16,})"/g
+
+/** Every form in which a secret of this installation might be written. What cannot be read is no secret that we could tell. */
+export const secretsOf = async (paths: DataPaths): Promise<string[]> => {
+  const texts = await Promise.all(SECRET_FILES.map(async (name) => readFile(paths[name], 'latin1').catch(() => '')))
+  const store = await readFile(paths.approvals, 'utf8').catch(() => '')
+  const hex = texts.flatMap((text) => text.match(HEX_KEY) ?? [])
+  const bytes = hex.map((key) => Buffer.from(key, 'hex'))
+  const encoded = bytes.flatMap((key) => [key.toString('base64').replace(/=+$/, ''), key.toString('base64url')])
+  return [...hex, ...encoded, ...[...store.matchAll(STORE_TOKEN)].map(([, token = '']) => token)]
+}
+
+/** The last look before anything is written. */
+export const assertWithout = (text: string, secrets: readonly string[]): void => {
+  if (secrets.some((secret) => text.includes(secret)))
+    throw new AppError('internal', 'a secret of this installation would stand in the bundle, so it was not written')
+}
 
 /** More than what all its bounded parts can be. */
 const MAX_BUNDLE_BYTES = 8 * 1024 * 1024

@@ -1,5 +1,5 @@
-import { BUNDLE } from '../../cli/bundle.ts'
 import { programLine } from '../../cli/program-line.ts'
+import { BUNDLE } from '../../cli/programs.ts'
 import type { ConfigFlags } from '../../config/config.ts'
 
 /** What the command line of `x0x bundle` says. */

@@ -1,9 +1,25 @@
 import { readFile } from 'node:fs/promises'
 import { hostname, userInfo } from 'node:os'
-import { attempt } from '../../base/errors.ts'
-import { readPasswd } from '../../base/passwd.ts'
-import type { DaemonConfig } from '../../config/config.ts'
+import { ERROR_TABLE, attempt } from '../../base/errors.ts'
+import { readPasswd } from '../../base/file-permissions.ts'
+import { LOG_LEVELS } from '../../base/log-level.ts'
+import { VERSION } from '../../base/runtime.ts'
+import { type DaemonConfig, SETTING_KEYS } from '../../config/config.ts'
+import { OPERATIONS } from '../../executor-api/messages.ts'
+import { JOURNAL_EVENTS } from '../../journal/events.ts'
 import type { Acl } from '../../policy/mesh/acl.ts'
+import {
+  CONTAINMENTS,
+  CONTAINMENT_CHOICES,
+  DENIAL_REASONS,
+  LOCAL_DOORS,
+  RUN_STATES,
+  TRUST_CAUSES,
+  TRUST_DECISIONS,
+  TRUST_LEVELS,
+  WAITING_REASONS,
+  WARNING_KINDS,
+} from '../../protocol/reasons.ts'
 import { inspectGroups } from '../../trust/groups.ts'
 
 type Fields = Readonly<Record<string, unknown>>
@@ -60,3 +76,30 @@ export const knownNames = async (config: DaemonConfig, acl: Acl | null, lines: r
     ),
   }
 }
+
+/** Of lists that have no name. */
+const FEW_WORDS =
+  'acl_missing missing_exec_section enabled inbound outbound tcp noise yamux mdns contact bootstrap x0xd x0xd-network rexd x0x-desk taken unchanged refused invalid opened closed native noble exec_run'.split(
+    ' ',
+  )
+
+/** Values that are the same in every installation, and so tell nothing of this one. */
+export const KNOWN_WORDS: ReadonlySet<string> = new Set([
+  ...JOURNAL_EVENTS,
+  ...Object.keys(ERROR_TABLE),
+  ...LOG_LEVELS,
+  ...SETTING_KEYS,
+  ...OPERATIONS,
+  ...CONTAINMENTS,
+  ...CONTAINMENT_CHOICES,
+  ...DENIAL_REASONS,
+  ...LOCAL_DOORS,
+  ...RUN_STATES,
+  ...TRUST_CAUSES,
+  ...TRUST_DECISIONS,
+  ...TRUST_LEVELS,
+  ...WAITING_REASONS,
+  ...WARNING_KINDS,
+  VERSION,
+  ...FEW_WORDS,
+])

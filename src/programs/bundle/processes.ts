@@ -2,9 +2,9 @@ import { access, readFile, readdir, stat } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
 import { attempt } from '../../base/errors.ts'
-import { lifeOf } from '../../base/process-identity.ts'
+import { lifeOf } from '../../base/process-info.ts'
 import type { DataPaths } from '../../clients/paths.ts'
-import { readPidFile } from '../../supervision/pid-file.ts'
+import { readPidFile } from '../../supervision/lock.ts'
 
 /** Names of the units that a package brings. */
 const UNITS = [

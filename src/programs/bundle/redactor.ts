@@ -1,6 +1,5 @@
 import { createHmac, randomBytes } from 'node:crypto'
-import type { KnownNames } from './known-names.ts'
-import { KNOWN_WORDS } from './known-words.ts'
+import { KNOWN_WORDS, type KnownNames } from './known-names.ts'
 
 /** Items of one list, and levels of one value, that are told. */
 const MAX_ITEMS = 256

@@ -1,17 +1,50 @@
-import { aborted } from '../../base/abortable.ts'
+import { aborted } from '../../base/abort.ts'
 import { systemClock } from '../../base/clock.ts'
-import type { Environment } from '../../base/environment.ts'
 import { homeDirectory } from '../../base/home.ts'
 import { createLogger } from '../../base/log.ts'
+import type { Environment } from '../../base/runtime.ts'
 import { shownLine } from '../../base/visible-text.ts'
+import { logStopFailures, runProgram, stopConditions } from '../../cli/exit.ts'
+import { colourOf, rexecLine } from '../../cli/rexec.ts'
 import type { ConsoleControls } from '../../doors/console/screen.ts'
 import type { OrderedScreen } from '../../doors/console/screen/console-screen.ts'
 import { drawsAnew, openScreen } from '../../doors/console/screen/open-screen.ts'
 import { silentScreen } from '../../doors/console/screen/silent-screen.ts'
-import { logStopFailures, runProgram, stopConditions } from '../../supervision/program-exit.ts'
 import { startHost } from './compose.ts'
-import { type HostFlags, parseHostFlags } from './flags.ts'
-import { checkJournals, watchJournals } from './watch-journals.ts'
+import { checkJournals, watchJournals } from './journal-runs.ts'
+
+/** What the command line says of the host. */
+export interface HostFlags {
+  /** Shows no commands. */
+  readonly silent: boolean
+  /** Programs of the user's own directories are found by their names. */
+  readonly addPath: boolean
+  /** The transcript has the values of variables that clients give, too. */
+  readonly recordEnv: boolean
+  /** Nothing is drawn anew. */
+  readonly plain: boolean
+  /** Null: no flag says. */
+  readonly colour: boolean | null
+  /** Journals of other doors. */
+  readonly journals: readonly string[]
+  /** Null: the configuration does not choose among hosts. */
+  readonly config: string | null
+}
+
+/** Parses the words behind the program's name; a text where help or the version was asked for. Throws `bad_config`. */
+export const parseHostFlags = (argv: readonly string[]): HostFlags | string => {
+  const line = rexecLine(argv)
+  if (typeof line === 'string') return line
+  return {
+    silent: line.has('silent'),
+    addPath: !line.has('no-add-path'),
+    recordEnv: line.has('record-env'),
+    plain: line.has('plain'),
+    colour: colourOf(line),
+    journals: line.values('watch-journal'),
+    config: line.value('config'),
+  }
+}
 
 const tell = (text: string): void => void process.stderr.write(`${text}\n`)
 

@@ -1,7 +1,6 @@
-import type { Environment } from '../../base/environment.ts'
+import type { Environment } from '../../base/runtime.ts'
 import { fail, reportFindings } from '../../doctor/findings.ts'
-import { modesFindings } from '../../doctor/modes-check.ts'
-import { inspectRexd, rexdFindings } from '../../doctor/rexd-check.ts'
+import { inspectRexd, modesFindings, rexdFindings } from '../../doctor/rexd-check.ts'
 import type { McpFlags } from './flags.ts'
 import { writableRules } from './own-files.ts'
 

@@ -1,9 +1,9 @@
 import { isVisible } from '../../base/visible-text.ts'
-import { MCP } from '../../cli/mcp.ts'
 import { badFlags, programLine } from '../../cli/program-line.ts'
+import { MCP } from '../../cli/programs.ts'
 import { DEFAULT_REXD_CONFIG } from '../../clients/paths.ts'
 import { answerWithinProblem } from '../../config/rexd-config.ts'
-import { MAX_NAME } from '../../protocol/limits.ts'
+import { MAX_NAME } from '../../protocol/limits/wire.ts'
 
 /** What the command line of `x0x mcp` says. */
 export type McpFlags =

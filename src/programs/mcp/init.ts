@@ -1,13 +1,13 @@
 import { fstatSync, readlinkSync, statSync } from 'node:fs'
 import { mkdir, unlink, writeFile } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
-import type { Environment } from '../../base/environment.ts'
 import { AppError, attempt, errnoOf } from '../../base/errors.ts'
 import { absolutePath } from '../../base/home.ts'
-import { realPath } from '../../base/real-path.ts'
+import { realPath } from '../../base/path-resolution.ts'
+import type { Environment } from '../../base/runtime.ts'
 import { configHome, dataDirOf, instanceChoice } from '../../clients/paths.ts'
 import { loadRexdConfig } from '../../config/rexd-config.ts'
-import { standsIn } from '../../policy/local/own-places.ts'
+import { standsIn } from '../../policy/local/authorize.ts'
 import type { McpFlags } from './flags.ts'
 
 /** Commands that read no file which an agent could write, and take no argument from it. */

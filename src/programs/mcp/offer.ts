@@ -1,13 +1,13 @@
 import { systemClock, within } from '../../base/clock.ts'
-import type { Environment } from '../../base/environment.ts'
 import { AppError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
+import type { Environment } from '../../base/runtime.ts'
 import { askRules } from '../../clients/rules.ts'
 import type { RexdConfig } from '../../config/rexd-config.ts'
-import type { McpOffer } from '../../doors/mcp/mcp-server.ts'
 import { RuleTools } from '../../doors/mcp/rule-tools.ts'
+import type { McpOffer } from '../../doors/mcp/server.ts'
 import { instructionsFor, toolsFor } from '../../doors/mcp/tools.ts'
-import { CAPABILITY_NAMES, type Capability } from '../../protocol/rexd-names.ts'
+import { CAPABILITY_NAMES, type Capability } from '../../protocol/rexd/fields.ts'
 import { daemonApi } from '../../supervision/local-executor.ts'
 
 /** How long a start waits for a target to say what it allows: its client waits for us. Tools that come later are told of. */

@@ -1,5 +1,5 @@
 import type { RexdConfig } from '../../config/rexd-config.ts'
-import { standsIn } from '../../policy/local/own-places.ts'
+import { standsIn } from '../../policy/local/authorize.ts'
 
 /**
  * What the agent could grant itself, or take out of what is kept of it, by writing files that it may write; one text for each.

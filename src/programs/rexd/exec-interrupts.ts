@@ -1,11 +1,11 @@
 import { systemClock } from '../../base/clock.ts'
 import { shownLine } from '../../base/visible-text.ts'
+import { exitOfSignal, onStopSignal } from '../../cli/exit.ts'
 import type { StartWaiting } from '../../sdk/commands.ts'
 import type { ConnectionState } from '../../sdk/connection.ts'
 import { RexdDisconnected } from '../../sdk/errors.ts'
 import type { RemoteProcess, RemoteTerminal } from '../../sdk/remote-process.ts'
 import { CountdownLine, clockText } from '../../supervision/countdown-line.ts'
-import { exitOfSignal, onStopSignal } from '../../supervision/program-exit.ts'
 
 /** It could not be run, or what came of it is not known, or not all of it came. */
 export const EXIT_FAILED = 255

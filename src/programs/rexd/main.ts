@@ -1,5 +1,5 @@
-import type { Environment } from '../../base/environment.ts'
-import { printFailure } from '../../supervision/program-exit.ts'
+import type { Environment } from '../../base/runtime.ts'
+import { printFailure } from '../../cli/exit.ts'
 import { parseRexdFlags } from './flags.ts'
 
 /** Loads what one of its words asks for: a caller, a server, or neither. */

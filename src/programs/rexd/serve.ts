@@ -1,25 +1,45 @@
-import { aborted } from '../../base/abortable.ts'
+import { X509Certificate } from 'node:crypto'
+import { aborted } from '../../base/abort.ts'
 import { systemClock } from '../../base/clock.ts'
-import type { Environment } from '../../base/environment.ts'
-import { AppError } from '../../base/errors.ts'
+import { AppError, errorText } from '../../base/errors.ts'
 import { printAtStart } from '../../base/log-output.ts'
 import { type Logger, createLogger } from '../../base/log.ts'
-import { VERSION } from '../../base/version.ts'
+import { type Environment, VERSION } from '../../base/runtime.ts'
+import { DAEMON_STOP_SIGNALS, logStopFailures, stopConditions } from '../../cli/exit.ts'
 import { type RexdConfig, loadRexdConfig, withoutHttp } from '../../config/rexd-config.ts'
-import { readTlsMaterial } from '../../config/rexd-http-config.ts'
+import { type RexdHttpConfig, type TlsMaterial, readTlsMaterial } from '../../config/rexd-http-config.ts'
 import { fail, reportFindings } from '../../doctor/findings.ts'
-import { modesFindings } from '../../doctor/modes-check.ts'
-import { inspectRexd, rexdFindings } from '../../doctor/rexd-check.ts'
+import { inspectRexd, modesFindings, rexdFindings } from '../../doctor/rexd-check.ts'
 import { serveLines } from '../../doors/rpc/stdio.ts'
 import { loadOrCreateSeed } from '../../identity/key-file.ts'
 import { toHex } from '../../protocol/ids.ts'
-import { CAPABILITY_NAMES } from '../../protocol/rexd-names.ts'
+import { CAPABILITY_NAMES } from '../../protocol/rexd/fields.ts'
 import { type RunningExecutor, startLocalExecutor } from '../../supervision/local-executor.ts'
-import { DAEMON_STOP_SIGNALS, logStopFailures, stopConditions } from '../../supervision/program-exit.ts'
 import { ReloadSignal } from '../../supervision/reload-signal.ts'
 import { ServiceManager } from '../../supervision/service-manager.ts'
-import { renewCertificates } from './certificates.ts'
 import type { RexdFlags } from './flags.ts'
+
+/** Reads the files of the certificates again, and answers what became of it, for a line of status. What cannot be used changes nothing. */
+export const renewCertificates = async (
+  { door, log }: { readonly door: { renewCertificates(tls: TlsMaterial): void }; readonly log: Logger },
+  http: RexdHttpConfig,
+): Promise<string> => {
+  try {
+    const tls = await readTlsMaterial(http)
+    if (tls === null) {
+      log.warn('there is nothing to read again: no certificates are configured, and the rest is read at the start')
+      return ''
+    }
+    const until = new X509Certificate(tls.cert).validToDate
+    if (until.getTime() <= Date.now()) throw new AppError('bad_config', `server.tls_cert: it was valid until ${until.toISOString()}`)
+    door.renewCertificates(tls)
+    log.warn({ valid_until: until.toISOString() }, 'the certificates were read again')
+    return '; the certificates were read again'
+  } catch (error) {
+    log.error({ err: errorText(error) }, 'the certificates were not taken, and those in force stay')
+    return '; the certificates could not be used and were not taken'
+  }
+}
 
 /** What standard input and output can carry: nothing outlives them. */
 const OVER_STDIO = CAPABILITY_NAMES.filter((name) => name !== 'exec.detach')

@@ -1,13 +1,13 @@
 import { systemClock } from '../../base/clock.ts'
-import type { Environment } from '../../base/environment.ts'
 import { createLogger } from '../../base/log.ts'
+import type { Environment } from '../../base/runtime.ts'
+import { runProgram, stopConditions } from '../../cli/exit.ts'
 import type { CommandLine } from '../../cli/parse.ts'
 import { badFlags } from '../../cli/program-line.ts'
 import { REXEC, rexecLine } from '../../cli/rexec.ts'
-import { ConsoleCalls } from '../../clients/console-caller.ts'
+import { ConsoleCalls } from '../../clients/console.ts'
 import { serveConsole } from '../../doors/mcp/console-server.ts'
-import { whoamiProblem } from '../../protocol/console.ts'
-import { runProgram, stopConditions } from '../../supervision/program-exit.ts'
+import { whoamiProblem } from '../../protocol/console/messages.ts'
 
 const serve = async (line: CommandLine, env: Environment): Promise<number> => {
   const whoami = line.value('whoami')

@@ -1,7 +1,7 @@
-import { consoleSockets, foreignSocket, onlyOwn } from '../../base/console-socket.ts'
-import type { Environment } from '../../base/environment.ts'
-import { openConsole } from '../../clients/console-link.ts'
-import { write } from '../../supervision/program-output.ts'
+import type { Environment } from '../../base/runtime.ts'
+import { consoleSockets, foreignSocket, onlyOwn } from '../../base/unix-sockets.ts'
+import { write } from '../../cli/output.ts'
+import { openConsole } from '../../clients/console.ts'
 import { EXIT_NO_HOST, tell } from './tell.ts'
 
 /** Prints whether a host listens; one that takes a connection runs, whether it knows a ping or not. */

@@ -3,7 +3,7 @@ import { absolutePath } from '../../base/home.ts'
 import type { CommandLine } from '../../cli/parse.ts'
 import { badFlags } from '../../cli/program-line.ts'
 import { REXEC } from '../../cli/rexec.ts'
-import { readConsoleLine, whoamiProblem } from '../../protocol/console.ts'
+import { readConsoleLine, whoamiProblem } from '../../protocol/console/messages.ts'
 
 /** A request as it goes to the host, but for stdin. */
 export interface RunFlags {

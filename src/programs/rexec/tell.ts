@@ -1,6 +1,6 @@
-import { SOCKET_VARIABLE, consoleSockets } from '../../base/console-socket.ts'
-import type { Environment } from '../../base/environment.ts'
-import { shellWord } from '../../base/shell-word.ts'
+import { shellWord } from '../../base/format.ts'
+import type { Environment } from '../../base/runtime.ts'
+import { SOCKET_VARIABLE, consoleSockets } from '../../base/unix-sockets.ts'
 
 /** No host listens, or a command could not be run. */
 export const EXIT_NO_HOST = 127

@@ -1,7 +1,7 @@
 import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
-import type { Environment } from '../../base/environment.ts'
 import { attempt } from '../../base/errors.ts'
+import type { Environment } from '../../base/runtime.ts'
 import { DEFAULT_REXD_CONFIG, configHome } from '../../clients/paths.ts'
 import { type RexdConfigReading, readRexdConfig } from '../../config/rexd-config.ts'
 

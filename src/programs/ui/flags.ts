@@ -1,6 +1,6 @@
-import type { Environment } from '../../base/environment.ts'
+import type { Environment } from '../../base/runtime.ts'
 import { badFlags, programLine } from '../../cli/program-line.ts'
-import { UI } from '../../cli/ui.ts'
+import { UI } from '../../cli/programs.ts'
 import { type InstanceChoice, instanceChoice } from '../../clients/paths.ts'
 
 /** What the command line of `x0x ui` says. */

@@ -1,9 +1,9 @@
 import { AppError, attempt, errorText } from '../../base/errors.ts'
-import { Turnstile } from '../../base/turnstile.ts'
-import type { LocalApi } from '../../clients/local-api.ts'
-import { lastLines } from '../../journal/last-lines.ts'
+import { Turnstile } from '../../base/semaphore.ts'
+import type { LocalApi } from '../../clients/daemon.ts'
+import { lastLines } from '../../journal/tail.ts'
 import { type Fields, isTable } from '../../protocol/json-table.ts'
-import { MAX_PAGE_JOURNAL_BYTES, MAX_PAGE_LINES, MAX_PAGE_SEARCHED } from '../../protocol/page-limits.ts'
+import { MAX_PAGE_JOURNAL_BYTES, MAX_PAGE_LINES, MAX_PAGE_SEARCHED } from '../../protocol/limits/page.ts'
 import type { PageJournal, PageJournalQuery } from '../../protocol/page.ts'
 import type { EngineConfigs } from './engine-configs.ts'
 

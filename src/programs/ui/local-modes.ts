@@ -1,5 +1,5 @@
 import { errorText } from '../../base/errors.ts'
-import { type DeskHuman, openDesk } from '../../clients/desk-human.ts'
+import { type DeskHuman, openDesk } from '../../clients/desk.ts'
 import type { DataPaths } from '../../clients/paths.ts'
 import {
   type Ask,
@@ -8,15 +8,17 @@ import {
   type ResolvedExec,
   type Security,
   type SettingSource,
+  type ToolsSettings,
+  placesOf,
   resolveExec,
+  settingsOf,
   stricterAsk,
   stricterFallback,
   stricterSecurity,
-} from '../../policy/modes/settings.ts'
-import { type ToolsSettings, placesOf, settingsOf } from '../../policy/modes/tools-settings.ts'
-import type { ModeOverride } from '../../protocol/desk.ts'
+} from '../../policy/modes.ts'
+import type { ModeOverride } from '../../protocol/desk/messages.ts'
+import { overrideIn, overrideText } from '../../protocol/desk/mode-command.ts'
 import { isTable } from '../../protocol/json-table.ts'
-import { overrideIn, overrideText } from '../../protocol/mode-command.ts'
 import type { PageAgentModes, PageModes, PageSetModes, PageSetting } from '../../protocol/page.ts'
 import type { EngineConfigs } from './engine-configs.ts'
 

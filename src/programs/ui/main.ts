@@ -1,5 +1,5 @@
-import type { Environment } from '../../base/environment.ts'
-import { runProgram } from '../../supervision/program-exit.ts'
+import type { Environment } from '../../base/runtime.ts'
+import { runProgram } from '../../cli/exit.ts'
 import { parseUiFlags } from './flags.ts'
 import { serve } from './serve.ts'
 

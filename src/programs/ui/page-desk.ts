@@ -1,7 +1,7 @@
-import { type DeskNews, openDesk } from '../../clients/desk-human.ts'
+import { type DeskNews, openDesk } from '../../clients/desk.ts'
 import type { DataPaths } from '../../clients/paths.ts'
-import type { PageDesk } from '../../doors/page/page-desk.ts'
-import type { Flood, PendingQuestion } from '../../protocol/desk.ts'
+import type { PageDesk } from '../../doors/page/components.ts'
+import type { Flood, PendingQuestion } from '../../protocol/desk/messages.ts'
 import type { PageNews } from '../../protocol/page.ts'
 
 /** Who decides, in the desk's journal and to other humans. */

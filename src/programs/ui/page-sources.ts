@@ -1,19 +1,83 @@
 import { errorText } from '../../base/errors.ts'
-import { VERSION } from '../../base/version.ts'
-import type { LocalApi } from '../../clients/local-api.ts'
+import { VERSION } from '../../base/runtime.ts'
+import type { LocalApi } from '../../clients/daemon.ts'
 import { defaultAclPath } from '../../clients/paths.ts'
-import { aclInForce } from '../../doctor/loaded-acl.ts'
-import type { PageSources } from '../../doors/page/page-sources.ts'
+import { type AclInForce, aclInForce, notInForceLines } from '../../doctor/loaded-acl.ts'
+import type { PageSources } from '../../doors/page/components.ts'
 import type { ExecDiagnostics } from '../../executor/exec-counters.ts'
-import type { LoadAclInit } from '../../policy/mesh/load-acl.ts'
+import type { Acl, AllowEntry } from '../../policy/mesh/acl.ts'
+import { explain, explanationText } from '../../policy/mesh/explain.ts'
+import { type LoadAclInit, loadAcl } from '../../policy/mesh/load-acl.ts'
 import type { ContactsAnswer, PeersAnswer } from '../../protocol/api-answers.ts'
-import type { PagePeer } from '../../protocol/page.ts'
+import type { PageExplainQuery, PageExplanation, PagePeer, PagePolicy, PageRule } from '../../protocol/page.ts'
 import { EngineConfigs } from './engine-configs.ts'
 import type { UiFlags } from './flags.ts'
 import { JournalBook } from './journal-book.ts'
 import { localModes, revokeGrant, takeBackModes } from './local-modes.ts'
-import { explainHere, explainInForce, policyHere } from './policy-pages.ts'
 import { runsOf } from './run-list.ts'
+
+interface Named {
+  readonly name: string
+  readonly agent_id: string
+}
+
+/** Whom a run needs beyond the file. */
+const askedText = ({ asking }: AllowEntry, isPattern: boolean): string => {
+  const human = asking.ask === 'always' || isPattern ? '; a human of this host is asked' : ''
+  return `${human}${asking.approvals_needed === 0 ? '' : `; ${asking.approvals_needed} of ${asking.approvers.length} other agents must allow it`}`
+}
+
+const noteOf = (entry: AllowEntry, isStdinOpen: boolean, isPattern: boolean): string => {
+  const { description, limits } = entry
+  const stdin = isStdinOpen && limits.max_stdin_bytes > 0 ? `${limits.max_stdin_bytes} B` : 'closed'
+  return `${description}; ${limits.max_duration_secs} s, stdin ${stdin}${askedText(entry, isPattern)}`
+}
+
+const rulesOf = (entry: AllowEntry): PageRule[] => [
+  ...entry.commands.map(({ argv, stdin }) => ({ argv, note: noteOf(entry, stdin, false) })),
+  ...entry.asking.patterns.map(({ argv, stdin }) => ({ argv, note: noteOf(entry, stdin, true) })),
+]
+
+/** What each pair of agent and machine may run here, in the order of the file. */
+export const policyHere = async (init: LoadAclInit, contacts: readonly Named[]): Promise<PagePolicy> => {
+  try {
+    const { acl, status } = await loadAcl(init)
+    const pairs = Map.groupBy(acl.allow, ({ agent_id, machine_id }) => `${agent_id} ${machine_id}`)
+    return {
+      source: init.path,
+      pairs: [...pairs.values()].map((entries) => {
+        const { agent_id, machine_id } = entries[0]!
+        return {
+          agent_id,
+          machine_id,
+          name: contacts.find((contact) => contact.agent_id === agent_id)?.name ?? null,
+          commands: entries.flatMap(rulesOf),
+        }
+      }),
+      problem: status === 'enabled' ? null : `nothing runs here for other agents: ${status}`,
+    }
+  } catch (error) {
+    return { source: init.path, pairs: [], problem: errorText(error) }
+  }
+}
+
+const explanationOf = (acl: Acl, { agent_id, machine_id, argv }: PageExplainQuery): PageExplanation => {
+  const explanation = explain({ acl, agent_id, machine_id, argv })
+  const outcome = explanation.allowed ? 'allowed' : explanation.asks === null ? 'denied' : 'asked'
+  return { outcome, text: explanationText(explanation, argv) }
+}
+
+/** What the daemon enforces where its ACL file has changed since it was read. */
+export const explainInForce = (inForce: AclInForce, query: PageExplainQuery): PageExplanation => {
+  const said = notInForceLines(inForce)
+  const unknown = { outcome: 'denied' as const, text: 'this user cannot read what x0xd loaded' }
+  const { outcome, text } = inForce.loaded === null ? unknown : explanationOf(inForce.loaded, query)
+  return { outcome, text: [...said, '', 'In force now:', text].join('\n') }
+}
+
+/** What the function that decides would say of a command. */
+export const explainHere = async (init: LoadAclInit, query: PageExplainQuery): Promise<PageExplanation> =>
+  explanationOf((await loadAcl(init)).acl, query)
 
 const contactsOf = async (api: LocalApi, signal: AbortSignal): Promise<ContactsAnswer['contacts']> =>
   (await api.json<ContactsAnswer>({ method: 'GET', path: '/contacts', signal })).contacts

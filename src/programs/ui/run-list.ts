@@ -1,5 +1,5 @@
 import { errorText } from '../../base/errors.ts'
-import type { LocalApi } from '../../clients/local-api.ts'
+import type { LocalApi } from '../../clients/daemon.ts'
 import { shortId } from '../../protocol/ids.ts'
 import { type Fields, isText } from '../../protocol/json-table.ts'
 import type { PageRun, PageRuns } from '../../protocol/page.ts'

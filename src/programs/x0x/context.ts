@@ -1,11 +1,15 @@
+import { fstatSync } from 'node:fs'
 import type { Readable } from 'node:stream'
+import { isatty } from 'node:tty'
 import { systemClock } from '../../base/clock.ts'
-import type { Environment } from '../../base/environment.ts'
+import { attempt } from '../../base/errors.ts'
 import { type GivenOptions, givenOptions } from '../../base/hint.ts'
+import type { Environment } from '../../base/runtime.ts'
+import { onStopSignal } from '../../cli/exit.ts'
+import type { Output } from '../../cli/output.ts'
 import type { CommandLine } from '../../cli/parse.ts'
-import { type ApiCall, LocalApi, type LocalApiInit } from '../../clients/local-api.ts'
+import { type ApiCall, LocalApi, type LocalApiInit } from '../../clients/daemon.ts'
 import { type InstanceChoice, instanceChoice } from '../../clients/paths.ts'
-import type { Output } from '../../supervision/program-output.ts'
 import { Progress } from './progress.ts'
 
 /** What the process gives a command; tests give their own. */
@@ -80,5 +84,28 @@ export const contextOf = (io: CliIo, env: Environment, line: CommandLine): CliCo
     quiet,
     progress,
     api,
+  }
+}
+
+/** Open, and no terminal any more. */
+const hungUp = (fd: number): boolean => attempt(() => fstatSync(fd).isCharacterDevice()) === true && !isatty(fd)
+
+/** The real streams and signals of this process. */
+export const processIo = (): CliIo => {
+  const { stdout, stderr } = process
+  const terminals = [0, 1, 2].filter((fd) => isatty(fd))
+  return {
+    get stdin() {
+      return process.stdin
+    },
+    ownsStdin: true,
+    stdout,
+    stderr,
+    onSignal: onStopSignal,
+    endWhereHungUp: () => {
+      if (!terminals.some(hungUp)) return
+      process.removeAllListeners('SIGHUP')
+      process.kill(process.pid, 'SIGHUP')
+    },
   }
 }

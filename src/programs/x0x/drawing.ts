@@ -1,7 +1,7 @@
-import type { Environment } from '../../base/environment.ts'
+import type { Environment } from '../../base/runtime.ts'
 import { plainText, shownSentence } from '../../base/visible-text.ts'
-import { cutTo, textWidth } from '../../doors/console/screen/fitted-text.ts'
-import type { Output } from '../../supervision/program-output.ts'
+import type { Output } from '../../cli/output.ts'
+import { cutTo, textWidth } from '../../doors/console/screen/cells.ts'
 import { type Paint, painter } from './print.ts'
 
 /** Of what is no terminal, or one that does not say. */

@@ -1,8 +1,8 @@
 import { AppError, ERROR_TABLE, errorText, isAppError } from '../../base/errors.ts'
 import { pasteable } from '../../base/hint.ts'
 import { shownLine, visibleJson } from '../../base/visible-text.ts'
+import { write } from '../../cli/output.ts'
 import { rejectionText } from '../../protocol/denial-text.ts'
-import { write } from '../../supervision/program-output.ts'
 import type { CliContext } from './context.ts'
 
 /** A command line that makes no sense: exit status 2. */

@@ -1,14 +1,13 @@
 import { fstatSync } from 'node:fs'
-import type { Environment } from '../../base/environment.ts'
 import { isAppError } from '../../base/errors.ts'
 import { givenOptions } from '../../base/hint.ts'
+import type { Environment } from '../../base/runtime.ts'
+import { OutputWatch } from '../../cli/output.ts'
 import { type CommandLine, parseQuietly } from '../../cli/parse.ts'
 import { MANY_HOSTS, PLAIN_X0X } from '../../cli/plain-exec.ts'
-import { OutputWatch } from '../../supervision/program-output.ts'
 import { runExec } from './commands/exec.ts'
-import { type CliIo, contextOf } from './context.ts'
+import { type CliIo, contextOf, processIo } from './context.ts'
 import { usageError } from './failure.ts'
-import { processIo } from './process-io.ts'
 
 /** Runs one command line (the words behind the program's name) and answers the exit status; never throws. */
 export const main = async (argv: readonly string[], env: Environment, io: CliIo = processIo()): Promise<number> => {

@@ -1,11 +1,10 @@
-import type { Environment } from '../../base/environment.ts'
 import { type GivenOptions, NONE_GIVEN, givenOptions } from '../../base/hint.ts'
-import { VERSION } from '../../base/version.ts'
+import { type Environment, VERSION } from '../../base/runtime.ts'
 import type { CommandPath } from '../../cli/command.ts'
 import { helpText } from '../../cli/help.ts'
+import { write } from '../../cli/output.ts'
 import { type CommandLine, parseCommandLine } from '../../cli/parse.ts'
 import { X0X } from '../../cli/x0x.ts'
-import { write } from '../../supervision/program-output.ts'
 import { type CliContext, type CliIo, contextOf } from './context.ts'
 import { exitStatusOf, printProblem, reportFailure, usageError } from './failure.ts'
 import { outcomeLines } from './outcome.ts'
@@ -39,8 +38,8 @@ const direct = async () => import('./commands/direct.ts')
 const execMode = from(async () => import('./commands/exec-mode.ts'), 'runExecMode')
 const identity = async () => import('./commands/identity.ts')
 const invite = async () => import('./commands/invite.ts')
-const keys = async () => import('./commands/keys.ts')
-const labels = async () => import('./commands/labels.ts')
+const keys = async () => import('./commands/identity.ts')
+const labels = async () => import('./commands/contacts.ts')
 const runs = async () => import('./commands/runs.ts')
 const transcripts = async () => import('./commands/transcripts.ts')
 
@@ -84,7 +83,7 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
   init: from(async () => import('./commands/init.ts'), 'runInit'),
   invite: from(invite, 'runInvite'),
   join: from(invite, 'runJoin'),
-  'trust evaluate': from(async () => import('./commands/trust.ts'), 'runTrustEvaluate'),
+  'trust evaluate': from(async () => import('./commands/identity.ts'), 'runTrustEvaluate'),
   ping: from(async () => import('./commands/ping.ts'), 'runPing'),
   doctor: from(async () => import('./commands/doctor.ts'), 'runDoctor'),
   peers: from(async () => import('./commands/peers.ts'), 'runPeers'),
@@ -101,7 +100,7 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
   'acl suggest': from(async () => import('./commands/acl-suggest.ts'), 'runAclSuggest'),
   'acl mine': from(async () => import('./commands/acl-mine.ts'), 'runAclMine'),
   'audit tail': from(audit, 'runAuditTail'),
-  'audit timeline': from(async () => import('./commands/audit-timeline.ts'), 'runAuditTimeline'),
+  'audit timeline': from(async () => import('./commands/audit.ts'), 'runAuditTimeline'),
   'audit verify': from(audit, 'runAuditVerify'),
   'approvals pending': from(approvals, 'runPending'),
   'approvals approve': from(approvals, 'runApprove'),

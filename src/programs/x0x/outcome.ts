@@ -1,8 +1,7 @@
-import { shellWord } from '../../base/shell-word.ts'
-import { signalName } from '../../base/signal-name.ts'
+import { shellWord, signalName } from '../../base/format.ts'
+import type { RunEventJson } from '../../protocol/api/run-events.ts'
 import { denialText } from '../../protocol/denial-text.ts'
 import type { DenialReason, WarningKind } from '../../protocol/reasons.ts'
-import type { RunEventJson } from '../../protocol/run-events.ts'
 
 export type ExitEvent = Omit<Extract<RunEventJson, { type: 'exit' }>, 'next'>
 

@@ -1,6 +1,6 @@
-import type { Environment } from '../../base/environment.ts'
+import type { Environment } from '../../base/runtime.ts'
 import { shownLine, visibleJson } from '../../base/visible-text.ts'
-import { type Output, write } from '../../supervision/program-output.ts'
+import { type Output, write } from '../../cli/output.ts'
 import type { CliContext } from './context.ts'
 
 const CODES = { bold: 1, dim: 2, red: 31, green: 32, yellow: 33, cyan: 36 } as const

@@ -1,6 +1,6 @@
 import type { Clock, Timer } from '../../base/clock.ts'
 import { shownLine } from '../../base/visible-text.ts'
-import type { Output } from '../../supervision/program-output.ts'
+import type { Output } from '../../cli/output.ts'
 
 /** Who waits no longer than this is told nothing. */
 const SILENCE_MS = 1_000

@@ -1,12 +1,65 @@
-import { systemClock } from '../../base/clock.ts'
-import { shownLine, visibleJson } from '../../base/visible-text.ts'
-import type { OutputPart, RunEventJson, RunResultJson } from '../../protocol/run-events.ts'
-import { type Output, write } from '../../supervision/program-output.ts'
+import { type Clock, systemClock } from '../../base/clock.ts'
+import { shown, shownLine, visibleJson } from '../../base/visible-text.ts'
+import { type Output, write } from '../../cli/output.ts'
+import type { OutputPart, RunEventJson, RunResultJson } from '../../protocol/api/run-events.ts'
+import { CountdownLine, clockText } from '../../supervision/countdown-line.ts'
 import type { CliContext } from './context.ts'
 import { CUT_WARNINGS } from './cut-output.ts'
 import { type ExitEvent, KILLED_BY } from './outcome.ts'
-import { TerminalText } from './terminal-text.ts'
-import { type WaitingEvent, WaitingLine } from './waiting-line.ts'
+
+/** One stream of foreign bytes for a terminal; characters may be cut anywhere between chunks. */
+export class TerminalText {
+  readonly #decoder = new TextDecoder('utf-8', { ignoreBOM: true })
+  #held = ''
+
+  push(bytes: Uint8Array): string {
+    return this.#show(this.#held + this.#decoder.decode(bytes, { stream: true }))
+  }
+
+  /** What was held back, once no more comes. */
+  end(): string {
+    const rest = shown(this.#held + this.#decoder.decode())
+    this.#held = ''
+    return rest
+  }
+
+  #show(text: string): string {
+    this.#held = text.endsWith('\r') ? '\r' : ''
+    return shown(this.#held === '' ? text : text.slice(0, -1))
+  }
+}
+
+export type WaitingEvent = Extract<RunEventJson, { type: 'waiting_for_approval' }>
+
+/** What is waited for; `agent` as it was typed. A reason that we do not know comes from a newer daemon. */
+export const waitingText = (event: WaitingEvent, agent: string, leftMs: number): string => {
+  const { reason, approvals_needed, approvals_given } = event
+  const human = `a human of ${shownLine(agent)} is asked`
+  const others = `${approvals_given} of ${approvals_needed} approvals of other agents given`
+  const whom = reason === 'approvers' ? others : reason === 'human_and_approvers' ? `${human}, ${others}` : human
+  return `waiting for approval: ${whom}; ${clockText(leftMs)} left, Ctrl-C withdraws it`
+}
+
+/** Says on standard error that a run waits, and for whom. */
+export class WaitingLine {
+  readonly #line: CountdownLine
+  readonly #agent: string
+
+  constructor(components: { readonly stderr: Output; readonly clock: Clock }, init: { readonly agent: string }) {
+    this.#line = new CountdownLine(components)
+    this.#agent = init.agent
+  }
+
+  /** False when nobody reads any more. */
+  async show(event: WaitingEvent): Promise<boolean> {
+    return this.#line.show((left) => `x0x: ${waitingText(event, this.#agent, left)}`, event.expires_in_ms)
+  }
+
+  /** What comes next has the line to itself. */
+  async end(): Promise<void> {
+    await this.#line.end()
+  }
+}
 
 export type WarningEvent = Extract<RunEventJson, { type: 'warning' }>
 

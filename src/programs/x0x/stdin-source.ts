@@ -3,10 +3,10 @@ import { stat } from 'node:fs/promises'
 import { Socket } from 'node:net'
 import { Readable } from 'node:stream'
 import { ReadStream, isatty } from 'node:tty'
-import { unreadable } from '../../base/bounded-file.ts'
 import { AppError } from '../../base/errors.ts'
+import { unreadable } from '../../base/files.ts'
 import { toHex } from '../../protocol/ids.ts'
-import { MAX_STDIN_BYTES, MAX_STDIN_SPOOL } from '../../protocol/limits.ts'
+import { MAX_STDIN_BYTES, MAX_STDIN_SPOOL } from '../../protocol/limits/wire.ts'
 
 /** What follows the request object in a streamed body. */
 export interface CliStdin {

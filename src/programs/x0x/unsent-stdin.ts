@@ -1,7 +1,7 @@
 import { constants, fstatSync, openSync, readFileSync, readdirSync, readlinkSync } from 'node:fs'
 import { Socket } from 'node:net'
 import { attempt } from '../../base/errors.ts'
-import { write } from '../../supervision/program-output.ts'
+import { write } from '../../cli/output.ts'
 import type { CliContext } from './context.ts'
 
 const STDIN = '/proc/self/fd/0'

@@ -1,14 +1,15 @@
 import { existsSync } from 'node:fs'
-import { counted } from '../../base/counted.ts'
-import type { Environment } from '../../base/environment.ts'
-import { pasteable } from '../../base/hint.ts'
+import { counted, shellWords } from '../../base/format.ts'
+import { type GivenOptions, givenOptions, pasteable } from '../../base/hint.ts'
 import { printAtStart } from '../../base/log-output.ts'
 import { createLogger } from '../../base/log.ts'
-import { shellWords } from '../../base/shell-word.ts'
+import { type Environment, VERSION } from '../../base/runtime.ts'
 import { logStages } from '../../base/stages.ts'
-import { VERSION } from '../../base/version.ts'
+import { DAEMON_STOP_SIGNALS, EXIT_FAILURE, firstCrash, logStopFailures, onStopSignal, runProgram } from '../../cli/exit.ts'
+import { programLine } from '../../cli/program-line.ts'
+import { X0XD } from '../../cli/programs.ts'
 import { MACHINE_CONFIG, MACHINE_DATA_DIR, instanceChoice, instanceFlags, isMachineMeant } from '../../clients/paths.ts'
-import { type DaemonConfig, instanceOf, loadConfig, readConfig } from '../../config/config.ts'
+import { type ConfigFlags, type DaemonConfig, instanceOf, loadConfig, readConfig } from '../../config/config.ts'
 import { makeFirstFiles } from '../../config/first-files.ts'
 import { check, checkMachineId, checkUnreadAcl } from '../../doctor/check.ts'
 import { doctor } from '../../doctor/doctor.ts'
@@ -16,12 +17,47 @@ import { examinerOf } from '../../doctor/examiner.ts'
 import { type Finding, reportFindings } from '../../doctor/findings.ts'
 import type { ReloadOutcome } from '../../executor/acl-reload.ts'
 import { loadPrimitives } from '../../identity/primitives.ts'
-import { endHolder } from '../../supervision/end-holder.ts'
-import { DAEMON_STOP_SIGNALS, EXIT_FAILURE, firstCrash, logStopFailures, onStopSignal, runProgram } from '../../supervision/program-exit.ts'
+import { endHolder } from '../../supervision/lock.ts'
 import { ReloadSignal } from '../../supervision/reload-signal.ts'
 import { ServiceManager } from '../../supervision/service-manager.ts'
 import { type Daemon, startDaemon } from './compose.ts'
-import { type DaemonFlags, parseDaemonFlags } from './flags.ts'
+
+/** What the command line of `x0xd` says; null or empty where it is silent. */
+export interface DaemonFlags extends ConfigFlags {
+  readonly mode: 'run' | 'check' | 'doctor'
+  readonly json: boolean
+  /** For hints. */
+  readonly given: GivenOptions
+  /** Makes what is missing first. */
+  readonly init: boolean
+  /** Ends the daemon that is there first. */
+  readonly replace: boolean
+}
+
+/** Settings of config.toml that have a flag of the same name; those that may be repeated are lists. */
+const SETTINGS = ['exec-acl', 'api-port']
+const LISTS = ['listen', 'bootstrap']
+
+/** Parses the arguments behind the program's name; a text where help or the version was asked for. Throws `bad_config` naming the flag that is wrong. */
+export const parseDaemonFlags = (argv: readonly string[]): DaemonFlags | string => {
+  const line = programLine(X0XD, argv)
+  if (typeof line === 'string') return line
+  const mode = line.has('check') ? 'check' : line.has('doctor') ? 'doctor' : 'run'
+  const one = SETTINGS.filter((flag) => line.has(flag)).map((flag) => [flag, line.value(flag) ?? ''] as const)
+  const many = LISTS.filter((flag) => line.has(flag)).map((flag) => [flag, line.values(flag)] as const)
+  return {
+    mode,
+    json: line.has('json'),
+    given: givenOptions(X0XD.name, line),
+    init: line.has('init'),
+    replace: line.has('replace'),
+    name: line.value('name'),
+    config: line.value('config'),
+    dataDir: line.value('data-dir'),
+    executorSocket: line.value('executor-socket'),
+    settings: Object.fromEntries<string | readonly string[]>([...one, ...many]),
+  }
+}
 
 /** Time for the last words on standard error. */
 const LINGER_MS = 50

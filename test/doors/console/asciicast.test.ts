@@ -5,7 +5,7 @@ import * as fc from 'fast-check'
 
 import { shown } from '../../../src/base/visible-text.ts'
 import { Asciicast } from '../../../src/doors/console/asciicast.ts'
-import { parseEntry, type TranscriptEntry } from '../../../src/protocol/transcript-entry.ts'
+import { parseEntry, type TranscriptEntry } from '../../../src/protocol/console/transcript.ts'
 import { entry } from '../../support/transcripts.ts'
 
 /** One before a line feed is part of the line's end only where both came together. */

@@ -12,7 +12,7 @@ import {
   MAX_CONSOLE_LINE,
   type ConsoleReply,
   type ConsoleRequest,
-} from '../../../src/protocol/console.ts'
+} from '../../../src/protocol/console/messages.ts'
 import { RawClient } from '../../support/console-place.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { until } from '../../support/processes.ts'

@@ -6,7 +6,7 @@ import * as fc from 'fast-check'
 
 import { isVisible } from '../../../src/base/visible-text.ts'
 import { bannerText, entryText, noteText, type Page } from '../../../src/doors/console/entry-text.ts'
-import { PLAIN_LOOK } from '../../../src/doors/console/screen/look.ts'
+import { PLAIN_LOOK } from '../../../src/doors/console/screen/cells.ts'
 import { entry } from '../../support/transcripts.ts'
 
 const LEFT_TO_RIGHT = '\u200e'

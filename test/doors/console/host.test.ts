@@ -5,16 +5,16 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import { AppError } from '../../../src/base/errors.ts'
 import { ConsoleHost, type Transcript } from '../../../src/doors/console/host.ts'
 import { silentScreen } from '../../../src/doors/console/screen/silent-screen.ts'
-import type { LocalExecutor, LocalOutcome, LocalRun, LocalRunSink, RunStart } from '../../../src/executor-api/local-executor.ts'
+import type { LocalExecutor, LocalOutcome, LocalRun, LocalRunSink, RunStart } from '../../../src/executor-api/local.ts'
 import {
   MAX_CONSOLE_ATTACHED,
   MAX_CONSOLE_RUNS,
   TRANSCRIPT_WAIT_MS,
   type ConsoleReply,
   type ConsoleRequest,
-} from '../../../src/protocol/console.ts'
-import { HIDDEN_VALUE } from '../../../src/protocol/transcript-entry.ts'
-import { NEVER } from '../../../src/base/abortable.ts'
+} from '../../../src/protocol/console/messages.ts'
+import { HIDDEN_VALUE } from '../../../src/protocol/console/transcript.ts'
+import { NEVER } from '../../../src/base/abort.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { until } from '../../support/processes.ts'
 

@@ -7,7 +7,7 @@ import fc from 'fast-check'
 
 import { systemClock } from '../../../src/base/clock.ts'
 import { ConsoleConnection } from '../../../src/doors/console/connection.ts'
-import { readConsoleLine, type ConsoleRequest } from '../../../src/protocol/console.ts'
+import { readConsoleLine, type ConsoleRequest } from '../../../src/protocol/console/messages.ts'
 import { tempDir } from '../../support/temp-dir.ts'
 
 const SEED = 20_261_124

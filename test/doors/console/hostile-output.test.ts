@@ -4,11 +4,11 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { systemClock } from '../../../src/base/clock.ts'
-import { TerminalFilter } from '../../../src/base/terminal-filter.ts'
+import { TerminalFilter } from '../../../src/base/terminal-text.ts'
 import { colouredEntry } from '../../../src/doors/console/coloured-entry.ts'
 import { OrderedScreen } from '../../../src/doors/console/screen/console-screen.ts'
 import type { ShownRun } from '../../../src/doors/console/screen.ts'
-import { OutputFilter } from '../../../src/doors/console/screen/output-filter.ts'
+import { OutputFilter } from '../../../src/doors/console/screen/run-view.ts'
 import { HumanTerminal } from '../../support/human-terminal.ts'
 import { entry } from '../../support/transcripts.ts'
 

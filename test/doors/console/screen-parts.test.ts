@@ -3,13 +3,13 @@ import { test } from 'node:test'
 
 import fc from 'fast-check'
 
-import { contrast, luminance, paletteColour } from '../../../src/doors/console/screen/cell-style.ts'
-import { HeldBytes, HeldOutput } from '../../../src/doors/console/screen/held-output.ts'
-import { AGENT_COLOURS, inColourOf, lookOf } from '../../../src/doors/console/screen/look.ts'
-import { OutputLines } from '../../../src/doors/console/screen/output-lines.ts'
+import { contrast, luminance, paletteColour } from '../../../src/doors/console/screen/cells.ts'
+import { HeldBytes, HeldOutput } from '../../../src/doors/console/screen/pending-output.ts'
+import { AGENT_COLOURS, inColourOf, lookOf } from '../../../src/doors/console/screen/cells.ts'
+import { OutputLines } from '../../../src/doors/console/screen/run-view.ts'
 import { RunTerminal } from '../../../src/doors/console/screen/run-terminal.ts'
-import { statusText } from '../../../src/doors/console/screen/status-line.ts'
-import { textWidth } from '../../../src/doors/console/screen/fitted-text.ts'
+import { statusText } from '../../../src/doors/console/screen/display.ts'
+import { textWidth } from '../../../src/doors/console/screen/cells.ts'
 
 test('property: what is held comes out in its order, and what does not is counted where it is missing', () => {
   const step = fc.oneof(fc.nat({ max: 200_000 }), fc.constant('take' as const))

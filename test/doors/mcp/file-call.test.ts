@@ -6,10 +6,10 @@ import { test, type TestContext } from 'node:test'
 
 import { LATEST_PROTOCOL_VERSION } from '@modelcontextprotocol/client'
 
-import { serveMcp } from '../../../src/doors/mcp/serve-mcp.ts'
+import { serveMcp } from '../../../src/doors/mcp/server.ts'
 import { instructionsFor, toolsFor } from '../../../src/doors/mcp/tools.ts'
-import type { LocalExecutor } from '../../../src/executor-api/local-executor.ts'
-import { CAPABILITY_NAMES } from '../../../src/protocol/rexd-names.ts'
+import type { LocalExecutor } from '../../../src/executor-api/local.ts'
+import { CAPABILITY_NAMES } from '../../../src/protocol/rexd/fields.ts'
 import { LocalHost, soon } from '../../support/local-engine.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { newLifecycleLog } from '../../support/lifecycle.ts'

@@ -7,7 +7,7 @@ import fc from 'fast-check'
 
 import { systemClock } from '../../../src/base/clock.ts'
 import { LineTransport } from '../../../src/doors/mcp/line-transport.ts'
-import { MAX_MCP_BACKLOG, MAX_MCP_CALLS, MAX_MCP_MESSAGE } from '../../../src/protocol/tool-limits.ts'
+import { MAX_MCP_BACKLOG, MAX_MCP_CALLS, MAX_MCP_MESSAGE } from '../../../src/protocol/limits/tools.ts'
 
 /** A transport between streams of memory, all that it hands on, and all that it writes. */
 const between = async (t?: Pick<TestContext, 'after'>, output: Writable = new PassThrough()) => {

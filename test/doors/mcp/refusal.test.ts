@@ -2,8 +2,8 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { AppError } from '../../../src/base/errors.ts'
-import { refusalOf } from '../../../src/doors/mcp/mcp-server.ts'
-import { MAX_NEXT } from '../../../src/protocol/tool-limits.ts'
+import { refusalOf } from '../../../src/doors/mcp/server.ts'
+import { MAX_NEXT } from '../../../src/protocol/limits/tools.ts'
 
 const textOf = (error: AppError): string => {
   const [text] = refusalOf(error).content

@@ -8,8 +8,8 @@ import { isVisible } from '../../../src/base/visible-text.ts'
 import { MAX_RULE_TOOLS } from '../../../src/doors/tools/target-rules.ts'
 import { RuleTools } from '../../../src/doors/mcp/rule-tools.ts'
 import type { Tool } from '../../../src/doors/mcp/tool.ts'
-import { MAX_DESCRIPTION_BYTES } from '../../../src/protocol/limits.ts'
-import type { ExecRule } from '../../../src/protocol/exec.ts'
+import { MAX_DESCRIPTION_BYTES } from '../../../src/protocol/limits/wire.ts'
+import type { ExecRule } from '../../../src/protocol/wire/exec.ts'
 
 const CAPS = { timeout_ms: 90_000, max_stdout_bytes: 1, max_stderr_bytes: 2, max_stdin_bytes: 3, detach: null }
 

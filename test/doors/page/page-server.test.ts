@@ -5,8 +5,8 @@ import { once } from 'node:events'
 import { test } from 'node:test'
 
 import { AppError } from '../../../src/base/errors.ts'
-import { lifecycleEvent, type LifecycleEvent } from '../../../src/protocol/lifecycle.ts'
-import { MAX_EVENT_TAIL } from '../../../src/protocol/lifecycle-limits.ts'
+import { lifecycleEvent, type LifecycleEvent } from '../../../src/protocol/events/lifecycle.ts'
+import { MAX_EVENT_TAIL } from '../../../src/protocol/limits/events.ts'
 import { PAGE_PROOF_HEADER } from '../../../src/protocol/page.ts'
 import {
   MAX_PAGE_BODY,
@@ -18,7 +18,7 @@ import {
   PAGE_LINK_MS,
   PAGE_REQUESTS,
   PAGE_SESSION_MS,
-} from '../../../src/protocol/page-limits.ts'
+} from '../../../src/protocol/limits/page.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { askPage, codeOf, pageHeaders, pageHost, pendingOf, signInTo, type PageHost } from '../../support/page-host.ts'
 

@@ -4,8 +4,8 @@ import { test } from 'node:test'
 
 import { AppError } from '../../../src/base/errors.ts'
 import type { DirectEvent } from '../../../src/links/messages.ts'
-import { EventFeed } from '../../../src/links/event-feed.ts'
-import { MAX_DIRECT_PAYLOAD } from '../../../src/protocol/limits.ts'
+import { EventFeed } from '../../../src/links/messages.ts'
+import { MAX_DIRECT_PAYLOAD } from '../../../src/protocol/limits/wire.ts'
 import { MACHINE, OTHER_AGENT, readAnswer, response, startDoor } from '../../support/rest-door.ts'
 
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057'

@@ -3,8 +3,8 @@ import type { IncomingMessage } from 'node:http'
 import { test, type TestContext } from 'node:test'
 
 import { events as eventsAnswer, eventsItem } from '../../../src/doors/rest/schemas.ts'
-import { MAX_KEPT_EVENTS } from '../../../src/protocol/lifecycle-limits.ts'
-import type { LifecycleLog } from '../../../src/protocol/lifecycle-log.ts'
+import { MAX_KEPT_EVENTS } from '../../../src/protocol/limits/events.ts'
+import type { LifecycleLog } from '../../../src/protocol/events/event-log.ts'
 import { newLifecycleLog } from '../../support/lifecycle.ts'
 import { OTHER_AGENT, response, startDoor, type TestDoor } from '../../support/rest-door.ts'
 

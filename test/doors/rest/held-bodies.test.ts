@@ -5,12 +5,12 @@ import { test, type TestContext } from 'node:test'
 
 import { AppError } from '../../../src/base/errors.ts'
 import { counted, MAX_HELD_BODIES, MAX_JSON_BODY } from '../../../src/doors/rest/held-bodies.ts'
-import { MAX_SMALL_BODY } from '../../../src/protocol/local-limits.ts'
-import { HTTP_TRANSFER_MS } from '../../../src/protocol/rexd-limits.ts'
+import { MAX_SMALL_BODY } from '../../../src/protocol/limits/daemon.ts'
+import { HTTP_TRANSFER_MS } from '../../../src/protocol/limits/rexd.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { until } from '../../support/mesh-of-daemons.ts'
 import { AGENT, readAnswer, response, restComponents, startDoor, type TestDoor } from '../../support/rest-door.ts'
-import { MAX_NDJSON_LINE } from '../../../src/doors/rest/ndjson.ts'
+import { MAX_NDJSON_LINE } from '../../../src/doors/rest/event-stream.ts'
 
 // What callers with the token may make the door keep, and for how long.
 

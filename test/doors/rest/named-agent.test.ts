@@ -3,7 +3,7 @@ import { test } from 'node:test'
 
 import { systemClock } from '../../../src/base/clock.ts'
 import { AppError } from '../../../src/base/errors.ts'
-import { askNamed } from '../../../src/doors/rest/named-agent.ts'
+import { askNamed } from '../../../src/doors/rest/agents.ts'
 
 const [OLD, NEW, OTHER] = ['a', 'b', 'c'].map((digit) => digit.repeat(64)) as [string, string, string]
 const forever = new AbortController().signal

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 
 import fc from 'fast-check'
 
-import { bodyLines, decodeBase64, parseJson, MAX_NDJSON_LINE } from '../../../src/doors/rest/ndjson.ts'
+import { bodyLines, decodeBase64, parseJson, MAX_NDJSON_LINE } from '../../../src/doors/rest/event-stream.ts'
 
 /** The bytes in pieces that end anywhere, also inside a character. */
 const cut = (bytes: Uint8Array, at: readonly number[]): Uint8Array[] => {

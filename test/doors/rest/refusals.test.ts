@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { AppError } from '../../../src/base/errors.ts'
-import type { HttpRefusal } from '../../../src/doors/access.ts'
+import type { HttpRefusal } from '../../../src/doors/http.ts'
 import { restComponents, startDoor, TOKEN } from '../../support/rest-door.ts'
 
 test('who is refused at the gate, or because there are too many, is told of: once, without query or token, in short plain text', async (t) => {

@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { test, type TestContext } from 'node:test'
 
 import { AppError, ERROR_TABLE } from '../../../src/base/errors.ts'
-import { GatheredOutput } from '../../../src/doors/rest/attached-output.ts'
+import { GatheredOutput } from '../../../src/doors/rest/detached-routes.ts'
 import type { RestDetached } from '../../../src/doors/rest/components.ts'
 import {
   attachedEvent,
@@ -12,13 +12,13 @@ import {
   rawAttachedEvent,
   runs as runsSchema,
   waitedRuns,
-} from '../../../src/doors/rest/run-schemas.ts'
+} from '../../../src/doors/rest/detached-schemas.ts'
 import { runResult } from '../../../src/doors/rest/schemas.ts'
 import type { HeardOf } from '../../../src/exec/detached-runs.ts'
 import type { DetachedEvent, DetachedInfo, DetachedSpec } from '../../../src/exec/detached/detached-types.ts'
-import type { AskedRun, ShownRun } from '../../../src/protocol/asked-run.ts'
-import { MAX_WAITED_RUNS } from '../../../src/protocol/asked-limits.ts'
-import { RAW_RUN_TYPE } from '../../../src/protocol/run-events.ts'
+import type { AskedRun, ShownRun } from '../../../src/protocol/api/detached-run.ts'
+import { MAX_WAITED_RUNS } from '../../../src/protocol/limits/detached.ts'
+import { RAW_RUN_TYPE } from '../../../src/protocol/api/run-events.ts'
 import { runOutcome } from '../../support/exit-event.ts'
 import { MACHINE, OTHER_AGENT, response, restComponents, startDoor, type TestDoor } from '../../support/rest-door.ts'
 

@@ -14,12 +14,12 @@ import { loadRexdConfig } from '../../../src/config/rexd-config.ts'
 import { UNREAD_MS } from '../../../src/doors/rpc/methods.ts'
 import { MAX_EVENT_LOG_BYTES } from '../../../src/doors/rpc/session-events.ts'
 import { serveLines } from '../../../src/doors/rpc/stdio.ts'
-import type { LocalExecutor } from '../../../src/executor-api/local-executor.ts'
-import { MAX_RPC_BATCH, MAX_RPC_PENDING } from '../../../src/protocol/rexd-limits.ts'
+import type { LocalExecutor } from '../../../src/executor-api/local.ts'
+import { MAX_RPC_BATCH, MAX_RPC_PENDING } from '../../../src/protocol/limits/rexd.ts'
 import { ask, connect, post, type Reached } from '../../support/rexd-callers.ts'
 import { rexdPlace, type RexdSettings } from '../../support/rexd-server.ts'
 import { startRpcHost } from '../../support/rpc-host.ts'
-import { MAX_RPC_BATCH_ANSWER, MAX_RPC_WAITING_BATCH_ANSWER } from '../../../src/doors/rpc/batch-answers.ts'
+import { MAX_RPC_BATCH_ANSWER, MAX_RPC_WAITING_BATCH_ANSWER } from '../../../src/doors/rpc/call-slots.ts'
 
 // How many calls one caller has in work, whatever carries them: each holds what it is answered with.
 

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { KnownProcesses, MAX_ENDED_PROCESSES, MAX_ENDED_ARGV } from '../../../src/doors/rpc/known-processes.ts'
-import type { RpcProcess } from '../../../src/doors/rpc/rpc-process.ts'
+import { KnownProcesses, MAX_ENDED_PROCESSES, MAX_ENDED_ARGV } from '../../../src/doors/rpc/sessions.ts'
+import type { RpcProcess } from '../../../src/doors/rpc/process.ts'
 
 const processes = (sizes: readonly number[], over = true): RpcProcess[] =>
   sizes.map((argvSize, at) => ({ id: `${over ? 'ended' : 'running'}${at}`, over, argvSize }) as unknown as RpcProcess)

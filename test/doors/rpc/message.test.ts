@@ -13,7 +13,7 @@ import {
   type RpcMessage,
   type RpcResponse,
 } from '../../../src/doors/rpc/message.ts'
-import { MAX_RPC_BATCH, MAX_RPC_ID } from '../../../src/protocol/rexd-limits.ts'
+import { MAX_RPC_BATCH, MAX_RPC_ID } from '../../../src/protocol/limits/rexd.ts'
 
 const SEED = 20_261_121
 

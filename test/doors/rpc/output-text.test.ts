@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
 
-import { OutputText, type EncodedOutput } from '../../../src/doors/rpc/output-text.ts'
+import { OutputText, type EncodedOutput } from '../../../src/doors/rpc/process.ts'
 
 const SEED = 20_261_121
 

@@ -3,8 +3,8 @@ import { randomBytes } from 'node:crypto'
 import { test } from 'node:test'
 
 import { parseFailure, parseMessage, tooManyValues, type RpcMessage } from '../../../src/doors/rpc/message.ts'
-import { parseBytes } from '../../../src/doors/rpc/parse-bytes.ts'
-import { MAX_RPC_SHAPE } from '../../../src/protocol/rexd-limits.ts'
+import { parseBytes } from '../../../src/doors/rpc/message.ts'
+import { MAX_RPC_SHAPE } from '../../../src/protocol/limits/rexd.ts'
 
 /** Enough for a line that is not parsed as a whole. */
 const BASE64 = randomBytes(96 * 1024).toString('base64')

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 
-import { RpcProcess, type WaitInit } from '../../../src/doors/rpc/rpc-process.ts'
-import type { LocalRun } from '../../../src/executor-api/local-executor.ts'
+import { RpcProcess, type WaitInit } from '../../../src/doors/rpc/process.ts'
+import type { LocalRun } from '../../../src/executor-api/local.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 
 const UNREAD_MS = 1_000

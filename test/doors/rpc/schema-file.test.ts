@@ -6,8 +6,8 @@ import { fileURLToPath } from 'node:url'
 import * as z from 'zod'
 
 import { METHODS, paramsOf } from '../../../src/doors/rpc/schemas.ts'
-import { MAX_RPC_BATCH, MAX_RPC_ID, MAX_RPC_MESSAGE } from '../../../src/protocol/rexd-limits.ts'
-import { CAPABILITY_NAMES } from '../../../src/protocol/rexd-names.ts'
+import { MAX_RPC_BATCH, MAX_RPC_ID, MAX_RPC_MESSAGE } from '../../../src/protocol/limits/rexd.ts'
+import { CAPABILITY_NAMES } from '../../../src/protocol/rexd/fields.ts'
 
 const FILE = fileURLToPath(new URL('../../../proto/rexd.json', import.meta.url))
 

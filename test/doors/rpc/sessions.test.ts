@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
 
-import { RpcSession } from '../../../src/doors/rpc/rpc-session.ts'
+import { RpcSession } from '../../../src/doors/rpc/sessions.ts'
 import { Sessions } from '../../../src/doors/rpc/sessions.ts'
 import { DEFAULT_LOCAL_LIMITS } from '../../../src/policy/local/policy.ts'
 import { ManualClock } from '../../support/manual-clock.ts'

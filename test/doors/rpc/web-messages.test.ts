@@ -7,7 +7,7 @@ import { connect as connectTcp } from 'node:net'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { MAX_RPC_BATCH, MAX_RPC_MESSAGE } from '../../../src/protocol/rexd-limits.ts'
+import { MAX_RPC_BATCH, MAX_RPC_MESSAGE } from '../../../src/protocol/limits/rexd.ts'
 import { isAlive, until } from '../../support/processes.ts'
 import { ask, connect, post } from '../../support/rexd-callers.ts'
 import { gone, pidIn, startRexd } from '../../support/rexd-server.ts'

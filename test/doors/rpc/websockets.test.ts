@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { test } from 'node:test'
 
-import { MAX_RPC_MESSAGE, MAX_RPC_PENDING } from '../../../src/protocol/rexd-limits.ts'
+import { MAX_RPC_MESSAGE, MAX_RPC_PENDING } from '../../../src/protocol/limits/rexd.ts'
 import { connect } from '../../support/rexd-callers.ts'
 import { startRpcHost } from '../../support/rpc-host.ts'
 import { WEBSOCKET_PING_MS } from '../../../src/doors/rpc/websockets.ts'

@@ -5,7 +5,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { jsonText } from '../../../src/protocol/lines.ts'
-import { Base64, written } from '../../../src/doors/rpc/written.ts'
+import { Base64, written } from '../../../src/doors/rpc/message.ts'
 
 const SEED = 20_261_122
 

@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { isVisible } from '../../../src/base/visible-text.ts'
-import { fileText } from '../../../src/doors/tools/file-text.ts'
+import { fileText } from '../../../src/doors/mcp/file-tools.ts'
 
 const textOf = (text: string) => fileText(Buffer.from(text))
 

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 
 import fc from 'fast-check'
 
-import { KeptText } from '../../../src/doors/tools/kept-text.ts'
+import { KeptText } from '../../../src/doors/tools/output-text.ts'
 
 const kept = (limits: { head: number; tail: number }, ...pieces: string[]): KeptText => {
   const text = new KeptText(limits)

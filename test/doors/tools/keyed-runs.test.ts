@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { KeyedRuns } from '../../../src/doors/tools/keyed-runs.ts'
+import { KeyedRuns } from '../../../src/doors/tools/tool-runs.ts'
 import { ToolRun } from '../../../src/doors/tools/tool-run.ts'
-import { MAX_KEYS } from '../../../src/protocol/tool-limits.ts'
+import { MAX_KEYS } from '../../../src/protocol/limits/tools.ts'
 
 const request = {
   operation: 'exec',

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 
 import fc from 'fast-check'
 
-import { ModelText } from '../../../src/doors/tools/model-text.ts'
+import { ModelText } from '../../../src/doors/tools/output-text.ts'
 
 const readAs = (...pieces: Uint8Array[]): { text: string; invalid: boolean } => {
   const text = new ModelText()

@@ -3,9 +3,9 @@ import { test } from 'node:test'
 
 import fc from 'fast-check'
 
-import { MAX_TOOL_NAME, ruleCommands, type RuleCommand } from '../../../src/doors/tools/rule-command.ts'
+import { MAX_TOOL_NAME, ruleCommands, type RuleCommand } from '../../../src/doors/tools/target-rules.ts'
 import { matchesToken, parseToken } from '../../../src/protocol/argv-template.ts'
-import type { ExecRule } from '../../../src/protocol/exec.ts'
+import type { ExecRule } from '../../../src/protocol/wire/exec.ts'
 
 const ruleOf = (argv: readonly string[]): ExecRule => ({
   description: null,

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 
 import { AppError } from '../../../src/base/errors.ts'
 import { RULES_REFRESH_MS, TargetRules } from '../../../src/doors/tools/target-rules.ts'
-import type { RulesJson } from '../../../src/protocol/rules-json.ts'
+import type { RulesJson } from '../../../src/protocol/api/rules.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 
 const answerOf = (...argvs: readonly (readonly string[])[]): RulesJson => ({

@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 
-import { NEVER } from '../../../src/base/abortable.ts'
+import { NEVER } from '../../../src/base/abort.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import type { ToolRequest } from '../../../src/doors/tools/tool-request.ts'
 import { MAX_ENDED, MAX_UNDER_WAY, ToolRuns } from '../../../src/doors/tools/tool-runs.ts'
 import { ExecutorSessions } from '../../../src/doors/executor-sessions.ts'
-import { CAPABILITY_NAMES } from '../../../src/protocol/rexd-names.ts'
+import { CAPABILITY_NAMES } from '../../../src/protocol/rexd/fields.ts'
 import { LocalHost, type LocalHostOptions } from '../../support/local-engine.ts'
 
 const VIEW = { stdout: 100, stderr: 100 }

@@ -5,7 +5,7 @@ import { describe, it, test } from 'node:test'
 import fc from 'fast-check'
 
 import { systemClock } from '../../../src/base/clock.ts'
-import { Turnstile } from '../../../src/base/turnstile.ts'
+import { Turnstile } from '../../../src/base/semaphore.ts'
 import { Fanout, type FanoutPlan, type HostRun } from '../../../src/exec/fleet/fanout.ts'
 import type { FanoutHost } from '../../../src/exec/fleet/host-end.ts'
 import {
@@ -16,7 +16,7 @@ import {
   type FanoutEnd,
   type FanoutHostJson,
   type FanoutLedgerJson,
-} from '../../../src/protocol/fanout.ts'
+} from '../../../src/protocol/api/fanout.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057'

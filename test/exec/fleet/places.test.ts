@@ -3,10 +3,10 @@ import { test } from 'node:test'
 
 import fc from 'fast-check'
 
-import { NEVER } from '../../../src/base/abortable.ts'
+import { NEVER } from '../../../src/base/abort.ts'
 import { RequesterCounters } from '../../../src/exec/counters.ts'
 import { Fanouts, type FanoutSink, type FanoutSpec } from '../../../src/exec/fleet/fanouts.ts'
-import { FanoutPlaces } from '../../../src/exec/fleet/places.ts'
+import { FanoutPlaces } from '../../../src/exec/fleet/fanouts.ts'
 import { newRequestId } from '../../../src/identity/request-id.ts'
 import {
   DEFAULT_FANOUT_PARALLEL,
@@ -14,8 +14,8 @@ import {
   MAX_FANOUT_PARALLEL,
   MAX_FANOUT_RUNS,
   MAX_FANOUTS,
-} from '../../../src/protocol/fanout-limits.ts'
-import type { FanoutLedgerJson } from '../../../src/protocol/fanout.ts'
+} from '../../../src/protocol/limits/fleet.ts'
+import type { FanoutLedgerJson } from '../../../src/protocol/api/fanout.ts'
 import { runOutcome } from '../../support/exit-event.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { settle } from '../../support/scripted-peer.ts'

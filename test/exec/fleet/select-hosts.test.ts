@@ -4,8 +4,8 @@ import { test } from 'node:test'
 
 import { isAppError } from '../../../src/base/errors.ts'
 import { AgentDirectory } from '../../../src/exec/agents.ts'
-import { MAX_FANOUT_HOSTS } from '../../../src/protocol/fanout-limits.ts'
-import type { Labels } from '../../../src/protocol/labels.ts'
+import { MAX_FANOUT_HOSTS } from '../../../src/protocol/limits/fleet.ts'
+import type { Labels } from '../../../src/protocol/hosts/contact-index.ts'
 import { patient } from '../../support/patience.ts'
 
 const OWN = `aaaaaa11${'0'.repeat(56)}`

@@ -6,8 +6,8 @@ import { test } from 'node:test'
 
 import { AppError, type ErrorCode } from '../../../src/base/errors.ts'
 import { MAX_REFUSED_ARGV } from '../../../src/journal/refusals.ts'
-import { ASKED_PAGE } from '../../../src/protocol/asked-limits.ts'
-import { MAX_ARGV_BYTES } from '../../../src/protocol/limits.ts'
+import { ASKED_PAGE } from '../../../src/protocol/limits/detached.ts'
+import { MAX_ARGV_BYTES } from '../../../src/protocol/limits/wire.ts'
 import { ExecutorHost } from '../../support/executor-host.ts'
 
 const hash = (n: number): string => n.toString(16).padStart(64, '0')

@@ -23,11 +23,11 @@ import type { Logger } from '../../../src/base/log.ts'
 import { ExecCounters } from '../../../src/executor/exec-counters.ts'
 import type { DetachedTarget } from '../../../src/exec/detached/detached-types.ts'
 import { Attachment } from '../../../src/executor/detached/attachment.ts'
-import type { KeptRun } from '../../../src/executor/detached/kept-run.ts'
-import { KeptRuns, keptName } from '../../../src/executor/detached/kept-runs.ts'
+import type { KeptRun } from '../../../src/executor/detached/record.ts'
+import { KeptRuns, keptName } from '../../../src/executor/detached/store.ts'
 import { detachedRecord } from '../../../src/executor/detached/record-file.ts'
 import { UnackedTotal } from '../../../src/executor/runs/outbox.ts'
-import type { RunOutlet } from '../../../src/executor/runs/outlet.ts'
+import type { RunOutlet } from '../../../src/executor/runs/frames.ts'
 import {
   DETACHED_KEPT_MS,
   DETACHED_REMEMBERED_MS,
@@ -36,7 +36,7 @@ import {
   MAX_DETACHED_BYTES_PER_AGENT,
   MAX_DETACHED_PER_AGENT,
   MAX_DETACHED_RUNS,
-} from '../../../src/protocol/detach-limits.ts'
+} from '../../../src/protocol/limits/detached.ts'
 import { begin, crash, DETACH_KEYS, DetachedMemory, directoryOf, exitFrame, never, untilOver } from '../../support/detached.ts'
 import { execPair, type ExecPair } from '../../support/exec-pair.ts'
 import { soon } from '../../support/local-engine.ts'

@@ -2,14 +2,19 @@ import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { test, type TestContext } from 'node:test'
 
-import { EXEC_DETACH_REQUEST_DOMAIN, EXEC_DETACHED_ASK_DOMAIN, execDetachedAsk, execDetachRequest } from '../../../src/protocol/detached.ts'
+import {
+  EXEC_DETACH_REQUEST_DOMAIN,
+  EXEC_DETACHED_ASK_DOMAIN,
+  execDetachedAsk,
+  execDetachRequest,
+} from '../../../src/protocol/wire/detached.ts'
 import {
   LEAST_ATTACHED_PER_AGENT,
   MAX_ATTACHED,
   MAX_ATTACHED_PER_AGENT,
   MAX_ATTACHED_PER_RUN,
-} from '../../../src/protocol/detach-limits.ts'
-import { execExit, execFrame, type ExecFrame } from '../../../src/protocol/exec.ts'
+} from '../../../src/protocol/limits/detached.ts'
+import { execExit, execFrame, type ExecFrame } from '../../../src/protocol/wire/exec.ts'
 import { DETACH_KEYS } from '../../support/detached.ts'
 import { ExecutorHost } from '../../support/executor-host.ts'
 import { newParty, type FakeLink } from '../../support/fake-network.ts'

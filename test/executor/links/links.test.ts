@@ -4,8 +4,14 @@ import { test, type TestContext } from 'node:test'
 import { isAppError } from '../../../src/base/errors.ts'
 import { randomBytes } from '../../../src/identity/hash.ts'
 import { initiatorTranscript, responderTranscript } from '../../../src/identity/link-crypto.ts'
-import { KEM_CIPHERTEXT_BYTES, KEM_PUBLIC_KEY_BYTES, LINK_HANDSHAKE_MS, LINK_VERSION, NONCE_BYTES } from '../../../src/protocol/limits.ts'
-import { LINK_DOMAINS, linkM1, linkM2, linkM2Core, linkM3, type LinkM1, type LinkM2Core } from '../../../src/protocol/link.ts'
+import {
+  KEM_CIPHERTEXT_BYTES,
+  KEM_PUBLIC_KEY_BYTES,
+  LINK_HANDSHAKE_MS,
+  LINK_VERSION,
+  NONCE_BYTES,
+} from '../../../src/protocol/limits/wire.ts'
+import { LINK_DOMAINS, linkM1, linkM2, linkM2Core, linkM3, type LinkM1, type LinkM2Core } from '../../../src/protocol/wire/link.ts'
 import { ExecutorHost } from '../../support/executor-host.ts'
 import { newParty, type FakeNetwork, type Party } from '../../support/fake-network.ts'
 import { ManualClock } from '../../support/manual-clock.ts'

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 
 import { Nonces } from '../../../src/executor/links/nonces.ts'
 import { randomBytes } from '../../../src/identity/hash.ts'
-import { MAX_NONCES_PER_PEER } from '../../../src/protocol/limits.ts'
+import { MAX_NONCES_PER_PEER } from '../../../src/protocol/limits/wire.ts'
 
 test('a nonce is good once, for the pair it was given to', () => {
   const nonces = new Nonces()

@@ -2,9 +2,9 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { AppError } from '../../../src/base/errors.ts'
-import { SinkQueue } from '../../../src/executor/local/local-run.ts'
-import { boundedError } from '../../../src/executor-api/port-error.ts'
-import type { LocalRunEvent } from '../../../src/executor-api/local-executor.ts'
+import { SinkQueue } from '../../../src/executor/local/run.ts'
+import { boundedError } from '../../../src/executor-api/calls.ts'
+import type { LocalRunEvent } from '../../../src/executor-api/local.ts'
 import {
   FRAME_COST,
   MAX_FRAME_DATA,
@@ -12,7 +12,7 @@ import {
   MAX_SEALED_FRAME,
   MAX_TEXT,
   MIN_UNACKED_PER_RUN,
-} from '../../../src/protocol/limits.ts'
+} from '../../../src/protocol/limits/wire.ts'
 import { refuses } from '../../support/file-permit.ts'
 import { LocalHost, startOf } from '../../support/local-engine.ts'
 

@@ -5,12 +5,12 @@ import { test, type TestContext } from 'node:test'
 import type { JournalLine } from '../../../src/journal/events.ts'
 import { verifyJournal } from '../../../src/journal/verify.ts'
 import type { LocalPolicy } from '../../../src/policy/local/policy.ts'
-import { KILL_GRACE_MS } from '../../../src/protocol/limits.ts'
+import { KILL_GRACE_MS } from '../../../src/protocol/limits/wire.ts'
 import { refuses } from '../../support/file-permit.ts'
 import { LocalHost, soon, startOf, type LocalHostOptions, type WatchedRun } from '../../support/local-engine.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { hasProc, isAlive, until } from '../../support/processes.ts'
-import { NOTE_SYNC_MS } from '../../../src/journal/journal-writer.ts'
+import { NOTE_SYNC_MS } from '../../../src/journal/writer.ts'
 
 const { SIGTERM, SIGKILL } = constants.signals
 

@@ -3,8 +3,8 @@ import { mkdir, readFile, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
-import type { FileAnswer, FileCall } from '../../../src/executor-api/local-executor.ts'
-import { FILE_LOOK_PLACES, MAX_FILE_PLACES } from '../../../src/protocol/rexd-limits.ts'
+import type { FileAnswer, FileCall } from '../../../src/executor-api/local.ts'
+import { FILE_LOOK_PLACES, MAX_FILE_PLACES } from '../../../src/protocol/limits/rexd.ts'
 import { everythingIn, refuses } from '../../support/file-permit.ts'
 import { LocalHost, type LocalHostOptions, type Opening } from '../../support/local-engine.ts'
 

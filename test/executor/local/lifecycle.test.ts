@@ -9,9 +9,9 @@ import {
   lifecycleText,
   type LifecycleEvent,
   type LifecycleFacts,
-} from '../../../src/protocol/lifecycle.ts'
-import { MAX_EVENT_TAIL } from '../../../src/protocol/lifecycle-limits.ts'
-import type { RunPart } from '../../../src/protocol/run-events.ts'
+} from '../../../src/protocol/events/lifecycle.ts'
+import { MAX_EVENT_TAIL } from '../../../src/protocol/limits/events.ts'
+import type { RunPart } from '../../../src/protocol/api/run-events.ts'
 import { ruleText } from '../../support/local-policy.ts'
 import { LocalHost, soon, startOf } from '../../support/local-engine.ts'
 

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { isRequestId } from '../../../src/protocol/ids.ts'
-import { DURATION_TERM_LEAD_MS, KILL_GRACE_MS } from '../../../src/protocol/limits.ts'
+import { DURATION_TERM_LEAD_MS, KILL_GRACE_MS } from '../../../src/protocol/limits/wire.ts'
 import { refuses } from '../../support/file-permit.ts'
 import { LocalHost } from '../../support/local-engine.ts'
 import { ruleText } from '../../support/local-policy.ts'

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { isAppError } from '../../../src/base/errors.ts'
-import { normalName, selectNode, type KnownNode } from '../../../src/executor/local/select-node.ts'
+import { normalName, selectNode, type KnownNode } from '../../../src/executor/local/exec-target.ts'
 
 // O13: which agent of the mesh a text means.
 

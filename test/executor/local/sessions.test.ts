@@ -3,9 +3,9 @@ import { mkdir, rename, rm, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import type { SessionGrant } from '../../../src/protocol/rexd-answers.ts'
+import type { SessionGrant } from '../../../src/protocol/rexd/results.ts'
 import { LOCAL_DOORS } from '../../../src/protocol/reasons.ts'
-import { CAPABILITY_NAMES } from '../../../src/protocol/rexd-names.ts'
+import { CAPABILITY_NAMES } from '../../../src/protocol/rexd/fields.ts'
 import { refuses } from '../../support/file-permit.ts'
 import { LocalHost, openingOf, type Opening } from '../../support/local-engine.ts'
 

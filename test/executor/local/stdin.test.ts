@@ -7,10 +7,10 @@ import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 
 import { isAppError } from '../../../src/base/errors.ts'
-import { MAX_STDIN_UNACKED, OpenStdin } from '../../../src/executor/local/local-run.ts'
-import { terminalProblem } from '../../../src/process/native-pty.ts'
-import type { StdinSink } from '../../../src/process/stdin.ts'
-import { MAX_INLINE_STDIN } from '../../../src/protocol/rexd-limits.ts'
+import { MAX_STDIN_UNACKED, OpenStdin } from '../../../src/executor/local/run.ts'
+import { terminalProblem } from '../../../src/process/terminal.ts'
+import type { StdinSink } from '../../../src/process/streams.ts'
+import { MAX_INLINE_STDIN } from '../../../src/protocol/limits/rexd.ts'
 import { LocalHost, soon, type WatchedRun } from '../../support/local-engine.ts'
 
 const closed = (error: unknown): boolean => isAppError(error, 'conflict')

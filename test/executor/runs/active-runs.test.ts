@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import type { PeerLink } from '../../../src/executor/links/links.ts'
 import { ActiveRuns } from '../../../src/executor/runs/runs.ts'
 import type { Active } from '../../../src/executor/runs/answers.ts'
-import { MAX_RUNS_PER_PEER } from '../../../src/protocol/limits.ts'
+import { MAX_RUNS_PER_PEER } from '../../../src/protocol/limits/wire.ts'
 
 const never = Promise.withResolvers<void>().promise
 const linkOf = (agentId: string, machineId: string): PeerLink =>

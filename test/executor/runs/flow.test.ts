@@ -5,8 +5,8 @@ import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 import { sha256 } from '../../../src/identity/hash.ts'
-import { FIRST_UNACKED_PER_RUN, FRAME_COST, MAX_FRAME_DATA } from '../../../src/protocol/limits.ts'
-import { MAX_LEFT_IN_PIPES } from '../../../src/protocol/local-limits.ts'
+import { FIRST_UNACKED_PER_RUN, FRAME_COST, MAX_FRAME_DATA } from '../../../src/protocol/limits/wire.ts'
+import { MAX_LEFT_IN_PIPES } from '../../../src/protocol/limits/daemon.ts'
 import { ExecutorHost } from '../../support/executor-host.ts'
 import type { ProbeRun } from '../../support/fake-network.ts'
 

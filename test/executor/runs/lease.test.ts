@@ -6,7 +6,7 @@ import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 import { Lease } from '../../../src/executor/runs/lease.ts'
-import { LEASE_EXPIRES_MS } from '../../../src/protocol/limits.ts'
+import { LEASE_EXPIRES_MS } from '../../../src/protocol/limits/wire.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { temporaryDirectory } from '../../support/processes.ts'
 

@@ -3,8 +3,8 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { Outbox, UnackedTotal, type OutputStream } from '../../../src/executor/runs/outbox.ts'
-import { execFrame } from '../../../src/protocol/exec.ts'
-import { AGENT_SIGNATURE_BYTES, FIRST_UNACKED_PER_RUN, FRAME_COST, MAX_UNACKED_PER_RUN } from '../../../src/protocol/limits.ts'
+import { execFrame } from '../../../src/protocol/wire/exec.ts'
+import { AGENT_SIGNATURE_BYTES, FIRST_UNACKED_PER_RUN, FRAME_COST, MAX_UNACKED_PER_RUN } from '../../../src/protocol/limits/wire.ts'
 
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057'
 const EXIT = execFrame.encode({ type: 'exit', body: new Uint8Array(1), signature: new Uint8Array(AGENT_SIGNATURE_BYTES) })

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 
 import { isAppError } from '../../../src/base/errors.ts'
 import { Outbox, UnackedTotal } from '../../../src/executor/runs/outbox.ts'
-import { execFrame } from '../../../src/protocol/exec.ts'
+import { execFrame } from '../../../src/protocol/wire/exec.ts'
 import {
   AGENT_SIGNATURE_BYTES,
   FIRST_UNACKED_PER_RUN,
@@ -11,7 +11,7 @@ import {
   MAX_UNACKED_PER_RUN,
   MAX_UNACKED_TOTAL,
   MIN_UNACKED_PER_RUN,
-} from '../../../src/protocol/limits.ts'
+} from '../../../src/protocol/limits/wire.ts'
 
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057'
 /** A frame of this size counts 1 KiB. */

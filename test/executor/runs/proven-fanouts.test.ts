@@ -2,10 +2,10 @@ import type { ContactRecord } from '../../../src/protocol/api-answers.ts'
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { PROVEN_FANOUT_MS, ProvenFanouts } from '../../../src/executor/runs/proven-fanouts.ts'
-import type { RequestToSign } from '../../../src/executor/runs/proven-request.ts'
+import { PROVEN_FANOUT_MS, ProvenFanouts } from '../../../src/executor/runs/operator-proofs.ts'
+import type { RequestToSign } from '../../../src/executor/runs/operator-proofs.ts'
 import { pieceHashes } from '../../../src/identity/piece-hashes.ts'
-import { MAX_FANOUTS } from '../../../src/protocol/fanout-limits.ts'
+import { MAX_FANOUTS } from '../../../src/protocol/limits/fleet.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057'

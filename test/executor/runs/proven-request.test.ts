@@ -3,7 +3,7 @@ import { test } from 'node:test'
 
 import { isAppError } from '../../../src/base/errors.ts'
 import { runRequest } from '../../../src/doors/rest/schemas.ts'
-import { checkProvenRequest, REQUEST_KEYS, type KnownAgents, type RequestToSign } from '../../../src/executor/runs/proven-request.ts'
+import { checkProvenRequest, REQUEST_KEYS, type KnownAgents, type RequestToSign } from '../../../src/executor/runs/operator-proofs.ts'
 import { sha256 } from '../../../src/identity/hash.ts'
 import { pieceHashes } from '../../../src/identity/piece-hashes.ts'
 import { toHex } from '../../../src/protocol/ids.ts'

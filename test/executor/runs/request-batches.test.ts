@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { RequestBatches } from '../../../src/executor/runs/request-batches.ts'
+import { RequestBatches } from '../../../src/executor/runs/requests.ts'
 import { agentSignerOf } from '../../../src/identity/agent-key.ts'
-import { verifyInBatch } from '../../../src/identity/batch-signing.ts'
+import { verifyInBatch } from '../../../src/identity/signing.ts'
 import { verifyAgent } from '../../../src/identity/signing.ts'
-import { AGENT_SIGNATURE_BYTES, MAX_BATCH } from '../../../src/protocol/limits.ts'
+import { AGENT_SIGNATURE_BYTES, MAX_BATCH } from '../../../src/protocol/limits/wire.ts'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 
 const DOMAIN = 'x0x-test-v1'

@@ -6,8 +6,14 @@ import { constants } from 'node:os'
 import { test } from 'node:test'
 
 import { sha256 } from '../../../src/identity/hash.ts'
-import { execFrame, type ExecExit } from '../../../src/protocol/exec.ts'
-import { FIRST_UNACKED_PER_RUN, FRAME_COST, LEASE_EXPIRES_MS, MAX_FRAME_DATA, STDIN_PIECE_BYTES } from '../../../src/protocol/limits.ts'
+import { execFrame, type ExecExit } from '../../../src/protocol/wire/exec.ts'
+import {
+  FIRST_UNACKED_PER_RUN,
+  FRAME_COST,
+  LEASE_EXPIRES_MS,
+  MAX_FRAME_DATA,
+  STDIN_PIECE_BYTES,
+} from '../../../src/protocol/limits/wire.ts'
 import { LINGERING } from '../../../src/executor/runs/runs.ts'
 import { RESUME_BURST } from '../../../src/executor/runs/requester-stream.ts'
 import { ExecutorHost } from '../../support/executor-host.ts'

@@ -6,9 +6,9 @@ import { constants } from 'node:os'
 import { test } from 'node:test'
 
 import { sha256 } from '../../../src/identity/hash.ts'
-import { execFrame, execRequest } from '../../../src/protocol/exec.ts'
+import { execFrame, execRequest } from '../../../src/protocol/wire/exec.ts'
 import { toHex } from '../../../src/protocol/ids.ts'
-import { KILL_GRACE_MS, LEASE_EXPIRES_MS, MAX_FRAME_DATA } from '../../../src/protocol/limits.ts'
+import { KILL_GRACE_MS, LEASE_EXPIRES_MS, MAX_FRAME_DATA } from '../../../src/protocol/limits/wire.ts'
 import { ExecutorHost } from '../../support/executor-host.ts'
 import { FakeLink, type ProbeRun } from '../../support/fake-network.ts'
 

@@ -5,8 +5,8 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { Nonces, MAX_PAIRS_WITH_VOID_NONCES } from '../../../src/executor/links/nonces.ts'
-import type { ExecRequest } from '../../../src/protocol/exec.ts'
-import { MAX_NONCES_PER_PEER } from '../../../src/protocol/limits.ts'
+import type { ExecRequest } from '../../../src/protocol/wire/exec.ts'
+import { MAX_NONCES_PER_PEER } from '../../../src/protocol/limits/wire.ts'
 import { ExecutorHost } from '../../support/executor-host.ts'
 import { newParty, signedFrame, type FakeLink, type ProbeRun } from '../../support/fake-network.ts'
 

@@ -6,8 +6,8 @@ import { isAppError } from '../../../src/base/errors.ts'
 import { StdinFeed } from '../../../src/executor/runs/stdin-feed.ts'
 import { randomBytes } from '../../../src/identity/hash.ts'
 import { pieceHashes } from '../../../src/identity/piece-hashes.ts'
-import type { StdinSink } from '../../../src/process/stdin.ts'
-import { ACK_EVERY_MS, MAX_FRAME_DATA, MAX_PIECES_UNACKED, STDIN_PIECE_BYTES } from '../../../src/protocol/limits.ts'
+import type { StdinSink } from '../../../src/process/streams.ts'
+import { ACK_EVERY_MS, MAX_FRAME_DATA, MAX_PIECES_UNACKED, STDIN_PIECE_BYTES } from '../../../src/protocol/limits/wire.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 
 const malformed = (error: unknown): boolean => isAppError(error, 'malformed')

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { WaitingRoom } from '../../../src/executor/runs/waiting-room.ts'
+import { WaitingRoom } from '../../../src/executor/runs/approval-quota.ts'
 import type { AgentId } from '../../../src/protocol/ids.ts'
-import { MAX_PIECES_UNACKED, MAX_STDIN_BYTES } from '../../../src/protocol/limits.ts'
-import { MAX_WAITING_OF_AGENT, MAX_WAITING_RUNS } from '../../../src/protocol/waiting-limits.ts'
+import { MAX_PIECES_UNACKED, MAX_STDIN_BYTES } from '../../../src/protocol/limits/wire.ts'
+import { MAX_WAITING_OF_AGENT, MAX_WAITING_RUNS } from '../../../src/protocol/limits/approvals.ts'
 import { newParty } from '../../support/fake-network.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 

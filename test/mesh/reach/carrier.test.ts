@@ -6,7 +6,7 @@ import type { Stream } from '@libp2p/interface'
 import { silentLogger } from '../../../src/base/log.ts'
 import { Carrier } from '../../../src/mesh/carrier.ts'
 import type { MachineId } from '../../../src/protocol/ids.ts'
-import { MAX_CARRIED, MAX_CARRIED_HELD, MAX_CARRIED_OF_MACHINE, MAX_CARRIED_OF_PAIR } from '../../../src/protocol/relay-limits.ts'
+import { MAX_CARRIED, MAX_CARRIED_HELD, MAX_CARRIED_OF_MACHINE, MAX_CARRIED_OF_PAIR } from '../../../src/protocol/limits/mesh.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { until } from '../../support/processes.ts'
 

@@ -5,7 +5,7 @@ import type { Connection, StreamHandler, Topology } from '@libp2p/interface'
 import { peerIdFromString } from '@libp2p/peer-id'
 
 import { machineKeyOf } from '../../../src/identity/machine-key.ts'
-import { peerIdOf } from '../../../src/identity/peer-id.ts'
+import { peerIdOf } from '../../../src/identity/machine-key.ts'
 import { guarded } from '../../../src/mesh/libp2p/guarded.ts'
 
 const machineOf = (n: number): string => machineKeyOf(new Uint8Array(32).fill(n)).machineId

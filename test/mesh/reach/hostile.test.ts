@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto'
 import { test, type TestContext } from 'node:test'
 
 import { newRequestId } from '../../../src/identity/request-id.ts'
-import { EXEC_PREFIX } from '../../../src/protocol/exec.ts'
+import { EXEC_PREFIX } from '../../../src/protocol/wire/exec.ts'
 import { HostileRelay } from '../../support/hostile-relay.ts'
 import { signalOf } from '../../support/hostile-link.ts'
 import { introduce, startPeer, type Peer } from '../../support/peer.ts'

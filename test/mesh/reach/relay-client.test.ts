@@ -6,9 +6,9 @@ import { KEEP_ALIVE } from '@libp2p/interface'
 import { createLibp2p } from 'libp2p'
 
 import { libp2pOptions } from '../../../src/mesh/libp2p/options.ts'
-import { RelayClient } from '../../../src/mesh/libp2p/relay-client.ts'
-import type { RelayServerRules } from '../../../src/mesh/libp2p/relay-server.ts'
-import { machineIdOf } from '../../../src/mesh/peer-ids.ts'
+import { RelayClient } from '../../../src/mesh/libp2p/relay.ts'
+import type { RelayServerRules } from '../../../src/mesh/libp2p/relay.ts'
+import { machineIdOf } from '../../../src/mesh/addresses.ts'
 import { until } from '../../support/processes.ts'
 
 const start = async (t: TestContext, init: { listen: readonly string[]; server: RelayServerRules | null }) => {

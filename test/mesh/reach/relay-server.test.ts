@@ -8,9 +8,9 @@ import { peerIdFromString } from '@libp2p/peer-id'
 import { multiaddr } from '@multiformats/multiaddr'
 
 import { machineKeyOf } from '../../../src/identity/machine-key.ts'
-import { peerIdOf } from '../../../src/identity/peer-id.ts'
-import { relayServer } from '../../../src/mesh/libp2p/relay-server.ts'
-import { MAX_RESERVATIONS } from '../../../src/protocol/relay-limits.ts'
+import { peerIdOf } from '../../../src/identity/machine-key.ts'
+import { relayServer } from '../../../src/mesh/libp2p/relay.ts'
+import { MAX_RESERVATIONS } from '../../../src/protocol/limits/mesh.ts'
 
 type Server = CircuitRelayService & {
   readonly reservationStore: { reserve(peer: object, address: object): { readonly status: string } }

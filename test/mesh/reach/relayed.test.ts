@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { EXEC_PREFIX } from '../../../src/protocol/exec.ts'
+import { EXEC_PREFIX } from '../../../src/protocol/wire/exec.ts'
 import { newRequestId } from '../../../src/identity/request-id.ts'
 import { signalOf } from '../../support/hostile-link.ts'
 import { introduce, startPeer, type Peer, type PeerInit } from '../../support/peer.ts'

@@ -6,8 +6,8 @@ import { test, type TestContext } from 'node:test'
 
 import fc from 'fast-check'
 
-import { parseToml } from '../../../src/base/toml-file.ts'
-import { TomlReader } from '../../../src/base/toml-reader.ts'
+import { parseToml } from '../../../src/base/toml.ts'
+import { TomlReader } from '../../../src/base/toml.ts'
 import { alwaysAskOf, readAlwaysAsk } from '../../../src/policy/approval/always-ask.ts'
 import type { AlwaysAskRule } from '../../../src/policy/approval/ask-rules.ts'
 import { meaningOf } from '../../../src/policy/approval/meanings.ts'

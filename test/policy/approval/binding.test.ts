@@ -3,10 +3,10 @@ import { appendFile, chmod, cp, link, mkdir, rename, stat, symlink, unlink, writ
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
-import { realPath } from '../../../src/base/real-path.ts'
-import { ANSWER_FRESH_MS, openApproval, sealAnswer, SpentAnswers } from '../../../src/policy/approval/open-approval.ts'
+import { realPath } from '../../../src/base/path-resolution.ts'
+import { ANSWER_FRESH_MS, openApproval, sealAnswer, SpentAnswers } from '../../../src/policy/approval/approval.ts'
 import { permitFacts, type AskedBy } from '../../../src/policy/approval/permit-facts.ts'
-import type { Approval } from '../../../src/policy/approval/question.ts'
+import type { Approval } from '../../../src/policy/approval/approval.ts'
 import { authorizeTargetRun } from '../../../src/policy/local/authorize-target.ts'
 import { askLocally, type ExecInForce } from '../../../src/policy/local/local-asking.ts'
 import { sealPermit, type PermitFields } from '../../../src/policy/permit.ts'

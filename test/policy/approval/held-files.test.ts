@@ -4,15 +4,15 @@ import { chmod, link, mkdir, rename, symlink, truncate, writeFile } from 'node:f
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
-import { ANSWER_FRESH_MS, openApproval, sealAnswer, SpentAnswers } from '../../../src/policy/approval/open-approval.ts'
-import type { Approval, Question } from '../../../src/policy/approval/question.ts'
+import { ANSWER_FRESH_MS, openApproval, sealAnswer, SpentAnswers } from '../../../src/policy/approval/approval.ts'
+import type { Approval, Question } from '../../../src/policy/approval/approval.ts'
 import { MAX_HASHED_BYTES } from '../../../src/policy/file-mark.ts'
 import { authorizeLocalRun } from '../../../src/policy/local/authorize.ts'
 import type { ExecInForce } from '../../../src/policy/local/local-asking.ts'
 import type { StandIn } from '../../../src/policy/permit.ts'
 import { sandboxGrant } from '../../../src/policy/sandbox/sandbox-grant.ts'
 import { DEFAULT_SANDBOX } from '../../../src/policy/sandbox/sandbox-settings.ts'
-import { unallowable } from '../../../src/protocol/question-size.ts'
+import { unallowable } from '../../../src/protocol/desk/question-size.ts'
 import { ASKING, policyOf, rightsOf, slotsOf } from '../../support/local-policy.ts'
 import { tempDir } from '../../support/temp-dir.ts'
 

@@ -4,8 +4,8 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { judge, judgeFallback, type StoredAgent, type StoreSnapshot } from '../../../src/policy/approval/judge.ts'
-import type { Question } from '../../../src/policy/approval/question.ts'
-import { ASK_FALLBACKS, ASKS, SECURITIES } from '../../../src/protocol/question.ts'
+import type { Question } from '../../../src/policy/approval/approval.ts'
+import { ASK_FALLBACKS, ASKS, SECURITIES } from '../../../src/protocol/desk/question.ts'
 import { GRANT_SHA, meshQuestionOf, questionOf, storeOf } from '../../support/questions.ts'
 
 const NOW = 1_000

@@ -3,9 +3,9 @@ import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { ANSWER_FRESH_MS, MAX_SPENT_ANSWERS, openApproval, sealAnswer, SpentAnswers } from '../../../src/policy/approval/open-approval.ts'
-import { spendApproval, type Approval, type SealedAnswer } from '../../../src/policy/approval/question.ts'
-import { ANSWERS } from '../../../src/protocol/question.ts'
+import { ANSWER_FRESH_MS, MAX_SPENT_ANSWERS, openApproval, sealAnswer, SpentAnswers } from '../../../src/policy/approval/approval.ts'
+import { spendApproval, type Approval, type SealedAnswer } from '../../../src/policy/approval/approval.ts'
+import { ANSWERS } from '../../../src/protocol/desk/question.ts'
 import { PERMIT_SHA } from '../../support/questions.ts'
 
 const KEY = Buffer.alloc(32, 7)
@@ -99,5 +99,5 @@ test('approvals are made by openApproval alone', async () => {
   assert.ok(files.length > 100)
   const users: string[] = []
   for (const name of files) if ((await readFile(join(root, name), 'utf8')).includes('sealApproval')) users.push(name)
-  assert.deepEqual(users.sort(), ['policy/approval/open-approval.ts', 'policy/approval/question.ts'])
+  assert.deepEqual(users.sort(), ['policy/approval/approval.ts'])
 })

@@ -13,8 +13,8 @@ import {
   type Statement,
   type StatementOf,
 } from '../../../src/policy/approval/statements.ts'
-import { APPROVAL_STATEMENT_DOMAIN, approvalStatement, type ApprovalStatement } from '../../../src/protocol/approval-statement.ts'
-import { EXEC_REQUEST_DOMAIN } from '../../../src/protocol/exec.ts'
+import { APPROVAL_STATEMENT_DOMAIN, approvalStatement, type ApprovalStatement } from '../../../src/protocol/wire/approval-statement.ts'
+import { EXEC_REQUEST_DOMAIN } from '../../../src/protocol/wire/exec.ts'
 import { fromHex } from '../../../src/protocol/ids.ts'
 import { newParty, type Party } from '../../support/fake-network.ts'
 

@@ -7,7 +7,7 @@ import { promisify } from 'node:util'
 
 import fc from 'fast-check'
 
-import { realPath } from '../../../src/base/real-path.ts'
+import { realPath } from '../../../src/base/path-resolution.ts'
 import { meaningOf } from '../../../src/policy/approval/meanings.ts'
 import { isTransparentFile, isTransparentName, TRANSPARENT_PROGRAMS } from '../../../src/policy/approval/transparent.ts'
 import { SCRUBBED_PATH } from '../../../src/policy/environment.ts'

@@ -6,7 +6,7 @@ import { test, type TestContext } from 'node:test'
 import { authorizeFile } from '../../../src/policy/local/authorize.ts'
 import type { SessionRights } from '../../../src/policy/local/intent.ts'
 import { isFilePermit, type FileAccess, type FilePermit } from '../../../src/policy/local/file-permit.ts'
-import type { Capability } from '../../../src/protocol/rexd-names.ts'
+import type { Capability } from '../../../src/protocol/rexd/fields.ts'
 import { policyOf, refused, rightsOf } from '../../support/local-policy.ts'
 import { tempDir } from '../../support/temp-dir.ts'
 

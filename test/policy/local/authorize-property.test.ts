@@ -7,7 +7,7 @@ import { authorizeFile } from '../../../src/policy/local/authorize.ts'
 import type { SessionIntent, SessionRights } from '../../../src/policy/local/intent.ts'
 import type { Root } from '../../../src/policy/local/file-permit.ts'
 import type { LocalLimits, LocalPolicy } from '../../../src/policy/local/policy.ts'
-import { CAPABILITY_NAMES, type Capability } from '../../../src/protocol/rexd-names.ts'
+import { CAPABILITY_NAMES, type Capability } from '../../../src/protocol/rexd/fields.ts'
 import { askRun, askSession, EVERY_GRANT, policyOf, ruleText } from '../../support/local-policy.ts'
 
 const runs = (seed: number, numRuns = 1_000) => ({ seed: 20_260_300 + seed, numRuns })

@@ -3,7 +3,7 @@ import { chmod, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { consolePolicy } from '../../../src/policy/local/console-policy.ts'
+import { consolePolicy } from '../../../src/policy/local/read-policy.ts'
 import { unattendedVariables } from '../../../src/policy/local/unattended.ts'
 import { askRun, askSession, permitted, policyOf, refused, rightsOf } from '../../support/local-policy.ts'
 import { tempDir } from '../../support/temp-dir.ts'

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { ANSWER_FRESH_MS, openApproval, sealAnswer, SpentAnswers } from '../../../src/policy/approval/open-approval.ts'
-import type { Approval, Question } from '../../../src/policy/approval/question.ts'
+import { ANSWER_FRESH_MS, openApproval, sealAnswer, SpentAnswers } from '../../../src/policy/approval/approval.ts'
+import type { Approval, Question } from '../../../src/policy/approval/approval.ts'
 import { countStatements, type AgentsApproval } from '../../../src/policy/approval/statements.ts'
 import { scrubbedEnvironment } from '../../../src/policy/environment.ts'
 import type { Acl } from '../../../src/policy/mesh/acl.ts'

@@ -6,7 +6,7 @@ import { compareAcl } from '../../../src/policy/mesh/compare-acl.ts'
 import { explain, explanationText } from '../../../src/policy/mesh/explain.ts'
 import type { DetachIntent } from '../../../src/policy/mesh/intent.ts'
 import { Slots } from '../../../src/policy/slots.ts'
-import { MAX_DETACHED_BYTES_PER_AGENT } from '../../../src/protocol/detach-limits.ts'
+import { MAX_DETACHED_BYTES_PER_AGENT } from '../../../src/protocol/limits/detached.ts'
 import { aclOf, aclText, ALICE, alice, asking, entryText, LAPTOP, readText } from '../../support/acl-text.ts'
 
 const file = (keys: Record<string, string | number | boolean>) =>

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { countAsking, lintAsking } from '../../../src/policy/mesh/lint-asking.ts'
+import { countAsking, lintAsking } from '../../../src/policy/mesh/asking-rules.ts'
 import { aclOf, aclText, entryText, MALLORY } from '../../support/acl-text.ts'
 
 const pattern = (...argv: string[]): string => `[[exec.allow.ask_patterns]]\nargv = ${JSON.stringify(argv)}\n`

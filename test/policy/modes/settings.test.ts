@@ -10,11 +10,11 @@ import {
   type ExecSettings,
   type ResolvedExec,
   type SettingPlaces,
-} from '../../../src/policy/modes/settings.ts'
-import { isGivenLabel, placesOf, settingsOf, together, type ToolsSettings } from '../../../src/policy/modes/tools-settings.ts'
-import type { ModeOverride } from '../../../src/protocol/desk.ts'
-import { overrideText } from '../../../src/protocol/mode-command.ts'
-import { ASK_FALLBACKS, ASKS, HOSTS, SECURITIES } from '../../../src/protocol/question.ts'
+} from '../../../src/policy/modes.ts'
+import { isGivenLabel, placesOf, settingsOf, together, type ToolsSettings } from '../../../src/policy/modes.ts'
+import type { ModeOverride } from '../../../src/protocol/desk/messages.ts'
+import { overrideText } from '../../../src/protocol/desk/mode-command.ts'
+import { ASK_FALLBACKS, ASKS, HOSTS, SECURITIES } from '../../../src/protocol/desk/question.ts'
 
 const set = (fields: Partial<ExecSettings> = {}): ExecSettings => ({ ...NO_SETTINGS, ...fields })
 const places = (fields: Partial<SettingPlaces> = {}): SettingPlaces => ({

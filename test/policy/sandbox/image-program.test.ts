@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { findInImage, namesInImage } from '../../../src/policy/sandbox/image-program.ts'
+import { findInImage, namesInImage } from '../../../src/policy/sandbox/sandbox-grant.ts'
 
 test('a program of an image is found through its own links, which lead to nothing of this host', async (t) => {
   const base = await mkdtemp(join(tmpdir(), 'x0x-image-'))

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { RexdError } from '../../../src/sdk/errors.ts'
-import { failureText } from '../../../src/programs/rexd/exec-failure.ts'
+import { failureText } from '../../../src/programs/rexd/exec.ts'
 
 test('what a server refuses with is said with what to do next, and a terminal obeys none of it', () => {
   const said = (message: string, data: Record<string, unknown>): string => failureText(new RexdError({ code: -32_602, message, data }))

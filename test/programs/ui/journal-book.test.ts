@@ -3,10 +3,10 @@ import { readdir, readlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { LocalApi } from '../../../src/clients/local-api.ts'
+import { LocalApi } from '../../../src/clients/daemon.ts'
 import type { EngineConfigs } from '../../../src/programs/ui/engine-configs.ts'
 import { JournalBook } from '../../../src/programs/ui/journal-book.ts'
-import { MAX_PAGE_LINES } from '../../../src/protocol/page-limits.ts'
+import { MAX_PAGE_LINES } from '../../../src/protocol/limits/page.ts'
 import { tempDir } from '../../support/temp-dir.ts'
 
 const CALLS = 12

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 
-import { LocalApi } from '../../../src/clients/local-api.ts'
+import { LocalApi } from '../../../src/clients/daemon.ts'
 import { pageSources } from '../../../src/programs/ui/page-sources.ts'
 import { restartCommandIn } from '../../../src/supervision/restart-command.ts'
 import { MeshOfDaemons, type TestDaemon } from '../../support/mesh-of-daemons.ts'

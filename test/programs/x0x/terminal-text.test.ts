@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { shown, shownLine } from '../../../src/base/visible-text.ts'
-import { TerminalText } from '../../../src/programs/x0x/terminal-text.ts'
+import { TerminalText } from '../../../src/programs/x0x/run-output.ts'
 
 test('text that only shows itself stays as it is', () => {
   for (const text of ['plain', 'tab\tand\nline', 'Grüße, 世界, 👩‍💻', '']) assert.equal(shown(text), text)

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { PassThrough } from 'node:stream'
 import { test } from 'node:test'
 
-import { WaitingLine, waitingText, type WaitingEvent } from '../../../src/programs/x0x/waiting-line.ts'
+import { WaitingLine, waitingText, type WaitingEvent } from '../../../src/programs/x0x/run-output.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 
 const event = (over: Partial<WaitingEvent> = {}): WaitingEvent => ({

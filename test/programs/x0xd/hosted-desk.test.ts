@@ -4,7 +4,7 @@ import { once } from 'node:events'
 import { mkdir, readFile, stat } from 'node:fs/promises'
 import { test, type TestContext } from 'node:test'
 
-import { openDesk } from '../../../src/clients/desk-human.ts'
+import { openDesk } from '../../../src/clients/desk.ts'
 import { pathsIn } from '../../../src/clients/paths.ts'
 import { programArguments } from '../../../src/supervision/own-process.ts'
 import { MeshOfDaemons, until } from '../../support/mesh-of-daemons.ts'

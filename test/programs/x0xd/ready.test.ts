@@ -6,8 +6,8 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { ReadStream } from 'node:tty'
 
-import { LocalApi } from '../../../src/clients/local-api.ts'
-import { loadPty } from '../../../src/process/native-pty.ts'
+import { LocalApi } from '../../../src/clients/daemon.ts'
+import { loadPty } from '../../../src/process/terminal.ts'
 import { MeshOfDaemons, until } from '../../support/mesh-of-daemons.ts'
 import { tempDir } from '../../support/temp-dir.ts'
 

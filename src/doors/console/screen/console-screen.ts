@@ -1,16 +1,23 @@
-import { BoundedSet } from '../../../base/bounded.ts'
+import { BoundedSet } from '../../../base/bounded-collections.ts'
 import { type Clock, type Timer, within } from '../../../base/clock.ts'
 import { errorText } from '../../../base/errors.ts'
-import { Waiters } from '../../../base/waiters.ts'
+import { Waiters } from '../../../base/wait-queue.ts'
 import { endText, firstWords, keptBanner, noteText, oursLine } from '../entry-text.ts'
 import type { ConsoleControls, ConsoleScreen, ShownEnd, ShownRun } from '../screen.ts'
-import { type Bottom, type Display, LiveDisplay, PlainDisplay, type ScreenOutput } from './display.ts'
-import { HeldBytes, HeldOutput } from './held-output.ts'
+import { type Line, type Look, marksOf, styled } from './cells.ts'
+import {
+  type Bottom,
+  type Display,
+  LiveDisplay,
+  PlainDisplay,
+  type ScreenOutput,
+  type ScreenState,
+  barText,
+  statusText,
+} from './display.ts'
 import { HELP, type KeyTargets, Keys } from './keys.ts'
-import type { Line } from './line.ts'
-import { type Look, marksOf, styled } from './look.ts'
+import { HeldBytes, HeldOutput } from './pending-output.ts'
 import { RunView } from './run-view.ts'
-import { type ScreenState, barText, statusText } from './status-line.ts'
 
 /** Output that waits for the screen, of all commands together. */
 const MAX_HELD_BYTES = 16 * 1024 * 1024

@@ -1,10 +1,10 @@
 import type { Readable } from 'node:stream'
 import type { Clock } from '../../../base/clock.ts'
-import type { Environment } from '../../../base/environment.ts'
+import type { Environment } from '../../../base/runtime.ts'
 import type { ConsoleControls } from '../screen.ts'
+import { lookOf } from './cells.ts'
 import { OrderedScreen } from './console-screen.ts'
 import type { ScreenOutput } from './display.ts'
-import { lookOf } from './look.ts'
 
 /** Where the human types, if there is one. */
 type ScreenInput = Readable & { readonly isTTY?: boolean; setRawMode?(isRaw: boolean): unknown }

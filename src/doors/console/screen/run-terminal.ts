@@ -1,7 +1,6 @@
 import type { IBufferLine, Terminal } from '@xterm/headless'
-import { CONSOLE_TERMINAL } from '../../../protocol/console.ts'
-import { sgrOf } from './cell-style.ts'
-import { characterWidth } from './character-width.ts'
+import { CONSOLE_TERMINAL } from '../../../protocol/console/messages.ts'
+import { characterWidth, sgrOf } from './cells.ts'
 
 /** Rows that one piece of text can make; pieces are cut so that they do not make more. */
 const SCROLLBACK_ROWS = 5_000

@@ -1,9 +1,197 @@
+import { TerminalReader } from '../../../base/terminal-text.ts'
+import { shown } from '../../../base/visible-text.ts'
+import { CONSOLE_TERMINAL } from '../../../protocol/console/messages.ts'
 import type { ShownRun } from '../screen.ts'
-import type { Line } from './line.ts'
-import type { Look } from './look.ts'
-import { OutputFilter } from './output-filter.ts'
-import { OutputLines } from './output-lines.ts'
-import { type Row, RunTerminal } from './run-terminal.ts'
+import { type Line, type Look, characterWidth, inColourOf, marksOf } from './cells.ts'
+import { type Cell, type Row, RunTerminal, trimmed } from './run-terminal.ts'
+
+/** Marks upon one character. */
+const MAX_MARKS = 8
+/** Larger numbers mean the same on a terminal of 80 columns, and colours end here. */
+const MAX_NUMBER = 255
+
+// oxlint-disable-next-line no-control-regex
+const NOT_ASCII = /[^\u0000-\u007f]/
+
+/** VT, FF and NEL. */
+const LINE_ENDS = '\u000b\f\u0085'
+/** Moves the cursor, erases, inserts or deletes within the screen. */
+const PLAIN_FINALS = 'ABCDEFGHfde`aJKXP@LMSTrIZb'
+const { cols, rows } = CONSOLE_TERMINAL
+/** Each counts rows, or repeats for a row at most. */
+const MOST: Readonly<Record<string, number>> = { S: rows, T: rows, L: rows, M: rows, b: cols, I: 10, Z: 10 }
+
+/** What the filter gives. */
+export interface FilteredOutput {
+  /** Visible text, BS, HT, LF, CR and a few sequences that concern this screen alone. */
+  text(text: string): void
+  /** The program erases its whole screen; what stood there was to be read. */
+  clear(): void
+}
+
+const numbers = (parameters: string, most: number): string =>
+  parameters.replaceAll(/\d+/g, (digits) => (digits.length > 4 ? String(most) : String(Math.min(Number(digits), most))))
+
+/**
+ * What a program wrote, cut down to what may reach the terminal that holds its screen: no modes, no strings (titles,
+ * clipboard, links), no questions, no other screen, no other character sets; numbers, strings and marks are bounded.
+ */
+export class OutputFilter {
+  readonly #to: FilteredOutput
+  readonly #decoder = new TextDecoder('utf-8', { ignoreBOM: true })
+  readonly #reader = new TerminalReader({
+    text: (text) => this.#visible(text),
+    control: (character) => this.#control(character),
+    escape: (final) => this.#escape(final),
+    sequence: (parameters, final) => this.#sequence(parameters, final),
+  })
+  #marks = 0
+  #out = ''
+
+  constructor(to: FilteredOutput) {
+    this.#to = to
+  }
+
+  push(bytes: Uint8Array): void {
+    this.#reader.push(this.#decoder.decode(bytes, { stream: true }))
+    this.#give()
+  }
+
+  /** What was held back, once no more comes or a part is missing. */
+  end(): void {
+    this.#reader.push(this.#decoder.decode())
+    this.#reader.reset()
+    this.#marks = 0
+    this.#give()
+  }
+
+  #give(): void {
+    if (this.#out !== '') this.#to.text(this.#out)
+    this.#out = ''
+  }
+
+  #visible(text: string): void {
+    if (!NOT_ASCII.test(text)) {
+      this.#marks = 0
+      this.#out += text
+      return
+    }
+    for (const character of shown(text)) {
+      this.#marks = characterWidth(character.codePointAt(0)!) === 0 ? this.#marks + 1 : 0
+      if (this.#marks <= MAX_MARKS) this.#out += character
+    }
+  }
+
+  #control(character: string): void {
+    if (character === '\b' || character === '\r') this.#out += character
+    else if (LINE_ENDS.includes(character)) this.#out += '\n'
+  }
+
+  #escape(final: string): void {
+    if (final === 'c') {
+      this.#cleared()
+      this.#out += '\u001b[m\u001b[r\u001b[2J\u001b[H'
+    } else if ('78DEM'.includes(final)) this.#out += `\u001b${final}`
+  }
+
+  #sequence(parameters: string, final: string): void {
+    if (final === 'm' && /^[\d;:]*$/.test(parameters)) this.#out += `\u001b[${numbers(parameters, MAX_NUMBER)}m`
+    else if (/^\d*(;\d*)?$/.test(parameters)) this.#plain(parameters, final)
+  }
+
+  #plain(parameters: string, final: string): void {
+    // What terminals look at of these two, whatever follows it.
+    const first = Number(parameters.split(';')[0])
+    if (final === 'J' && first >= 2) {
+      // 3 would forget what has scrolled off.
+      if (first > 2) return
+      this.#cleared()
+      this.#out += '\u001b[2J'
+    } else if ((final === 's' || final === 'u') && parameters === '') this.#out += `\u001b[${final}`
+    // Of a region that begins below the first row, what scrolls off would be nowhere.
+    else if (final === 'r' && first > 1) return
+    else if (PLAIN_FINALS.includes(final)) this.#out += `\u001b[${numbers(parameters, MOST[final] ?? MAX_NUMBER)}${final}`
+  }
+
+  #cleared(): void {
+    this.#give()
+    this.#to.clear()
+  }
+}
+
+/** Of one line: what goes on beyond is printed as a line that goes on. */
+const MAX_CELLS = 4_096
+
+const render = (cells: readonly Cell[], colour: boolean): string => {
+  let out = ''
+  let now = ''
+  for (const { text, sgr } of cells) {
+    if (colour && sgr !== now) {
+      out += sgr === '' ? '\u001b[m' : `\u001b[0;${sgr}m`
+      now = sgr
+    }
+    out += text
+  }
+  return now === '' ? out : `${out}\u001b[m`
+}
+
+/** Puts rows of a command's screen together to the lines that it wrote, each behind a mark that it cannot write. */
+export class OutputLines {
+  readonly #look: Look
+  readonly #whoami: string
+  #line: readonly Cell[] = []
+  #isOpen = false
+  #goesOn = false
+  #isAgain = false
+
+  constructor(init: { look: Look; whoami: string }) {
+    this.#look = init.look
+    this.#whoami = init.whoami
+  }
+
+  /** Rows in their order; `isAgain`: they were printed before, and have changed since. The last line may go on with the next rows. */
+  rows(rows: readonly Row[], isAgain = false): Line[] {
+    const out: Line[] = []
+    for (const { cells, continues } of rows) {
+      if (!continues || isAgain !== this.#isAgain) out.push(...this.end())
+      this.#isOpen = true
+      this.#isAgain = isAgain
+      this.#line = [...this.#line, ...cells]
+      if (this.#line.length < MAX_CELLS) continue
+      out.push(this.#print(this.#line))
+      this.#goesOn = true
+      this.#line = []
+    }
+    return out
+  }
+
+  /** The line that is open, when nothing more belongs to it. */
+  end(): Line[] {
+    if (!this.#isOpen) return []
+    const rest = trimmed(this.#line)
+    const out = rest.length > 0 || !this.#goesOn ? [this.#print(rest)] : []
+    this.#isOpen = false
+    this.#goesOn = false
+    this.#line = []
+    return out
+  }
+
+  /** What is open here, and these rows behind it, as they would be printed now. */
+  preview(rows: readonly Row[]): Line[] {
+    const copy = new OutputLines({ look: this.#look, whoami: this.#whoami })
+    copy.#line = this.#line
+    copy.#isOpen = this.#isOpen
+    copy.#goesOn = this.#goesOn
+    return [...copy.rows(rows), ...copy.end()]
+  }
+
+  #print(cells: readonly Cell[]): Line {
+    const { output, goesOn, again } = marksOf(this.#look)
+    const inColour = (mark: string): string => inColourOf(this.#look, this.#whoami, mark)
+    const first = this.#isAgain ? again : this.#goesOn ? goesOn : output
+    return { first: inColour(first), next: inColour(goesOn), text: render(cells, this.#look.colour) }
+  }
+}
 
 /** What the filter gave, in its order; null: the screen is erased. */
 type Step = string | null

@@ -1,5 +1,5 @@
 import { errorText } from '../../../base/errors.ts'
-import { shellWords } from '../../../base/shell-word.ts'
+import { shellWords } from '../../../base/format.ts'
 import { shown, shownLine } from '../../../base/visible-text.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
 import { type AclInForce, notInForceLines } from '../../../doctor/loaded-acl.ts'

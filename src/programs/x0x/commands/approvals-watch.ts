@@ -1,18 +1,220 @@
+import type { Readable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { counted } from '../../../base/counted.ts'
-import { isAppError } from '../../../base/errors.ts'
-import { shownSentence, visibleJson } from '../../../base/visible-text.ts'
+import { errorText, isAppError } from '../../../base/errors.ts'
+import { counted } from '../../../base/format.ts'
+import { plainText, shownSentence, visibleJson } from '../../../base/visible-text.ts'
+import { type Output, untilEnded, write } from '../../../cli/output.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
-import { type DeskHuman, type DeskNews, type Waiting, openDesk } from '../../../clients/desk-human.ts'
-import { questionLines } from '../../../clients/question-text.ts'
-import type { PendingQuestion } from '../../../protocol/desk.ts'
-import { untilEnded, write } from '../../../supervision/program-output.ts'
-import { isAtTerminal } from '../confirm.ts'
+import { type DeskHuman, type DeskNews, type Waiting, openDesk } from '../../../clients/desk.ts'
+import { countdown, questionLines } from '../../../clients/question-text.ts'
+import { desktopNotice } from '../../../process/desktop-notice.ts'
+import type { Flood, PendingQuestion } from '../../../protocol/desk/messages.ts'
+import { unallowable } from '../../../protocol/desk/question-size.ts'
+import type { Decision } from '../../../protocol/desk/question.ts'
+import { OPAQUE_GRANT_MS } from '../../../protocol/limits/approvals.ts'
 import type { CliContext } from '../context.ts'
 import { printLine } from '../print.ts'
-import { deskPathsOf } from './approvals.ts'
-import { questionNotices } from './question-notice.ts'
-import { QuestionPrompt } from './question-prompt.ts'
+import { isAtTerminal } from '../prompts.ts'
+import { asLate, deskPathsOf } from './approvals.ts'
+
+/** Questions within this time are one notice: the window has them all. */
+const APART_MS = 2_000
+const MAX_NOTICE = 160
+const TITLE = 'x0x: a command waits for you'
+
+/** Printable ASCII and no semicolon, which would begin another field of the terminal's sequence. */
+const noticeOf = ({ question: { asker, executable } }: PendingQuestion): string =>
+  plainText(`${asker.kind === 'local' ? asker.label : asker.agent_id.slice(0, 8)} asks for ${executable}`)
+    .replaceAll(';', ',')
+    .slice(0, MAX_NOTICE)
+
+/** Tells of each question once: the desktop, else the terminal (OSC 9 and the bell), else nobody. */
+export const questionNotices = (context: CliContext): ((pending: PendingQuestion) => void) => {
+  const told = new Set<string>()
+  let last = -APART_MS
+  return (pending) => {
+    if (told.has(pending.question_id)) return
+    told.add(pending.question_id)
+    const now = performance.now()
+    if (now - last < APART_MS) return
+    last = now
+    const text = noticeOf(pending)
+    if (desktopNotice(TITLE, text, context.env) || context.stdout.isTTY !== true || context.json) return
+    context.stdout.write(`\u001b]9;${TITLE}: ${text}\u0007\u0007`)
+  }
+}
+
+/** How long a question must have stood before a key decides about it: what was typed before was meant for another. */
+const READABLE_MS = 700
+const TICK_MS = 1_000
+const [BELL, CLEAR_LINE] = ['\u0007', '\r\u001b[K']
+const [CTRL_C, CTRL_D] = ['\u0003', '\u0004']
+
+const KEYS: Readonly<Record<string, Decision>> = { a: 'allow_once', A: 'allow_always', d: 'deny' }
+const DONE: Readonly<Record<Decision, string>> = { allow_once: 'allowed once', allow_always: 'allowed from now on', deny: 'denied' }
+
+/** An opaque command may do something else in each run, so that it is allowed for hours. */
+const alwaysKey = ({ decisions, question: { opaque } }: PendingQuestion): string =>
+  decisions.includes('allow_always') ? (opaque === null ? 'A always  ' : `A for ${OPAQUE_GRANT_MS / 3_600_000} h  `) : ''
+
+interface PromptInit {
+  readonly stdin: Readable
+  readonly stdout: Output
+  readonly bell: boolean
+  /** `q` or Ctrl-C. */
+  readonly end: () => void
+}
+
+/** A question that stands on the screen. */
+interface Shown {
+  readonly pending: PendingQuestion
+  readonly sinceMs: number
+  /** Told the desk, which has not answered yet. */
+  deciding: boolean
+}
+
+/** The oldest question at a terminal, one at a time, decided by a key. */
+export class QuestionPrompt {
+  readonly #init: PromptInit
+  readonly #waiting = new Map<string, PendingQuestion>()
+  readonly #later = new Set<string>()
+  readonly #floods = new Map<string, Flood>()
+  #desk: DeskHuman | null = null
+  #shown: Shown | null = null
+  #timer: NodeJS.Timeout | null = null
+
+  constructor(init: PromptInit) {
+    this.#init = init
+  }
+
+  start(): void {
+    const { stdin } = this.#init
+    const { setRawMode } = stdin as { setRawMode?: (raw: boolean) => unknown }
+    setRawMode?.call(stdin, true)
+    stdin.on('data', this.#typed)
+    this.#timer = setInterval(() => this.#prompt(), TICK_MS)
+  }
+
+  stop(): void {
+    const { stdin } = this.#init
+    if (this.#timer !== null) clearInterval(this.#timer)
+    stdin.off('data', this.#typed)
+    const { setRawMode } = stdin as { setRawMode?: (raw: boolean) => unknown }
+    setRawMode?.call(stdin, false)
+    stdin.pause()
+  }
+
+  begin(desk: DeskHuman, { questions, floods }: Waiting): void {
+    this.#desk = desk
+    this.#shown = null
+    this.#waiting.clear()
+    for (const question of questions) this.#waiting.set(question.question_id, question)
+    for (const flood of floods) this.#floods.set(flood.asker, flood)
+    this.#next()
+  }
+
+  news(news: DeskNews): void {
+    if (news.type === 'question') this.#waiting.set(news.question_id, news)
+    else if (news.type === 'flood') this.#floods.set(news.asker, news)
+    else if (news.type === 'settled') this.#settled(news)
+    this.#next()
+  }
+
+  lost(why: Error): void {
+    this.#desk = null
+    this.#shown = null
+    this.#waiting.clear()
+    this.#say(`${shownSentence(why.message)}; looking for it again`)
+    this.#prompt()
+  }
+
+  #settled({ question_id: id, decision, by }: Extract<DeskNews, { type: 'settled' }>): void {
+    this.#waiting.delete(id)
+    this.#later.delete(id)
+    if (this.#shown?.pending.question_id !== id || this.#shown.deciding) return
+    this.#shown = null
+    this.#say(shownSentence(`${decision}, by ${by}: ${id}`))
+  }
+
+  /** Shows the oldest that was not put off, where none stands there. */
+  #next(): void {
+    const oldest = [...this.#waiting.values()]
+      .filter(({ question_id: id }) => !this.#later.has(id))
+      .sort((one, other) => one.asked_at_ms - other.asked_at_ms)[0]
+    if (this.#shown === null && oldest !== undefined) {
+      this.#shown = { pending: oldest, sinceMs: Date.now(), deciding: false }
+      this.#say([oldest.question_id, ...questionLines(oldest.question, this.#init.stdout.columns)].join('\n'))
+      if (this.#init.bell) this.#init.stdout.write(BELL)
+      setTimeout(() => this.#prompt(), READABLE_MS + 1).unref()
+    }
+    this.#prompt()
+  }
+
+  /** A chunk of more than one key was pasted, or typed before anything could be read: it decides nothing. */
+  readonly #typed = (chunk: Buffer | string): void => {
+    const key = chunk.toString()
+    if (key === 'q' || key.includes(CTRL_C) || key.includes(CTRL_D)) return this.#init.end()
+    const decision = Object.hasOwn(KEYS, key) ? KEYS[key] : undefined
+    if (key === 's') this.#putOff()
+    else if (decision !== undefined && this.#mayDecide(decision)) void this.#decide(decision)
+  }
+
+  #mayDecide(decision: Decision): boolean {
+    const shown = this.#shown
+    if (shown === null || shown.deciding || Date.now() - shown.sinceMs < READABLE_MS) return false
+    if (decision === 'deny') return true
+    if (unallowable(shown.pending.question) !== null) return false
+    return shown.pending.decisions.includes(decision)
+  }
+
+  #putOff(): void {
+    if (this.#shown === null) this.#later.clear()
+    else if (this.#shown.deciding) return
+    else this.#later.add(this.#shown.pending.question_id)
+    this.#shown = null
+    this.#next()
+  }
+
+  async #decide(decision: Decision): Promise<void> {
+    const [shown, desk] = [this.#shown, this.#desk]
+    if (shown === null || desk === null) return
+    shown.deciding = true
+    const { question_id: id, question } = shown.pending
+    let isOver = true
+    try {
+      const { grant_id: grant } = await desk.decide({ question_id: id, permit_sha256: question.permit_sha256, decision })
+      this.#say(`${DONE[decision]}: ${id}${grant === null ? '' : `, as ${grant}`}`)
+    } catch (error) {
+      // What the desk did not take for another reason still waits for somebody.
+      isOver = isAppError(error, 'conflict') || isAppError(error, 'not_found')
+      this.#say(shownSentence(errorText(asLate(error))))
+    }
+    if (isOver) this.#waiting.delete(id)
+    if (this.#shown === shown) this.#shown = null
+    this.#next()
+  }
+
+  #say(text: string): void {
+    this.#init.stdout.write(`${CLEAR_LINE}${text}\n`)
+  }
+
+  #prompt(): void {
+    this.#init.stdout.write(`${CLEAR_LINE}${this.#line().slice(0, (this.#init.stdout.columns ?? 80) - 1)}`)
+  }
+
+  #line(): string {
+    const denied = [...this.#floods.values()].reduce((sum, { count }) => sum + count, 0)
+    const flood = denied === 0 ? '' : `  (${counted(denied, 'question')} of who asks too much denied)`
+    const later = this.#later.size === 0 ? '' : `  ${this.#later.size} later`
+    const shown = this.#shown
+    if (shown === null)
+      return `nothing ${this.#later.size === 0 ? 'waits' : 'else waits; s shows again what was put off'}  q end${later}${flood}`
+    const others = this.#waiting.size - this.#later.size - 1
+    const keys =
+      shown.deciding || Date.now() - shown.sinceMs < READABLE_MS ? '…' : `a once  ${alwaysKey(shown.pending)}d deny  s later  q end`
+    return `${countdown(shown.pending.expires_at_ms, Date.now())}  ${keys}${others > 0 ? `  ${others} more` : ''}${later}${flood}`
+  }
+}
 
 /** How soon a desk that went away is looked for again. */
 const AGAIN_MS = 1_000

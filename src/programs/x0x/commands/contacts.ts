@@ -1,14 +1,16 @@
 import { AppError, errorText, isAppError } from '../../../base/errors.ts'
+import { counted } from '../../../base/format.ts'
 import { readUpTo } from '../../../base/read-up-to.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
 import { operate } from '../../../clients/operator.ts'
-import type { ContactRecord } from '../../../protocol/api-answers.ts'
+import type { ContactRecord, SelectedHost } from '../../../protocol/api-answers.ts'
 import { asCopied } from '../../../protocol/copied-text.ts'
-import { labelsText } from '../../../protocol/labels.ts'
+import { labelsText } from '../../../protocol/hosts/contact-index.ts'
 import { TRUST_LEVELS } from '../../../protocol/reasons.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
+import { selectHosts } from '../fleet/fleet-request.ts'
 import { printAnswer, printDone, printLine, printNotice, printTable } from '../print.ts'
 
 export type Contact = ContactRecord
@@ -113,4 +115,37 @@ export const runContactsUnpin = async (context: CliContext, { words: [contact = 
 export const runContactsRemove = async (context: CliContext, { words: [contact = ''] }: CommandLine): Promise<number> => {
   const answer = await operate<object>(context, '/contacts/remove', { contact })
   return printDone(context, answer, async () => printLine(context, shownLine(`${contact}: removed`)))
+}
+
+/** `x0x contacts label NAME key=value... key=`. */
+export const runContactsLabel = async (context: CliContext, { words: [contact = '', ...words] }: CommandLine): Promise<number> => {
+  const labels: Record<string, string | null> = {}
+  for (const word of words) {
+    const [, key, value] = /^([^=]+)=(.*)$/su.exec(word) ?? []
+    if (key === undefined || value === undefined || key === '__proto__')
+      throw usageError(`${JSON.stringify(word)} is no label`, 'key=value gives one, key= takes it away')
+    if (Object.hasOwn(labels, key)) throw usageError(`the label ${key} is named twice`)
+    labels[key] = value === '' ? null : value
+  }
+  return report(context, await operate<{ contact?: Contact }>(context, '/contacts/label', { contact, labels }))
+}
+
+interface Selected {
+  readonly hosts: readonly SelectedHost[]
+  readonly expression: string
+}
+
+const lineOf = ({ host, labels, trust }: SelectedHost, width: number): string =>
+  `${host.padEnd(width)}  ${labelsText(labels)}${trust === 'blocked' ? ' (blocked)' : ''}`.trimEnd()
+
+/** `x0x contacts select WHO...`. */
+export const runContactsSelect = async (context: CliContext, line: CommandLine): Promise<number> => {
+  const answer = await selectHosts<Selected>(context, line.words)
+  return printAnswer(context, answer, async () => {
+    const { hosts, expression } = answer
+    if (line.has('fold')) return printLine(context, shownLine(expression))
+    const width = Math.max(...hosts.map(({ host }) => host.length))
+    await printLine(context, hosts.map((host) => shownLine(lineOf(host, width))).join('\n'))
+    return printNotice(context, `${counted(hosts.length, 'host')}: ${shownLine(expression)}`)
+  })
 }

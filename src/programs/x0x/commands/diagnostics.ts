@@ -1,7 +1,7 @@
 import { shownLine } from '../../../base/visible-text.ts'
+import { write } from '../../../cli/output.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
 import type { Route } from '../../../doors/rest/routes.ts'
-import { write } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
 import { printAnswer, printTable, table } from '../print.ts'
 

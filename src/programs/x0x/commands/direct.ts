@@ -1,11 +1,11 @@
 import { AppError } from '../../../base/errors.ts'
 import { readUpTo } from '../../../base/read-up-to.ts'
 import { shown, shownLine, visibleJson } from '../../../base/visible-text.ts'
+import { untilEnded, write } from '../../../cli/output.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
 import type { ContactsAnswer } from '../../../protocol/api-answers.ts'
-import { MAX_DIRECT_PAYLOAD } from '../../../protocol/limits.ts'
+import { MAX_DIRECT_PAYLOAD } from '../../../protocol/limits/wire.ts'
 import { linesOf } from '../../../protocol/lines.ts'
-import { untilEnded, write } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
 import { printAnswer, printLine } from '../print.ts'
 

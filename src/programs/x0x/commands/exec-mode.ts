@@ -1,11 +1,11 @@
-import { counted } from '../../../base/counted.ts'
 import { AppError } from '../../../base/errors.ts'
+import { counted } from '../../../base/format.ts'
 import { shownLine } from '../../../base/visible-text.ts'
+import { write } from '../../../cli/output.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
-import type { DeskHuman } from '../../../clients/desk-human.ts'
-import { settingsOf } from '../../../policy/modes/tools-settings.ts'
-import { MAX_SESSION_NAME } from '../../../protocol/desk-limits.ts'
-import type { ModeOverride } from '../../../protocol/desk.ts'
+import type { DeskHuman } from '../../../clients/desk.ts'
+import { settingsOf } from '../../../policy/modes.ts'
+import type { ModeOverride } from '../../../protocol/desk/messages.ts'
 import {
   type ModeChange,
   type ModeCommand,
@@ -15,8 +15,8 @@ import {
   overrideText,
   readModeCommand,
   readSettings,
-} from '../../../protocol/mode-command.ts'
-import { write } from '../../../supervision/program-output.ts'
+} from '../../../protocol/desk/mode-command.ts'
+import { MAX_SESSION_NAME } from '../../../protocol/limits/approvals.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { printAnswer, printLine, printTable } from '../print.ts'

@@ -1,6 +1,5 @@
-import { counted } from '../../../base/counted.ts'
 import { AppError, isAppError } from '../../../base/errors.ts'
-import { shellWords } from '../../../base/shell-word.ts'
+import { counted, shellWords } from '../../../base/format.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { operate } from '../../../clients/operator.ts'
 import type { FanoutSession, IncomingRun, RunSession } from '../../../protocol/api-answers.ts'

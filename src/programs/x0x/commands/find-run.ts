@@ -1,6 +1,6 @@
 import { AppError, isAppError } from '../../../base/errors.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
-import type { ShownRun } from '../../../protocol/asked-run.ts'
+import type { ShownRun } from '../../../protocol/api/detached-run.ts'
 import { isRequestId } from '../../../protocol/ids.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'

@@ -1,10 +1,16 @@
-import { shownLine } from '../../../base/visible-text.ts'
+import type { Logger } from '../../../base/log.ts'
+import { shownLine, visibleJson } from '../../../base/visible-text.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
+import { TOKEN_NAMES } from '../../../cli/x0x.ts'
 import { operate } from '../../../clients/operator.ts'
+import { CAUSE_TEXT, evaluateTrust, trustRemedy } from '../../../clients/trust.ts'
+import { loadPrimitives } from '../../../identity/primitives.ts'
 import type { Fields } from '../../../protocol/json-table.ts'
+import type { TrustDecision } from '../../../protocol/reasons.ts'
+import { rotateAgentKey } from '../../../supervision/rotate-agent-key.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
-import { painter, printAnswer, printDone, printLine } from '../print.ts'
+import { painter, printAnswer, printDone, printJson, printLine } from '../print.ts'
 
 const fact = (value: unknown): string => (Array.isArray(value) ? value.join(' ') : String(value))
 
@@ -32,4 +38,72 @@ export const runRevoke = async (context: CliContext, line: CommandLine): Promise
   if (!line.has('yes')) throw usageError(`revoking ${what} cannot be undone`, 'when that is what you want, add --yes')
   const answer = await operate<object>(context, '/agent/revoke', { machine_id: machine })
   return printDone(context, answer, async () => printLine(context, `revoked: ${shownLine(what)}`))
+}
+
+/** `x0x keys rotate-token [WHICH]`. */
+export const runRotateToken = async (context: CliContext, { words: [which = 'api-token'] }: CommandLine): Promise<number> => {
+  const token = TOKEN_NAMES.find((name) => name === which)
+  if (token === undefined)
+    throw usageError(`${JSON.stringify(which)} is none of the secrets that callers have`, `one of ${TOKEN_NAMES.join(', ')}`)
+  const answer = await operate<{ file: string }>(context, '/keys/rotate-token', { token: token.replace('-', '_') })
+  return printDone(context, answer, async () => {
+    await printLine(context, shownLine(`made anew: ${answer.file}; the one before opens nothing more`))
+    if (token === 'operator-key') await printLine(context, 'windows of humans that are open stay so until they are closed')
+  })
+}
+
+const tell = (fields: object | string, text = ''): void => void process.stderr.write(`${visibleJson(JSON.stringify({ text, fields }))}\n`)
+/** What goes wrong with the journal, without the logger of the daemons, which takes long to load. */
+const TOLD: Logger = { debug: () => undefined, info: () => undefined, warn: tell, error: tell, child: () => TOLD }
+
+/** `x0x keys rotate`: in the data directory itself, which no daemon may have. */
+export const runRotate = async (context: CliContext, line: CommandLine): Promise<number> => {
+  if (!line.has('yes'))
+    throw usageError(
+      'this agent gets another id; contacts follow it, ACLs do not: whoever lists the old id has to list the new one',
+      'when that is what you want, add --yes',
+    )
+  await loadPrimitives()
+  const rotated = await rotateAgentKey({ log: TOLD }, context.api.paths)
+  return printDone(context, { ok: true, ...rotated }, async () => {
+    await printLine(context, `agent ${rotated.agent_id}, formerly ${rotated.formerly}`)
+    await printLine(context, 'start x0xd: contacts learn it when they are linked; their ACLs need an entry for the new id')
+  })
+}
+
+const STATUS: Readonly<Record<TrustDecision, number>> = {
+  accept: 0,
+  accept_with_flag: 3,
+  unknown: 4,
+  reject_blocked: 5,
+  reject_machine_mismatch: 5,
+  reject_revoked: 5,
+}
+
+const MEANING: Readonly<Record<TrustDecision, string>> = {
+  accept: 'its requests are judged by the ACL, its messages are taken',
+  accept_with_flag: 'its messages are taken, its commands are denied (trust_rejected)',
+  unknown: 'its commands are denied (trust_rejected), and its messages are not taken',
+  reject_blocked: 'links to it are closed',
+  reject_machine_mismatch: 'links to it from that machine are closed',
+  reject_revoked: 'links to it are closed, for ever',
+}
+
+/** `x0x trust evaluate AGENT MACHINE`. */
+export const runTrustEvaluate = async (context: CliContext, { words: [agent = '', machine = ''] }: CommandLine): Promise<number> => {
+  const evaluation = await evaluateTrust(context.api, agent, machine)
+  const { decision, cause, contact, in_acl } = evaluation
+  if (context.json) await printJson(context, evaluation)
+  else {
+    const paint = painter(context.stdout, context.env)
+    const colour = decision === 'accept' ? 'green' : STATUS[decision] === 5 ? 'red' : 'yellow'
+    const who = contact === null ? evaluation.agent_id : `${contact.name} (${evaluation.agent_id})`
+    await printLine(context, `${paint(colour, decision)}  ${MEANING[decision]}`)
+    await printLine(context, shownLine(`agent    ${who}`))
+    await printLine(context, `why      ${CAUSE_TEXT[cause]}`)
+    await printLine(context, `acl      it ${in_acl ? 'has' : 'has no'} entry for this agent on that machine`)
+    const remedy = trustRemedy(evaluation)
+    if (remedy !== null) await printLine(context, shownLine(`${decision === 'accept' ? 'safer' : 'mend '}    ${remedy}`))
+  }
+  return STATUS[decision]
 }

@@ -1,18 +1,17 @@
 import { existsSync } from 'node:fs'
 import { isAppError } from '../../../base/errors.ts'
-import { shellWord } from '../../../base/shell-word.ts'
+import { shellWord } from '../../../base/format.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
 import { instanceFlags } from '../../../clients/paths.ts'
+import { SETTINGS } from '../../../config/config.ts'
 import { type FirstWishes, makeFirstFiles } from '../../../config/first-files.ts'
-import { SETTINGS } from '../../../config/settings.ts'
 import { loadPrimitives } from '../../../identity/primitives.ts'
 import { restartCommand } from '../../../supervision/restart-command.ts'
-import { isAtTerminal } from '../confirm.ts'
 import type { CliContext } from '../context.ts'
-import { Dialogue } from '../dialogue.ts'
 import { usageError } from '../failure.ts'
 import { printAnswer, printDone, printLine, printNotice, printTable } from '../print.ts'
+import { Dialogue, isAtTerminal } from '../prompts.ts'
 
 interface InitOptions {
   /** What the agent calls itself; null: not said. */

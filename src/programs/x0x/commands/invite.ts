@@ -1,9 +1,9 @@
 import { AppError, errorText, isAppError } from '../../../base/errors.ts'
 import { shownLine } from '../../../base/visible-text.ts'
+import { write } from '../../../cli/output.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
 import { operate } from '../../../clients/operator.ts'
-import { entryText, suggestionWarnings, unsuggestable } from '../../../policy/mesh/suggest.ts'
-import { write } from '../../../supervision/program-output.ts'
+import { entryText, suggestionWarnings, unsuggestable } from '../../../policy/mesh/explain.ts'
 import { restartCommand } from '../../../supervision/restart-command.ts'
 import { type Contact, meetProblem, nameProblem } from '../../../trust/contact.ts'
 import {
@@ -21,9 +21,9 @@ import {
 } from '../../../trust/invitation.ts'
 import { carriedCommand } from '../carried-command.ts'
 import type { CliContext } from '../context.ts'
-import { Dialogue } from '../dialogue.ts'
 import { usageError } from '../failure.ts'
 import { printJson, printLine } from '../print.ts'
+import { Dialogue } from '../prompts.ts'
 
 /** How often a line or a code may be mistyped. */
 const TRIES = 3

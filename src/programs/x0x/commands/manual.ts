@@ -1,8 +1,6 @@
-import { manualPage } from '../../../cli/man.ts'
-import { PAGES } from '../../../cli/pages.ts'
+import { PAGES, manualPage, referencePage } from '../../../cli/man.ts'
+import { write } from '../../../cli/output.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
-import { referencePage } from '../../../cli/reference.ts'
-import { write } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 

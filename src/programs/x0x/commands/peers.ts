@@ -1,12 +1,75 @@
-import { counted } from '../../../base/counted.ts'
+import { counted } from '../../../base/format.ts'
+import { write } from '../../../cli/output.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
-import { meshSizeText } from '../../../doctor/mesh-size.ts'
+import { meshSizeText } from '../../../doctor/mesh-check.ts'
 import type { AgentAnswer, ContactsAnswer, MeshCounts, PeerJson } from '../../../protocol/api-answers.ts'
-import { write } from '../../../supervision/program-output.ts'
 import type { CliContext } from '../context.ts'
-import { drawingFor } from '../drawing.ts'
+import { type Drawing, drawingFor, widestOf } from '../drawing.ts'
 import { printAnswer, printLine, printTable } from '../print.ts'
-import { peersGraph } from './peers-graph.ts'
+
+/** The nearest; more are no picture. */
+const MAX_DRAWN_PEERS = 100
+const MAX_NAME_COLUMNS = 24
+/** `12345 ms` and the space before it. */
+const RTT_COLUMNS = 9
+const MAX_BAR_COLUMNS = 30
+/** Of the beginning of an agent's id, as elsewhere; a narrow terminal has no room for it. */
+const [ID_COLUMNS, LEAST_FOR_ID] = [12, 72]
+
+/** What is drawn of a peer; `name` as it is to be shown. */
+export interface DrawnPeer extends Pick<PeerJson, 'linked' | 'connected' | 'rtt_ms' | 'agent_id' | 'last_seen'> {
+  readonly name: string
+}
+
+export interface PeersGraph {
+  /** This daemon. */
+  readonly self: string
+  readonly peers: readonly DrawnPeer[]
+}
+
+type State = 'linked' | 'connected' | 'announced'
+const drawnState = ({ linked, connected }: DrawnPeer): State => (linked ? 'linked' : connected ? 'connected' : 'announced')
+const STATES: readonly State[] = ['linked', 'connected', 'announced']
+const STATE_WIDTH = 9
+const COLOURS = { linked: 'green', connected: 'cyan', announced: 'dim' } as const
+
+/** Proven before connected before announced, and the nearest of each first. */
+const nearestFirst = (one: DrawnPeer, other: DrawnPeer): number =>
+  STATES.indexOf(drawnState(one)) - STATES.indexOf(drawnState(other)) || (one.rtt_ms ?? Infinity) - (other.rtt_ms ?? Infinity) || 0
+
+const farText = ({ rtt_ms, last_seen }: DrawnPeer): string =>
+  rtt_ms !== null ? `${rtt_ms} ms` : last_seen === null ? '' : `seen ${last_seen.slice(0, 19).replace('T', ' ')}`
+
+/** A star: this daemon, and a line to each peer, whose bar is as long as the way there and back takes. */
+export const peersGraph = ({ self, peers }: PeersGraph, { columns, glyphs, paint, cell }: Drawing): string[] => {
+  const drawn = peers.toSorted(nearestFirst).slice(0, MAX_DRAWN_PEERS)
+  const lines = { linked: glyphs.proven, connected: glyphs.connected, announced: glyphs.announced }
+  const nameWidth = widestOf(
+    drawn.map(({ name }) => name),
+    Math.min(MAX_NAME_COLUMNS, Math.floor(columns / 3)),
+  )
+  const idWidth = columns >= LEAST_FOR_ID ? ID_COLUMNS : 0
+  const fixed = 5 + nameWidth + 2 + STATE_WIDTH + 2 + (idWidth === 0 ? 0 : idWidth + 2)
+  const barRoom = Math.min(MAX_BAR_COLUMNS, Math.max(0, columns - fixed - RTT_COLUMNS))
+  const farthest = Math.max(1, ...drawn.map(({ rtt_ms }) => rtt_ms ?? 0))
+  const rows = drawn.map((peer, at) => {
+    const state = drawnState(peer)
+    const bar = peer.rtt_ms === null ? '' : glyphs.bar.repeat(Math.round((peer.rtt_ms / farthest) * barRoom))
+    const id = idWidth === 0 ? '' : `${cell(peer.agent_id?.slice(0, idWidth) ?? '-', idWidth)}  `
+    const far = cell(farText(peer), columns - fixed - (bar === '' ? 0 : bar.length + 1)).trimEnd()
+    const line = `${at === drawn.length - 1 && drawn.length === peers.length ? glyphs.last : glyphs.branch}${lines[state]}`
+    const told = `${cell(peer.name, nameWidth)}  ${paint(COLOURS[state], cell(state, STATE_WIDTH))}  ${id}`
+    return `${paint(COLOURS[state], line)}  ${told}${bar === '' ? '' : `${paint(COLOURS[state], bar)} `}${far}`.trimEnd()
+  })
+  const left = peers.length - drawn.length
+  const key = `${lines.linked} both ends proven, ${lines.connected} connected, ${lines.announced} heard of, ${glyphs.bar} round trip`
+  return [
+    cell(self, columns).trimEnd(),
+    ...rows,
+    ...(left > 0 ? [`${glyphs.last}${glyphs.announced}  ${left} more: x0x peers`] : []),
+    paint('dim', cell(key, columns).trimEnd()),
+  ]
+}
 
 const stateOf = (peer: PeerJson): string => (peer.linked ? 'linked' : peer.connected ? 'connected' : 'announced')
 

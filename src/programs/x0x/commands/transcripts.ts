@@ -1,15 +1,18 @@
 import { shownLine, visibleJson } from '../../../base/visible-text.ts'
+import { untilEnded, write } from '../../../cli/output.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
 import { Asciicast } from '../../../doors/console/asciicast.ts'
 import { FILE_PAGE, pageOf, transcriptLineText } from '../../../doors/console/entry-text.ts'
-import { untilEnded, write } from '../../../supervision/program-output.ts'
-import { followTranscript } from '../../../transcripts/follow-transcript.ts'
-import { listTranscripts, newestTranscript } from '../../../transcripts/list-transcripts.ts'
-import { type TranscriptLine, readTranscript } from '../../../transcripts/read-transcript.ts'
-import { removeTranscript } from '../../../transcripts/remove-transcripts.ts'
-import { type Match, searchTranscripts } from '../../../transcripts/search-transcripts.ts'
-import { transcriptsDir } from '../../../transcripts/transcript-directory.ts'
-import { checkName } from '../../../transcripts/transcript-names.ts'
+import {
+  type Match,
+  followTranscript,
+  listTranscripts,
+  newestTranscript,
+  removeTranscript,
+  searchTranscripts,
+} from '../../../transcripts/browse.ts'
+import { checkName, transcriptsDir } from '../../../transcripts/directory.ts'
+import { type TranscriptLine, readTranscript } from '../../../transcripts/read.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { printJson, printLine, printNotice } from '../print.ts'

@@ -1,5 +1,5 @@
 import { isAppError } from '../../../base/errors.ts'
-import { VERSION } from '../../../base/version.ts'
+import { VERSION } from '../../../base/runtime.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import type { CliContext } from '../context.ts'
 import { printAnswer, printLine } from '../print.ts'

@@ -1,4 +1,4 @@
-import { type FanoutEventJson, type FanoutHostJson, type FanoutLedgerJson, sumsOf } from '../../../protocol/fanout.ts'
+import { type FanoutEventJson, type FanoutHostJson, type FanoutLedgerJson, sumsOf } from '../../../protocol/api/fanout.ts'
 import { unheardEnd } from './ledger-state.ts'
 
 interface Host {

@@ -1,10 +1,10 @@
 import { attempt } from '../../../base/errors.ts'
-import { shellWords } from '../../../base/shell-word.ts'
+import { shellWords } from '../../../base/format.ts'
 import { optionParts } from '../../../cli/command.ts'
 import { FLEET_OPTIONS } from '../../../cli/exec.ts'
 import { type CommandLine, millisecondsOf } from '../../../cli/parse.ts'
-import { MAX_FANOUT_HOSTS, MAX_FANOUT_PARALLEL } from '../../../protocol/fanout-limits.ts'
-import { failuresAllowed } from '../../../protocol/fanout.ts'
+import { failuresAllowed } from '../../../protocol/api/fanout.ts'
+import { MAX_FANOUT_HOSTS, MAX_FANOUT_PARALLEL } from '../../../protocol/limits/fleet.ts'
 import { carriedCommand } from '../carried-command.ts'
 import { usageError } from '../failure.ts'
 

@@ -1,9 +1,9 @@
 import type { Clock, Timer } from '../../../base/clock.ts'
-import type { Environment } from '../../../base/environment.ts'
+import type { Environment } from '../../../base/runtime.ts'
 import { shownLine } from '../../../base/visible-text.ts'
-import { cutTo } from '../../../doors/console/screen/fitted-text.ts'
-import { type FanoutHostJson, FanoutSums } from '../../../protocol/fanout.ts'
-import type { Output } from '../../../supervision/program-output.ts'
+import type { Output } from '../../../cli/output.ts'
+import { cutTo } from '../../../doors/console/screen/cells.ts'
+import { type FanoutHostJson, FanoutSums } from '../../../protocol/api/fanout.ts'
 import { type Paint, painter } from '../print.ts'
 
 /** At most ten times in a second: more is not read, and costs a terminal far away. */

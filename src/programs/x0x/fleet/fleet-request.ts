@@ -1,16 +1,24 @@
 import { createHash } from 'node:crypto'
 import { v7 as uuidv7 } from 'uuid'
 import { AppError, isAppError } from '../../../base/errors.ts'
-import { shellWords } from '../../../base/shell-word.ts'
-import { MAX_STDIN_SPOOL } from '../../../protocol/limits.ts'
+import { shellWords } from '../../../base/format.ts'
+import { selectPath } from '../../../clients/daemon.ts'
+import type { SelectedHosts } from '../../../protocol/api-answers.ts'
+import { MAX_STDIN_SPOOL } from '../../../protocol/limits/wire.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { openStdin } from '../stdin-source.ts'
 import type { FleetLine, RetryOf } from './fleet-line.ts'
 import { LedgerFile } from './ledger-file.ts'
-import { type AskedHost, LEDGER_VERSION } from './ledger-lines.ts'
-import type { LedgerState } from './ledger-state.ts'
-import { selectedHosts } from './select-hosts.ts'
+import { type AskedHost, LEDGER_VERSION, type LedgerState } from './ledger-state.ts'
+
+/** The daemon's answer to whom the words mean. */
+export const selectHosts = async <T>({ api }: CliContext, who: readonly string[]): Promise<T> =>
+  api.json<T>({ method: 'GET', path: selectPath(who) })
+
+/** Whom the words mean. */
+export const selectedHosts = async (context: CliContext, who: readonly string[]): Promise<SelectedHosts['hosts']> =>
+  (await selectHosts<SelectedHosts>(context, who)).hosts
 
 /** What is to be asked, of whom, and where it is kept. */
 export interface FleetRequest {

@@ -1,6 +1,8 @@
-import { counted } from '../../../base/counted.ts'
 import { AppError, errorCodeOf, isAppError } from '../../../base/errors.ts'
+import { counted } from '../../../base/format.ts'
 import { shownLine } from '../../../base/visible-text.ts'
+import { exitOfSignal } from '../../../cli/exit.ts'
+import { isGone, write } from '../../../cli/output.ts'
 import { runProver } from '../../../clients/operator.ts'
 import { FANOUT_OPERATION } from '../../../identity/operator-proof.ts'
 import {
@@ -10,25 +12,57 @@ import {
   type FanoutLedgerJson,
   fanoutEventsOf,
   ledgerProblem,
-} from '../../../protocol/fanout.ts'
-import { MAX_PROVEN_REQUEST } from '../../../protocol/local-limits.ts'
-import { exitOfSignal } from '../../../supervision/program-exit.ts'
-import { isGone, write } from '../../../supervision/program-output.ts'
+} from '../../../protocol/api/fanout.ts'
+import { foldNodeSet } from '../../../protocol/hosts/node-set.ts'
+import { MAX_PROVEN_REQUEST } from '../../../protocol/limits/daemon.ts'
+import type { WarningKind } from '../../../protocol/reasons.ts'
 import type { CliContext } from '../context.ts'
 import { printProblem, reportFailure } from '../failure.ts'
-import { EXIT_NOT_RUN, type RunFacts } from '../outcome.ts'
-import { traceHeader } from '../trace-header.ts'
-import { waitingText } from '../waiting-line.ts'
-import { WENT_AWAY, brokenBy } from './end-text.ts'
+import { EXIT_NOT_RUN, KILLED_BY, type RunFacts } from '../outcome.ts'
+import { traceHeader } from '../request-headers.ts'
+import { waitingText } from '../run-output.ts'
 import { FleetHosts } from './fleet-hosts.ts'
 import { type FleetLine, retryLine } from './fleet-line.ts'
 import type { FleetProgress } from './fleet-progress.ts'
 import type { FleetRequest } from './fleet-request.ts'
-import { fleetStatus } from './fleet-status.ts'
-import { countsLine, fittedLines, summaryLines } from './fleet-summary.ts'
+import { WENT_AWAY, brokenBy, countsLine, fittedLines, summaryLines } from './fleet-summary.ts'
 import type { FleetView } from './fleet-view.ts'
-import { FleetWarnings } from './fleet-warnings.ts'
-import type { HeldOutputs } from './held-output.ts'
+import type { HeldOutputs } from './output-store.ts'
+
+type Warning = Extract<FanoutEventJson, { type: 'warning' }>
+
+/** What ended a command is said with its end; that a cap is near, only where nothing else is said of it. */
+const SAID_OTHERWISE: readonly WarningKind[] = ['cancelled', 'stdout_approaching_cap', 'stderr_approaching_cap', ...KILLED_BY]
+
+/** Warnings of many hosts, each kind once. */
+export class FleetWarnings {
+  readonly #kinds = new Map<WarningKind, { readonly message: string; readonly hosts: string[] }>()
+
+  add({ host, kind, message }: Warning): void {
+    if (SAID_OTHERWISE.includes(kind)) return
+    const same = this.#kinds.get(kind)
+    if (same === undefined) this.#kinds.set(kind, { message, hosts: [host] })
+    else same.hosts.push(host)
+  }
+
+  lines(): string[] {
+    return [...this.#kinds].map(([kind, { message, hosts }]) => `warning: ${kind}: ${foldNodeSet(hosts)}: ${message}`)
+  }
+}
+
+/** The command ran on every host, and failed on some. */
+const EXIT_FAILED = 1
+/** On some it certainly did not run to its end. */
+const EXIT_NOT_ALL_RAN = 3
+/** Of some it is not known whether it ran. */
+const EXIT_UNKNOWN = 4
+
+/** The exit status of a fan-out: that of the worst that happened to a host. */
+export const fleetStatus = (ledger: Omit<FanoutLedgerJson, 'type' | 'fanout_id' | 'ok' | 'asked' | 'ran'>): number => {
+  if (ledger.unknown > 0) return EXIT_UNKNOWN
+  if (ledger.denied + ledger.unreachable + ledger.not_started + ledger.cancelled > 0) return EXIT_NOT_ALL_RAN
+  return ledger.failed > 0 ? EXIT_FAILED : 0
+}
 
 interface FleetRunComponents {
   readonly context: CliContext

@@ -1,16 +1,29 @@
-import { counted } from '../../../base/counted.ts'
-import { ERROR_TABLE, errorCodeOf } from '../../../base/errors.ts'
-import { shellWord } from '../../../base/shell-word.ts'
+import { ERROR_TABLE, errnoOf, errorCodeOf, errorText } from '../../../base/errors.ts'
+import { counted, shellWord, signalName } from '../../../base/format.ts'
 import { wrapped } from '../../../cli/help.ts'
+import { type FanoutEnd, type FanoutHostJson, type FanoutLedgerJson, isSuccess } from '../../../protocol/api/fanout.ts'
 import { denialText } from '../../../protocol/denial-text.ts'
-import { type FanoutEnd, type FanoutHostJson, type FanoutLedgerJson, isSuccess } from '../../../protocol/fanout.ts'
-import { foldNodeSet } from '../../../protocol/node-set.ts'
+import { foldNodeSet } from '../../../protocol/hosts/node-set.ts'
 import { cutNext, cutText } from '../cut-output.ts'
 import { type RunFacts, killedBy, killedText } from '../outcome.ts'
-import { endText } from './end-text.ts'
 import { retryLine } from './fleet-line.ts'
 import { timeText } from './fleet-progress.ts'
 import { certainlyDidNotRun } from './ledger-state.ts'
+
+type Ended = Pick<FanoutHostJson, 'end' | 'code' | 'signal' | 'incomplete' | 'warnings'>
+
+/** How a host ended, in a few words; empty where all went well. */
+export const endText = ({ end, code, signal, incomplete, warnings }: Ended): string => {
+  if (end !== 'ran') return end.replaceAll('_', ' ')
+  const ended = signal === null ? (code === 0 ? '' : `exit status ${code}`) : (signalName(signal) ?? `signal ${signal}`)
+  const by = killedBy({ warnings }) ?? ''
+  return [ended, by, incomplete ? 'output is missing' : '', cutText({ warnings }) ?? ''].filter((text) => text !== '').join(', ')
+}
+
+export const WENT_AWAY = 'the local daemon went away before the end, and what it asked for ends without it'
+
+/** Why the answer of the daemon broke off. */
+export const brokenBy = (error: unknown): string => (errnoOf(error) === 'ECONNRESET' ? WENT_AWAY : errorText(error))
 
 export type ToldFacts = Pick<RunFacts, 'argv' | 'timed' | 'interrupted' | 'own'>
 

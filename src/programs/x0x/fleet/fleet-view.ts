@@ -1,5 +1,5 @@
-import type { FanoutHostJson, FanoutLedgerJson } from '../../../protocol/fanout.ts'
-import type { OutputPart } from '../../../protocol/run-events.ts'
+import type { FanoutHostJson, FanoutLedgerJson } from '../../../protocol/api/fanout.ts'
+import type { OutputPart } from '../../../protocol/api/run-events.ts'
 
 /** Shows the outputs of a fan-out. Each answer is false when nobody reads any more. */
 export interface FleetView {

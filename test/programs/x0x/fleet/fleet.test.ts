@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 
-import type { FanoutHostJson } from '../../../../src/protocol/fanout.ts'
-import { MAX_JSON_OUTPUT } from '../../../../src/programs/x0x/fleet/json-view.ts'
+import type { FanoutHostJson } from '../../../../src/protocol/api/fanout.ts'
+import { MAX_JSON_OUTPUT } from '../../../../src/programs/x0x/fleet/line-views.ts'
 import { runCli, type InProcessOptions } from '../../../support/fake-daemon.ts'
 import { denied, fleetDaemon, hostEnd, notStarted, unknown, unreachable, type AskedFanout } from '../../../support/fleet-daemon.ts'
 

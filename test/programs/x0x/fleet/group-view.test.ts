@@ -3,12 +3,12 @@ import { join } from 'node:path'
 import { Writable } from 'node:stream'
 import { test } from 'node:test'
 
-import { DiffView } from '../../../../src/programs/x0x/fleet/diff-view.ts'
+import { DiffView } from '../../../../src/programs/x0x/fleet/group-view.ts'
 import { writeGroup } from '../../../../src/programs/x0x/fleet/group-view.ts'
-import { HeldOutputs } from '../../../../src/programs/x0x/fleet/held-output.ts'
-import { MAX_LINE_PIECE } from '../../../../src/programs/x0x/fleet/line-pieces.ts'
-import { ShownLines } from '../../../../src/programs/x0x/fleet/shown-lines.ts'
-import { SpillFile } from '../../../../src/programs/x0x/fleet/spill-file.ts'
+import { HeldOutputs } from '../../../../src/programs/x0x/fleet/output-store.ts'
+import { MAX_LINE_PIECE } from '../../../../src/programs/x0x/fleet/lines.ts'
+import { ShownLines } from '../../../../src/programs/x0x/fleet/lines.ts'
+import { SpillFile } from '../../../../src/programs/x0x/fleet/output-store.ts'
 import { hostEnd } from '../../../support/fleet-daemon.ts'
 
 const recorder = () => {

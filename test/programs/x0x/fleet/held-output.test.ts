@@ -5,8 +5,8 @@ import { test } from 'node:test'
 
 import fc from 'fast-check'
 
-import { HeldOutputs, type HeldOutput } from '../../../../src/programs/x0x/fleet/held-output.ts'
-import { SpillFile, type Extent } from '../../../../src/programs/x0x/fleet/spill-file.ts'
+import { HeldOutputs, type HeldOutput } from '../../../../src/programs/x0x/fleet/output-store.ts'
+import { SpillFile, type Extent } from '../../../../src/programs/x0x/fleet/output-store.ts'
 import { NO_DISK, smallDisk } from '../../../support/small-disk.ts'
 import { tempDir } from '../../../support/temp-dir.ts'
 

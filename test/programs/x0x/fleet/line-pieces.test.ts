@@ -3,7 +3,7 @@ import { test } from 'node:test'
 
 import fc from 'fast-check'
 
-import { LinePieces, MAX_LINE_PIECE } from '../../../../src/programs/x0x/fleet/line-pieces.ts'
+import { LinePieces, MAX_LINE_PIECE } from '../../../../src/programs/x0x/fleet/lines.ts'
 
 const piecesOf = (chunks: readonly Uint8Array[]): Buffer[] => {
   const pieces = new LinePieces()

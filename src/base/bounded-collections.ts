@@ -1,0 +1,159 @@
+/**
+ * Whether a source that holds `own` of `all` places may take `more`. It holds at most half of the free places, so its share falls
+ * as they fill. Each source gets its first `least` places, also where other sources hold all: use that only where sources are listed.
+ */
+export const hasShare = (own: number, all: number, max: number, { least = 0, more = 1 } = {}): boolean =>
+  own + more <= least || (all + more <= max && own <= (max - all) / 2)
+
+/** What must go of items that are `max` at most, the oldest first: of whoever has most the oldest, so that nobody's many push out another's few. */
+export const surplusOf = <T>(items: readonly T[], ownerOf: (item: T) => string, max: number): T[] => {
+  const bySize = [...Map.groupBy(items, ownerOf).values()].toSorted((one, other) => one.length - other.length)
+  let room = max
+  return bySize.flatMap((own, at) => {
+    const kept = Math.min(own.length, Math.floor(room / (bySize.length - at)))
+    room -= kept
+    return own.slice(0, own.length - kept)
+  })
+}
+
+export interface BoundedMapInit<K, V> {
+  /** Entries at most, beside those that are kept apart. */
+  readonly max: number
+  /** Entries that never make room for others. The caller bounds their number. */
+  readonly isApart?: (key: K, value: V) => boolean
+}
+
+/**
+ * A map that forgets an entry when it would hold more than `max`: the oldest of the source that has most. So a source cannot push out all
+ * entries of another. An entry that is set again is the newest.
+ */
+export class BoundedMap<K, V> extends Map<K, V> {
+  readonly #init: BoundedMapInit<K, V>
+  readonly #sources = new Map<K, string>()
+  /** Keys of each source, the oldest first; the source that has set one last is the last. */
+  readonly #keys = new Map<string, Set<K>>()
+
+  constructor(init: BoundedMapInit<K, V>) {
+    super()
+    this.#init = init
+  }
+
+  override delete(key: K): boolean {
+    const source = this.#sources.get(key)
+    if (source === undefined) return false
+    const keys = this.#keys.get(source)
+    keys?.delete(key)
+    if (keys?.size === 0) this.#keys.delete(source)
+    this.#sources.delete(key)
+    return super.delete(key)
+  }
+
+  /**
+   * If another source sets an entry again, the entry counts for the source that has fewer others. A source can so take over entries of
+   * another until both have the same number, and never the only one.
+   */
+  override set(key: K, value: V, source = ''): this {
+    const before = this.#sources.get(key) ?? source
+    const owner = this.#countOf(before) - 1 <= this.#countOf(source) ? before : source
+    this.delete(key)
+    const keys = this.#keys.get(owner) ?? new Set()
+    this.#keys.delete(owner)
+    this.#keys.set(owner, keys.add(key))
+    this.#sources.set(key, owner)
+    super.set(key, value)
+    if (this.size > this.#init.max) this.#makeRoom()
+    return this
+  }
+
+  #makeRoom(): void {
+    const { max, isApart } = this.#init
+    if (isApart !== undefined) {
+      const rest = [...this].flatMap(([key, value]) => (isApart(key, value) ? [] : [key]))
+      for (const key of surplusOf(rest, (one) => this.#sources.get(one)!, max)) this.delete(key)
+      return
+    }
+    let [most] = this.#keys.values()
+    for (const keys of this.#keys.values()) if (keys.size > most!.size) most = keys
+    const [oldest] = most!
+    this.delete(oldest!)
+  }
+
+  #countOf(source: string): number {
+    return this.#keys.get(source)?.size ?? 0
+  }
+}
+
+/** A set that forgets the oldest value when it would hold more than `max`. */
+export class BoundedSet<T> extends Set<T> {
+  readonly #max: number
+
+  constructor(init: { max: number }) {
+    super()
+    this.#max = init.max
+  }
+
+  override add(value: T): this {
+    super.add(value)
+    if (this.size > this.#max) this.delete(this.values().next().value!)
+    return this
+  }
+}
+
+/** Holds memory on behalf of an owner, until `forget` releases it. */
+export interface Keepable {
+  /** May shrink while it is kept, and never grows. */
+  readonly keptBytes: number
+  forget(): void
+}
+
+export interface KeepingInit {
+  readonly count: number
+  readonly bytes: number
+  readonly countPerOwner: number
+}
+
+/**
+ * Bounds what is kept. Above `countPerOwner` the owner's oldest is forgotten, above `count` the oldest of all, above `bytes`
+ * the oldest of the owner with most bytes.
+ */
+export class Keeping {
+  readonly #limits: KeepingInit
+  /** The owner of each, oldest first. */
+  readonly #kept = new Map<Keepable, string>()
+
+  constructor(init: KeepingInit) {
+    this.#limits = init
+  }
+
+  add(owner: string, one: Keepable): void {
+    const { count, bytes, countPerOwner } = this.#limits
+    this.#kept.set(one, owner)
+    const own = this.#of(owner)
+    if (own.length > countPerOwner) this.#forget(own[0])
+    if (this.#kept.size > count) this.#forget(this.#kept.keys().next().value)
+    while (bytesOf([...this.#kept.keys()]) > bytes) this.#forget(this.#of(this.#largest())[0])
+  }
+
+  /** Takes it out without calling `forget`. */
+  delete(one: Keepable): void {
+    this.#kept.delete(one)
+  }
+
+  #forget(one: Keepable | undefined): void {
+    if (one === undefined) return
+    this.#kept.delete(one)
+    one.forget()
+  }
+
+  #of(owner: string): Keepable[] {
+    return [...this.#kept].flatMap(([one, whose]) => (whose === owner ? [one] : []))
+  }
+
+  #largest(): string {
+    const sums = new Map<string, number>()
+    for (const [{ keptBytes }, owner] of this.#kept) sums.set(owner, (sums.get(owner) ?? 0) + keptBytes)
+    return [...sums].reduce((most, one) => (one[1] > most[1] ? one : most))[0]
+  }
+}
+
+const bytesOf = (all: readonly Keepable[]): number => all.reduce((sum, { keptBytes }) => sum + keptBytes, 0)

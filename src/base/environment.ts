@@ -1,2 +1,0 @@
-/** `process.env`, or what a test gives instead. */
-export type Environment = Readonly<Record<string, string | undefined>>

@@ -1,0 +1,190 @@
+import { createHash } from 'node:crypto'
+import { readFileSync, readlinkSync } from 'node:fs'
+import { hostname } from 'node:os'
+import { monitorEventLoopDelay, performance } from 'node:perf_hooks'
+import { attempt, errnoOf } from './errors.ts'
+import { lostLogLines } from './log-output.ts'
+import { type Metric, type Sample, counter, gauge } from './metrics.ts'
+
+/** The fields of proc_pid_stat(5) behind the name; empty when the process is gone, hidden, or this system has no /proc. */
+export const statOf = (pid: number, proc = '/proc'): string[] => {
+  try {
+    const stat = readFileSync(`${proc}/${pid}/stat`, 'latin1')
+    // The name in parentheses may itself hold blanks and parentheses.
+    return stat.slice(stat.lastIndexOf(')') + 2).split(' ')
+  } catch {
+    return []
+  }
+}
+
+/** The moment a process began, in clock ticks since boot; undefined when it is gone or this system has no /proc. */
+export const birthOf = (pid: number): string | undefined => statOf(pid)[19]
+
+/**
+ * The very process that began at that moment still lives; one that only waits to be reaped does not. While other threads of
+ * it are dying it has its files and sockets, though its first thread is dead already.
+ */
+export const isLiving = ({ pid, born }: { readonly pid: number; readonly born: string }): boolean => {
+  const stat = statOf(pid)
+  const [state, threads] = [stat[0], Number(stat[17])]
+  return stat[19] === born && ((state !== 'Z' && state !== 'X') || threads > 1)
+}
+
+/** Another one at each start of the system (random(4)); null where there is no /proc. */
+export const bootId = (): string | null => attempt(() => readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim())
+
+/** Names one process for good, also when it has ended: a pid alone is given again, and every host has it. `0` stands for what is not known. */
+export interface ProcessIdentity {
+  readonly pid: number
+  /** Clock ticks between the start of the system and its own. */
+  readonly started: string
+  /** The PID namespace that the pid is one of. */
+  readonly namespace: string
+  /** The boot of the kernel that it runs on, which containers share; where there is no boot id, the host's name. 16 hex digits. */
+  readonly boot: string
+  /** The installation, which stays the same over restarts of the system. 16 hex digits. */
+  readonly machine: string
+}
+
+const UNKNOWN = '0'
+
+/** To stand in a file, or with a hyphen in the name of one. */
+export const identityText = ({ pid, started, namespace, boot, machine }: ProcessIdentity, between: ' ' | '-'): string =>
+  [pid, started, namespace, boot, machine].join(between)
+
+/** Null: that is no such text. */
+export const identityFrom = (text: string): ProcessIdentity | null => {
+  const [, pid, started = '', namespace = '', boot = '', machine = ''] =
+    /^([1-9]\d{0,9})[ -](\d+)[ -](\d+)[ -]([0-9a-f]+)[ -]([0-9a-f]+)$/.exec(text) ?? []
+  return pid === undefined ? null : { pid: Number(pid), started, namespace, boot, machine }
+}
+
+/** A `/proc` of another PID namespace has other processes under our pids. */
+const procIsOurs = (): boolean => attempt(() => readlinkSync('/proc/self')) === String(process.pid)
+
+const namespaceOf = (): string => /\d+/.exec(attempt(() => readlinkSync('/proc/self/ns/pid')) ?? '')?.[0] ?? UNKNOWN
+
+const machineId = (): string | null => attempt(() => readFileSync('/etc/machine-id', 'latin1').trim())
+
+const digestOf = (text: string): string => createHash('sha256').update(`x0x ${text}`).digest('hex').slice(0, 16)
+
+/** A digest, because machine-id(5) is confidential. While the file is empty or says `uninitialized` the id is unknown. */
+const digestOfId = (id: string | null): string => (id !== null && /^[0-9a-f-]{32,36}$/.test(id) ? digestOf(id) : UNKNOWN)
+
+export const ownIdentity = (): ProcessIdentity => identityOf(process.pid)
+
+/** Of a process in our own PID namespace. */
+export const identityOf = (pid: number): ProcessIdentity => ({
+  pid,
+  started: (procIsOurs() ? birthOf(pid) : undefined) ?? UNKNOWN,
+  namespace: namespaceOf(),
+  boot: digestOf(bootId() ?? hostname()),
+  machine: digestOfId(machineId()),
+})
+
+/** `unknown`: it is of another host or of another PID namespace, into which we do not see, or it hides from us. */
+export const lifeOf = (other: ProcessIdentity): 'alive' | 'gone' | 'unknown' => {
+  const us = ownIdentity()
+  // No process outlives a restart of the installation that it ran on.
+  if (other.boot !== us.boot) return other.machine === us.machine && us.machine !== UNKNOWN ? 'gone' : 'unknown'
+  if (other.namespace !== us.namespace) return 'unknown'
+  if (!exists(other.pid)) return 'gone'
+  if (other.started === UNKNOWN && us.started === UNKNOWN) return 'alive'
+  if (us.started === UNKNOWN || other.started === UNKNOWN || birthOf(other.pid) === undefined) return 'unknown'
+  return isLiving({ pid: other.pid, born: other.started }) ? 'alive' : 'gone'
+}
+
+const exists = (pid: number): boolean => {
+  try {
+    process.kill(pid, 0)
+    return true
+  } catch (error) {
+    return errnoOf(error) !== 'ESRCH'
+  }
+}
+
+/** How often the delay of the event loop is measured. */
+const RESOLUTION_MS = 50
+const NANOSECONDS = 1e9
+
+/** What this process has used; times in seconds, memory in bytes. */
+export interface ProcessUsage {
+  readonly started_at: number
+  readonly cpu: { readonly user: number; readonly system: number }
+  readonly resident: number
+  readonly heap: number
+  /** How long its event loop was at work, … */
+  readonly busy: number
+  /** … and how late it was since this was last asked. */
+  readonly delay: { readonly p99: number; readonly max: number }
+  /** Log lines that were dropped because the log could not be written. */
+  readonly lost_log_lines: number
+}
+
+let delays: ReturnType<typeof monitorEventLoopDelay> | null = null
+
+/** Looks at the event loop's delay from the first call on: what nobody reads costs nothing. */
+export const processUsage = (): ProcessUsage => {
+  const { user, system } = process.cpuUsage()
+  const { rss, heapUsed } = process.memoryUsage()
+  const late = (nanoseconds: number): number => Math.max(0, nanoseconds / NANOSECONDS - RESOLUTION_MS / 1000)
+  const delay = delays === null || delays.count === 0 ? { p99: 0, max: 0 } : { p99: late(delays.percentile(99)), max: late(delays.max) }
+  delays ??= monitorEventLoopDelay({ resolution: RESOLUTION_MS })
+  delays.reset()
+  delays.enable()
+  return {
+    started_at: performance.timeOrigin / 1000,
+    cpu: { user: user / 1e6, system: system / 1e6 },
+    resident: rss,
+    heap: heapUsed,
+    busy: performance.eventLoopUtilization().active / 1000,
+    delay,
+    lost_log_lines: lostLogLines(),
+  }
+}
+
+/** Of each process of a daemon, told apart by its label. */
+export const usageMetrics = <Facts extends { readonly usage: ProcessUsage }>(process: string): Metric<Facts>[] => {
+  const of =
+    (pick: (usage: ProcessUsage) => number) =>
+    ({ usage }: Facts): Sample[] => [{ labels: { process }, value: pick(usage) }]
+  const cpu = ({ usage: { cpu } }: Facts): Sample[] => Object.entries(cpu).map(([mode, value]) => ({ labels: { process, mode }, value }))
+  return [
+    gauge(
+      'x0x_process_start_time_seconds',
+      'when the process began, as Unix time',
+      of(({ started_at }) => started_at),
+    ),
+    counter('x0x_process_cpu_seconds_total', 'processor time of the process', cpu),
+    gauge(
+      'x0x_process_resident_memory_bytes',
+      'memory of the process that is resident',
+      of(({ resident }) => resident),
+    ),
+    gauge(
+      'x0x_process_heap_bytes',
+      'heap of the runtime that is in use',
+      of(({ heap }) => heap),
+    ),
+    counter(
+      'x0x_process_event_loop_busy_seconds_total',
+      'time that the event loop was at work',
+      of(({ busy }) => busy),
+    ),
+    gauge(
+      'x0x_process_event_loop_delay_p99_seconds',
+      'how late the event loop was, since the last scrape: 99th percentile',
+      of(({ delay }) => delay.p99),
+    ),
+    gauge(
+      'x0x_process_event_loop_delay_max_seconds',
+      'how late the event loop was, since the last scrape: at most',
+      of(({ delay }) => delay.max),
+    ),
+    counter(
+      'x0x_process_log_lines_lost_total',
+      'log lines that were dropped because the log could not be written',
+      of(({ lost_log_lines: lost }) => lost),
+    ),
+  ]
+}

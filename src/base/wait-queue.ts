@@ -1,0 +1,116 @@
+import { unlessAborted } from './abort.ts'
+import type { Clock } from './clock.ts'
+import { AppError } from './errors.ts'
+
+/** How long a caller waits. */
+export interface Patience {
+  readonly clock: Clock
+  /** Null: without limit. */
+  readonly timeoutMs: number | null
+  /** Aborted when the caller is gone. */
+  readonly signal: AbortSignal
+}
+
+/** Callers that wait for the next `wake`. One that stops waiting leaves no listener, timer or entry behind. */
+export class Waiters {
+  readonly #waiting = new Set<() => void>()
+
+  /** Resolves every wait. */
+  wake(): void {
+    for (const goOn of this.#waiting) goOn()
+    this.#waiting.clear()
+  }
+
+  /** Resolves at the next `wake`. */
+  async next(): Promise<void> {
+    return new Promise((resolve) => this.#waiting.add(resolve))
+  }
+
+  /** Resolves at the next `wake`, when the time is up, or when the signal is aborted. */
+  async wait({ clock, timeoutMs, signal }: Patience): Promise<void> {
+    if (signal.aborted || timeoutMs === 0) return
+    const { promise, resolve } = Promise.withResolvers<void>()
+    const stop = (): void => resolve()
+    this.#waiting.add(stop)
+    signal.addEventListener('abort', stop)
+    const timer = timeoutMs === null ? null : clock.setTimeout(stop, timeoutMs)
+    await promise
+    timer?.cancel()
+    signal.removeEventListener('abort', stop)
+    this.#waiting.delete(stop)
+  }
+}
+
+/** Collects what is to be delivered: each item once, however often it was asked for, in the order in which they were last asked for. */
+export class Due<T> {
+  readonly #deliver: (all: readonly T[]) => Promise<void>
+  readonly #due = new Set<T>()
+  #work: Promise<void> | null = null
+
+  /** `deliver`: called with everything asked for since the last call, and not again before its promise resolves. It must not throw. */
+  constructor(components: { deliver(all: readonly T[]): Promise<void> }) {
+    this.#deliver = components.deliver
+  }
+
+  ask(one: T): void {
+    this.#due.delete(one)
+    this.#due.add(one)
+    this.#work ??= this.#run()
+  }
+
+  /** Drops what is not being delivered yet; resolves when the delivery under way is done. */
+  async stop(): Promise<void> {
+    this.#due.clear()
+    await this.#work
+  }
+
+  async #run(): Promise<void> {
+    await Promise.resolve()
+    while (this.#due.size > 0) {
+      const all = [...this.#due]
+      this.#due.clear()
+      await this.#deliver(all)
+    }
+    this.#work = null
+  }
+}
+
+interface Attempt<T> {
+  readonly result: Promise<T>
+  readonly unwanted: AbortController
+  callers: number
+}
+
+/** Work that several callers wait for, done once for each key, and given up when nobody waits for it any more. */
+export class SharedWork<T> {
+  readonly #underway = new Map<string, Attempt<T>>()
+
+  /** What the work under this key comes to; begins it where it is not under way. Throws what it throws, or the signal's reason. */
+  async join(key: string, begin: (wanted: AbortSignal) => Promise<T>, signal: AbortSignal): Promise<T> {
+    signal.throwIfAborted()
+    const attempt = this.#underway.get(key) ?? this.#begin(key, begin)
+    attempt.callers += 1
+    try {
+      return await unlessAborted(attempt.result, signal)
+    } finally {
+      attempt.callers -= 1
+      if (attempt.callers === 0) {
+        this.#forget(key, attempt)
+        attempt.unwanted.abort(new AppError('conflict', 'nobody waits for it any more'))
+      }
+    }
+  }
+
+  #begin(key: string, begin: (wanted: AbortSignal) => Promise<T>): Attempt<T> {
+    const unwanted = new AbortController()
+    const attempt: Attempt<T> = { result: begin(unwanted.signal), unwanted, callers: 0 }
+    this.#underway.set(key, attempt)
+    const over = (): void => this.#forget(key, attempt)
+    attempt.result.then(over, over)
+    return attempt
+  }
+
+  #forget(key: string, attempt: Attempt<T>): void {
+    if (this.#underway.get(key) === attempt) this.#underway.delete(key)
+  }
+}

@@ -1,0 +1,121 @@
+import type { Socket } from 'node:net'
+import type { Clock, Timer } from '../base/clock.ts'
+import { AppError } from '../base/errors.ts'
+import type { Environment } from '../base/runtime.ts'
+import { consoleSockets, dialOwn, squatted } from '../base/unix-sockets.ts'
+import { type ConsoleReply, consoleLine } from '../protocol/console/messages.ts'
+import { linesOf } from '../protocol/lines.ts'
+
+/** One line of a host: an output of the largest size, each of its characters escaped, and what stands around it. */
+const MAX_HOST_LINE = 8 * 1024 * 1024
+
+/** A connection to the console of this user. */
+export class ConsoleLink {
+  readonly #socket: Socket
+  readonly #lines: AsyncGenerator<Buffer, void, undefined>
+
+  constructor(init: { readonly socket: Socket }) {
+    this.#socket = init.socket
+    this.#socket.on('error', () => undefined)
+    this.#lines = linesOf(
+      this.#socket as AsyncIterable<Buffer>,
+      MAX_HOST_LINE,
+      () => new AppError('too_large', 'a line of the host is too long'),
+    )
+  }
+
+  send(message: object): void {
+    this.#socket.write(consoleLine(message))
+  }
+
+  /** The next line of the host; null where it has closed the connection. Throws `malformed` for what is none of its lines. */
+  async next(): Promise<Record<string, unknown> | null> {
+    const { done, value: line } = await this.#lines.next().catch((error: unknown) => {
+      if (error instanceof AppError) throw error
+      // A host that dies with what we sent unread resets the connection.
+      return { done: true as const, value: undefined }
+    })
+    if (done === true) return null
+    let value: unknown
+    try {
+      value = JSON.parse(line.toString())
+    } catch (error) {
+      throw new AppError('malformed', 'the host answered something that is no JSON', { cause: error })
+    }
+    if (typeof value !== 'object' || value === null) throw new AppError('malformed', 'the host answered something that is no object')
+    return value as Record<string, unknown>
+  }
+
+  /** Nothing waits any more: the host ends what was asked for. */
+  close(): void {
+    this.#socket.destroy()
+  }
+}
+
+/** Connects to the console of this user; null: there is none. Throws `conflict` for a socket that another user has put there. */
+export const openConsole = async (env: Environment): Promise<ConsoleLink | null> => {
+  const uid = process.geteuid?.() ?? 0
+  const { own, shared } = consoleSockets(env, uid)
+  for (const path of [own, shared]) {
+    const socket = path === null ? null : await dialOwn(path, squatted)
+    if (socket !== null) return new ConsoleLink({ socket })
+  }
+  return null
+}
+
+/** How long a host may take to reply to an abort: its programs have 200 ms, and its disk some time. */
+export const ABORTED_REPLY_MS = 10_000
+
+/** The reply to a request that was sent; null: the host ended without one. */
+export const replyOn = async (link: ConsoleLink, request: object): Promise<ConsoleReply | null> => {
+  // A host of the newer protocol wants a ping before each command; ours takes both.
+  link.send({ action: 'ping' })
+  link.send(request)
+  for (;;) {
+    const line = await link.next()
+    if (line === null) return null
+    const { exit, output } = line
+    if (exit === undefined) continue
+    if (typeof exit === 'number' && Number.isInteger(exit) && typeof output === 'string') return line as unknown as ConsoleReply
+    throw new AppError('malformed', 'the host answered something that is no reply')
+  }
+}
+
+/** Calls of one console, a connection for each. */
+export class ConsoleCalls {
+  readonly #clock: Clock
+  readonly #env: Environment
+
+  constructor(components: { readonly clock: Clock }, init: { readonly env: Environment }) {
+    this.#clock = components.clock
+    this.#env = init.env
+  }
+
+  /** Sends a request once. Null: no host listens. Throws `daemon_unreachable` where it ended before it replied, or was aborted and says nothing. */
+  async run(request: object, signal: AbortSignal): Promise<ConsoleReply | null> {
+    signal.throwIfAborted()
+    const link = await openConsole(this.#env)
+    if (link === null) return null
+    let late: Timer | undefined
+    const abort = (): void => {
+      link.send({ action: 'abort' })
+      late = this.#clock.setTimeout(() => link.close(), ABORTED_REPLY_MS)
+    }
+    signal.addEventListener('abort', abort, { once: true })
+    try {
+      const reply = await replyOn(link, request)
+      if (reply !== null) return reply
+      throw new AppError('daemon_unreachable', 'the host ended before it replied, or went silent; whether the command ran is not known')
+    } finally {
+      signal.removeEventListener('abort', abort)
+      late?.cancel()
+      link.close()
+    }
+  }
+
+  async check(): Promise<boolean> {
+    const link = await openConsole(this.#env)
+    link?.close()
+    return link !== null
+  }
+}

@@ -1,0 +1,201 @@
+import { readFileSync } from 'node:fs'
+import { isIPv4 } from 'node:net'
+import type { Readable } from 'node:stream'
+import { AppError, attempt, errnoOf, errorCodeOf, isAppError } from '../base/errors.ts'
+import { shellWords } from '../base/format.ts'
+import { readUpTo } from '../base/read-up-to.ts'
+import type { Environment } from '../base/runtime.ts'
+import { type HttpAnswer, type HttpCall, httpCall } from './http1.ts'
+import {
+  type DataPaths,
+  type InstanceChoice,
+  MACHINE_DATA_DIR,
+  dataDirOf,
+  instanceFlags,
+  isMachineMeant,
+  pathsIn,
+  startWords,
+} from './paths.ts'
+
+export interface LocalApiInit {
+  readonly instance: InstanceChoice
+  /** `--api`, or null for the socket in the data directory. */
+  readonly url: string | null
+  readonly env: Environment
+}
+
+export interface ApiCall {
+  readonly method: 'GET' | 'POST'
+  readonly path: string
+  /** A JSON value, text sent as it is, or a stream. */
+  readonly body?: unknown
+  readonly stream?: Readable
+  readonly headers?: Readonly<Record<string, string>>
+  readonly signal?: AbortSignal
+}
+
+/** An answer of the daemon is small but for diagnostics and aggregated output. */
+const MAX_ANSWER = 256 * 1024 * 1024
+
+const ROUTES = '/routes'
+
+const NO_DAEMON = new Set(['ENOENT', 'ECONNREFUSED', 'ENOTSOCK', 'ENOTDIR'])
+
+const readSmall = (path: string): string | null => attempt(() => readFileSync(path, 'utf8').trim())
+
+/** Talks to one daemon, over its unix socket unless a URL was given. */
+export class LocalApi {
+  readonly paths: DataPaths
+  readonly #init: LocalApiInit
+
+  constructor(init: LocalApiInit) {
+    this.#init = init
+    this.paths = pathsIn(dataDirOf(init.instance))
+  }
+
+  /** The parsed JSON of a 2xx answer. Throws the daemon's own error, or `daemon_unreachable`, also for what is no answer of a daemon. */
+  async json<T>(call: ApiCall): Promise<T> {
+    const body = await this.open(call)
+    try {
+      return JSON.parse(await readAll(body)) as T
+    } catch (error) {
+      if (!(error instanceof SyntaxError)) throw asUnreachable(error, call.signal)
+      throw new AppError('daemon_unreachable', 'what answers is no daemon: its answer is no JSON', { cause: error })
+    }
+  }
+
+  /** The body of a 2xx answer, unread. Throws as `json` does. */
+  async open(call: ApiCall): Promise<AsyncIterable<Uint8Array>> {
+    const url = this.#init.url === null ? null : parseUrl(this.#init.url)
+    // The socket alone, without a URL: its directory is private. The port of a daemon that died may be anybody's
+    // by now, who would be handed the token.
+    const to = url === null ? { path: this.paths.apiSocket } : { host: hostOf(url), port: url.port === '' ? 80 : Number(url.port) }
+    try {
+      return await bodyOf(call, await httpCall(to, this.#request(call, url)))
+    } catch (error) {
+      if (isAppError(error, 'not_found')) throw await this.#notFound(call, error)
+      throw NO_DAEMON.has(errnoOf(error) ?? '') ? this.#notRunning() : asUnreachable(error, call.signal)
+    }
+  }
+
+  /** One that has no such route at all is of another release, and has not been started again since an upgrade. */
+  async #notFound({ method, path }: ApiCall, error: AppError): Promise<AppError> {
+    const [asked] = path.split('?', 1)
+    if (asked === ROUTES) return error
+    const answer = await this.json<{ routes: readonly { path: string }[] }>({ method: 'GET', path: ROUTES }).catch(() => null)
+    if (!Array.isArray(answer?.routes) || answer.routes.some((route: { path?: unknown }) => route.path === asked)) return error
+    return new AppError('not_found', `this daemon has no ${method} ${asked}: it is of another release than this program`, {
+      cause: error,
+      data: { next: 'which ones: x0x version; start the daemon again after an upgrade: x0xd --replace, or its service' },
+    })
+  }
+
+  /** True where the daemon is surely that of our data directory: by its socket, or by a URL of the very port that it says it has. */
+  get isOwn(): boolean {
+    const url = this.#init.url
+    return url === null || (this.isLocal && readSmall(this.paths.apiPort)?.split(':')[1] === (parseUrl(url).port || '80'))
+  }
+
+  /** False for a URL that leads off this machine: nothing that this user's files hold may go there. */
+  get isLocal(): boolean {
+    return this.#init.url === null || isLoopback(hostOf(parseUrl(this.#init.url)))
+  }
+
+  #request({ method, path, body, stream, headers, signal }: ApiCall, url: URL | null): HttpCall {
+    // X0X_API_TOKEN goes wherever `--api` leads; the token of our data directory is sent to this machine alone.
+    const token = this.#init.env['X0X_API_TOKEN'] ?? (this.isLocal ? readSmall(this.paths.apiToken) : null)
+    return {
+      method,
+      path: `${url?.pathname.replace(/\/$/, '') ?? ''}${path}`,
+      headers: {
+        host: url?.host ?? 'localhost',
+        ...(token === null ? {} : { authorization: `Bearer ${token}` }),
+        ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+        ...headers,
+      },
+      ...(body === undefined ? {} : { body: typeof body === 'string' ? body : JSON.stringify(body) }),
+      ...(stream === undefined ? {} : { stream }),
+      ...(signal === undefined ? {} : { signal }),
+    }
+  }
+
+  #notRunning(): AppError {
+    const { instance, url } = this.#init
+    if (url !== null)
+      return new AppError('daemon_unreachable', `no daemon answers at ${url}`, {
+        data: { asked: false, next: 'check --api and X0X_API: the daemon of that address has to run' },
+      })
+    const text = `no daemon answers at ${this.paths.apiSocket}`
+    if (isMachineMeant(instance)) {
+      const next = `this machine's daemon keeps its data in ${MACHINE_DATA_DIR}\nTry: sudo -u x0x x0x --data-dir ${MACHINE_DATA_DIR} …`
+      return new AppError('daemon_unreachable', text, { data: { asked: false, next } })
+    }
+    const start = startWords(instance)
+    const look = ['x0xd', ...instanceFlags(instance), '--doctor']
+    const next = `Try: ${shellWords(start)} &\nTry: ${shellWords(look)}   (why it stopped)`
+    return new AppError('daemon_unreachable', text, { data: { start, asked: false, next } })
+  }
+}
+
+const parseUrl = (text: string): URL => {
+  const url = URL.canParse(text) ? new URL(text) : null
+  if (url?.protocol === 'http:') return url
+  throw new AppError('bad_request', `--api: ${JSON.stringify(text)} is not a URL such as http://127.0.0.1:12700`)
+}
+
+const hostOf = (url: URL): string => url.hostname.replaceAll(/[[\]]/g, '')
+
+const isLoopback = (host: string): boolean => host === 'localhost' || host === '::1' || (isIPv4(host) && host.startsWith('127.'))
+
+/** A refusal may come before all of a request's body was read; a run's answer begins while its stdin still flows. */
+const bodyOf = async (call: ApiCall, { status, body }: HttpAnswer): Promise<AsyncIterable<Uint8Array>> => {
+  if (status < 300) return body
+  call.stream?.destroy()
+  throw errorOf(status, await readAll(body))
+}
+
+const readAll = async (body: AsyncIterable<Uint8Array>): Promise<string> => {
+  const bytes = await readUpTo(body, MAX_ANSWER)
+  if (bytes === null) throw new AppError('too_large', 'the answer of the daemon is too large')
+  return bytes.toString('utf8')
+}
+
+interface ErrorBody {
+  readonly error?: unknown
+  readonly message?: unknown
+  readonly data?: unknown
+}
+
+/** The error that a body `{ok: false, error, message, data}` describes. */
+const errorOf = (status: number, text: string): AppError => {
+  const body = attempt(() => JSON.parse(text) as ErrorBody | null)
+  const message = typeof body?.message === 'string' ? body.message : `the daemon answered with status ${status}`
+  const data = typeof body?.data === 'object' && body.data !== null ? (body.data as Record<string, unknown>) : {}
+  return new AppError(errorCodeOf(body?.error), message, { data })
+}
+
+/** False where nothing was sent: the connection was not made. */
+const wasAsked = (error: unknown): boolean => !['connect', 'getaddrinfo'].includes((error as NodeJS.ErrnoException).syscall ?? '')
+
+/** The daemon is not there, or goes away: after a while it may answer. Whatever else it says, it says again. */
+export const isDaemonGone = (error: unknown): boolean =>
+  isAppError(error, 'daemon_unreachable') || isAppError(error, 'shutting_down') || errnoOf(error) !== undefined
+
+/** `data.asked`: the daemon may have done what it was asked for. */
+const asUnreachable = (error: unknown, signal: AbortSignal | undefined): unknown => {
+  if (signal?.aborted === true || errnoOf(error) === undefined) return error
+  const text = errnoOf(error) === 'EACCES' ? 'may not be opened by this user' : `broke off: ${(error as Error).message}`
+  return new AppError('daemon_unreachable', `the connection to the daemon ${text}`, { cause: error, data: { asked: wasAsked(error) } })
+}
+
+/** Of a path with a query: a daemon reads 16 KiB of head. */
+const MAX_SELECT_PATH = 12 * 1024
+
+/** Where the daemon is asked whom words mean. Throws `bad_request` where they are too many for one question. */
+export const selectPath = (who: readonly string[]): string => {
+  const path = `/contacts/select?${who.map((word) => `expr=${encodeURIComponent(word)}`).join('&')}`
+  if (path.length <= MAX_SELECT_PATH) return path
+  throw new AppError('bad_request', 'so many words cannot be asked', {
+    data: { next: 'name them as a node set, such as web[1-20], by a label or as a group' },
+  })
+}

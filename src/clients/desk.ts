@@ -1,0 +1,189 @@
+import { AppError, isAppError } from '../base/errors.ts'
+import { dialOwn } from '../base/unix-sockets.ts'
+import { DeskChannel } from '../desk/desk-channel.ts'
+import { humanKeyOf } from '../desk/seal.ts'
+import {
+  type AllModes,
+  type Flood,
+  type Grant,
+  type HumanBody,
+  type ModeOverride,
+  type PendingQuestion,
+  type RowSettings,
+  type ToHumanBody,
+  readToHumanBody,
+} from '../protocol/desk/messages.ts'
+import type { Decision } from '../protocol/desk/question.ts'
+import type { LifecycleEvent } from '../protocol/events/lifecycle.ts'
+import type { Fields } from '../protocol/json-table.ts'
+import { DESK_ANSWER_MS, MAX_DESK_REPLY } from '../protocol/limits/approvals.ts'
+import { operatorKey } from './operator.ts'
+import type { DataPaths } from './paths.ts'
+
+/** What comes by itself after `subscribe`. */
+export type DeskNews = Extract<ToHumanBody, { type: 'question' | 'settled' | 'flood' | 'event' }>
+
+/** What waits, the oldest first, and what was denied because one asker asked too much. */
+export interface Waiting {
+  readonly questions: readonly PendingQuestion[]
+  readonly floods: readonly Flood[]
+  /** How many watch, each of which is shown every question. */
+  readonly windows: number
+}
+
+/** A decision about exactly the permit that was shown. */
+export interface HumanDecision {
+  readonly question_id: string
+  readonly permit_sha256: string
+  readonly decision: Decision
+  readonly expires_in_ms?: number
+  readonly uses?: number
+}
+
+/** What is absent goes absent. */
+type WithoutId<B> = B extends { readonly type: 'decide' }
+  ? HumanDecision & { readonly type: 'decide' }
+  : B extends { readonly id: number }
+    ? Omit<B, 'id'>
+    : never
+type Request = WithoutId<HumanBody>
+
+const lost = (): AppError =>
+  new AppError('daemon_unreachable', 'the desk closed the connection; what it decided is told by: x0x approvals history', {
+    data: { next: '' },
+  })
+const silent = (): AppError =>
+  new AppError('daemon_unreachable', 'the desk does not answer: x0xd, or x0x desk, may be stopped (fg, SIGCONT), or start it again', {
+    data: { next: '' },
+  })
+
+export const noDesk = ({ dir }: Pick<DataPaths, 'dir'>): AppError =>
+  new AppError(
+    'daemon_unreachable',
+    `no desk answers in ${dir}, and what asks a human is denied: start x0xd --init, or x0x desk where no daemon runs`,
+    { data: { next: '' } },
+  )
+
+/** A human's client of the desk: what waits, decisions, and what was allowed for longer. Made by `openDesk`. */
+export class DeskHuman {
+  readonly #channel: DeskChannel<ToHumanBody>
+  /** Resolves when the connection is gone, with the reason. */
+  readonly closed: Promise<AppError>
+  #listener: ((news: DeskNews) => void) | null = null
+
+  constructor(channel: DeskChannel<ToHumanBody>) {
+    this.#channel = channel
+    this.closed = channel.read((body) => this.#take(body))
+  }
+
+  /** As a window that a human sees: questions wait for it, and `listener` hears of each and of how it ended. */
+  async subscribe(listener: (news: DeskNews) => void): Promise<Waiting> {
+    this.#listener = listener
+    return this.#ask<Waiting>({ type: 'subscribe' })
+  }
+
+  /** From then on `listener` hears what these runs write, by `runOf`, and of no others. Answers those that go on. */
+  async follow(runs: readonly string[]): Promise<readonly LifecycleEvent[]> {
+    return (await this.#ask<{ readonly running: readonly LifecycleEvent[] }>({ type: 'follow', runs })).running
+  }
+
+  /** Hears of runs of this host's engines, and counts as nobody who could be asked. */
+  async listen(listener: (news: DeskNews) => void): Promise<void> {
+    this.#listener = listener
+    await this.#ask({ type: 'listen' })
+  }
+
+  async pending(): Promise<Waiting> {
+    return this.#ask<Waiting>({ type: 'pending' })
+  }
+
+  /** Throws `conflict`, with `won_by` and `decision` in its data, where somebody else was faster. */
+  async decide(
+    decision: HumanDecision,
+  ): Promise<{ readonly question_id: string; readonly decision: string; readonly grant_id: string | null }> {
+    return this.#ask({ type: 'decide', ...decision })
+  }
+
+  async grants(): Promise<readonly Grant[]> {
+    return (await this.#ask<{ readonly grants: readonly Grant[] }>({ type: 'grants' })).grants
+  }
+
+  async revoke(grantId: string): Promise<{ readonly revoked: boolean }> {
+    return this.#ask({ type: 'revoke', grant_id: grantId })
+  }
+
+  /** The approvals store, without what lets an engine in. */
+  async store(): Promise<Fields> {
+    return this.#ask({ type: 'store' })
+  }
+
+  /** `opaque`: the human knows that programs of the pattern may run others. */
+  async allowlist(change: 'allowlist_add' | 'allowlist_remove', agent: string, pattern: string, opaque = false): Promise<Fields> {
+    if (change === 'allowlist_remove') return this.#ask({ type: change, agent, pattern })
+    return this.#ask({ type: change, agent, pattern, opaque })
+  }
+
+  /** Lines of the desk's journal, the newest last. */
+  async history(limit: number): Promise<Fields> {
+    return this.#ask({ type: 'history', limit })
+  }
+
+  async modes(of: { readonly session: string | null; readonly agent: string | null }): Promise<Fields> {
+    return this.#ask({ type: 'modes_get', ...of })
+  }
+
+  async allModes(): Promise<AllModes> {
+    return this.#ask({ type: 'modes_list' })
+  }
+
+  /** Null: as configured. */
+  async setModes(session: string, override: ModeOverride | null): Promise<Fields> {
+    return this.#ask({ type: 'modes_set', session, override })
+  }
+
+  /** Writes the agent's row. Null: takes back what was saved. */
+  async saveModes(agent: string, row: RowSettings | null): Promise<Fields> {
+    return this.#ask({ type: 'modes_save', agent, row })
+  }
+
+  close(): void {
+    this.#channel.close(new AppError('shutting_down', 'the connection to the desk was closed'))
+  }
+
+  async #ask<T = Fields>(request: Request): Promise<T> {
+    const { id, reply } = this.#channel.replies.begin(null)
+    this.#channel.send({ ...request, id })
+    const late = setTimeout(() => this.#channel.close(silent()), DESK_ANSWER_MS)
+    return (await reply.finally(() => clearTimeout(late))) as T
+  }
+
+  #take(body: Exclude<ToHumanBody, { type: 'error' }>): void {
+    if (body.type === 'result') this.#channel.replies.resolve(body.id, body.result)
+    else if (body.type !== 'opened') this.#listener?.(body)
+  }
+}
+
+const foreign = (problem: string): AppError =>
+  new AppError('loose_permissions', `${problem}: nobody is asked there; remove it, and start x0xd --init or x0x desk again`)
+
+/** Connects to the desk of a data directory and proves that we hold the operator's key; the desk proves the same. Throws `daemon_unreachable` where there is none. */
+export const openDesk = async (paths: DataPaths, name: string): Promise<DeskHuman> => {
+  const socket = await dialOwn(paths.approvalsSocket, foreign)
+  if (socket === null) throw noDesk(paths)
+  try {
+    const channel = await DeskChannel.open({
+      socket,
+      role: 'human',
+      name,
+      // Read after the connection is made: a user who has started nothing has no key either, and must hear what to start.
+      key: () => humanKeyOf(operatorKey(paths.operatorKey)),
+      maxLine: MAX_DESK_REPLY,
+      read: readToHumanBody,
+      refused: 'the desk refused us: operator.key is not that of its data directory, or too many windows are open',
+      lost,
+    })
+    return new DeskHuman(channel)
+  } catch (error) {
+    throw isAppError(error, 'daemon_unreachable') ? noDesk(paths) : error
+  }
+}

@@ -1,0 +1,201 @@
+import { unlessAborted } from '../base/abort.ts'
+import { type Clock, systemClock } from '../base/clock.ts'
+import { AppError, errorText, isAppError } from '../base/errors.ts'
+import { FairTurns, TokenBucket } from '../base/rate-limit.ts'
+import { dialOwn } from '../base/unix-sockets.ts'
+import { type EngineBody, type ModeOverride, type ToEngineBody, readToEngineBody } from '../protocol/desk/messages.ts'
+import type { Question, SealedAnswer } from '../protocol/desk/question.ts'
+import type { LifecycleEvent } from '../protocol/events/lifecycle.ts'
+import {
+  DESK_EVENTS,
+  DESK_OPEN_MS,
+  DESK_OUTPUTS,
+  DESK_REQUESTS,
+  MAX_DESK_LINE,
+  MAX_DESK_UNREAD,
+  MAX_TOLD_RUNNING,
+} from '../protocol/limits/approvals.ts'
+import { DeskChannel } from './desk-channel.ts'
+import type { DeskLink, RunsFollowed, Waiting } from './desk-link.ts'
+import { checkOldModes } from './modes.ts'
+import { callerOf } from './pending-questions.ts'
+import { loadStore, tokenBytes } from './store-format.ts'
+
+export interface DeskSocketLinkInit {
+  /** The store, which has the token, and the socket beside it. */
+  readonly approvals: string
+  readonly approvalsSocket: string
+  /** What this engine calls itself. */
+  readonly name: string
+}
+
+const unavailable = (why: string, cause?: unknown): AppError =>
+  new AppError('approval_unavailable', `nobody can be asked whether this may run (${why}): start x0xd --init, or x0x desk, as this user`, {
+    cause,
+  })
+
+const asUnavailable = (error: unknown): AppError =>
+  isAppError(error, 'approval_unavailable') ? error : unavailable(errorText(error), error)
+
+/** Nobody listens: then nothing is set by anybody. */
+class NoDesk extends AppError {
+  constructor(socket: string) {
+    const { code, message } = unavailable(`no desk answers on ${socket}`)
+    super(code, message)
+  }
+}
+
+/** A request is kept with what hears that somebody must be waited for. */
+type EngineChannel = DeskChannel<ToEngineBody, (waiting: Waiting) => void>
+
+/** The way of an engine to the desk of another process of this user. Connects when it is first needed, and anew when the desk was started again. */
+export class DeskSocketLink implements DeskLink {
+  readonly #init: DeskSocketLinkInit
+  readonly #clock: Clock
+  readonly #events: TokenBucket
+  readonly #outputs: TokenBucket
+  readonly #turns: FairTurns
+  readonly #ending = new AbortController()
+  #channel: EngineChannel | null = null
+  #connecting: Promise<EngineChannel> | null = null
+  #key: Uint8Array | null = null
+  #runs: RunsFollowed | null = null
+
+  constructor(init: DeskSocketLinkInit, clock: Clock = systemClock) {
+    this.#init = init
+    this.#clock = clock
+    this.#events = new TokenBucket({ clock }, DESK_EVENTS)
+    this.#outputs = new TokenBucket({ clock }, DESK_OUTPUTS)
+    this.#turns = new FairTurns({ clock }, DESK_REQUESTS)
+  }
+
+  async ask(question: Question, signal: AbortSignal, onPending: (waiting: Waiting) => void): Promise<SealedAnswer> {
+    signal.throwIfAborted()
+    try {
+      const channel = await this.#connected()
+      // It may be withdrawn, by a line of its own.
+      await this.#turn(callerOf(question), 2)
+      signal.throwIfAborted()
+      const { id, reply } = channel.replies.begin(onPending)
+      this.#send(channel, { type: 'ask', id, question })
+      const answer = await unlessAborted(reply, signal).finally(() => {
+        if (channel.replies.drop(id)) this.#send(channel, { type: 'withdraw', id })
+      })
+      this.#key = channel.key
+      return answer as SealedAnswer
+    } catch (error) {
+      throw signal.aborted ? signal.reason : asUnavailable(error)
+    }
+  }
+
+  event(event: LifecycleEvent): void {
+    const channel = this.#channel
+    if (channel === null || (event.type === 'exec.output' && (channel.unread > 0 || !this.#outputs.take()))) return
+    if (channel.replies.closed === null && this.#events.take()) this.#send(channel, { type: 'event', event })
+  }
+
+  serve(runs: RunsFollowed): void {
+    this.#runs = runs
+  }
+
+  async override(session: string, agent: string | null): Promise<ModeOverride | null> {
+    try {
+      const channel = await this.#connected()
+      await this.#turn(session, 1)
+      const { id, reply } = channel.replies.begin(() => undefined)
+      this.#send(channel, { type: 'override_get', id, session, agent })
+      const signal = AbortSignal.timeout(DESK_OPEN_MS)
+      return (await unlessAborted(reply, signal).finally(() => channel.replies.drop(id))) as ModeOverride | null
+    } catch (error) {
+      if (error instanceof NoDesk) return this.#withoutDesk(agent)
+      throw asUnavailable(error)
+    }
+  }
+
+  /** Without a desk nothing is set. What was set for sessions went with the desk that was there, and may have narrowed. */
+  async #withoutDesk(agent: string | null): Promise<null> {
+    if (this.#channel !== null)
+      throw unavailable('the desk went away, and with it what a human may have set for this session; start x0xd --init or x0x desk again')
+    const stored = await loadStore(this.#init.approvals).catch((error: unknown) => {
+      if (isAppError(error, 'not_found')) return null
+      throw unavailable(errorText(error), error)
+    })
+    if (stored !== null) checkOldModes(stored.store, agent)
+    return null
+  }
+
+  approvalKey(): Uint8Array {
+    if (this.#key === null) throw unavailable('no desk has answered yet')
+    return this.#key
+  }
+
+  /** Whatever waits is given up. */
+  close(): void {
+    this.#ending.abort()
+    this.#channel?.close(unavailable('this program is ending'))
+  }
+
+  /** Slower than the desk takes lines: it would hang up, and with that deny what others of this engine wait for. */
+  async #turn(caller: string, lines: number): Promise<void> {
+    if (!(await this.#turns.take(caller, lines))) throw unavailable('too much is asked of the desk at once, ask again in a moment')
+  }
+
+  async #connected(): Promise<EngineChannel> {
+    if (this.#ending.signal.aborted) throw unavailable('this program is ending')
+    if (this.#channel?.replies.closed === null) return this.#channel
+    this.#connecting ??= this.#connect().finally(() => (this.#connecting = null))
+    this.#channel = await this.#connecting
+    return this.#channel
+  }
+
+  async #connect(): Promise<EngineChannel> {
+    const { approvals, approvalsSocket, name } = this.#init
+    try {
+      const socket = await dialOwn(approvalsSocket, (problem) => unavailable(problem))
+      if (socket === null) throw new NoDesk(approvalsSocket)
+      const channel: EngineChannel = await DeskChannel.open({
+        socket,
+        clock: this.#clock,
+        role: 'engine',
+        name,
+        key: async () => tokenBytes((await loadStore(approvals)).store),
+        maxLine: MAX_DESK_LINE,
+        read: readToEngineBody,
+        refused: 'the desk refused this engine',
+        lost: () => unavailable('the desk went away'),
+      })
+      if (this.#ending.signal.aborted) channel.close(unavailable('this program is ending'))
+      else this.#serve(channel)
+      return channel
+    } catch (error) {
+      throw asUnavailable(error)
+    }
+  }
+
+  #serve(channel: EngineChannel): void {
+    void channel.read((body) => this.#take(channel, body)).then(() => this.#runs?.follow([]))
+    // A desk that begins does not know what goes on.
+    for (const event of this.#runs?.running.slice(-MAX_TOLD_RUNNING) ?? [])
+      if (this.#events.take()) this.#send(channel, { type: 'running', event })
+  }
+
+  #take({ replies }: EngineChannel, body: Exclude<ToEngineBody, { type: 'error' }>): void {
+    switch (body.type) {
+      case 'opened':
+        return
+      case 'follow':
+        return this.#runs?.follow(body.runs)
+      case 'pending':
+        return replies.contextOf(body.id)?.({ question_id: body.question_id, expires_at_ms: body.expires_at_ms })
+      case 'answer':
+        return void replies.resolve(body.id, body.answer)
+      case 'override':
+        return void replies.resolve(body.id, body.override)
+    }
+  }
+
+  #send(channel: EngineChannel, body: EngineBody): void {
+    channel.send(body)
+    if (channel.unread > MAX_DESK_UNREAD) channel.close(unavailable('the desk does not take what it is asked'))
+  }
+}

@@ -1,0 +1,116 @@
+import { AppError } from '../base/errors.ts'
+import { homeDirectory } from '../base/home.ts'
+import { rowProblem } from '../policy/approval/allowlist-row.ts'
+import { stricterFallback } from '../policy/modes.ts'
+import type { Grant, HumanBody } from '../protocol/desk/messages.ts'
+import type { LifecycleEvent } from '../protocol/events/lifecycle.ts'
+import { MAX_DESK_REPLY } from '../protocol/limits/approvals.ts'
+import type { ApprovalStore } from './approval-store.ts'
+import type { DeskJournal } from './journal.ts'
+import type { DeskModes } from './modes.ts'
+import { withPattern, withoutGrant, withoutPattern } from './store-format.ts'
+
+export interface DeskRecordsComponents {
+  readonly store: ApprovalStore
+  readonly journal: DeskJournal
+  readonly modes: DeskModes
+}
+
+type RecordRequest = Extract<HumanBody, { type: 'store' | 'grants' | 'revoke' | 'allowlist_add' | 'allowlist_remove' | 'history' }>
+
+/** As many of the newest as one answer has room for, oldest first. */
+const newest = <T>(all: readonly T[]): readonly T[] => {
+  let left = MAX_DESK_REPLY / 4
+  const kept: T[] = []
+  for (const one of all.toReversed()) {
+    left -= Buffer.byteLength(JSON.stringify(one))
+    if (left < 0) break
+    kept.unshift(one)
+  }
+  return kept
+}
+
+/** What humans see of the store and the journal, and change by hand. */
+export class DeskRecords {
+  readonly #components: DeskRecordsComponents
+
+  constructor(components: DeskRecordsComponents) {
+    this.#components = components
+  }
+
+  async answer(body: RecordRequest, by: string): Promise<object> {
+    switch (body.type) {
+      case 'store': {
+        const { version, defaults, agents, grants, modes } = await this.#components.store.read()
+        return { version, defaults, agents, grants, modes }
+      }
+      case 'grants':
+        return this.#grants()
+      case 'revoke':
+        return this.#revoke(body.grant_id, by)
+      case 'allowlist_add':
+      case 'allowlist_remove':
+        return this.#pattern(body, by)
+      case 'history': {
+        const lines = await this.#components.journal.history(body.limit)
+        return { lines: newest(lines) }
+      }
+    }
+  }
+
+  /** Runs that go on, as many of the newest as one answer has room for. */
+  running(events: readonly LifecycleEvent[]): object {
+    return { running: newest(events.toSorted((a, b) => (a.ts < b.ts ? -1 : 1))) }
+  }
+
+  /** What is set for sessions, the latest last, and agents whose row says `security` or `ask`. */
+  async allModes(): Promise<object> {
+    const { store, modes } = this.#components
+    const all = Object.entries((await store.read()).agents).flatMap(([agent, { security = null, ask = null }]) =>
+      security === null && ask === null ? [] : [{ agent, security, ask }],
+    )
+    const [sessions, saved] = [newest(modes.all), newest(all)]
+    return { sessions, saved, left_out: modes.all.length + all.length - sessions.length - saved.length }
+  }
+
+  /** What is set for a session and for all sessions of an agent, what that comes to, and what the store says. */
+  async modes(session: string | null, agent: string | null): Promise<object> {
+    const { store, modes } = this.#components
+    const { defaults, agents } = await store.read()
+    const row = agent !== null && Object.hasOwn(agents, agent) ? agents[agent] : undefined
+    return {
+      session: modes.ofSession(session),
+      all_sessions: modes.ofSession(agent),
+      together: modes.together(session, agent),
+      security: row?.security ?? defaults.security,
+      ask: row?.ask ?? defaults.ask,
+      ask_fallback: stricterFallback(defaults.askFallback, row?.askFallback ?? defaults.askFallback),
+    }
+  }
+
+  async #grants(): Promise<{ readonly grants: readonly Grant[]; readonly left_out: number }> {
+    const { grants } = await this.#components.store.read()
+    const kept = newest(grants)
+    return { grants: kept, left_out: grants.length - kept.length }
+  }
+
+  async #revoke(id: string, by: string): Promise<object> {
+    const { store } = this.#components
+    const change = { change: 'revoke', by, agent: null, detail: id } as const
+    return { revoked: await store.change(change, (before) => withoutGrant(before, id)) }
+  }
+
+  async #pattern(body: Extract<RecordRequest, { pattern: string }>, by: string): Promise<object> {
+    const { type, agent, pattern } = body
+    const opaque = type === 'allowlist_add' && body.opaque === true
+    const problem = type === 'allowlist_add' ? rowProblem(agent, { pattern, opaque }, homeDirectory()) : null
+    // A row that does not count for programs that may run others is kept: it allows nothing of them.
+    if (problem?.isRefused === true) throw new AppError('bad_request', `${JSON.stringify(pattern)}: ${problem.why}`)
+    const change = { change: type, by, agent, detail: opaque ? `${pattern} (opaque)` : pattern }
+    return {
+      changed: await this.#components.store.change(change, (before) =>
+        type === 'allowlist_add' ? withPattern(before, agent, pattern, opaque) : withoutPattern(before, agent, pattern),
+      ),
+    }
+  }
+}

@@ -1,0 +1,291 @@
+import { constants } from 'node:fs'
+import { type FileHandle, open } from 'node:fs/promises'
+import { AppError, errnoOf, isMissing } from '../base/errors.ts'
+import { assertOursAlone } from '../base/file-permissions.ts'
+import { versionProblem, writeFileAtomic } from '../base/files.ts'
+import { sha256 } from '../identity/hash.ts'
+import { type Grant, type RowSettings, agentName, grantCheck, overrideCheck } from '../protocol/desk/messages.ts'
+import { askText, fallbackText, securityText } from '../protocol/desk/question.ts'
+import { toHex } from '../protocol/ids.ts'
+import { parseTable } from '../protocol/json-shape.ts'
+import {
+  type Field,
+  type Sent,
+  closedProblemOf,
+  flag,
+  isText,
+  listUpTo,
+  map,
+  optional,
+  record,
+  tested,
+  textUpTo,
+  wholeUpTo,
+} from '../protocol/json-table.ts'
+import {
+  MAX_ALLOWLIST,
+  MAX_GRANTS,
+  MAX_LAST_USED_COMMAND,
+  MAX_PATTERN,
+  MAX_QUESTION_TEXT,
+  MAX_STORE_AGENTS,
+  MAX_STORE_BYTES,
+} from '../protocol/limits/approvals.ts'
+import { fromBase64 } from '../protocol/text.ts'
+
+/** Of the token that engines and desk share. */
+const TOKEN_BYTES = { least: 32, most: 64 } as const
+/** Arrays and objects, as deep as the grants and patterns of agents are. */
+const STORE_SHAPE = { depth: 6, values: 2_000_000 } as const
+
+const PATTERN_FIELDS = {
+  /** A glob over the resolved path of the executable. */
+  pattern: textUpTo(MAX_PATTERN, 1),
+  /** The operator knows that programs of the pattern may run others. */
+  opaque: optional(flag),
+  lastUsedAt: optional(wholeUpTo(Number.MAX_SAFE_INTEGER)),
+  lastUsedCommand: optional(textUpTo(2 * MAX_LAST_USED_COMMAND)),
+  lastResolvedPath: optional(textUpTo(MAX_QUESTION_TEXT)),
+}
+export type AllowedPattern = Sent<typeof PATTERN_FIELDS>
+
+const AGENT_FIELDS = {
+  security: optional(securityText),
+  ask: optional(askText),
+  askFallback: optional(fallbackText),
+  allowlist: optional(listUpTo(record(PATTERN_FIELDS), MAX_ALLOWLIST)),
+}
+export type StoreAgent = Sent<typeof AGENT_FIELDS>
+
+/** A table whose keys are names of agents: their ids, or the labels of local ones. */
+const byAgent = <T>(value: Field<T>): Field<Readonly<Record<string, T>>> => map(agentName, value, { max: MAX_STORE_AGENTS })
+
+const isToken = (value: unknown): boolean => {
+  const bytes = isText(value) ? fromBase64(value) : null
+  return bytes !== null && bytes.length >= TOKEN_BYTES.least && bytes.length <= TOKEN_BYTES.most
+}
+
+const token = tested<string>(isToken, 'the base64 of 32 to 64 random bytes')
+
+const STORE_VERSION = 1
+
+const STORE_FIELDS = {
+  version: wholeUpTo(STORE_VERSION, STORE_VERSION),
+  socket: record({
+    path: textUpTo(MAX_QUESTION_TEXT, 1),
+    token,
+  }),
+  defaults: record({ security: securityText, ask: askText, askFallback: fallbackText }),
+  agents: byAgent(record(AGENT_FIELDS)),
+  /** Exact permits that may run again without a question. */
+  grants: optional(listUpTo(grantCheck, MAX_GRANTS)),
+  /** Modes that release 0.2 saved for agents. They do not count, and an agent that has some may run nothing until they are gone. */
+  modes: optional(byAgent(overrideCheck)),
+}
+
+/** `exec-approvals.json`. */
+export interface Store extends Sent<typeof STORE_FIELDS> {
+  readonly grants: readonly Grant[]
+}
+
+/** Throws `bad_approvals` for anything else than a store. `file` is for the message. */
+export const readStore = (bytes: Uint8Array, file: string): Store => {
+  const bad = (problem: string): AppError => new AppError('bad_approvals', `${file}: ${problem}`, { data: { file } })
+  const fields = parseTable(bytes, STORE_SHAPE)
+  if (typeof fields === 'string') throw bad(fields)
+  const other = 'version' in fields ? versionProblem(fields['version'], STORE_VERSION) : null
+  const problem = other === null ? closedProblemOf(fields, STORE_FIELDS) : `version: ${other}`
+  if (problem !== null) throw bad(problem)
+  const store = fields as unknown as Sent<typeof STORE_FIELDS>
+  return { ...store, grants: store.grants ?? [] }
+}
+
+export const tokenBytes = ({ socket }: Pick<Store, 'socket'>): Uint8Array => new Uint8Array(fromBase64(socket.token) ?? [])
+
+/** As the file has it: for people to read too. */
+export const storeText = (store: Store): string => `${JSON.stringify(store, null, 2)}\n`
+
+/** The first one: nothing is allowed, and every miss is asked about. */
+export const newStore = (socketPath: string, token: Uint8Array): Store => ({
+  version: STORE_VERSION,
+  socket: { path: socketPath, token: Buffer.from(token).toString('base64') },
+  defaults: { security: 'deny', ask: 'on-miss', askFallback: 'deny' },
+  agents: {},
+  grants: [],
+})
+
+const PRIVATE = 0o600
+
+/** A store as it stands on the disk, and what tells that it is still the same. */
+export interface StoredStore {
+  readonly store: Store
+  /** Device, inode, size and times of the file: one that was changed, or replaced, has others. */
+  readonly identity: string
+  /** Of its bytes, hex. */
+  readonly sha256: string
+}
+
+const bad = (file: string, problem: string, cause?: unknown): AppError =>
+  new AppError('bad_approvals', `${file}: ${problem}`, { cause, data: { file } })
+
+const openStore = async (path: string): Promise<FileHandle> => {
+  try {
+    // A link may lead to what others write; a named pipe would hold us.
+    return await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK)
+  } catch (error) {
+    if (isMissing(error)) throw new AppError('not_found', `${path} is missing`, { cause: error, data: { file: path } })
+    if (errnoOf(error) === 'ELOOP') throw bad(path, 'it is a link; put the file itself there', error)
+    throw bad(path, `it cannot be opened (${errnoOf(error) ?? 'unknown'})`, error)
+  }
+}
+
+const identityOf = async (file: FileHandle): Promise<{ readonly identity: string; readonly size: number; readonly isFile: boolean }> => {
+  const info = await file.stat({ bigint: true })
+  const identity = [info.dev, info.ino, info.size, info.mtimeNs, info.ctimeNs, info.mode, info.uid].join('.')
+  return { identity, size: Number(info.size), isFile: info.isFile() }
+}
+
+/**
+ * Reads the store, through the very descriptor that was checked; `known`, where the file is still that. Throws `not_found`
+ * where there is none; `bad_approvals` for a link, a file that is no store or too large; `loose_permissions` for one that is not
+ * ours alone.
+ */
+export const loadStore = async (path: string, known: StoredStore | null = null): Promise<StoredStore> => {
+  const file = await openStore(path)
+  try {
+    const { identity, size, isFile } = await identityOf(file)
+    if (identity === known?.identity) return known
+    if (!isFile) throw bad(path, 'it is no regular file; move it away')
+    assertOursAlone(path, await file.stat(), PRIVATE)
+    if (size > MAX_STORE_BYTES) throw bad(path, `it has ${size} bytes, where ${MAX_STORE_BYTES} are allowed`)
+    const bytes = await file.readFile()
+    if ((await identityOf(file)).identity !== identity) throw bad(path, 'it changed while it was read')
+    return { store: readStore(bytes, path), identity, sha256: toHex(sha256(bytes)) }
+  } finally {
+    await file.close()
+  }
+}
+
+/**
+ * Puts another store in the place of `before`, whole, 0600. `announce`: says on the disk what is done now, once there is room for
+ * it, and throws where it must not be. Throws `conflict` where the file is no more what `before` was: what
+ * somebody else has revoked meanwhile stays revoked.
+ */
+export const replaceStore = async (
+  path: string,
+  before: StoredStore,
+  next: Store,
+  announce: () => Promise<void> = async () => undefined,
+): Promise<StoredStore> => {
+  const text = storeText(next)
+  if (Buffer.byteLength(text) > MAX_STORE_BYTES)
+    throw new AppError('resource_limit', `${path} would have more than ${MAX_STORE_BYTES} bytes; revoke what is not needed any more`)
+  // What cannot be read again is not written.
+  readStore(Buffer.from(text), path)
+  const same = async (): Promise<void> => {
+    const there = await loadStore(path, before)
+    if (there.sha256 !== before.sha256) throw new AppError('conflict', `${path} was changed by somebody else meanwhile; ask again`)
+  }
+  await same()
+  await writeFileAtomic(path, text, PRIVATE, async () => {
+    await announce()
+    await same()
+  })
+  return loadStore(path)
+}
+
+/** What was last run by a grant or a pattern. */
+export interface LastUse {
+  /** Whose row it is. */
+  readonly agent: string
+  readonly pattern: string | null
+  readonly grant_id: string | null
+  readonly at_ms: number
+  readonly command: string
+  readonly path: string
+}
+
+const agentsWith = (store: Store, name: string, agent: StoreAgent): Store => {
+  if (!Object.hasOwn(store.agents, name) && Object.keys(store.agents).length >= MAX_STORE_AGENTS)
+    throw new AppError('resource_limit', `the store names ${MAX_STORE_AGENTS} agents already`)
+  return { ...store, agents: { ...store.agents, [name]: agent } }
+}
+
+const rowOf = (store: Store, name: string): StoreAgent => (Object.hasOwn(store.agents, name) ? store.agents[name]! : {})
+
+/** Without what has expired, or was used up: it allows nothing any more. */
+const living = (grants: readonly Grant[], now: number): readonly Grant[] =>
+  grants.filter(({ expires_at_ms, uses_left }) => expires_at_ms > now && uses_left !== 0)
+
+export const withGrant = (store: Store, grant: Grant, now: number): Store => {
+  const grants = living(store.grants, now).filter(({ grant_sha256 }) => grant_sha256 !== grant.grant_sha256)
+  if (grants.length >= MAX_GRANTS)
+    throw new AppError('resource_limit', `the store has ${MAX_GRANTS} grants: revoke what is not needed (x0x approvals revoke)`)
+  return { ...store, grants: [...grants, grant] }
+}
+
+/** Null: it is not there, or has no use left. */
+export const withUse = (store: Store, grantId: string, now: number): Store | null => {
+  const grant = store.grants.find(({ id }) => id === grantId)
+  if (grant === undefined || grant.expires_at_ms <= now || grant.uses_left === 0) return null
+  const used = { ...grant, uses_left: grant.uses_left === null ? null : grant.uses_left - 1, last_used_at_ms: now }
+  return { ...store, grants: store.grants.map((one) => (one === grant ? used : one)) }
+}
+
+/** Null: it is not there. */
+export const withoutGrant = (store: Store, grantId: string): Store | null =>
+  store.grants.some(({ id }) => id === grantId) ? { ...store, grants: store.grants.filter(({ id }) => id !== grantId) } : null
+
+/** `opaque`: it counts for programs that may run others; so it does from then on where the row has it already. Null: it is there. */
+export const withPattern = (store: Store, name: string, pattern: string, opaque: boolean): Store | null => {
+  const row = rowOf(store, name)
+  const allowlist = row.allowlist ?? []
+  const known = allowlist.find((one) => one.pattern === pattern)
+  if (known !== undefined) {
+    if (!opaque || known.opaque === true) return null
+    return agentsWith(store, name, { ...row, allowlist: allowlist.map((one) => (one === known ? { ...one, opaque } : one)) })
+  }
+  if (allowlist.length >= MAX_ALLOWLIST)
+    throw new AppError('resource_limit', `the allowlist of ${name} has ${MAX_ALLOWLIST} patterns already`)
+  return agentsWith(store, name, { ...row, allowlist: [...allowlist, opaque ? { pattern, opaque } : { pattern }] })
+}
+
+export const withoutPattern = (store: Store, name: string, pattern: string): Store | null => {
+  const row = rowOf(store, name)
+  const allowlist = (row.allowlist ?? []).filter((one) => one.pattern !== pattern)
+  return allowlist.length === (row.allowlist ?? []).length ? null : agentsWith(store, name, { ...row, allowlist })
+}
+
+/**
+ * Writes what `row` says into the row of an agent. Null takes back what was saved: modes of release 0.2 if there are some, else
+ * `security` and `ask` of the row.
+ */
+export const withSaved = (store: Store, name: string, row: RowSettings | null): Store => {
+  const { [name]: old, ...others } = store.modes ?? {}
+  const next = { ...store, modes: Object.keys(others).length === 0 ? undefined : others }
+  if (row === null && old !== undefined) return next
+  const { security, ask, ...rest } = rowOf(store, name)
+  if (row === null) return agentsWith(next, name, rest)
+  return agentsWith(next, name, { ...rest, security: row.security ?? security, ask: row.ask ?? ask })
+}
+
+const used = (entry: AllowedPattern, { at_ms, command, path }: LastUse): AllowedPattern => ({
+  ...entry,
+  lastUsedAt: at_ms,
+  lastUsedCommand: command.slice(0, MAX_LAST_USED_COMMAND),
+  lastResolvedPath: path,
+})
+
+/** Only what is still there: a pattern that was removed, or a grant that was revoked, is not brought back. Null: nothing of it is. */
+export const withLastUses = (store: Store, uses: readonly LastUse[]): Store | null => {
+  let next = store
+  for (const use of uses) {
+    const { agent, pattern, grant_id: grantId, at_ms: at } = use
+    const row = rowOf(next, agent)
+    if (pattern !== null && row.allowlist?.some((one) => one.pattern === pattern) === true)
+      next = agentsWith(next, agent, { ...row, allowlist: row.allowlist.map((one) => (one.pattern === pattern ? used(one, use) : one)) })
+    if (grantId !== null && next.grants.some(({ id }) => id === grantId))
+      next = { ...next, grants: next.grants.map((one) => (one.id === grantId ? { ...one, last_used_at_ms: at } : one)) }
+  }
+  return next === store ? null : next
+}

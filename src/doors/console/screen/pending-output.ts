@@ -1,0 +1,131 @@
+const BLOCK_BYTES = 4_096
+
+/** Bytes in the order they came, copied into blocks, so that a thousand small pieces cost no more than one. */
+export class ByteBlocks {
+  #blocks: { readonly bytes: Buffer; begin: number; end: number }[] = []
+  #size = 0
+
+  get size(): number {
+    return this.#size
+  }
+
+  push(data: Uint8Array): void {
+    for (let at = 0; at < data.length;) {
+      const last = this.#blocks.at(-1)
+      if (last === undefined || last.end === BLOCK_BYTES) {
+        this.#blocks.push({ bytes: Buffer.allocUnsafeSlow(BLOCK_BYTES), begin: 0, end: 0 })
+        continue
+      }
+      const part = data.subarray(at, at + BLOCK_BYTES - last.end)
+      last.bytes.set(part, last.end)
+      last.end += part.length
+      at += part.length
+    }
+    this.#size += data.length
+  }
+
+  /** The oldest bytes, at most `max` and no more than a block. */
+  shift(max = BLOCK_BYTES): Uint8Array {
+    const first = this.#blocks[0]
+    if (first === undefined) return new Uint8Array()
+    const data = first.bytes.subarray(first.begin, Math.min(first.end, first.begin + max))
+    first.begin += data.length
+    if (first.begin === first.end) this.#blocks.shift()
+    this.#size -= data.length
+    return data
+  }
+}
+
+/** Of one command, what is kept until it can be shown: of its beginning, and of its end. */
+const HEAD_BYTES = 256 * 1024
+const TAIL_BYTES = 256 * 1024
+
+/** What all commands of a screen keep together. */
+export class HeldBytes {
+  readonly #max: number
+  #bytes = 0
+
+  constructor(init: { max: number }) {
+    this.#max = init.max
+  }
+
+  /** How many of these there is place for. */
+  take(bytes: number): number {
+    const granted = Math.min(bytes, this.#max - this.#bytes)
+    this.#bytes += granted
+    return granted
+  }
+
+  giveBack(bytes: number): void {
+    this.#bytes -= bytes
+  }
+}
+
+/** What is shown next: bytes, or how many were left out here. */
+export type NextOutput = { readonly data: Uint8Array } | { readonly left_out: number }
+
+/** Output of one command that waits for the screen, bounded: where more comes than is shown, the middle is left out and counted. */
+export class HeldOutput {
+  readonly #shared: HeldBytes
+  #head = new ByteBlocks()
+  #tail = new ByteBlocks()
+  #leftOut = 0
+
+  constructor(shared: HeldBytes) {
+    this.#shared = shared
+  }
+
+  /** More came than was shown, and the middle begins to be left out, or will be. */
+  get isBehind(): boolean {
+    return this.#tail.size > 0 || this.#leftOut > 0
+  }
+
+  push(data: Uint8Array): void {
+    const isInHead = this.#tail.size === 0 && this.#leftOut === 0
+    const kept = isInHead ? this.#shared.take(Math.min(data.length, HEAD_BYTES - this.#head.size)) : 0
+    this.#head.push(data.subarray(0, kept))
+    const rest = data.subarray(kept)
+    const last = rest.subarray(Math.max(0, rest.length - TAIL_BYTES))
+    this.#leftOut += rest.length - last.length
+    // The oldest bytes of the end make place for newer ones.
+    while (this.#tail.size > 0 && this.#tail.size + last.length > TAIL_BYTES) this.#forget()
+    let granted = this.#shared.take(last.length)
+    while (granted < last.length && this.#tail.size > 0) {
+      this.#forget()
+      granted += this.#shared.take(last.length - granted)
+    }
+    this.#leftOut += last.length - granted
+    this.#tail.push(last.subarray(last.length - granted))
+  }
+
+  /** It will never be shown: gives back all that is kept. */
+  drop(): void {
+    this.#shared.giveBack(this.#head.size + this.#tail.size)
+    this.#head = new ByteBlocks()
+    this.#tail = new ByteBlocks()
+    this.#leftOut = 0
+  }
+
+  #forget(): void {
+    const { length } = this.#tail.shift()
+    this.#leftOut += length
+    this.#shared.giveBack(length)
+  }
+
+  /** At most `max` bytes; null: there is nothing. */
+  next(max: number): NextOutput | null {
+    if (this.#head.size === 0) {
+      if (this.#leftOut > 0) {
+        const left_out = this.#leftOut
+        this.#leftOut = 0
+        return { left_out }
+      }
+      if (this.#tail.size === 0) return null
+      this.#head = this.#tail
+      this.#tail = new ByteBlocks()
+    }
+    const data = this.#head.shift(max)
+    this.#shared.giveBack(data.length)
+    return { data }
+  }
+}

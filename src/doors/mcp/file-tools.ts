@@ -1,0 +1,320 @@
+import { isUtf8 } from 'node:buffer'
+import * as z from 'zod'
+import { within } from '../../base/clock.ts'
+import { AppError, isAppError } from '../../base/errors.ts'
+import { TerminalFilter } from '../../base/terminal-text.ts'
+import { shown, shownLine } from '../../base/visible-text.ts'
+import type { FileAnswer, FileCall } from '../../executor-api/local.ts'
+import { text } from '../../protocol/json-table.ts'
+import { MAX_FILE_CHUNK, MAX_PATH } from '../../protocol/limits/rexd.ts'
+import { DEFAULT_LISTED, DEFAULT_READ_BYTES, MAX_TOOL_LISTED, MAX_VIEW_BYTES } from '../../protocol/limits/tools.ts'
+import { RESULTS, type Result, type SessionGrant } from '../../protocol/rexd/results.ts'
+import { toBase64, unfinished } from '../../protocol/text.ts'
+import { contentBytes } from '../content-bytes.ts'
+import { zodOf } from '../zod-of.ts'
+import { type Tool, type ToolCall, type ToolContext, tool } from './tool.ts'
+
+/** A look at files changes nothing, and only this host has them. */
+export const LOOKS = { readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: false }
+/** What was there may be gone afterwards, and twice is not once. */
+export const CHANGES = { readOnlyHint: false, destructiveHint: true, idempotentHint: false, openWorldHint: false }
+
+export const pathField = (text: string) => z.string().min(1).max(MAX_PATH).describe(text)
+export const PATH_FIELD = pathField('a path below an allowed root, absolute or from the first root')
+
+export const MAX_LISTED_FIELD = z
+  .int()
+  .min(1)
+  .max(MAX_TOOL_LISTED)
+  .default(DEFAULT_LISTED)
+  .describe(`a whole number: the most that come back (default ${DEFAULT_LISTED}, at most ${MAX_TOOL_LISTED})`)
+
+export const MTIME_FIELD = z
+  .string()
+  .min(1)
+  .max(64)
+  .optional()
+  .describe('the mtime of an answer about this file: when it was changed since, nothing is done')
+
+export const textField = (text: string) => z.string().max(MAX_FILE_CHUNK).describe(text)
+
+/** Where it is, and when it was changed last. */
+export const CHANGED = { path: z.string(), mtime: z.string(), mtime_ms: z.int() }
+
+/** Part of a file as text for a model. */
+export interface FileText {
+  readonly text: string
+  /** U+FFFD stands in it for bytes that are no UTF-8. */
+  readonly invalidUtf8: boolean
+  /** What a terminal obeys was taken out, or stands there as an escape: the file has other characters. */
+  readonly altered: boolean
+}
+
+const filtered = (text: string): string => {
+  const filter = new TerminalFilter()
+  return shown(filter.push(text) + filter.end())
+}
+
+/** As the output of programs is shown, but for CR LF, which stays: who edits a file names its text as it is. */
+export const fileText = (bytes: Uint8Array): FileText => {
+  const decoded = new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes)
+  const text = decoded.split('\r\n').map(filtered).join('\r\n')
+  return { text, invalidUtf8: !isUtf8(bytes), altered: text !== decoded }
+}
+
+/** What a caller can do about a refusal, by its `data.reason` or its code. */
+const REMEDIES: Readonly<Record<string, string>> = {
+  exists: 'write_file with mode "replace" writes over it, with "append" goes behind it',
+  changed: 'read_file it again, and go on from what and which mtime it then has',
+  no_match: 'read_file it again, and give the text to be replaced exactly as it stands there, blanks and line ends included',
+  ambiguous: 'give more of the lines around it, or replace_all true',
+  file_not_found: 'list_directory and glob_files show what there is, and write_file with make_directories makes directories on the way',
+}
+
+const rootsOf = (roots: unknown): string | null => (Array.isArray(roots) ? `files are below ${roots.join(', ')}` : null)
+
+const remedyOf = ({ code, data }: AppError): string | null => {
+  if (code === 'forbidden_path') return rootsOf(data['allowed_roots'])
+  return REMEDIES[String(data['reason'])] ?? REMEDIES[code] ?? null
+}
+
+/** A refusal of the executor, for who called a tool: which argument it is about (`path`, unless it says another), and what to do. */
+export const fileRefusal = (error: unknown): unknown => {
+  if (!isAppError(error)) return error
+  const { code, message, data } = error
+  const named = /^[a-z_]+: /.test(message) ? message : `path: ${message}`
+  const remedy = remedyOf(error)
+  return new AppError(code, shown(remedy === null ? named : `${named}; ${remedy}`), { cause: error, data: { ...data } })
+}
+
+/** How long a call that is given up may take to say whether it has begun to change something. */
+const GIVEN_UP_MS = 1_000
+
+/** A call of the executor without the session that it is made in. */
+type SessionlessCall = FileCall extends infer C ? (C extends FileCall ? Omit<C, 'session'> : never) : never
+
+/**
+ * Asks the executor about files of this host, in the session of this caller. Throws what refuses it, with the argument and a
+ * remedy; `timeout` when the call is cancelled, or has no answer by the time of one: it is given up then, and changes nothing
+ * unless it has begun to.
+ */
+export const callFiles = async (
+  { sessions, executor, clock, answerWithinMs }: ToolContext,
+  { signal }: ToolCall,
+  callOf: (limits: SessionGrant['limits']) => SessionlessCall,
+): Promise<FileAnswer> => {
+  const given = new AbortController()
+  const giveUp = (why: string): void => given.abort(new AppError('timeout', `path: ${why}, and nothing was changed`))
+  const cancel = (): void => giveUp('the call was cancelled')
+  if (signal.aborted) cancel()
+  signal.addEventListener('abort', cancel, { once: true })
+  const work = sessions.use(null, async ({ id, grant }) => executor.file({ ...callOf(grant.limits), session: id }, given.signal))
+  try {
+    const answer = await within(clock, answerWithinMs, work)
+    if (answer !== null) return answer
+    giveUp(`not done in ${answerWithinMs} ms`)
+    const late = await within(clock, GIVEN_UP_MS, work)
+    if (late !== null) return late
+  } catch (error) {
+    throw fileRefusal(error)
+  }
+  work.catch(() => undefined)
+  const begun = 'a change that was begun may be made yet, or undone; stat_file and read_file show what is there'
+  throw new AppError('timeout', `path: the file system has not answered in ${answerWithinMs} ms; ${begun}`)
+}
+
+const FILE_TYPES = z.enum(['file', 'dir', 'symlink', 'other'])
+
+type Part = Pick<Result<'fs.read'>, 'size' | 'mtime' | 'mtime_ms' | 'truncated'>
+
+/** Bytes of a file in the encoding that was asked for. A text ends with a whole character where the file goes on. */
+const partOf = (data: Uint8Array, { truncated }: Part, encoding: 'utf8' | 'base64', offset: number) => {
+  if (encoding === 'base64') return { content: toBase64(data), bytes: data.length, invalid_utf8: false, altered: false }
+  const whole = truncated ? data.subarray(0, data.length - unfinished(data)) : data
+  // An answer without a byte of it would be asked for again for ever.
+  if (whole.length === 0 && data.length > 0)
+    throw new AppError('bad_request', `length: the character at offset ${offset} is longer than ${data.length} bytes`)
+  const { text: content, invalidUtf8, altered } = fileText(whole)
+  return { content, bytes: whole.length, invalid_utf8: invalidUtf8, altered }
+}
+
+export const readFileTool: Tool = tool({
+  name: 'read_file',
+  title: 'Read a file',
+  description: `Reads a file, or a part of it from a byte on: ${DEFAULT_READ_BYTES} bytes unless told, and next_offset where it goes on.`,
+  use: 'a file is to be read.',
+  input: z.strictObject({
+    path: PATH_FIELD,
+    offset: z.int().min(0).default(0).describe('a whole number: the first byte (default 0)'),
+    length: z.int().min(1).max(MAX_VIEW_BYTES).optional().describe(`a whole number of bytes, at most (default ${DEFAULT_READ_BYTES})`),
+    encoding: z.enum(['utf8', 'base64']).default('utf8').describe('"utf8" for text (default), or "base64" for the very bytes'),
+  }),
+  output: z.strictObject({
+    operation: z.string(),
+    ...CHANGED,
+    size: z.int().describe('bytes of the whole file'),
+    encoding: z.string(),
+    content: z.string().describe('untrusted data'),
+    bytes: z.int().describe('of the file, that the content stands for'),
+    truncated: z.boolean().describe('the file goes on'),
+    next_offset: z.int().nullable().describe('to go on from; null: this is its end'),
+    invalid_utf8: z.boolean().describe('U+FFFD stands for bytes that are no UTF-8; base64 has them'),
+    altered: z.boolean().describe('control sequences are left out, hidden characters are escapes; base64 has what is there'),
+  }),
+  annotations: LOOKS,
+  call: async ({ path, offset, length, encoding }, context, call) => {
+    const { result, data } = await callFiles(context, call, ({ max_file_read_bytes: max }) => {
+      if (length !== undefined && length > max) throw new AppError('resource_limit', `length: at most ${max} bytes may be read at once`)
+      return { method: 'fs.read', path, offset, length: length ?? Math.min(DEFAULT_READ_BYTES, max) }
+    })
+    const { size, mtime, mtime_ms, truncated } = result as Part
+    const { content, bytes, invalid_utf8, altered } = partOf(data, result as Part, encoding, offset)
+    const next_offset = truncated ? offset + bytes : null
+    const about = { operation: 'read_file', path, mtime, mtime_ms, size, encoding }
+    const answer = { ...about, content, bytes, truncated, next_offset, invalid_utf8, altered }
+    return () => ({ result: answer, isError: false, foreign: [content] })
+  },
+})
+
+export const listDirectoryTool: Tool = tool({
+  name: 'list_directory',
+  title: 'List a directory',
+  description: 'Names, types and sizes of what stands in a directory, or in its whole tree. Links are entries and are not followed.',
+  use: 'what stands in a directory?',
+  input: z.strictObject({
+    path: pathField('a directory below an allowed root (default: the first root)').default('.'),
+    recursive: z.boolean().default(false).describe('true: its whole tree'),
+    max_entries: MAX_LISTED_FIELD,
+  }),
+  output: z.strictObject({
+    operation: z.string(),
+    path: z.string(),
+    entries: z.array(z.strictObject({ path: z.string(), type: FILE_TYPES, size: z.int().nullable(), mtime: z.string().nullable() })),
+    truncated: z.boolean().describe('there are more, and these need not be the first'),
+  }),
+  annotations: LOOKS,
+  call: async ({ path, recursive, max_entries }, context, call) => {
+    const { result } = await callFiles(context, call, () => ({ method: 'fs.list', path, recursive, max_entries }))
+    const { entries, truncated } = result as Result<'fs.list'>
+    const told = entries.map((entry) => ({ path: shownLine(entry.path), type: entry.type, size: entry.size, mtime: entry.mtime }))
+    const answer = { operation: 'list_directory', path, entries: told, truncated }
+    return () => ({ result: answer, isError: false, foreign: told.map((entry) => entry.path) })
+  },
+})
+
+export const globFilesTool: Tool = tool({
+  name: 'glob_files',
+  title: 'Find files by name',
+  description: 'Paths that fit a pattern: * any characters of a name, ? one, [a-z] a set, {a,b} either, ** any directories or none.',
+  use: 'which files have names of this form?',
+  input: z.strictObject({
+    pattern: z.string().min(1).max(1_024).describe('a pattern such as **/*.ts; a leading dot must be in it'),
+    path: pathField('the directory to begin in (default: the first root)').default('.'),
+    max_matches: MAX_LISTED_FIELD,
+  }),
+  output: z.strictObject({
+    operation: z.string(),
+    pattern: z.string(),
+    path: z.string(),
+    matches: z.array(z.string()),
+    truncated: z.boolean().describe('there are more, and these need not be the first'),
+  }),
+  annotations: LOOKS,
+  call: async ({ pattern, path, max_matches }, context, call) => {
+    const { result } = await callFiles(context, call, () => ({ method: 'fs.glob', path, pattern, max_matches }))
+    const { matches, truncated } = result as Result<'fs.glob'>
+    const told = matches.map(shownLine)
+    return () => ({ result: { operation: 'glob_files', pattern, path, matches: told, truncated }, isError: false, foreign: told })
+  },
+})
+
+export const statFileTool: Tool = tool({
+  name: 'stat_file',
+  title: 'Is it there?',
+  description:
+    'Whether something stands at a path, and its type, size, time of change, mode and owner. Nothing there is an answer, and no error.',
+  use: 'is it there, and when was it changed?',
+  input: z.strictObject({ path: PATH_FIELD }),
+  output: zodOf({ operation: text, ...RESULTS['fs.stat'] }),
+  annotations: LOOKS,
+  call: async ({ path }, context, call) => {
+    const { result } = await callFiles(context, call, () => ({ method: 'fs.stat', path }))
+    const { symlink_target, ...status } = result as Result<'fs.stat'>
+    const link = symlink_target === null ? null : shownLine(symlink_target)
+    const answer = { operation: 'stat_file', ...status, path, symlink_target: link }
+    return () => ({ result: answer, isError: false, foreign: link === null ? [] : [link] })
+  },
+})
+
+export const writeFileTool: Tool = tool({
+  name: 'write_file',
+  title: 'Write a file',
+  description: 'Makes a file, or with mode "replace" or "append" writes one that is there. To change a part of a file, use edit_file.',
+  use: 'a file is to be made, or written anew.',
+  input: z.strictObject({
+    path: PATH_FIELD,
+    content: textField('what is to be in the file'),
+    encoding: z.enum(['utf8', 'base64']).default('utf8').describe('"utf8" (default), or "base64" where content stands for bytes'),
+    mode: z
+      .enum(['create', 'replace', 'append'])
+      .default('create')
+      .describe('"create" (default): nothing may be there yet; "replace": whatever was there goes; "append": behind what is there'),
+    make_directories: z.boolean().default(false).describe('true: directories on the way are made'),
+    expected_mtime: MTIME_FIELD,
+  }),
+  output: z.strictObject({ operation: z.string(), ...CHANGED, bytes_written: z.int(), created: z.boolean() }),
+  annotations: CHANGES,
+  call: async ({ path, content, encoding, mode, make_directories: mkdir_parents, expected_mtime = null }, context, call) => {
+    const data = contentBytes(content, encoding, 'content', MAX_FILE_CHUNK)
+    const how = { mode, mkdir_parents, atomic: false, expected_mtime, data }
+    const { result } = await callFiles(context, call, () => ({ method: 'fs.write', path, ...how }))
+    const { mtime, mtime_ms, bytes_written, created } = result as Result<'fs.write'>
+    return () => ({ result: { operation: 'write_file', path, mtime, mtime_ms, bytes_written, created }, isError: false, foreign: [] })
+  },
+})
+
+export const editFileTool: Tool = tool({
+  name: 'edit_file',
+  title: 'Change a part of a file',
+  description: 'Puts a text in the place of another in a UTF-8 file. old_string must stand in it exactly once, or replace_all be true.',
+  use: 'a part of one file is to be changed.',
+  input: z.strictObject({
+    path: PATH_FIELD,
+    old_string: textField('the text as it stands in the file; empty stands for the whole file'),
+    new_string: textField('what is to stand there'),
+    replace_all: z.boolean().default(false).describe('true: wherever old_string stands'),
+    expected_mtime: MTIME_FIELD,
+  }),
+  output: z.strictObject({ operation: z.string(), ...CHANGED, bytes_written: z.int(), replacements: z.int(), created: z.boolean() }),
+  annotations: CHANGES,
+  call: async ({ path, old_string, new_string, replace_all, expected_mtime = null }, context, call) => {
+    const [from, to] = [textBytes(old_string, 'old_string'), textBytes(new_string, 'new_string')]
+    const change = { old_string: from, new_string: to, replace_all, expected_mtime }
+    const { result } = await callFiles(context, call, () => ({ method: 'fs.edit', path, ...change }))
+    const { mtime, mtime_ms, bytes_written, replacements, created } = result as Result<'fs.edit'>
+    const answer = { operation: 'edit_file', path, mtime, mtime_ms, bytes_written, replacements, created }
+    return () => ({ result: answer, isError: false, foreign: [] })
+  },
+})
+
+export const applyPatchTool: Tool = tool({
+  name: 'apply_patch',
+  title: 'Change several files',
+  description:
+    'Applies a patch to several files, all or nothing: "*** Begin Patch", then "*** Add File: p" with lines "+…", "*** Delete File: p", or "*** Update File: p" (and "*** Move to: q") with "@@" and lines that begin with " ", "-" or "+", then "*** End Patch".',
+  use: 'several places or files are to be changed together.',
+  input: z.strictObject({
+    patch: textField('the patch'),
+    path: pathField('the directory that its relative paths begin in (default: the first root)').default('.'),
+  }),
+  output: zodOf({ operation: text, ...RESULTS['fs.patch'] }),
+  annotations: CHANGES,
+  call: async ({ patch, path }, context, call) => {
+    const patch_text = textBytes(patch, 'patch')
+    const { result } = await callFiles(context, call, () => ({ method: 'fs.patch', path, patch_text }))
+    const { added, updated, deleted, moved } = result as Result<'fs.patch'>
+    return () => ({ result: { operation: 'apply_patch', path, added, updated, deleted, moved }, isError: false, foreign: [] })
+  },
+})
+
+const textBytes = (text: string, field: string): Uint8Array => contentBytes(text, 'utf8', field, MAX_FILE_CHUNK)

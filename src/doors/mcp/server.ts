@@ -1,0 +1,202 @@
+import { type CallToolResult, McpServer, type RegisteredTool, type ServerContext } from '@modelcontextprotocol/server'
+import { serveStdio } from '@modelcontextprotocol/server/stdio'
+import type { Readable, Writable } from 'node:stream'
+import { aborted } from '../../base/abort.ts'
+import { type Clock, within } from '../../base/clock.ts'
+import { errorText, isAppError } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+import { VERSION } from '../../base/runtime.ts'
+import { shown } from '../../base/visible-text.ts'
+import type { LocalExecutor, SessionOpening } from '../../executor-api/local.ts'
+import type { LifecycleLog } from '../../protocol/events/event-log.ts'
+import type { LifecycleFacts } from '../../protocol/events/lifecycle.ts'
+import { LAST_ANSWERS_MS } from '../../protocol/limits/tools.ts'
+import { ExecutorSessions } from '../executor-sessions.ts'
+import { shownNext } from '../tools/run-end.ts'
+import type { RunRecorder } from '../tools/run-recorder.ts'
+import { ToolFleets } from '../tools/tool-fleet.ts'
+import type { ToolAnswer } from '../tools/tool-result.ts'
+import { ToolRuns } from '../tools/tool-runs.ts'
+import { framed } from '../tools/untrusted-frame.ts'
+import { EventResource } from './event-resource.ts'
+import { LineTransport } from './line-transport.ts'
+import type { RuleTools } from './rule-tools.ts'
+import type { Tool, ToolCall, ToolContext } from './tool.ts'
+
+export interface McpServerComponents extends ToolContext {
+  /** Offers what became of runs. */
+  events(server: McpServer): void
+  /** Does the work on this request, which counts until then. Throws `bad_request` where it was cancelled before. */
+  working<T>(id: string | number, work: () => Promise<T>): Promise<T>
+  /** Resolves when an answer to this request may be made: its reader takes what there is. */
+  answering(id: string | number, signal: AbortSignal): Promise<void>
+}
+
+/** Only questions to the client's user have schemas that come from outside, and we ask none. */
+export const NO_VALIDATOR = {
+  getValidator: () => () => {
+    throw new Error('a schema that came from outside is not evaluated')
+  },
+}
+
+export const callOf = ({ mcpReq }: ServerContext): ToolCall => {
+  const progressToken = mcpReq._meta?.progressToken
+  let told = -1
+  return {
+    signal: mcpReq.signal,
+    progress: (elapsedMs, message) => {
+      // Each must be above the one before (Model Context Protocol, progress).
+      told = Math.max(Math.round(elapsedMs), told + 1)
+      if (progressToken === undefined) return
+      // Who is gone is told nothing; the transport knows of it.
+      mcpReq.notify({ method: 'notifications/progress', params: { progressToken, progress: told, message } }).catch(() => undefined)
+    },
+  }
+}
+
+const resultOf = ({ result, isError, foreign }: ToolAnswer): CallToolResult => ({
+  content: [{ type: 'text', text: framed(JSON.stringify(result), foreign) }],
+  structuredContent: { ...result },
+  isError,
+})
+
+/**
+ * A call that makes no sense, or is one too many, with what to do next. As text alone: clients hold structured content against the
+ * schema of the tool, also that of an error. Anything else is a mistake of ours, which the library answers.
+ */
+export const refusalOf = (error: unknown): CallToolResult => {
+  if (!isAppError(error)) throw error
+  const { next } = shownNext(error)
+  const text = [`${error.code}: ${shown(error.message)}`, next ?? []].flat().join('\n')
+  return { content: [{ type: 'text', text }], isError: true }
+}
+
+/** As schemas are told to clients; what comes is checked by the tool itself, which says more of what is wrong. */
+export const unchecked = (input: Tool['input']) => {
+  const standard = input['~standard']
+  return { '~standard': { ...standard, validate: (value: unknown) => ({ value }) } }
+}
+
+const register = (server: McpServer, tool: Tool, components: McpServerComponents): RegisteredTool => {
+  const { name, title, description, input, output, annotations } = tool
+  const config = { title, description, inputSchema: unchecked(input), outputSchema: output, annotations }
+  return server.registerTool(name, config, async (given: unknown, context: ServerContext) => {
+    const call = callOf(context)
+    const { id } = context.mcpReq
+    try {
+      return await components.working(id, async () => {
+        const answer = await tool.call(given, components, call)
+        await components.answering(id, call.signal)
+        return resultOf(await answer())
+      })
+    } catch (error) {
+      return refusalOf(error)
+    }
+  })
+}
+
+/** What a server offers. */
+export interface McpOffer {
+  readonly tools: readonly Tool[]
+  /** Tools that come and go; null: there are none. */
+  readonly source: Pick<RuleTools, 'tools' | 'onChanged'> | null
+  /** What a model is told of all of them together. */
+  readonly instructions: string
+}
+
+/** Offers what a source has, and what it has later: a process has few servers, and they live as long as it does. */
+const follow = (server: McpServer, source: NonNullable<McpOffer['source']>, components: McpServerComponents): void => {
+  let offered: RegisteredTool[] = []
+  const update = (): void => {
+    for (const one of offered) one.remove()
+    offered = source.tools.map((tool) => register(server, tool, components))
+  }
+  update()
+  source.onChanged(update)
+}
+
+const LIST_CHANGED = 'notifications/tools/list_changed'
+
+/** A server of the Model Context Protocol. */
+export const mcpServer = (components: McpServerComponents, { tools, source, instructions }: McpOffer): McpServer => {
+  const about = { name: 'x0x', title: 'x0x', version: VERSION }
+  const server = new McpServer(about, {
+    instructions,
+    capabilities: {
+      tools: { listChanged: source !== null },
+      resources: { subscribe: true, listChanged: false },
+    },
+    jsonSchemaValidator: NO_VALIDATOR,
+    // Tools come and go together, and a client is told once.
+    debouncedNotificationMethods: [LIST_CHANGED],
+  })
+  for (const tool of tools) register(server, tool, components)
+  if (source !== null) follow(server, source, components)
+  components.events(server)
+  return server
+}
+
+/** Sessions of targets that are kept while nobody uses them. */
+const MAX_IDLE_TARGETS = 4
+
+export interface ServeMcpComponents {
+  readonly input: Readable
+  readonly output: Writable
+  readonly executor: LocalExecutor
+  readonly clock: Clock
+  readonly log: Logger
+  /** What becomes of this client's runs; others may add to it. */
+  readonly told: LifecycleLog
+}
+
+export interface ServeMcpInit {
+  /** Who asks: a label for the journal, which its client did not choose. */
+  readonly caller: Pick<SessionOpening, 'door' | 'client_name' | 'available'>
+  readonly answerWithinMs: number
+  readonly offer: McpOffer
+  /** Hears what happens to runs; null: nobody records them. */
+  readonly recorder: RunRecorder | null
+}
+
+/**
+ * The Model Context Protocol over a pair of byte streams. Resolves when the input has ended, everything that it started is over
+ * and everything that it asked is answered; or at once when nobody reads the output any more, or at the signal.
+ */
+export const serveMcp = async (components: ServeMcpComponents, init: ServeMcpInit, signal: AbortSignal): Promise<void> => {
+  const { executor, clock, log, told } = components
+  const transport = new LineTransport(components)
+  const opening = (target: string | null) => ({ ...init.caller, target, told: (facts: LifecycleFacts) => void told.add(facts) })
+  const sessions = new ExecutorSessions({ executor }, { opening, maxIdle: MAX_IDLE_TARGETS })
+  const ready = (one: AbortSignal): Promise<void> => transport.room(one)
+  const runs = new ToolRuns({ executor, sessions, clock }, { caller: init.caller.client_name, ready, recorder: init.recorder })
+  const fleets = new ToolFleets({ runs, clock })
+  const { answerWithinMs, offer } = init
+  const over = new AbortController()
+  const events = new EventResource({ log: told, clock, room: ready, ended: over.signal })
+  const context = {
+    executor,
+    runs,
+    fleets,
+    sessions,
+    clock,
+    answerWithinMs,
+    isGone: () => transport.closed,
+    answering: transport.answering.bind(transport),
+    working: async <T>(id: string | number, work: () => Promise<T>): Promise<T> => transport.working(id, work),
+  }
+  const serve: Parameters<typeof serveStdio>[0] = ({ era }) =>
+    mcpServer({ ...context, events: (server) => events.offer(server, era === 'modern') }, offer)
+  const handle = serveStdio(serve, {
+    transport,
+    onerror: (error) => log.debug({ error: errorText(error) }, 'a message of the client came to nothing'),
+  })
+  try {
+    await Promise.race([transport.ended, aborted(signal)])
+  } finally {
+    fleets.close()
+    await runs.close()
+    if (!signal.aborted) await Promise.race([within(clock, LAST_ANSWERS_MS, transport.settled()), aborted(signal)])
+    over.abort()
+    await handle.close()
+  }
+}

@@ -1,0 +1,177 @@
+import { isUtf8 } from 'node:buffer'
+import { TerminalFilter } from '../../base/terminal-text.ts'
+import { shown } from '../../base/visible-text.ts'
+import { RingBuffer } from '../../protocol/ring-buffer.ts'
+import { isContinuation, unfinished } from '../../protocol/text.ts'
+
+/** A part of a text. Places are bytes of its UTF-8, from 0; no character is cut in two. */
+export interface TextPart {
+  readonly text: string
+  /** Where it begins: behind what was asked for, where that is no longer kept. */
+  readonly from: number
+  /** Where to go on from. */
+  readonly next: number
+}
+
+/** The beginning and the end of a text that is longer than it may be. */
+export interface CutText {
+  readonly head: string
+  readonly tail: string
+  /** Bytes between them. */
+  readonly cut: number
+}
+
+/**
+ * Keeps the beginning and the end of a text of any length in bounded memory. What is kept depends on the text alone, and not on the
+ * pieces in which it came.
+ */
+export class KeptText {
+  readonly #max: { readonly head: number; readonly tail: number }
+  readonly #head: RingBuffer
+  /** All that is behind the head. */
+  readonly #tail: RingBuffer
+  /** No more goes into the head. */
+  #headIsWhole = false
+
+  /** In bytes. */
+  constructor(init: { readonly head: number; readonly tail: number }) {
+    this.#max = init
+    this.#head = new RingBuffer({ max: init.head })
+    this.#tail = new RingBuffer({ max: init.tail })
+  }
+
+  /** Bytes of all that came. */
+  get total(): number {
+    return this.#head.total + this.#tail.total
+  }
+
+  /** Bytes of memory that it holds. */
+  get size(): number {
+    return this.#head.capacity + this.#tail.capacity
+  }
+
+  push(text: string): void {
+    const bytes = Buffer.from(text)
+    const room = this.#headIsWhole ? 0 : this.#max.head - this.#head.total
+    const fits = bytes.subarray(0, room)
+    const first = fits.subarray(0, fits.length - unfinished(fits))
+    this.#headIsWhole ||= first.length < bytes.length
+    this.#head.push(first)
+    this.#tail.push(bytes.subarray(first.length))
+  }
+
+  /** All of it where it fits into `max` bytes, as `head`; else half of them from the beginning, and half from the end. */
+  cut(max: number): CutText {
+    if (this.total <= max && this.#gap === 0) return { head: this.#part(0, this.total).text, tail: '', cut: 0 }
+    const half = Math.floor(max / 2)
+    const head = this.#part(0, Math.min(half, this.#head.total))
+    const tail = this.#part(this.#gap === 0 ? this.total - half : Math.max(this.total - half, this.#tailFrom), this.total)
+    return { head: head.text, tail: tail.text, cut: tail.from - head.next }
+  }
+
+  /** At most `max` bytes from place `from` on. What is no longer kept is left out: `from` of the answer lies behind it. */
+  read(from: number, max: number): TextPart {
+    const begin = Math.min(this.isLost(from) ? this.#tailFrom : from, this.total)
+    const end = begin < this.#head.total && this.#gap > 0 ? this.#head.total : this.total
+    return this.#part(begin, Math.min(begin + max, end))
+  }
+
+  /** What stood at this place is no longer kept. */
+  isLost(place: number): boolean {
+    return place >= this.#head.total && place < this.#tailFrom
+  }
+
+  /** Where the end that is kept begins. */
+  get #tailFrom(): number {
+    return Math.max(this.#head.total, this.total - this.#max.tail)
+  }
+
+  get #gap(): number {
+    return this.#tailFrom - this.#head.total
+  }
+
+  /** From `begin` to `end`, both of which are kept. A character that is cut at the beginning belongs to what was before, one that is cut at the end to what follows. */
+  #part(begin: number, end: number): TextPart {
+    const behind = this.#head.total
+    const head = this.#head.slice(begin, Math.min(end, behind))
+    const tail = this.#tail.slice(Math.max(begin - behind, 0), end - behind)
+    const bytes = Buffer.concat([head, tail])
+    let from = 0
+    while (isContinuation(bytes[from])) from += 1
+    const whole = bytes.subarray(from, bytes.length - unfinished(bytes))
+    return { text: whole.toString(), from: begin + from, next: begin + from + whole.length }
+  }
+}
+
+const leftOut = (bytes: number): string => `\n[… ${bytes} bytes are left out here …]\n`
+const notKept = (bytes: number): string => (bytes === 0 ? '' : `\n[… ${bytes} more bytes were not kept …]\n`)
+
+/**
+ * A text in at most `max` bytes, with its notes of what is missing; its beginning alone where these do not fit. `above`: bytes
+ * that came and were not kept. `cut`: bytes of the kept text that are left out.
+ */
+export const shownText = (kept: KeptText, max: number, above: number): { readonly text: string; readonly cut: number } => {
+  if (above === 0 && kept.cut(max).cut === 0) return { text: kept.cut(max).head, cut: 0 }
+  const end = notKept(above)
+  const room = max - Buffer.byteLength(end)
+  const whole = kept.cut(Math.max(room, 0))
+  if (whole.cut === 0 && room >= 0) return { text: whole.head + end, cut: 0 }
+  const parts = room - Buffer.byteLength(leftOut(kept.total))
+  if (parts < 0) {
+    const { text, next } = kept.read(0, max)
+    return { text, cut: kept.total - next }
+  }
+  const { head, tail, cut } = kept.cut(parts)
+  return { text: head + leftOut(cut) + tail + end, cut }
+}
+
+/** Bytes of each end of a stream that are kept for as long as its run is known. */
+export const KEPT_BYTES = 512 * 1024
+
+/**
+ * One stream of a program, as text for a model: without what a terminal obeys, with each other character that hides
+ * as an escape, and with U+FFFD for what is no UTF-8.
+ */
+export class ModelText {
+  readonly kept = new KeptText({ head: KEPT_BYTES, tail: KEPT_BYTES })
+  readonly #decoder = new TextDecoder('utf-8', { ignoreBOM: true })
+  readonly #filter = new TerminalFilter()
+  /** The beginning of a character that goes on. */
+  #begun: Uint8Array = new Uint8Array(0)
+  #invalid = false
+  /** Bytes of text that are not here any more. */
+  readonly gone: number
+
+  constructor(init: { readonly gone: number } = { gone: 0 }) {
+    this.gone = init.gone
+  }
+
+  /** U+FFFD stands in it for bytes that are no UTF-8. */
+  get invalidUtf8(): boolean {
+    return this.#invalid
+  }
+
+  push(bytes: Uint8Array): void {
+    this.#check(bytes)
+    this.#keep(this.#decoder.decode(bytes, { stream: true }))
+  }
+
+  /** No more comes. */
+  end(): void {
+    this.#invalid ||= this.#begun.length > 0
+    this.#keep(this.#decoder.decode())
+    this.kept.push(this.#filter.end())
+  }
+
+  #check(bytes: Uint8Array): void {
+    if (this.#invalid) return
+    const all = this.#begun.length === 0 ? bytes : Buffer.concat([this.#begun, bytes])
+    const end = all.length - unfinished(all)
+    this.#invalid = !isUtf8(all.subarray(0, end))
+    this.#begun = Uint8Array.from(all.subarray(end))
+  }
+
+  #keep(text: string): void {
+    if (text !== '') this.kept.push(shown(this.#filter.push(text)))
+  }
+}

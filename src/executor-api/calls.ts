@@ -1,0 +1,68 @@
+import { AppError, errorCodeOf, isAppError } from '../base/errors.ts'
+import { MAX_SEALED_FRAME, MAX_TEXT } from '../protocol/limits/wire.ts'
+import { ASKED_ANSWERS, type ToExecutor, type ToNetwork } from './messages.ts'
+
+/** Which answer belongs to which call. */
+export const ANSWERS = {
+  hello: 'welcome',
+  link_open: 'link_opened',
+  link_confirm: 'link_ready',
+  link_accept: 'link_accepted',
+  link_finish: 'link_ready',
+  mint_nonces: 'nonces',
+  sign_request: 'signed',
+  sign_rules_request: 'signed',
+  sign_approval_request: 'signed',
+  sign_card: 'signed',
+  operate: 'result',
+  query: 'result',
+  revocations: 'result',
+  sign_detach_request: 'signed',
+  sign_detached_ask: 'signed',
+  evaluate_trust: 'result',
+  prove_fanout: 'result',
+  fanout_over: 'result',
+  settings: 'settings',
+  ...ASKED_ANSWERS,
+} as const satisfies Partial<Record<ToExecutor['type'], ToNetwork['type']>>
+type Answers = typeof ANSWERS
+export type CallType = keyof Answers
+type WithoutId<T> = T extends unknown ? Omit<T, 'type' | 'id'> : never
+export type Arguments<C extends CallType> = WithoutId<Extract<ToExecutor, { type: C }>>
+export type Answer<C extends CallType> = WithoutId<Extract<ToNetwork, { type: Answers[C] }>>
+
+/** Who wants to hear of something. */
+export class Listeners<Told extends readonly unknown[]> {
+  readonly #all = new Set<(...told: Told) => void>()
+
+  /** Called each time from now on; the answer ends it. */
+  readonly add = (listener: (...told: Told) => void): (() => void) => {
+    this.#all.add(listener)
+    return () => void this.#all.delete(listener)
+  }
+
+  tell(...told: Told): void {
+    for (const listener of this.#all) listener(...told)
+  }
+}
+
+/** An error as others are told it: no longer than a message of the port carries; what is none of the table is a mistake of ours. */
+export const boundedError = (error: unknown): AppError => {
+  if (!isAppError(error)) return new AppError('internal', undefined, { cause: error })
+  const { code, message, data } = error
+  const isLong = Buffer.byteLength(JSON.stringify(data)) > MAX_SEALED_FRAME
+  return new AppError(code, message.slice(0, MAX_TEXT / 4), { cause: error.cause, data: isLong ? {} : { ...data } })
+}
+
+/** The answer to a call that failed. */
+export const failedAnswer = (id: number, error: unknown) => {
+  const { code, message, data } = boundedError(error)
+  return { type: 'failed', id, code, message, data: JSON.stringify(data) } as const
+}
+
+/** The error that the other half told of; `data` is JSON. An unknown code is `internal`. */
+export const portError = (failure: { code: string; message: string; data?: string }): AppError => {
+  return new AppError(errorCodeOf(failure.code), failure.message, {
+    data: failure.data === undefined ? {} : (JSON.parse(failure.data) as Record<string, unknown>),
+  })
+}

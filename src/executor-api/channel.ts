@@ -1,0 +1,155 @@
+import type { Duplex } from 'node:stream'
+import { inOneWrite } from '../base/buffers.ts'
+import { AppError } from '../base/errors.ts'
+import { Waiters } from '../base/wait-queue.ts'
+import { MAX_PORT_BACKLOG, MAX_PORT_MESSAGE } from '../protocol/limits/wire.ts'
+import { type CborValue, decodeCbor } from '../protocol/wire/cbor.ts'
+import { FrameDecoder, LARGE_FRAME, encodeFrame, encodeFrameHead, lengthOf } from '../protocol/wire/framing.ts'
+import type { Message } from '../protocol/wire/schema.ts'
+
+export interface PortComponents<In, Out> {
+  readonly duplex: Duplex
+  readonly incoming: Message<In>
+  readonly outgoing: Message<Out>
+}
+
+export interface PortInit<In> {
+  onMessage(message: In): void
+  /** A frame whose content is not a message of ours. The framing is intact, so the channel may go on. */
+  onMalformed(payload: Uint8Array, error: unknown): void
+  /** Once, however it ended; null when the other side ended it between two messages. */
+  onClosed(error: Error | null): void
+  /**
+   * Stop reading while the other side leaves more than `MAX_PORT_BACKLOG` of ours unread. For one side
+   * only: the other must always read, or both could wait for ever.
+   */
+  readonly holdWhenBehind: boolean
+}
+
+/** One end of the port: whole messages over a byte stream, bounded in both directions. */
+export class PortChannel<In, Out> {
+  readonly #duplex: Duplex
+  readonly #incoming: Message<In>
+  readonly #outgoing: Message<Out>
+  readonly #init: PortInit<In>
+  readonly #frames = new FrameDecoder(MAX_PORT_MESSAGE)
+  readonly #chunks: Uint8Array[] = []
+  #closed = false
+  readonly #room = new Waiters()
+
+  constructor(components: PortComponents<In, Out>, init: PortInit<In>) {
+    this.#duplex = components.duplex
+    this.#incoming = components.incoming
+    this.#outgoing = components.outgoing
+    this.#init = init
+    this.#duplex.on('data', (chunk: Uint8Array) => this.#take(chunk))
+    this.#duplex.on('drain', () => this.#drained())
+    this.#duplex.on('end', () => this.#ended())
+    this.#duplex.on('error', (error) => this.close(error))
+    this.#duplex.on('close', () => this.close(null))
+  }
+
+  get closed(): boolean {
+    return this.#closed
+  }
+
+  /** True while `send` would answer false. */
+  get full(): boolean {
+    return this.#closed || this.#duplex.writableNeedDrain
+  }
+
+  /**
+   * False when the other side is behind: wait for `drained()`. After the end nothing is sent. `tail`: the
+   * bytes of the message's last field, in parts; the message then has an empty one there.
+   */
+  send(message: Out, ...tail: readonly Uint8Array[]): boolean {
+    if (this.#closed || this.#duplex.writableEnded) return false
+    const following = lengthOf(tail)
+    const head = following === 0 ? this.#outgoing.encode(message) : this.#outgoing.encodeHead(message, following)
+    const length = head.length + following
+    if (length > MAX_PORT_MESSAGE) throw new AppError('too_large', `a port message of ${length} bytes`)
+    const free = this.#write(head, tail, length)
+    if (this.#init.holdWhenBehind && this.#duplex.writableLength > MAX_PORT_BACKLOG) this.#duplex.pause()
+    return free
+  }
+
+  /** All of one turn leaves together, and no more than may wait. What is large is written as it is, behind its head: to join the two would copy it. */
+  #write(head: Uint8Array, tail: readonly Uint8Array[], length: number): boolean {
+    inOneWrite(this.#duplex)
+    let free = this.#duplex.write(length < LARGE_FRAME ? encodeFrame(head, ...tail) : encodeFrameHead(length, head))
+    if (length >= LARGE_FRAME) for (const part of tail) free = this.#duplex.write(part)
+    if (!free) this.#duplex.uncork()
+    return free
+  }
+
+  /** Resolves when there is room again, or at the end of the channel. */
+  async drained(): Promise<void> {
+    if (this.#closed || !this.#duplex.writableNeedDrain) return
+    await this.#room.next()
+  }
+
+  /** Sends nothing more, and closes when the other side has taken what was sent. */
+  finish(): void {
+    if (!this.#closed && !this.#duplex.writableEnded) this.#duplex.end(() => this.close())
+  }
+
+  /** Ends both directions at once. */
+  close(error: Error | null = null): void {
+    if (this.#closed) return
+    this.#closed = true
+    this.#duplex.uncork()
+    this.#duplex.destroy()
+    this.#room.wake()
+    this.#init.onClosed(error)
+  }
+
+  /** A pipe inside one process may deliver while its writer is still writing; an answer must not overtake its question. */
+  #take(chunk: Uint8Array): void {
+    if (this.#chunks.push(chunk) === 1) queueMicrotask(() => this.#read())
+  }
+
+  #ended(): void {
+    this.#read()
+    this.close(this.#frames.idle ? null : new AppError('malformed', 'the port ended inside a message'))
+  }
+
+  #read(): void {
+    try {
+      for (const chunk of this.#chunks.splice(0))
+        for (const payload of this.#frames.push(chunk)) {
+          if (this.#closed) return
+          this.#deliver(payload)
+        }
+    } catch (error) {
+      // What follows an over-long frame cannot be told apart any more.
+      this.close(error as Error)
+    }
+  }
+
+  #deliver(payload: Uint8Array): void {
+    let message: In
+    try {
+      message = this.#incoming.decode(payload)
+    } catch (error) {
+      this.#init.onMalformed(payload, error)
+      return
+    }
+    this.#init.onMessage(message)
+  }
+
+  #drained(): void {
+    if (this.#duplex.isPaused()) this.#duplex.resume()
+    this.#room.wake()
+  }
+}
+
+/** A message's tag, and its call's or run's number; null where the bytes have neither, and so come from no half of ours. */
+export const headOf = (payload: Uint8Array): [tag: number, number: number] | null => {
+  try {
+    const value = decodeCbor(payload)
+    const [tag, number] = Array.isArray(value) ? (value as readonly CborValue[]) : []
+    return typeof tag === 'number' && typeof number === 'number' && number >= 0 ? [tag, number] : null
+  } catch {
+    return null
+  }
+}

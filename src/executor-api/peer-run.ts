@@ -1,0 +1,44 @@
+import { NO_BYTES } from '../protocol/wire/schema.ts'
+import type { PortChannel } from './channel.ts'
+import type { ToExecutor, ToNetwork } from './messages.ts'
+
+const nothing = (): void => undefined
+
+/** A run as the network's half holds it: encoded exec-frames down and up, and when it is over. Made by the client alone. */
+export class OpenRun {
+  /** The executor's next frame for the peer. Set it before the next turn of the event loop. */
+  onFrame: (frame: Uint8Array) => void = nothing
+  /** Nothing more comes, for good; called once. */
+  onClosed: () => void = nothing
+  readonly #run: number
+  readonly #channel: PortChannel<ToNetwork, ToExecutor>
+  #ended = false
+
+  constructor(components: { channel: PortChannel<ToNetwork, ToExecutor> }, init: { run: number }) {
+    this.#channel = components.channel
+    this.#run = init.run
+  }
+
+  /** A later frame of the peer. False = the channel is full: wait for `ExecutorClient.drained()`. */
+  send(frame: Uint8Array): boolean {
+    return this.#ended || this.#channel.send({ type: 'run_frame', run: this.#run, frame: NO_BYTES }, frame)
+  }
+
+  /** The peer's stream was lost: the run waits for a resumption. `onClosed` still comes. */
+  lost(): void {
+    if (!this.#ended) this.#channel.send({ type: 'run_lost', run: this.#run })
+  }
+
+  /** The peer is done with the run: it has the Exit, wants none, or broke the protocol. `onClosed` still comes. */
+  over(): void {
+    if (!this.#ended) this.#channel.send({ type: 'run_over', run: this.#run })
+  }
+
+  ended(): void {
+    if (this.#ended) return
+    this.#ended = true
+    this.onClosed()
+  }
+}
+
+export type RunPort = Omit<OpenRun, 'ended'>

@@ -1,0 +1,297 @@
+import type { Clock } from '../../base/clock.ts'
+import { errorText } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+import { DETACHED_KEPT_MS } from '../../protocol/limits/detached.ts'
+import { MAX_WARNINGS_PER_RUN } from '../../protocol/limits/wire.ts'
+import { type ExecExit, type ExecFrame, execExit, execFrame } from '../../protocol/wire/exec.ts'
+import type { OutputStream } from '../runs/outbox.ts'
+import type { PeerRun, PeerRunOutput } from '../runs/peer-run.ts'
+import type { DetachedRecord, RecordFiles } from './record-file.ts'
+import { SPOOL_START, Spool, SpoolIndex, type SpoolPlace, SpoolReader, keptBefore } from './spool.ts'
+
+export interface KeptRunInit {
+  readonly name: string
+  readonly record: DetachedRecord
+  /** Settles when the files of a denied run of the same name are gone. */
+  readonly replaced?: Promise<void> | undefined
+  /** Removes a new run that was denied before it ran or waited, so that nothing of it is kept. Absent: its files are there. */
+  discard?(): Promise<void>
+}
+
+/** One detached run as it is kept: what its owner may still ask for, in memory and on the disk. */
+export class KeptRun implements PeerRunOutput {
+  readonly name: string
+  readonly #components: { readonly clock: Clock; readonly files: RecordFiles; readonly log: Logger }
+  readonly #replaced: Promise<void> | undefined
+  #record: DetachedRecord
+  #spool: Spool | null = null
+  /** Of what no spool of ours writes. */
+  #place: SpoolPlace
+  #index = new SpoolIndex()
+  /** Until it is looked at what an executor that died has left of the output. */
+  #measuring: Promise<void> | null = null
+  /** Of the monotonic clock: when it will be ended. */
+  #endsAt: number | null = null
+  /**
+   * Of the monotonic clock: when it was over. The other one is believed between two lives alone, so that one that is set takes
+   * nothing from what is kept, and keeps nothing for longer.
+   */
+  #overSince: number | null = null
+  readonly #watchers = new Set<() => void>()
+  /** Writes of the record, one behind the other; whether the last one succeeded. */
+  #saving: Promise<boolean> = Promise.resolve(true)
+  readonly #begun = Promise.withResolvers<void>()
+  /** Settles when it is known whether it runs, or waits. */
+  readonly begun = this.#begun.promise
+  #refused: Uint8Array | null = null
+  /** See `KeptRunInit.discard`; null: it is kept, however it ends. */
+  #discard: (() => Promise<void>) | null
+
+  constructor(components: { clock: Clock; files: RecordFiles; log: Logger }, init: KeptRunInit) {
+    this.name = init.name
+    this.#replaced = init.replaced
+    this.#discard = init.discard ?? null
+    this.#components = components
+    this.#record = init.record
+    const { file_bytes: file, stdout_kept: stdout, stderr_kept: stderr, ended_at_ms } = init.record
+    this.#place = { file, stdout, stderr }
+    const { clock } = components
+    if (ended_at_ms !== null) this.#overSince = clock.monotonic() - Math.max(0, clock.now() - ended_at_ms)
+    if (this.over) this.#begun.resolve()
+  }
+
+  get record(): DetachedRecord {
+    return this.#record
+  }
+
+  /** Nothing more comes of it. */
+  get over(): boolean {
+    return this.#refused !== null || (this.#record.state !== 'waiting' && this.#record.state !== 'running')
+  }
+
+  /** Milliseconds since it was over; null: it is not. */
+  get overFor(): number | null {
+    return this.#overSince === null ? null : this.#components.clock.monotonic() - this.#overSince
+  }
+
+  /** Bytes of the disk that it has, and, while it goes on, all those of output that it may come to have. */
+  get heldBytes(): number {
+    const { written } = this
+    return written.file + (this.over ? 0 : this.#record.keep_bytes - keptBefore(written))
+  }
+
+  /** What is in its file. */
+  get written(): SpoolPlace {
+    return this.#spool?.written ?? this.#place
+  }
+
+  /** The Exit, encoded, of one that never ran and is not kept. */
+  get refused(): Uint8Array | null {
+    return this.#refused
+  }
+
+  get notes(): readonly Uint8Array[] {
+    return this.#record.notes
+  }
+
+  /** The Exit, encoded; null: it is lost, or goes on. */
+  get exit(): Uint8Array | null {
+    return this.#refused ?? this.#record.exit
+  }
+
+  /** It was denied: while it waited, or when its program could not be started. */
+  get isDenied(): boolean {
+    const { state, exit } = this.#record
+    return state === 'ended' && (exitOf(exit)?.denial_reason ?? null) !== null
+  }
+
+  /** Makes its files. Throws what the disk says; then there are none. */
+  async open(run: Pick<PeerRun, 'resume' | 'outputLost'>): Promise<void> {
+    const { files, log } = this.#components
+    try {
+      await this.#replaced
+      await files.prepare()
+      this.#spool = await Spool.create(files.outputOf(this.name), {
+        onRoom: () => run.resume(),
+        onWritten: () => this.#changed(),
+        onFailed: (error) => {
+          log.error({ request_id: this.#record.request_id, error: errorText(error) }, 'output of a detached run cannot be kept')
+          run.outputLost()
+        },
+      })
+      await files.save(this.name, this.#record)
+      if (this.#record.state === 'waiting') this.#discard = null
+    } catch (error) {
+      await this.#spool?.finish().catch(() => undefined)
+      this.#spool = null
+      await files.remove(this.name)
+      throw error
+    }
+  }
+
+  /** False: read no more before `onRoom`. */
+  push(stream: OutputStream, data: Uint8Array): boolean {
+    return this.#spool?.push(stream, data) ?? true
+  }
+
+  /** It waits to be allowed. */
+  waiting(): void {
+    this.#begun.resolve()
+  }
+
+  /** It is about to run: from here on a crash leaves it lost. False where that cannot be written, and then it must not. */
+  async approved(): Promise<boolean> {
+    this.#change({ state: 'running' })
+    return this.#saving
+  }
+
+  started(lifetimeMs: number): void {
+    this.#discard = null
+    this.#endsAt = this.#components.clock.monotonic() + lifetimeMs
+    this.#change({ state: 'running' })
+    this.#begun.resolve()
+  }
+
+  note(frame: Uint8Array): void {
+    if (this.#record.notes.length >= MAX_WARNINGS_PER_RUN) return
+    this.#change({ notes: [...this.#record.notes, frame] })
+  }
+
+  /** It is over: `exit` is its encoded Exit, null where there will be none. */
+  async finish(exit: Uint8Array | null): Promise<void> {
+    await this.#spool?.finish().catch((error: unknown) => {
+      const fields = { request_id: this.#record.request_id, error: errorText(error) }
+      this.#components.log.error(fields, 'the output of a detached run could not be closed')
+    })
+    if (exit !== null && this.#discard !== null) return this.#refuse(exit, this.#discard)
+    const { file, stdout, stderr } = this.written
+    const { stdout_bytes_total = 0, stderr_bytes_total = 0 } = exitOf(exit) ?? {}
+    const dropped = Math.max(stdout_bytes_total + stderr_bytes_total - stdout - stderr, this.#spool?.dropped ?? 0)
+    const place = { file_bytes: file, stdout_kept: stdout, stderr_kept: stderr, dropped }
+    this.#change({ state: exit === null ? 'lost' : 'ended', exit, ...this.#ended(), ...place })
+    this.#begun.resolve()
+    await this.#saving
+  }
+
+  /** An executor that died has left it: what is whole of its output is kept. */
+  lose(size: number): void {
+    this.#change({ state: 'lost', ...this.#ended() })
+    this.#begun.resolve()
+    this.#measuring = this.#measure(size).finally(() => (this.#measuring = null))
+  }
+
+  /** Settles when what is kept is known. */
+  async measured(): Promise<void> {
+    await this.#measuring
+  }
+
+  /** Settles when its record is written. */
+  async settled(): Promise<void> {
+    await this.#saving
+  }
+
+  /** Its output is gone for good; its id is remembered. Throws what the disk says where it does not let go of it: then it is as it was. */
+  async expire(): Promise<void> {
+    await this.#components.files.removeOutput(this.name)
+    this.#place = SPOOL_START
+    this.#index = new SpoolIndex()
+    this.#spool = null
+    const nothing = { file_bytes: 0, stdout_kept: 0, stderr_kept: 0, notes: [], exit: null }
+    this.#change({ state: 'expired', ...(this.#overSince === null && this.#ended()), ...nothing })
+    await this.#saving
+  }
+
+  /** Calls back whenever there is more to read, or it is over; answers how to stop that. */
+  watch(onChange: () => void): () => void {
+    this.#watchers.add(onChange)
+    return () => void this.#watchers.delete(onChange)
+  }
+
+  /** A reader of its own, at the last place that is known at or before so many bytes of output. */
+  reader(kept: number): SpoolReader {
+    const index = this.#spool?.index ?? this.#index
+    // Who wants the end alone, as whoever asks how it ended, has nothing read that is before.
+    const place = keptBefore(this.written) <= kept ? this.written : index.before(kept)
+    return new SpoolReader(this.#components.files.outputOf(this.name), { index, place })
+  }
+
+  /** How it is, as its owner is told. `before`: what of each stream an attach leaves out. */
+  frame(before: Pick<SpoolPlace, 'stdout' | 'stderr'> = SPOOL_START): Extract<ExecFrame, { type: 'detached' }> {
+    const { clock } = this.#components
+    const { request_id, state, request_sha256, keep_bytes, dropped } = this.#record
+    const left = this.over || this.#endsAt === null ? null : Math.max(0, Math.round(this.#endsAt - clock.monotonic()))
+    const { overFor } = this
+    const keptFor = overFor === null || state === 'expired' ? null : Math.max(0, Math.round(DETACHED_KEPT_MS - overFor))
+    return {
+      type: 'detached',
+      request_id,
+      state,
+      request_sha256,
+      kept: keptBefore(this.written),
+      dropped: Math.max(dropped, this.#spool?.dropped ?? 0),
+      keep_bytes,
+      lifetime_left_ms: left,
+      kept_for_ms: keptFor,
+      stdout_before: before.stdout,
+      stderr_before: before.stderr,
+    }
+  }
+
+  /** Nothing of it is kept: its requester gets the Exit, and may ask again. */
+  async #refuse(exit: Uint8Array, discard: () => Promise<void>): Promise<void> {
+    await discard()
+    this.#refused = exit
+    this.#begun.resolve()
+    this.#changed()
+  }
+
+  async #measure(size: number): Promise<void> {
+    const { files, log } = this.#components
+    try {
+      const reader = new SpoolReader(files.outputOf(this.name), { index: this.#index })
+      try {
+        this.#place = await reader.measure(size)
+      } finally {
+        await reader.close()
+      }
+    } catch (error) {
+      log.warn({ request_id: this.#record.request_id, error: errorText(error) }, 'the output of a lost run cannot be read')
+      this.#place = SPOOL_START
+    }
+    const { file, stdout, stderr } = this.#place
+    this.#change({ file_bytes: file, stdout_kept: stdout, stderr_kept: stderr })
+  }
+
+  #ended(): Pick<DetachedRecord, 'ended_at_ms'> {
+    const { clock } = this.#components
+    this.#overSince = clock.monotonic()
+    return { ended_at_ms: clock.now() }
+  }
+
+  #change(change: Partial<DetachedRecord>): void {
+    this.#record = { ...this.#record, ...change }
+    this.#saving = this.#saving.then(async () => this.#save())
+    this.#changed()
+  }
+
+  async #save(): Promise<boolean> {
+    const { files, log } = this.#components
+    try {
+      await files.save(this.name, this.#record)
+      return true
+    } catch (error) {
+      log.error({ request_id: this.#record.request_id, error: errorText(error) }, 'the record of a detached run cannot be written')
+      return false
+    }
+  }
+
+  #changed(): void {
+    for (const onChange of this.#watchers) onChange()
+  }
+}
+
+/** What an encoded Exit says. */
+const exitOf = (frame: Uint8Array | null): ExecExit | null => {
+  const decoded = frame && execFrame.decode(frame)
+  return decoded?.type === 'exit' ? execExit.decode(decoded.body) : null
+}

@@ -1,0 +1,181 @@
+import { stat } from 'node:fs/promises'
+import { join } from 'node:path'
+import { hasShare, surplusOf } from '../../base/bounded-collections.ts'
+import type { Timer } from '../../base/clock.ts'
+import { errorText } from '../../base/errors.ts'
+import { sha256 } from '../../identity/hash.ts'
+import { type AgentId, type MachineId, type RequestId, toHex } from '../../protocol/ids.ts'
+import {
+  DETACHED_KEPT_MS,
+  DETACHED_REMEMBERED_MS,
+  LEAST_DETACHED_BYTES_PER_AGENT,
+  LEAST_DETACHED_PER_AGENT,
+  MAX_DETACHED_BYTES,
+  MAX_DETACHED_BYTES_PER_AGENT,
+  MAX_DETACHED_PER_AGENT,
+  MAX_DETACHED_REMEMBERED,
+  MAX_DETACHED_RUNS,
+} from '../../protocol/limits/detached.ts'
+import type { ExecutorServices } from '../services.ts'
+import { DETACHED_DIR, type DetachedRecord, RecordFiles } from './record-file.ts'
+import { KeptRun } from './record.ts'
+
+/** How often it is looked which are to be forgotten. */
+const LOOK_EVERY_MS = 60_000
+
+export interface KeptRunsComponents extends Pick<ExecutorServices, 'clock' | 'log'> {
+  /** Writes that one is about to be forgotten because its time is up. False: it cannot, and nothing may be removed. */
+  forgotten(record: DetachedRecord): Promise<boolean>
+  /** Answers the Exit, encoded, of one that still waited to be allowed when an executor died. */
+  neverBegan(record: DetachedRecord): Promise<Uint8Array>
+}
+
+export interface KeptRunsInit {
+  readonly dataDir: string
+  /** Ids of those that are forgotten. Default: MAX_DETACHED_REMEMBERED. */
+  readonly remembered?: number
+}
+
+/** Whose it is, and what it asks. */
+export type KeptInit = Pick<DetachedRecord, 'request_id' | 'agent_id' | 'machine_id' | 'content_sha256' | 'request_sha256' | 'keep_bytes'>
+
+/** A name for files and for look-ups: nobody but the very pair that asked comes to the same. */
+export const keptName = (agent: AgentId, machine: MachineId, request: RequestId): string =>
+  toHex(sha256(Buffer.from(`${agent}:${machine}:${request}`)))
+
+/** All detached runs of this host that run, are kept, or are remembered. */
+export class KeptRuns {
+  readonly #components: KeptRunsComponents
+  readonly #files: RecordFiles
+  readonly #remembered: number
+  readonly #runs = new Map<string, KeptRun>()
+  /** Whose output could not be removed, which was said. */
+  readonly #stuck = new Set<KeptRun>()
+  #timer: Timer | null = null
+  #stopped = false
+
+  constructor(components: KeptRunsComponents, init: KeptRunsInit) {
+    this.#components = components
+    this.#remembered = init.remembered ?? MAX_DETACHED_REMEMBERED
+    this.#files = new RecordFiles(components, { directory: join(init.dataDir, DETACHED_DIR) })
+  }
+
+  /** Those that an executor before this one had: what it left running is lost, and what waited never began. Throws `loose_permissions`. */
+  async load(): Promise<void> {
+    for (const [name, record] of await this.#files.load()) {
+      const known = keptName(record.agent_id, record.machine_id, record.request_id) === name
+      if (!known) {
+        this.#components.log.warn({ file: `${name}.run` }, 'the record of a detached run has the name of another, and is removed')
+        await this.#remove(name, record)
+        continue
+      }
+      const kept = new KeptRun({ ...this.#components, files: this.#files }, { name, record })
+      this.#runs.set(name, kept)
+      if (record.state === 'waiting') await kept.finish(await this.#components.neverBegan(record))
+      else if (!kept.over) kept.lose((await stat(this.#files.outputOf(name)).catch(() => null))?.size ?? 0)
+      // It was forgotten, and its record could not be written any more; or somebody has removed its output.
+      else if (record.state !== 'expired' && !(await this.#files.hasOutput(name))) await kept.expire()
+    }
+    await this.#look()
+  }
+
+  find(name: string): KeptRun | null {
+    return this.#runs.get(name) ?? null
+  }
+
+  /** Takes one in, which has no files yet, in the place of one of its name; or why there is no room for it. */
+  admit(init: KeptInit, waits: boolean): KeptRun | string {
+    const refused = this.#fullness(init)
+    if (refused !== null) return refused
+    const name = keptName(init.agent_id, init.machine_id, init.request_id)
+    const nothing = { ended_at_ms: null, file_bytes: 0, stdout_kept: 0, stderr_kept: 0, dropped: 0, notes: [], exit: null }
+    const record: DetachedRecord = { version: 1, ...init, state: waits ? 'waiting' : 'running', ...nothing }
+    const before = this.#runs.get(name)
+    const replaced = before && this.drop(before)
+    const discard = async (): Promise<void> => this.drop(kept)
+    const kept: KeptRun = new KeptRun({ ...this.#components, files: this.#files }, { name, record, replaced, discard })
+    this.#runs.set(name, kept)
+    return kept
+  }
+
+  /** Lets go of its output, unless the disk does not: then it stays as it was, and the log says once why. */
+  async expire(kept: KeptRun): Promise<void> {
+    // Another run has its name and its files.
+    if (this.find(kept.name) !== kept) return
+    try {
+      await kept.expire()
+      this.#stuck.delete(kept)
+    } catch (error) {
+      const fields = {
+        request_id: kept.record.request_id,
+        error: errorText(error),
+        next: 'mend that, and it is forgotten when its owner asks again or its time is up',
+      }
+      if (!this.#stuck.has(kept)) this.#components.log.error(fields, 'the output of a detached run cannot be removed, and is kept')
+      this.#stuck.add(kept)
+    }
+  }
+
+  /** One that has no files yet. */
+  release(kept: KeptRun): void {
+    this.#runs.delete(kept.name)
+  }
+
+  /** Nothing of it stays, as far as the disk allows. */
+  async drop(kept: KeptRun): Promise<void> {
+    this.#runs.delete(kept.name)
+    await kept.settled()
+    await this.#remove(kept.name, kept.record)
+  }
+
+  stop(): void {
+    this.#stopped = true
+    this.#timer?.cancel()
+  }
+
+  async #remove(name: string, { request_id }: DetachedRecord): Promise<void> {
+    await this.#files.remove(name).catch((error: unknown) => {
+      this.#components.log.warn({ request_id, error: errorText(error) }, 'files of a detached run could not be removed')
+    })
+  }
+
+  #fullness({ agent_id, keep_bytes }: KeptInit): string | null {
+    const all = [...this.#runs.values()].filter(({ record }) => record.state !== 'expired')
+    const own = all.filter(({ record }) => record.agent_id === agent_id)
+    const held = (runs: readonly KeptRun[]): number => runs.reduce((sum, { heldBytes }) => sum + heldBytes, 0)
+    const [ownBytes, allBytes] = [held(own), held(all)]
+    const [least, leastBytes] = [LEAST_DETACHED_PER_AGENT, LEAST_DETACHED_BYTES_PER_AGENT]
+    if (own.length >= MAX_DETACHED_PER_AGENT || !hasShare(own.length, all.length, MAX_DETACHED_RUNS, { least }))
+      return `${own.length} detached runs of this agent are kept here, of ${all.length}: it should forget some`
+    const hasBytes = hasShare(ownBytes, allBytes, MAX_DETACHED_BYTES, { least: leastBytes, more: keep_bytes })
+    return ownBytes + keep_bytes > MAX_DETACHED_BYTES_PER_AGENT || !hasBytes
+      ? `detached runs of this agent may keep ${ownBytes} bytes here already, of ${allBytes}: it should forget some`
+      : null
+  }
+
+  /** Forgets what is over for long enough. */
+  async #look(): Promise<void> {
+    this.#timer?.cancel()
+    try {
+      for (const kept of this.#runs.values()) await this.#lookAt(kept)
+      const remembered = [...this.#runs.values()].filter(({ record }) => record.state === 'expired')
+      const oldestFirst = remembered.toSorted((one, other) => (other.overFor ?? 0) - (one.overFor ?? 0))
+      for (const kept of surplusOf(oldestFirst, ({ record }) => record.agent_id, this.#remembered)) await this.drop(kept)
+    } catch (error) {
+      this.#components.log.error({ error: errorText(error) }, 'detached runs could not be forgotten')
+    }
+    if (!this.#stopped) this.#timer = this.#components.clock.setTimeout(() => void this.#look(), LOOK_EVERY_MS, { unref: true })
+  }
+
+  async #lookAt(kept: KeptRun): Promise<void> {
+    const { overFor: age, record } = kept
+    if (age === null || age < DETACHED_KEPT_MS) return
+    if (record.state !== 'expired') {
+      // The journal has it once, however often it is tried.
+      if (!this.#stuck.has(kept) && !(await this.#components.forgotten(record))) return
+      await this.expire(kept)
+      if (kept.record.state !== 'expired') return
+    }
+    if (age >= DETACHED_KEPT_MS + DETACHED_REMEMBERED_MS) await this.drop(kept)
+  }
+}

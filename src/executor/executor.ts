@@ -1,0 +1,209 @@
+import { join } from 'node:path'
+import type { Duplex } from 'node:stream'
+import { AppError } from '../base/errors.ts'
+import type { Startable } from '../base/startable.ts'
+import type { CallerTokens } from '../executor-api/messages.ts'
+import { loadOrCreateSeed } from '../identity/key-file.ts'
+import { OPERATOR_KEY_FILE } from '../identity/operator-proof.ts'
+import type { AgentSigner } from '../identity/signing.ts'
+import { scrubbedEnvironment } from '../policy/environment.ts'
+import { AclInForce, type LoadedAcl } from '../policy/mesh/load-acl.ts'
+import { Slots } from '../policy/slots.ts'
+import type { AgentId, MachineId } from '../protocol/ids.ts'
+import type { Group } from '../trust/groups.ts'
+import { type Succession, wayBack } from '../trust/successions.ts'
+import { AclReload, type ReloadOutcome } from './acl-reload.ts'
+import { AuthorityJournal } from './authority-journal.ts'
+import { Detached } from './detached/detached.ts'
+import { IncomingRuns } from './incoming-runs.ts'
+import { Links } from './links/links.ts'
+import { Nonces } from './links/nonces.ts'
+import { Signatures } from './links/signatures.ts'
+import { PeerRevocations, PeerSuccessions } from './links/statements.ts'
+import { TrustJudge } from './links/trust-judge.ts'
+import { Calls, type CallsComponents } from './network-calls.ts'
+import { type NetworkHost, PortSession } from './network-session.ts'
+import { Operations } from './operations.ts'
+import { CallerSecrets, type HeldTokens, OperatorGate } from './operator-auth.ts'
+import type { AskedRuns } from './requested-detached.ts'
+import { RunWatch } from './run-watch.ts'
+import { ApproverAsks } from './runs/agent-approvals.ts'
+import { UnackedTotal } from './runs/outbox.ts'
+import { PeerQuestions } from './runs/peer-questions.ts'
+import { Reports } from './runs/reports.ts'
+import { Requests } from './runs/requests.ts'
+import { Runs } from './runs/runs.ts'
+import type { ExecutorServices } from './services.ts'
+import { Views } from './views.ts'
+
+/** Contacts and revocations are loaded, journals and guardian started before the executor is. */
+export interface ExecutorComponents
+  extends
+    Pick<ExecutorServices, 'cells' | 'clock' | 'contacts' | 'counters' | 'guardian' | 'journal' | 'log' | 'outgoing' | 'revocations'>,
+    Partial<Pick<ExecutorServices, 'desk' | 'deskCounts'>> {
+  readonly acl: LoadedAcl
+  /** Detached runs that this daemon asked for. */
+  readonly asked: AskedRuns
+  readonly signer: AgentSigner
+  /** What this agent's keys have said one of the other. */
+  readonly successions?: readonly Succession[]
+  /** Of callers of the API; null: this executor has none that could be made anew. */
+  readonly tokens?: HeldTokens | null
+}
+
+export interface ExecutorInit {
+  /** Where `operator.key` lies. */
+  readonly dataDir: string
+  readonly machineId: MachineId
+  /** A system daemon: its operators read `operator.key` as members of its group. */
+  readonly groupMayRead?: boolean
+  /** How long agents have whose word a run needs, where no human of this host is asked. */
+  readonly askTimeoutMs?: number
+  /** Of the operator's file. Default: none. */
+  readonly groups?: readonly Group[]
+  /** Requests are signed for operators only. Default: for whoever the network's half speaks for. */
+  readonly requireOperatorProof?: boolean
+}
+
+/** A daemon's directory that its group may enter. */
+const SHARED_DIR = 0o750
+
+/** The half that holds the agent key, decides, and runs programs. It never sees the network, only the port. */
+export class Executor implements Startable {
+  readonly #components: ExecutorComponents
+  readonly #init: ExecutorInit
+  readonly #own: { readonly agentId: AgentId; readonly machineId: MachineId }
+  readonly #services: Omit<ExecutorServices, 'authority' | 'gate'>
+  readonly #runs: Runs
+  readonly #detached: Detached
+  readonly #approvers: ApproverAsks
+  readonly #revocations: PeerRevocations
+  readonly #views: Views
+  readonly #sessions = new Set<PortSession>()
+  /** What answers to the operator; once `operator.key` is read. */
+  #proven: (Pick<CallsComponents, 'operations' | 'requests' | 'successions'> & Pick<ExecutorServices, 'authority'>) | null = null
+  #unsubscribe: () => void = () => undefined
+
+  constructor(components: ExecutorComponents, init: ExecutorInit) {
+    const { acl, clock, contacts, counters, desk = null, deskCounts = () => null, revocations, signer } = components
+    const { dataDir, askTimeoutMs, machineId, requireOperatorProof = false, groups = [] } = init
+    const own = { agentId: signer.agentId, machineId }
+    const inForce = new AclInForce(acl)
+    const policy = {
+      get acl() {
+        return inForce.acl
+      },
+      slots: new Slots(acl.acl.caps),
+      env: scrubbedEnvironment(),
+    }
+    const signatures = new Signatures({ signer, counters, clock })
+    const judge = new TrustJudge({ contacts, revocations }, own)
+    const services = { ...components, desk, deskCounts, inForce, judge, policy, signatures }
+    this.#components = components
+    this.#init = init
+    this.#own = own
+    this.#services = services
+    this.#views = new Views(services, { ...own, requireOperatorProof, groups })
+    this.#revocations = new PeerRevocations(services, { agentId: own.agentId, onRevoked: () => this.#trustChanged() })
+    this.#approvers = new ApproverAsks(services, own)
+    const shared = { ...services, reports: new Reports(services, own), total: new UnackedTotal(), approvers: this.#approvers }
+    this.#detached = new Detached(shared, { dataDir })
+    const questions = new PeerQuestions(shared, own)
+    const watch = desk && new RunWatch({ clock, desk })
+    this.#runs = new Runs({ ...shared, detached: this.#detached, questions, watch }, { ...own, askTimeoutMs })
+  }
+
+  /** Makes `operator.key` on first start. Throws `loose_permissions` or `bad_key_file`. */
+  async start(): Promise<void> {
+    const { clock, contacts, signatures, journal, outgoing } = this.#services
+    const { successions: said = [], tokens = null } = this.#components
+    const { dataDir, groupMayRead = false, machineId, requireOperatorProof = false } = this.#init
+    await Promise.all([this.#detached.load(), this.#runs.load()])
+    const file = { path: join(dataDir, OPERATOR_KEY_FILE), header: null, groupMayRead }
+    const key = groupMayRead ? await loadOrCreateSeed(file, SHARED_DIR) : await loadOrCreateSeed(file)
+    const gate = new OperatorGate({ clock }, { key })
+    const authority = new AuthorityJournal({ ...this.#services, journal: journal ?? outgoing })
+    const services = { ...this.#services, authority, gate }
+    const secrets = new CallerSecrets({ gate, tokens }, { operatorKey: file, onTokens: (told) => this.#tellTokens(told) })
+    const incoming = new IncomingRuns({ judge: services.judge, runs: this.#runs })
+    this.#proven = {
+      authority,
+      operations: new Operations({ ...services, incoming, secrets }, { onRevoked: () => this.#ownRevoked() }),
+      successions: new PeerSuccessions(services, { own: wayBack(said, signatures.agentId) }),
+      requests: new Requests(services, { machineId, requireOperatorProof, known: () => this.#views.snapshot() }),
+    }
+    this.#unsubscribe = contacts.onChange(() => this.#trustChanged())
+  }
+
+  /**
+   * Takes no more requests and ends every program; answers when all have ended and are journalled, and
+   * their Exits are with the network's half. To be called before the network is taken down.
+   */
+  async endRuns(): Promise<void> {
+    await this.#runs.stop()
+  }
+
+  async stop(): Promise<void> {
+    await this.endRuns()
+    this.#detached.stop()
+    this.#unsubscribe()
+    await Promise.all([...this.#sessions].map((session) => session.finish()))
+  }
+
+  get acl(): LoadedAcl {
+    return this.#services.inForce.loaded
+  }
+
+  /** Takes the ACL that `load` answers, where it narrows the one in force. */
+  async reload(load: () => Promise<LoadedAcl>): Promise<ReloadOutcome> {
+    const { journal, outgoing } = this.#services
+    const components = { ...this.#services, journal: journal ?? outgoing }
+    return new AclReload(components, { onNarrowed: () => this.#aclNarrowed() }).run(load)
+  }
+
+  /** Serves a network half on the other end of this byte stream, until it ends. `host`: who started it, and for what. */
+  attach(duplex: Duplex, host: NetworkHost | null = null): PortSession {
+    if (this.#proven === null) throw new AppError('internal', 'the executor was not started')
+    const { signatures, counters } = this.#services
+    const nonces = new Nonces()
+    const links = new Links({ ...this.#services, nonces }, { ...this.#own, agentPublicKey: signatures.publicKey })
+    const shared = {
+      ...this.#services,
+      ...this.#proven,
+      approvers: this.#approvers,
+      asked: this.#components.asked,
+      links,
+      nonces,
+      revocations: this.#revocations,
+      runs: this.#runs,
+      views: this.#views,
+    }
+    const calls = new Calls(shared, { machineId: this.#own.machineId, networkSettings: host?.settings ?? null })
+    const session = new PortSession({ ...shared, calls, duplex, host })
+    this.#sessions.add(session)
+    counters.count('network_halves')
+    void session.closed.then(() => this.#sessions.delete(session))
+    return session
+  }
+
+  #tellTokens(tokens: CallerTokens): void {
+    for (const session of this.#sessions) session.tellTokens(tokens)
+  }
+
+  #aclNarrowed(): number {
+    const ended = this.#runs.aclNarrowed()
+    for (const session of this.#sessions) session.trustChanged()
+    return ended
+  }
+
+  #trustChanged(): void {
+    // Runs are ended first, then the network's halves are told.
+    this.#runs.accessChanged()
+    for (const session of this.#sessions) session.trustChanged()
+  }
+
+  #ownRevoked(): void {
+    this.#trustChanged()
+    for (const session of this.#sessions) session.shareRevocations()
+  }
+}

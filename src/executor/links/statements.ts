@@ -1,0 +1,176 @@
+import { AppError, errorText, isAppError } from '../../base/errors.ts'
+import { type AgentId, shortId } from '../../protocol/ids.ts'
+import { MAX_REVOCATIONS_PER_LINK, MAX_SUCCESSIONS } from '../../protocol/limits/wire.ts'
+import type { Contact } from '../../trust/contact.ts'
+import type { Statement } from '../../trust/revocations.ts'
+import { type Succession, decodeSuccession, verifySuccession, wayBack } from '../../trust/successions.ts'
+import type { ExecutorServices } from '../services.ts'
+import type { PeerLink } from './links.ts'
+
+export type PeerRevocationsComponents = Pick<ExecutorServices, 'contacts' | 'counters' | 'inForce' | 'log' | 'revocations'>
+
+export interface PeerRevocationsInit {
+  readonly agentId: AgentId
+  /** Called in the very turn in which a peer's word takes effect. */
+  onRevoked(): void
+}
+
+/** Of `MAX_REVOCATIONS_PER_LINK`, kept for what we revoke of ourselves while the link lives; the last place for our key itself. */
+const ROOM_FOR_OURS = 16
+
+const isFriend = (link: PeerLink): boolean => link.decision === 'accept' || link.decision === 'accept_with_flag'
+
+/** Revocations on their way between peers. Each is signed by the agent it is about, so it does not matter who brings it. */
+export class PeerRevocations {
+  readonly #components: PeerRevocationsComponents
+  readonly #init: PeerRevocationsInit
+
+  constructor(components: PeerRevocationsComponents, init: PeerRevocationsInit) {
+    this.#components = components
+    this.#init = init
+  }
+
+  /** How many were news of an agent that we know. Strangers are not heard: each costs a verification. */
+  async take(link: PeerLink, items: readonly Uint8Array[]): Promise<number> {
+    if (!isFriend(link)) return 0
+    const { revocations } = this.#components
+    const before = revocations.revision
+    const adding = items.map((bytes) => revocations.add(bytes, (agentId) => this.#concernsUs(agentId)))
+    if (revocations.revision !== before) this.#init.onRevoked()
+    const outcomes = await Promise.allSettled(adding)
+    for (const outcome of outcomes) if (outcome.status === 'rejected') this.#complain(link, outcome.reason)
+    return outcomes.filter((outcome) => outcome.status === 'fulfilled' && outcome.value === 'added').length
+  }
+
+  /**
+   * What a peer has not been sent over this link, and counts as sent from now on: our own first; a stranger learns only
+   * what we say of ourselves. A peer takes `MAX_REVOCATIONS_PER_LINK` over one link and no more.
+   */
+  takeUnsent(link: PeerLink): Uint8Array[] {
+    const { sentRevocations: sent } = link
+    if (sent === null) return []
+    const { agentId: self } = this.#init
+    const placesFor = ({ agentId, machineId }: Statement): number => {
+      if (agentId !== self) return isFriend(link) ? MAX_REVOCATIONS_PER_LINK - ROOM_FOR_OURS : 0
+      return machineId === null ? MAX_REVOCATIONS_PER_LINK : MAX_REVOCATIONS_PER_LINK - 1
+    }
+    const taken: Uint8Array[] = []
+    for (const statement of roundRobin(this.#components.revocations.list().toReversed(), self)) {
+      if (sent.has(statement) || sent.size >= placesFor(statement)) continue
+      sent.add(statement)
+      taken.push(statement.bytes)
+    }
+    return taken
+  }
+
+  #concernsUs(agentId: AgentId): boolean {
+    const { inForce, contacts } = this.#components
+    return contacts.byAgent(agentId) !== null || inForce.acl.allow.some((entry) => entry.agent_id === agentId)
+  }
+
+  #complain(link: PeerLink, error: unknown): void {
+    const { counters, log } = this.#components
+    if (isAppError(error, 'malformed')) counters.count('malformed_frames')
+    log.warn({ agent: shortId(link.agentId), error: errorText(error) }, 'a revocation could not be taken')
+  }
+}
+
+/** Our own, then other keys, then a machine of each agent, a second of each, and so on: an agent's many machines keep out no word of another. */
+const roundRobin = (statements: readonly Statement[], self: AgentId): Statement[] => {
+  const machines = new Map<AgentId, number>()
+  const turnOf = ({ agentId, machineId }: Statement): number => {
+    if (agentId === self || machineId === null) return agentId === self ? -1 : 0
+    const turn = (machines.get(agentId) ?? 0) + 1
+    machines.set(agentId, turn)
+    return turn
+  }
+  const withTurns = statements.map((statement) => ({ statement, turn: turnOf(statement) }))
+  return withTurns.toSorted((one, other) => one.turn - other.turn).map(({ statement }) => statement)
+}
+
+export type PeerSuccessionsComponents = Pick<ExecutorServices, 'authority' | 'contacts' | 'counters' | 'log' | 'revocations'>
+
+/** What a contact that has a new key says of it, over the link on which it proves that key. */
+export class PeerSuccessions {
+  readonly #components: PeerSuccessionsComponents
+  /** Ours, the newest first. */
+  readonly #own: readonly Succession[]
+
+  constructor(components: PeerSuccessionsComponents, init: { own: readonly Succession[] }) {
+    this.#components = components
+    this.#own = init.own
+  }
+
+  /** Ours, once over each link to an agent that we accept; they count as sent with what is said of revocations. */
+  takeUnsent(link: PeerLink): Uint8Array[] {
+    const { sentRevocations: sent, decision } = link
+    if (sent === null || (decision !== 'accept' && decision !== 'accept_with_flag')) return []
+    const unsent = this.#own.filter((statement) => !sent.has(statement))
+    for (const statement of unsent) sent.add(statement)
+    return unsent.map(({ bytes }) => bytes)
+  }
+
+  /**
+   * Once over each link, and only of the agent at its other end: a stranger costs a look at our contacts, and one that
+   * names a contact a few signatures. What it says is not kept, but for the contact that follows.
+   */
+  async take(link: PeerLink, items: readonly Uint8Array[]): Promise<void> {
+    if (link.heardSuccessions || items.length === 0) return
+    link.heardSuccessions = true
+    const { contacts, counters, log } = this.#components
+    try {
+      const way = wayBack(items.slice(0, MAX_SUCCESSIONS).map(decodeSuccession), link.agentId)
+      const at = way.findIndex(({ from }) => contacts.byAgent(from) !== null)
+      if (at === -1) return await this.#tellFork(link, way)
+      const steps = way.slice(0, at + 1)
+      await this.#follow(link, contacts.byAgent(steps.at(-1)!.from)!, steps)
+    } catch (error) {
+      if (isAppError(error, 'malformed')) counters.count('malformed_frames')
+      log.warn({ agent: shortId(link.agentId), error: errorText(error) }, 'the new key of an agent was not followed')
+    }
+  }
+
+  async #follow(link: PeerLink, contact: Contact, steps: readonly Succession[]): Promise<void> {
+    const { authority, contacts, log } = this.#components
+    for (const step of steps) verifySuccession(step)
+    const problem = this.#problem(link, contact, steps)
+    if (problem !== null) return this.#refuse(`${contact.name} (${contact.agent_id}) is said to be agent ${link.agentId} now: ${problem}`)
+    const { agentId: agent, machineId: machine } = link
+    const detail = `${contact.name}, formerly ${contact.agent_id}`
+    await authority.announce({ operation: 'contact_succeed', agent, machine, level: contact.trust, detail }, { widens: true })
+    await contacts.succeed(contact.agent_id, { agentId: agent, publicKey: link.agentPublicKey })
+    log.warn(
+      { agent, formerly: contact.agent_id, name: contact.name },
+      'a contact has a new key; what an ACL says of the one before is not for it',
+    )
+  }
+
+  /** Null: nothing stands against it. */
+  #problem({ agentId, machineId }: PeerLink, contact: Contact, steps: readonly Succession[]): string | null {
+    const { contacts, revocations } = this.#components
+    const other = contacts.byAgent(agentId)
+    if (other !== null) return `that is the contact ${other.name} already`
+    if (contact.formerly.includes(agentId)) return 'it had that key before'
+    if (steps.some((step) => step.machineId !== machineId)) return 'it was said on another machine than that which says it'
+    // Whoever has the old key could announce a key of their own from any machine.
+    if (contact.machines.length === 0) return 'the contact is pinned to no machine'
+    if (!contact.machines.includes(machineId)) return 'it comes from a machine that is not pinned'
+    if (steps.some(({ from, to }) => [from, to].some((one) => revocations.isRevoked(one, machineId)))) return 'one of its keys is revoked'
+    return null
+  }
+
+  /** A contact that has followed one successor follows no other of the same key: whichever came second, somebody has a key that he should not have. */
+  async #tellFork(link: PeerLink, way: readonly Succession[]): Promise<void> {
+    const { contacts } = this.#components
+    const contact = contacts.list().find(({ formerly }) => way.some(({ from }) => formerly.includes(from)))
+    if (contact === undefined || contact.agent_id === link.agentId || contact.formerly.includes(link.agentId)) return
+    for (const step of way) verifySuccession(step)
+    await this.#refuse(`${contact.name} is agent ${contact.agent_id}, and a key that it had before names ${link.agentId} as well`)
+  }
+
+  async #refuse(problem: string): Promise<void> {
+    const { authority, log } = this.#components
+    log.warn({ problem }, 'the new key of a contact was not followed')
+    await authority.refused('contact_succeed', new AppError('conflict', problem))
+  }
+}

@@ -1,0 +1,154 @@
+import { AppError, errorCodeOf, errorText, isAppError } from '../../base/errors.ts'
+import { boundedError } from '../../executor-api/calls.ts'
+import type {
+  FileAnswer,
+  FileCall,
+  LocalExecutor,
+  LocalOutcome,
+  LocalRun,
+  LocalRunSink,
+  MeantTarget,
+  ReachedTarget,
+  RecalledEnd,
+  RecalledRun,
+  RunStart,
+  SessionOpening,
+} from '../../executor-api/local.ts'
+import type { RecalledRun as JournalledRun } from '../../journal/past-runs.ts'
+import { targetNameOf } from '../../policy/local/authorize-target.ts'
+import { lookUpCommand } from '../../policy/local/look-up-command.ts'
+import type { CommandLookup, RulesJson } from '../../protocol/api/rules.ts'
+import { MAX_PORT_CALLS } from '../../protocol/limits/wire.ts'
+import { capabilityNamesOf } from '../../protocol/rexd/fields.ts'
+import type { SessionGrant } from '../../protocol/rexd/results.ts'
+import type { LocalEngine } from './engine.ts'
+import { answerFileCall } from './file-calls.ts'
+import { startRun } from './start-run.ts'
+import type { TargetRunner } from './target-runner.ts'
+
+const endOf = (end: JournalledRun['end']): RecalledEnd => {
+  if (end.kind === 'refused') return { kind: 'refused', error: new AppError(errorCodeOf(end.code), end.detail) }
+  if (end.kind !== 'exit') return { kind: end.kind === 'goes_on' ? end.kind : 'unknown' }
+  const { kind: _kind, stdout_bytes, stderr_bytes, ...facts } = end
+  const totals = { stdout_bytes_total: stdout_bytes, stderr_bytes_total: stderr_bytes }
+  const outcome: LocalOutcome = { ...facts, ...totals, denial_reason: null, detail: null, lost: null }
+  return { kind: 'outcome', outcome }
+}
+
+/** A run that the journal knows, as doors are told of it. */
+export const recalledRun = ({ request_id: _id, end, ...facts }: JournalledRun): RecalledRun => ({ ...facts, end: endOf(end) })
+
+/** The `LocalExecutor` of this process: the engine, with a bound on the calls, and on the starts, that are in work at once. */
+export class DoorCalls implements LocalExecutor {
+  readonly #engine: LocalEngine
+  /** A start may wait for a human, or for another agent: it takes no place of other calls. */
+  readonly #inWork = { calls: 0, starts: 0 }
+
+  constructor(components: { engine: LocalEngine }) {
+    this.#engine = components.engine
+  }
+
+  get mayAsk(): boolean {
+    return this.#engine.components.modes !== undefined
+  }
+
+  async open(opening: SessionOpening): Promise<{ session: string; grant: SessionGrant }> {
+    return this.#call(async () => {
+      const { key, rights } = await this.#engine.open(opening)
+      const { capabilities, limits, roots, target } = rights
+      const where = { workspace_roots: roots.map((root) => root.path), ...(target === null ? {} : { target }) }
+      return { session: key.session_id, grant: { capabilities: capabilityNamesOf(capabilities), limits, ...where } }
+    })
+  }
+
+  /** Not counted: what gives resources back is never refused. */
+  async close(session: string): Promise<number> {
+    return this.#engine.close(this.#engine.session(session), 'cancelled')
+  }
+
+  async refused(session: string, { method, code, detail }: Parameters<LocalExecutor['refused']>[1]): Promise<void> {
+    await this.#call(async () => {
+      await this.#engine.refused(this.#engine.session(session).key, { method, argv: null }, new AppError(code, detail))
+    })
+  }
+
+  async file(call: FileCall, signal: AbortSignal | null = null): Promise<FileAnswer> {
+    return this.#call(async () => answerFileCall(this.#engine, this.#engine.session(call.session), call, signal))
+  }
+
+  async start(start: RunStart, sink: LocalRunSink, signal: AbortSignal | null = null): Promise<LocalRun> {
+    const begin = async (): Promise<LocalRun> =>
+      startRun({ engine: this.#engine, session: this.#engine.session(start.session), start, sink, signal })
+    return this.#call(begin, 'starts')
+  }
+
+  async lookUp(session: string, command: string): Promise<CommandLookup> {
+    return this.#call(async () => {
+      const { rights } = this.#engine.session(session)
+      if (rights.target !== null) throw new AppError('unsupported_capability', 'a target does not tell what programs it has')
+      return lookUpCommand(command, this.#engine.components.policy, rights)
+    })
+  }
+
+  async reach(session: string, signal: AbortSignal): Promise<ReachedTarget> {
+    return this.#asked(async () => {
+      const { target, targets } = this.#target(session)
+      return targets.reach(target, signal)
+    }, signal)
+  }
+
+  async rules(session: string, signal: AbortSignal): Promise<RulesJson> {
+    return this.#asked(async () => {
+      const { target, targets } = this.#target(session)
+      return targets.rules(target, signal)
+    }, signal)
+  }
+
+  async select(words: readonly string[], signal: AbortSignal): Promise<readonly MeantTarget[]> {
+    return this.#asked(async () => {
+      const { targets, policy } = this.#engine.components
+      if (targets === null)
+        throw new AppError('unsupported_capability', 'no target may be asked here; security.allow_targets grants it', {
+          data: { capability: 'target' },
+        })
+      return (await targets.select(words, signal)).map((one) => ({ ...one, target: targetNameOf(one, policy) }))
+    }, signal)
+  }
+
+  /** Not counted: they share the readings of the journal. */
+  async recall(keySha256: string): Promise<RecalledRun | null> {
+    const run = await this.#engine.components.journal.recall(keySha256)
+    return run && recalledRun(run)
+  }
+
+  #target(session: string): { readonly target: string; readonly targets: TargetRunner } {
+    const { target } = this.#engine.session(session).rights
+    const { targets } = this.#engine.components
+    if (target === null || targets === null) throw new AppError('conflict', 'the session is for this host, and for no target')
+    return { target, targets }
+  }
+
+  /** Of the daemon. Whatever comes of it once nobody waits any more is no failure of ours. */
+  async #asked<T>(ask: () => Promise<T>, signal: AbortSignal): Promise<T> {
+    return this.#call(async () => {
+      try {
+        return await ask()
+      } catch (error) {
+        throw signal.aborted && !isAppError(error) ? new AppError('conflict', 'nobody waits for the answer any more') : error
+      }
+    })
+  }
+
+  async #call<T>(work: () => Promise<T>, kind: 'calls' | 'starts' = 'calls'): Promise<T> {
+    this.#inWork[kind] += 1
+    try {
+      if (this.#inWork[kind] > MAX_PORT_CALLS) throw new AppError('rate_limited', `too many ${kind} at once`)
+      return await work()
+    } catch (error) {
+      if (!isAppError(error)) this.#engine.components.log.error({ error: errorText(error) }, 'a call of a door failed inside')
+      throw boundedError(error)
+    } finally {
+      this.#inWork[kind] -= 1
+    }
+  }
+}

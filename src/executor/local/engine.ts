@@ -1,0 +1,285 @@
+import { randomBytes } from 'node:crypto'
+import { type Clock, within } from '../../base/clock.ts'
+import { AppError, isAppError } from '../../base/errors.ts'
+import { Turnstile } from '../../base/semaphore.ts'
+import type { Startable } from '../../base/startable.ts'
+import { type TimeShare, TimeSharing } from '../../base/time-slices.ts'
+import type { DeskLink } from '../../desk/desk-link.ts'
+import type { SessionOpening } from '../../executor-api/local.ts'
+import { holdDirectory } from '../../fs/beneath.ts'
+import { filesProblem } from '../../fs/open-file.ts'
+import type { LocalKey } from '../../journal/events.ts'
+import { authorizeFile, authorizeSession } from '../../policy/local/authorize.ts'
+import type { Root } from '../../policy/local/file-permit.ts'
+import type { Refused, SessionRights } from '../../policy/local/intent.ts'
+import type { LocalLimits, LocalPolicy } from '../../policy/local/policy.ts'
+import { Slots } from '../../policy/slots.ts'
+import type { PrivateCopies } from '../../process/private-copies.ts'
+import { terminalProblem } from '../../process/terminal.ts'
+import type { LifecycleFacts } from '../../protocol/events/lifecycle.ts'
+import { MAX_FILE_PLACES, SESSION_CLOSE_MS } from '../../protocol/limits/rexd.ts'
+import { CAPABILITY_GROUPS, type Capability } from '../../protocol/rexd/fields.ts'
+import { RunWatch } from '../run-watch.ts'
+import type { EndCause } from '../runs/execution.ts'
+import type { ExecutorServices } from '../services.ts'
+import type { EngineModes } from './exec-target.ts'
+import type { LocalJournal } from './journal.ts'
+import type { TargetRunner } from './target-runner.ts'
+
+interface SessionRun {
+  readonly over: boolean
+  end(cause: EndCause): void
+  kill(): void
+}
+
+/** Runs that are ended together. */
+export class RunSet {
+  readonly #clock: Clock
+  readonly #runs = new Map<SessionRun, Promise<void>>()
+
+  constructor(components: { clock: Clock }) {
+    this.#clock = components.clock
+  }
+
+  /** Holds the run until its work is over. */
+  add(run: SessionRun, work: Promise<void>): void {
+    this.#runs.set(
+      run,
+      work.finally(() => this.#runs.delete(run)),
+    )
+  }
+
+  /** Ends every program, and answers when all are over; how many there were. */
+  async end(cause: EndCause): Promise<number> {
+    const runs = [...this.#runs.keys()].filter(({ over }) => !over)
+    for (const run of runs) run.end(cause)
+    const timer = this.#clock.setTimeout(() => {
+      for (const run of runs) run.kill()
+    }, SESSION_CLOSE_MS)
+    await Promise.all(this.#runs.values())
+    timer.cancel()
+    return runs.length
+  }
+}
+
+/** A session of a local caller: its rights, its runs and file calls, and its share of the event loop. */
+export class LocalSession {
+  readonly key: LocalKey
+  readonly rights: SessionRights
+  readonly slots: Slots
+  readonly runs: RunSet
+  /** Hears what becomes of its runs; null: nobody does. */
+  readonly tell: ((facts: LifecycleFacts) => void) | null
+  readonly #clock: Clock
+  readonly #share: TimeShare
+  readonly #ending = new AbortController()
+  readonly #fileTurns = new Turnstile({ limit: MAX_FILE_PLACES })
+  readonly #fileCalls = new Set<Promise<unknown>>()
+  #closing: Promise<number> | null = null
+
+  constructor(
+    components: { clock: Clock; timeSharing: TimeSharing },
+    init: { key: LocalKey; rights: SessionRights; tell: LocalSession['tell'] },
+  ) {
+    this.key = init.key
+    this.rights = init.rights
+    this.tell = init.tell
+    this.runs = new RunSet(components)
+    this.#clock = components.clock
+    this.#share = components.timeSharing.share(this.#ending.signal)
+    const max = init.rights.limits.max_processes_per_session
+    this.slots = new Slots({ max_concurrent_per_agent: max, max_concurrent_total: max })
+  }
+
+  get closed(): boolean {
+    return this.#closing !== null
+  }
+
+  /** Aborted when it is closed, with the reason. */
+  get ending(): AbortSignal {
+    return this.#ending.signal
+  }
+
+  /** Does one file call, which takes so many of MAX_FILE_PLACES. Closing the session, and `signal`, abort it, unless it has begun to change something. */
+  async aboutFiles<T>(places: number, work: (share: TimeShare) => Promise<T>, signal: AbortSignal | null = null): Promise<T> {
+    const share = signal === null ? this.#share : this.#share.until(signal)
+    const leave = await this.#fileTurns.enter(share.signal, places)
+    const call = work(share)
+    this.#fileCalls.add(call)
+    try {
+      return await call
+    } finally {
+      this.#fileCalls.delete(call)
+      leave()
+    }
+  }
+
+  /** Ends every program that is its own, and answers when all are over; how many there were. A second call waits for the first. */
+  async close(cause: EndCause): Promise<number> {
+    this.#closing ??= this.#end(cause)
+    return this.#closing
+  }
+
+  async #end(cause: EndCause): Promise<number> {
+    this.#ending.abort(new AppError('unknown_session', 'the session was closed meanwhile'))
+    const [ended] = await Promise.all([this.runs.end(cause), this.#filesDone()])
+    return ended
+  }
+
+  /** What is being written is not left half-written, unless the file system does not answer. */
+  async #filesDone(): Promise<void> {
+    await within(this.#clock, SESSION_CLOSE_MS, Promise.allSettled(this.#fileCalls))
+  }
+}
+
+export interface LocalEngineComponents extends Pick<ExecutorServices, 'cells' | 'clock' | 'guardian' | 'log'> {
+  /** Absent: nobody is asked, so that no permit has a stand-in. */
+  readonly copies?: PrivateCopies
+  readonly journal: LocalJournal
+  readonly policy: LocalPolicy
+  /** Asks the mesh; null: there is none. */
+  readonly targets: TargetRunner | null
+  /** Where commands run and whom to ask; absent: on this host or on the session's target, as `policy` alone says. */
+  readonly modes?: EngineModes
+  /** Hears what becomes of every run, for those who watch over this host; absent: nobody does. It must not throw. */
+  readonly watched?: Pick<DeskLink, 'event' | 'serve'>
+}
+
+/** The error that a refusal is told as. */
+export const errorOf = ({ code, message, data }: Refused): AppError => new AppError(code, message, { data })
+
+/** A directory below those of the policy. Throws `forbidden_path`, `file_not_found`, `file_error`. */
+const rootAt = async (path: string, whole: SessionRights): Promise<Root> => {
+  const allowed = authorizeFile({ path, access: 'read' }, whole)
+  if (allowed.kind === 'refused') throw errorOf(allowed)
+  using directory = await holdDirectory(allowed.permit)
+  const { path: named, real, dev, ino } = directory
+  return { path: named, real, dev, ino }
+}
+
+const eventOf = ({ key, rights: { roots, target } }: LocalSession, state: 'opened' | 'closed') =>
+  ({ event: 'session', ...key, state, roots: roots.map((root) => root.path), target }) as const
+
+/** Callers of this host's own doors: what each may do, and what it has running. */
+export class LocalEngine implements Startable {
+  readonly components: LocalEngineComponents
+  /** Why nothing can have a terminal here; null: it can. */
+  readonly terminalProblem: string | null
+  /** Programs that outlive their sessions. */
+  readonly detached: { readonly runs: RunSet; readonly slots: Slots }
+  readonly #sessions = new Map<string, LocalSession>()
+  readonly #timeSharing: TimeSharing
+  #outlived: LocalSession[] = []
+  /** Null: nobody watches. */
+  readonly watch: RunWatch | null
+  #stopping = false
+
+  constructor(components: LocalEngineComponents) {
+    this.components = components
+    const { clock, watched } = components
+    this.watch = watched === undefined ? null : new RunWatch({ clock, desk: watched })
+    this.#timeSharing = new TimeSharing(components)
+    const max = components.policy.limits.max_detached_processes
+    this.detached = { runs: new RunSet(components), slots: new Slots({ max_concurrent_per_agent: max, max_concurrent_total: max }) }
+    this.terminalProblem = components.policy.granted.has('pty') ? terminalProblem() : null
+  }
+
+  /** Throws `resource_limit`, `forbidden_path`, `file_not_found`, `shutting_down`, `journal_unavailable`. */
+  async open(opening: SessionOpening): Promise<LocalSession> {
+    const { policy, journal, clock } = this.components
+    const timeSharing = this.#timeSharing
+    const { door, client_name } = opening
+    const key: LocalKey = { door, session_id: `s_${randomBytes(16).toString('base64url')}`, client_name }
+    try {
+      const rights = await this.#rights(opening, key)
+      const session = this.#place(
+        new LocalSession({ clock, timeSharing }, { key, rights, tell: this.#teller(opening) }),
+        policy.limits.max_concurrent_sessions,
+      )
+      await journal.record(eventOf(session, 'opened'))
+      return session
+    } catch (error) {
+      this.#sessions.delete(key.session_id)
+      await this.refused(key, { method: 'session.open', argv: null }, error)
+      throw error
+    }
+  }
+
+  /** Synchronous, so that no two sessions take the last place. */
+  #place(session: LocalSession, max: number): LocalSession {
+    if (this.#stopping) throw new AppError('shutting_down')
+    const data = { limit: 'max_concurrent_sessions', max }
+    // A program that nothing could kill keeps the place of its session.
+    this.#outlived = this.#outlived.filter(({ slots }) => slots.active > 0)
+    if (this.#sessions.size + this.#outlived.length >= max)
+      throw new AppError('resource_limit', `${max} sessions are open, which is all that may be`, { data })
+    this.#sessions.set(session.key.session_id, session)
+    return session
+  }
+
+  /** Throws `unknown_session`. */
+  session(id: string): LocalSession {
+    const session = this.#sessions.get(id)
+    if (session === undefined || session.closed) throw new AppError('unknown_session')
+    return session
+  }
+
+  /** Ends its programs and forgets it; answers how many there were. */
+  async close(session: LocalSession, cause: 'cancelled' | 'daemon_stopping'): Promise<number> {
+    const ended = await session.close(cause)
+    if (session.slots.active > 0 && this.#sessions.has(session.key.session_id)) this.#outlived.push(session)
+    if (this.#sessions.delete(session.key.session_id)) await this.components.journal.note(eventOf(session, 'closed'))
+    return ended
+  }
+
+  /** Journals a refusal. An error that is no `AppError` is a mistake of ours, and refuses nothing. */
+  async refused(key: LocalKey, asked: { readonly method: string; readonly argv: readonly string[] | null }, error: unknown): Promise<void> {
+    if (!(error instanceof AppError)) return
+    await this.components.journal.refused({ event: 'refused', ...key, ...asked, code: error.code, detail: error.message })
+  }
+
+  /** Takes no more sessions and ends every program. */
+  async stop(): Promise<void> {
+    this.#stopping = true
+    const sessions = [...this.#sessions.values()].map(async (session) => this.close(session, 'daemon_stopping'))
+    await Promise.all([this.detached.runs.end('daemon_stopping'), ...sessions])
+  }
+
+  #teller({ told }: SessionOpening): LocalSession['tell'] {
+    const { watch } = this
+    if (told === undefined && watch === null) return null
+    return (facts) => {
+      told?.(facts)
+      watch?.tell(facts)
+    }
+  }
+
+  async #rights({ roots, available, capabilities, limits, target }: SessionOpening, key: LocalKey): Promise<SessionRights> {
+    const { policy, targets } = this.components
+    const asked = Object.fromEntries(Object.entries(limits).filter(([, value]) => value !== undefined)) as Partial<LocalLimits>
+    const whole: SessionRights = { roots: policy.roots, capabilities: new Set(['fs.read']), limits: policy.limits, target: null }
+    const narrowed: Root[] = []
+    const leftOut: unknown[] = []
+    // Roots are a wish: one that is outside or not there is left out, and the answer names those that remain.
+    for (const path of roots ?? []) {
+      try {
+        narrowed.push(await rootAt(path, whole))
+      } catch (error) {
+        if (!isAppError(error, 'forbidden_path') && !isAppError(error, 'file_not_found')) throw error
+        leftOut.push(error)
+      }
+    }
+    if (narrowed.length === 0 && leftOut.length > 0) throw leftOut[0]
+    for (const error of leftOut) await this.refused(key, { method: 'session.open', argv: null }, error)
+    const intent = { roots: roots === null ? null : narrowed, capabilities, limits: asked, target }
+    const lacking = new Set<Capability>([
+      ...(this.terminalProblem === null ? [] : ['pty' as const]),
+      ...(targets === null ? ['target' as const] : []),
+      ...(filesProblem() === null ? [] : CAPABILITY_GROUPS.fs),
+    ])
+    const carried = available.filter((one) => !lacking.has(one))
+    const verdict = authorizeSession(intent, policy, new Set(carried))
+    if (verdict.kind === 'refused') throw errorOf(verdict)
+    return verdict.rights
+  }
+}

@@ -1,0 +1,172 @@
+import { AppError, errorText, isAppError } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+import type { LocalOutcome } from '../../executor-api/local.ts'
+import type { HttpRefusedEvent, LocalEvent, LocalRequestEvent, LocalRunKey, RefusedEvent } from '../../journal/events.ts'
+import type { Journal } from '../../journal/journal.ts'
+import { type RecalledRun, RecalledRuns } from '../../journal/past-runs.ts'
+import type { RunningProcess } from '../../process/running-process.ts'
+import type { ProgramStart } from '../../process/spawn.ts'
+import type { RunStory } from '../../protocol/events/run-reporter.ts'
+import { MAX_TEXT } from '../../protocol/limits/wire.ts'
+import type { DenialReason } from '../../protocol/reasons.ts'
+import type { RunReport } from '../runs/execution.ts'
+import { type Warning, amountsOf } from '../runs/frames.ts'
+import { type ExitFacts, endOf, neverRan } from '../runs/run-facts.ts'
+import type { TargetProgram } from './mesh-program.ts'
+
+/** Here, or on a target. */
+export type LocalProgram = RunningProcess | TargetProgram
+
+/** Only the target's own journal has the hashes of its output. */
+const UNHASHED = { stdout_sha256: null, stderr_sha256: null }
+
+export interface LocalReportInit {
+  readonly key: LocalRunKey
+  readonly request: Omit<LocalRequestEvent, 'event' | keyof LocalRunKey>
+  /** Null: it runs here. */
+  readonly target: TargetProgram | null
+  /** Null: nobody hears it. */
+  readonly story: RunStory | null
+  /** It runs: what was held for its start is not needed any more. */
+  onStarted(): void
+  /** Output was dropped. */
+  onCapHit(): void
+}
+
+/** Journals a run of this host's own doors, and makes its outcome. */
+export class LocalReport implements RunReport<LocalProgram, LocalOutcome> {
+  readonly #journal: LocalJournal
+  readonly #init: LocalReportInit
+
+  constructor(components: { journal: LocalJournal }, init: LocalReportInit) {
+    this.#journal = components.journal
+    this.#init = init
+  }
+
+  async requested(): Promise<boolean> {
+    try {
+      await this.#journal.record({ event: 'request', ...this.#init.key, ...this.#init.request })
+      return true
+    } catch (error) {
+      if (isAppError(error, 'journal_unavailable')) return false
+      throw error
+    }
+  }
+
+  allowed(): void {}
+
+  started(program: LocalProgram): void {
+    this.#init.onStarted()
+    this.#init.story?.started()
+    if ('pid' in program) this.#noteStart(program)
+  }
+
+  wrote(data: Uint8Array): void {
+    this.#init.story?.output(data)
+  }
+
+  warned(warning: Warning): void {
+    const { kind } = warning
+    if (kind === 'stdout_cap_hit' || kind === 'stderr_cap_hit') this.#init.onCapHit()
+    void this.#journal.note({ event: 'warning', ...this.#init.key, kind, ...amountsOf(warning) })
+  }
+
+  async denied(reason: DenialReason, detail: string | null, ran: ProgramStart | null = null): Promise<LocalOutcome> {
+    if (ran !== null) this.#noteStart(ran)
+    await this.#noteRefusal(reason, detail ?? reason)
+    this.#init.story?.denied(reason)
+    return outcomeOf(neverRan(reason), { detail })
+  }
+
+  /** By the target, or nobody could be asked. */
+  async refused(error: unknown): Promise<void> {
+    await this.#noteRefusal(error instanceof AppError ? error.code : 'internal', errorText(error))
+    this.#init.story?.denied(reasonOf(error))
+  }
+
+  /** It failed inside. */
+  lost(): void {
+    this.#init.story?.lost()
+  }
+
+  async ended(facts: ExitFacts): Promise<LocalOutcome> {
+    const { key, target, story } = this.#init
+    await this.#journal.note({ event: 'exit', ...key, ...endOf(facts), ...(target !== null && UNHASHED) })
+    const lost = target?.lost ?? null
+    story?.finished({ ...facts, incomplete: lost !== null })
+    return outcomeOf(facts, { lost })
+  }
+
+  settled(): void {}
+
+  #noteStart({ pid, containment }: ProgramStart): void {
+    void this.#journal.note({ event: 'started', ...this.#init.key, pid, containment })
+  }
+
+  async #noteRefusal(code: string, detail: string): Promise<void> {
+    const { key, request } = this.#init
+    const method = request.tool?.operation ?? 'exec.start'
+    await this.#journal.refused({ event: 'refused', ...key, method, argv: request.argv, code, detail })
+  }
+}
+
+/** Why it did not run, as one word. */
+export const reasonOf = (error: unknown): string => {
+  if (!(error instanceof AppError)) return 'internal'
+  const { reason } = error.data
+  return typeof reason === 'string' ? reason : error.code
+}
+
+const cut = (text: string | null): string | null => text?.slice(0, MAX_TEXT / 4) ?? null
+
+const outcomeOf = (
+  { stdout_sha256: _out, stderr_sha256: _err, ...facts }: ExitFacts,
+  { detail = null, lost = null }: { readonly detail?: string | null; readonly lost?: string | null },
+): LocalOutcome => ({ ...facts, detail: cut(detail), lost: cut(lost) })
+
+/** The journal, as this host's own doors write it. */
+export class LocalJournal {
+  readonly #journal: Journal | null
+  readonly #log: Logger
+  readonly #recalled: RecalledRuns | null
+
+  /** `journal`: null where the configuration wants none. */
+  constructor(components: { journal: Journal | null; log: Logger }) {
+    this.#journal = components.journal
+    this.#log = components.log
+    this.#recalled = components.journal && new RecalledRuns({ path: components.journal.path })
+  }
+
+  /** Settles when it is recorded; throws `journal_unavailable`: then what it announces must not happen. */
+  async record(event: LocalEvent): Promise<void> {
+    await this.#journal?.append(event)
+  }
+
+  /** The run that was begun with this key; null: none, or there is no journal. Throws `journal_unavailable`: then nobody knows. */
+  async recall(keySha256: string): Promise<RecalledRun | null> {
+    try {
+      return (await this.#recalled?.find(keySha256)) ?? null
+    } catch (error) {
+      throw new AppError('journal_unavailable', `whether the key was used cannot be read: ${errorText(error)}`, { cause: error })
+    }
+  }
+
+  /** As `record`, for what has happened already: a failure is logged. */
+  async note(event: LocalEvent): Promise<void> {
+    return this.#logged(event, this.record(event))
+  }
+
+  /** As `note`, for a refusal: the journal only counts those above the limit of their source. */
+  async refused(event: RefusedEvent | HttpRefusedEvent): Promise<void> {
+    return this.#logged(event, this.#journal?.refuse(event))
+  }
+
+  async #logged(event: LocalEvent, writing: Promise<void> | undefined): Promise<void> {
+    try {
+      await writing
+    } catch (error) {
+      const run = 'request_id' in event ? { request_id: event.request_id } : {}
+      this.#log.error({ event: event.event, ...run, error: errorText(error) }, 'a line of the journal could not be written')
+    }
+  }
+}

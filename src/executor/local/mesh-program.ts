@@ -1,0 +1,322 @@
+import type { Clock, Timer } from '../../base/clock.ts'
+import { AppError, errnoOf, errorCodeOf, errorText } from '../../base/errors.ts'
+import { Due } from '../../base/wait-queue.ts'
+import type { TargetGrant } from '../../policy/local/authorize-target.ts'
+import type { ProcessEnd, ProcessHandlers } from '../../process/running-process.ts'
+import type { ProcessSignal } from '../../process/signals.ts'
+import type { RunPart } from '../../protocol/api/run-events.ts'
+import { denialText } from '../../protocol/denial-text.ts'
+import type { RequestId } from '../../protocol/ids.ts'
+import { leftBehindIn } from '../../protocol/left-behind.ts'
+import { MAX_APPROVAL_WAIT_MS } from '../../protocol/limits/approvals.ts'
+import { TARGET_SILENCE_MS } from '../../protocol/limits/daemon.ts'
+import { MAX_FRAME_DATA } from '../../protocol/limits/wire.ts'
+import { NO_BYTES } from '../../protocol/wire/schema.ts'
+import type { Program } from '../runs/execution.ts'
+import type { TargetRunner } from './target-runner.ts'
+
+export interface TargetPatienceInit {
+  /** Called once at most for each `begin`: nothing was heard in time, and it is not us who take nothing. */
+  onLate(): void
+}
+
+/** How long the daemon that was asked for a run of a target may say nothing. */
+export class TargetPatience {
+  readonly #clock: Clock
+  readonly #init: TargetPatienceInit
+  /** What came waits until it may be handed on. */
+  #isHeld = false
+  /** Something came since it was counted anew. */
+  #isHeard = false
+  /** Null: nobody was asked, or its daemon is not waited for any more. */
+  #timer: Timer | null = null
+
+  constructor(components: { readonly clock: Clock }, init: TargetPatienceInit) {
+    this.#clock = components.clock
+    this.#init = init
+  }
+
+  /** It has so long from now. */
+  begin(ms: number): void {
+    this.#timer?.cancel()
+    this.#timer = this.#clock.setTimeout(() => (this.#isHeard || this.#isHeld ? this.again() : this.#init.onLate()), ms)
+  }
+
+  /** It has as long as between two words from now, where it is waited for at all. */
+  again(): void {
+    if (this.#timer === null) return
+    this.#isHeard = false
+    this.begin(TARGET_SILENCE_MS)
+  }
+
+  heard(): void {
+    this.#isHeard = true
+  }
+
+  /** Until `release` it is us who take nothing. */
+  hold(): void {
+    this.#isHeld = true
+  }
+
+  release(): void {
+    this.#isHeld = false
+  }
+
+  end(): void {
+    this.#timer?.cancel()
+    this.#timer = null
+  }
+}
+
+export interface TargetProgramInit {
+  readonly requestId: RequestId
+  readonly grant: TargetGrant
+  readonly stdin: Uint8Array | null
+  /** Somebody over there must allow it, and has so long for that at most. Called once. */
+  readonly onWaiting?: (expiresInMs: number) => void
+  /** Aborted, with an `AppError`, when nobody waits any more for what they say: that is taken back. */
+  readonly gone?: AbortSignal | undefined
+}
+
+type Exit = Extract<RunPart, { type: 'exit' }>
+
+/** Signals that the mesh has: it can end a run, and no more. */
+const ENDS: readonly ProcessSignal[] = ['SIGTERM', 'SIGINT', 'SIGKILL', 'SIGHUP']
+
+/** A command that runs on another agent: an ordinary run of the mesh, as far as this host can see it. */
+export class TargetProgram implements Program {
+  readonly stdin = null
+  readonly dead = null
+  /** It goes on without its session. */
+  readonly isDetached: boolean
+  /** Set by `start`. */
+  ended!: Promise<ProcessEnd>
+  /** It did not run: `start` threw why. */
+  refused = false
+  /** Why it is not known how it ended; null: it is, or it goes on. */
+  lost: string | null = null
+  readonly #targets: TargetRunner
+  readonly #init: TargetProgramInit
+  readonly #givenUp = new AbortController()
+  /** Resolves when output may be handed on; null: it may. */
+  #paused: PromiseWithResolvers<void> | null = Promise.withResolvers()
+  readonly #patience: TargetPatience
+  #isEnding = false
+  /** Why nobody waits for its beginning any more; null: somebody does. */
+  #withdrawn: AppError | null = null
+  #left: number
+  /** What came, dropped bytes included. */
+  readonly #came = { stdout: 0, stderr: 0 }
+  #dropped = false
+  /** One `cancel` is on its way at a time, however often the caller asks. */
+  readonly #cancels: Due<'cancel'>
+
+  constructor(components: { readonly targets: TargetRunner; readonly clock: Clock }, init: TargetProgramInit) {
+    this.#targets = components.targets
+    this.#patience = new TargetPatience(components, {
+      onLate: () => this.#giveUp('the daemon did not say in time what became of the command'),
+    })
+    this.#init = init
+    this.#left = init.grant.max_output_bytes
+    this.isDetached = init.grant.detach ?? false
+    const asked = { request_id: init.requestId, detach: this.isDetached }
+    this.#cancels = new Due({ deliver: async () => this.#targets.cancel(asked) })
+  }
+
+  /** Asks the target. Throws why it does not run: `command_denied`, or why nobody could be asked. Who was asked and did not answer may run it. */
+  async start(handlers: ProcessHandlers): Promise<{ readonly kind: 'started'; readonly process: TargetProgram }> {
+    const { requestId, grant, stdin } = this.#init
+    const { target, argv, timeout_ms } = grant
+    // Whether an approver of the target is asked for a detached run is not told in time.
+    this.#patience.begin(timeout_ms + TARGET_SILENCE_MS + (this.isDetached ? MAX_APPROVAL_WAIT_MS : 0))
+    try {
+      const asked = { target, argv, stdin, timeout_ms, request_id: requestId, detach: this.isDetached }
+      const parts = this.#targets.run(asked, this.#givenUp.signal)[Symbol.asyncIterator]()
+      const { first, warnings } = await this.#first(parts)
+      if (first === null) return this.#unheard('the daemon did not say what became of the command')
+      if (first.type === 'error') throw new AppError(errorCodeOf(first.error), first.message, { data: { ...first.data } })
+      if (first.type === 'exit' && first.denial_reason !== null) throw this.#withdrawn ?? denied(grant, first)
+      if (first.type === 'exit' && first.never_arrived === true) throw this.#withdrawn ?? notReached(target, first)
+      this.ended = this.#follow([...warnings, first], parts, handlers)
+      return { kind: 'started', process: this }
+    } catch (error) {
+      if (this.#givenUp.signal.aborted) return this.#unheard(errorText(this.#givenUp.signal.reason))
+      if (mayRun(error)) return this.#unheard(errnoOf(error) === undefined ? errorText(error) : WENT_AWAY)
+      this.refused = true
+      this.#patience.end()
+      throw error
+    }
+  }
+
+  #unheard(lost: string): { readonly kind: 'started'; readonly process: TargetProgram } {
+    this.#patience.end()
+    this.ended = Promise.resolve(this.#endUnknown(lost))
+    return { kind: 'started', process: this }
+  }
+
+  pause(): void {
+    this.#paused ??= Promise.withResolvers()
+  }
+
+  resume(): void {
+    this.#paused?.resolve()
+    this.#paused = null
+  }
+
+  /** A target is asked to end; it sends SIGKILL by itself where that is not heeded. */
+  terminate(): void {
+    this.#cancels.ask('cancel')
+    if (!this.#isEnding) this.#patience.again()
+    this.#isEnding = true
+  }
+
+  hangUp(): void {
+    this.terminate()
+  }
+
+  /** Gives the run up without waiting for its `exit`. */
+  kill(): void {
+    this.#giveUp(this.isDetached ? GOES_ON : 'its session was closed before the daemon said what became of the command')
+  }
+
+  signal(signal: ProcessSignal): void {
+    if (!ENDS.includes(signal))
+      throw new AppError('unsupported_capability', `a run of a target can be ended (TERM, INT, HUP, KILL), and not be sent ${signal}`)
+    this.terminate()
+  }
+
+  resize(): void {}
+
+  #giveUp(why: string): void {
+    this.#patience.end()
+    this.#givenUp.abort(new AppError('daemon_unreachable', why))
+    this.resume()
+  }
+
+  async #next(parts: AsyncIterator<RunPart>): Promise<RunPart | null> {
+    const { done, value } = await parts.next()
+    this.#patience.heard()
+    return done === true ? null : value
+  }
+
+  /** What tells whether it runs; a warning does not. Where somebody must be asked over there, that takes its time. */
+  async #first(parts: AsyncIterator<RunPart>): Promise<{ readonly first: RunPart | null; readonly warnings: readonly RunPart[] }> {
+    const warnings: RunPart[] = []
+    const leave = new AbortController()
+    let isAsked = false
+    try {
+      for (;;) {
+        const part = await this.#next(parts)
+        if (part?.type === 'warning') warnings.push(part)
+        else if (part?.type !== 'waiting_for_approval') return { first: part, warnings }
+        else {
+          if (!isAsked) this.#asked(part.expires_in_ms, leave.signal)
+          isAsked = true
+          this.#patience.begin(part.expires_in_ms + this.#init.grant.timeout_ms + TARGET_SILENCE_MS)
+        }
+      }
+    } finally {
+      leave.abort()
+    }
+  }
+
+  /** Until it is known whether it runs, whoever goes takes back what is asked. */
+  #asked(expiresInMs: number, known: AbortSignal): void {
+    const { gone, onWaiting } = this.#init
+    const withdraw = (): void => {
+      this.#withdrawn = gone?.reason as AppError
+      this.terminate()
+    }
+    gone?.addEventListener('abort', withdraw, { signal: known })
+    onWaiting?.(expiresInMs)
+    if (gone?.aborted === true) withdraw()
+  }
+
+  /** Resolves when output may be handed on. */
+  async #room(): Promise<void> {
+    this.#patience.hold()
+    await this.#paused?.promise
+    this.#patience.release()
+  }
+
+  async #follow(first: readonly RunPart[], rest: AsyncIterator<RunPart>, handlers: ProcessHandlers): Promise<ProcessEnd> {
+    let lost = WENT_AWAY
+    try {
+      const early = [...first]
+      for (let part = early.shift() ?? null; part !== null; part = early.shift() ?? (await this.#next(rest))) {
+        await this.#room()
+        if (part.type === 'exit') {
+          if (part.incomplete) this.lost = part.message ?? 'the connection to the target was lost, or bytes are missing'
+          return this.#endOf(part)
+        }
+        if (part.type === 'error') lost = part.message
+        else if (part.type === 'warning') handlers.onWarning(part.kind, amountOf(part))
+        else if (part.type === 'stdout' || part.type === 'stderr') await this.#output(part, handlers)
+      }
+    } catch (error) {
+      if (this.#givenUp.signal.aborted) lost = errorText(this.#givenUp.signal.reason)
+      // What the system says of the connection to the daemon is that it went away.
+      else if (errnoOf(error) === undefined) lost = errorText(error)
+    } finally {
+      this.#patience.end()
+    }
+    return this.#endUnknown(lost)
+  }
+
+  #endUnknown(lost: string): ProcessEnd {
+    this.lost = lost
+    const { stdout, stderr } = this.#came
+    return this.#endOf({
+      code: null,
+      signal: null,
+      duration_ms: 0,
+      stdout_bytes_total: stdout,
+      stderr_bytes_total: stderr,
+      truncated: true,
+    })
+  }
+
+  async #output({ type, data }: Extract<RunPart, { data: Uint8Array }>, handlers: ProcessHandlers): Promise<void> {
+    this.#came[type] += data.length
+    const taken = data.subarray(0, this.#left)
+    this.#left -= taken.length
+    for (let at = 0; at < taken.length; at += MAX_FRAME_DATA) {
+      handlers.onOutput(type, taken.slice(at, at + MAX_FRAME_DATA))
+      await this.#room()
+    }
+    if (taken.length === data.length || this.#dropped) return
+    this.#dropped = true
+    handlers.onWarning(`${type}_cap_hit`, null)
+  }
+
+  #endOf(exit: Pick<Exit, 'code' | 'signal' | 'duration_ms' | 'stdout_bytes_total' | 'stderr_bytes_total' | 'truncated'>): ProcessEnd {
+    const { code, signal, duration_ms, stdout_bytes_total, stderr_bytes_total } = exit
+    const truncated = exit.truncated || this.#dropped
+    // Only the journal over there knows the hashes.
+    const totals = (bytes: number): ProcessEnd['stdout'] => ({ bytes_total: bytes, bytes_forwarded: bytes, sha256: NO_BYTES, truncated })
+    return { code, signal, duration_ms, stdout: totals(stdout_bytes_total), stderr: totals(stderr_bytes_total), truncated }
+  }
+}
+
+const GOES_ON = 'its session has ended, and the detached run goes on: the same call in a new session follows it'
+const WENT_AWAY = 'the daemon went away before it told how the command ended'
+
+/** The connection broke off behind the request, or something went wrong inside, which says nothing of the command. */
+const mayRun = (error: unknown): boolean =>
+  !(error instanceof AppError) ||
+  error.code === 'internal' ||
+  error.data['may_run'] === true ||
+  (error.code === 'daemon_unreachable' && error.data['asked'] === true)
+
+const denied = ({ target, argv }: TargetGrant, { denial_reason, request_id }: Exit): AppError => {
+  const { what, next } = denialText(String(denial_reason), { host: target, argv })
+  return new AppError('command_denied', what, { data: { target, reason: denial_reason, request_id, next: next.join('\n') } })
+}
+
+/** The target sends the number as the beginning of a text. */
+const amountOf = ({ kind, message }: Extract<RunPart, { type: 'warning' }>): number | null =>
+  kind === 'descendants_ended' ? leftBehindIn(message) : null
+
+/** Nothing ran there, for certain. */
+const notReached = (target: string, { message, request_id }: Exit): AppError =>
+  new AppError('peer_unreachable', message ?? `${target} was not reached`, { data: { target, request_id } })

@@ -1,0 +1,292 @@
+import { constants } from 'node:os'
+import { AppError, errorText } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+import { Waiters } from '../../base/wait-queue.ts'
+import type { LocalOutcome, LocalRun, LocalRunEvent, LocalRunSink, TerminalSize } from '../../executor-api/local.ts'
+import type { Slot } from '../../policy/slots.ts'
+import { PROCESS_SIGNALS, type ProcessSignal } from '../../process/signals.ts'
+import type { StdinSink } from '../../process/streams.ts'
+import type { CutWish, RanOn } from '../../protocol/api/exec-target.ts'
+import type { RequestId } from '../../protocol/ids.ts'
+import { FRAME_COST, MIN_UNACKED_PER_RUN } from '../../protocol/limits/wire.ts'
+import { type EndCause, Execution, type ExecutionInit } from '../runs/execution.ts'
+import type { Warning } from '../runs/frames.ts'
+import type { LocalProgram, LocalReport } from './journal.ts'
+import type { TargetProgram } from './mesh-program.ts'
+
+/** Bytes of one run that wait for its sink, with FRAME_COST for each event; beyond this its program is paused. */
+const HIGH_WATER_MARK = MIN_UNACKED_PER_RUN
+
+const costOf = (event: LocalRunEvent): number => ('data' in event ? event.data.length + FRAME_COST : 0)
+
+/** The events of one run on their way to its sink, one at a time and in order. */
+export class SinkQueue {
+  readonly #sink: LocalRunSink
+  readonly #init: { readonly onRoom: () => void; readonly onSinkError: () => void }
+  readonly #queue: LocalRunEvent[] = []
+  readonly #idle = new Waiters()
+  #bytes = 0
+  #delivering = false
+  #full = false
+  #closed = false
+
+  /** `onRoom`: once after each `push` that answered false. `onSinkError`: the sink rejected, and is told nothing more. */
+  constructor(components: { sink: LocalRunSink }, init: { onRoom: () => void; onSinkError: () => void }) {
+    this.#sink = components.sink
+    this.#init = init
+  }
+
+  /** False when the run must read no more until `onRoom`. */
+  push(event: LocalRunEvent): boolean {
+    if (this.#closed) return true
+    this.#queue.push(event)
+    this.#bytes += costOf(event)
+    if (!this.#delivering) void this.#deliver()
+    this.#full = this.#bytes >= HIGH_WATER_MARK
+    return !this.#full
+  }
+
+  /** Resolves when the sink is done with everything. */
+  async idle(): Promise<void> {
+    if (this.#delivering) await this.#idle.next()
+  }
+
+  /** Nobody reads any more: what is left is dropped, and nothing has to wait. */
+  close(): void {
+    this.#closed = true
+    this.#queue.length = 0
+    this.#bytes = 0
+    this.#checkRoom()
+  }
+
+  /** Without a promise the next event follows in the same turn. */
+  async #deliver(): Promise<void> {
+    this.#delivering = true
+    for (let event = this.#queue.shift(); event !== undefined; event = this.#queue.shift()) {
+      try {
+        const taken = this.#sink.event(event)
+        if (taken !== undefined) await taken
+      } catch {
+        this.close()
+        this.#init.onSinkError()
+      }
+      if (this.#closed) continue
+      this.#bytes -= costOf(event)
+      this.#checkRoom()
+    }
+    this.#delivering = false
+    this.#idle.wake()
+  }
+
+  #checkRoom(): void {
+    if (!this.#full || this.#bytes >= HIGH_WATER_MARK) return
+    this.#full = false
+    this.#init.onRoom()
+  }
+}
+
+/** Bytes that wait for the program; beyond this no more are taken. */
+export const MAX_STDIN_UNACKED = 1024 * 1024
+/** Pieces below this are joined while they wait, so that a flood of tiny ones does not cost memory. */
+const JOIN_BELOW = 4_096
+
+/** What came with the command: its door has bounded it, and all of it is taken. `eof`: nothing follows. */
+export interface FirstStdin {
+  readonly first: Uint8Array
+  readonly eof: boolean
+}
+
+/** The stdin of a local program, which its caller sends piece by piece and did not announce. */
+export class OpenStdin {
+  readonly #queue: Uint8Array[] = []
+  #sink: StdinSink | null = null
+  #bytes = 0
+  #writing = false
+  #stopped = false
+  #ended: boolean
+
+  constructor({ first, eof }: FirstStdin) {
+    if (first.length > 0) this.#keep(first)
+    this.#ended = eof
+  }
+
+  /** Its end was given: nothing more is taken. */
+  get ended(): boolean {
+    return this.#ended
+  }
+
+  /** Takes what there is room for, from the beginning; answers how many bytes. `eof` counts where all were taken. */
+  give(data: Uint8Array, eof: boolean): number {
+    const room = Math.max(0, MAX_STDIN_UNACKED - this.#bytes)
+    // A copy: a view would keep the whole message for the part that was taken.
+    const taken = data.length <= room ? data : Uint8Array.from(data.subarray(0, room))
+    if (taken.length > 0 && !this.#stopped) this.#keep(taken)
+    this.#ended = eof && taken.length === data.length
+    void this.#write()
+    return taken.length
+  }
+
+  /** The program is there. */
+  attach(sink: StdinSink): void {
+    this.#sink = sink
+    void this.#write()
+  }
+
+  stop(): void {
+    this.#stopped = true
+    this.#queue.length = 0
+  }
+
+  #keep(data: Uint8Array): void {
+    this.#bytes += data.length
+    const last = this.#queue.at(-1)
+    if (last === undefined || last.length + data.length > JOIN_BELOW) this.#queue.push(data)
+    else this.#queue[this.#queue.length - 1] = Buffer.concat([last, data])
+  }
+
+  async #write(): Promise<void> {
+    if (this.#writing || this.#sink === null) return
+    this.#writing = true
+    for (let data = this.#queue.shift(); data !== undefined; data = this.#queue.shift()) {
+      await this.#sink.write(data)
+      this.#bytes -= data.length
+    }
+    this.#writing = false
+    if (this.#ended && !this.#stopped) this.#sink.end()
+  }
+}
+
+export interface LocalRunInit {
+  readonly requestId: RequestId
+  readonly startedAt: string
+  readonly cwd: string | null
+  readonly caps: LocalRun['caps']
+  readonly sink: LocalRunSink
+  readonly stdin: OpenStdin | null
+  readonly report: LocalReport
+  readonly slot: Slot
+  readonly start: ExecutionInit<LocalProgram, LocalOutcome>['start']
+  /** Null: it runs here. */
+  readonly target: TargetProgram | null
+  /** Absent: the configuration does not choose among hosts. */
+  readonly ranOn?: RanOn | null
+  readonly cuts?: readonly CutWish[]
+}
+
+/** A permitted run of a caller of this host, here or on a target. */
+export class SessionRun implements LocalRun {
+  readonly requestId: RequestId
+  readonly startedAt: string
+  readonly cwd: string | null
+  readonly caps: LocalRun['caps']
+  readonly ranOn: RanOn | null
+  readonly cuts: readonly CutWish[]
+  /** On a target. */
+  readonly isThere: boolean
+  readonly begun: Promise<LocalOutcome | null>
+  readonly ended: Promise<LocalOutcome | null>
+  readonly #log: Logger
+  readonly #queue: SinkQueue
+  /** Null once the outcome is known: whoever keeps the run then does not keep its stdin and its permit with it. */
+  #parts: (Pick<LocalRunInit, 'stdin' | 'report' | 'target'> & { readonly execution: Execution<LocalProgram, LocalOutcome> }) | null
+  readonly #begun = Promise.withResolvers<LocalOutcome | null>()
+  readonly #ended = Promise.withResolvers<LocalOutcome | null>()
+
+  constructor(components: { log: Logger }, init: LocalRunInit) {
+    this.#log = components.log
+    const { start, target, stdin, report, slot, sink } = init
+    this.isThere = target !== null
+    this.requestId = init.requestId
+    this.startedAt = init.startedAt
+    this.cwd = init.cwd
+    this.caps = init.caps
+    this.ranOn = init.ranOn ?? null
+    this.cuts = init.cuts ?? []
+    this.begun = this.#begun.promise
+    this.ended = this.#ended.promise
+    this.#queue = new SinkQueue({ sink }, { onRoom: () => this.#parts?.execution.resume(), onSinkError: () => this.end('cancelled') })
+    const output = {
+      push: (type: 'stdout' | 'stderr', data: Uint8Array) => this.#queue.push({ type, data }),
+      started: () => this.#begun.resolve(null),
+      warning: (warning: Warning) => void this.#queue.push({ type: 'warning', ...warning }),
+    }
+    const execution = new Execution({ start, starting: target, stdin, report, output, slot, timeoutClamped: false })
+    this.#parts = { execution, stdin, report, target }
+  }
+
+  get over(): boolean {
+    return this.#parts === null
+  }
+
+  /** Runs to the end; never rejects. Where a target refuses it, `begun` rejects. The slot is free when it settles. */
+  async execute(): Promise<void> {
+    const { execution, report, target } = this.#parts!
+    let outcome: LocalOutcome | null = null
+    try {
+      outcome = await execution.run()
+    } catch (error) {
+      if (target?.refused === true) {
+        await report.refused(error)
+        this.#begun.reject(error)
+      } else {
+        this.#log.error({ request_id: this.requestId, error: errorText(error) }, 'a run failed inside')
+        report.lost()
+      }
+    }
+    this.#parts = null
+    this.#begun.resolve(outcome)
+    void this.#queue.idle().then(() => this.#ended.resolve(outcome))
+  }
+
+  input(data: Uint8Array, eof: boolean): number {
+    const stdin = this.#parts?.stdin ?? null
+    if (stdin === null || stdin.ended) throw new AppError('conflict', 'its stdin is closed; start it with stdin_open: true')
+    return stdin.give(data, eof)
+  }
+
+  signal(text: string): boolean {
+    // Before the look whether it is over: a wrong name is an error in any case.
+    const signal = signalOf(text)
+    const program = this.#parts?.execution.program ?? null
+    program?.signal(signal)
+    return program !== null
+  }
+
+  cancel(): void {
+    this.#parts?.execution.end('cancelled')
+  }
+
+  resize(size: TerminalSize): void {
+    this.#parts?.execution.program?.resize(size)
+  }
+
+  hangUp(): void {
+    this.#parts?.execution.program?.hangUp()
+  }
+
+  /** A detached run of a target is left. */
+  end(cause: EndCause): void {
+    if (this.#parts?.target?.isDetached === true) return this.kill()
+    this.#parts?.execution.end(cause)
+    // Its door has stopped reading by then: a full queue must not hold the program.
+    if (cause === 'daemon_stopping') this.#queue.close()
+  }
+
+  /** SIGKILL, and no more waiting for a reader. */
+  kill(): void {
+    this.#parts?.execution.kill()
+    this.#queue.close()
+  }
+}
+
+/** `TERM` or `SIGTERM`; throws `bad_request` for what may not be sent. */
+const signalOf = (text: string): ProcessSignal => {
+  const name = text.startsWith('SIG') ? text : `SIG${text}`
+  const signal = PROCESS_SIGNALS.find((one) => one === name)
+  if (signal === undefined || constants.signals[signal] === undefined)
+    throw new AppError(
+      'bad_request',
+      `signal: one of ${PROCESS_SIGNALS.map((one) => one.slice(3)).join(', ')}, not ${JSON.stringify(text)}`,
+    )
+  return signal
+}

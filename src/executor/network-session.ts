@@ -1,0 +1,291 @@
+import type { Duplex } from 'node:stream'
+import { AppError, errorText, isAppError } from '../base/errors.ts'
+import { onStage } from '../base/stages.ts'
+import { failedAnswer, portError } from '../executor-api/calls.ts'
+import { PortChannel, headOf } from '../executor-api/channel.ts'
+import {
+  type CallerTokens,
+  type NetworkSettings,
+  RUN_TAGS,
+  type ToExecutor,
+  type ToNetwork,
+  UNANSWERED_TAGS,
+  toExecutor,
+  toNetwork,
+} from '../executor-api/messages.ts'
+import { MAX_PORT_CALLS, MAX_SNAPSHOT_PART, PORT_FINISH_MS } from '../protocol/limits/wire.ts'
+import type { Links, PeerLink } from './links/links.ts'
+import type { Nonces } from './links/nonces.ts'
+import type { PeerRevocations, PeerSuccessions } from './links/statements.ts'
+import type { Call, Calls } from './network-calls.ts'
+import type { ApproverAsks } from './runs/agent-approvals.ts'
+import type { RunArrival } from './runs/decisions.ts'
+import { RunOutlet } from './runs/frames.ts'
+import type { Carried } from './runs/peer-questions.ts'
+import type { Runs } from './runs/runs.ts'
+import type { ExecutorServices } from './services.ts'
+import type { Views } from './views.ts'
+
+/** Whoever started a network half: the settings for it, and callbacks for how its start went. */
+export interface NetworkHost {
+  readonly settings: NetworkSettings
+  /** It listens; once, when all is well. */
+  onReady(apiPort: number): void
+  /** It could not begin, and ends. */
+  onFailed(error: AppError): void
+}
+
+export interface PortSessionComponents extends Pick<ExecutorServices, 'authority' | 'clock' | 'counters' | 'log'> {
+  readonly approvers: ApproverAsks
+  readonly calls: Calls
+  readonly duplex: Duplex
+  readonly links: Links
+  /** Who started the other half and wants to know how it fares. */
+  readonly host: NetworkHost | null
+  readonly nonces: Nonces
+  readonly revocations: PeerRevocations
+  readonly runs: Runs
+  readonly successions: PeerSuccessions
+  readonly views: Views
+}
+
+/** One network half on the other end of a port: its calls, its links, and the runs that it carries. */
+export class PortSession {
+  readonly #components: PortSessionComponents
+  readonly #channel: PortChannel<ToExecutor, ToNetwork>
+  /** Runs of this channel by their number there; null while a request is being refused. */
+  readonly #runs = new Map<number, { readonly run: Carried; readonly outlet: RunOutlet } | null>()
+  readonly #closed = Promise.withResolvers<Error | null>()
+  /** Resolves when the channel is gone: null when it ended cleanly. */
+  readonly closed = this.#closed.promise
+  #pinged: PromiseWithResolvers<void> | null = null
+  #greeted = false
+  #calls = 0
+
+  constructor(components: PortSessionComponents) {
+    this.#components = components
+    this.#channel = new PortChannel(
+      { duplex: components.duplex, incoming: toExecutor, outgoing: toNetwork },
+      {
+        onMessage: (message) => this.#guard(() => this.#receive(message)),
+        onMalformed: (payload, error) => this.#guard(() => this.#salvage(payload, error)),
+        onClosed: (error) => this.#end(error),
+        holdWhenBehind: true,
+      },
+    )
+    if ((components.host?.settings.otlp ?? null) !== null) this.#pushStages()
+  }
+
+  /** Ends the channel when the other half has taken what was sent, or has had the time to. */
+  async finish(): Promise<void> {
+    const timer = this.#components.clock.setTimeout(() => this.#channel.close(), PORT_FINISH_MS)
+    this.#channel.finish()
+    await this.closed
+    timer.cancel()
+  }
+
+  /** Asks the other half to give its callers their outcomes and to end. */
+  askToStop(): void {
+    this.#channel.send({ type: 'stop' })
+  }
+
+  /** Asks whether the other half works on its events; resolves when it does. */
+  async ping(): Promise<void> {
+    this.#pinged ??= Promise.withResolvers()
+    this.#channel.send({ type: 'ping' })
+    return this.#pinged.promise
+  }
+
+  /** Contacts or revocations have changed: links are judged again, and the other half is told. */
+  trustChanged(): void {
+    const changed = this.#components.links.rejudge()
+    for (const { number: link, decision } of changed) this.#channel.send({ type: 'link_decision', link, decision })
+    this.#pushSnapshot()
+  }
+
+  /** In front of the answer to the call that changed them. */
+  tellTokens(tokens: CallerTokens): void {
+    if (this.#components.host !== null && this.#greeted) this.#channel.send({ type: 'caller_tokens', ...tokens })
+  }
+
+  /** Sends the peer of each link what was revoked since it was last sent something. */
+  shareRevocations(): void {
+    for (const link of this.#components.links.all()) this.#pushRevocations(link)
+  }
+
+  #receive(message: ToExecutor): void {
+    // A half of another release gets no welcome, and says so.
+    if (!this.#greeted && message.type !== 'hello' && message.type !== 'network_failed')
+      return this.#channel.close(new AppError('malformed', `${message.type} before hello`))
+    const { links } = this.#components
+    switch (message.type) {
+      case 'link_dropped':
+        return links.dropped(message.handle)
+      case 'link_closed':
+        return links.closed(message.link)
+      case 'drop_nonces':
+        return this.#dropNonces(links.get(message.link), message.nonces)
+      case 'run_open':
+        return this.#admit(message, (arrival) => this.#components.runs.open(arrival))
+      case 'run_resume':
+        return this.#admit(message, (arrival) => this.#components.runs.resume(arrival))
+      case 'run_frame': {
+        // A run that has just ended is no mistake of the other half.
+        const open = this.#runs.get(message.run)
+        return open?.run.receive(message.frame)
+      }
+      case 'run_lost':
+      case 'run_over': {
+        const open = this.#runs.get(message.run)
+        return message.type === 'run_lost' ? open?.run.lost(open.outlet) : open?.run.over(open.outlet)
+      }
+      case 'network_ready':
+        return this.#components.host?.onReady(message.api_port)
+      case 'network_failed':
+        return this.#components.host?.onFailed(portError({ ...message, message: printable(message.message) }))
+      case 'http_refused':
+        return void this.#components.authority.httpRefused(message)
+      case 'approval_answer':
+        return this.#components.approvers.answered(message.ask, message.frame)
+      case 'pong':
+        this.#pinged?.resolve()
+        this.#pinged = null
+        return
+      default:
+        void this.#answer(message)
+    }
+  }
+
+  #dropNonces({ pair, decision }: PeerLink, dropped: readonly Uint8Array[]): void {
+    const { nonces } = this.#components
+    for (const nonce of dropped) {
+      if (decision === 'accept') nonces.void(pair, nonce)
+      else nonces.consume(pair, nonce)
+    }
+  }
+
+  #admit(message: Extract<ToExecutor, { type: 'run_open' | 'run_resume' }>, take: (arrival: RunArrival) => Carried | null): void {
+    const { links, nonces } = this.#components
+    const { run: number, stream_nonce: streamNonce, frame } = message
+    if (this.#runs.has(number)) throw new AppError('malformed', `run ${number} is open already`)
+    const outlet = new RunOutlet({ channel: this.#channel }, { run: number, onClosed: () => this.#runs.delete(number) })
+    this.#runs.set(number, null)
+    try {
+      const run = take({ link: links.get(message.link), nonces, streamNonce, frame, outlet })
+      if (run !== null) this.#runs.set(number, { run, outlet })
+    } catch (error) {
+      outlet.close()
+      throw error
+    }
+  }
+
+  async #answer(call: Call): Promise<void> {
+    this.#calls += 1
+    try {
+      if (this.#calls > MAX_PORT_CALLS) throw new AppError('rate_limited', 'too many calls at once')
+      const answer = await this.#components.calls.answer(call)
+      if (answer.type === 'link_ready') return this.#sendReady(answer)
+      this.#channel.send(answer)
+      if (answer.type === 'welcome') {
+        this.#greeted = true
+        this.#attachApprovers()
+        this.#pushSnapshot()
+      }
+    } catch (error) {
+      this.#countRefused(call, error)
+      this.#fail(call.id, error)
+    } finally {
+      this.#calls -= 1
+    }
+  }
+
+  /** `link_ready` is the first message about a link, so it carries the decision as it is now. */
+  #sendReady(answer: Extract<ToNetwork, { type: 'link_ready' }>): void {
+    const link = this.#components.links.get(answer.link)
+    this.#channel.send({ ...answer, decision: link.decision })
+    link.sentRevocations = new Set()
+    this.#pushRevocations(link)
+  }
+
+  /** Counts what a dishonest network half tried, in counters that it can read and not change. */
+  #countRefused(call: Call, error: unknown): void {
+    const { counters } = this.#components
+    if (isAppError(error, 'malformed')) counters.count('malformed_frames')
+    else if (isAppError(error, 'operator_proof_required')) counters.count('proofs_refused')
+    else if (isAppError(error, 'peer_rejected') || (isAppError(error) && isMissing(error, call))) counters.count('links_refused')
+  }
+
+  #fail(id: number, error: unknown): void {
+    const { log } = this.#components
+    if (!isAppError(error)) log.error({ error: errorText(error) }, 'a call of the network half failed inside')
+    this.#channel.send(failedAnswer(id, error))
+  }
+
+  /** For traces; what the other half does not read in time it does without. */
+  #pushStages(): void {
+    const stop = onStage((reached) => this.#channel.full || this.#channel.send({ type: 'run_stage', ...reached }))
+    void this.closed.then(stop)
+  }
+
+  #attachApprovers(): void {
+    const detach = this.#components.approvers.attach({
+      approvalAsk: (ask, agent_id) => void this.#channel.send({ type: 'approval_ask', ask, agent_id }),
+      approvalWithdrawn: (ask) => void this.#channel.send({ type: 'approval_withdrawn', ask }),
+    })
+    void this.closed.then(detach)
+  }
+
+  #pushSnapshot(): void {
+    if (!this.#greeted) return
+    this.#guard(() => {
+      const json = Buffer.from(JSON.stringify(this.#components.views.snapshot()))
+      for (let at = 0; at < json.length; at += MAX_SNAPSHOT_PART) {
+        const part = json.subarray(at, at + MAX_SNAPSHOT_PART)
+        this.#channel.send({ type: 'snapshot', part, last: at + part.length === json.length })
+      }
+    })
+  }
+
+  #pushRevocations(link: PeerLink): void {
+    const { revocations, successions } = this.#components
+    const items = [...successions.takeUnsent(link), ...revocations.takeUnsent(link)]
+    if (items.length > 0) this.#channel.send({ type: 'link_revocations', link: link.number, items })
+  }
+
+  /** A message that broke its schema: counted, and whoever waits for it learns that it failed. */
+  #salvage(payload: Uint8Array, error: unknown): void {
+    const { counters, log } = this.#components
+    log.warn({ error: errorText(error) }, 'a malformed message of the network half')
+    const [tag, number] = headOf(payload) ?? []
+    const run = tag !== undefined && RUN_TAGS.includes(tag) ? this.#runs.get(number!) : undefined
+    if (run) return run.run.violated(errorText(error))
+    counters.count('malformed_frames')
+    if (tag === undefined || number === undefined) this.#channel.close(new AppError('malformed', errorText(error)))
+    else if (RUN_TAGS.includes(tag)) this.#channel.send({ type: 'run_closed', run: number })
+    else if (!UNANSWERED_TAGS.includes(tag)) this.#fail(number, new AppError('bad_request', errorText(error)))
+  }
+
+  /** An error that a message causes must not reach the channel, which it would end. */
+  #guard(work: () => void): void {
+    try {
+      work()
+    } catch (error) {
+      if (isAppError(error)) this.#components.counters.count('malformed_frames')
+      this.#components.log.warn({ error: errorText(error) }, 'a message of the network half failed')
+    }
+  }
+
+  #end(error: Error | null): void {
+    // Its runs wait as long as their lease: another network half may carry them on.
+    for (const open of this.#runs.values()) open?.run.lost(open.outlet)
+    this.#runs.clear()
+    this.#closed.resolve(error)
+  }
+}
+
+/** The handshake or the link that a call names is not there. */
+const isMissing = ({ code }: AppError, call: Call): boolean =>
+  ('handle' in call && code === 'conflict') || ('link' in call && code === 'not_found')
+
+/** For a terminal, which must not obey what a captured network half says. */
+const printable = (text: string): string => text.replaceAll(/[^\P{C}\n]/gu, '?')

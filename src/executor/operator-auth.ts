@@ -1,0 +1,142 @@
+import type { Clock } from '../base/clock.ts'
+import { AppError } from '../base/errors.ts'
+import type { CallerTokens, Operation } from '../executor-api/messages.ts'
+import { checkOperatorProof } from '../identity/check-operator-proof.ts'
+import { type SeedFile, renewSeed } from '../identity/key-file.ts'
+import type { FANOUT_OPERATION, RUN_OPERATION } from '../identity/operator-proof.ts'
+import { OPERATOR_PROOF_MS } from '../protocol/limits/daemon.ts'
+import { ROTATED_TOKENS } from '../protocol/reasons.ts'
+
+/** Proofs remembered so that none is good twice: a thousand a second for as long as one may be fresh. */
+export const MAX_USED_PROOFS = 131_072
+
+/** A proof may be dated ahead by as much as it may be old, so it is never fresh for longer than this. */
+const REMEMBER_MS = 2 * OPERATOR_PROOF_MS
+
+/** Checks proofs of operators; each is good once. */
+export class OperatorGate {
+  readonly #clock: Clock
+  #key: Uint8Array
+  readonly #most: number
+  /** When we began: older proofs may have been used with the executor before us. */
+  readonly #since: number
+  /** Nonces that were used, the oldest first, and until when (monotonic) each is remembered. Only genuine ones get here. */
+  readonly #used = new Map<string, number>()
+
+  /** `most`: proofs that are remembered. */
+  constructor(components: { clock: Clock }, init: { key: Uint8Array; most?: number }) {
+    this.#clock = components.clock
+    this.#key = init.key
+    this.#most = init.most ?? MAX_USED_PROOFS
+    this.#since = this.#clock.now()
+  }
+
+  /**
+   * Throws `operator_proof_required` for a proof that is missing, wrong, stale, or was used before, and
+   * `rate_limited` where more are used than can be remembered.
+   */
+  check(operation: Operation | typeof RUN_OPERATION | typeof FANOUT_OPERATION, body: Uint8Array, proof: string): void {
+    if (proof === '') throw refused('this needs the proof of an operator; use the x0x command, which makes it from operator.key')
+    const genuine = checkOperatorProof(this.#key, operation, body, proof, this.#clock.now())
+    if (genuine === null)
+      throw refused("the operator's proof is wrong or older than a minute; check that the command uses this daemon's data directory")
+    if (genuine.fresh_until_ms - OPERATOR_PROOF_MS < this.#since)
+      throw refused("the operator's proof is from before this daemon was started; make a new one")
+    this.#forget()
+    if (this.#used.has(genuine.nonce)) throw refused("the operator's proof was used before; make a new one")
+    if (this.#used.size >= this.#most) throw new AppError('rate_limited', 'too many proofs of operators at once')
+    this.#used.set(genuine.nonce, this.#clock.monotonic() + REMEMBER_MS)
+  }
+
+  /** From now on proofs are made with this one; what was proven with the one before is remembered all the same. */
+  renew(key: Uint8Array): void {
+    this.#key = key
+  }
+
+  /** All are kept equally long and stand in the order of their use: the first that has not expired ends the loop. */
+  #forget(): void {
+    const now = this.#clock.monotonic()
+    for (const [nonce, until] of this.#used) {
+      if (until >= now) return
+      this.#used.delete(nonce)
+    }
+  }
+}
+
+const refused = (message: string): AppError => new AppError('operator_proof_required', message)
+
+export interface TokenFiles {
+  readonly api: SeedFile
+  /** Null: there is none, and the other opens metrics too. */
+  readonly metrics: SeedFile | null
+}
+
+/** What callers of the API show, as it is now: the network half compares, this half makes them anew. */
+export class HeldTokens {
+  readonly #files: TokenFiles
+  #now: CallerTokens
+
+  constructor(files: TokenFiles, now: CallerTokens) {
+    this.#files = files
+    this.#now = now
+  }
+
+  get now(): CallerTokens {
+    return this.#now
+  }
+
+  /** What makes it anew, in the file, then here, and answers where it lies; null: there is none. The one before opens nothing more once the network half is told. */
+  renewalOf(which: 'api' | 'metrics'): (() => Promise<string>) | null {
+    const file = this.#files[which]
+    if (file === null) return null
+    return async () => {
+      const seed = await renewSeed(file)
+      this.#now = { ...this.#now, [which === 'api' ? 'api_token' : 'metrics_token']: seed }
+      return file.path
+    }
+  }
+}
+
+export interface CallerSecretsComponents {
+  readonly gate: OperatorGate
+  readonly tokens: HeldTokens | null
+}
+
+export interface CallerSecretsInit {
+  readonly operatorKey: SeedFile
+  /** Called in the very turn in which they change. */
+  onTokens(tokens: CallerTokens): void
+}
+
+/** The secrets of this host's callers, made anew while the daemon runs. */
+export class CallerSecrets {
+  readonly #components: CallerSecretsComponents
+  readonly #init: CallerSecretsInit
+
+  constructor(components: CallerSecretsComponents, init: CallerSecretsInit) {
+    this.#components = components
+    this.#init = init
+  }
+
+  /** What makes it anew and answers where it lies. Throws `bad_request` or `conflict` before anything is done. */
+  renewalOf(token: string): () => Promise<string> {
+    const known = ROTATED_TOKENS.find((one) => one === token)
+    if (known === undefined) throw new AppError('bad_request', `token: expected one of ${ROTATED_TOKENS.join(', ')}`)
+    if (known === 'operator_key') return async () => this.#renewOperatorKey()
+    const { tokens } = this.#components
+    const renewal = tokens?.renewalOf(known === 'api_token' ? 'api' : 'metrics') ?? null
+    if (tokens === null || renewal === null)
+      throw new AppError('conflict', 'this daemon has no such token: metrics_token = true in config.toml makes the one of a collector')
+    return async () => {
+      const path = await renewal()
+      this.#init.onTokens(tokens.now)
+      return path
+    }
+  }
+
+  async #renewOperatorKey(): Promise<string> {
+    const { operatorKey } = this.#init
+    this.#components.gate.renew(await renewSeed(operatorKey))
+    return operatorKey.path
+  }
+}

@@ -1,0 +1,270 @@
+import { BoundedMap, hasShare } from '../../base/bounded-collections.ts'
+import type { Clock } from '../../base/clock.ts'
+import { AppError } from '../../base/errors.ts'
+import type { ToExecutor } from '../../executor-api/messages.ts'
+import { randomBytes } from '../../identity/hash.ts'
+import type { Question } from '../../policy/approval/approval.ts'
+import {
+  type AgentsApproval,
+  type Statement,
+  type StatementOf,
+  claimedMachine,
+  countStatements,
+  eligible,
+  openStatement,
+} from '../../policy/approval/statements.ts'
+import type { Question as SignedQuestion } from '../../protocol/desk/question.ts'
+import { type AgentId, type MachineId, fromHex, shortId } from '../../protocol/ids.ts'
+import {
+  MAX_APPROVAL_QUESTION,
+  MAX_APPROVAL_WAIT_MS,
+  MAX_APPROVER_ASKS,
+  MAX_APPROVER_MACHINES,
+  MAX_MESH_APPROVERS,
+} from '../../protocol/limits/approvals.ts'
+import { NONCE_BYTES } from '../../protocol/limits/wire.ts'
+import { APPROVAL_REQUEST_DOMAIN, approvalRequest } from '../../protocol/wire/approval-statement.ts'
+import { execFrame } from '../../protocol/wire/exec.ts'
+import type { PeerLink } from '../links/links.ts'
+import type { ExecutorServices } from '../services.ts'
+
+/** A network half that reaches approvers. */
+export interface ApproverCarrier {
+  approvalAsk(ask: number, agentId: AgentId): void
+  approvalWithdrawn(ask: number): void
+}
+
+/** One approver is asked about one run. */
+export interface ApproverAsk {
+  readonly agentId: AgentId
+  readonly of: StatementOf
+  readonly question: SignedQuestion
+  /** `isTrusted`: whether its agent is, at the moment of the call. */
+  onStatement(statement: Statement, isTrusted: () => boolean): void
+}
+
+/** The link on which it was signed last for a machine, and with which nonce. */
+interface Signed {
+  readonly link: PeerLink
+  readonly nonce: Uint8Array
+}
+
+interface OpenAsk extends ApproverAsk {
+  /** By the machine of the approver. */
+  readonly signed: BoundedMap<MachineId, Signed>
+}
+
+export type ApproverAsksComponents = Pick<ExecutorServices, 'clock' | 'counters' | 'judge' | 'signatures'>
+
+export interface ApproverAsksInit {
+  readonly agentId: AgentId
+  readonly machineId: MachineId
+}
+
+/** What other agents are asked for runs that wait here. The network's half carries question and answer, and can make neither. */
+export class ApproverAsks {
+  readonly #components: ApproverAsksComponents
+  readonly #own: ApproverAsksInit
+  readonly #carriers = new Set<ApproverCarrier>()
+  readonly #asks = new Map<number, OpenAsk>()
+  #last = 0
+
+  constructor(components: ApproverAsksComponents, init: ApproverAsksInit) {
+    this.#components = components
+    this.#own = init
+  }
+
+  /** What is open is asked through this network half, too. Answers how to take it away. */
+  attach(carrier: ApproverCarrier): () => void {
+    this.#carriers.add(carrier)
+    for (const [ask, { agentId }] of this.#asks) carrier.approvalAsk(ask, agentId)
+    return () => void this.#carriers.delete(carrier)
+  }
+
+  /** Answers how to withdraw it; null where too many are open, or too many for runs of its requester. */
+  open(ask: ApproverAsk): (() => void) | null {
+    const own = [...this.#asks.values()].filter(({ of }) => of.requester === ask.of.requester).length
+    if (!hasShare(own, this.#asks.size, MAX_APPROVER_ASKS, { least: MAX_MESH_APPROVERS })) return null
+    const number = ++this.#last
+    this.#asks.set(number, { ...ask, signed: new BoundedMap({ max: MAX_APPROVER_MACHINES }) })
+    for (const carrier of this.#carriers) carrier.approvalAsk(number, ask.agentId)
+    return () => this.#close(number)
+  }
+
+  /** Signs the question for one stream to its approver. Throws `not_found`, `peer_rejected`, `rate_limited`. */
+  async sign(
+    call: Extract<ToExecutor, { type: 'sign_approval_request' }>,
+    link: PeerLink,
+  ): Promise<{ body: Uint8Array; signature: Uint8Array }> {
+    const { clock, judge, signatures } = this.#components
+    const ask = this.#asks.get(call.ask)
+    if (ask === undefined) throw new AppError('not_found', 'nobody is to be asked that any more')
+    if (link.agentId !== ask.agentId) throw new AppError('peer_rejected', 'the peer of the link is not the approver')
+    if (judge.decide(link.agentId, link.machineId) !== 'accept') throw new AppError('peer_rejected', 'the approver is not trusted here')
+    signatures.admit()
+    const nonce = randomBytes(NONCE_BYTES)
+    ask.signed.set(link.machineId, { link, nonce })
+    const { expires_at_ms, permit_sha256, request_sha256 } = ask.of
+    const body = approvalRequest.encode({
+      version: 1,
+      request_id: call.request_id,
+      from_agent: this.#own.agentId,
+      from_machine: this.#own.machineId,
+      to_agent: link.agentId,
+      to_machine: link.machineId,
+      stream_nonce: call.stream_nonce,
+      created_at_ms: clock.now(),
+      request_sha256,
+      permit_sha256: fromHex(permit_sha256),
+      nonce,
+      expires_at_ms,
+      expires_in_ms: Math.min(Math.max(0, expires_at_ms - clock.now()), MAX_APPROVAL_WAIT_MS),
+      question: JSON.stringify(ask.question),
+    })
+    return { body, signature: await signatures.sign(APPROVAL_REQUEST_DOMAIN, body) }
+  }
+
+  /** What the network's half says that the approver answered, whose first word counts. Nothing is believed but a statement of its key. */
+  answered(number: number, bytes: Uint8Array): void {
+    const { clock, counters } = this.#components
+    const ask = this.#asks.get(number)
+    if (ask === undefined || ask.signed.size === 0) return counters.count('malformed_frames')
+    const frame = execFrame.decode(bytes)
+    if (frame.type !== 'approval_statement') return counters.count('malformed_frames')
+    const signed = ask.signed.get(claimedMachine(frame.body) ?? '')
+    if (signed === undefined) return counters.count('statements_refused')
+    const { link, nonce } = signed
+    const { agentId, machineId, agentPublicKey } = link
+    const statement = openStatement(frame, { agentId, machineId, agentPublicKey, nonce }, ask.of, clock.now())
+    if (typeof statement === 'string') return counters.count('statements_refused')
+    // Trust may have gone since it was asked.
+    const isTrusted = (): boolean => this.#components.judge.decide(agentId, machineId) === 'accept'
+    if (!isTrusted()) return counters.count('statements_refused')
+    this.#close(number)
+    ask.onStatement(statement, isTrusted)
+  }
+
+  #close(number: number): void {
+    if (this.#asks.delete(number)) for (const carrier of this.#carriers) carrier.approvalWithdrawn(number)
+  }
+}
+
+export interface CoApprovalComponents {
+  readonly approvers: Pick<ApproverAsks, 'open'>
+  readonly clock: Clock
+}
+
+export interface CoApprovalInit {
+  readonly of: StatementOf
+  readonly question: Question
+  /** Called for every approval that comes. */
+  onGiven(): void
+}
+
+/** Why the agents' approval is not there. */
+export interface NotGiven {
+  readonly reason: 'approval_denied' | 'approval_timeout'
+  readonly detail: string
+}
+
+interface Said {
+  readonly statement: Statement
+  /** Now. */
+  isTrusted(): boolean
+}
+
+/** The word of other agents on one run: asks all whom the entry names, and counts until enough have allowed it, or too few are left. */
+export class CoApproval {
+  readonly #components: CoApprovalComponents
+  readonly #init: CoApprovalInit
+  readonly #said: Said[] = []
+  readonly #open = new Map<AgentId, () => void>()
+  readonly #settled = Promise.withResolvers<AgentsApproval | NotGiven>()
+
+  constructor(components: CoApprovalComponents, init: CoApprovalInit) {
+    this.#components = components
+    this.#init = init
+  }
+
+  /** What agents have said that are trusted now: an operator who blocks one in the meantime takes its word away. */
+  get #statements(): Statement[] {
+    return this.#said.filter(({ isTrusted }) => isTrusted()).map(({ statement }) => statement)
+  }
+
+  get given(): number {
+    return this.#statements.filter(({ decision }) => decision === 'allow').length
+  }
+
+  get needed(): number {
+    return this.#init.of.needed
+  }
+
+  /** Enough of those who have allowed it are trusted still. */
+  get stands(): boolean {
+    return this.given >= this.needed
+  }
+
+  /** Settles when it is decided, or the time is up; then nobody is asked any more. `signal`: it is not wanted any more. */
+  async collect(signal: AbortSignal): Promise<AgentsApproval | NotGiven> {
+    const { clock } = this.#components
+    const { of } = this.#init
+    const onAbort = (): void => this.#settle({ reason: 'approval_denied', detail: 'it is not wanted any more' })
+    signal.addEventListener('abort', onAbort, { once: true })
+    if (signal.aborted) onAbort()
+    const timer = clock.setTimeout(() => this.#late(), Math.max(0, of.expires_at_ms - clock.now()))
+    try {
+      if (!signal.aborted) this.#ask()
+      return await this.#settled.promise
+    } finally {
+      timer.cancel()
+      signal.removeEventListener('abort', onAbort)
+      for (const withdraw of this.#open.values()) withdraw()
+    }
+  }
+
+  #ask(): void {
+    const { of, question } = this.#init
+    const agents = eligible(of)
+    // Else no frame can carry it beside its signature.
+    if (Buffer.byteLength(JSON.stringify(question)) > MAX_APPROVAL_QUESTION)
+      return this.#settle({ reason: 'approval_denied', detail: 'it is too long to be shown to other agents' })
+    for (const agentId of agents) {
+      const onStatement: ApproverAsk['onStatement'] = (statement, isTrusted) => this.#take(agentId, { statement, isTrusted })
+      const withdraw = this.#components.approvers.open({ agentId, of, question, onStatement })
+      if (withdraw !== null) this.#open.set(agentId, withdraw)
+    }
+    this.#look()
+  }
+
+  #take(agentId: AgentId, said: Said): void {
+    this.#open.delete(agentId)
+    this.#said.push(said)
+    if (said.statement.decision === 'allow') this.#init.onGiven()
+    this.#look()
+  }
+
+  #look(): void {
+    const { of } = this.#init
+    const approval = countStatements(this.#statements, of)
+    if (approval !== null) return this.#settle(approval)
+    if (this.given + this.#open.size >= of.needed) return
+    this.#settle({ reason: 'approval_denied', detail: `${this.#sofar()}; too few are left that could` })
+  }
+
+  #late(): void {
+    this.#settle({ reason: 'approval_timeout', detail: `${this.#sofar()}; no answer came from ${[...this.#open.keys()].join(', ')}` })
+  }
+
+  #sofar(): string {
+    const of = (decision: Statement['decision']): string =>
+      this.#statements
+        .filter((one) => one.decision === decision)
+        .map(({ agent_id }) => shortId(agent_id))
+        .join(', ') || 'none'
+    return `${this.given} of ${this.needed} approvals of other agents came (allowed: ${of('allow')}; refused: ${of('deny')})`
+  }
+
+  #settle(result: AgentsApproval | NotGiven): void {
+    this.#settled.resolve(result)
+  }
+}

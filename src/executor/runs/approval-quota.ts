@@ -1,0 +1,44 @@
+import type { Clock } from '../../base/clock.ts'
+import { RateLimit } from '../../base/rate-limit.ts'
+import type { AgentId } from '../../protocol/ids.ts'
+import {
+  MAX_WAITING_OF_AGENT,
+  MAX_WAITING_RUNS,
+  MAX_WAITING_STDIN,
+  MAX_WAITING_STDIN_OF_AGENT,
+  QUESTIONS_PER_SECOND,
+  QUESTION_BURST,
+} from '../../protocol/limits/approvals.ts'
+import { MAX_PIECES_UNACKED } from '../../protocol/limits/wire.ts'
+
+interface WaitingRun {
+  readonly agentId: AgentId
+  /** Bytes of its stdin that may be sent ahead. */
+  readonly ahead: number
+}
+
+/** How many runs wait to be allowed, of whom, and what of their stdin may be held back: they have no slot that would bound them. */
+export class WaitingRoom {
+  readonly #rate: RateLimit
+  readonly #runs = new Set<WaitingRun>()
+
+  constructor(components: { readonly clock: Clock }) {
+    this.#rate = new RateLimit(components, { burst: QUESTION_BURST, perSecond: QUESTIONS_PER_SECOND })
+  }
+
+  /** Answers how to leave, once; or why there is no room. `stdinLength`: as announced. */
+  enter(agentId: AgentId, stdinLength: number): (() => void) | string {
+    const all = [...this.#runs]
+    const own = all.filter((run) => run.agentId === agentId)
+    const ahead = Math.min(stdinLength, MAX_PIECES_UNACKED)
+    const stdinOf = (runs: readonly WaitingRun[]): number => runs.reduce((sum, run) => sum + run.ahead, ahead)
+    if (own.length >= MAX_WAITING_OF_AGENT) return `${own.length} runs of this agent wait for an approval already`
+    if (all.length >= MAX_WAITING_RUNS) return `${all.length} runs wait for an approval already`
+    if (stdinOf(all) > MAX_WAITING_STDIN || stdinOf(own) > MAX_WAITING_STDIN_OF_AGENT)
+      return 'runs that wait for an approval hold all the stdin that they may'
+    if (!this.#rate.allows(agentId)) return 'this agent has asked for approvals too often; a moment later it may again'
+    const run = { agentId, ahead }
+    this.#runs.add(run)
+    return () => void this.#runs.delete(run)
+  }
+}

@@ -1,0 +1,97 @@
+import type { PortChannel } from '../../executor-api/channel.ts'
+import type { ToExecutor, ToNetwork } from '../../executor-api/messages.ts'
+import type { RunCaps } from '../../policy/permit.ts'
+import type { RequestId } from '../../protocol/ids.ts'
+import { leftBehindText } from '../../protocol/left-behind.ts'
+import type { WarningKind } from '../../protocol/reasons.ts'
+import type { ExecFrame } from '../../protocol/wire/exec.ts'
+import { NO_BYTES } from '../../protocol/wire/schema.ts'
+
+type OutletChannel = Pick<PortChannel<ToExecutor, ToNetwork>, 'closed' | 'full' | 'send' | 'drained'>
+
+/** Where the frames of one run leave: one stream of its requester. */
+export class RunOutlet {
+  readonly #channel: OutletChannel
+  readonly #run: number
+  readonly #onClosed: () => void
+  #closed = false
+
+  constructor(components: { channel: OutletChannel }, init: { run: number; onClosed: () => void }) {
+    this.#channel = components.channel
+    this.#run = init.run
+    this.#onClosed = init.onClosed
+  }
+
+  /** True when the network's half is behind. */
+  get full(): boolean {
+    return !this.#closed && this.#channel.full && !this.#channel.closed
+  }
+
+  /** Sends one frame, which may be given in parts. */
+  send(...frame: readonly Uint8Array[]): void {
+    if (!this.#closed) this.#channel.send({ type: 'run_frame', run: this.#run, frame: NO_BYTES }, ...frame)
+  }
+
+  async drained(): Promise<void> {
+    return this.#channel.drained()
+  }
+
+  /** Nothing more comes: later frames are dropped. */
+  close(): void {
+    if (this.#closed) return
+    this.#closed = true
+    this.#channel.send({ type: 'run_closed', run: this.#run })
+    this.#onClosed()
+  }
+}
+
+/** What the requester reads beside a warning's kind; `warningText` is more exact. */
+export const WARNING_TEXT: Readonly<Record<WarningKind, string>> = {
+  stdout_approaching_cap: 'stdout has passed its warning threshold',
+  stderr_approaching_cap: 'stderr has passed its warning threshold',
+  duration_approaching_cap: 'the run time has passed its warning threshold',
+  stdout_cap_hit: 'stdout reached its cap; what follows is counted and dropped',
+  stderr_cap_hit: 'stderr reached its cap; what follows is counted and dropped',
+  duration_cap_hit: 'the time is up; the process was told to end',
+  timeout_clamped: 'the timeout is above the cap; the cap applies',
+  cancelled: 'the requester cancelled the run',
+  lease_expired: 'the requester fell silent',
+  peer_disconnected: 'the connection to the requester is gone',
+  stdin_mismatch: 'stdin is not what the request announced',
+  descendant_held_output: 'a descendant of the process keeps its output open; reading has stopped',
+  output_lost:
+    'the end of its output was lost: a descendant of the process was still writing when reading stopped, or the disk that keeps it is full',
+  daemon_stopping: 'the executing daemon is stopping',
+  access_revoked: 'the requester may no longer run commands here',
+  ended_by_operator: 'the operator of the executing host ended the run',
+  descendants_may_survive: 'a process that the run started may still live: it was not found, or may not be killed',
+  descendants_ended: 'the command ended and left processes running; they were ended',
+}
+
+/** One warning of a run. */
+export interface Warning {
+  readonly kind: WarningKind
+  /** See `ProcessHandlers.onWarning`. */
+  readonly amount: number | null
+}
+
+/** Names the warning threshold and the time at which the run ends. */
+const nearEndText = ({ warn_duration_ms, timeout_ms }: RunCaps): string =>
+  `the run has taken ${warn_duration_ms / 1000} s; it is ended at ${timeout_ms / 1000} s`
+
+/** `caps`: null where they are not known. */
+const warningText = ({ kind, amount }: Warning, caps: RunCaps | null): string => {
+  if (kind === 'duration_approaching_cap' && caps !== null) return nearEndText(caps)
+  return kind === 'descendants_ended' && amount !== null ? leftBehindText(amount) : WARNING_TEXT[kind]
+}
+
+export const warningFrame = (request_id: RequestId, warning: Warning, caps: RunCaps | null): ExecFrame => ({
+  type: 'warning',
+  request_id,
+  kind: warning.kind,
+  message: warningText(warning, caps),
+})
+
+/** The amount by its name, as the journal and diagnostics have it. */
+export const amountsOf = ({ kind, amount }: Warning): { readonly bytes: number | null; readonly processes?: number } =>
+  kind === 'descendants_ended' && amount !== null ? { bytes: null, processes: amount } : { bytes: amount }

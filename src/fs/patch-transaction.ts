@@ -1,0 +1,191 @@
+import { type BigIntStats, lstatSync, renameSync, unlinkSync } from 'node:fs'
+import { unlink } from 'node:fs/promises'
+import { AppError, errorText } from '../base/errors.ts'
+import type { FilePermit } from '../policy/local/file-permit.ts'
+import { type Made, beneath, removeMade } from './beneath.ts'
+import { exclusively } from './exclusive.ts'
+import { timeBehind } from './mtime.ts'
+import { type Held, type Standing, isAt, requireSame } from './open-file.ts'
+import { overwrite } from './overwrite.ts'
+import { namingPath, pathOf, systemError, tooMuch } from './refusals.ts'
+import { type Staged, requireWritable, stage, stageMove, temporaryName } from './staged.ts'
+
+/** Directories that one patch makes: each is held open until all is done. */
+export const MAX_PATCH_DIRECTORIES = 256
+
+/** What a file has, and what it is to have; the same object where that does not change. */
+export interface Content {
+  readonly old: Uint8Array
+  readonly new: Uint8Array
+}
+
+/** One thing that a patch does, and everything that is needed for it. */
+export type Effect =
+  /** Nothing may stand there; missing directories are made. */
+  | { readonly kind: 'put'; readonly permit: FilePermit; readonly data: Uint8Array }
+  /** Another name for what was found, where nothing may stand; its old name is an effect of its own. */
+  | { readonly kind: 'move'; readonly permit: FilePermit; readonly content: Content; readonly at: Standing }
+  | { readonly kind: 'replace'; readonly permit: FilePermit; readonly content: Content; readonly at: Standing }
+  | { readonly kind: 'remove'; readonly permit: FilePermit; readonly at: Standing }
+
+/** A step that is done and can still be undone. */
+interface Done {
+  readonly path: string
+  undo(): void | Promise<void>
+  /** Nothing is to be undone any more. */
+  settle?(): Promise<void>
+}
+
+/** One step, ready to be done. */
+interface Step {
+  readonly permit: FilePermit
+  perform(): Done | Promise<Done>
+}
+
+/** All steps of a patch. Those that only change names come first, since they can be undone exactly; then contents. */
+class Plan {
+  readonly #places = new DisposableStack()
+  readonly #made: Made[] = []
+  readonly #staged: Staged[] = []
+  readonly #names: Step[] = []
+  readonly #contents: Step[] = []
+  /** Files that are written over. */
+  readonly #written: BigIntStats[] = []
+
+  async prepare(effect: Effect): Promise<void> {
+    const { permit } = effect
+    const path = pathOf(permit)
+    if (effect.kind === 'remove') this.#names.push({ permit, perform: () => remove(effect.at, path) })
+    else if (effect.kind === 'replace') await this.#write(permit, effect.at, effect.content)
+    else {
+      const { directory, name, found, made } = this.#places.use(await beneath(permit, { followLast: false, makeParents: true }))
+      this.#made.push(...made)
+      if (this.#made.length > MAX_PATCH_DIRECTORIES) throw tooMuch('patch_directories', this.#made.length, MAX_PATCH_DIRECTORIES)
+      if (directory === null || found !== null) throw systemError('EEXIST')
+      if (effect.kind === 'put') this.#put(permit, { directory, name }, await stage(directory, effect.data, null))
+      else await this.#move(permit, { directory, name, found: effect.at.found }, effect)
+    }
+  }
+
+  /** Does all steps; where one fails, undoes the others, the last first, and names in the error what could not be undone. */
+  async carryOut(signal: AbortSignal): Promise<void> {
+    const done: Done[] = []
+    await exclusively(
+      this.#written,
+      async () => {
+        try {
+          for (const { permit, perform } of [...this.#names, ...this.#contents]) done.push(await namingPath(permit, async () => perform()))
+        } catch (error) {
+          throw withLeftChanged(error, await undoAll(done))
+        }
+      },
+      signal,
+    )
+    // The patch is applied: a name that cannot be taken away now is no failure of it.
+    for (const { settle } of done) await settle?.().catch(() => {})
+  }
+
+  async withdraw(): Promise<void> {
+    for (const staged of this.#staged) await staged.discard()
+    await removeMade(this.#made)
+  }
+
+  release(): void {
+    this.#places.dispose()
+  }
+
+  #put(permit: FilePermit, at: { readonly directory: Held; readonly name: string }, staged: Staged): void {
+    this.#staged.push(staged)
+    this.#names.push({ permit, perform: async () => put(at, staged, pathOf(permit)) })
+  }
+
+  /** The file itself, with all that it has; only where another file system is to have it, a new one. */
+  async #move(permit: FilePermit, to: Standing, { at, content }: Extract<Effect, { kind: 'move' }>): Promise<void> {
+    await requireWritable(at.found)
+    const same = await stageMove(to.directory, at)
+    this.#put(permit, to, same ?? (await stage(to.directory, content.new, at.found.info)))
+    if (same !== null && content.new !== content.old) await this.#write(permit, to, content)
+  }
+
+  async #write(permit: FilePermit, at: Standing, content: Content): Promise<void> {
+    await requireWritable(at.found)
+    this.#written.push(at.found.info)
+    this.#contents.push({ permit, perform: async () => replace(at, content, pathOf(permit)) })
+  }
+}
+
+const put = async ({ directory, name }: { directory: Held; name: string }, staged: Staged, path: string): Promise<Done> => {
+  await staged.create(name)
+  return {
+    path,
+    undo: () => {
+      // With further names its content is not lost: then it need not be unchanged.
+      if (staged.info.nlink === 1n) requireSame(directory, name, staged.info, path)
+      else if (!isAt(directory, name, staged.info)) throw systemError('ESTALE')
+      unlinkSync(directory.at(name))
+    },
+  }
+}
+
+const replace = async (at: Standing, content: Content, path: string): Promise<Done> => {
+  await timeBehind(at.found.info)
+  const info = await overwrite(at, content.new, { path, old: content.old })
+  const undo = async (): Promise<void> => {
+    await timeBehind(info)
+    await overwrite({ ...at, found: { ...at.found, info } }, content.old, { path, old: null })
+  }
+  return { path, undo }
+}
+
+const remove = ({ directory, name, found }: Standing, path: string): Done => {
+  const backup = directory.at(temporaryName())
+  requireSame(directory, name, found.info, path)
+  renameSync(directory.at(name), backup)
+  return {
+    path,
+    undo: () => {
+      if (lstatSync(directory.at(name), { throwIfNoEntry: false })) throw systemError('EEXIST')
+      renameSync(backup, directory.at(name))
+    },
+    settle: () => unlink(backup),
+  }
+}
+
+const undoAll = async (done: readonly Done[]): Promise<string[]> => {
+  const left: string[] = []
+  for (const { path, undo } of done.toReversed()) {
+    try {
+      await undo()
+    } catch {
+      left.push(path)
+    }
+  }
+  return left
+}
+
+const withLeftChanged = (error: unknown, left: readonly string[]): unknown => {
+  if (left.length === 0 || !(error instanceof AppError)) return error
+  const all = [...((error.data['left_changed'] as string[] | undefined) ?? []), ...left]
+  return new AppError(error.code, `${errorText(error)}; not brought back: ${all.join(', ')}`, {
+    cause: error,
+    data: { ...error.data, left_changed: all },
+  })
+}
+
+/**
+ * Makes everything ready that can be made ready, then does it, one thing after the other. When something fails, what was
+ * done is undone; `data.left_changed` names what could not be. A crash in between leaves what was done until then.
+ * Throws the reason of the signal before anything is done.
+ */
+export const carryOut = async (effects: readonly Effect[], signal: AbortSignal): Promise<void> => {
+  const plan = new Plan()
+  try {
+    for (const effect of effects) await namingPath(effect.permit, () => plan.prepare(effect))
+    await plan.carryOut(signal)
+  } catch (error) {
+    await plan.withdraw()
+    throw error
+  } finally {
+    plan.release()
+  }
+}

@@ -1,0 +1,232 @@
+import { randomUUID } from 'node:crypto'
+import type { Clock } from '../base/clock.ts'
+import { VERSION } from '../base/runtime.ts'
+import { agentIdOf } from '../identity/agent-id.ts'
+import { type AgentSigner, verifyAgent } from '../identity/signing.ts'
+import type { BeganEvent, JournalSigner, LineRef, SealEvent } from './chain-events.ts'
+import type { JournalLine } from './events.ts'
+import { Chain, type EncodedLine, JOURNAL_HEAD_DOMAIN, type PreparedLine, prepareLine, signatureOf, withSignature } from './line.ts'
+import { lastLineOf } from './read.ts'
+
+export interface Place {
+  readonly file: string
+  /** From 1. */
+  readonly line: number
+}
+
+/** One chain, as far as it was read. */
+export interface ChainState {
+  readonly id: string
+  /** Its first line in these files. */
+  readonly first: number
+  next: number
+  /** Hash of its last line. */
+  prev: string
+  /** How many lines stand up to its last one, in all files. */
+  at: number
+  signer: JournalSigner | null
+  /** Its last line that is signed for, by a signature of its own or by a later life's; -1: none. */
+  signedTo: number
+  stopped: boolean
+  /** The line before its first; undefined where the first was not read. */
+  after: LineRef | null | undefined
+}
+
+/** What is wrong with a line, and how it is told. */
+export interface Finding {
+  readonly kind: 'missing' | 'altered' | 'out_of_place' | 'head_missing' | 'signature'
+  readonly message: string
+}
+
+/** The newest line that is signed for. */
+export interface SignedThrough extends Place {
+  readonly ts: string
+}
+
+/** Follows the lives of a journal's writers as one history: where each began, and what their signatures are good for. */
+export class Lives {
+  readonly #agentId: string | null
+  readonly #continued: boolean
+  readonly #chains: ReadonlyMap<string, ChainState>
+  readonly #agents = new Set<string>()
+  /** The chain of each key whose line was read last. */
+  readonly #newest = new Map<string, ChainState>()
+  /** Each key once, however many lives have it. */
+  readonly #signers = new Map<string, JournalSigner>()
+  /** Chains whose beginning is not in the files, where `agentId` must have signed; with the place of their first line here. */
+  readonly #headless = new Map<string, Place>()
+  /** The chain from which the first of these files goes on, and which is in none of them. */
+  #outside: string | null = null
+  #begun = 0
+  #unlinked = 0
+  #through: SignedThrough | null = null
+
+  /** `agentId`: who must have signed; null: whoever has. `chains`: as they are before each line. */
+  constructor(init: { agentId: string | null; continued: boolean; chains: ReadonlyMap<string, ChainState> }) {
+    this.#agentId = init.agentId
+    this.#continued = init.continued
+    this.#chains = init.chains
+  }
+
+  get summary(): { lives: number; unlinked: number; agents: string[]; through: SignedThrough | null } {
+    return { lives: this.#begun, unlinked: this.#unlinked, agents: [...this.#agents], through: this.#through }
+  }
+
+  /** The same object for the same key. */
+  keep(signer: JournalSigner | null): JournalSigner | null {
+    if (signer === null) return null
+    const known = this.#signers.get(signer.public_key)
+    if (known?.agent_id === signer.agent_id) return known
+    this.#signers.set(signer.public_key, signer)
+    return signer
+  }
+
+  /** The first line of a chain that was given is not its first. */
+  goOn(chain: string, place: Place): void {
+    if (this.#agentId !== null) this.#headless.set(chain, place)
+  }
+
+  /** `read`: how many lines were read before, `inFile` of them in this file. */
+  begin(chain: string, { after, signer }: BeganEvent, read: number, inFile: number): Finding[] {
+    this.#begun += 1
+    const key = signer?.public_key ?? null
+    const link = after === null ? this.#first(chain, key, read, inFile) : this.#link(chain, key, after)
+    return [...this.#judgeSigner(signer, chain), ...link]
+  }
+
+  #first(chain: string, key: string | null, read: number, inFile: number): Finding[] {
+    if (inFile === 0 && read > 0) this.#unlinked += 1
+    return this.#between(chain, key, read - inFile)
+  }
+
+  #link(chain: string, key: string | null, { chain: before, n, sha256 }: LineRef): Finding[] {
+    const state = this.#chains.get(before)
+    if (state === undefined) return this.#linkOutside(chain, before, n)
+    const there = state.next - 1
+    if (there < n) return [missing(`lines ${there + 1} to ${n} of chain ${before} are missing: chain ${chain} began behind them`)]
+    if (there > n) return this.#between(chain, key, state.at - 1)
+    if (state.prev === sha256) return this.#between(chain, key, state.at)
+    return [{ kind: 'altered', message: `chain ${chain} began behind another line ${n} of chain ${before} than there is` }]
+  }
+
+  #linkOutside(chain: string, before: string, n: number): Finding[] {
+    if (this.#chains.size === 0) this.#outside = before
+    if (this.#outside !== before) return [missing(`the life before chain ${chain}, which is chain ${before}, is missing`)]
+    const older = 'give the older file as well, if it was rotated away'
+    return this.#continued ? [] : [{ kind: 'head_missing', message: `chain ${chain} goes on from line ${n} of chain ${before}: ${older}` }]
+  }
+
+  /**
+   * Lines between the one that a life names and its first. Others may write while a life begins; the same
+   * agent, which has one daemon, does not.
+   */
+  #between(chain: string, key: string | null, at: number): Finding[] {
+    const newest = key === null ? undefined : this.#newest.get(key)
+    if (newest === undefined || newest.at <= at) return []
+    return [{ kind: 'out_of_place', message: `lines of chain ${newest.id} stand before chain ${chain}, which does not know of them` }]
+  }
+
+  /** `state`: with its line. */
+  read(state: ChainState): void {
+    if (state.signer !== null) this.#newest.set(state.signer.public_key, state)
+  }
+
+  #judgeSigner(signer: JournalSigner | null, chain: string): Finding[] {
+    if (signer === null) return this.#agentId === null ? [] : [unsigned(`chain ${chain} is signed by nobody`)]
+    const key = Buffer.from(signer.public_key, 'base64')
+    if (agentIdOf(key) !== signer.agent_id) return [unsigned(`the key in chain ${chain} is not that of agent ${signer.agent_id}`)]
+    if (this.#agentId !== null && signer.agent_id !== this.#agentId)
+      return [unsigned(`chain ${chain} is signed by agent ${signer.agent_id}`)]
+    return []
+  }
+
+  /** `state`: without this line. */
+  seal(place: Place, line: JournalLine & SealEvent, bytes: Buffer, state: ChainState): Finding[] {
+    if (line.signer !== null) {
+      const wrong = this.#judgeSigner(line.signer, line.chain)
+      if (wrong.length > 0) return wrong
+      if (state.signer !== null && state.signer.public_key !== line.signer.public_key)
+        return [unsigned(`chain ${line.chain} changes its key`)]
+      state.signer = this.keep(line.signer)
+    }
+    const { signer } = state
+    if (line.signature === null) return signer === null ? [] : [unsigned(`line ${line.n} of chain ${line.chain} has lost its signature`)]
+    // Whose key it is stands in another file.
+    if (signer === null)
+      return this.#continued ? [] : [unsigned(`nobody is named whose signature line ${line.n} of chain ${line.chain} could have`)]
+    const signed = signatureOf(bytes)
+    const key = Buffer.from(signer.public_key, 'base64')
+    if (signed === null || !verifyAgent(key, JOURNAL_HEAD_DOMAIN, signed.body, signed.signature))
+      return [unsigned(`the signature of line ${line.n} of chain ${line.chain} does not fit`)]
+    this.#agents.add(signer.agent_id)
+    this.#through = { ...place, ts: line.ts }
+    state.signedTo = line.n
+    return []
+  }
+
+  /**
+   * Once all is read. The signature of a life covers the line that its `began` names in an earlier life. A chain that
+   * begins here in its middle may be anybody's where nothing of it is signed.
+   */
+  finish(): { place: Place; finding: Finding }[] {
+    for (const state of [...this.#chains.values()].toReversed()) {
+      const before = state.signedTo >= 0 && state.after ? this.#chains.get(state.after.chain) : undefined
+      if (before && state.after) before.signedTo = Math.max(before.signedTo, Math.min(state.after.n, before.next - 1))
+    }
+    return [...this.#headless].flatMap(([chain, place]) => {
+      const message = `chain ${chain} begins here in its middle, and nothing of it is signed: give the older file as well, if it was rotated away`
+      return (this.#chains.get(chain)?.signedTo ?? -1) < 0 ? [{ place, finding: unsigned(message) }] : []
+    })
+  }
+}
+
+const missing = (message: string): Finding => ({ kind: 'missing', message })
+const unsigned = (message: string): Finding => ({ kind: 'signature', message })
+
+export interface LifeComponents {
+  readonly clock: Clock
+  /** Null: nothing is signed. */
+  readonly signer: AgentSigner | null
+}
+
+export interface LifeInit {
+  readonly path: string
+  readonly policySha256: string | null
+}
+
+/** One life of a journal's writer, which is one chain: its first line, what seals it, and its last. */
+export class Life {
+  readonly chain = new Chain({ id: randomUUID() })
+  readonly #components: LifeComponents
+  readonly #init: LifeInit
+  /** As it stands in lines; null where nothing is signed. */
+  readonly #signer: JournalSigner | null
+
+  constructor(components: LifeComponents, init: LifeInit) {
+    const { signer } = components
+    this.#components = components
+    this.#init = init
+    this.#signer = signer && { agent_id: signer.agentId, public_key: Buffer.from(signer.publicKey).toString('base64') }
+  }
+
+  get signs(): boolean {
+    return this.#signer !== null
+  }
+
+  /** What must stand before the next lines: `began` before the first, which names the line that stands last in the file now. */
+  async opening(): Promise<PreparedLine[]> {
+    if (!this.chain.isNew) return []
+    const { path, policySha256 } = this.#init
+    const after = await lastLineOf(path)
+    const began = { event: 'began', version: VERSION, policy_sha256: policySha256, signer: this.#signer, after } as const
+    return [prepareLine(began, this.#components.clock.now())]
+  }
+
+  /** The next line of the chain, signed where there is a key. Nothing else may be encoded until it is committed or given up. */
+  async seal(event: SealEvent['event'], { introduce }: { introduce: boolean }): Promise<EncodedLine> {
+    const { clock, signer } = this.#components
+    const prepared = prepareLine({ event, signer: introduce ? this.#signer : null, signature: null }, clock.now())
+    const [line] = this.chain.encode([prepared]) as [EncodedLine]
+    return signer === null ? line : withSignature(line, await signer.sign(JOURNAL_HEAD_DOMAIN, line.bytes))
+  }
+}

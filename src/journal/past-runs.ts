@@ -1,0 +1,199 @@
+import { type FileHandle, open } from 'node:fs/promises'
+import type { RecalledFacts } from '../protocol/api/exec-target.ts'
+import { MAX_JOURNAL_KEYS } from '../protocol/limits/tools.ts'
+import { type ExitEvent, type JournalLine, type RefusedEvent, isMeshEvent } from './events.ts'
+import { parseLine } from './parse-line.ts'
+import { LineReader, lastRotated } from './read.ts'
+import type { RunKey } from './run-key.ts'
+import { isMarked, localMarksOf } from './running-marks.ts'
+import { lastLines, startOfLast } from './tail.ts'
+
+/** How far back a key is looked for: some 40 MB of a journal, which are read once. */
+const MAX_RECALLED_LINES = 50_000
+
+const HEX_64 = /^[0-9a-f]{64}$/
+
+/** A run that was begun with a key, as the journal tells it. */
+export interface RecalledRun extends RecalledFacts {
+  readonly request_id: string
+  /** `goes_on`: the process that began it lives, and has not ended it; `none`: no line tells its end; `lost`: its server died before it could, or was not told. */
+  readonly end:
+    | { readonly kind: 'goes_on' | 'none' | 'lost' }
+    | ({ readonly kind: 'refused' } & Pick<RefusedEvent, 'code' | 'detail'>)
+    | ({ readonly kind: 'exit' } & Pick<ExitEvent, 'code' | 'signal' | 'duration_ms' | 'stdout_bytes' | 'stderr_bytes' | 'truncated'>)
+}
+
+const begunBy = (line: JournalLine): readonly [key: string, run: RecalledRun] | null => {
+  if (line.event !== 'request' || isMeshEvent(line) || line.tool === undefined) return null
+  const { key_sha256, call_sha256 } = line.tool
+  if (key_sha256 === null || !HEX_64.test(key_sha256) || !HEX_64.test(call_sha256)) return null
+  const { request_id, ts, target, cwd, timeout_ms } = line
+  const run = {
+    request_id,
+    call_sha256,
+    started_at: ts,
+    cwd: target === null ? cwd : null,
+    timeout_ms,
+    timeout_clamped: false,
+    timed_out: false,
+    descendants_ended: null,
+    end: { kind: 'none' as const },
+  }
+  return [key_sha256, run]
+}
+
+/** What a later line says of a run. */
+const changedBy = (line: JournalLine, run: RecalledRun): RecalledRun => {
+  switch (line.event) {
+    case 'warning':
+      return {
+        ...run,
+        timeout_clamped: run.timeout_clamped || line.kind === 'timeout_clamped',
+        timed_out: run.timed_out || line.kind === 'duration_cap_hit',
+        descendants_ended: line.kind === 'descendants_ended' ? (line.processes ?? null) : run.descendants_ended,
+      }
+    case 'exit': {
+      const { code, signal, duration_ms, stdout_bytes, stderr_bytes, truncated } = line
+      // On a target, whose daemon did not say how it ended: one that never ran is not truncated.
+      if (code === null && signal === null && truncated) return { ...run, end: { kind: 'lost' } }
+      return { ...run, end: { kind: 'exit', code, signal, duration_ms, stdout_bytes, stderr_bytes, truncated } }
+    }
+    case 'lost':
+      return { ...run, end: { kind: 'lost' } }
+    case 'refused':
+      return { ...run, end: { kind: 'refused', code: line.code, detail: line.detail } }
+    default:
+      return run
+  }
+}
+
+/** How far a file was read. */
+interface Place {
+  readonly dev: number
+  readonly ino: number
+  /** Behind the last whole line. */
+  readonly position: number
+}
+
+/**
+ * The runs of a journal that were begun with a key: those of its last MAX_RECALLED_LINES lines when it is first asked, and all that come
+ * later, whoever writes them; MAX_JOURNAL_KEYS at most.
+ */
+export class RecalledRuns {
+  readonly #path: string
+  /** By the hash of the key, the oldest first. */
+  readonly #runs = new Map<string, RecalledRun>()
+  /** By the id of the run. */
+  readonly #keys = new Map<string, string>()
+  #place: Place | null = null
+  #last: Promise<void> = Promise.resolve()
+  #next: Promise<void> | null = null
+
+  constructor(init: { readonly path: string }) {
+    this.#path = init.path
+  }
+
+  /** The run of this key, by what the journal says now; null: there is none. Throws the system's error where it cannot be read. */
+  async find(key: string): Promise<RecalledRun | null> {
+    await this.#readOn()
+    const run = this.#runs.get(key)
+    if (run?.end.kind !== 'none') return run ?? null
+    if (await isMarked(localMarksOf(this.#path), run.request_id)) return { ...run, end: { kind: 'goes_on' } }
+    // A run that ends loses its mark when its end is written, which may have been between the two.
+    await this.#readOn()
+    return this.#runs.get(key) ?? null
+  }
+
+  /** Reads what was written before this call: a reading that has begun is waited for, and the next one shared. */
+  async #readOn(): Promise<void> {
+    this.#next ??= this.#last.then(async () => {
+      this.#next = null
+      return this.#read()
+    })
+    const reading = this.#next
+    this.#last = reading.catch(() => undefined)
+    return reading
+  }
+
+  async #read(): Promise<void> {
+    const file = await open(this.#path, 'r')
+    try {
+      const { dev, ino, size } = await file.stat()
+      const before = this.#place
+      const isSame = before !== null && before.dev === dev && before.ino === ino && before.position <= size
+      if (before !== null && !isSame) await this.#readRotated(before)
+      const from = isSame ? before.position : await startOfLast(file, size, MAX_RECALLED_LINES)
+      this.#place = { dev, ino, position: await this.#readFrom(file, from) }
+    } finally {
+      await file.close()
+    }
+  }
+
+  /** What was written behind this place of a file before that was rotated away. */
+  async #readRotated({ dev, ino, position }: Place): Promise<void> {
+    const path = await lastRotated(this.#path)
+    if (path === null) return
+    const file = await open(path, 'r')
+    try {
+      const found = await file.stat()
+      if (found.dev === dev && found.ino === ino) await this.#readFrom(file, position)
+    } finally {
+      await file.close()
+    }
+  }
+
+  /** Takes the lines behind a place; answers where the last whole one ends: one that is being written is read whole the next time. */
+  async #readFrom(file: FileHandle, position: number): Promise<number> {
+    const reader = new LineReader(file, position)
+    for await (const lines of reader.lines()) for (const line of lines) if (line !== 'too_long') this.#take(line)
+    const rest = reader.rest()
+    return reader.position - (rest === null || rest === 'too_long' ? 0 : rest.length)
+  }
+
+  #take(bytes: Buffer): void {
+    const text = bytes.toString()
+    const id = /"request_id":"([0-9a-f-]{36})"/.exec(text)?.[1]
+    if (id === undefined || !(this.#keys.has(id) || text.includes('"key_sha256":"'))) return
+    const line = parseLine(bytes)
+    if (line === null) return
+    const begun = begunBy(line)
+    const key = begun?.[0] ?? this.#keys.get(id)
+    const before = begun?.[1] ?? (key === undefined ? undefined : this.#runs.get(key))
+    if (key === undefined || before === undefined || before.request_id !== id) return
+    this.#keys.set(id, key)
+    this.#runs.set(key, changedBy(line, before))
+    const [oldest] = this.#runs
+    if (this.#runs.size <= MAX_JOURNAL_KEYS || oldest === undefined) return
+    this.#runs.delete(oldest[0])
+    this.#keys.delete(oldest[1].request_id)
+  }
+}
+
+/** What a run of which there is nothing to warn leaves: its request, its start and its end. */
+const LINES_OF_RUN = 3
+/** Twice what those take, so that long commands hide few others. */
+const BYTES_OF_RUN = 4 * 1024
+
+const BEGINS = '"event":"request"'
+/** Of a program that did not start, and of other denials. */
+const STARTED = '"event":"started"'
+const NOT_STARTED = '"reason":"spawn_failed"'
+
+/**
+ * The last runs of other agents that a journal says have begun, some `count` of them, the oldest first; of a larger journal its end alone
+ * is read. A run whose program did not start has not begun. Throws `not_found` for one that cannot be read; one that is not there has none.
+ */
+export const lastBegun = async (path: string, count: number): Promise<RunKey[]> => {
+  const { lines } = await lastLines(path, { lines: count * LINES_OF_RUN, maxBytes: count * BYTES_OF_RUN })
+  const begun = new Map<string, RunKey>()
+  const started = new Set<string>()
+  for (const line of lines.filter((bytes) => [BEGINS, STARTED, NOT_STARTED].some((text) => bytes.includes(text))).map(parseLine)) {
+    if (line === null || !('request_id' in line) || !('machine_id' in line) || !isMeshEvent(line)) continue
+    const { request_id, agent_id, machine_id } = line
+    const name = `${agent_id}:${machine_id}:${request_id}`
+    if (line.event === 'request') begun.set(name, { request_id, agent_id, machine_id })
+    else if (line.event === 'started') started.add(name)
+    else if (line.event === 'denial' && line.reason === 'spawn_failed' && !started.has(name)) begun.delete(name)
+  }
+  return [...begun.values()].slice(-count)
+}

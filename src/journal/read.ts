@@ -1,0 +1,146 @@
+import { constants, lstatSync } from 'node:fs'
+import { type FileHandle, open, readdir } from 'node:fs/promises'
+import { basename, dirname, join } from 'node:path'
+import { MAX_JOURNAL_LINE } from '../protocol/limits/daemon.ts'
+import { type Line, LineSplitter } from '../protocol/lines.ts'
+import type { LineRef } from './chain-events.ts'
+import { hashLine } from './line.ts'
+import { parseLaterLine, parseLine } from './parse-line.ts'
+
+const CHUNK_BYTES = 256 * 1024
+/** How each line of a journal begins. Within a line it can only be another line, since JSON escapes the quotes of a text. */
+const BEGINNING = Buffer.from('{"ts":"')
+const BEGINNING_OF_LINE = /^\{"ts":"[^"]{20,40}","event":"/
+
+/** The lines of a journal in one that has no line feed between a torn line of one writer and the next line of another. */
+const separated = (line: Line): Line[] => {
+  if (line === 'too_long' || !line.subarray(0, BEGINNING.length).equals(BEGINNING)) return [line]
+  const at = line.indexOf(BEGINNING, BEGINNING.length)
+  if (at === -1 || !BEGINNING_OF_LINE.test(line.toString('latin1', at, at + 60))) return [line]
+  return [line.subarray(0, at), ...separated(line.subarray(at))]
+}
+
+/** Reads on, as often as it is asked; keeps no more than one line. */
+export class LineReader {
+  readonly #file: FileHandle
+  readonly #lines: LineSplitter
+  readonly #begin: number | null
+  #bytes = 0
+
+  /** `begin`: its position in the file; null for a file that is at its beginning, and may be a pipe. `max`: bytes of the longest line. */
+  constructor(file: FileHandle, begin: number | null, max = MAX_JOURNAL_LINE) {
+    this.#lines = new LineSplitter({ max })
+    this.#file = file
+    this.#begin = begin
+  }
+
+  get position(): number {
+    return (this.#begin ?? 0) + this.#bytes
+  }
+
+  /** The lines that end before the end that the file has now, in handfuls. */
+  async *lines(): AsyncGenerator<Line[]> {
+    for (;;) {
+      const at = this.#begin === null ? null : this.position
+      // A fresh buffer each time: lines are views of it.
+      const { bytesRead, buffer } = await this.#file.read(Buffer.allocUnsafe(CHUNK_BYTES), 0, CHUNK_BYTES, at)
+      if (bytesRead === 0) return
+      this.#bytes += bytesRead
+      yield [...this.#lines.push(buffer.subarray(0, bytesRead))].flatMap(separated)
+    }
+  }
+
+  /** What stands behind the last line feed, when no more will come. */
+  rest(): Line | null {
+    return this.#lines.rest()
+  }
+}
+
+/** One line of a file as it stands there. */
+export interface RawLine {
+  /** From 1. */
+  readonly number: number
+  /** Without the line feed; null when it is longer than any line of ours. */
+  readonly bytes: Buffer | null
+  /** False for a last line without a line feed: torn, or just being written. */
+  readonly complete: boolean
+}
+
+export interface ReadOptions {
+  readonly signal?: AbortSignal | undefined
+  /** Called once, when all that there is was read; what has come meanwhile is read as well. */
+  readonly atEnd?: (() => Promise<void>) | undefined
+  /** Bytes of the longest line; default: of a journal's. */
+  readonly max?: number | undefined
+}
+
+/** The lines of a file in handfuls, in bounded memory whatever the file holds. */
+export async function* readLines(path: string, { signal, atEnd, max }: ReadOptions = {}): AsyncGenerator<RawLine[]> {
+  const file = await open(path, 'r')
+  const reader = new LineReader(file, null, max)
+  let count = 0
+  const numbered = (line: Line, complete: boolean): RawLine => ({ number: ++count, bytes: line === 'too_long' ? null : line, complete })
+  try {
+    for (const next of [atEnd, undefined]) {
+      signal?.throwIfAborted()
+      for await (const lines of reader.lines()) {
+        yield lines.map((line) => numbered(line, true))
+        signal?.throwIfAborted()
+      }
+      await next?.()
+    }
+    const rest = reader.rest()
+    if (rest !== null) yield [numbered(rest, false)]
+  } finally {
+    await file.close()
+  }
+}
+
+/** The longest line behind which the longest torn one stands. */
+const WINDOW_BYTES = 2 * (MAX_JOURNAL_LINE + 1)
+const FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK
+
+/** The last whole line of a file; null where there is none, or no such file. */
+const lastOfFile = async (path: string): Promise<LineRef | null> => {
+  const file = await open(path, FLAGS).catch(() => null)
+  if (file === null) return null
+  try {
+    const { size } = await file.stat()
+    const from = Math.max(0, size - WINDOW_BYTES)
+    const { buffer, bytesRead } = await file.read(Buffer.alloc(size - from), 0, size - from, from)
+    // What stands behind the last line feed is torn.
+    let end = buffer.subarray(0, bytesRead).lastIndexOf(0x0a)
+    while (end > 0) {
+      const before = buffer.lastIndexOf(0x0a, end - 1)
+      const bytes = buffer.subarray(before + 1, end)
+      const line = parseLine(bytes) ?? parseLaterLine(bytes)
+      if (line !== null) return { chain: line.chain, n: line.n, sha256: hashLine(bytes) }
+      end = before
+    }
+    return null
+  } finally {
+    await file.close()
+  }
+}
+
+/** What a rotation puts behind the name: a number or a date. A copy that somebody made has a word there. */
+const ROTATED = /^[.-]\d[\d.:T_-]*$/
+
+/** The file that was renamed last to such a name, as logrotate does; null: there is none. */
+export const lastRotated = async (path: string): Promise<string | null> => {
+  const [directory, own] = [dirname(path), basename(path)]
+  const rotated = (await readdir(directory))
+    .filter((name) => name.startsWith(own) && ROTATED.test(name.slice(own.length)))
+    .map((name) => ({ name, info: lstatSync(join(directory, name), { throwIfNoEntry: false }) }))
+    .filter(({ info }) => info?.isFile() === true)
+    .toSorted((a, b) => (b.info?.mtimeMs ?? 0) - (a.info?.mtimeMs ?? 0))
+  return rotated[0] === undefined ? null : join(directory, rotated[0].name)
+}
+
+/** The last whole line of a journal: of its file or, where that holds none yet, of the one that was rotated away last. */
+export const lastLineOf = async (path: string): Promise<LineRef | null> => {
+  const here = await lastOfFile(path)
+  if (here !== null) return here
+  const before = await lastRotated(path)
+  return before === null ? null : await lastOfFile(before)
+}

@@ -1,0 +1,242 @@
+import type { Clock, Timer } from '../base/clock.ts'
+import type { SealEvent } from './chain-events.ts'
+import { Life, type LifeComponents, type LifeInit } from './chains.ts'
+import type { JournalEvent } from './events.ts'
+import { JournalFile } from './file.ts'
+import type { EncodedLine, PreparedLine } from './line.ts'
+
+/** Notes (`started`, warnings) wait so long for a line that is synced anyway, and are synced by themselves then. */
+export const NOTE_SYNC_MS = 100
+/** What is written is signed so long after its first line: a signature is 4.5 KiB in the file and a millisecond. */
+export const JOURNAL_HEAD_MS = 60_000
+/** How often the free space of the disk is looked at. */
+const FREE_LOOK_MS = 1_000
+
+export interface JournalWriterInit extends LifeInit {
+  readonly floors: number
+  /** A sync or a head is due, for which no line waits: call `doDue`. */
+  onDue(): void
+  /** Hears each line that is in the file; null: nobody does. */
+  readonly onWritten: ((line: Uint8Array) => void) | null
+}
+
+/** Lines that announce no effect, so that no caller waits for their sync: they are synced with the next line that does, or after NOTE_SYNC_MS. */
+const NOTES: ReadonlySet<string> = new Set<JournalEvent['event']>(['started', 'warning', 'session', 'file_read'])
+
+const FULL = 'no space left on the disk'
+
+/** One life of a journal on its way to the disk: written in batches, synced, sealed. One call at a time; each throws where the disk fails, and the next opens the file anew. */
+export class JournalWriter {
+  readonly #clock: Clock
+  readonly #file: JournalFile
+  readonly #life: Life
+  readonly #onDue: () => void
+  readonly #onWritten: ((line: Uint8Array) => void) | null
+  readonly #due = new Set<'sync' | 'head'>()
+  #syncTimer: Timer | null = null
+  #headTimer: Timer | null = null
+  /** `JournalFile.files` as of the last line that named the signer. */
+  #introduced = 0
+  #low: Error | null = null
+  /** Free above the floor, less what was written since we looked. */
+  #spare = 0
+  #lookedAt = -Infinity
+  #closed = false
+
+  constructor(components: LifeComponents, init: JournalWriterInit) {
+    const { path, policySha256, floors } = init
+    this.#clock = components.clock
+    this.#file = new JournalFile({ path, floors })
+    this.#life = new Life(components, { path, policySha256 })
+    this.#onDue = init.onDue
+    this.#onWritten = init.onWritten
+  }
+
+  get path(): string {
+    return this.#file.path
+  }
+
+  get isDue(): boolean {
+    return this.#due.size > 0
+  }
+
+  /** Why there is not room for all; null: there is. */
+  get low(): Error | null {
+    return this.#low
+  }
+
+  /** Bytes until the floor, under which only ends are to be written. */
+  get spare(): number {
+    return this.#spare
+  }
+
+  /** Looks whether a line could be written, as far as one can know without writing it. */
+  async look(): Promise<void> {
+    await this.#orClose(async () => {
+      await this.#file.ready()
+      await this.#lookAtRoom(0)
+    })
+  }
+
+  /** Call it before a batch is chosen. Opens the file, and sets `low` and `spare`; where there was room for so many bytes it looks at the disk once a second. */
+  async ready(bytes: number): Promise<void> {
+    await this.#orClose(async () => {
+      await this.#file.ready()
+      const isOld = this.#clock.monotonic() - this.#lookedAt >= FREE_LOOK_MS
+      if (this.#low !== null || isOld || this.#spare < bytes) await this.#lookAtRoom(bytes)
+    })
+  }
+
+  /** Answers how many of the lines went in; where one of them announces an effect all of these are synced. Fewer than all: the disk is full. */
+  async write(batch: readonly PreparedLine[]): Promise<number> {
+    return this.#orClose(async () => {
+      const opening = await this.#life.opening()
+      const lines = this.#life.chain.encode([...opening, ...batch])
+      const whole = await this.#append(lines)
+      const written = Math.max(0, whole - opening.length)
+      if (opening.length > 0 || batch.slice(0, written).some(({ event }) => !NOTES.has(event))) await this.#sync()
+      else if (written > 0) this.#syncTimer ??= this.#timer('sync', NOTE_SYNC_MS)
+      // `began` says who signs, and what stands before it is signed at once.
+      if (opening.length > 0 && whole > 0) this.#begun()
+      else if (written > 0 && this.#life.signs) this.#headTimer ??= this.#timer('head', JOURNAL_HEAD_MS)
+      if (whole < lines.length) await this.#file.close()
+      return written
+    })
+  }
+
+  /** A sync of notes, and a signature over what was written. */
+  async doDue(): Promise<void> {
+    if (this.#due.delete('sync'))
+      await this.#orClose(async () => {
+        await this.#file.ready()
+        await this.#sync()
+      })
+    if (this.#due.delete('head')) await this.#seal('head')
+  }
+
+  /** Says that this life ends, where it has begun, and closes. */
+  async close(): Promise<void> {
+    this.#closed = true
+    for (const timer of [this.#syncTimer, this.#headTimer]) timer?.cancel()
+    try {
+      if (!this.#life.chain.isNew) await this.#seal('stopped')
+    } finally {
+      await this.#file.close()
+    }
+  }
+
+  /** While the signature is made other lines wait: some milliseconds. */
+  async #seal(event: SealEvent['event']): Promise<void> {
+    await this.#orClose(async () => {
+      await this.#file.ready()
+      const { files } = this.#file
+      const line = await this.#life.seal(event, { introduce: files !== this.#introduced })
+      if ((await this.#append([line])) === 0) throw new Error(FULL)
+      await this.#sync()
+      this.#introduced = files
+    })
+  }
+
+  #begun(): void {
+    this.#introduced = this.#file.files
+    if (this.#life.signs) this.#due.add('head')
+  }
+
+  #timer(what: 'sync' | 'head', ms: number): Timer | null {
+    if (this.#closed) return null
+    const fire = (): void => {
+      if (what === 'sync') this.#syncTimer = null
+      else this.#headTimer = null
+      this.#due.add(what)
+      this.#onDue()
+    }
+    return this.#clock.setTimeout(fire, ms, { unref: true })
+  }
+
+  /** Of the file that was appended to, also where it was renamed just now. Notes that were written before are safe with the rest. */
+  async #sync(): Promise<void> {
+    this.#syncTimer?.cancel()
+    this.#syncTimer = null
+    await this.#file.sync()
+  }
+
+  async #lookAtRoom(bytes: number): Promise<void> {
+    this.#lookedAt = this.#clock.monotonic()
+    const { free, spare } = await this.#file.room()
+    this.#spare = spare
+    this.#low = spare >= bytes ? null : new Error(free === 0 ? FULL : 'too little space left on the disk')
+  }
+
+  /** How many whole lines went in; the chain goes on behind these. */
+  async #append(lines: readonly EncodedLine[]): Promise<number> {
+    if (lines.length === 0) return 0
+    const feed = Buffer.from('\n')
+    let room = await this.#file.append(Buffer.concat(lines.flatMap(({ bytes }) => [bytes, feed])))
+    this.#spare -= room
+    let whole = 0
+    for (const { bytes } of lines) {
+      room -= bytes.length + 1
+      if (room < 0) break
+      whole += 1
+    }
+    this.#life.chain.commit(lines.slice(0, whole))
+    if (this.#onWritten !== null) for (const { bytes } of lines.slice(0, whole)) this.#onWritten(bytes)
+    return whole
+  }
+
+  /** Closes the file where `work` fails. Lines of it may be in the file and not synced: they keep their place in the chain, and count as not written. */
+  async #orClose<T>(work: () => Promise<T>): Promise<T> {
+    try {
+      return await work()
+    } catch (error) {
+      await this.#file.close().catch(() => {})
+      throw error
+    }
+  }
+}
+
+/** Lines that wait for the disk; beyond this it does not keep up and runs are denied. */
+export const MAX_JOURNAL_QUEUE_BYTES = 16 * 1024 * 1024
+/** One write: larger batches gain nothing and make a torn one worse. */
+const MAX_JOURNAL_BATCH_BYTES = 1024 * 1024
+
+export interface WaitingLine {
+  readonly line: PreparedLine
+  readonly size: number
+  /** Written below the floor of free space, too. */
+  readonly belowFloor: boolean
+  readonly resolve: () => void
+  readonly reject: (error: unknown) => void
+}
+
+/** Lines that wait for the disk, in their order and bounded in bytes. */
+export class LineQueue {
+  #lines: WaitingLine[] = []
+  #bytes = 0
+
+  get isEmpty(): boolean {
+    return this.#lines.length === 0
+  }
+
+  hasRoom(size: number): boolean {
+    return this.#bytes + size <= MAX_JOURNAL_QUEUE_BYTES
+  }
+
+  push(line: WaitingLine): void {
+    this.#bytes += line.size
+    this.#lines.push(line)
+  }
+
+  /** As many as go into one write. */
+  takeBatch(): WaitingLine[] {
+    let bytes = 0
+    let count = 0
+    for (const { size } of this.#lines) {
+      if (count > 0 && bytes + size > MAX_JOURNAL_BATCH_BYTES) break
+      bytes += size
+      count += 1
+    }
+    this.#bytes -= bytes
+    return this.#lines.splice(0, count)
+  }
+}

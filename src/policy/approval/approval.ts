@@ -1,0 +1,111 @@
+import { createHmac, timingSafeEqual } from 'node:crypto'
+import type { SealedAnswer } from '../../protocol/desk/question.ts'
+import { Framed } from './framed.ts'
+
+export type { AskedStdin, Question, SealedAnswer } from '../../protocol/desk/question.ts'
+
+declare const brand: unique symbol
+
+/** An answer that was checked, for one permit and one use: made by `openApproval` alone. */
+export interface Approval {
+  readonly [brand]: true
+  readonly question_id: string
+  readonly permit_sha256: string
+  readonly by: string
+}
+
+const approvals = new WeakSet<object>()
+
+/** For `openApproval` alone (a test holds every other file to that). */
+export const sealApproval = (fields: { readonly question_id: string; readonly permit_sha256: string; readonly by: string }): Approval => {
+  const { question_id, permit_sha256, by } = fields
+  const approval = Object.freeze({ question_id, permit_sha256, by })
+  approvals.add(approval)
+  return approval as unknown as Approval
+}
+
+/** True where nobody has allowed the bytes of any file: by a mode, or by a pattern that lets a program run whatever it likes. */
+export const allowsAnything = ({ by }: Approval, opaque: string | null): boolean =>
+  by === 'mode:full' || by === 'fallback:full' || (opaque !== null && by.startsWith('allowlist:'))
+
+/** True once, for the very object that `openApproval` made. */
+export const spendApproval = (thing: Approval): boolean => approvals.delete(thing)
+
+/** How long an answer of a desk is worth anything: it is used at once, or not. */
+export const ANSWER_FRESH_MS = 10_000
+/** Answers that are remembered so that none is used twice; beyond it none is taken until some have expired. */
+export const MAX_SPENT_ANSWERS = 4_096
+const DOMAIN = 'x0x-approval-v1'
+
+/** Why an answer lets nothing run: a denial reason, and a sentence. */
+export interface NoApproval {
+  readonly kind: 'no_approval'
+  readonly reason: 'approval_denied' | 'approval_timeout' | 'approval_unavailable' | 'approval_mismatch'
+  readonly detail: string
+}
+
+const macOf = (answer: Omit<SealedAnswer, 'mac'>, key: Uint8Array): Buffer => {
+  const { question_id, permit_sha256, decision, by, reason, expires_at_ms, nonce } = answer
+  const framed = new Framed(DOMAIN)
+    .add('question_id', question_id)
+    .add('permit_sha256', permit_sha256)
+    .add('decision', decision)
+    .add('by', by)
+    .add('reason', reason)
+    .add('expires_at_ms', expires_at_ms)
+    .add('nonce', nonce)
+  return createHmac('sha256', key).update(framed.bytes()).digest()
+}
+
+/** For a desk: its answer with the MAC that engines check. */
+export const sealAnswer = (answer: Omit<SealedAnswer, 'mac'>, key: Uint8Array): SealedAnswer =>
+  Object.freeze({ ...answer, mac: macOf(answer, key).toString('hex') })
+
+/** Answers that an engine has taken, for as long as they would be taken again. */
+export class SpentAnswers {
+  readonly #until = new Map<string, number>()
+
+  /** False for one that was taken before, and where too many are remembered. */
+  take(nonce: string, expiresAt: number, now: number): boolean {
+    for (const [old, until] of this.#until) if (until <= now) this.#until.delete(old)
+    if (this.#until.has(nonce) || this.#until.size >= MAX_SPENT_ANSWERS) return false
+    this.#until.set(nonce, expiresAt)
+    return true
+  }
+}
+
+const none = (reason: NoApproval['reason'], detail: string): NoApproval => Object.freeze({ kind: 'no_approval', reason, detail })
+
+/**
+ * The approval that a desk's answer is, for the question that was asked. `key`: the desk's socket token. What is not
+ * from the desk, stale, of another question or taken before is none.
+ */
+export const openApproval = (
+  answer: SealedAnswer,
+  asked: { readonly question_id: string; readonly permit_sha256: string },
+  { key, now, spent }: { readonly key: Uint8Array; readonly now: number; readonly spent: SpentAnswers },
+): { readonly kind: 'approval'; readonly approval: Approval } | NoApproval => {
+  const given = Buffer.from(answer.mac, 'hex')
+  const expected = macOf(answer, key)
+  if (given.length !== expected.length || !timingSafeEqual(given, expected))
+    return none('approval_unavailable', 'an answer came that is not of the desk: its MAC does not fit; start x0xd --init or x0x desk again')
+  const { expires_at_ms: expires, decision, reason, by, nonce } = answer
+  if (!Number.isSafeInteger(expires) || expires <= now || expires > now + ANSWER_FRESH_MS)
+    return none('approval_unavailable', 'the answer of the desk is not fresh; ask again')
+  if (answer.question_id !== asked.question_id || answer.permit_sha256 !== asked.permit_sha256)
+    return none('approval_mismatch', 'the answer of the desk is for another request; ask again')
+  if (!spent.take(nonce, expires, now)) return none('approval_mismatch', 'the answer of the desk was used before; ask again')
+  const why = reason === '' ? '' : `: ${reason}`
+  switch (decision) {
+    case 'allow':
+      return { kind: 'approval', approval: sealApproval({ question_id: answer.question_id, permit_sha256: answer.permit_sha256, by }) }
+    case 'deny':
+      return none('approval_denied', `${by} refused it${why}`)
+    case 'timeout':
+      return none('approval_timeout', `nobody decided in time${why}`)
+    case 'no_ui':
+      return none('approval_unavailable', `nobody is there to be asked${why}; open x0x ui or run x0x approvals watch`)
+    case 'mismatch':
+      return none('approval_mismatch', `it is no more what was asked${why}; ask again`)
+  }
+}

@@ -1,0 +1,46 @@
+import { isAbsolute } from 'node:path'
+import type { TomlPath, TomlReader } from '../base/toml.ts'
+import { replaceInvisible } from '../base/visible-text.ts'
+import { type PatternToken, findMetacharacter, literalOf, parseToken } from '../protocol/argv-template.ts'
+
+/** The argv of a command; empty where it cannot be read, which is a problem of the reader's. */
+export const readArgv = (toml: TomlReader, path: TomlPath, value: unknown): string[] => {
+  const argv = toml.strings(path, value)
+  if (value === undefined) toml.problem(path, 'is required: the program and each of its arguments, as in argv = ["df", "-h"]')
+  if (argv?.length === 0) toml.problem(path, 'is empty: it names at least the program')
+  return argv ?? []
+}
+
+/** A token of a command as files have it; the first one names the program. What is wrong is the reader's. */
+export const readToken = (toml: TomlReader, path: TomlPath, text: string, isProgram: boolean): PatternToken => {
+  const token = parseToken(text)
+  const problem = typeof token === 'string' ? token : isProgram ? programProblem(text, token) : null
+  if (problem !== null) toml.problem(path, problem)
+  return typeof token === 'string' ? { kind: 'literal', text } : token
+}
+
+const programProblem = (text: string, { kind }: PatternToken): string | null => {
+  if (kind !== 'literal') return 'a template cannot name the program'
+  if (text === '') return 'is empty: it names the program'
+  return text.includes('/') && !isAbsolute(text) ? `${JSON.stringify(text)} must be an absolute path or a bare name` : null
+}
+
+/** Of what the mesh may ask for: a literal that every request is refused for. */
+export const warnOfMetacharacter = (toml: TomlReader, path: TomlPath, token: PatternToken): void => {
+  const meta = findMetacharacter([literalOf(token)])
+  if (meta !== null)
+    toml.warning(path, `contains ${JSON.stringify(meta.character)}, which every request is refused for: this command can never run`)
+}
+
+/** Longest token shown in a sentence. */
+const SHOWN = 120
+
+/** A token as one line of plain, visible text in double quotes; longer than anybody reads, it is cut with an ellipsis. */
+export const quote = (text: string | undefined): string => {
+  const shown = text ?? ''
+  const cut = shown.length > SHOWN ? `${shown.slice(0, SHOWN)}…` : shown
+  return replaceInvisible(JSON.stringify(cut), (char) => `\\u{${(char.codePointAt(0) ?? 0).toString(16)}}`)
+}
+
+/** An argv as one line: `["systemctl", "status"]`. */
+export const quoteArgv = (argv: readonly string[]): string => `[${argv.map(quote).join(', ')}]`

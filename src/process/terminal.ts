@@ -1,0 +1,165 @@
+import { spawn, spawnSync } from 'node:child_process'
+import { closeSync, constants as files, mkdtempSync, openSync, readSync, rmSync, writeFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { constants } from 'node:os'
+import { join } from 'node:path'
+import { errorText } from '../base/errors.ts'
+import { SCRUBBED_PATH } from '../policy/environment.ts'
+
+/** Where everybody may make a directory of his own that nobody else may rename: no variable of a caller chooses it. In memory where that can be. */
+const PLACES = ['/dev/shm', '/tmp', '/var/tmp']
+
+const loadFrom = (place: string, bytes: Uint8Array): unknown => {
+  const directory = mkdtempSync(join(place, 'x0x-'))
+  try {
+    const file = join(directory, 'module.node')
+    writeFileSync(file, bytes, { flag: 'wx', mode: 0o600 })
+    const module = { exports: {} as unknown }
+    process.dlopen(module, file)
+    return module.exports
+  } finally {
+    rmSync(directory, { recursive: true, force: true })
+  }
+}
+
+/** True where this program, its runtime and all that it loads are one file. */
+export const isOneFile = (): boolean => process.getBuiltinModule('node:sea').isSea()
+
+let loaded: { readonly exports: unknown } | null = null
+
+/** A native module inside of the one file; undefined where there are several. The system loads one from a file alone: it is written for that moment. */
+export const heldModule = (name: string): unknown => {
+  if (!isOneFile()) return undefined
+  if (loaded !== null) return loaded.exports
+  const bytes = new Uint8Array(process.getBuiltinModule('node:sea').getRawAsset(name))
+  const problems: unknown[] = []
+  for (const place of PLACES)
+    try {
+      loaded = { exports: loadFrom(place, bytes) }
+      return loaded.exports
+    } catch (error) {
+      problems.push(error)
+    }
+  throw new AggregateError(problems, `none of ${PLACES.join(', ')} is one where programs may be run from`)
+}
+
+/** What `@lydell/node-pty` has below its own classes, which end a terminal with output unread (its version is pinned for that). */
+export interface NativePty {
+  fork(
+    file: string,
+    args: readonly string[],
+    env: readonly string[],
+    cwd: string,
+    cols: number,
+    rows: number,
+    uid: number,
+    gid: number,
+    utf8: boolean,
+    helper: string,
+    onExit: (code: number, signal: number) => void,
+  ): { readonly fd: number; readonly pid: number; readonly pty: string }
+  /** Both ends of a terminal, open without close-on-exec; `pty` is the path of `slave`. */
+  open(cols: number, rows: number): { readonly master: number; readonly slave: number; readonly pty: string }
+  resize(fd: number, cols: number, rows: number): void
+}
+
+export const PTY_PACKAGE = '@lydell/node-pty'
+const PTY_BINARY = 'pty.node'
+
+const isNative = (thing: unknown): thing is NativePty =>
+  typeof thing === 'object' &&
+  thing !== null &&
+  ['fork', 'open', 'resize'].every((name) => typeof (thing as Record<string, unknown>)[name] === 'function')
+
+const installed = (require: NodeJS.Require): unknown => {
+  const { requireBinary } = require(`${PTY_PACKAGE}/requireBinary.js`) as { requireBinary: (file: string) => unknown }
+  return requireBinary(PTY_BINARY)
+}
+
+/** The native part, and the program that it starts others by where it needs one; or why there is none. */
+export const loadPty = (): { readonly native: NativePty; readonly helper: string } | { readonly problem: string } => {
+  try {
+    const require = createRequire(import.meta.url)
+    const native = heldModule(PTY_BINARY) ?? installed(require)
+    if (!isNative(native)) return { problem: `${PTY_PACKAGE} is of a version that is not known here` }
+    const darwin = process.platform === 'darwin'
+    return { native, helper: darwin ? require.resolve(`${PTY_PACKAGE}-darwin-${process.arch}/spawn-helper`) : 'none' }
+  } catch (error) {
+    return { problem: `a terminal needs the package ${PTY_PACKAGE}: npm install ${PTY_PACKAGE} (${errorText(error).split('\n')[0]})` }
+  }
+}
+
+/** Why nothing can have a terminal here; null: it can. */
+export const terminalProblem = (): string | null => {
+  const pty = loadPty()
+  return 'problem' in pty ? pty.problem : null
+}
+
+export interface Ended {
+  readonly code: number
+  /** 0: none. */
+  readonly signal: number
+}
+
+/** A program on its terminal. `release` closes what keeps the terminal from being hung up while the program lives. */
+export interface OnTerminal {
+  readonly fd: number
+  readonly ended: Promise<Ended>
+  release(): void
+}
+
+/** Nothing is changed between program and reader (termios(3)). */
+const RAW = ['raw', '-echo', '-echoe', '-echok', '-echoctl', '-echoke', '-iexten', 'cs8', '38400']
+/** What a shell reports of a command that it could not start. */
+export const EXIT_FAILURE = 126
+
+const LINE_FEED = 10
+const CHUNK_BYTES = 64 * 1024
+
+/** The environment of the program, one line of JSON, and what came behind it. */
+export const readEnvironment = (control: number): { readonly env: Record<string, string>; readonly rest: string } => {
+  const chunks: Buffer[] = []
+  for (;;) {
+    const chunk = Buffer.allocUnsafe(CHUNK_BYTES)
+    const read = chunk.subarray(0, readSync(control, chunk))
+    if (read.length === 0) throw new Error('whoever started this did not say which environment')
+    const end = read.indexOf(LINE_FEED)
+    chunks.push(end === -1 ? read : read.subarray(0, end))
+    if (end === -1) continue
+    const env = JSON.parse(Buffer.concat(chunks).toString()) as Record<string, string>
+    return { env, rest: read.subarray(end + 1).toString() }
+  }
+}
+
+interface RawStart {
+  readonly words: readonly string[]
+  readonly env: Readonly<Record<string, string>>
+  readonly cols: number
+  readonly rows: number
+}
+
+/**
+ * Starts a program whose output and errors are a terminal that passes them on as they are, and whose input is ours. We lead the
+ * session, and the first terminal that a leader opens becomes that of its session (tty_ioctl(4)): /dev/tty is it, too.
+ */
+export const startRaw = (native: NativePty, { words, env, cols, rows }: RawStart): OnTerminal => {
+  const { master, slave, pty } = native.open(cols, rows)
+  const own = openSync(pty, files.O_RDWR)
+  closeSync(slave)
+  const { status, error } = spawnSync('stty', RAW, { stdio: [own, 'ignore', 'ignore'], env: { PATH: SCRUBBED_PATH } })
+  if (status !== 0) throw new Error(`stty of coreutils cannot set up a terminal: ${error?.message ?? `status ${status}`}`)
+  const nothing = openSync('/dev/null', files.O_RDWR)
+  const [file = '', ...args] = words
+  const { promise: ended, resolve } = Promise.withResolvers<Ended>()
+  // The open end would be inherited: in the program its number stands for /dev/null.
+  const stdio = Array.from({ length: master + 1 }, (_one, at): 'ignore' | number => (at === master ? nothing : 'ignore'))
+  stdio.splice(0, 3, 0, own, own)
+  const child = spawn(file, args, { env, stdio, shell: false })
+  child.once('exit', (code, signal) => resolve({ code: code ?? 0, signal: signal === null ? 0 : constants.signals[signal] }))
+  child.once('error', (problem) => {
+    process.stderr.write(`${problem.message}\n`)
+    resolve({ code: EXIT_FAILURE, signal: 0 })
+  })
+  closeSync(nothing)
+  return { fd: master, ended, release: () => closeSync(own) }
+}

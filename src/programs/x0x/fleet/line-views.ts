@@ -1,0 +1,151 @@
+import { shownLine, visibleJson } from '../../../base/visible-text.ts'
+import { write } from '../../../cli/output.ts'
+import { textWidth } from '../../../doors/console/screen/cells.ts'
+import type { FanoutHostJson, FanoutLedgerJson } from '../../../protocol/api/fanout.ts'
+import type { OutputPart } from '../../../protocol/api/run-events.ts'
+import { foldNodeSet } from '../../../protocol/hosts/node-set.ts'
+import type { CliContext } from '../context.ts'
+import { cutText } from '../cut-output.ts'
+import { printProblem } from '../failure.ts'
+import type { FleetView } from './fleet-view.ts'
+import { LinePieces, type Prefix, type ShownLines, type Stream } from './lines.ts'
+import type { HeldOutput, HeldOutputs } from './output-store.ts'
+
+/** Of each output of one host; more is cut, and said. Who reads one object has all of it in memory. */
+export const MAX_JSON_OUTPUT = 1024 * 1024
+
+const textOf = async (output: HeldOutput): Promise<string> => {
+  const parts: Uint8Array[] = []
+  for await (const part of output.read()) parts.push(part)
+  return Buffer.concat(parts).toString('base64')
+}
+
+/** `--json`: one object at the end, in the shape of `POST /exec/fanout`, a host at a time. */
+export class JsonView implements FleetView {
+  readonly #context: CliContext
+  readonly #held: HeldOutputs
+  readonly #outputs = new Map<string, Record<Stream, HeldOutput>>()
+  readonly #ended: FanoutHostJson[] = []
+  /** Hosts whose output is longer than one object has of it. */
+  readonly #tooLong: string[] = []
+
+  constructor(components: { readonly context: CliContext; readonly held: HeldOutputs }) {
+    this.#context = components.context
+    this.#held = components.held
+  }
+
+  begin(): void {}
+
+  async output(host: string, { type, data }: OutputPart): Promise<boolean> {
+    await this.#of(host)[type].add(data)
+    return true
+  }
+
+  async ended(host: FanoutHostJson): Promise<boolean> {
+    this.#ended.push(host)
+    return true
+  }
+
+  async finish({ ok, ...ledger }: FanoutLedgerJson): Promise<boolean> {
+    const head = JSON.stringify({ ok, ...ledger })
+    let before = `${head.slice(0, -1)},"hosts":[`
+    for (const host of this.#ended) {
+      if (!(await this.#write(`${before}${await this.#hostText(host)}`))) return false
+      before = ','
+    }
+    const written = await this.#write(`${this.#ended.length === 0 ? before : ''}]}\n`)
+    await printProblem(this.#context, this.#lostLines())
+    return written
+  }
+
+  async close(): Promise<void> {
+    await this.#held.close()
+  }
+
+  #lostLines(): string[] {
+    const cut = Map.groupBy(this.#ended, cutText)
+    return [
+      ...[...cut].flatMap(([text, hosts]) => (text === null ? [] : [`${foldNodeSet(hosts.map(({ host }) => host))}: ${text}`])),
+      ...(this.#tooLong.length === 0 ? [] : [`${foldNodeSet(this.#tooLong)}: --json has only ${MAX_JSON_OUTPUT} bytes of each output`]),
+    ]
+  }
+
+  #of(host: string): Record<Stream, HeldOutput> {
+    const known = this.#outputs.get(host)
+    if (known !== undefined) return known
+    const outputs = { stdout: this.#held.hold(MAX_JSON_OUTPUT), stderr: this.#held.hold(MAX_JSON_OUTPUT) }
+    this.#outputs.set(host, outputs)
+    return outputs
+  }
+
+  async #hostText(host: FanoutHostJson): Promise<string> {
+    const { stdout, stderr } = this.#of(host.host)
+    const [stdout_b64, stderr_b64] = [await textOf(stdout), await textOf(stderr)]
+    const output_cut = stdout.lost + stderr.lost > 0
+    if (output_cut) this.#tooLong.push(host.host)
+    return JSON.stringify({ ...host, stdout_b64, stderr_b64, output_cut })
+  }
+
+  async #write(text: string): Promise<boolean> {
+    return write(this.#context.stdout, visibleJson(text))
+  }
+}
+
+/** Names are aligned up to this width; one that is an id of 64 characters would push all output off the screen. */
+const MAX_ALIGNED = 24
+const STREAMS = ['stdout', 'stderr'] as const
+
+/** As it comes, each line behind the name of its host: `web8: …`. */
+export class PrefixedView implements FleetView {
+  readonly #lines: ShownLines
+  readonly #begun = new Map<string, Record<Stream, LinePieces>>()
+  #width = 0
+
+  constructor(components: { readonly lines: ShownLines }) {
+    this.#lines = components.lines
+  }
+
+  begin(hosts: readonly string[]): void {
+    this.#width = hosts.reduce((widest, host) => Math.max(widest, widthOf(host)), 0)
+    if (this.#width > MAX_ALIGNED) this.#width = 0
+  }
+
+  async output(host: string, { type, data }: OutputPart): Promise<boolean> {
+    let pieces = this.#begun.get(host)
+    if (pieces === undefined) this.#begun.set(host, (pieces = { stdout: new LinePieces(), stderr: new LinePieces() }))
+    return this.#lines.write(type, this.#prefix(host, type), pieces[type].push(data))
+  }
+
+  /** What a host wrote last may have no line end: the next line has another prefix, and cannot stand behind it. */
+  async ended({ host }: FanoutHostJson): Promise<boolean> {
+    const pieces = this.#begun.get(host)
+    this.#begun.delete(host)
+    return pieces === undefined || this.#rest(host, pieces)
+  }
+
+  async finish(): Promise<boolean> {
+    for (const [host, pieces] of this.#begun) if (!(await this.#rest(host, pieces))) return false
+    return true
+  }
+
+  async close(): Promise<void> {
+    this.#begun.clear()
+  }
+
+  async #rest(host: string, pieces: Record<Stream, LinePieces>): Promise<boolean> {
+    for (const stream of STREAMS) {
+      const rest = pieces[stream].rest()
+      if (rest !== null && !(await this.#lines.write(stream, this.#prefix(host, stream), [rest]))) return false
+    }
+    return true
+  }
+
+  /** Aligned for eyes alone: programs cut at the first colon and blank. */
+  #prefix(host: string, stream: Stream): Prefix {
+    const style = stream === 'stdout' ? 'cyan' : 'yellow'
+    if (!this.#lines.isTerminal(stream)) return { text: `${host}: `, style }
+    return { text: `${host}: ${' '.repeat(Math.max(0, this.#width - widthOf(host)))}`, style }
+  }
+}
+
+const widthOf = (host: string): number => textWidth(shownLine(host))

@@ -1,0 +1,220 @@
+import { type Hash, createHash, randomBytes } from 'node:crypto'
+import { type FileHandle, open, unlink } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { errorText } from '../../../base/errors.ts'
+import { Gathered } from '../../../protocol/lines.ts'
+
+/** Where bytes stand in the file. */
+export interface Extent {
+  readonly at: number
+  readonly length: number
+}
+
+/** Read back in pieces of this size. */
+const PIECE = 64 * 1024
+/** Places to write again; what more there are is forgotten, and the file grows instead. */
+const MAX_FREE = 4_096
+
+/**
+ * A private file for what does not fit into memory. It has no name as soon as it is open, so that nothing of it is left whatever
+ * ends this process. Places that are given back are written again.
+ */
+export class SpillFile {
+  readonly #directory: string
+  #opening: Promise<FileHandle> | null = null
+  #end = 0
+  #free: Extent[] = []
+
+  constructor(init: { readonly directory?: string } = {}) {
+    this.#directory = init.directory ?? tmpdir()
+  }
+
+  /** Throws what the file system says, such as that it is full: then nothing of `bytes` is kept. */
+  async write(bytes: Uint8Array): Promise<Extent> {
+    const file = await (this.#opening ??= this.#open())
+    const at = this.#place(bytes.length)
+    for (let done = 0; done < bytes.length;) {
+      const { bytesWritten } = await file.write(bytes, done, bytes.length - done, at + done)
+      done += bytesWritten
+    }
+    return { at, length: bytes.length }
+  }
+
+  async *read({ at, length }: Extent): AsyncGenerator<Uint8Array, void, undefined> {
+    const file = await this.#opening!
+    for (let done = 0; done < length;) {
+      const buffer = Buffer.allocUnsafeSlow(Math.min(PIECE, length - done))
+      const { bytesRead } = await file.read(buffer, 0, buffer.length, at + done)
+      if (bytesRead === 0) throw new Error('the file with outputs that were put aside has become shorter')
+      done += bytesRead
+      yield buffer.subarray(0, bytesRead)
+    }
+  }
+
+  giveBack(extents: readonly Extent[]): void {
+    for (const extent of extents) if (this.#free.length < MAX_FREE) this.#free.push(extent)
+  }
+
+  async close(): Promise<void> {
+    await (await this.#opening?.catch(() => null))?.close()
+    this.#opening = null
+  }
+
+  #place(length: number): number {
+    const at = this.#free.findIndex((extent) => extent.length >= length)
+    if (at === -1) {
+      this.#end += length
+      return this.#end - length
+    }
+    const [place] = this.#free.splice(at, 1)
+    if (place!.length > length) this.#free.push({ at: place!.at + length, length: place!.length - length })
+    return place!.at
+  }
+
+  async #open(): Promise<FileHandle> {
+    const path = join(this.#directory, `x0x-outputs-${randomBytes(8).toString('hex')}`)
+    const file = await open(path, 'wx+', 0o600)
+    await unlink(path)
+    return file
+  }
+}
+
+/** Outputs in memory, of all hosts together. What comes beyond goes to a file. */
+export const MAX_HELD_BYTES = 64 * 1024 * 1024
+
+/** Holds the outputs of many hosts until they are shown, so many bytes in memory and the rest in a file. */
+export class HeldOutputs {
+  readonly #file: SpillFile
+  readonly #max: number
+  #inMemory = 0
+  #problem: string | null = null
+
+  constructor(components: { readonly file: SpillFile }, init: { readonly max?: number } = {}) {
+    this.#file = components.file
+    this.#max = init.max ?? MAX_HELD_BYTES
+  }
+
+  /** `limit`: bytes that are kept; more are only counted. */
+  hold(limit = Infinity): HeldOutput {
+    return new HeldOutput(this, limit)
+  }
+
+  /** Something was longer than the limit that it is held with. */
+  isCut = false
+
+  /** Why something could not be kept or read again, such as a full disk; null: all could. */
+  get problem(): string | null {
+    return this.#problem
+  }
+
+  async close(): Promise<void> {
+    await this.#file.close()
+  }
+
+  /** For `HeldOutput`. True: there is room in memory, and it is taken. */
+  take(bytes: number): boolean {
+    if (this.#inMemory + bytes > this.#max) return false
+    this.#inMemory += bytes
+    return true
+  }
+
+  /** For `HeldOutput`. Null where it cannot be kept. */
+  async spill(bytes: Uint8Array): Promise<Extent | null> {
+    if (this.#problem !== null) return null
+    try {
+      return await this.#file.write(bytes)
+    } catch (error) {
+      this.#problem = errorText(error)
+      return null
+    }
+  }
+
+  /** For `HeldOutput`. Ends early where it cannot be read. */
+  async *read(extent: Extent): AsyncGenerator<Uint8Array, void, undefined> {
+    try {
+      yield* this.#file.read(extent)
+    } catch (error) {
+      this.#problem ??= errorText(error)
+    }
+  }
+
+  /** For `HeldOutput`. */
+  giveBack(bytesInMemory: number, extents: readonly Extent[]): void {
+    this.#inMemory -= bytesInMemory
+    this.#file.giveBack(extents)
+  }
+}
+
+/** One output of one host: the beginning in memory, and from some byte on in the file. Read once. */
+export class HeldOutput {
+  readonly #all: HeldOutputs
+  readonly #limit: number
+  readonly #hash: Hash = createHash('sha256')
+  readonly #memory: Gathered
+  readonly #extents: Extent[] = []
+  #length = 0
+  #kept = 0
+
+  constructor(all: HeldOutputs, limit: number) {
+    this.#all = all
+    this.#limit = limit
+    this.#memory = new Gathered({ max: Number.MAX_SAFE_INTEGER })
+  }
+
+  /** Of all bytes that came. */
+  get length(): number {
+    return this.#length
+  }
+
+  /** Bytes that came and are not kept; of one that was read, those that did not come back. */
+  get lost(): number {
+    return this.#length - this.#kept
+  }
+
+  /** Of all bytes that came, in hex; nothing may come afterwards. */
+  digest(): string {
+    return this.#hash.digest('hex')
+  }
+
+  async add(bytes: Uint8Array): Promise<void> {
+    this.#hash.update(bytes)
+    const isWhole = this.lost === 0
+    this.#length += bytes.length
+    const kept = bytes.subarray(0, Math.max(0, this.#limit - this.#kept))
+    if (kept.length < bytes.length) this.#all.isCut = true
+    // Behind bytes that are missing nothing can stand.
+    if (!isWhole || kept.length === 0) return
+    if (this.#extents.length === 0 && this.#all.take(kept.length)) this.#memory.add(kept)
+    else if (!(await this.#spill(kept))) return
+    this.#kept += kept.length
+  }
+
+  /** What is kept, and nothing of it any more afterwards. */
+  async *read(): AsyncGenerator<Uint8Array, void, undefined> {
+    const memory = this.#memory.take()
+    if (memory.length > 0) yield memory
+    let read = memory.length
+    for (const extent of this.#extents)
+      for await (const part of this.#all.read(extent)) {
+        read += part.length
+        yield part
+      }
+    this.#kept = read
+    this.#all.giveBack(memory.length, this.#extents.splice(0))
+  }
+
+  drop(): void {
+    this.#all.giveBack(this.#memory.take().length, this.#extents.splice(0))
+  }
+
+  async #spill(bytes: Uint8Array): Promise<boolean> {
+    const extent = await this.#all.spill(bytes)
+    if (extent === null) return false
+    const last = this.#extents.at(-1)
+    if (last !== undefined && last.at + last.length === extent.at)
+      this.#extents[this.#extents.length - 1] = { at: last.at, length: last.length + extent.length }
+    else this.#extents.push(extent)
+    return true
+  }
+}

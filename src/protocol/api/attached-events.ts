@@ -1,0 +1,38 @@
+import { base64, requestId } from '../api-fields.ts'
+import { type EventOf, type FieldTable, count, flag, oneOf, orNull, record, yes } from '../json-table.ts'
+import { DETACHED_STATES } from '../reasons.ts'
+import { KEPT_THERE } from './detached-run.ts'
+import { ERROR_TOLD, RUN_OUTCOME, STARTED, WARNING } from './run-events.ts'
+
+const STATE = { request_id: requestId, state: oneOf(DETACHED_STATES) }
+const END = { from: count, next: count.says('where to go on') }
+
+const attachedEvents = <D extends FieldTable>(data: D) => {
+  const output = { request_id: requestId, offset: count.says('of its first byte'), ...data }
+  return {
+    state: { ...STATE, from: count, ...KEPT_THERE },
+    started: STARTED,
+    warning: WARNING,
+    stdout: output,
+    stderr: output,
+    reattached: { request_id: requestId, offset: count },
+    exit: { ...RUN_OUTCOME, ...END },
+    end: { ...STATE, ...END },
+    error: { request_id: requestId, ...ERROR_TOLD, next: count },
+  }
+}
+
+/**
+ * Each line of the streamed output of a detached run. The last one is `exit` with what its signed Exit says, `end` where
+ * there is none (it was lost, or goes on and nobody follows), or `error`.
+ */
+export const ATTACHED_EVENTS = attachedEvents({ data_b64: base64 })
+/** The same of `RAW_RUN_TYPE`. */
+export const RAW_ATTACHED_EVENTS = attachedEvents({ data_bytes: count })
+export type AttachedEventJson = EventOf<typeof ATTACHED_EVENTS>
+
+const OUTCOME = orNull(record(RUN_OUTCOME)).says('of the signed Exit, where it was seen just now')
+/** The end of what was kept, or of the run, in one answer. */
+export const ATTACHED_OUTPUT = { ok: yes, ...STATE, ...END, stdout_b64: base64, stderr_b64: base64, outcome: OUTCOME }
+/** What is known of a run that was waited for, beside `SHOWN_RUN`. */
+export const WAITED = { over: flag, outcome: OUTCOME }

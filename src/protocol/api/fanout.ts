@@ -1,0 +1,196 @@
+import { AppError } from '../../base/errors.ts'
+import { base64, denialReason, exitStatus, hexId, requestId, signalNumber, warningKind } from '../api-fields.ts'
+import {
+  type EventOf,
+  type Sent,
+  count,
+  eventReader,
+  flag,
+  list,
+  nameOf,
+  oneOf,
+  optional,
+  orNull,
+  record,
+  text,
+  yes,
+} from '../json-table.ts'
+import { linesOf } from '../lines.ts'
+import { ERROR_TOLD, MAX_RUN_LINE, STARTED, WAITING, WARNING, lineTooLong } from './run-events.ts'
+
+/** What became of one host: exactly one of these. */
+export const FANOUT_ENDS = ['ran', 'denied', 'unreachable', 'not_started', 'cancelled', 'unknown'] as const
+export type FanoutEnd = (typeof FANOUT_ENDS)[number]
+
+/** Why a host's turn never came: the `error` of one that ended as `not_started`. */
+export const NOT_STARTED_REASONS = [
+  'canary_failed',
+  'max_failures_reached',
+  'deadline_over',
+  'caller_left',
+  'fanout_cancelled',
+  'shutting_down',
+] as const
+export type NotStartedReason = (typeof NOT_STARTED_REASONS)[number]
+
+const HOST = { host: text.says("the contact's name, else the agent's id") }
+
+/** How one host ended. */
+const HOST_ENDED = {
+  ...HOST,
+  agent_id: hexId,
+  machine_id: orNull(hexId),
+  request_id: orNull(requestId).says('null: it had no turn'),
+  end: oneOf(FANOUT_ENDS),
+  code: orNull(exitStatus),
+  signal: orNull(signalNumber),
+  denial_reason: orNull(denialReason),
+  error: orNull(nameOf()).says('a code of the error table; of one that was not started why'),
+  duration_ms: orNull(count),
+  stdout_bytes_total: count,
+  stderr_bytes_total: count,
+  truncated: flag,
+  incomplete: flag.says('of one that ran: bytes of its output are missing'),
+  warnings: list(warningKind),
+  waited_ms: optional(count),
+  message: optional(text),
+  next: optional(text).says('what to do next'),
+}
+export type FanoutHostJson = Sent<typeof HOST_ENDED>
+
+/** Of a host of which no more is known than its end. */
+export const NO_FACTS = {
+  machine_id: null,
+  code: null,
+  signal: null,
+  denial_reason: null,
+  error: null,
+  duration_ms: null,
+  stdout_bytes_total: 0,
+  stderr_bytes_total: 0,
+  truncated: false,
+  incomplete: false,
+  warnings: [],
+} satisfies Omit<FanoutHostJson, 'host' | 'agent_id' | 'request_id' | 'end'>
+
+/** The sums of a fan-out. */
+const LEDGER = {
+  fanout_id: requestId,
+  ok: flag.says('every host ran and ended with code 0, its output complete'),
+  asked: count.says('the six ends below add up to it'),
+  ran: count,
+  denied: count,
+  unreachable: count,
+  not_started: count,
+  cancelled: count,
+  unknown: count.says('it may have run'),
+  failed: count.says('of those that ran: a code that is not 0, a signal, or output that is missing or that a cap cut'),
+}
+export type FanoutLedgerJson = Sent<typeof LEDGER>
+
+const OUTPUT = { request_id: requestId, seq: count, data_b64: base64, ...HOST }
+
+/**
+ * Each line of the streamed answer of `POST /exec/fanout` (NDJSON or SSE data). `fanout` comes first, once or, with `more`,
+ * in several; `host` once for each host; `ledger` last. `error` instead of it: the fan-out broke off, and nothing is known of the hosts without a `host`.
+ */
+export const FANOUT_EVENTS = {
+  fanout: {
+    fanout_id: requestId,
+    hosts: list(record({ ...HOST, agent_id: hexId })),
+    more: optional(yes).says('another such line follows'),
+  },
+  begun: { ...HOST, request_id: requestId },
+  started: { ...STARTED, ...HOST },
+  waiting_for_approval: { ...WAITING, ...HOST },
+  stdout: OUTPUT,
+  stderr: OUTPUT,
+  warning: { ...WARNING, ...HOST },
+  host: HOST_ENDED,
+  ledger: LEDGER,
+  error: { fanout_id: orNull(requestId), ...ERROR_TOLD },
+}
+export type FanoutEventJson = EventOf<typeof FANOUT_EVENTS>
+
+/** A host as the answer in one object has it, with as much of its output as fitted. */
+const HOST_RESULT = { ...HOST_ENDED, stdout_b64: base64, stderr_b64: base64 }
+export type FanoutHostResultJson = Sent<typeof HOST_RESULT>
+
+/** What `POST /exec/fanout` answers where nothing is streamed. */
+export const FANOUT_RESULT = { ...LEDGER, hosts: list(record(HOST_RESULT)) }
+export type FanoutResultJson = Sent<typeof FANOUT_RESULT>
+
+/** Throws SyntaxError for a line that is no event; other fields of an event are not looked at. */
+export const asFanoutEvent = eventReader('a fan-out', FANOUT_EVENTS)
+
+/** The events of a streamed answer in NDJSON, however its chunks are cut. Throws SyntaxError, or RangeError for a line without end. */
+export async function* fanoutEventsOf(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<FanoutEventJson, void, undefined> {
+  for await (const line of linesOf(chunks, MAX_RUN_LINE, lineTooLong)) yield asFanoutEvent(JSON.parse(Buffer.from(line).toString('utf8')))
+}
+
+type Ended = Pick<FanoutHostJson, 'end' | 'code' | 'incomplete' | 'truncated'>
+
+/** It ran, ended with code 0, and all of its output came. */
+export const isSuccess = ({ end, code, incomplete, truncated }: Ended): boolean => end === 'ran' && code === 0 && !incomplete && !truncated
+
+/** How many ended how. */
+export class FanoutSums {
+  readonly #ends: Record<FanoutEnd, number> = { ran: 0, denied: 0, unreachable: 0, not_started: 0, cancelled: 0, unknown: 0 }
+  #succeeded = 0
+
+  add(host: Ended): void {
+    this.#ends[host.end] += 1
+    if (isSuccess(host)) this.#succeeded += 1
+  }
+
+  /** Of those that ran. */
+  get failed(): number {
+    return this.#ends.ran - this.#succeeded
+  }
+
+  /** How many have ended. */
+  get ended(): number {
+    return Object.values(this.#ends).reduce((sum, ends) => sum + ends, 0)
+  }
+
+  /** Had their turn and did not succeed, whatever else became of them: what `max_failures` counts. */
+  get unsuccessful(): number {
+    return this.ended - this.#succeeded - this.#ends.not_started
+  }
+
+  /** `asked`: hosts of the fan-out. Add up only when all have ended. */
+  ledger(fanout_id: string, asked: number): FanoutLedgerJson {
+    return { fanout_id, ok: asked > 0 && this.#succeeded === asked, asked, ...this.#ends, failed: this.failed }
+  }
+}
+
+/** The same of hosts that have all ended. */
+export const sumsOf = (fanout_id: string, hosts: Iterable<Ended>): FanoutLedgerJson => {
+  const sums = new FanoutSums()
+  for (const host of hosts) sums.add(host)
+  return sums.ledger(fanout_id, sums.ended)
+}
+
+/** What is wrong with a ledger that somebody else wrote, or null: its ends do not add up, or it says `ok` of what is not. */
+export const ledgerProblem = (ledger: FanoutLedgerJson): string | null => {
+  const { asked, ran, failed, ok } = ledger
+  const sum = FANOUT_ENDS.reduce((total, end) => total + ledger[end], 0)
+  if (sum !== asked) return `${sum} hosts ended and ${asked} were asked`
+  if (failed > ran) return `${failed} failed and ${ran} ran`
+  return ok === (asked > 0 && ran === asked && failed === 0) ? null : `it says ok ${ok}`
+}
+
+/** A part of the hosts, such as `5%`. */
+export const PERCENTAGE = /^([1-9][0-9]?|100)%$/
+
+/**
+ * After how many failures of `hosts` nothing more begins. A part of a host counts as one, and no percentage of anything is none.
+ * Throws `bad_request` where `limit` is neither a count from 1 nor a percentage.
+ */
+export const failuresAllowed = (limit: number | string, hosts: number): number => {
+  if (typeof limit === 'number' && Number.isSafeInteger(limit) && limit >= 1) return limit
+  const percent = typeof limit === 'string' ? PERCENTAGE.exec(limit)?.[1] : undefined
+  if (percent === undefined)
+    throw new AppError('bad_request', `max_failures: a whole number from 1, or "1%" to "100%", not ${JSON.stringify(limit)}`)
+  return Math.max(1, Math.ceil((hosts * Number(percent)) / 100))
+}

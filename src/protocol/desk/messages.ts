@@ -1,0 +1,290 @@
+import { isVisible } from '../../base/visible-text.ts'
+import { type LifecycleEvent, lifecycleProblem } from '../events/lifecycle.ts'
+import { parseTable } from '../json-shape.ts'
+import {
+  type FieldTable,
+  type Sent,
+  closedProblemOf,
+  fits,
+  flag,
+  isText,
+  listUpTo,
+  matching,
+  oneOf,
+  optional,
+  orNull,
+  record,
+  table,
+  tested,
+  text,
+  textUpTo,
+  wholeUpTo,
+  withoutNulls,
+} from '../json-table.ts'
+import {
+  DESK_SHAPE,
+  MAX_DESK_CONNECTIONS,
+  MAX_DESK_NAME,
+  MAX_FOLLOWED_RUNS,
+  MAX_GRANT_MS,
+  MAX_GRANT_USES,
+  MAX_HISTORY,
+  MAX_PATTERN,
+  MAX_QUESTION_TEXT,
+  MAX_RUN_NAME,
+  MAX_SESSION_NAME,
+} from '../limits/approvals.ts'
+import {
+  ANSWER_FIELDS,
+  DECISIONS,
+  QUESTION_FIELDS,
+  answerCheck,
+  askText,
+  hostText,
+  questionCheck,
+  securityText,
+  sha256Text,
+} from './question.ts'
+
+/**
+ * The prompt protocol (docs/approvals.md): lines of JSON over the desk's socket. The desk says `hello`; every line after it,
+ * both ways, is a sealed body. `proto/desk-vectors.json` has examples of all.
+ */
+export const DESK_VERSION = 3
+
+export const DESK_ROLES = ['engine', 'human'] as const
+export type DeskRole = (typeof DESK_ROLES)[number]
+export type DeskDirection = 'to_desk' | 'from_desk'
+
+const id = wholeUpTo(Number.MAX_SAFE_INTEGER, 1)
+const time = wholeUpTo(Number.MAX_SAFE_INTEGER)
+const questionId = ANSWER_FIELDS.question_id
+const grantId = matching(/^g_[A-Za-z0-9_-]{22}$/, 'the id of a grant')
+const session = textUpTo(MAX_SESSION_NAME, 1)
+const anyLabel = textUpTo(MAX_QUESTION_TEXT, 1)
+/** Name of one agent in the store. A row "*" would look as if it held for all agents. */
+export const agentName = tested<string>(
+  (value) => fits(value, anyLabel) && value !== '__proto__' && value !== '*',
+  `the name of one agent, of at most ${MAX_QUESTION_TEXT} characters (settings for all agents: "defaults")`,
+)
+const question = questionCheck
+/** As `runOf` says. */
+const run = textUpTo(MAX_RUN_NAME, 1)
+const followed = listUpTo(run, MAX_FOLLOWED_RUNS)
+const event = tested<LifecycleEvent>((value) => lifecycleProblem(value) === null, 'an event of a run')
+
+/** What a human sets for a session; null: as configured. `elevated` stands above the others while it is there. */
+const MODE_FIELDS = {
+  host: orNull(hostText),
+  security: orNull(securityText),
+  ask: orNull(askText),
+  node: orNull(textUpTo(MAX_SESSION_NAME, 1)),
+  elevated: orNull(oneOf(['on', 'ask', 'full'])),
+}
+export type ModeOverride = Sent<typeof MODE_FIELDS>
+const override = record(MODE_FIELDS)
+export const overrideCheck = override
+
+/** What a human saves in the row of an agent; null: what the row says stays. */
+const ROW_FIELDS = { security: orNull(securityText), ask: orNull(askText) }
+export type RowSettings = Sent<typeof ROW_FIELDS>
+
+/** What is set for a session until the desk ends. */
+export interface SessionModes {
+  readonly session: string
+  readonly override: ModeOverride
+  readonly by: string
+  readonly set_at_ms: number
+}
+
+/** What is set for sessions, the latest last, and what the rows of agents say; of many the newest, and how many more there are. */
+export interface AllModes {
+  readonly sessions: readonly SessionModes[]
+  readonly saved: readonly ({ readonly agent: string } & RowSettings)[]
+  readonly left_out: number
+}
+
+/** A question that waits. */
+const PENDING_FIELDS = {
+  question_id: questionId,
+  question,
+  asked_at_ms: time,
+  expires_at_ms: time,
+  /** What the asking engine calls itself. */
+  engine: text,
+  /** What the desk takes as a decision about it. */
+  decisions: listUpTo(oneOf(DECISIONS), DECISIONS.length, 1),
+}
+export type PendingQuestion = Sent<typeof PENDING_FIELDS>
+
+/** What one asker asked beyond what a human can look through: denied, and counted. */
+const FLOOD_FIELDS = { asker: text, count: wholeUpTo(Number.MAX_SAFE_INTEGER, 1), last_at_ms: time }
+export type Flood = Sent<typeof FLOOD_FIELDS>
+
+const GRANT_FIELDS = {
+  id: grantId,
+  grant_sha256: sha256Text,
+  /** An agent's id, or the label of a local one. */
+  agent: agentName,
+  argv: QUESTION_FIELDS.argv,
+  executable: QUESTION_FIELDS.executable,
+  cwd: QUESTION_FIELDS.cwd,
+  created_at_ms: time,
+  expires_at_ms: time,
+  /** Ceilings of what it covers; absent in a store of an earlier version, whose grants cover nothing. */
+  timeout_ms: optional(time),
+  max_output_bytes: optional(time),
+  /** Null: as many as come until it expires. */
+  uses_left: orNull(wholeUpTo(MAX_GRANT_USES)),
+  by: text,
+  last_used_at_ms: orNull(time),
+}
+export type Grant = Sent<typeof GRANT_FIELDS>
+export const grantCheck = record(GRANT_FIELDS)
+
+/** It stands in the journal and in what others are told, so nothing in it may pass for something else. */
+const name = tested<string>(
+  (value) => isText(value) && value.length > 0 && value.length <= MAX_DESK_NAME && isVisible(value),
+  `a name of 1 to ${MAX_DESK_NAME} visible characters`,
+)
+const OPEN = { type: oneOf(['open']), role: oneOf(DESK_ROLES), name }
+
+/** To the desk, by an engine. */
+const FROM_ENGINE = {
+  open: OPEN,
+  ask: { type: oneOf(['ask']), id, question },
+  withdraw: { type: oneOf(['withdraw']), id },
+  event: { type: oneOf(['event']), event },
+  /** A run that goes on as this engine connects: nobody is told, and windows may follow it. */
+  running: { type: oneOf(['running']), event },
+  override_get: { type: oneOf(['override_get']), id, session, agent: orNull(agentName) },
+} satisfies Readonly<Record<string, FieldTable>>
+
+/** To the desk, by a human: each has an id, which its result or error repeats. */
+const FROM_HUMAN = {
+  open: OPEN,
+  subscribe: { type: oneOf(['subscribe']), id },
+  /** It is told what these runs write, and no others, until it names others or none. */
+  follow: { type: oneOf(['follow']), id, runs: followed },
+  /** Hears of runs alone: nobody who could decide is there for that. */
+  listen: { type: oneOf(['listen']), id },
+  pending: { type: oneOf(['pending']), id },
+  decide: {
+    type: oneOf(['decide']),
+    id,
+    question_id: questionId,
+    permit_sha256: sha256Text,
+    decision: oneOf(DECISIONS),
+    expires_in_ms: optional(wholeUpTo(MAX_GRANT_MS, 1)),
+    uses: optional(wholeUpTo(MAX_GRANT_USES, 1)),
+  },
+  store: { type: oneOf(['store']), id },
+  grants: { type: oneOf(['grants']), id },
+  revoke: { type: oneOf(['revoke']), id, grant_id: grantId },
+  /** `opaque`: the human knows that programs of the pattern may run others. */
+  allowlist_add: { type: oneOf(['allowlist_add']), id, agent: agentName, pattern: textUpTo(MAX_PATTERN, 1), opaque: optional(flag) },
+  allowlist_remove: { type: oneOf(['allowlist_remove']), id, agent: agentName, pattern: textUpTo(MAX_PATTERN, 1) },
+  history: { type: oneOf(['history']), id, limit: wholeUpTo(MAX_HISTORY, 1) },
+  modes_get: { type: oneOf(['modes_get']), id, session: orNull(session), agent: orNull(agentName) },
+  modes_list: { type: oneOf(['modes_list']), id },
+  modes_set: { type: oneOf(['modes_set']), id, session, override: orNull(override) },
+  modes_save: { type: oneOf(['modes_save']), id, agent: agentName, row: orNull(record(ROW_FIELDS)) },
+} satisfies Readonly<Record<string, FieldTable>>
+
+const OPENED = { type: oneOf(['opened']), role: oneOf(DESK_ROLES) }
+/** `code`: one of the error table. `won_by` and `decision`: who decided before, and what. */
+const ERROR = {
+  type: oneOf(['error']),
+  id: orNull(id),
+  code: text,
+  message: text,
+  won_by: optional(text),
+  decision: optional(text),
+}
+
+/** From the desk, to an engine. */
+const TO_ENGINE = {
+  opened: OPENED,
+  pending: { type: oneOf(['pending']), id, question_id: questionId, expires_at_ms: time },
+  answer: { type: oneOf(['answer']), id, answer: answerCheck },
+  override: { type: oneOf(['override']), id, override: orNull(override) },
+  /** Which of its runs are followed from now on: what they have written is told now, and as they write. */
+  follow: { type: oneOf(['follow']), runs: listUpTo(run, MAX_FOLLOWED_RUNS * MAX_DESK_CONNECTIONS.human) },
+  error: ERROR,
+} satisfies Readonly<Record<string, FieldTable>>
+
+/** From the desk, to a human. `result`: the answer to the request with this id. The others come by themselves after `subscribe`. */
+const TO_HUMAN = {
+  opened: OPENED,
+  result: { type: oneOf(['result']), id, result: table },
+  error: ERROR,
+  question: { type: oneOf(['question']), ...PENDING_FIELDS },
+  settled: { type: oneOf(['settled']), question_id: questionId, decision: text, by: text },
+  flood: { type: oneOf(['flood']), ...FLOOD_FIELDS },
+  event: { type: oneOf(['event']), event },
+} satisfies Readonly<Record<string, FieldTable>>
+
+type BodyOf<T extends Readonly<Record<string, FieldTable>>> = { [K in keyof T]: Sent<T[K]> }[keyof T]
+
+export type EngineBody = BodyOf<typeof FROM_ENGINE>
+export type HumanBody = BodyOf<typeof FROM_HUMAN>
+export type ToEngineBody = BodyOf<typeof TO_ENGINE>
+export type ToHumanBody = BodyOf<typeof TO_HUMAN>
+
+const read = <B>(bytes: Uint8Array, kinds: Readonly<Record<string, FieldTable>>): B | string => {
+  const fields = parseTable(bytes, DESK_SHAPE)
+  if (typeof fields === 'string') return fields
+  const { type } = fields
+  const checks = typeof type === 'string' && Object.hasOwn(kinds, type) ? kinds[type] : undefined
+  if (checks === undefined) return 'its type is none of this protocol'
+  const given = withoutNulls(fields, checks)
+  return closedProblemOf(given, checks) ?? (given as B)
+}
+
+/** Each answers the body, or says what is wrong with it. */
+export const readEngineBody = (bytes: Uint8Array): EngineBody | string => read(bytes, FROM_ENGINE)
+export const readHumanBody = (bytes: Uint8Array): HumanBody | string => read(bytes, FROM_HUMAN)
+export const readToEngineBody = (bytes: Uint8Array): ToEngineBody | string => read(bytes, TO_ENGINE)
+export const readToHumanBody = (bytes: Uint8Array): ToHumanBody | string => read(bytes, TO_HUMAN)
+
+const HELLO_FIELDS = {
+  type: oneOf(['hello']),
+  version: wholeUpTo(DESK_VERSION, DESK_VERSION),
+  nonce: matching(/^[A-Za-z0-9_-]{43}$/, '32 bytes in base64url'),
+}
+
+/** The nonce of the desk's first line, or what is wrong with it. */
+export const readHello = (line: Uint8Array): { readonly nonce: string } | string => {
+  const fields = parseTable(line, DESK_SHAPE)
+  if (typeof fields === 'string') return fields
+  const { type, version } = fields
+  if (type === 'hello' && typeof version === 'number' && version !== DESK_VERSION)
+    return `it speaks version ${version} of the prompt protocol, and this program version ${DESK_VERSION}: start the older of the two again`
+  return closedProblemOf(fields, HELLO_FIELDS) ?? { nonce: String(fields['nonce']) }
+}
+
+/** Every line after `hello`. */
+const SEALED_FIELDS = {
+  body: text,
+  nonce: matching(/^[A-Za-z0-9_-]{22}$/, '16 bytes in base64url'),
+  ts: time,
+  mac: sha256Text,
+}
+export type SealedLine = Sent<typeof SEALED_FIELDS>
+
+/** The parts of a sealed line, nothing of which is proven yet; or what is wrong with it. */
+export const readSealed = (line: Uint8Array): SealedLine | string => {
+  const fields = parseTable(line, DESK_SHAPE)
+  if (typeof fields === 'string') return fields
+  return closedProblemOf(fields, SEALED_FIELDS) ?? (fields as SealedLine)
+}
+
+/** What the MAC of a line is made over. `body_sha256`: hex, of the UTF-8 of the body's text. */
+export const sealedText = (
+  role: DeskRole,
+  direction: DeskDirection,
+  { server_nonce, nonce, ts, body_sha256 }: { server_nonce: string; nonce: string; ts: number; body_sha256: string },
+): string => `x0x-desk-v1\n${role}\n${direction}\n${server_nonce}\n${nonce}\n${ts}\n${body_sha256}`
+
+/** What the key of humans is made of, by HMAC under the operator's key. */
+export const HUMAN_KEY_TEXT = 'x0x-desk-human-v1'

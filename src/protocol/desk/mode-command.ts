@@ -1,0 +1,75 @@
+import { isTable } from '../json-table.ts'
+import { MAX_SESSION_NAME } from '../limits/approvals.ts'
+import type { ModeOverride } from './messages.ts'
+import { ASKS, HOSTS, SECURITIES } from './question.ts'
+
+/** What a line changes of a session's override; a field that is absent stays as it is, and one that is null is as configured again. */
+export type ModeChange = Partial<ModeOverride>
+
+/** What a line says: to show what is set, to change it, or why it says nothing. */
+export type ModeCommand =
+  | { readonly kind: 'show' }
+  | { readonly kind: 'change'; readonly change: ModeChange }
+  | { readonly kind: 'problem'; readonly problem: string }
+
+export const NOTHING_SET: ModeOverride = { host: null, security: null, ask: null, node: null, elevated: null }
+const VALUES: ReadonlyMap<string, readonly string[]> = new Map<string, readonly string[]>([
+  ['host', HOSTS],
+  ['security', SECURITIES],
+  ['ask', ASKS],
+])
+/** As a value: what the configuration says. */
+const CONFIGURED = 'default'
+
+const problem = (text: string): ModeCommand => ({ kind: 'problem', problem: text })
+
+const quoted = (text: string): string => JSON.stringify(text)
+
+const isNode = (value: string): boolean => value.length <= MAX_SESSION_NAME && /^[^\p{C}\p{Z}]+$/u.test(value)
+
+/** `host=gateway ask=always`: each name once. */
+export const readSettings = (words: readonly string[]): ModeCommand => {
+  const change: Record<string, string | null> = {}
+  for (const word of words) {
+    const [, name = '', value = ''] = /^([a-z]+)=(.*)$/su.exec(word) ?? []
+    if (name !== 'node' && !VALUES.has(name)) return problem(`${quoted(word)} is none of host=, security=, ask= and node=`)
+    if (Object.hasOwn(change, name)) return problem(`${name} is set twice`)
+    const takes = name === 'node' ? isNode(value) : VALUES.get(name)?.includes(value) === true
+    if (value !== CONFIGURED && !takes)
+      return problem(
+        `${name}=${quoted(value)} is not ${name === 'node' ? 'the id or the name of an agent' : `one of ${VALUES.get(name)?.join(', ')}, ${CONFIGURED}`}`,
+      )
+    change[name] = value === CONFIGURED ? null : value
+  }
+  return Object.keys(change).length === 0 ? { kind: 'show' } : { kind: 'change', change }
+}
+
+const ELEVATED: Readonly<Record<string, ModeOverride['elevated']>> = { on: 'on', ask: 'ask', full: 'full', off: null }
+
+/** A line of a human: `/exec host=… security=… ask=… node=…`, or `/elevated on|off|ask|full`. */
+export const readModeCommand = (words: readonly string[]): ModeCommand => {
+  const [command, ...rest] = words
+  if (command === '/exec') return readSettings(rest)
+  if (command !== '/elevated') return problem(`${quoted(command ?? '')} is neither /exec nor /elevated`)
+  const [level = ''] = rest
+  if (rest.length !== 1 || !Object.hasOwn(ELEVATED, level)) return problem('/elevated takes one of on, off, ask, full')
+  return { kind: 'change', change: { elevated: ELEVATED[level] ?? null } }
+}
+
+/** The override after a change; null where nothing is set any more. */
+export const changedOverride = (before: ModeOverride | null, change: ModeChange): ModeOverride | null => {
+  const after = { ...NOTHING_SET, ...before, ...change }
+  return Object.values(after).every((value) => value === null) ? null : after
+}
+
+/** What an answer of the desk says of a session. */
+export const overrideIn = (value: unknown): ModeOverride | null => (isTable(value) ? (value as unknown as ModeOverride) : null)
+
+/** `host=gateway ask=always`, as it may be typed again. */
+export const overrideText = (override: ModeOverride | null): string =>
+  override === null
+    ? 'as configured'
+    : Object.entries(override)
+        .filter(([, value]) => value !== null)
+        .map(([name, value]) => (name === 'elevated' ? `/elevated ${value}` : `${name}=${value}`))
+        .join(' ')

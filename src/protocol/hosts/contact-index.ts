@@ -1,0 +1,110 @@
+import type { AgentId } from '../ids.ts'
+import { MAX_LABELS, MAX_LABEL_TEXT } from '../limits/fleet.ts'
+import type { TrustLevel } from '../reasons.ts'
+
+/** What an operator calls a contact beside its name: `role: "db"`. */
+export type Labels = Readonly<Record<string, string>>
+
+export const NO_LABELS: Labels = Object.freeze({})
+
+/** No comma, bracket, sign or space, so that a label stands in an expression as it is; and nothing that every object has. */
+const KEY = new RegExp(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,${MAX_LABEL_TEXT - 1}}$`)
+const VALUE = new RegExp(`^[A-Za-z0-9._:/+@-]{1,${MAX_LABEL_TEXT}}$`)
+
+/** What is wrong with a label, or null. */
+export const labelProblem = (key: string, value: string): string | null => {
+  if (!KEY.test(key))
+    return `${JSON.stringify(key.slice(0, 80))} is no key of a label: 1 to ${MAX_LABEL_TEXT} of letters, digits, ".", "_", "/" and "-", the first a letter or a digit`
+  if (!VALUE.test(value))
+    return `${JSON.stringify(value.slice(0, 80))} is no value of a label: 1 to ${MAX_LABEL_TEXT} of letters, digits, ".", "_", ":", "/", "+", "@" and "-"`
+  return null
+}
+
+/** What is wrong with so many of them, or null. */
+export const labelsProblem = (labels: Labels): string | null => {
+  const pairs = Object.entries(labels)
+  if (pairs.length > MAX_LABELS) return `a contact has at most ${MAX_LABELS} labels`
+  for (const [key, value] of pairs) {
+    const problem = labelProblem(key, value)
+    if (problem !== null) return problem
+  }
+  return null
+}
+
+/** What is wrong with what is given and, where it is null, taken, or null. */
+export const labelChangesProblem = (changes: Readonly<Record<string, string | null>>): string | null => {
+  const pairs = Object.entries(changes)
+  if (pairs.length === 0) return 'no label is named: key=value gives one, key= takes it away'
+  if (pairs.length > MAX_LABELS) return `at most ${MAX_LABELS} labels are changed at once`
+  for (const [key, value] of pairs) {
+    const problem = labelProblem(key, value ?? 'none')
+    if (problem !== null) return problem
+  }
+  return null
+}
+
+/** In the order of their keys. */
+export const sortedLabels = (labels: Labels): Labels =>
+  Object.fromEntries(Object.entries(labels).toSorted(([a], [b]) => (a < b ? -1 : Number(a > b))))
+
+/** `role=db site=ber`, and `role=` for one that is taken away. */
+export const labelsText = (labels: Readonly<Record<string, string | null>>): string =>
+  Object.entries(labels)
+    .map(([key, value]) => `${key}=${value ?? ''}`)
+    .join(' ')
+
+/** Of a contact, what says whether it is meant. */
+export interface NamedContact {
+  readonly name: string
+  readonly agent_id: AgentId
+  readonly trust: TrustLevel
+  readonly labels: Labels
+}
+
+/** The contacts of one snapshot, found without looking at all of them. */
+export class ContactIndex {
+  readonly contacts: readonly NamedContact[]
+  readonly #byName: ReadonlyMap<string, NamedContact>
+  readonly #byId: ReadonlyMap<AgentId, NamedContact>
+  /** By key, then by value; made when it is asked for. */
+  #byLabel: Map<string, Map<string, NamedContact[]>> | null = null
+
+  constructor(contacts: readonly NamedContact[]) {
+    this.contacts = contacts
+    this.#byName = new Map(contacts.map((contact) => [contact.name, contact]))
+    this.#byId = new Map(contacts.map((contact) => [contact.agent_id, contact]))
+  }
+
+  named(name: string): NamedContact | undefined {
+    return this.#byName.get(name)
+  }
+
+  withId(agentId: AgentId): NamedContact | undefined {
+    return this.#byId.get(agentId)
+  }
+
+  /** By their values; undefined where no contact has a label of this key. */
+  labelled(key: string): ReadonlyMap<string, readonly NamedContact[]> | undefined {
+    this.#byLabel ??= this.#indexLabels()
+    return this.#byLabel.get(key)
+  }
+
+  /** Every `key=value` that a contact has. */
+  labels(): string[] {
+    this.#byLabel ??= this.#indexLabels()
+    return [...this.#byLabel].flatMap(([key, values]) => [...values.keys()].map((value) => `${key}=${value}`))
+  }
+
+  #indexLabels(): Map<string, Map<string, NamedContact[]>> {
+    const byLabel = new Map<string, Map<string, NamedContact[]>>()
+    for (const contact of this.contacts)
+      for (const [key, value] of Object.entries(contact.labels)) {
+        const values = byLabel.get(key) ?? new Map<string, NamedContact[]>()
+        byLabel.set(key, values)
+        const having = values.get(value)
+        if (having === undefined) values.set(value, [contact])
+        else having.push(contact)
+      }
+    return byLabel
+  }
+}

@@ -1,0 +1,283 @@
+import { AppError } from '../../base/errors.ts'
+import { isHexId } from '../ids.ts'
+import { MAX_FANOUT_HOSTS, MAX_HOST_WORDS, MAX_NODE_DIGITS } from '../limits/fleet.ts'
+import { MAX_NAME } from '../limits/wire.ts'
+
+/** `01-16/2`: from the first number to the last by steps, each with at least `width` digits. */
+interface Range {
+  readonly first: number
+  readonly last: number
+  readonly step: number
+  readonly width: number
+}
+
+/** `rack[1-4]-node[01-16]`: texts with the numbers of a bracket between each two. */
+interface NodePattern {
+  readonly texts: readonly string[]
+  readonly brackets: readonly (readonly Range[])[]
+}
+
+/** A node set that was read and counted, and not yet written out. */
+export interface NodeSet {
+  readonly patterns: readonly NodePattern[]
+  /** Names that it means; one that is said twice is counted twice. */
+  readonly count: number
+}
+
+const TEXT = /[A-Za-z0-9._-]*/y
+const RANGE = new RegExp(
+  `([0-9]{1,${MAX_NODE_DIGITS}})(?:-([0-9]{1,${MAX_NODE_DIGITS}})(?:/([0-9]{1,${MAX_NODE_DIGITS}}))?)?(?=[,\\]])`,
+  'y',
+)
+
+const TOO_LONG = new RegExp(`[0-9]{${MAX_NODE_DIGITS + 1}}`)
+
+/** What is wrong, and with which character of the text, counted from one. */
+const refuse = (text: string, at: number, why: string): never => {
+  const around = JSON.stringify(text.slice(Math.max(0, at - 20), at + 20))
+  throw new AppError('bad_request', `${why}, at character ${at + 1} of the node set: ${around}`, { data: { at: at + 1 } })
+}
+
+const isPadded = (digits: string): boolean => digits.length > 1 && digits.startsWith('0')
+
+const notRange = (text: string, at: number, end: number): never => {
+  const [piece = ''] = text.slice(at, end).split(',', 1)
+  if (piece === '') return refuse(text, at, 'a number is missing in brackets')
+  if (piece.includes('[')) return refuse(text, at + piece.indexOf('['), 'a bracket stands within brackets')
+  if (TOO_LONG.test(piece)) return refuse(text, at, `a number has more than ${MAX_NODE_DIGITS} digits`)
+  return refuse(text, at, 'this is no range: expected N, N-M or N-M/STEP')
+}
+
+/** `1-20`, `30`, `1-9/2`. */
+const rangeAt = (text: string, at: number, end: number): { range: Range; length: number } => {
+  RANGE.lastIndex = at
+  const [whole, from, to = from, by = '1'] = RANGE.exec(text) ?? notRange(text, at, end)
+  const width = isPadded(from!) ? from!.length : 0
+  const range: Range = { first: Number(from), last: Number(to), step: Number(by), width }
+  if (range.last < range.first) refuse(text, at, 'a range goes backwards')
+  if (range.step === 0) refuse(text, at, 'a range has steps of 0')
+  if ((width > 0 || isPadded(to!)) && from!.length !== to!.length)
+    refuse(text, at, 'both ends of a range with leading zeros must have as many digits')
+  return { range, length: whole.length }
+}
+
+const countOf = ({ first, last, step }: Range): number => Math.floor((last - first) / step) + 1
+
+/** One name, or what stands for several, up to the comma behind it. */
+class PatternReader {
+  readonly texts: string[] = []
+  readonly brackets: Range[][] = []
+  count = 1
+  at: number
+  readonly #text: string
+  readonly #max: number
+  /** Characters of the longest name. */
+  #longest = 0
+
+  constructor(text: string, from: number, max: number) {
+    this.#text = text
+    this.#max = max
+    this.at = from
+    this.#readText()
+    while (this.#text[this.at] === '[') this.#readBracket()
+    const [first] = this.texts
+    if (first === '' && this.brackets.length === 0) refuse(text, from, 'a name is missing')
+  }
+
+  #readText(): void {
+    TEXT.lastIndex = this.at
+    const [found] = TEXT.exec(this.#text)!
+    this.texts.push(found)
+    this.#lengthen(found.length)
+    this.at += found.length
+    const next = this.#text[this.at]
+    if (next === ']') refuse(this.#text, this.at, 'a bracket is closed that was not opened')
+    if (next !== undefined && next !== ',' && next !== '[') refuse(this.#text, this.at, `no name has the character ${JSON.stringify(next)}`)
+    if (next === '[' && found === '' && this.brackets.length > 0) refuse(this.#text, this.at, 'two brackets stand side by side')
+  }
+
+  #readBracket(): void {
+    const end = this.#text.indexOf(']', this.at)
+    if (end === -1) refuse(this.#text, this.at, 'a bracket is not closed')
+    const ranges: Range[] = []
+    let count = 0
+    let at = this.at
+    do {
+      const { range, length } = rangeAt(this.#text, at + 1, end)
+      ranges.push(range)
+      count += countOf(range)
+      at += 1 + length
+      if (count * this.count > this.#max) this.#tooMany(count * this.count)
+    } while (at < end)
+    this.brackets.push(ranges)
+    this.count *= count
+    this.#lengthen(Math.max(...ranges.map(({ last, width }) => Math.max(width, String(last).length))))
+    this.at = end + 1
+    this.#readText()
+  }
+
+  #lengthen(by: number): void {
+    this.#longest += by
+    if (this.#longest > MAX_NAME) refuse(this.#text, this.at, `a name has more than ${MAX_NAME} characters`)
+  }
+
+  #tooMany(count: number): never {
+    const many = Number.isSafeInteger(count) ? `${count} hosts` : 'more hosts than can be counted'
+    return refuse(this.#text, this.at, `this means ${many}, and at most ${this.#max} may be asked`)
+  }
+}
+
+/**
+ * Reads `web[1-20,30]`, `rack[1-4]-node[01-16]`, `[1-9/2]`, `alice`, and several of them with commas between, and counts
+ * what they mean before anything is written out. Throws `bad_request` with the place, also where that is more than `max`.
+ */
+export const parseNodeSet = (text: string, max = MAX_FANOUT_HOSTS): NodeSet => {
+  if (text.length > MAX_HOST_WORDS) refuse(text, MAX_HOST_WORDS, `a node set has at most ${MAX_HOST_WORDS} characters`)
+  const patterns: NodePattern[] = []
+  let count = 0
+  let at = -1
+  do {
+    const { texts, brackets, at: end, count: more } = new PatternReader(text, at + 1, max)
+    patterns.push({ texts, brackets })
+    count += more
+    if (count > max) refuse(text, at + 1, `this and what stands before it mean ${count} hosts, and at most ${max} may be asked`)
+    at = end
+  } while (at < text.length)
+  return { patterns, count }
+}
+
+const numbersOf = (ranges: readonly Range[]): string[] =>
+  ranges.flatMap((range) =>
+    Array.from({ length: countOf(range) }, (_, index) => String(range.first + index * range.step).padStart(range.width, '0')),
+  )
+
+const namesOf = ({ texts, brackets }: NodePattern): string[] =>
+  brackets.reduce<string[]>(
+    (names, ranges, index) => {
+      const endings = numbersOf(ranges).map((digits) => digits + texts[index + 1]!)
+      return names.flatMap((name) => endings.map((ending) => name + ending))
+    },
+    [texts[0]!],
+  )
+
+/** The names that a node set means, in its order, each once. */
+export const expandNodeSet = (set: NodeSet): string[] => [...new Set(set.patterns.flatMap(namesOf))]
+
+/** A name, cut into its numbers and what stands around them: one text more than numbers. */
+interface CutName {
+  readonly name: string
+  readonly texts: readonly string[]
+  readonly numbers: readonly string[]
+}
+
+/** Of more numbers that differ, those at the end are folded. */
+const MAX_FOLDED = 4
+const FOLDABLE = /^[A-Za-z0-9._-]+$/
+const NUMBER = new RegExp(`(?<![0-9])[0-9]{1,${MAX_NODE_DIGITS}}(?![0-9])`, 'g')
+
+/** An id, and what is no name, stays whole. */
+const cut = (name: string): CutName => {
+  const isWhole = isHexId(name) || !FOLDABLE.test(name)
+  return isWhole ? { name, texts: [name], numbers: [] } : { name, texts: name.split(NUMBER), numbers: name.match(NUMBER) ?? [] }
+}
+
+/** Shorter first, so that numbers with as many leading zeros stand together. */
+const byDigits = (a: string, b: string): number => a.length - b.length || (a < b ? -1 : Number(a > b))
+
+const byName = (a: CutName, b: CutName): number => {
+  for (const [index, text] of a.texts.entries()) {
+    const other = b.texts[index]
+    if (text !== other) return other === undefined || text > other ? 1 : -1
+    const order = Number(a.numbers[index] ?? -1) - Number(b.numbers[index] ?? -1)
+    if (order !== 0) return order
+    const digits = byDigits(a.numbers[index] ?? '', b.numbers[index] ?? '')
+    if (digits !== 0) return digits
+  }
+  return a.texts.length - b.texts.length
+}
+
+/** `1-7,9-20` of numbers in the order of `byDigits`. */
+const rangesOf = (numbers: readonly string[]): string => {
+  const left = new Set(numbers)
+  const ranges: string[] = []
+  for (const first of numbers) {
+    if (!left.delete(first)) continue
+    let last = first
+    for (;;) {
+      const next = String(Number(last) + 1).padStart(last.length, '0')
+      if ((isPadded(first) && next.length > first.length) || !left.delete(next)) break
+      last = next
+    }
+    ranges.push(first === last ? first : `${first}-${last}`)
+  }
+  return ranges.join(',')
+}
+
+/** Names that share all but some numbers; each of these is any of those listed. */
+interface Block {
+  readonly numbers: readonly (readonly string[])[]
+  /** Their ranges: what tells two blocks apart. */
+  readonly ranges: readonly string[]
+}
+
+/** Without `Map.groupBy`, which a runtime of version 20 does not have. */
+const grouped = <T>(items: readonly T[], keyOf: (item: T) => string): T[][] => {
+  const groups = new Map<string, T[]>()
+  for (const item of items) {
+    const group = groups.get(keyOf(item))
+    if (group === undefined) groups.set(keyOf(item), [item])
+    else group.push(item)
+  }
+  return [...groups.values()]
+}
+
+/** Unites blocks that differ in this number alone. */
+const united = (blocks: readonly Block[], at: number): Block[] =>
+  grouped(blocks, ({ ranges }) => ranges.with(at, '').join(' ')).map((same) => {
+    const [first, ...others] = same
+    if (others.length === 0) return first!
+    const numbers = same.flatMap((block) => block.numbers[at]!).toSorted(byDigits)
+    return { numbers: first!.numbers.with(at, numbers), ranges: first!.ranges.with(at, rangesOf(numbers)) }
+  })
+
+/** Until no two blocks can be united. */
+const unitedInOrder = (blocks: readonly Block[], order: readonly number[]): readonly Block[] => {
+  let before = blocks
+  for (;;) {
+    const after = order.reduce((some: readonly Block[], at) => united(some, at), before)
+    if (after.length === before.length) return after
+    before = after
+  }
+}
+
+const textOf = (texts: readonly string[], { ranges }: Block): string =>
+  texts.reduce((text, next, index) => {
+    const range = ranges[index - 1]!
+    return `${text}${/[,-]/.test(range) ? `[${range}]` : range}${next}`
+  })
+
+/** Names of one shape, as few texts as come of uniting from the end or from the beginning. */
+const foldAlike = (names: readonly CutName[]): string[] => {
+  const [{ texts, numbers }] = names as [CutName]
+  const differing = numbers.flatMap((first, at) => (names.some((other) => other.numbers[at] !== first) ? [at] : []))
+  const folded = differing.slice(-MAX_FOLDED)
+  const alone = differing.slice(0, -MAX_FOLDED)
+  return grouped(names, (name) => alone.map((at) => name.numbers[at]).join(' ')).flatMap((group) => {
+    const blocks = group.map((name): Block => ({ numbers: name.numbers.map((digits) => [digits]), ranges: name.numbers }))
+    const [ending, beginning] = [folded.toReversed(), folded].map((order) =>
+      unitedInOrder(blocks, order).map((block) => textOf(texts, block)),
+    )
+    return beginning!.join().length < ending!.join().length ? beginning! : ending!
+  })
+}
+
+/**
+ * The short text that means just these names, whatever their order: `web[1-7,9-20],db`. Leading zeros are kept, and several
+ * numbers of a name fold where that is exact. What could be no contact's name stands there as it is.
+ */
+export const foldNodeSet = (names: readonly string[]): string => {
+  const sorted = [...new Set(names)].map(cut).toSorted(byName)
+  return grouped(sorted, ({ texts }) => texts.join('\n'))
+    .flatMap(foldAlike)
+    .join()
+}

@@ -1,0 +1,253 @@
+import { AppError } from '../../base/errors.ts'
+import { didYouMean } from '../../base/format.ts'
+import type { SelectedHost } from '../api-answers.ts'
+import { type AgentId, isHexId } from '../ids.ts'
+import { MAX_CHOICE_STEPS, MAX_FANOUT_HOSTS, MAX_HOST_WORDS, MAX_ID_PREFIXES, MAX_SHOWN_NAMES } from '../limits/fleet.ts'
+import { MAX_NAME, MIN_ID_PREFIX } from '../limits/wire.ts'
+import { type ContactIndex, NO_LABELS, labelProblem } from './contact-index.ts'
+import { type NodeSet, expandNodeSet, foldNodeSet, parseNodeSet } from './node-set.ts'
+
+/** One part of what says whom is meant. */
+export type HostPart =
+  /** A contact's name, an id, or the beginning of one. */
+  | { readonly kind: 'one'; readonly text: string }
+  /** Of names of contacts. */
+  | { readonly kind: 'set'; readonly set: NodeSet }
+  | { readonly kind: 'group'; readonly name: string }
+  | { readonly kind: 'label'; readonly key: string; readonly value: string }
+
+/** Whom some words mean: all that is in the one list and not in the other. */
+export interface HostExpression {
+  readonly include: readonly HostPart[]
+  readonly leaveOut: readonly HostPart[]
+}
+
+const GROUP = new RegExp(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,${MAX_NAME - 1}}$`)
+
+export const groupNameProblem = (name: string): string | null =>
+  GROUP.test(name)
+    ? null
+    : `${JSON.stringify(name.slice(0, 80))} is no name of a group: 1 to ${MAX_NAME} of letters, digits, ".", "_" and "-", the first no "." and no "-"`
+
+const refuse = (why: string): never => {
+  throw new AppError('bad_request', why)
+}
+
+/** Cuts at the commas that are in no bracket; what is wrong with the brackets is found by who reads the parts. */
+const partsOf = (word: string): string[] => {
+  const parts: string[] = []
+  let [from, depth] = [0, 0]
+  for (let at = 0; at < word.length; at++) {
+    const character = word[at]
+    if (character === '[') depth++
+    else if (character === ']') depth--
+    else if (character === ',' && depth <= 0) {
+      parts.push(word.slice(from, at))
+      from = at + 1
+    }
+  }
+  return [...parts, word.slice(from)]
+}
+
+const partOf = (text: string): HostPart => {
+  if (text === '') return refuse('a host is missing: a word, or what stands before or behind a comma, is empty')
+  if (text.startsWith('@')) {
+    const problem = groupNameProblem(text.slice(1))
+    return problem === null ? { kind: 'group', name: text.slice(1) } : refuse(problem)
+  }
+  const sign = text.indexOf('=')
+  if (sign !== -1) {
+    const [key, value] = [text.slice(0, sign), text.slice(sign + 1)]
+    const problem = labelProblem(key, value)
+    return problem === null ? { kind: 'label', key, value } : refuse(problem)
+  }
+  const set = parseNodeSet(text)
+  const [{ brackets }] = set.patterns as [NodeSet['patterns'][number]]
+  return brackets.length === 0 ? { kind: 'one', text } : { kind: 'set', set }
+}
+
+/**
+ * Reads the words of WHO: each a name, an id, a node set, `@group` or `key=value`, or several with commas between, and each
+ * of these with a `!` before it where it is left out. Throws `bad_request`, also where node sets mean more than may be asked.
+ */
+export const parseHostExpression = (words: readonly string[]): HostExpression => {
+  if (words.reduce((sum, word) => sum + word.length, 0) > MAX_HOST_WORDS)
+    refuse(`whom is meant is said in at most ${MAX_HOST_WORDS} characters`)
+  const include: HostPart[] = []
+  const leaveOut: HostPart[] = []
+  for (const word of words) {
+    const parts = partsOf(word)
+    if (word.startsWith('!') && parts.some((part) => !part.startsWith('!')))
+      refuse(`${JSON.stringify(word.slice(0, 80))} leaves out its first part alone: write the ! before each, or what is meant before it`)
+    for (const part of parts) {
+      if (part.startsWith('!')) leaveOut.push(partOf(part.slice(1)))
+      else include.push(partOf(part))
+    }
+  }
+  if (include.length === 0) refuse('these words leave out and name nobody')
+  for (const list of [include, leaveOut]) {
+    const count = list.reduce((sum, part) => sum + (part.kind === 'set' ? part.set.count : 1), 0)
+    if (count > MAX_FANOUT_HOSTS) refuse(`these words mean ${count} hosts, and at most ${MAX_FANOUT_HOSTS} may be asked`)
+  }
+  return { include, leaveOut }
+}
+
+export interface Known {
+  readonly index: ContactIndex
+  /** Words of the operator's groups, by their names. */
+  readonly groups: ReadonlyMap<string, readonly string[]>
+  /** Whom the beginning of an id means. Throws `unknown_agent` or `ambiguous_agent`. */
+  byPrefix(text: string): AgentId
+}
+
+const ID_PREFIX = new RegExp(`^[0-9a-f]{${MIN_ID_PREFIX},}$`)
+
+type Hosts = ReadonlyMap<AgentId, SelectedHost>
+
+const shownNames = (names: readonly string[]): string => {
+  const folded = foldNodeSet(names)
+  return folded.length <= MAX_SHOWN_NAMES ? folded : `${folded.slice(0, MAX_SHOWN_NAMES)}… (${names.length} names)`
+}
+
+/** What is meant by a word that looks like a wildcard, of which there is none. */
+export const wildcardHint = (words: readonly string[]): { readonly next?: string } =>
+  words.some((word) => /[*?]/.test(word) || word === 'all')
+    ? { next: "there are no wildcards\nTry: x0x exec 'web[1-6]' -- …, or role=web for a label, or @web for a group" }
+    : {}
+
+/** One choice: what its words mean is looked up once, and whom they name in vain is told at its end. */
+class Choice {
+  readonly #known: Known
+  readonly #groups = new Map<string, Hosts>()
+  /** Names that no contact has, by the group that says them; '' for the words themselves. */
+  readonly #unknown = new Map<string, string[]>()
+  #prefixes = 0
+  #steps = 0
+
+  constructor(known: Known) {
+    this.#known = known
+  }
+
+  /** `within`: the group whose words these are, or ''. */
+  hostsOf({ include, leaveOut }: HostExpression, within: string): Hosts {
+    const hosts = new Map<AgentId, SelectedHost>()
+    for (const part of include)
+      for (const host of this.#members(part, within, false)) if (!hosts.has(host.agent_id)) hosts.set(host.agent_id, host)
+    for (const part of leaveOut) for (const { agent_id } of this.#members(part, within, true)) hosts.delete(agent_id)
+    return hosts
+  }
+
+  /** Throws where a name was none: a slip must not make the choice smaller in silence, nor larger. */
+  refuseUnknown(): void {
+    const [first] = this.#unknown
+    if (first === undefined) return
+    const names = [...this.#unknown.values()].flat()
+    const known = this.#known.index.contacts.map(({ name }) => name)
+    const meant = names.length > 1 ? '' : didYouMean(names[0]!, known)
+    const said = [...this.#unknown].map(([group, some]) => `${shownNames(some)}${group === '' ? '' : ` (of @${group})`}`)
+    const shown = said.length > 3 ? `${said.slice(0, 3).join(', ')} and those of ${said.length - 3} more groups` : said.join(', ')
+    throw new AppError('unknown_agent', `no contact is named ${shown}${meant}`, {
+      data: { unknown: shownNames(names), ...wildcardHint(names) },
+    })
+  }
+
+  *#members(part: HostPart, within: string, leftOut: boolean): Iterable<SelectedHost> {
+    for (const host of this.#found(part, within, leftOut)) {
+      if (++this.#steps > MAX_CHOICE_STEPS) throw new AppError('bad_request', 'these words and their groups mean too much to be looked up')
+      yield host
+    }
+  }
+
+  #found(part: HostPart, within: string, leftOut: boolean): Iterable<SelectedHost> {
+    switch (part.kind) {
+      case 'one':
+        return this.#one(part.text, within)
+      case 'set':
+        return expandNodeSet(part.set).flatMap((name) => this.#named(name, within))
+      case 'group':
+        return this.#group(part.name, within).values()
+      case 'label':
+        return this.#labelled(part, within, leftOut)
+    }
+  }
+
+  #one(text: string, within: string): readonly SelectedHost[] {
+    const { index } = this.#known
+    if (isHexId(text)) return [this.#hostOf(text)]
+    if (index.named(text) !== undefined || !ID_PREFIX.test(text)) return this.#named(text, within)
+    if (++this.#prefixes > MAX_ID_PREFIXES)
+      throw new AppError('bad_request', `at most ${MAX_ID_PREFIXES} hosts may be named by the beginning of an id; write names or whole ids`)
+    return [this.#hostOf(this.#known.byPrefix(text))]
+  }
+
+  #named(name: string, within: string): readonly SelectedHost[] {
+    const contact = this.#known.index.named(name)
+    if (contact !== undefined) return [this.#hostOf(contact.agent_id)]
+    const names = this.#unknown.get(within)
+    if (names === undefined) this.#unknown.set(within, [name])
+    else names.push(name)
+    return []
+  }
+
+  #hostOf(agent_id: AgentId): SelectedHost {
+    const contact = this.#known.index.withId(agent_id)
+    if (contact === undefined) return { host: agent_id, agent_id, labels: NO_LABELS, trust: null }
+    return { host: contact.name, agent_id, labels: contact.labels, trust: contact.trust }
+  }
+
+  #group(name: string, within: string): Hosts {
+    const before = this.#groups.get(name)
+    if (before !== undefined) return before
+    const words = this.#known.groups.get(name)
+    if (words === undefined) {
+      const meant = didYouMean(
+        `@${name}`,
+        [...this.#known.groups.keys()].map((known) => `@${known}`),
+      )
+      throw new AppError('unknown_agent', `there is no group @${name}${meant}${of(within)}`, {
+        data: { next: 'groups are those that groups.toml in the data directory had when x0xd started: x0xd --check, then x0xd --replace' },
+      })
+    }
+    const hosts: Hosts = words.length === 0 ? new Map() : this.hostsOf(parseHostExpression(words), name)
+    this.#groups.set(name, hosts)
+    return hosts
+  }
+
+  /** Left out may be a value that nobody has, as long as somebody has the key: else a slip of the key would leave nobody out. */
+  #labelled({ key, value }: { key: string; value: string }, within: string, leftOut: boolean): readonly SelectedHost[] {
+    const { index } = this.#known
+    const values = index.labelled(key)
+    const having = values?.get(value) ?? []
+    if (having.length === 0 && !(leftOut && values !== undefined)) {
+      const meant = didYouMean(`${key}=${value}`, index.labels())
+      throw new AppError('unknown_agent', `no contact has the label ${key}=${value}${meant}${of(within)}`, {
+        data: { next: 'who has which label: x0x contacts list; to give one: x0x contacts label NAME key=value' },
+      })
+    }
+    return having.map(({ agent_id }) => this.#hostOf(agent_id))
+  }
+}
+
+const of = (group: string): string => (group === '' ? '' : ` (of @${group})`)
+
+/**
+ * Whom the words mean, in their order, each agent once. Contacts, labels and groups are the operator's: nothing that a peer
+ * says of itself chooses it. Throws `bad_request` for words that are malformed or mean too many, `unknown_agent` for a name,
+ * label or group that is none, `ambiguous_agent`, and `no_hosts` where nobody is left.
+ */
+export const selectHosts = (words: readonly string[], known: Known): SelectedHost[] => {
+  const choice = new Choice(known)
+  const hosts = choice.hostsOf(parseHostExpression(words), '')
+  choice.refuseUnknown()
+  if (hosts.size === 0)
+    throw new AppError('no_hosts', 'these words mean nobody: all that they name is left out, or in no group', {
+      data: { next: 'whom words mean: x0x contacts select WHO...' },
+    })
+  if (hosts.size > MAX_FANOUT_HOSTS)
+    throw new AppError('bad_request', `these words mean ${hosts.size} hosts, and at most ${MAX_FANOUT_HOSTS} may be asked`)
+  return [...hosts.values()]
+}
+
+/** The words of each group. */
+export const groupsByName = (groups: Iterable<{ readonly name: string; readonly words: readonly string[] }>): Known['groups'] =>
+  new Map([...groups].map(({ name, words }) => [name, words]))

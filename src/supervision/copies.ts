@@ -1,0 +1,58 @@
+import { rm } from 'node:fs/promises'
+import type { Clock } from '../base/clock.ts'
+import { errorText } from '../base/errors.ts'
+import { writeFileAtomic } from '../base/files.ts'
+import type { Logger } from '../base/log.ts'
+import type { Startable, StartableEntry } from '../base/startable.ts'
+import type { ExecCounters } from '../executor/exec-counters.ts'
+import { SyslogCopy } from '../journal/syslog.ts'
+import type { LoadedAcl } from '../policy/mesh/load-acl.ts'
+import { DatagramSocket, checkDatagrams } from '../process/datagram-sender.ts'
+
+/** The ACL file as the running daemon has it, for its operator to compare with what the file has become (`x0x acl diff`). For this user alone. */
+export class AclCopy implements Startable {
+  readonly #log: Logger
+  readonly #path: string
+  readonly #loaded: () => LoadedAcl
+
+  constructor(components: { readonly log: Logger }, init: { readonly path: string; readonly loaded: () => LoadedAcl }) {
+    this.#log = components.log
+    this.#path = init.path
+    this.#loaded = init.loaded
+  }
+
+  /** Makes it, of what was read then: the file may be another by now. None where there was no file. */
+  async start(): Promise<void> {
+    const { bytes } = this.#loaded()
+    await (bytes === null ? this.stop() : writeFileAtomic(this.#path, bytes))
+  }
+
+  /** After another file has taken effect. Where it cannot be made there is none: the one of before would pass for what is in force. */
+  async renew(): Promise<void> {
+    await this.start().catch(async (error: unknown) => {
+      this.#log.error({ err: errorText(error) }, 'the ACL in force could not be copied, so x0x acl diff has nothing to compare with')
+      await this.stop()
+    })
+  }
+
+  async stop(): Promise<void> {
+    await rm(this.#path, { force: true })
+  }
+}
+
+export interface JournalCopy {
+  /** As of `JournalComponents`. */
+  readonly onWritten: ((line: Uint8Array) => void) | null
+  /** To be started before the journals, and so stopped behind them. */
+  readonly entries: readonly StartableEntry[]
+}
+
+/** Gives the syslog at this socket a copy of what the journals of this process have; null: nobody gets one. Throws `bad_config`. */
+export const copyToSyslog = (components: { clock: Clock; log: Logger; counters: ExecCounters }, path: string | null): JournalCopy => {
+  if (path === null) return { onWritten: null, entries: [] }
+  checkDatagrams()
+  const { clock, log, counters } = components
+  const socket = new DatagramSocket({ clock }, { path, onLost: (count, why) => copy.lost(count, why) })
+  const copy = new SyslogCopy({ clock, log, sender: socket, counted: (lost) => counters.count('syslog_lost', lost) }, { path })
+  return { onWritten: copy.take, entries: [{ name: 'copy for syslog', startable: socket }] }
+}

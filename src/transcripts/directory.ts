@@ -1,0 +1,93 @@
+import { constants, lstatSync } from 'node:fs'
+import { type FileHandle, open, readdir } from 'node:fs/promises'
+import { join } from 'node:path'
+import { AppError, errnoOf, isMissing } from '../base/errors.ts'
+import { assertOursAlone, ensurePrivateDir, writableByOthers } from '../base/file-permissions.ts'
+import { unreadable } from '../base/files.ts'
+import { homeDirectory } from '../base/home.ts'
+
+/** `2026-05-21-09:42:18`: when it begins, in UTC. */
+const NAME = /^\d{4}-\d\d-\d\d-\d\d:\d\d:\d\d$/
+const SUFFIX = '.jsonl'
+/** Holds ended commands that wait for an earlier one. */
+const WAITING_SUFFIX = '.waiting'
+
+export const nameAt = (ms: number): string => new Date(ms).toISOString().slice(0, 19).replace('T', '-')
+
+/** Throws `bad_request` for what can be no transcript's name, and so for every path. */
+export const checkName = (name: string): void => {
+  if (NAME.test(name)) return
+  throw new AppError('bad_request', `${JSON.stringify(name.slice(0, 100))} is no name of a transcript`, {
+    data: { next: 'a name is like 2026-05-21-09:42:18; those that there are: x0x transcripts list' },
+  })
+}
+
+/** Null for a file that is no transcript. */
+export const nameOfFile = (file: string): string | null => {
+  const name = file.slice(0, -SUFFIX.length)
+  return file.endsWith(SUFFIX) && NAME.test(name) ? name : null
+}
+
+/** The files of a transcript, below its directory. */
+export const filesOf = (name: string): { readonly entries: string; readonly waiting: string } => {
+  checkName(name)
+  return { entries: `${name}${SUFFIX}`, waiting: `${name}${WAITING_SUFFIX}` }
+}
+
+/** One place for all consoles of a user, whatever started them. */
+export const transcriptsDir = (): string => join(homeDirectory(), '.rexec')
+
+const loose = (path: string, problem: string, remedy = 'move it away'): AppError =>
+  new AppError('loose_permissions', `${path} ${problem}; ${remedy}`, { data: { file: path, remedy } })
+
+/** Throws `loose_permissions` where anybody else may read the directory, write to it, or put another in its place. Missing is no problem. */
+export const checkTranscriptsDir = (directory: string): void => {
+  const info = lstatSync(directory, { throwIfNoEntry: false })
+  if (info?.isSymbolicLink()) throw loose(directory, 'is a link', 'name the directory itself')
+  if (info !== undefined && !info.isDirectory()) throw loose(directory, 'is no directory', 'name another, or move it away')
+  if (info !== undefined) assertOursAlone(directory, info, 0o700)
+  const problems = writableByOthers(directory)
+  if (problems.length > 0) throw new AppError('loose_permissions', problems.join('; '), { data: { file: directory } })
+}
+
+/** As `checkTranscriptsDir`, and makes it where it is missing. */
+export const makeTranscriptsDir = async (directory: string): Promise<void> => {
+  checkTranscriptsDir(directory)
+  await ensurePrivateDir(directory)
+}
+
+/** Names of all transcripts, newest first. A missing directory has none. */
+export const transcriptNames = async (directory: string): Promise<string[]> => {
+  checkTranscriptsDir(directory)
+  const files = await readdir(directory).catch((error: unknown) => {
+    if (isMissing(error)) return []
+    throw unreadable('not_found', directory, error)
+  })
+  return files
+    .flatMap((file) => nameOfFile(file) ?? [])
+    .sort()
+    .reverse()
+}
+
+/** A file of a transcript, to be read. Null where it is missing; `loose_permissions` for what is not ours alone, a link among it. */
+export const openTranscriptFile = async (directory: string, file: string): Promise<FileHandle | null> => {
+  checkTranscriptsDir(directory)
+  const path = join(directory, file)
+  // A named pipe that was put there must not block us.
+  const flags = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK
+  const handle = await open(path, flags).catch((error: unknown) => {
+    if (isMissing(error)) return null
+    if (errnoOf(error) === 'ELOOP') throw loose(path, 'is a link')
+    throw unreadable('not_found', path, error)
+  })
+  if (handle === null) return null
+  try {
+    const info = await handle.stat()
+    if (!info.isFile()) throw loose(path, 'is not a regular file')
+    assertOursAlone(path, info, 0o700)
+    return handle
+  } catch (error) {
+    await handle.close()
+    throw error
+  }
+}
