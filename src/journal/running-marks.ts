@@ -46,8 +46,8 @@ export abstract class RunMarks {
   /** Runs of writers that died, whose `lost` line is not written yet. */
   #lost: readonly AnyRunKey[] = []
   #reporting: Promise<void> | null = null
-  /** Removals under way, for which only `settled` waits: a mark that stays costs the next start. */
-  readonly #leaving = new Set<Promise<void>>()
+  /** Removals under way, by the mark's name. Only `settled` and a run with the same name wait: a mark that stays costs the next start. */
+  readonly #leaving = new Map<string, Promise<void>>()
 
   constructor(components: { log: Logger }, init: { directory: string }) {
     this.log = components.log
@@ -109,6 +109,7 @@ export abstract class RunMarks {
   async add(key: AnyRunKey): Promise<void> {
     const name = this.nameOf(key)
     if (name === null) return
+    await this.#leaving.get(name)
     const file = await open(join(this.directory, name), 'wx', 0o600)
     this.ours.add(name)
     await file.close()
@@ -120,8 +121,9 @@ export abstract class RunMarks {
   }
 
   removeSoon(key: AnyRunKey): void {
-    const gone = this.remove(key).finally(() => this.#leaving.delete(gone))
-    this.#leaving.add(gone)
+    const name = this.nameOf(key) ?? ''
+    const gone = this.remove(key).finally(() => this.#leaving.get(name) === gone && this.#leaving.delete(name))
+    this.#leaving.set(name, gone)
   }
 
   /** Never throws: that a mark cannot be removed is logged. */
@@ -138,7 +140,7 @@ export abstract class RunMarks {
 
   /** All removals are done. */
   async settled(): Promise<void> {
-    await Promise.all(this.#leaving)
+    await Promise.all(this.#leaving.values())
   }
 }
 

@@ -244,6 +244,16 @@ test('a file that others may write, a link or a directory in its place is no jou
   await journal.append(denialEvent(0))
 })
 
+test('a run may have the ID of one that has just been refused, whose mark is being taken away', async (t) => {
+  const { journal, path } = await openJournal(t)
+  for (let round = 0; round < 200; round++) {
+    await journal.append(requestEvent(1))
+    await journal.append(denialEvent(1, 'spawn_failed'))
+  }
+  await journal.stop()
+  assert.deepEqual((await linesOf(path)).filter(({ event }) => event === 'request').length, 200)
+})
+
 test('a running run is marked until its end, and a mark that cannot be made is a denial', async (t) => {
   const { journal, runningDir } = await openJournal(t)
   const marks = (): Promise<string[]> => readdir(runningDir)
