@@ -137,6 +137,8 @@ export class TargetProgram implements Program {
       if (first.type === 'error') throw new AppError(errorCodeOf(first.error), first.message, { data: { ...first.data } })
       if (first.type === 'exit' && first.denial_reason !== null) throw this.#withdrawn ?? denied(grant, first)
       if (first.type === 'exit' && first.never_arrived === true) throw this.#withdrawn ?? notReached(target, first)
+      // Its daemon may not have known it yet when it was to end.
+      if (this.#isEnding) this.#cancels.ask('cancel')
       this.ended = this.#follow([...warnings, first], parts, handlers)
       return { kind: 'started', process: this }
     } catch (error) {

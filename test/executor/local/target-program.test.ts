@@ -246,6 +246,32 @@ test('a run that is to end, of which its daemon says no more, is given up, howev
   assert.deepEqual([target.lost, cancels.length, clock.pending], [SILENT, 3, 0])
 })
 
+test('a run that is to end before its daemon knows it is ended when it has begun', async () => {
+  const [known, cancelled] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  let [isKnown, unheard] = [false, 0]
+  const ended = { type: 'exit', denial_reason: null, code: null, signal: 15, duration_ms: 1, truncated: false, incomplete: false }
+  const targets: TargetRunner = {
+    ...NOT_ASKED,
+    run: async function* () {
+      await known.promise
+      yield STARTED as never
+      await cancelled.promise
+      yield { ...ended, stdout_bytes_total: 0, stderr_bytes_total: 0 } as never
+    },
+    cancel: async () => (isKnown ? cancelled.resolve() : void (unheard += 1)),
+  }
+  const grant = { target: 'bob', argv: ['sleep', '600'], timeout_ms: 1_000, max_output_bytes: 1_000, detach: true as const }
+  const target = new TargetProgram({ targets, clock: systemClock }, { requestId: ID, grant, stdin: null })
+  const started = target.start({ onOutput: () => undefined, onWarning: () => undefined })
+  target.resume()
+  target.terminate()
+  await turn()
+  isKnown = true
+  known.resolve()
+  const { process } = await started
+  assert.deepEqual([unheard, (await process.ended).signal], [1, 15])
+})
+
 test('a daemon whose output we do not take is waited for', async () => {
   const { clock, output, target, started, isOver } = watched([STARTED, { type: 'stdout', data: Buffer.from('one') }])
   await turn()
