@@ -76,7 +76,12 @@ test('which_command says the denial, and of what is denied not whether it is the
 
 test('which_command says of a target which commands of the program it tells that it allows', async (t) => {
   const limits = { timeout_ms: 1, max_stdout_bytes: 1, max_stderr_bytes: 1, max_stdin_bytes: 1 }
-  const rules = [['git', 'status'], ['git', 'log', '-n', '<INT>'], ['uptime']].map((argv) => ({ description: null, argv, ...limits }))
+  const rules = [['git', 'status'], ['git', 'log', '-n', '<INT>'], ['uptime']].map((argv) => ({
+    description: null,
+    argv,
+    detach: null,
+    ...limits,
+  }))
   const ids = { request_id: '01890a5d-ac96-774b-bcce-b302099a8057', agent_id: 'a'.repeat(64), machine_id: 'b'.repeat(64), left_out: 0 }
   const { dir, seen } = await fakeDaemon(t, ({ path }, response) => {
     const isBob = path.endsWith('agent=bob')

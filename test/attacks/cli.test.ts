@@ -77,7 +77,9 @@ test('who took the port of a daemon that died gets nothing from the command line
 test('what a daemon or a peer says cannot steer the terminal, not even as JSON', async (t) => {
   const dir = await dataDir(t)
   const evil = 'a\u001b[2J\u009b2J\u007f\u202ex'
-  const { port } = await listener(t, { ok: true, peers: [], contacts: [{ name: evil, agent_id: evil, trust: evil, machines: [evil] }] })
+  const contact = { name: evil, agent_id: 'a'.repeat(64), trust: 'known', machines: [], addresses: [evil], formerly: [], labels: [] }
+  const answer = { ok: true, groups: [], contacts: [{ ...contact, revoked: false, revoked_machines: [] }] }
+  const { port } = await listener(t, answer)
   const api = ['--data-dir', dir, '--api', `http://127.0.0.1:${port}`]
   // oxlint-disable-next-line no-control-regex
   const steering = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u202a-\u202e]/
@@ -87,6 +89,10 @@ test('what a daemon or a peer says cannot steer the terminal, not even as JSON',
   const json = await x0x([...api, '--json', 'contacts', 'list'])
   assert.doesNotMatch(json.out, steering)
   assert.equal((JSON.parse(json.out) as { contacts: { name: string }[] }).contacts[0]?.name, evil)
+  const wrong = await listener(t, { ...answer, contacts: [{ name: evil, agent_id: evil, trust: evil, machines: [evil] }] })
+  const refused = await x0x(['--data-dir', dir, '--api', `http://127.0.0.1:${wrong.port}`, 'contacts', 'list'])
+  assert.notEqual(refused.status, 0)
+  assert.doesNotMatch(refused.out + refused.err, steering)
   const server = createServer((_request, response) =>
     response.writeHead(404, { 'content-type': 'application/json' }).end(JSON.stringify({ ok: false, error: 'not_found', message: evil })),
   ).listen(0, '127.0.0.1')

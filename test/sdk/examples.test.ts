@@ -5,7 +5,7 @@ import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 
-const EXAMPLES = fileURLToPath(new URL('../../docs/examples', import.meta.url))
+const EXAMPLES = fileURLToPath(new URL('../../docs/examples/', import.meta.url))
 /** What stands beside them and is none. */
 const HELP = 'local-rexd.ts'
 

@@ -18,7 +18,7 @@ const run = promisify(execFile)
 
 test('the bundle holds the client, the protocol and the WebSocket library, and loads nothing but what every runtime has', async () => {
   const { metafile } = await bundle(TARGETS.client)
-  const foreign = Object.keys(metafile.inputs).filter((path) => !/^(src\/(client|protocol)\/|node_modules\/ws\/|start\.js$)/.test(path))
+  const foreign = Object.keys(metafile.inputs).filter((path) => !/^(src\/(sdk|protocol)\/|node_modules\/ws\/|start\.js$)/.test(path))
   assert.deepEqual(foreign, [])
   const imported = Object.values(metafile.outputs).flatMap(({ imports }) => imports.map(({ path }) => path))
   // The WebSocket library takes these where somebody has installed them, and does without.

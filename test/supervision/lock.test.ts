@@ -179,7 +179,7 @@ test('who may not look cannot tell', { skip: IS_ROOT ? false : 'needs root' }, a
   const lock = new DataDirLock(pathsIn(dir))
   await lock.start()
   t.after(async () => lock.stop())
-  const [module, paths] = ['supervision/lock.ts', 'local-api/paths.ts'].map((name) =>
+  const [module, paths] = ['supervision/lock.ts', 'clients/paths.ts'].map((name) =>
     fileURLToPath(new URL(`../../src/${name}`, import.meta.url)),
   )
   const code = `const [{ lookAtLock }, { pathsIn }] = [await import(${JSON.stringify(module)}), await import(${JSON.stringify(paths)})]

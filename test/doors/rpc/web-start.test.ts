@@ -68,7 +68,7 @@ test('it listens where it was told, on IPv6 too, and says where', TIMEOUT, async
   }
 })
 
-test('what it cannot start with is told in one line, with the status of a configuration', TIMEOUT, async (t) => {
+test('what it cannot start with is told in one line and how to look, with the status of a configuration', TIMEOUT, async (t) => {
   const place = await rexdPlace(t)
   const text = await readFile(place.config, 'utf8')
   const missing = join(place.dir, 'missing.pem')
@@ -94,7 +94,7 @@ test('what it cannot start with is told in one line, with the status of a config
     if (said.source.includes('is missing')) assert.equal(check.status, 0)
     else assert.deepEqual([check.status, said.test(check.stdout)], [2, true], check.stdout)
     assert.deepEqual([status, stdout], [2, ''], stderr)
-    assert.match(stderr, /^rexd: [^\n]+\n$/)
+    assert.match(stderr, /^rexd: [^\n]+\n(rexd:   Try: [^\n]+\n)?$/)
   }
 })
 

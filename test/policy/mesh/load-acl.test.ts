@@ -103,7 +103,7 @@ test('what is not TOML, not text or not a file is refused', async () => {
   await refuses(/not valid UTF-8/)
   await rm(path)
   await mkdir(path)
-  await refuses(/is no regular file/)
+  await refuses(/is a directory: name a file/)
 })
 
 test('every problem is on a line of its own', async () => {
