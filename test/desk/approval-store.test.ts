@@ -408,7 +408,7 @@ const anyStore = fc.record({
     askFallback: fc.constantFrom('deny', 'allowlist', 'full'),
   }),
   agents: fc.dictionary(
-    text,
+    text.filter((name) => name !== '*'),
     fc.record(
       {
         security: fc.constantFrom('deny', 'full'),
