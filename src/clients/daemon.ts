@@ -5,6 +5,7 @@ import { AppError, attempt, errnoOf, errorCodeOf, isAppError } from '../base/err
 import { shellWords } from '../base/format.ts'
 import { readUpTo } from '../base/read-up-to.ts'
 import type { Environment } from '../base/runtime.ts'
+import { type Fields, type FieldTable, problemOf, type Sent } from '../protocol/json-table.ts'
 import { type HttpAnswer, type HttpCall, httpCall } from './http1.ts'
 import {
   type DataPaths,
@@ -76,6 +77,16 @@ export class LocalApi {
       if (isAppError(error, 'not_found')) throw await this.#notFound(call, error)
       throw NO_DAEMON.has(errnoOf(error) ?? '') ? this.#notRunning() : asUnreachable(error, call.signal)
     }
+  }
+
+  /** Asks, and checks that the answer has these fields: a daemon of another release may leave some out. */
+  async read<S extends FieldTable>(call: ApiCall, stated: S): Promise<Sent<S>> {
+    const answer = await this.json<Fields>(call)
+    const problem = problemOf(answer, stated)
+    if (problem === null) return answer as Sent<S>
+    throw new AppError('daemon_unreachable', `the answer of the daemon is not of this release: ${problem}`, {
+      data: { next: 'which it is: x0x version; start the daemon again after an upgrade: x0xd --replace, or its service' },
+    })
   }
 
   /** One that has no such route at all is of another release, and has not been started again since an upgrade. */

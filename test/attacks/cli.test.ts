@@ -77,7 +77,7 @@ test('who took the port of a daemon that died gets nothing from the command line
 test('what a daemon or a peer says cannot steer the terminal, not even as JSON', async (t) => {
   const dir = await dataDir(t)
   const evil = 'a\u001b[2J\u009b2J\u007f\u202ex'
-  const contact = { name: evil, agent_id: 'a'.repeat(64), trust: 'known', machines: [], addresses: [evil], formerly: [], labels: [] }
+  const contact = { name: evil, agent_id: 'a'.repeat(64), trust: 'known', machines: [], addresses: [evil], formerly: [], labels: {} }
   const answer = { ok: true, groups: [], contacts: [{ ...contact, revoked: false, revoked_machines: [] }] }
   const { port } = await listener(t, answer)
   const api = ['--data-dir', dir, '--api', `http://127.0.0.1:${port}`]

@@ -122,17 +122,20 @@ test('a timeline has a row for each run and each refusal, in the order of their 
 
 test('peers --graph says whose they are by the names that we gave them; --json is what peers says without it', async (t) => {
   const [agent_id, machine_id] = ['a'.repeat(64), 'b'.repeat(64)]
-  const peers = [{ agent_id, machine_id, name: 'liar', addresses: [], connected: true, linked: true, rtt_ms: 3, last_seen: null }]
+  const way = { relayed_by: null, rtt_ms: 3, last_heard: null, last_seen: null }
+  const peers = [{ agent_id, machine_id, name: 'liar', addresses: [], connected: true, linked: true, ...way }]
+  const bob = { name: 'bob', agent_id, trust: 'known', machines: [], addresses: [], formerly: [], labels: {}, revoked: false }
+  const mesh = { heard: 1, known: 1, standing: 1, connected: 1 }
   const answers: Record<string, object> = {
-    '/peers': { peers },
-    '/contacts': { contacts: [{ name: 'bob', agent_id }] },
+    '/peers': { ok: true, peers, mesh },
+    '/contacts': { ok: true, groups: [], contacts: [{ ...bob, revoked_machines: [] }] },
     '/agent': { agent_id, machine_id, name: 'alice' },
   }
   const { dir } = await fakeDaemon(t, ({ path }, response) => json(response, 200, answers[path]))
   const { stdout } = await runCli(['--data-dir', dir, 'peers', '--graph'])
   assert.match(stdout, /^alice, agent a{12} on machine b{12}\n`== {2}bob {2}linked/)
   const asJson = await runCli(['--data-dir', dir, 'peers', '--graph', '--json'])
-  assert.deepEqual(JSON.parse(asJson.stdout), { peers })
+  assert.deepEqual(JSON.parse(asJson.stdout), { ok: true, peers, mesh })
 })
 
 test('peers counts one as one', async (t) => {
@@ -141,7 +144,7 @@ test('peers counts one as one', async (t) => {
     [{ heard: 2, known: 0, standing: 3, connected: 2 }, '2 machines heard of, 0 agents known, 3 standing connections, 2 connected'],
   ] as const
   for (const [mesh, line] of counts) {
-    const { dir } = await fakeDaemon(t, (_call, response) => json(response, 200, { peers: [], mesh }))
+    const { dir } = await fakeDaemon(t, (_call, response) => json(response, 200, { ok: true, peers: [], mesh }))
     const { stdout } = await runCli(['--data-dir', dir, 'peers'])
     assert.equal(stdout.trimEnd().split('\n').at(-1), line)
   }

@@ -4,7 +4,7 @@ import { readUpTo } from '../../../base/read-up-to.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
 import { operate } from '../../../clients/operator.ts'
-import type { ContactRecord, SelectedHost } from '../../../protocol/api-answers.ts'
+import { CONTACTS, type ContactRecord, type ContactsAnswer, type SelectedHost } from '../../../protocol/api-answers.ts'
 import { asCopied } from '../../../protocol/copied-text.ts'
 import { labelsText } from '../../../protocol/hosts/contact-index.ts'
 import { TRUST_LEVELS } from '../../../protocol/reasons.ts'
@@ -24,8 +24,7 @@ const agentShown = ({ agent_id, formerly: [before] }: Contact): string =>
 const pinShown = ({ revoked_machines }: Contact, machine: string, digits = 64): string =>
   `${machine.slice(0, digits)}${revoked_machines.includes(machine) ? ' (revoked)' : ''}`
 
-const listed = async ({ api }: CliContext): Promise<{ contacts: readonly Contact[] }> =>
-  api.json<{ contacts: readonly Contact[] }>({ method: 'GET', path: '/contacts' })
+const listed = async ({ api }: CliContext): Promise<ContactsAnswer> => api.read({ method: 'GET', path: '/contacts' }, CONTACTS)
 
 /** `x0x contacts list`. */
 export const runContactsList = async (context: CliContext): Promise<number> => {

@@ -2,7 +2,7 @@ import { counted } from '../../../base/format.ts'
 import { write } from '../../../cli/output.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
 import { meshSizeText } from '../../../doctor/mesh-check.ts'
-import type { AgentAnswer, ContactsAnswer, MeshCounts, PeerJson } from '../../../protocol/api-answers.ts'
+import { type AgentAnswer, CONTACTS, type ContactsAnswer, type PeerJson, PEERS } from '../../../protocol/api-answers.ts'
 import type { CliContext } from '../context.ts'
 import { type Drawing, drawingFor, widestOf } from '../drawing.ts'
 import { printAnswer, printLine, printTable } from '../print.ts'
@@ -88,7 +88,7 @@ const wayOf = ({ connected, relayed_by: relay }: PeerJson, { contacts }: Contact
 /** `x0x peers`: who is connected and who was discovered. */
 export const runPeers = async (context: CliContext, line: CommandLine): Promise<number> => {
   const graph = line.has('graph')
-  const answer = await context.api.json<{ peers: readonly PeerJson[]; mesh: MeshCounts }>({ method: 'GET', path: '/peers' })
+  const answer = await context.api.read({ method: 'GET', path: '/peers' }, PEERS)
   return printAnswer(context, answer, async () => {
     await (graph ? drawPeers : printPeers)(context, answer.peers)
     if (!graph) await printLine(context, meshSizeText(answer.mesh, counted(answer.mesh.standing, 'standing connection')))
@@ -98,7 +98,7 @@ export const runPeers = async (context: CliContext, line: CommandLine): Promise<
 const drawPeers = async (context: CliContext, peers: readonly PeerJson[]): Promise<unknown> => {
   if (peers.length === 0) return printPeers(context, peers)
   const [contacts, agent] = await Promise.all([
-    context.api.json<ContactsAnswer>({ method: 'GET', path: '/contacts' }),
+    context.api.read({ method: 'GET', path: '/contacts' }, CONTACTS),
     context.api.json<AgentAnswer>({ method: 'GET', path: '/agent' }),
   ])
   const named = peers.map((peer) => ({ ...peer, name: nameOf(peer, contacts) }))
@@ -109,7 +109,7 @@ const drawPeers = async (context: CliContext, peers: readonly PeerJson[]): Promi
 
 const printPeers = async (context: CliContext, peers: readonly PeerJson[]): Promise<unknown> => {
   if (peers.length === 0) return printLine(context, 'no peers; import a card (x0x contacts import LINK) or give the daemon --bootstrap')
-  const contacts = await context.api.json<ContactsAnswer>({ method: 'GET', path: '/contacts' })
+  const contacts = await context.api.read({ method: 'GET', path: '/contacts' }, CONTACTS)
   const rows = peers.map((peer) => [
     nameOf(peer, contacts),
     stateOf(peer),
