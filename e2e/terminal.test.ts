@@ -171,7 +171,7 @@ const intoFull = async (dir: string, ...argv: readonly string[]): Promise<[numbe
 test(`output that a full disk does not take is a failure with one line${withFull}`, { skip: !existsSync(FULL) }, async (t) => {
   const { dir } = await fakeDaemon(t, (request, response) => {
     if (request.path === '/exec/run') runAnswer(response, { type: 'stdout', request_id: 'x', seq: 0, data_b64: 'NQo=' })
-    else json(response, 200, { ok: true, agent_id: 'a', machine_id: 'b', contacts: [] })
+    else json(response, 200, { ok: true, agent_id: 'a', machine_id: 'b', contacts: [], groups: [] })
   })
   for (const argv of [['id'], ['--json', 'id'], ['contacts', 'list'], ['--help']]) {
     const [status, stderr] = await intoFull(dir, ...argv)

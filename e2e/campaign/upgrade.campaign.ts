@@ -114,7 +114,7 @@ suite(`this release and the previous one${skip === false ? '' : ` (${skip})`}`, 
         assert.equal(status, 0, `${daemon.name}: ${argv.join(' ')}: ${stderr}`)
       }
       // What lacks fields is said to be of another release.
-      for (const words of [['contacts', 'list'], ['peers']]) {
+      for (const words of [['contacts', 'list'], ['peers'], ['exec', 'sessions']]) {
         const { status, stderr } = await daemon.cli(words, { release, env: TRACED })
         if (release === null) assert.deepEqual([status, /is not of this release/.test(stderr)], [255, true], stderr)
       }

@@ -2,18 +2,14 @@ import { AppError, isAppError } from '../../../base/errors.ts'
 import { counted, shellWords } from '../../../base/format.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { operate } from '../../../clients/operator.ts'
-import type { FanoutSession, IncomingRun, RunSession } from '../../../protocol/api-answers.ts'
+import { type FanoutSession, type IncomingRun, SESSIONS } from '../../../protocol/api-answers.ts'
+import type { Sent } from '../../../protocol/json-table.ts'
 import { isRequestId } from '../../../protocol/ids.ts'
 import type { CliContext } from '../context.ts'
 import { printAnswer, printDone, printLine, printTable } from '../print.ts'
 import { wholeId } from './find-run.ts'
 
-interface Going {
-  readonly sessions: readonly RunSession[]
-  readonly fanouts: readonly FanoutSession[]
-}
-
-const goingOf = async ({ api }: CliContext): Promise<Going> => api.json<Going>({ method: 'GET', path: '/exec/sessions' })
+const goingOf = async ({ api }: CliContext): Promise<Sent<typeof SESSIONS>> => api.read({ method: 'GET', path: '/exec/sessions' }, SESSIONS)
 
 const fanoutLine = ({ fanout_id, argv, asked, begun, ended }: FanoutSession): string =>
   `fan-out ${fanout_id}: of ${counted(asked, 'host')} ${begun} begun, ${ended} ended: ${shellWords(argv)}`
